@@ -19,7 +19,7 @@ from tests.parsers.torch_pickle import torch_pickle
 
 from benchmarks.results import table
 from rankscope.parsers.flight_recorder import fast_reader
-from rankscope.parsers.flight_recorder.decode import decode_whole
+from rankscope.parsers.flight_recorder.decode import decode_whole_dump
 
 HEADER = ["written by", "kB", "entries", "side by side, ms", "unpickled, ms", "ratio"]
 EXPLANATION = """One of these dumps, as others write it: time of the processor to decode it in a process that reads,
@@ -59,8 +59,8 @@ def _hooked(document: Any) -> dict[str, Any]:
 
 def row(name: str, data: bytes, times: int) -> list[object]:
     """One line of the table."""
-    dump = fast_reader.decode(data)
-    pairs = [(_seconds(fast_reader.decode, data), _seconds(decode_whole, data)) for _ in range(times)]
+    dump = fast_reader.decode_fast(data)
+    pairs = [(_seconds(fast_reader.decode_fast, data), _seconds(decode_whole_dump, data)) for _ in range(times)]
     ours, whole = (median(seconds) * 1e3 for seconds in zip(*pairs, strict=True))
     ratio = median(one / other for one, other in pairs)
     return [name, f"{len(data) / 1e3:.0f}", dump.rows, f"{ours:.1f}", f"{whole:.1f}", f"{ratio:.2f}"]

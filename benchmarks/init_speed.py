@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Iterator
 
-from rankscope.parsers.logs.decode import decode
+from rankscope.parsers.logs.decode import decode_log
 
 COMMS = (64, 8, 8, 2)
 CHANNELS = 16
@@ -57,7 +57,7 @@ def main() -> None:
     log, took = text(args.ranks), []
     for _ in range(args.times):
         begin = time.process_time()
-        decode(io.BytesIO(log))
+        decode_log(io.BytesIO(log))
         took.append(time.process_time() - begin)
     megabytes, lines = len(log) / 1e6, log.count(b"\n")
     print(f"{megabytes:.1f} MB, {lines:,} lines: {megabytes / min(took):.0f} MB/s")

@@ -22,9 +22,9 @@ from statistics import median
 from benchmarks.make_dumps import make
 from benchmarks.moving_job import Moving
 from benchmarks.results import machine, put, table
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.commands.follower_process import receive, send
-from rankscope.parsers.files.reader import follow
+from rankscope.parsers.files.reader import follow_log
 from rankscope.tui.live.prepared import Prepared, prepare
 from rankscope.watching.update import FollowProgress, JobUpdate
 from rankscope.watching.watched_job import WatchedJob
@@ -42,7 +42,7 @@ class Watched:
         sources = sorted((folder / "source").iterdir())
         self._dumps = [Moving(path) for path in sources]
         self._files = [folder / path.name for path in sources]
-        self._sources: list[Source | None] = [None] * ranks
+        self._sources: list[SourceFile | None] = [None] * ranks
         self._job = WatchedJob(str(folder), None, None, None)
         self._entries, self._at_ns, self._number = entries, 1, 0
         self._here, self._there = Pipe()
@@ -76,10 +76,10 @@ class Watched:
         sending.join()
 
 
-def _read(path: Path) -> Source:
-    (content,) = [one for one in follow(str(path), 0, "", False) if one.stamp is None]
+def _read(path: Path) -> SourceFile:
+    (content,) = [one for one in follow_log(str(path), 0, "", False) if one.stamp is None]
     about = path.stat()
-    return Source(path.name, content.kind, about.st_size, about.st_mtime_ns, content.problem, content.decoded)
+    return SourceFile(path.name, content.kind, about.st_size, about.st_mtime_ns, content.problem, content.decoded)
 
 
 def _costs(ranks: Sequence[int], entries: int, counts: Sequence[int]) -> list[list[object]]:

@@ -11,8 +11,8 @@ from rankscope.analysis.explanations import explain_rank
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.rank_view import operation_state
 from rankscope.assemble.assembly import assemble
-from rankscope.assemble.sources import Source
-from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.assemble.sources import SourceFile
+from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.tui.detail.peers import state_label
 from tests.parsers.dumps import Groups, Recorder
 from tests.parsers.hooked_dumps import Hook, dumped, hooks
@@ -288,7 +288,9 @@ def test_a_group_of_which_one_member_is_known_is_not_joined_by_all() -> None:
         recorder.collective("0", state="scheduled", retired=True, time_discovered_completed_ns=None)
     made[1].collective("1", state="scheduled", retired=False, time_discovered_completed_ns=None)
     dumps = [torch_pickle({**recorder.document(), "pg_config": {}}) for recorder in made]
-    sources = [Source(f"rank_{i}", "flight-recorder", len(d), None, None, decode(d)) for i, d in enumerate(dumps)]
+    sources = [
+        SourceFile(f"rank_{i}", "flight-recorder", len(d), None, None, decode_dump(d)) for i, d in enumerate(dumps)
+    ]
     found = analyse(assemble(sources, "dumps", None, 3, None)).findings[0]
     assert (found.kind, found.culprit_ranks, found.candidates, found.confidence) == ("missing-rank", (), (2,), "low")
     assert found.title == "rank 1 waits in all_reduce #1 of tp, and no other member left a dump"

@@ -9,32 +9,32 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.assemble.assembly import assemble
-from rankscope.assemble.sources import Source
-from rankscope.parsers.flight_recorder.decode import decode
-from rankscope.parsers.members import members
-from rankscope.parsers.sidecar.model import Card, CardGroup
+from rankscope.assemble.sources import SourceFile
+from rankscope.parsers.flight_recorder.decode import decode_dump
+from rankscope.parsers.members import shared_members
+from rankscope.parsers.sidecar.model import Sidecar, SidecarGroup
 from rankscope.schema import Dataset
 from tests.parsers.dumps import START_NS, Recorder, job
 from tests.parsers.torch_pickle import torch_pickle
 
-WORLD = CardGroup("0", "default_pg", "gloo", members(range(4)))
-PAIR = CardGroup("7", "pair", "gloo", members([0, 2]))
+WORLD = SidecarGroup("0", "default_pg", "gloo", shared_members(range(4)))
+PAIR = SidecarGroup("7", "pair", "gloo", shared_members([0, 2]))
 
 
-def dump(path: str, recorder: Recorder, broken: bool = True, mtime_ns: int | None = None) -> Source:
+def dump(path: str, recorder: Recorder, broken: bool = True, mtime_ns: int | None = None) -> SourceFile:
     """A dump, with gloo's pg_config: one row without a name."""
     document = recorder.document()
     if broken:
         document["pg_config"] = {"": {"name": "", "desc": "", "ranks": "[]"}}
-    return Source(path, "flight-recorder", 1, mtime_ns, None, decode(torch_pickle(document)))
+    return SourceFile(path, "flight-recorder", 1, mtime_ns, None, decode_dump(torch_pickle(document)))
 
 
-def card(path: str, rank: int, *dumps: str, **more: Any) -> Source:
+def card(path: str, rank: int, *dumps: str, **more: Any) -> SourceFile:
     given: dict[str, Any] = {"world_size": 4, "host": f"host-{rank}", "groups": [WORLD], **more}
-    return Source(path, "sidecar", 1, None, None, Card(rank, dumps=list(dumps), **given))
+    return SourceFile(path, "sidecar", 1, None, None, Sidecar(rank, dumps=list(dumps), **given))
 
 
-def dataset(sources: list[Source], pattern: str | None = None) -> Dataset:
+def dataset(sources: list[SourceFile], pattern: str | None = None) -> Dataset:
     ordered = sorted(sources, key=lambda source: source.shown)
     return assemble(ordered, "dumps", re.compile(pattern) if pattern else None, None, None)
 
@@ -101,7 +101,7 @@ def test_groups_and_world_are_complete_though_a_member_left_no_entry() -> None:
 @pytest.mark.parametrize("backend", ["gloo", "nccl2", "cpu:gloo,cuda:nccl2"])
 def test_groups_of_another_backend_are_not_this_recorders(backend: str) -> None:
     made = recorders("nccl")
-    other = CardGroup("9", "cpu", backend, members([0, 1]))
+    other = SidecarGroup("9", "cpu", backend, shared_members([0, 1]))
     found = dataset(
         [dump("nccl_trace_rank_0", made[0], broken=False), card("c.json", 0, "nccl_trace_rank_0", groups=[other])]
     )

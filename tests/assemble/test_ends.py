@@ -9,8 +9,8 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.process_ends import known_error
-from rankscope.assemble.sources import Source
-from rankscope.parsers.sidecar.model import decode
+from rankscope.assemble.sources import SourceFile
+from rankscope.parsers.sidecar.model import decode_sidecar
 from rankscope.schema import Dataset
 from tests.analysis.logs.processes import CLOSED, SECOND, Processes, closed
 from tests.parsers.dumps import START_NS
@@ -106,13 +106,13 @@ def test_what_an_exception_came_of_counts_only_as_harm() -> None:
 @pytest.mark.parametrize("ended", [7, {}, {"reason": 3}, {"reason": "exit", "time_ns": "x"}, {"reason": "x" * 9_000}])
 def test_whatever_stands_there_is_no_trouble(ended: object) -> None:
     told = {"rankscope_capture": 1, "rank": 0, "ended": ended, "interval_s": -1, "delay_s": "x"}
-    source = Source("c.json", "sidecar", 1, None, None, decode(json.dumps(told).encode()))
+    source = SourceFile("c.json", "sidecar", 1, None, None, decode_sidecar(json.dumps(told).encode()))
     found = assemble([source], "dumps", None, None, None)
     assert found.messages.height == (1 if isinstance(ended, dict) and isinstance(ended.get("reason"), str) else 0)
 
 
 def test_what_the_capture_had_begun_to_write_is_no_dump_that_is_missing() -> None:
     made = Processes(2)
-    part = Source(".fr_trace_rank_1.part", "empty", 0, None, "empty file")
+    part = SourceFile(".fr_trace_rank_1.part", "empty", 0, None, "empty file")
     found = analyse(made.dataset(more=(part,)))
     assert [finding.kind for finding in found.findings] == []

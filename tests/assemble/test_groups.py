@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rankscope.assemble.frontiers import names_by_id
-from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.schema import Dataset
 from tests.parsers.dumps import Groups, Recorder, dataset_of, job, named
 from tests.parsers.torch_pickle import torch_pickle
@@ -126,10 +126,10 @@ def test_formats_without_any_groups(version: str) -> None:
 
 def test_numbers_of_pg_status_are_mapped_to_names() -> None:
     recorder = made()[1]
-    dump = decode(recorder.pickle())
+    dump = decode_dump(recorder.pickle())
     assert names_by_id(dump) == {"0": "0", "1": "5", "2": "10"}
     # the names sort as numbers: "5" before "10"
-    empty = decode(changed(recorder, entries=[]))
+    empty = decode_dump(changed(recorder, entries=[]))
     assert names_by_id(empty) == {"0": "0", "1": "5", "2": "10"}
 
 
@@ -137,16 +137,16 @@ def test_numbers_that_entries_contradict_are_not_guessed() -> None:
     recorder = made()[1]
     for entry in recorder.entries:
         entry["pg_id"] = {0: 2, 1: 1, 2: 0}[entry["pg_id"]]
-    assert names_by_id(decode(recorder.pickle())) == {"0": "10", "1": "5", "2": "0"}
+    assert names_by_id(decode_dump(recorder.pickle())) == {"0": "10", "1": "5", "2": "0"}
     recorder.entries = recorder.entries[:1]
-    assert names_by_id(decode(recorder.pickle())) == {"2": "0"}
+    assert names_by_id(decode_dump(recorder.pickle())) == {"2": "0"}
 
 
 def test_numbers_of_some_of_the_groups() -> None:
     recorder = Recorder(0, {"0": ("default_pg", [0, 1]), "7": ("a", [0, 1]), "8": ("b", [0, 1])})
     recorder.collective("0")
     recorder.collective("8")
-    assert names_by_id(decode(changed(recorder, entries=[]))) == {"0": "0", "2": "8"}
+    assert names_by_id(decode_dump(changed(recorder, entries=[]))) == {"0": "0", "2": "8"}
 
 
 def test_peers_are_global_ranks() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rankscope import schema
-from rankscope.assemble.load import InputError, LoadOptions, Progress, load
+from rankscope.assemble.load import InputError, LoadOptions, LoadProgress, load
 from tests.parsers.dumps import Recorder, job
 
 
@@ -99,10 +99,10 @@ def test_the_result_depends_on_neither_order_nor_hash_seed(tmp_path: Path) -> No
 
 
 def test_progress_ends_with_everything(tmp_path: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[LoadProgress] = []
     load([write(tmp_path, hung_job())], progress=seen.append)
     total = sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert seen[-1] == Progress(4, 4, total, total, 23)
+    assert seen[-1] == LoadProgress(4, 4, total, total, 23)
     assert [p.files_done for p in seen] == sorted(p.files_done for p in seen)
 
 

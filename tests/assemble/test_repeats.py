@@ -10,8 +10,8 @@ import pytest
 
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.load import load
-from rankscope.assemble.sources import Source
-from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.assemble.sources import SourceFile
+from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.schema import Dataset
 from tests.parsers.dumps import START_NS, Groups, Recorder, job
 
@@ -24,7 +24,7 @@ Row = tuple[int, str, int | None, int | None, bool | None]
 def dataset(files: Files) -> Dataset:
     """What is made of files with their modification times."""
     sources = [
-        Source(path, "flight-recorder", len(data), mtime_ns, None, decode(data))
+        SourceFile(path, "flight-recorder", len(data), mtime_ns, None, decode_dump(data))
         for path, (data, mtime_ns) in sorted(files.items())
     ]
     return assemble(sources, "dumps", None, None, None)

@@ -12,10 +12,10 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.assemble.assembly import assemble
-from rankscope.assemble.attempts import NoSuchAttemptError, with_silent
-from rankscope.assemble.sources import Source
+from rankscope.assemble.attempts import NoSuchAttemptError, with_silent_attempts
+from rankscope.assemble.sources import SourceFile
 from rankscope.cli import run
-from rankscope.parsers.sidecar.model import Card
+from rankscope.parsers.sidecar.model import Sidecar
 from rankscope.schema import Dataset
 from tests.analysis.logs.processes import Processes, closed
 
@@ -126,8 +126,8 @@ def test_a_rank_that_left_no_dump_is_of_the_attempt_it_fits() -> None:
     assert (found.world_size, found.missing_ranks) == (2, (1,))
 
 
-def _card(rank: int, **more: object) -> Source:
-    return Source(f"{rank}-{len(more)}.json", "sidecar", 1, None, None, replace(Card(rank, host="a"), **more))  # type: ignore[arg-type]
+def _card(rank: int, **more: object) -> SourceFile:
+    return SourceFile(f"{rank}-{len(more)}.json", "sidecar", 1, None, None, replace(Sidecar(rank, host="a"), **more))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def _card(rank: int, **more: object) -> Source:
     ],
 )
 def test_what_tells_attempts_apart(make: Callable[[int], dict[str, object]], attempts: int) -> None:
-    found = with_silent([], [_card(rank, **make(rank)) for rank in range(2)])
+    found = with_silent_attempts([], [_card(rank, **make(rank)) for rank in range(2)])
     assert len(found) == (attempts if attempts > 1 else 0)
 
 

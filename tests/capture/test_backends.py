@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rankscope.capture.card import Card
-from rankscope.capture.sampler import EMPTY, INTERVAL, Request, Sampler
-from rankscope.capture.settings import Settings
+from rankscope.capture.card import SidecarRecord
+from rankscope.capture.sampler import EMPTY_DUMPS, INTERVAL_REASON, DumpRequest, Sampler
+from rankscope.capture.settings import CaptureSettings
 from tests.capture.ranks import card as told
 from tests.capture.torch_module import torch_module
 
@@ -79,11 +79,11 @@ def captured(monkeypatch: pytest.MonkeyPatch, torch: Torch, folder: Path) -> Sam
     monkeypatch.delenv(OFF, raising=False)
     monkeypatch.setitem(sys.modules, "torch", torch.module())
     monkeypatch.delitem(sys.modules, "torch._inductor", raising=False)
-    return Sampler(Settings(str(folder)), Card())
+    return Sampler(CaptureSettings(str(folder)), SidecarRecord())
 
 
-def serve(one: Sampler, reason: str = INTERVAL) -> None:
-    one._serve(Request(reason, False))
+def serve(one: Sampler, reason: str = INTERVAL_REASON) -> None:
+    one._serve(DumpRequest(reason, False))
 
 
 def written(folder: Path) -> set[str]:
@@ -157,7 +157,7 @@ def test_that_nothing_is_recorded_is_said_once_and_taken_back(
 ) -> None:
     torch = Torch("nccl", {"cuda": NCCL2})
     one = captured(monkeypatch, torch, tmp_path)
-    for _ in range(EMPTY):
+    for _ in range(EMPTY_DUMPS):
         serve(one)
     # the first steps of a job may take long to come
     assert told(tmp_path, 1)["problems"] == []

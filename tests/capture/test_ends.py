@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rankscope.capture.card import Card
+from rankscope.capture.card import SidecarRecord
 
 START = "import rankscope.capture\nrankscope.capture.start('dumps', interval=100_000)\n"
 CHILD = """
@@ -120,11 +120,11 @@ def test_nothing_is_dumped_after_the_last_dump(tmp_path: Path) -> None:
 
 CLEANING = """
 import time
-from rankscope.capture.card import passing
+from rankscope.capture.card import is_passing
 try:
     raise ValueError("bad sample")
 except ValueError as error:
-    passing(error)
+    is_passing(error)
     since = time.time_ns()
     time.sleep(0.2)
     open("since", "w").write(str(since))
@@ -139,7 +139,7 @@ def test_an_exception_that_was_on_its_way_has_the_time_at_which_it_was_seen(tmp_
 
 
 def test_who_takes_its_groups_down_has_left_then() -> None:
-    card = Card()
+    card = SidecarRecord()
     card.leave()
     since = time.time_ns()
     card.end("exit")

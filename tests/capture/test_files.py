@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.capture import files, identity
-from rankscope.capture.files import Files
+from rankscope.capture.files import DumpFiles
 
 ME = ("node07", 42, 1)
 
@@ -24,7 +24,7 @@ def card(folder: Path, writer: tuple[str, int, int]) -> None:
 
 
 def test_the_last_few_are_kept(tmp_path: Path) -> None:
-    mine = Files(str(tmp_path / "new"), 3, 2)
+    mine = DumpFiles(str(tmp_path / "new"), 3, 2)
     for text in "abcde":
         mine.put(mine.path("fr_trace_rank_"), text.encode(), True)
     assert there(tmp_path / "new") == {
@@ -33,7 +33,7 @@ def test_the_last_few_are_kept(tmp_path: Path) -> None:
 
 
 def test_two_recorders_have_a_history_each(tmp_path: Path) -> None:
-    mine = Files(str(tmp_path), 3, 1)
+    mine = DumpFiles(str(tmp_path), 3, 1)
     for text in "abc":
         for prefix in ("fr_trace_rank_", "nccl_trace_rank_"):
             mine.put(mine.path(prefix), text.encode(), True)
@@ -42,14 +42,14 @@ def test_two_recorders_have_a_history_each(tmp_path: Path) -> None:
 
 
 def test_nothing_is_kept_where_nothing_shall_be(tmp_path: Path) -> None:
-    mine = Files(str(tmp_path), 3, 0)
+    mine = DumpFiles(str(tmp_path), 3, 0)
     for text in "abc":
         mine.put(mine.path("fr_trace_rank_"), text.encode(), True)
     assert there(tmp_path) == {"fr_trace_rank_3": "c"}
 
 
 def test_dumps_of_any_recorder_go_with_the_sidecar_that_names_them(tmp_path: Path) -> None:
-    mine = Files(str(tmp_path), 3, 1)
+    mine = DumpFiles(str(tmp_path), 3, 1)
     told = {"host": "node07", "pid": 1, "started_ns": 1, "dumps": ["nccl2_trace_rank_3", "../x_rank_3", "notes", 7]}
     (tmp_path / "nccl2_trace_rank_3").write_text("old")
     (tmp_path / "notes").write_text("of somebody")
@@ -60,7 +60,7 @@ def test_dumps_of_any_recorder_go_with_the_sidecar_that_names_them(tmp_path: Pat
 
 def test_an_earlier_process_of_the_rank_is_not_overwritten(tmp_path: Path) -> None:
     for number, run in enumerate(("old", "newer", "newest")):
-        mine = Files(str(tmp_path), 3, 2)
+        mine = DumpFiles(str(tmp_path), 3, 2)
         writer = ("node07", 42, number)
         mine.set_aside(["fr_trace_rank_"], writer)
         mine.put(mine.path("fr_trace_rank_"), run.encode(), False)
@@ -76,7 +76,7 @@ def test_an_earlier_process_of_the_rank_is_not_overwritten(tmp_path: Path) -> No
 
 
 def test_what_this_process_wrote_stays(tmp_path: Path) -> None:
-    mine = Files(str(tmp_path), 3, 2)
+    mine = DumpFiles(str(tmp_path), 3, 2)
     mine.put(mine.path("fr_trace_rank_"), b"a", False)
     card(tmp_path, ME)
     mine.set_aside(["fr_trace_rank_"], ME)
@@ -84,17 +84,17 @@ def test_what_this_process_wrote_stays(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_costs_the_history_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = Files(str(tmp_path), 3, 2)
+    mine = DumpFiles(str(tmp_path), 3, 2)
     for text in "abc":
         mine.put(mine.path("fr_trace_rank_"), text.encode(), True)
-    real = files.write
+    real = files.replace_file
 
     def write(path: Path, data: bytes, taken_ns: int | None) -> None:
         if (tmp_path / "history" / "1_fr_trace_rank_3").exists():
             raise OSError(errno.ENOSPC, "No space left on device")
         real(path, data, taken_ns)
 
-    monkeypatch.setattr(files, "write", write)
+    monkeypatch.setattr(files, "replace_file", write)
     mine.put(mine.path("fr_trace_rank_"), b"d", False)
     assert there(tmp_path) == {"fr_trace_rank_3": "d"}
 
@@ -109,7 +109,7 @@ def test_a_part_that_cannot_be_written_is_taken_away(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(Path, "write_bytes", half)
     with pytest.raises(OSError, match="No space"):
-        files.write(tmp_path / "dump", b"after")
+        files.replace_file(tmp_path / "dump", b"after")
     assert there(tmp_path) == {"dump": "before"}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from rankscope.capture import settings
 from rankscope.capture.__main__ import split
-from rankscope.capture.settings import Settings, checked, turn_recorder_on
+from rankscope.capture.settings import CaptureSettings, checked_settings, turn_recorder_on
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_ranks_that_are_children_of_a_process_tell_of_their_end_too(tmp_path: Pa
 
 def test_the_directory_stays_when_the_job_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert checked(Settings("dumps")).directory == str(tmp_path / "dumps")
+    assert checked_settings(CaptureSettings("dumps")).directory == str(tmp_path / "dumps")
 
 
 def test_the_recorder_is_turned_on_unless_somebody_decided(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from rankscope.capture import files, recorder, sampler
-from rankscope.capture.card import Card
-from rankscope.capture.sampler import INTERVAL, Request, Sampler
-from rankscope.capture.settings import Settings
+from rankscope.capture.card import SidecarRecord
+from rankscope.capture.sampler import INTERVAL_REASON, DumpRequest, Sampler
+from rankscope.capture.settings import CaptureSettings
 from tests.capture.ranks import card as told
 from tests.capture.torch_module import torch_module
 
@@ -57,11 +57,11 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
 
 
 def made(folder: Path, **given: Any) -> Sampler:
-    return Sampler(Settings(str(folder), **given), Card())
+    return Sampler(CaptureSettings(str(folder), **given), SidecarRecord())
 
 
-def serve(one: Sampler, reason: str = INTERVAL, stacks: bool = False) -> None:
-    one._serve(Request(reason, stacks))
+def serve(one: Sampler, reason: str = INTERVAL_REASON, stacks: bool = False) -> None:
+    one._serve(DumpRequest(reason, stacks))
 
 
 def test_stacks_wait_until_they_are_worth_their_time(torch: Torch, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_stacks_wait_until_they_are_worth_their_time(torch: Torch, tmp_path: Pat
 
 def test_a_rank_that_stands_still_gets_stacks(torch: Torch, tmp_path: Path) -> None:
     one = made(tmp_path)
-    for _ in range(sampler.STILL):
+    for _ in range(sampler.STILL_DUMPS):
         serve(one)
     assert ("fr", True) not in torch.calls
     serve(one)
@@ -114,7 +114,7 @@ def test_a_rank_that_nobody_retires_operations_of_stands_still(
     torch: Torch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, dumps = made(tmp_path, stacks="never"), iter(range(1 << 40, (1 << 40) + 9))
-    monkeypatch.setattr(recorder, "read", lambda _recorder, _stacks: entries(next(dumps)))
+    monkeypatch.setattr(recorder, "read_ring", lambda _recorder, _stacks: entries(next(dumps)))
     serve(one)
     for _ in range(6):
         serve(one)
@@ -191,7 +191,7 @@ def test_before_there_is_a_group_only_the_rank_is_told(
 
 def test_a_disk_that_hangs_holds_up_nobody(torch: Torch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
-    monkeypatch.setattr(files, "write", lambda *_: release.wait(600))
+    monkeypatch.setattr(files, "replace_file", lambda *_: release.wait(600))
     one = made(tmp_path)
     one.start()
     assert not one.ask("signal", True, 0.05)

@@ -114,7 +114,8 @@ import sys
 from rankscope.commands.follower_process import FollowerProcess, FollowRequest
 from rankscope.commands.source import JobSource
 from rankscope.commands.watch import FollowOptions
-FollowerProcess(FollowRequest(JobSource((sys.argv[1],), jobs=1), FollowOptions())).run(lambda news: print("news", flush=True))
+request = FollowRequest(JobSource((sys.argv[1],), jobs=1), FollowOptions())
+FollowerProcess(request).run(lambda news: print("news", flush=True))
 """
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS, InputKind
-from rankscope.parsers.registry import ASKED
+from rankscope.parsers.registry import RECOGNISED_KINDS
 
 READ = [kind for kind in INPUTS.values() if kind.restore]
 
@@ -22,8 +22,8 @@ def test_functions_are_there(kind: InputKind) -> None:
 
 
 def test_what_is_read_is_restored() -> None:
-    assert {kind.name for kind in ASKED} <= {kind.name for kind in READ}
-    assert all(kind.decode for kind in ASKED)
+    assert {kind.name for kind in RECOGNISED_KINDS} <= {kind.name for kind in READ}
+    assert all(kind.decode for kind in RECOGNISED_KINDS)
     assert [kind.name for kind in READ if not kind.noun] == ["sidecar"]
 
 

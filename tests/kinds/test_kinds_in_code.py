@@ -18,7 +18,7 @@ from rankscope.kinds.input_kinds import INPUTS
 SOURCE = Path(__file__).parents[2] / "src" / "rankscope"
 GOLDEN = Path(__file__).parents[1] / "report" / "golden"
 MAKES_FINDINGS = ("Finding", "Root", "_note", "finding")
-MAKES_EVENTS = ("tell", "event")
+MAKES_EVENTS = ("message_event", "record_event")
 FINDING_NAMES = ("f", "finding", "root", "cause", "accusing")
 EVENT_NAMES = ("event", "line")
 

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 
 from rankscope.assemble.assembly import assemble
-from rankscope.assemble.sources import Source
-from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.assemble.sources import SourceFile
+from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.schema import Dataset
 from tests.parsers.torch_pickle import torch_pickle
 
@@ -184,7 +184,8 @@ def _json_entry(entry: dict[str, Any]) -> dict[str, Any]:
 def dataset_of(files: dict[str, bytes], **options: Any) -> Dataset:
     """What is made of these files, decoded in this process."""
     sources = [
-        Source(path, "flight-recorder", len(data), None, None, decode(data)) for path, data in sorted(files.items())
+        SourceFile(path, "flight-recorder", len(data), None, None, decode_dump(data))
+        for path, data in sorted(files.items())
     ]
     given: dict[str, Any] = {"pattern": None, "world_size": None, "attempt": None, **options}
     return assemble(sources, "dumps", **given)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rankscope.assemble.assembly import assemble
-from rankscope.assemble.sources import Source
-from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.assemble.sources import SourceFile
+from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.schema import Dataset
 from tests.parsers.dumps import START_NS, Groups, Recorder
 
@@ -70,5 +70,5 @@ def dumped(recorders: Sequence[Recorder], after_s: float | None = None, **option
     for recorder in recorders:
         data = recorder.pickle(**options)
         name = f"{recorder.library}_trace_rank_{recorder.rank}"
-        sources.append(Source(name, "flight-recorder", len(data), written, None, decode(data)))
+        sources.append(SourceFile(name, "flight-recorder", len(data), written, None, decode_dump(data)))
     return assemble(sources, "dumps", None, None, None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.assemble.load import Kept, LoadOptions, load
+from rankscope.assemble.load import LoadOptions, SparseReading, load
 from rankscope.schema import Dataset
 from tests.parsers.dumps import job as recorders
 from tests.parsers.dumps import named
@@ -38,7 +38,7 @@ def same(one: Dataset, other: Dataset) -> bool:
 
 
 def test_only_traces_are_read_again(job: Path) -> None:
-    whole, kept = load([job]), Kept()
+    whole, kept = load([job]), SparseReading()
     first = load([job], SPARSE, kept=kept)
     assert first.spans.height < whole.spans.height
     for path in job.glob("nccl_trace_*"):
@@ -49,7 +49,7 @@ def test_only_traces_are_read_again(job: Path) -> None:
 
 
 def test_what_has_changed_meanwhile_is_read_again(job: Path) -> None:
-    kept = Kept()
+    kept = SparseReading()
     first = load([job], SPARSE, kept=kept)
     path = job / "nccl_trace_rank_1"
     path.write_bytes(b"x" * path.stat().st_size)
@@ -60,4 +60,4 @@ def test_what_has_changed_meanwhile_is_read_again(job: Path) -> None:
 
 
 def test_without_a_first_reading_everything_is_read(job: Path) -> None:
-    assert same(load([job], kept=Kept()), load([job]))
+    assert same(load([job], kept=SparseReading()), load([job]))

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankscope.parsers.members import NOBODY, Members, members, unpack
+from rankscope.parsers.members import NO_MEMBERS, Members, shared_members, unpack_members
 
 
 @given(st.lists(st.integers(0, 1 << 18), unique=True))
 def test_they_cross_as_they_were(ranks: list[int]) -> None:
-    made = members(ranks)
-    assert unpack(orjson.loads(orjson.dumps(made.packed))) == made == tuple(ranks)
+    made = shared_members(ranks)
+    assert unpack_members(orjson.loads(orjson.dumps(made.packed))) == made == tuple(ranks)
     assert hash(made) == hash(tuple(ranks)) and made.as_set == set(ranks)
     assert made.highest == max(ranks, default=-1)
 
@@ -26,10 +26,10 @@ def test_they_cross_as_they_were(ranks: list[int]) -> None:
     ],
 )  # fmt: skip
 def test_equal_steps_are_told_in_three_numbers(ranks: list[int], packed: str | list[int]) -> None:
-    assert members(ranks).packed == packed
+    assert shared_members(ranks).packed == packed
 
 
 def test_one_list_is_kept_once() -> None:
-    assert members(range(1000)) is members(list(range(1000))) is unpack("0:1:1000")
-    assert members([]) == NOBODY != members([0])
+    assert shared_members(range(1000)) is shared_members(list(range(1000))) is unpack_members("0:1:1000")
+    assert shared_members([]) == NO_MEMBERS != shared_members([0])
     assert Members((1, 2)) != [1, 2] and {Members((1, 2)), (1, 2)} == {(1, 2)}

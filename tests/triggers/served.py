@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rankscope.triggers.debug_server import DebugServer, Polled, ServerError
+from rankscope.triggers.debug_server import DebugServer, PollResult, ServerError
 
 LONGEST_S = 600.0
 
@@ -64,7 +64,7 @@ def serving_job(script: str, folder: Path, *arguments: str) -> Iterator[str]:
             process.wait()
 
 
-def polled(address: str, folder: Path, ready: Callable[[], bool]) -> Polled:
+def polled(address: str, folder: Path, ready: Callable[[], bool]) -> PollResult:
     """What the server of a job says once its dumps in `folder` are `ready`; fails if that takes more than minutes."""
     server, end = DebugServer(address), time.monotonic() + LONGEST_S
     folder.mkdir()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.triggers import debug_server
-from rankscope.triggers.debug_server import HOOKED, DebugServer, ServerError, answers, as_py_spy
+from rankscope.triggers.debug_server import HOOKED_BACKENDS, DebugServer, ServerError, py_spy_text, read_answers
 from tests.triggers.pages import EMPTY, TRACEBACK, Sections, page, recorded, ring, serving
 
 NOT_THERE = (404, "Handler dump_nccl_trace_json not found")
@@ -47,7 +47,7 @@ def test_the_rings_of_backends_that_a_hook_records_are_asked_for(tmp_path: Path)
     with serving(rings(nccl2=ring([False, True]), ucc=EMPTY), asked) as address:
         server = DebugServer(address)
         polled = server.poll(tmp_path)
-        assert {name for name in asked if "?" in name} == {f"fr_trace_json?backend={name}" for name in HOOKED}
+        assert {name for name in asked if "?" in name} == {f"fr_trace_json?backend={name}" for name in HOOKED_BACKENDS}
         asked.clear()
         server.poll(tmp_path)
     # the others hold nothing
@@ -148,7 +148,7 @@ def test_a_port_that_nobody_listens_on(tmp_path: Path) -> None:
 
 
 def test_what_looks_like_a_section_in_an_answer_does_no_harm() -> None:
-    found = answers(page([(200, "a</pre><pre>b"), (200, "<h2>no</h2>"), (500, "")], "x"))
+    found = read_answers(page([(200, "a</pre><pre>b"), (200, "<h2>no</h2>"), (500, "")], "x"))
     assert [(a.rank, a.status, a.text) for a in found] == [
         (0, 200, "a</pre><pre>b"),
         (1, 200, "<h2>no</h2>"),
@@ -156,20 +156,22 @@ def test_what_looks_like_a_section_in_an_answer_does_no_harm() -> None:
     ]
     assert [a.host for a in found] == ["node07"] * 3
     for address in ("http://[broken/handler/x?", "file:///etc/passwd", ""):
-        assert [a.address for a in answers(f"<h2>Rank 0: {address}</h2><pre>{{}}</pre>")] == [""]
+        assert [a.address for a in read_answers(f"<h2>Rank 0: {address}</h2><pre>{{}}</pre>")] == [""]
 
 
 @pytest.mark.parametrize("text", ['{"version": "2.10"}', "{&quot;version&quot;: &#34;2.10&#34;}"])
 def test_json_is_read_whether_the_page_escapes_it_or_not(text: str) -> None:
-    assert answers(page([(200, text)], "x"))[0].document() == {"version": "2.10"}
+    assert read_answers(page([(200, text)], "x"))[0].document() == {"version": "2.10"}
 
 
 def test_json_that_is_none_is_none() -> None:
-    assert [a.document() for a in answers(page([(200, "[1]"), (200, "{"), (200, "[" * 100_000)], "x"))] == [None] * 3
+    assert [a.document() for a in read_answers(page([(200, "[1]"), (200, "{"), (200, "[" * 100_000)], "x"))] == [
+        None
+    ] * 3
 
 
 def test_a_traceback_becomes_a_stack_with_the_main_thread_first() -> None:
-    text = as_py_spy(TRACEBACK.replace("  <no Python frame>", '  File "/job/load.py", line 3 in read'))
+    text = py_spy_text(TRACEBACK.replace("  <no Python frame>", '  File "/job/load.py", line 3 in read'))
     assert text.splitlines()[3:] == [
         'Thread 0x00007f964 (idle): "MainThread"',
         "    all_reduce (/venv/torch/distributed/distributed_c10d.py:3252)",
@@ -177,4 +179,4 @@ def test_a_traceback_becomes_a_stack_with_the_main_thread_first() -> None:
         'Thread 0x00007f963 (idle): "Thread"',
         "    read (/job/load.py:3)",
     ]
-    assert as_py_spy("nothing") == ""
+    assert py_spy_text("nothing") == ""

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from rankscope.triggers import pipes
-from rankscope.triggers.pipes import Pipe, ask, find_pipes
+from rankscope.triggers.pipes import TriggerPipe, ask_pipes, find_pipes
 
 
 def test_pipes_are_found_by_their_names_and_told_from_what_is_none(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_pipes_are_found_by_their_names_and_told_from_what_is_none(tmp_path: Pat
 def test_a_rank_that_reads_its_pipe_is_asked(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "trigger_3.pipe")
     reader = os.open(tmp_path / "trigger_3.pipe", os.O_RDONLY | os.O_NONBLOCK)
-    (asked,) = ask(find_pipes([tmp_path]))
+    (asked,) = ask_pipes(find_pipes([tmp_path]))
     assert (asked.pipe.rank, asked.problem) == (3, None)
     assert os.read(reader, 8) == b"1"
     os.close(reader)
@@ -31,7 +31,7 @@ def test_a_rank_that_reads_its_pipe_is_asked(tmp_path: Path) -> None:
 
 def test_a_pipe_that_nobody_reads_is_said_to_be_so(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "trigger_3.pipe")
-    assert [asked.problem for asked in ask(find_pipes([tmp_path]))] == ["nobody reads it: the process has ended"]
+    assert [asked.problem for asked in ask_pipes(find_pipes([tmp_path]))] == ["nobody reads it: the process has ended"]
 
 
 def test_a_pipe_that_is_full_is_not_waited_for(tmp_path: Path) -> None:
@@ -44,7 +44,9 @@ def test_a_pipe_that_is_full_is_not_waited_for(tmp_path: Path) -> None:
             os.write(writer, bytes(4096))
         except BlockingIOError:
             full = True
-    assert [asked.problem for asked in ask(find_pipes([tmp_path]))] == ["it is full: the process does not read it"]
+    assert [asked.problem for asked in ask_pipes(find_pipes([tmp_path]))] == [
+        "it is full: the process does not read it"
+    ]
     os.close(reader)
     os.close(writer)
 
@@ -54,7 +56,10 @@ def test_what_is_no_pipe_any_more_is_not_written_to(tmp_path: Path) -> None:
     path.write_text("dump")
     link = tmp_path / "trigger_4.pipe"
     link.symlink_to(path)
-    problems = [asked.problem for asked in ask([Pipe(path, 3), Pipe(link, 4), Pipe(tmp_path / "absent", 5)])]
+    problems = [
+        asked.problem
+        for asked in ask_pipes([TriggerPipe(path, 3), TriggerPipe(link, 4), TriggerPipe(tmp_path / "absent", 5)])
+    ]
     assert problems == ["not a pipe", "Too many levels of symbolic links", "No such file or directory"]
     assert path.read_text() == "dump"
 

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from rankscope.kinds.finding_kinds import FINDINGS, SEVERITIES, STATUSES, Look, Severity, Status
+from rankscope.kinds.finding_kinds import FINDINGS, SEVERITIES, STATUSES, BadgeStyle, Severity, Status
 from rankscope.tui.detail.styled_lines import Role
 from rankscope.tui.options import Palette
 from rankscope.tui.palette import badge, named
@@ -15,7 +15,7 @@ LOOKS = [*SEVERITIES.values(), *STATUSES.values()]
 
 
 @pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.badge)
-def test_colours_are_those_of_the_palettes(look: Look) -> None:
+def test_colours_are_those_of_the_palettes(look: BadgeStyle) -> None:
     for palette in get_args(Palette):
         assert named(look.colour, palette, bold=True).bold
         assert badge(look.colour, palette) is not None

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rankscope.assemble.assembly import assemble
-from rankscope.assemble.sources import Source
-from rankscope.parsers.files.reader import follow
+from rankscope.assemble.sources import SourceFile
+from rankscope.parsers.files.reader import follow_log
 from rankscope.parsers.logs.model import LogContent
-from rankscope.parsers.logs.stretches import Growing
+from rankscope.parsers.logs.stretches import GrowingLog
 from rankscope.schema import Dataset
 from rankscope.watching.update import FollowProgress, JobUpdate
 from rankscope.watching.watched_job import WatchedJob
@@ -51,8 +51,8 @@ class Logs:
         self.folder, self.name_of, self.chance, self.sends = folder, name_of, random.Random(seed), sends
         self.dated, self.prints, self.colls, self.clock = dated, prints, colls, START_NS
         self.steps = [0] * RANKS
-        self.growing: dict[str, Growing] = {}
-        self.dumps: dict[str, Source] = {}
+        self.growing: dict[str, GrowingLog] = {}
+        self.dumps: dict[str, SourceFile] = {}
         for rank in range(RANKS):
             self.say(rank, [init(rank), split(rank)])
         for _ in range(STEPS):
@@ -88,22 +88,22 @@ class Logs:
         (self.folder / name).rename(self.folder / f"{name}.1")
         self.growing[f"{name}.1"] = self.growing.pop(name)
 
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[SourceFile]:
         """All files, as a watcher has them."""
         return [*(self._source(path, path.name) for path in sorted(self.folder.glob("*.log*"))), *self.dumps.values()]
 
-    def _source(self, path: Path, name: str) -> Source:
-        growing = self.growing.setdefault(name, Growing())
-        for one in follow(str(path), growing.start, growing.mark, False):
+    def _source(self, path: Path, name: str) -> SourceFile:
+        growing = self.growing.setdefault(name, GrowingLog())
+        for one in follow_log(str(path), growing.start, growing.mark, False):
             if one.stretch is not None:
                 assert isinstance(one.decoded, LogContent)
                 growing.add(one.decoded, one.stretch)
-        return Source(name, "log", path.stat().st_size, self.clock, None, growing.content())
+        return SourceFile(name, "log", path.stat().st_size, self.clock, None, growing.content())
 
     def anew(self) -> Dataset:
         """The same put together by somebody who sees them for the first time."""
         paths = sorted(self.folder.glob("*.log*"))
-        logs = [Source(p.name, "log", p.stat().st_size, self.clock, None, read(p.read_bytes())) for p in paths]
+        logs = [SourceFile(p.name, "log", p.stat().st_size, self.clock, None, read(p.read_bytes())) for p in paths]
         return assemble([*logs, *(one.renewed() for one in self.dumps.values())], "dumps", None, None, None)
 
 

@@ -17,11 +17,11 @@ import pytest
 from rankscope.analysis.live_state import LiveState
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
-from rankscope.assemble.sources import Source
-from rankscope.parsers.files.reader import follow
-from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.assemble.sources import SourceFile
+from rankscope.parsers.files.reader import follow_log
+from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.parsers.logs.model import LogContent
-from rankscope.parsers.logs.stretches import Growing
+from rankscope.parsers.logs.stretches import GrowingLog
 from rankscope.schema import Dataset
 from rankscope.tui.lane_items import Items
 from rankscope.tui.live.prepared import Prepared, prepare
@@ -43,8 +43,8 @@ class Files:
 
     def __init__(self, folder: Path, seed: int, ranks: int = RANKS, printed: list[str] = PRINTED) -> None:
         self.chance, self.recorders, self.clock = random.Random(seed), job(ranks), START_NS + SECOND
-        self.files: dict[str, Source] = {}
-        self.log, self.growing, self.traced = folder / "job.log", Growing(), 2
+        self.files: dict[str, SourceFile] = {}
+        self.log, self.growing, self.traced = folder / "job.log", GrowingLog(), 2
         self.log.write_text("")
         self.many()
         self.say(printed)
@@ -59,31 +59,33 @@ class Files:
     def dump(self, rank: int) -> None:
         """A rank dumps as it is."""
         data, name = self.recorders[rank].pickle(ring=6), f"nccl_trace_rank_{rank}"
-        self.files[name] = Source(name, "flight-recorder", len(data), self.clock, None, decode(data))
+        self.files[name] = SourceFile(name, "flight-recorder", len(data), self.clock, None, decode_dump(data))
 
     def say(self, lines: list[str]) -> None:
         """The job prints."""
         with self.log.open("a") as file:
             file.writelines(f"{line}\n" for line in lines)
-        for one in follow(str(self.log), self.growing.start, self.growing.mark, False):
+        for one in follow_log(str(self.log), self.growing.start, self.growing.mark, False):
             if one.stretch is not None:
                 assert isinstance(one.decoded, LogContent)
                 self.growing.add(one.decoded, one.stretch)
         size, content = self.log.stat().st_size, self.growing.content()
-        self.files["job.log"] = Source("job.log", "log", size, self.clock, None, content)
+        self.files["job.log"] = SourceFile("job.log", "log", size, self.clock, None, content)
 
     def trace(self) -> None:
         """A rank writes a longer trace."""
         rank, self.traced = self.chance.randrange(2), self.traced + 1
         events = [e for k in range(self.traced) for e in [launch(200 * k, k + 1), *all_reduce(200 * k, k + 1)]]
         name = f"rank{rank}.pt.trace.json"
-        self.files[name] = Source(name, "torch-profiler", 1, self.clock, None, decoded(document(events, about(rank))))
+        self.files[name] = SourceFile(
+            name, "torch-profiler", 1, self.clock, None, decoded(document(events, about(rank)))
+        )
 
     def again(self) -> None:
         """A rank writes what it wrote."""
         name = f"nccl_trace_rank_{self.chance.randrange(len(self.recorders))}"
         known = self.files[name]
-        self.files[name] = Source(name, known.kind, known.size, self.clock, None, known.content)
+        self.files[name] = SourceFile(name, known.kind, known.size, self.clock, None, known.content)
 
     def one(self) -> None:
         """A rank waits, and dumps."""
@@ -107,16 +109,16 @@ class Files:
         acts[name]()
         return name
 
-    def sources(self, *, copied: bool) -> list[Source]:
+    def sources(self, *, copied: bool) -> list[SourceFile]:
         """All files; logs and traces as copies, which are not the very same as before."""
         files = [self.files[name] for name in sorted(self.files)]
         return [_copied(source) if copied else source for source in files]
 
 
-def _copied(source: Source) -> Source:
+def _copied(source: SourceFile) -> SourceFile:
     if source.kind == "flight-recorder":
         return source
-    return Source(source.shown, source.kind, source.size, source.mtime_ns, None, copy.copy(source.content))
+    return SourceFile(source.shown, source.kind, source.size, source.mtime_ns, None, copy.copy(source.content))
 
 
 class Watched:
@@ -125,7 +127,7 @@ class Watched:
     def __init__(self) -> None:
         self.job = WatchedJob("dumps", re.compile(r"nccl_trace_rank_(\d+)"), None, None)
 
-    def look(self, sources: list[Source], at_ns: int) -> Prepared:
+    def look(self, sources: list[SourceFile], at_ns: int) -> Prepared:
         """After a change."""
         self.job.take(sources, at_ns)
         analysis, live = self.job.judge(at_ns, unread=False)

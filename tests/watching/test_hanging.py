@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.files.directory_walk import Found, walk
+from rankscope.parsers.files.directory_walk import FoundPath, walk_paths
 from rankscope.watching import census
 from rankscope.watching.census import FileCensus
 from rankscope.watching.observer import PATIENCE_S
@@ -26,11 +26,11 @@ class Server:
         self.answers = threading.Event()
         self.answers.set()
 
-        def slow(paths: list[Path]) -> list[Found]:
+        def slow(paths: list[Path]) -> list[FoundPath]:
             self.answers.wait()
-            return walk(paths)
+            return walk_paths(paths)
 
-        monkeypatch.setattr(census, "walk", slow)
+        monkeypatch.setattr(census, "walk_paths", slow)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_one_that_never_answers_is_said_and_can_be_left(tmp_path: Path, server: 
 def test_one_look_that_hung_does_not_put_off_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, took = HandClock(), [0.0]
 
-    def slow(paths: list[Path]) -> list[Found]:
+    def slow(paths: list[Path]) -> list[FoundPath]:
         clock.turn(took[0])
         return []
 

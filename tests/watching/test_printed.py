@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.watching.watched_job import WatchedJob
 from tests.assemble.logs.fingerprints.test_groups import ALL, MESH, seats
 from tests.assemble.logs.fingerprints.test_groups import printed as of_group
@@ -104,15 +104,15 @@ def test_who_has_not_come_when_the_logs_fall_silent(tmp_path: Path, name_of: Nam
     assert "scheduled" not in going.dataset.ops["state"].to_list()
 
 
-def _trace(number: int) -> Source:
+def _trace(number: int) -> SourceFile:
     """A trace of the only rank, some time after the one before it."""
     at = 100_000 * number
     content = decoded(document([launch(at, 2 * number), *all_reduce(at, 2 * number)], about(0)))
-    return Source(f"rank0_{number}.pt.trace.json", "torch-profiler", 1, START_NS, None, content)
+    return SourceFile(f"rank0_{number}.pt.trace.json", "torch-profiler", 1, START_NS, None, content)
 
 
 def test_that_no_more_traces_come_alarms_nobody() -> None:
-    job, traces = WatchedJob("dumps", None, None, None), list[Source]()
+    job, traces = WatchedJob("dumps", None, None, None), list[SourceFile]()
     for number in range(1, 5):
         traces.append(_trace(number))
         assert job.take(traces, number * SECOND)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from rankscope.parsers.files.directory_walk import Found
+from rankscope.parsers.files.directory_walk import FoundPath
 from rankscope.watching.census import FileChanges
 from rankscope.watching.file_store import GRACE_S, FileStore
 
-ONE, OTHER = (Found(name, name, problem="a socket: not opened", inode=7) for name in ("one", "other"))
+ONE, OTHER = (FoundPath(name, name, problem="a socket: not opened", inode=7) for name in ("one", "other"))
 """Files that nobody has to read."""
 
 

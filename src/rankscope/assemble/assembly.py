@@ -13,31 +13,31 @@ from rankscope.assemble import attempts, dump_ranks, file_names, py_spy_snapshot
 from rankscope.assemble import process_ends as ended
 from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.assemble.frontiers import SourceFacts, facts_of, frontier_table, has_timing, p2p_groups
-from rankscope.assemble.groups import Groups, describe, named, resolve
-from rankscope.assemble.operations import Stacks, complete_filtered, entries, operations
+from rankscope.assemble.groups import GroupIndex, group_description, group_label, resolve_groups
+from rankscope.assemble.operations import StackIds, complete_filtered, entry_rows, operation_table
 from rankscope.assemble.py_spy_snapshots import thread_tables
 from rankscope.assemble.repeats import repeat_table
-from rankscope.assemble.sources import Source, config_world
+from rankscope.assemble.sources import SourceFile, config_world
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import DUMP, DUPLICATE, EMPTY, INPUTS, LOG, PY_SPY, REPORT, TRACE, UNKNOWN
-from rankscope.parsers.sidecar.model import Card
+from rankscope.parsers.sidecar.model import Sidecar
 from rankscope.schema import Dataset
 
 if TYPE_CHECKING:
-    from rankscope.assemble.logs.comm_lifetimes import Recall
-    from rankscope.assemble.logs.log_processes import Scene
-    from rankscope.assemble.py_spy_ranks import Seen
-    from rankscope.assemble.traces.trace_dataset import Windows
+    from rankscope.assemble.logs.comm_lifetimes import CommMemory
+    from rankscope.assemble.logs.log_processes import LogScene
+    from rankscope.assemble.py_spy_ranks import RankedStacks
+    from rankscope.assemble.traces.trace_dataset import TraceWindows
 
 
 def assemble(
-    sources: Sequence[Source],
+    sources: Sequence[SourceFile],
     root: str,
     pattern: re.Pattern[str] | None,
     world_size: int | None,
     attempt: int | None,
     errors: str | None = None,
-    recall: Recall | None = None,
+    recall: CommMemory | None = None,
 ) -> Dataset:
     """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows.
 
@@ -46,12 +46,12 @@ def assemble(
     """
     runs, chosen, used = _settled(sources, pattern, attempt)
     _place_undecoded(sources, chosen)
-    attempts.place(sources)
+    attempts.place_sidecars(sources)
     known = world_size or _known_world(used)
     places = {id(source): i for i, source in enumerate(sources)}
     run = LogRun(runs, chosen, pattern, asked=attempt is not None)
     scene = _logs(sources, places, run, known, recall)
-    seen = py_spy_snapshots.settle(sources, runs, chosen, pattern, known, _in_logs(scene))
+    seen = py_spy_snapshots.settle_snapshots(sources, runs, chosen, pattern, known, _in_logs(scene))
     windows = _windows(sources, max(0, chosen), pattern)
     told_worlds = (one.world for one in (windows, scene) if one is not None)
     highest = max((r for s in seen for r in s.ranks.values()), default=-1)
@@ -63,7 +63,7 @@ def assemble(
     return Dataset(
         **tables,
         files=file_table(sources),
-        attempts=attempts.table(runs),
+        attempts=attempts.attempt_table(runs),
         repeats=repeat_table(sources),
         attempt=max(0, chosen),
         world_size=world or told_by_processes,
@@ -72,15 +72,15 @@ def assemble(
 
 
 def _settled(
-    sources: Sequence[Source], pattern: re.Pattern[str] | None, attempt: int | None
-) -> tuple[list[Attempt], int, list[Source]]:
+    sources: Sequence[SourceFile], pattern: re.Pattern[str] | None, attempt: int | None
+) -> tuple[list[Attempt], int, list[SourceFile]]:
     """The attempts, the number of the one that is wanted, and its dumps. Raises NoSuchAttemptError."""
     for source in sources:
         if source.snapshot is None and source.kind not in (LOG.name, TRACE.name):
-            dump_ranks.claim(source, pattern)
-    attempts.settle(sources)
+            dump_ranks.claim_dump_rank(source, pattern)
+    attempts.attach_sidecars(sources)
     runs = _runs(sources)
-    chosen = attempts.newest(runs) if attempt is None else attempt
+    chosen = attempts.newest_attempt(runs) if attempt is None else attempt
     if runs and not 0 <= chosen < len(runs):
         raise NoSuchAttemptError(chosen, len(runs))
     return runs, chosen, _used(runs[chosen]) if runs else []
@@ -88,7 +88,7 @@ def _settled(
 
 def _of_processes(
     tables: dict[str, pl.DataFrame],
-    sources: Sequence[Source],
+    sources: Sequence[SourceFile],
     chosen: int,
     pattern: re.Pattern[str] | None,
     errors: str | None,
@@ -98,9 +98,9 @@ def _of_processes(
     Returns the number of ranks that these tell; 0 if none.
     """
     world = 0
-    if ends := ended.of_attempt(sources, max(0, chosen)):
+    if ends := ended.attempt_ends(sources, max(0, chosen)):
         tables["messages"] = ended.with_ends(tables.get("messages"), ends, sources, errors)
-        world = ended.world_of(ends)
+        world = ended.sidecar_world(ends)
     there = {source.kind for source in sources}
     for kind in INPUTS.values():
         if kind.bring and kind.name in there:
@@ -110,18 +110,18 @@ def _of_processes(
 
 
 def _brought(
-    tables: dict[str, pl.DataFrame], scene: Scene | None, windows: Windows | None, world: int, fixed: int | None
+    tables: dict[str, pl.DataFrame], scene: LogScene | None, windows: TraceWindows | None, world: int, fixed: int | None
 ) -> tuple[dict[str, pl.DataFrame], int]:
     """The tables with what logs and traces tell, and the number of ranks then, unless the user has fixed it."""
     if scene is not None:
-        from rankscope.assemble.logs.log_tables import bring
+        from rankscope.assemble.logs.log_tables import add_log_tables
 
-        tables = bring(tables, scene)
+        tables = add_log_tables(tables, scene)
         world = fixed or max(world, 1 + _highest(tables["groups"]))
     if windows is not None:
-        from rankscope.assemble.traces.trace_dataset import bring as bring_traces
+        from rankscope.assemble.traces.trace_dataset import add_trace_tables
 
-        tables = {**tables, **bring_traces(tables, windows, world)}
+        tables = {**tables, **add_trace_tables(tables, windows, world)}
     return tables, world
 
 
@@ -136,8 +136,8 @@ class LogRun(NamedTuple):
 
 
 def _logs(
-    sources: Sequence[Source], places: dict[int, int], run: LogRun, world: int, recall: Recall | None
-) -> Scene | None:
+    sources: Sequence[SourceFile], places: dict[int, int], run: LogRun, world: int, recall: CommMemory | None
+) -> LogScene | None:
     """Who wrote the logs of the chosen attempt; None without a log, which costs nothing."""
     if not any(source.kind == LOG.name for source in sources):
         return None
@@ -145,14 +145,14 @@ def _logs(
     from rankscope.assemble.logs.log_tables import read_scene
 
     logs = [source for source in sources if source.log is not None]
-    log_attempts.settle(logs, run.runs)
+    log_attempts.settle_log_attempts(logs, run.runs)
     attempt = max(0, run.chosen) if run.runs else 0
     mine = [(places[id(source)], source) for source in logs if source.attempt == attempt]
-    number = log_attempts.run_in(logs, run.runs, run.chosen, run.asked)
+    number = log_attempts.run_at(logs, run.runs, run.chosen, run.asked)
     return read_scene(mine, world, run.pattern, number, recall)
 
 
-def _in_logs(scene: Scene | None) -> list[Seen]:
+def _in_logs(scene: LogScene | None) -> list[RankedStacks]:
     """The stacks that stand in logs."""
     if scene is None:
         return []
@@ -161,7 +161,7 @@ def _in_logs(scene: Scene | None) -> list[Seen]:
     return stacks_in(scene)
 
 
-def _windows(sources: Sequence[Source], attempt: int, pattern: re.Pattern[str] | None) -> Windows | None:
+def _windows(sources: Sequence[SourceFile], attempt: int, pattern: re.Pattern[str] | None) -> TraceWindows | None:
     """Whose the profilers' traces are; None without one, which costs nothing."""
     if not any(source.trace is not None for source in sources):
         return None
@@ -176,21 +176,21 @@ def _highest(groups: pl.DataFrame) -> int:
     return int(highest) if isinstance(highest, int) else -1
 
 
-def _runs(sources: Sequence[Source]) -> list[Attempt]:
+def _runs(sources: Sequence[SourceFile]) -> list[Attempt]:
     """The attempts with their numbers given out and their ranks settled; copies are in none of them."""
     distinct = repeats.set_aside([s for s in sources if s.dump is not None])
-    runs = attempts.with_silent(attempts.split(sorted(distinct, key=lambda s: s.shown)), sources)
+    runs = attempts.with_silent_attempts(attempts.split_attempts(sorted(distinct, key=lambda s: s.shown)), sources)
     for number, run in enumerate(runs):
-        dump_ranks.settle(run.sources)
+        dump_ranks.settle_dump_ranks(run.sources)
         for source in run.files:
             source.attempt = number
     return runs
 
 
-def _used(run: Attempt) -> list[Source]:
+def _used(run: Attempt) -> list[SourceFile]:
     """The sources of a run in order of rank; of two that the user gave one rank, the newest."""
     used = []
-    seen: dict[tuple[int | None, str], Source] = {}
+    seen: dict[tuple[int | None, str], SourceFile] = {}
     for source in sorted(run.sources, key=lambda s: (-(s.span or (0, 0))[1], s.shown)):
         rival = next((seen[k] for k in _recorders(source) if k in seen), None)
         if rival is not None:
@@ -203,11 +203,11 @@ def _used(run: Attempt) -> list[Source]:
     return sorted(used, key=lambda s: (s.rank or 0, s.shown))
 
 
-def _recorders(source: Source) -> list[tuple[int | None, str]]:
+def _recorders(source: SourceFile) -> list[tuple[int | None, str]]:
     return [(source.rank, library) for library in sorted(source.libraries)]
 
 
-def _place_undecoded(sources: Sequence[Source], newest: int) -> None:
+def _place_undecoded(sources: Sequence[SourceFile], newest: int) -> None:
     """Files that could not be decoded are dumps if their name says whose, and belong to the run of their directory."""
     by_directory: dict[str, int] = {}
     for source in sources:
@@ -227,18 +227,20 @@ def _place_undecoded(sources: Sequence[Source], newest: int) -> None:
             source.attempt = by_directory.get(source.directory, newest if by_directory else None)
 
 
-def _world(used: Sequence[Source], sources: Sequence[Source], attempt: int) -> int:
+def _world(used: Sequence[SourceFile], sources: Sequence[SourceFile], attempt: int) -> int:
     """The most that groups, dumps, and dumps that could not be decoded speak of."""
     told = [s.rank + 1 for s in used if s.rank is not None]
     told += [s.highest + 1 for s in used]
     told += [max(g.ranks) + 1 for s in used for g in s.carded if g.ranks]
-    own = [s.card for s in used] + [s.content for s in sources if s.attempt == attempt and isinstance(s.content, Card)]
+    own = [s.card for s in used] + [
+        s.content for s in sources if s.attempt == attempt and isinstance(s.content, Sidecar)
+    ]
     told += [card.world_size for card in own if card is not None and card.world_size is not None]
     told += [s.rank + 1 for s in sources if s.kind == DUMP.name and s.attempt == attempt and s.rank is not None]
     return max(told, default=0)
 
 
-def _known_world(used: Sequence[Source]) -> int:
+def _known_world(used: Sequence[SourceFile]) -> int:
     """The number of ranks where groups are written down; 0 where only the dumps that are there tell."""
     world = config_world(list(used))
     return max([world, *(1 + s.rank for s in used if s.rank is not None)]) if world else 0
@@ -247,15 +249,15 @@ def _known_world(used: Sequence[Source]) -> int:
 # The table of files: what was looked at, what is known of it, and what was wrong with it.
 
 
-def file_table(sources: Sequence[Source]) -> pl.DataFrame:
+def file_table(sources: Sequence[SourceFile]) -> pl.DataFrame:
     """A row for each source, in their order."""
     rows = [_row(place, source) for place, source in enumerate(sources)]
     return pl.DataFrame(rows, schema=dict(schema.FILES))
 
 
-def _row(place: int, source: Source) -> dict[str, Any]:
+def _row(place: int, source: SourceFile) -> dict[str, Any]:
     dump, trace, complete = source.dump, source.trace, source.complete
-    own = source.card or (source.content if isinstance(source.content, Card) else None)
+    own = source.card or (source.content if isinstance(source.content, Sidecar) else None)
     library = dump.library_version if dump else trace.about.library_version if trace else None
     return {
         "file": place,
@@ -287,19 +289,19 @@ def _row(place: int, source: Source) -> dict[str, Any]:
 # The tables that come of dumps alone.
 
 
-def dump_tables(used: list[Source], places: list[int], world: int) -> dict[str, pl.DataFrame]:
+def dump_tables(used: list[SourceFile], places: list[int], world: int) -> dict[str, pl.DataFrame]:
     """The tables ops, stacks, groups and frontiers of sources that lie at `places` of the table of files."""
     if not used:
         tables = {"ops": schema.OPS, "groups": schema.GROUPS, "frontiers": schema.FRONTIERS}
-        return {**{name: schema.empty(columns) for name, columns in tables.items()}, "stacks": Stacks().table()}
+        return {**{name: schema.empty(columns) for name, columns in tables.items()}, "stacks": StackIds().table()}
     _settle_recorders(used)
-    groups, stacks = resolve(used, world), Stacks()
-    frame = entries(used, places, groups, stacks)
+    groups, stacks = resolve_groups(used, world), StackIds()
+    frame = entry_rows(used, places, groups, stacks)
     facts = [facts_of(i, source, groups) for i, source in enumerate(used)]
     return {**_tables(frame, used, places, groups, facts), "stacks": stacks.table()}
 
 
-def _settle_recorders(sources: Sequence[Source]) -> None:
+def _settle_recorders(sources: Sequence[SourceFile]) -> None:
     """Takes dumps of a job without operations for what all others are.
 
     Not of a rank that has left another one with operations: the empty one is of another backend.
@@ -315,13 +317,13 @@ def _settle_recorders(sources: Sequence[Source]) -> None:
 
 
 def _tables(
-    frame: pl.DataFrame, used: list[Source], places: list[int], groups: Groups, facts: Sequence[SourceFacts]
+    frame: pl.DataFrame, used: list[SourceFile], places: list[int], groups: GroupIndex, facts: Sequence[SourceFacts]
 ) -> dict[str, pl.DataFrame]:
     """All but the stacks."""
     counted = [place for place, fact in zip(places, facts, strict=True) if fact.torchcomms]
-    ops = operations(frame, used, counted)
+    ops = operation_table(frame, used, counted)
     described = pl.DataFrame(
-        {"group": range(len(groups.rows)), "description": [describe(row) for row in groups.rows]},
+        {"group": range(len(groups.rows)), "description": [group_description(row) for row in groups.rows]},
         schema={"group": pl.UInt32, "description": pl.String},
     )
     filtered = {
@@ -340,12 +342,12 @@ def _tables(
     }
 
 
-def _group_table(groups: Groups, with_p2p: set[int]) -> pl.DataFrame:
+def _group_table(groups: GroupIndex, with_p2p: set[int]) -> pl.DataFrame:
     rows = [
         {
             "group": i,
-            "name": named(row),
-            "description": describe(row),
+            "name": group_label(row),
+            "description": group_description(row),
             "ranks": list(members),
             "membership": "inferred" if row.key.members is None else "config",
             "has_p2p": i in with_p2p,

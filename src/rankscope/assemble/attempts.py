@@ -13,8 +13,8 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble import file_names
-from rankscope.assemble.sources import Source, config_world
-from rankscope.parsers.sidecar.model import Card
+from rankscope.assemble.sources import SourceFile, config_world
+from rankscope.parsers.sidecar.model import Sidecar
 
 SAME_RUN_NS = 600 * 1_000_000_000
 """Nodes of one run stop within this time of each other; only asked where names of ranks repeat from node to node."""
@@ -31,13 +31,13 @@ class NoSuchAttemptError(Exception):
 class Attempt:
     """One run."""
 
-    sources: list[Source] = field(default_factory=list)
+    sources: list[SourceFile] = field(default_factory=list)
     """Its dumps."""
-    cards: list[Source] = field(default_factory=list)
+    cards: list[SourceFile] = field(default_factory=list)
     """Sidecars without dumps; of some attempts nothing else is left."""
 
     @property
-    def files(self) -> list[Source]:
+    def files(self) -> list[SourceFile]:
         """All that it left of itself."""
         return [*self.sources, *self.cards]
 
@@ -55,12 +55,12 @@ class Attempt:
         return max((card.ended_ns or card.started_ns or 0 for card in self._told), default=None)
 
     @property
-    def _told(self) -> list[Card]:
+    def _told(self) -> list[Sidecar]:
         dumped = [source.card for source in self.sources if source.card is not None]
-        return dumped + [source.content for source in self.cards if isinstance(source.content, Card)]
+        return dumped + [source.content for source in self.cards if isinstance(source.content, Sidecar)]
 
 
-def split(sources: list[Source]) -> list[Attempt]:
+def split_attempts(sources: list[SourceFile]) -> list[Attempt]:
     """The runs, oldest first. Between two there is a time without events, after which a rank comes again."""
     timed = sorted((s for s in sources if s.span), key=lambda s: (s.span or (0, 0), s.shown))
     attempts: list[Attempt] = []
@@ -78,7 +78,7 @@ def split(sources: list[Source]) -> list[Attempt]:
     return attempts
 
 
-def _joined(clusters: list[Attempt], sources: list[Source]) -> list[Attempt]:
+def _joined(clusters: list[Attempt], sources: list[SourceFile]) -> list[Attempt]:
     """Puts clusters together again between which nothing tells of a restart."""
     world = config_world(sources)
     joined: list[Attempt] = []
@@ -98,7 +98,7 @@ def _restarted(before: Attempt, after: Attempt, world: int) -> bool:
     return bool(again) and not _local_names(before, after, world)
 
 
-def _rivals(one: Source, other: Source) -> bool:
+def _rivals(one: SourceFile, other: SourceFile) -> bool:
     """Whether two dumps of a rank cannot be of two recorders of one process."""
     return not one.libraries or not other.libraries or not one.libraries.isdisjoint(other.libraries)
 
@@ -114,7 +114,7 @@ def _local_names(before: Attempt, after: Attempt, world: int) -> bool:
     return near and len(names) > 1 and files <= world and all(len(ranks) < world for ranks in names.values())
 
 
-def _place(source: Source, attempts: list[Attempt]) -> None:
+def _place(source: SourceFile, attempts: list[Attempt]) -> None:
     """Puts a dump without events to its neighbours: those of its directory, else of the nearest write time."""
     if not attempts:
         attempts.append(Attempt())
@@ -127,16 +127,16 @@ def _place(source: Source, attempts: list[Attempt]) -> None:
     (tagged or choice)[-1].sources.append(source)
 
 
-def table(runs: list[Attempt]) -> pl.DataFrame:
+def attempt_table(runs: list[Attempt]) -> pl.DataFrame:
     """A row for each run, columns of schema.ATTEMPTS."""
     rows = [
-        {"attempt": i, "label": label(run, runs), "newest_ns": run.newest_ns, "dumps": len(run.sources)}
+        {"attempt": i, "label": attempt_label(run, runs), "newest_ns": run.newest_ns, "dumps": len(run.sources)}
         for i, run in enumerate(runs)
     ]
     return pl.DataFrame(rows, schema=dict(schema.ATTEMPTS))
 
 
-def label(attempt: Attempt, others: list[Attempt]) -> str:
+def attempt_label(attempt: Attempt, others: list[Attempt]) -> str:
     """What to call a run: its directory, if that is its own, else when it ended."""
     own = {_top(s) for s in attempt.files}
     taken = {_top(s) for other in others if other is not attempt for s in other.files}
@@ -150,14 +150,14 @@ def _moment(at_ns: int) -> str:
     return datetime.fromtimestamp(at_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _top(source: Source) -> str:
+def _top(source: SourceFile) -> str:
     return source.tag or source.directory
 
 
 # Attempts of which only sidecars are left: their processes ended before they recorded anything.
 
 
-class _Run:
+class _SidecarSummary:
     """What the sidecars of an attempt say of it."""
 
     def __init__(self, attempt: Attempt) -> None:
@@ -173,12 +173,12 @@ class _Run:
             if source.card is not None:
                 self._take(source.card)
 
-    def add(self, source: Source, card: Card) -> None:
+    def add(self, source: SourceFile, card: Sidecar) -> None:
         """Takes a sidecar without dumps."""
         self.attempt.cards.append(source)
         self._take(card)
 
-    def _take(self, card: Card) -> None:
+    def _take(self, card: Sidecar) -> None:
         self._jobs |= {card.job} - {""}
         self._attempts |= {card.attempt} if card.attempt is not None else set()
         self._ranks.add(card.rank)
@@ -187,7 +187,7 @@ class _Run:
         if card.ended_ns is not None:
             self._ended[card.host] = min(card.ended_ns, self._ended.get(card.host, card.ended_ns))
 
-    def fits(self, card: Card) -> bool:
+    def fits(self, card: Sidecar) -> bool:
         """Whether nothing speaks against its process being one of them."""
         begun, ended = self._started.get(card.host), self._ended.get(card.host)
         before = card.ended_ns is not None and begun is not None and card.ended_ns < begun
@@ -196,7 +196,7 @@ class _Run:
         return counted and card.rank not in self._ranks and not (before or after) and self._jobs <= {card.job, ""}
 
 
-def with_silent(runs: Sequence[Attempt], sources: Sequence[Source]) -> list[Attempt]:
+def with_silent_attempts(runs: Sequence[Attempt], sources: Sequence[SourceFile]) -> list[Attempt]:
     """The runs that left dumps, with those that did not between them; sidecars without dumps are put to theirs.
 
     Where nothing left dumps, and there is only one run, there is none.
@@ -204,11 +204,11 @@ def with_silent(runs: Sequence[Attempt], sources: Sequence[Source]) -> list[Atte
     waiting = sorted(_without_dumps(sources), key=lambda found: (found[1].started_ns or 0, found[0].shown))
     if not waiting:
         return list(runs)
-    known = [_Run(run) for run in runs]
+    known = [_SidecarSummary(run) for run in runs]
     for source, card in waiting:
         fitting = [run for run in known if run.fits(card)]
         if not fitting and card.started_ns is not None:
-            known.append(_Run(Attempt()))
+            known.append(_SidecarSummary(Attempt()))
             fitting = known[-1:]
         if len(fitting) == 1:
             fitting[0].add(source, card)
@@ -217,10 +217,10 @@ def with_silent(runs: Sequence[Attempt], sources: Sequence[Source]) -> list[Atte
     return _in_order(runs, [run.attempt for run in known[len(runs) :]])
 
 
-def _without_dumps(sources: Sequence[Source]) -> Iterator[tuple[Source, Card]]:
+def _without_dumps(sources: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, Sidecar]]:
     telling = {id(source.card) for source in sources if source.card is not None}
     for source in sources:
-        if isinstance(source.content, Card) and id(source.content) not in telling:
+        if isinstance(source.content, Sidecar) and id(source.content) not in telling:
             yield source, source.content
 
 
@@ -233,7 +233,7 @@ def _in_order(runs: Sequence[Attempt], silent: Sequence[Attempt]) -> list[Attemp
     return found
 
 
-def newest(runs: Sequence[Attempt]) -> int:
+def newest_attempt(runs: Sequence[Attempt]) -> int:
     """The attempt to be read if none is asked for, -1 without any: the newest of which there is something to read.
 
     Where others left dumps, one without is that if an exception ended one of its processes: else it may only just have
@@ -246,7 +246,7 @@ def newest(runs: Sequence[Attempt]) -> int:
 
 
 def _failed(run: Attempt) -> bool:
-    return any(isinstance(source.content, Card) and source.content.ended == "exception" for source in run.cards)
+    return any(isinstance(source.content, Sidecar) and source.content.ended == "exception" for source in run.cards)
 
 
 # Brings the sidecars of the capture to the dumps they tell of: rank, host, and members of groups are certain then.
@@ -256,11 +256,11 @@ HISTORY = "history"
 _NUMBERED = re.compile(r"^\d+_")
 
 
-def settle(sources: Sequence[Source]) -> None:
+def attach_sidecars(sources: Sequence[SourceFile]) -> None:
     """Gives every dump that a sidecar names its card; the rank that the user's option gives is believed instead."""
     cards = {}
     for source in sources:
-        if isinstance(source.content, Card):
+        if isinstance(source.content, Sidecar):
             source.rank, source.rank_source = source.content.rank, "sidecar"
             source.used = True
             cards.update({(source.directory, name): source.content for name in source.content.dumps})
@@ -271,21 +271,21 @@ def settle(sources: Sequence[Source]) -> None:
             source.rank, source.rank_source = card.rank, "sidecar"
 
 
-def place(sources: Sequence[Source]) -> None:
+def place_sidecars(sources: Sequence[SourceFile]) -> None:
     """Gives sidecars the attempt of their dumps, and takes the history of a dump for no trouble."""
     attempts = {id(s.card): s.attempt for s in sources if s.card is not None and s.attempt is not None}
     for source in sources:
-        if isinstance(source.content, Card):
+        if isinstance(source.content, Sidecar):
             source.attempt = attempts.get(id(source.content), source.attempt)
         if source.note is not None and source.card is not None and source.newer is not None and _is_history(source):
             source.note = None
 
 
-def _is_history(source: Source) -> bool:
+def _is_history(source: SourceFile) -> bool:
     return PurePosixPath(source.directory).name == HISTORY
 
 
-def _place_card(source: Source) -> tuple[str, str]:
+def _place_card(source: SourceFile) -> tuple[str, str]:
     """(directory of its sidecar, its name there)."""
     name = PurePosixPath(source.shown.replace("!", "/")).name
     if not _is_history(source):

@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Iterable
 
 from rankscope.assemble import file_names
-from rankscope.assemble.sources import Source, config_world
+from rankscope.assemble.sources import SourceFile, config_world
 from rankscope.kinds.input_kinds import INPUTS
 
-TOLD = ("option", "sidecar")
+FINAL_SOURCES = ("option", "sidecar")
 """Sources of a rank that nothing else outweighs."""
 LIKELY_RANKS, LIKELY_SHARE = 64, 16
 """Where no group tells the size of the job, a bare number in a name is a rank below this, or this times the files."""
 
 
-def claim(source: Source, pattern: re.Pattern[str] | None) -> None:
+def claim_dump_rank(source: SourceFile, pattern: re.Pattern[str] | None) -> None:
     """Gives a file the rank that the user's option or its name says, else what its content leaves open no doubt of."""
     told = file_names.rank_by(pattern, source.shown) if pattern is not None else None
     if not INPUTS[source.kind].is_ranked:
@@ -31,12 +31,14 @@ def claim(source: Source, pattern: re.Pattern[str] | None) -> None:
     source.rank = source.named
 
 
-def settle(sources: list[Source]) -> None:
+def settle_dump_ranks(sources: list[SourceFile]) -> None:
     """Gives every dump of one run its rank; what two dumps claim or its own groups contradict is decided anew."""
     world = config_world(sources)
     _forget_numbers(sources, world or max(LIKELY_RANKS, LIKELY_SHARE * len(sources)))
     claims = Counter((s.rank, library) for s in sources for library in s.libraries or {""})
-    open_sources = [s for s in sources if s.rank_source not in TOLD and (_doubtful(s, world) or _contested(s, claims))]
+    open_sources = [
+        s for s in sources if s.rank_source not in FINAL_SOURCES and (_doubtful(s, world) or _contested(s, claims))
+    ]
     opened = {id(s) for s in open_sources}
     taken: set[int | None] = {s.rank for s in sources if id(s) not in opened and s.rank is not None}
     order = {directory: i for i, directory in enumerate(sorted({s.directory for s in open_sources}))}
@@ -51,11 +53,11 @@ def settle(sources: list[Source]) -> None:
         _give(source, _guess(source, local, taken), "guess", taken)
 
 
-def _order(source: Source) -> tuple[str, int, str]:
+def _order(source: SourceFile) -> tuple[str, int, str]:
     return source.directory, -1 if source.named is None else source.named, source.shown
 
 
-def _forget_numbers(sources: list[Source], most: int) -> None:
+def _forget_numbers(sources: list[SourceFile], most: int) -> None:
     """Drops claims that rest on a bare number which is too large for a rank."""
     for source in sources:
         bare = source.rank_source == "name" and not file_names.says_rank(source.shown)
@@ -63,7 +65,7 @@ def _forget_numbers(sources: list[Source], most: int) -> None:
             source.named = source.rank = source.rank_source = None
 
 
-def _doubtful(source: Source, world: int) -> bool:
+def _doubtful(source: SourceFile, world: int) -> bool:
     """Whether there is no claim, or the dump's own groups rule it out."""
     if source.rank is None:
         return True
@@ -71,11 +73,11 @@ def _doubtful(source: Source, world: int) -> bool:
     return source.candidates is not None and source.rank < world and source.rank not in source.candidates
 
 
-def _contested(source: Source, claims: Counter[tuple[int | None, str]]) -> bool:
+def _contested(source: SourceFile, claims: Counter[tuple[int | None, str]]) -> bool:
     return any(claims[source.rank, library] > 1 for library in source.libraries or {""})
 
 
-def _guess(source: Source, local: int, taken: set[int | None]) -> int:
+def _guess(source: SourceFile, local: int, taken: set[int | None]) -> int:
     """The rank of a node that counts its own, else the lowest that is free and allowed."""
     allowed = source.candidates
     if source.named is not None and local not in taken and (allowed is None or local in allowed):
@@ -84,6 +86,6 @@ def _guess(source: Source, local: int, taken: set[int | None]) -> int:
     return next(iter(free), next(r for r in range(len(taken) + 1) if r not in taken))
 
 
-def _give(source: Source, rank: int, how: str, taken: set[int | None]) -> None:
+def _give(source: SourceFile, rank: int, how: str, taken: set[int | None]) -> None:
     source.rank, source.rank_source = rank, how
     taken.add(rank)

@@ -11,8 +11,8 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble import file_names
-from rankscope.assemble.sources import Source
-from rankscope.parsers.environment.decode import Environment, Process
+from rankscope.assemble.sources import SourceFile
+from rankscope.parsers.environment.decode import Environment, EnvironmentProcess
 
 _PID = re.compile(r"(?:^|[/!])proc/(\d{1,9})/environ$|environ[._\-]?(\d{1,9})$|(?:pid|proc)[._\-]?(\d{1,9})")
 _MSPROBE = re.compile(r"![^!]*\b(?:env|pip)$")
@@ -20,19 +20,21 @@ _MSPROBE = re.compile(r"![^!]*\b(?:env|pip)$")
 _INSTALLED = re.compile(r"pip|freeze|packages", re.IGNORECASE)
 
 
-def bring(
-    tables: dict[str, pl.DataFrame], sources: Sequence[Source], chosen: int, pattern: re.Pattern[str] | None
+def add_environments(
+    tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
 ) -> int:
     """Adds the environments of the chosen attempt to `settings`; the number of ranks that these tell, 0 for none."""
-    told = settle(sources, chosen, pattern)
+    told = settle_environments(sources, chosen, pattern)
     if not told:
         return 0
     own = setting_rows(told, {id(source): i for i, source in enumerate(sources)})
     tables["settings"] = pl.concat([tables["settings"], own]) if "settings" in tables else own
-    return world_of(told)
+    return environment_world(told)
 
 
-def settle(sources: Sequence[Source], chosen: int, pattern: re.Pattern[str] | None) -> list[Source]:
+def settle_environments(
+    sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
+) -> list[SourceFile]:
     """Gives environments their rank and attempt; those of the chosen one."""
     ranks = _msprobe_ranks(sources)
     attempts = {s.directory: s.attempt for s in sources if s.attempt is not None}
@@ -52,7 +54,7 @@ def settle(sources: Sequence[Source], chosen: int, pattern: re.Pattern[str] | No
     return found
 
 
-def world_of(sources: Sequence[Source]) -> int:
+def environment_world(sources: Sequence[SourceFile]) -> int:
     """The size of the job as most environments of ranks tell it; 0 if none does."""
     told = [
         process.world_size
@@ -63,13 +65,13 @@ def world_of(sources: Sequence[Source]) -> int:
     return max(sorted(set(told)), key=told.count, default=0)
 
 
-def setting_rows(sources: Sequence[Source], places: dict[int, int]) -> pl.DataFrame:
+def setting_rows(sources: Sequence[SourceFile], places: dict[int, int]) -> pl.DataFrame:
     """The table `settings` of environments; `places` are rows of `files` by the identity of a source."""
     rows = [row for source in sources for row in _rows(source, places[id(source)])]
     return pl.DataFrame(rows, schema=dict(schema.SETTINGS), infer_schema_length=None)
 
 
-def _rows(source: Source, place: int) -> Iterator[dict[str, Any]]:
+def _rows(source: SourceFile, place: int) -> Iterator[dict[str, Any]]:
     pid = _PID.search(source.shown)
     number = next((int(group) for group in pid.groups() if group), None) if pid is not None else None
     for process in _processes(source):
@@ -82,11 +84,11 @@ def _rows(source: Source, place: int) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-def _processes(source: Source) -> list[Process]:
+def _processes(source: SourceFile) -> list[EnvironmentProcess]:
     return source.content.processes if isinstance(source.content, Environment) else []
 
 
-def _rank(source: Source, told: Environment, pattern: re.Pattern[str] | None, ranks: dict[str, int]) -> None:
+def _rank(source: SourceFile, told: Environment, pattern: re.Pattern[str] | None, ranks: dict[str, int]) -> None:
     """By the user's option, by what the launcher set, else by a name that says rank."""
     own = {process.rank for process in told.processes}
     option = file_names.rank_by(pattern, source.shown) if pattern is not None else None
@@ -101,7 +103,7 @@ def _rank(source: Source, told: Environment, pattern: re.Pattern[str] | None, ra
         source.rank, source.rank_source = ranks[source.directory], "content"
 
 
-def _msprobe_ranks(sources: Sequence[Source]) -> dict[str, int]:
+def _msprobe_ranks(sources: Sequence[SourceFile]) -> dict[str, int]:
     """By archive the rank that its environment tells, for the list of packages beside it."""
     found = {}
     for source in sources:
@@ -111,7 +113,7 @@ def _msprobe_ranks(sources: Sequence[Source]) -> dict[str, int]:
     return found
 
 
-def _required(source: Source, told: Environment) -> bool:
+def _required(source: SourceFile, told: Environment) -> bool:
     """Whether it lists packages, and its name does not say that they are installed."""
     versions = all(v.name.startswith("version:") for process in told.processes for v in process.variables)
     return versions and not _INSTALLED.search(PurePosixPath(source.shown.replace("!", "/")).name)

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
 
-KNOWN = 1 << 16
+REMEMBERED_PATHS = 1 << 16
 """Paths whose names are not looked at again: those of a job that is watched."""
 _SUFFIX = re.compile(r"\.(?:json|pkl|pickle|pt|bin|txt|log|dump|trace|old|bak|gz|zst|tar|tgz|zip)$", re.IGNORECASE)
 _TIMESTAMP = re.compile(r"[_.\-]?\d{8}[_T\-]?\d{4,6}(?=$|[_.\-])|[_.\-]\d{9,}(?=$|[_.\-])")
@@ -39,13 +39,13 @@ def _stem(name: str) -> str:
     return _TIMESTAMP.sub("", name)
 
 
-@lru_cache(KNOWN)
+@lru_cache(REMEMBERED_PATHS)
 def says_rank(shown: str) -> bool:
     """Whether a path calls its number a rank; a bare number may be a process id."""
     return _RANK.search(shown) is not None or _HOST_RANK.search(_stem(_parts(shown)[0])) is not None
 
 
-@lru_cache(KNOWN)
+@lru_cache(REMEMBERED_PATHS)
 def rank_of(shown: str) -> int | None:
     """The rank that a path names: in the file name, else in a directory "rank_3" above it."""
     rank = _number_in(shown)

@@ -16,16 +16,16 @@ import polars as pl
 from rankscope import schema
 from rankscope.assemble import recorders
 from rankscope.assemble import recorders as torchcomms
-from rankscope.assemble.groups import Groups, name_of
-from rankscope.assemble.op_names import STATELESS, library_of
+from rankscope.assemble.groups import GroupIndex, call_group
+from rankscope.assemble.op_names import STATELESS_LIBRARIES, library_of
 from rankscope.assemble.recorders import Completeness, completeness
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.flight_recorder.model import Dump, GroupStatus
 from rankscope.parsers.matrices import NULL
 
 
 @dataclass(frozen=True)
-class Kept:
+class GroupEntries:
     """The entries of a rank on a group."""
 
     top: int | None
@@ -66,7 +66,11 @@ class SourceFacts:
 
 
 def frontier_table(
-    sources: Sequence[Source], facts: Sequence[SourceFacts], ops: pl.DataFrame, groups: Groups, has_p2p: set[int]
+    sources: Sequence[SourceFile],
+    facts: Sequence[SourceFacts],
+    ops: pl.DataFrame,
+    groups: GroupIndex,
+    has_p2p: set[int],
 ) -> pl.DataFrame:
     """The table `frontiers`; `facts` are what each of the sources says."""
     kept = _kept(ops)
@@ -84,7 +88,7 @@ def frontier_table(
     return pl.DataFrame(rows, schema=dict(schema.FRONTIERS))
 
 
-def facts_of(place: int, source: Source, groups: Groups) -> SourceFacts:
+def facts_of(place: int, source: SourceFile, groups: GroupIndex) -> SourceFacts:
     """What a source says of all of its groups; it is at a place among those that `groups` were made of."""
     dump = source.dump or Dump()
     ids = names_by_id(dump)
@@ -92,8 +96,8 @@ def facts_of(place: int, source: Source, groups: Groups) -> SourceFacts:
     status = {by_name[ids[s.pg_id]]: s for s in dump.status or () if ids.get(s.pg_id) in by_name}
     libraries = {library_of(call.profiling_name) for call in dump.calls}
     hook = source.recorder in schema.HOOKS
-    gloo = libraries <= STATELESS if libraries else dump.library_version == "" and not hook
-    mapped, theirs = len(status) == len(dump.status or ()), torchcomms.wrote(dump)
+    gloo = libraries <= STATELESS_LIBRARIES if libraries else dump.library_version == "" and not hook
+    mapped, theirs = len(status) == len(dump.status or ()), torchcomms.is_torchcomms(dump)
     complete = source.complete or completeness(dump, source.recorder)
     timing = has_timing(dump) and not hook
     uncounted = _uncounted(dump, groups.by_call.get(place, [])) if hook else {}
@@ -103,7 +107,7 @@ def facts_of(place: int, source: Source, groups: Groups) -> SourceFacts:
 def _uncounted(dump: Dump, group_of_call: Sequence[int]) -> dict[int, int]:
     """By group of a hook's dump how many operations before its newest entry have no sequence number."""
     groups = np.array(group_of_call, np.int64)[dump.code("call")]
-    table = pl.DataFrame({"group": groups, "more": recorders.uncounted(dump)})
+    table = pl.DataFrame({"group": groups, "more": recorders.uncounted_libraries(dump)})
     return dict(table.group_by("group").agg(pl.col("more").last()).iter_rows())
 
 
@@ -113,7 +117,7 @@ def has_timing(dump: Dump) -> bool:
     return bool(seen) or any(call.state == "started" for call in dump.calls)
 
 
-def _kept(ops: pl.DataFrame) -> dict[tuple[int, int], Kept]:
+def _kept(ops: pl.DataFrame) -> dict[tuple[int, int], GroupEntries]:
     alone = ~pl.col("is_p2p")
     seq = pl.col("seq")
     unfinished = alone & (pl.col("state") != "completed")
@@ -128,10 +132,10 @@ def _kept(ops: pl.DataFrame) -> dict[tuple[int, int], Kept]:
         pl.when(pl.col("is_p2p")).then("p2p_seq").otherwise("seq").last().alias("counter"),
         pl.col("op_id").last(),
     )
-    return {(rank, group): Kept(*rest) for rank, group, *rest in table.iter_rows()}
+    return {(rank, group): GroupEntries(*rest) for rank, group, *rest in table.iter_rows()}
 
 
-def _row(fact: SourceFacts, kept: Kept | None, group: int, *, has_p2p: bool) -> dict[str, Any]:
+def _row(fact: SourceFacts, kept: GroupEntries | None, group: int, *, has_p2p: bool) -> dict[str, Any]:
     status = fact.status.get(group)
     usable = status if status is not None and not has_p2p and not fact.single_counter else None
     if usable is not None and fact.hook:
@@ -159,14 +163,14 @@ def _as_seq(status: GroupStatus, uncounted: int) -> GroupStatus:
     return status._replace(enqueued=status.enqueued + 1 - uncounted, started=-1, completed=-1)
 
 
-def _contradicts(status: GroupStatus, kept: Kept, whole: bool) -> bool:
+def _contradicts(status: GroupStatus, kept: GroupEntries, whole: bool) -> bool:
     """Whether entries show that pg_status counts something that has no entry any more."""
     done_too_far = kept.pending is not None and status.completed >= kept.pending
     return done_too_far or (whole and kept.counter != status.enqueued)
 
 
 def _enqueued(
-    fact: SourceFacts, kept: Kept | None, status: GroupStatus | None, usable: GroupStatus | None, has_p2p: bool
+    fact: SourceFacts, kept: GroupEntries | None, status: GroupStatus | None, usable: GroupStatus | None, has_p2p: bool
 ) -> int | None:
     if usable is not None:
         return max(0, usable.enqueued, (kept and kept.top) or 0)
@@ -191,7 +195,9 @@ def _never_used(fact: SourceFacts, status: GroupStatus | None) -> bool:
     return fact.complete == Completeness(False, "none") and not fact.dump.truncated
 
 
-def _completed(fact: SourceFacts, kept: Kept | None, usable: GroupStatus | None, enqueued: int | None) -> int | None:
+def _completed(
+    fact: SourceFacts, kept: GroupEntries | None, usable: GroupStatus | None, enqueued: int | None
+) -> int | None:
     if kept is not None and kept.unknown:
         return None
     counted = usable is not None and not fact.hook
@@ -212,7 +218,7 @@ def _all_done(fact: SourceFacts) -> bool:
     return fact.hook and fact.complete.filtered == "only-active"
 
 
-def _started(fact: SourceFacts, kept: Kept | None, usable: GroupStatus | None) -> int | None:
+def _started(fact: SourceFacts, kept: GroupEntries | None, usable: GroupStatus | None) -> int | None:
     if not fact.timing:
         return None if usable is None or usable.started < 0 else usable.started
     seen = [kept.started] if kept is not None and kept.started is not None else []
@@ -220,7 +226,7 @@ def _started(fact: SourceFacts, kept: Kept | None, usable: GroupStatus | None) -
     return max(0, *seen, *told) if seen or told else None
 
 
-def _wrapped(fact: SourceFacts, kept: Kept | None, status: GroupStatus | None) -> bool | None:
+def _wrapped(fact: SourceFacts, kept: GroupEntries | None, status: GroupStatus | None) -> bool | None:
     if fact.complete.wrapped is None:
         return None
     if kept is not None:
@@ -249,7 +255,7 @@ def names_by_id(dump: Dump) -> dict[str, str]:
     """The name of the group behind each id of pg_status, as far as the dump tells."""
     if dump.status is None:
         return {}
-    from_entries = {str(c.pg_id): name_of(c) for c in dump.calls if c.pg_id is not None}
+    from_entries = {str(c.pg_id): call_group(c) for c in dump.calls if c.pg_id is not None}
     ids = sorted((s.pg_id for s in dump.status), key=_numeric)
     named = sorted((g.name for g in dump.config if g.name or g.description), key=_numeric)
     candidates = [dict(zip(ids, named, strict=True))] if len(ids) == len(named) else []

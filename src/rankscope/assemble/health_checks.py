@@ -15,9 +15,9 @@ import orjson
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.sources import Source
-from rankscope.parsers.health.checks import SILENT, UNHEALTHY, Health, HealthCheck
-from rankscope.parsers.logs.c10d.event_builder import shown
+from rankscope.assemble.sources import SourceFile
+from rankscope.parsers.health.checks import SILENT, UNHEALTHY, HealthCheck, RankHealth
+from rankscope.parsers.logs.c10d.event_builder import shown_text
 
 KIND = "health-check"
 GAVE_UP = "watchdog-timeout"
@@ -26,7 +26,7 @@ _STAMP = re.compile(r"_(\d{8}_\d{6})\.txt\b")
 _SECOND_NS = 1_000_000_000
 
 
-def settle(sources: Sequence[Source], chosen: int) -> tuple[int, Source] | None:
+def newest_check(sources: Sequence[SourceFile], chosen: int) -> tuple[int, SourceFile] | None:
     """The newest check in which a rank of the chosen attempt answered, with its row of `files`; None without one."""
     attempts = {s.directory: s.attempt for s in sources if s.attempt is not None}
     found = []
@@ -42,9 +42,9 @@ def settle(sources: Sequence[Source], chosen: int) -> tuple[int, Source] | None:
     return newest
 
 
-def bring(tables: dict[str, pl.DataFrame], sources: Sequence[Source], chosen: int, _: object = None) -> int:
+def add_check(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, _: object = None) -> int:
     """Adds the newest check of the chosen attempt to `messages`; the number of ranks that were asked, 0 without one."""
-    newest = settle(sources, chosen)
+    newest = newest_check(sources, chosen)
     if newest is None:
         return 0
     tables["messages"] = with_check(tables.get("messages"), *newest)
@@ -52,7 +52,7 @@ def bring(tables: dict[str, pl.DataFrame], sources: Sequence[Source], chosen: in
     return max((health.rank + 1 for health in ranks), default=0)
 
 
-def with_check(messages: pl.DataFrame | None, place: int, source: Source) -> pl.DataFrame:
+def with_check(messages: pl.DataFrame | None, place: int, source: SourceFile) -> pl.DataFrame:
     """`messages` with a row for each rank that was asked, where any is unhealthy; none where all are well."""
     assert isinstance(source.content, HealthCheck)
     table = pl.DataFrame(list(_rows(source.content.ranks, place, _told_ns(source))), schema=dict(schema.MESSAGES))
@@ -61,7 +61,7 @@ def with_check(messages: pl.DataFrame | None, place: int, source: Source) -> pl.
     return pl.concat([messages, table]).sort("file", "offset", maintain_order=True)
 
 
-def _rows(ranks: Sequence[Health], place: int, told_ns: int | None) -> Iterator[dict[str, Any]]:
+def _rows(ranks: Sequence[RankHealth], place: int, told_ns: int | None) -> Iterator[dict[str, Any]]:
     if not any(health.state == UNHEALTHY for health in ranks):
         return
     for number, health in enumerate(ranks):
@@ -71,12 +71,12 @@ def _rows(ranks: Sequence[Health], place: int, told_ns: int | None) -> Iterator[
             "rank": None if health.state == SILENT else health.rank, "host": health.host or None, "pid": None,
             "file": place, "offset": number, "line": health.line, "severity": "error" if failed else "info",
             "kind": KIND, "role": "victim" if failed else "context", "pattern": GAVE_UP if failed else "",
-            "group": None, "text": shown(_text(health)),
+            "group": None, "text": shown_text(_text(health)),
             "values": orjson.dumps({"state": health.state, "backends": health.backends}).decode(), "torn": False,
         }  # fmt: skip
 
 
-def _text(health: Health) -> str:
+def _text(health: RankHealth) -> str:
     if health.state == UNHEALTHY:
         where = f" of {', '.join(health.backends)}" if health.backends else ""
         return f"unhealthy: an operation{where} timed out or failed"
@@ -85,7 +85,7 @@ def _text(health: Health) -> str:
     return "healthy: no operation of its own timed out or failed"
 
 
-def _told_ns(source: Source) -> int | None:
+def _told_ns(source: SourceFile) -> int | None:
     """When the server wrote it, as the name says in the time of its host; else the time of the file."""
     stamp = _STAMP.search(source.shown)
     if stamp is not None:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankscope.kinds.input_kinds import NOT_A_FILE, UNKNOWN
-from rankscope.parsers.files.directory_walk import Found, printable, walk
+from rankscope.parsers.files.directory_walk import FoundPath, printable_text, walk_paths
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE
-from rankscope.parsers.workers.byte_ranges import Ranges
+from rankscope.parsers.workers.byte_ranges import FileRanges
 from rankscope.parsers.workers.pool import Pool, Result, WorkerError
 
 if TYPE_CHECKING:
-    from rankscope.assemble.sources import Source
+    from rankscope.assemble.sources import SourceFile
     from rankscope.schema import Dataset
 
 
@@ -48,7 +48,7 @@ class LoadOptions:
 
 
 @dataclass(frozen=True)
-class Progress:
+class LoadProgress:
     """How far reading got."""
 
     files_done: int
@@ -58,21 +58,21 @@ class Progress:
     rows: int
 
 
-class Kept:
+class SparseReading:
     """What a first, sparse reading has read whole, so that a second one reads only the traces again."""
 
     def __init__(self) -> None:
-        self._read: dict[tuple[str, int, int | None], list[Source]] = {}
+        self._read: dict[tuple[str, int, int | None], list[SourceFile]] = {}
         self._sparse: set[tuple[str, int, int | None]] = set()
 
-    def add(self, found: Found, source: Source) -> None:
+    def add(self, found: FoundPath, source: SourceFile) -> None:
         """Takes what a file, or a member of it, told."""
         stamp = found.path, found.size, found.mtime_ns
         self._read.setdefault(stamp, []).append(source)
         if source.trace is not None:
             self._sparse.add(stamp)
 
-    def take(self, found: Sequence[Found]) -> tuple[list[Found], list[Source]]:
+    def take(self, found: Sequence[FoundPath]) -> tuple[list[FoundPath], list[SourceFile]]:
         """The files that have to be read, and what the others told; they are held no longer."""
         stamps = {(f.path, f.size, f.mtime_ns): f for f in found}
         known = [stamp for stamp in stamps if stamp in self._read and stamp not in self._sparse]
@@ -88,8 +88,8 @@ class InputError(Exception):
 def load(
     paths: Sequence[Path],
     options: LoadOptions = LoadOptions(),
-    progress: Callable[[Progress], None] | None = None,
-    kept: Kept | None = None,
+    progress: Callable[[LoadProgress], None] | None = None,
+    kept: SparseReading | None = None,
 ) -> Dataset:
     """Everything under `paths`. What cannot be read becomes a row of `files`. Raises InputError if nothing is told.
 
@@ -100,11 +100,14 @@ def load(
 
 
 def _load(
-    paths: Sequence[Path], options: LoadOptions, progress: Callable[[Progress], None] | None, kept: Kept | None
+    paths: Sequence[Path],
+    options: LoadOptions,
+    progress: Callable[[LoadProgress], None] | None,
+    kept: SparseReading | None,
 ) -> Dataset:
     pattern = pattern_of(options.rank_from)
     found = _walk(paths)
-    known: list[Source] = []
+    known: list[SourceFile] = []
     if kept is not None and options.detail == "all":
         found, known = kept.take(found)
         kept = None
@@ -125,12 +128,12 @@ def _load(
         raise InputError(_nothing(root, sources))
     try:
         errors = None if options.errors is None else str(options.errors.resolve())
-        return assemble(sources, printable(root), pattern, options.world_size, options.attempt, errors=errors)
+        return assemble(sources, printable_text(root), pattern, options.world_size, options.attempt, errors=errors)
     except NoSuchAttemptError as error:
         raise InputError(str(error)) from error
 
 
-def _log_slow(sources: Sequence[Source]) -> None:
+def _log_slow(sources: Sequence[SourceFile]) -> None:
     """Says in the debug log how many dumps were unpickled whole, which takes three times as long, and why."""
     import logging
 
@@ -181,16 +184,16 @@ def pattern_of(text: str | None) -> re.Pattern[str] | None:
         raise InputError(f"not a regular expression: {text!r} ({error})") from error
 
 
-def _walk(paths: Sequence[Path]) -> list[Found]:
+def _walk(paths: Sequence[Path]) -> list[FoundPath]:
     if not paths:
         raise InputError("no path given")
     try:
-        return walk(paths)
+        return walk_paths(paths)
     except OSError as error:
-        raise InputError(f"{printable(str(error.filename))}: {error.strerror}") from error
+        raise InputError(f"{printable_text(str(error.filename))}: {error.strerror}") from error
 
 
-def _pool(found: Sequence[Found], options: LoadOptions) -> Pool:
+def _pool(found: Sequence[FoundPath], options: LoadOptions) -> Pool:
     environment = {**environment_of(options.errors), DETAIL_VARIABLE: options.detail}
     try:
         return Pool([f for f in found if f.problem is None], options.jobs, environment)
@@ -212,15 +215,17 @@ def environment_of(errors: Path | None) -> dict[str, str]:
 
 
 def _read(
-    pool: Pool, found: Sequence[Found], progress: Callable[[Progress], None] | None, kept: Kept | None
-) -> list[Source]:
+    pool: Pool, found: Sequence[FoundPath], progress: Callable[[LoadProgress], None] | None, kept: SparseReading | None
+) -> list[SourceFile]:
     """Every file as a source, in any order."""
-    from rankscope.assemble.sources import Source
+    from rankscope.assemble.sources import SourceFile
 
-    sources = [Source(f.shown, NOT_A_FILE.name, f.size, f.mtime_ns, f.problem) for f in found if f.problem is not None]
+    sources = [
+        SourceFile(f.shown, NOT_A_FILE.name, f.size, f.mtime_ns, f.problem) for f in found if f.problem is not None
+    ]
     total = sum(f.size for f in found)
     files_done, bytes_done, rows = len(sources), 0, 0
-    ranges = Ranges()
+    ranges = FileRanges()
     for result in pool.run():
         whole = ranges.take(result)
         if whole is not None and whole.kind is not None:
@@ -233,33 +238,33 @@ def _read(
             bytes_done += result.task.found.size // result.task.parts
             files_done += result.task.part == 0
         if progress is not None:
-            progress(Progress(files_done, len(found), bytes_done, total, rows))
+            progress(LoadProgress(files_done, len(found), bytes_done, total, rows))
     return sources
 
 
-def _draw(source: Source) -> None:
+def _draw(source: SourceFile) -> None:
     """What of a trace hangs on no other file is worked out while others are still being read."""
     if source.trace is not None:
-        from rankscope.assemble.traces.trace_dataset import draw
+        from rankscope.assemble.traces.trace_dataset import arrange_trace
 
-        draw(source)
+        arrange_trace(source)
 
 
-def _source(result: Result) -> Source:
-    from rankscope.assemble.sources import Source
+def _source(result: Result) -> SourceFile:
+    from rankscope.assemble.sources import SourceFile
 
     found = result.task.found
     size = found.size if result.size is None else result.size
     mtime_ns = found.mtime_ns if result.mtime_ns is None else result.mtime_ns
     kind = result.kind or UNKNOWN.name
-    return Source(found.shown + result.inner, kind, size, mtime_ns, result.problem, result.decoded)
+    return SourceFile(found.shown + result.inner, kind, size, mtime_ns, result.problem, result.decoded)
 
 
-def _nothing(root: str, sources: Sequence[Source]) -> str:
+def _nothing(root: str, sources: Sequence[SourceFile]) -> str:
     """Why there is nothing to show, with the first reasons."""
     if not sources:
-        return f"{printable(root)}: no files"
+        return f"{printable_text(root)}: no files"
     reasons = [f"{s.shown}: {s.problem or 'it tells nothing of ranks or errors'}" for s in sources][:5]
     more = f" and {len(sources) - len(reasons)} more" if len(sources) > len(reasons) else ""
     looked = f"{len(sources)} files ({'; '.join(reasons)}{more})"
-    return f"{printable(root)}: no flight recorder or py-spy dump, no log and no trace among {looked}"
+    return f"{printable_text(root)}: no flight recorder or py-spy dump, no log and no trace among {looked}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _P2P = re.compile(r"^[^:]*:?(?:send|recv) (\d{1,9})(?:->|<-)(\d{1,9}|\?)")
-STATELESS = frozenset({"gloo"})
+STATELESS_LIBRARIES = frozenset({"gloo"})
 """Libraries whose recorder never observes a state: retired stands for completed."""
 DEVICE_LIBRARIES = frozenset({"nccl", "nccl2", "nccl-lazy", "ncclx", "rccl", "rcclx", "xccl", "mccl", "hccl", "bccl"})
 """Libraries whose recorder observes states: retired and not completed means timed out."""

@@ -12,11 +12,11 @@ import polars as pl
 from rankscope import schema
 from rankscope.assemble import recorders
 from rankscope.assemble import recorders as torchcomms
-from rankscope.assemble.groups import Groups
+from rankscope.assemble.groups import GroupIndex
 from rankscope.assemble.op_names import P2P_OPS, is_closer_name, library_of, op_of, p2p_ranks
 from rankscope.assemble.recorders import records_no_states
-from rankscope.assemble.sources import Source
-from rankscope.parsers.flight_recorder.model import CODES, NUMBERS, Call, Dump, Shape, StackFrame
+from rankscope.assemble.sources import SourceFile
+from rankscope.parsers.flight_recorder.model import CODES, NUMBERS, Dump, RecordedCall, RecordedShape, StackFrame
 from rankscope.parsers.matrices import NULL
 from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.schema import BLIND_HOOK, STATES
@@ -24,7 +24,7 @@ from rankscope.schema import BLIND_HOOK, STATES
 _CODE_TABLES = {"call": "calls", "shape": "shapes", "stack": "stacks"}
 
 
-class Stacks:
+class StackIds:
     """The stacks of all dumps, each once, in the order in which they were seen first."""
 
     def __init__(self) -> None:
@@ -63,30 +63,34 @@ class Stacks:
 
 def stack_table(dumps: Sequence[Dump | Snapshot]) -> tuple[pl.DataFrame, pl.Series]:
     """The table `stacks`, and for each stack of each dump its id."""
-    stacks = Stacks()
+    stacks = StackIds()
     ids = stacks.ids(dumps)
     return stacks.table(), ids
 
 
-def operations(frame: pl.DataFrame, sources: Sequence[Source], torchcomms_files: Sequence[int]) -> pl.DataFrame:
+def operation_table(
+    frame: pl.DataFrame, sources: Sequence[SourceFile], torchcomms_files: Sequence[int]
+) -> pl.DataFrame:
     """The table `ops`, from the entries of sources in order of rank; torchcomms wrote some of the files."""
     if len({s.rank for s in sources}) < len(sources):
         # several recorders of one process: their entries interleave
         frame = frame.sort("rank", "created_ns", maintain_order=True)
-    frame = resolve(torchcomms.renumber(frame, torchcomms_files))
+    frame = resolve_coalesced(torchcomms.renumber_groups(frame, torchcomms_files))
     return frame.select([pl.col(n).cast(t) for n, t in schema.OPS.items()])
 
 
-def entries(sources: Sequence[Source], places: Sequence[int], groups: Groups, stacks: Stacks) -> pl.DataFrame:
+def entry_rows(
+    sources: Sequence[SourceFile], places: Sequence[int], groups: GroupIndex, stacks: StackIds
+) -> pl.DataFrame:
     """The entries of each source as they stand there, in the words of the frame; no row depends on another one."""
     dumps = [source.dump or Dump() for source in sources]
     columns: dict[str, Any] = {}
     for i, name in enumerate(NUMBERS):
         columns[name] = _nullable(np.concatenate([np.empty(0, np.int64), *(d.numbers[i] for d in dumps)]))
     codes = {name: _joined(dumps, name) for name in CODES}
-    calls = call_table(list(sources), groups)
+    calls = call_meanings(list(sources), groups)
     columns.update({name: calls[name].gather(codes["call"]) for name in calls.columns})
-    for name in Shape._fields:
+    for name in RecordedShape._fields:
         table = [getattr(shape, name) for dump in dumps for shape in dump.shapes]
         columns[name] = pl.Series(table, dtype=pl.String).cast(schema.OPS[name]).gather(codes["shape"])
     columns["stack_id"] = stacks.ids(dumps).gather(codes["stack"])
@@ -116,7 +120,7 @@ def _as_hooks_mean(frame: pl.DataFrame, hooked: list[int]) -> pl.DataFrame:
     )
 
 
-def _per_source(sources: Sequence[Source], places: Sequence[int], counts: Sequence[int]) -> dict[str, pl.Series]:
+def _per_source(sources: Sequence[SourceFile], places: Sequence[int], counts: Sequence[int]) -> dict[str, pl.Series]:
     """Columns whose value is the same for all entries of a dump."""
     table = {
         "file": pl.Series(places, dtype=pl.UInt32),
@@ -148,7 +152,7 @@ _KEY = ("file", "group", "seq", "p2p_seq")
 _CARRIED = ("state", "retired", "started_ns", "completed_ns")
 
 
-def resolve(ops: pl.DataFrame) -> pl.DataFrame:
+def resolve_coalesced(ops: pl.DataFrame) -> pl.DataFrame:
     """Marks inner operations and closers, gives the inner ones what their closer says, and it what they are."""
     ops = ops.with_row_index("row")
     closing = pl.col("names_closer") & (pl.col("in_sizes") == "[]") & (pl.col("out_sizes") == "[]")
@@ -238,8 +242,8 @@ def _left_behind(ops: pl.DataFrame, reached: dict[int, dict[int, int]]) -> set[i
 # What repeats in the operations of all dumps, worked out once for each distinct value.
 
 
-class Meaning(NamedTuple):
-    """A call in the words of the frame; columns of `call_table` in this order."""
+class CallMeaning(NamedTuple):
+    """A call in the words of the frame; columns of `call_meanings` in this order."""
 
     group: int
     library: str
@@ -260,9 +264,9 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 }  # fmt: skip
 
 
-def call_table(sources: list[Source], groups: Groups) -> pl.DataFrame:
+def call_meanings(sources: list[SourceFile], groups: GroupIndex) -> pl.DataFrame:
     """The meaning of every call of every source, one after the other."""
-    rows: list[Meaning] = []
+    rows: list[CallMeaning] = []
     for i, source in enumerate(sources):
         dump = source.dump or Dump()
         threads = _thread_names(dump.calls)
@@ -273,7 +277,7 @@ def call_table(sources: list[Source], groups: Groups) -> pl.DataFrame:
     return pl.DataFrame(dict(zip(SCHEMA, map(list, columns), strict=True)), schema=SCHEMA)
 
 
-def _states(source: Source, dump: Dump) -> Callable[[Call], str]:
+def _states(source: SourceFile, dump: Dump) -> Callable[[RecordedCall], str]:
     """The state of a call of a dump, as its recorder means it."""
     if source.recorder == BLIND_HOOK:
         return lambda _: "unknown"
@@ -281,18 +285,18 @@ def _states(source: Source, dump: Dump) -> Callable[[Call], str]:
 
 
 def _meaning(
-    call: Call, group: int, groups: Groups, threads: dict[tuple[str | None, str | None], str], state: str
-) -> Meaning:
+    call: RecordedCall, group: int, groups: GroupIndex, threads: dict[tuple[str | None, str | None], str], state: str
+) -> CallMeaning:
     op = op_of(call.profiling_name)
     p2p = p2p_ranks(call.profiling_name)
-    return Meaning(
+    return CallMeaning(
         group, library_of(call.profiling_name), op, op in P2P_OPS or bool(call.is_p2p),
         None if p2p is None else _peer(p2p[1], group, groups), threads.get((call.thread_name, call.thread_id)),
         call.timeout_ms, state, call.retired, is_closer_name(op),
     )  # fmt: skip
 
 
-def _peer(place: int | None, group: int, groups: Groups) -> int | None:
+def _peer(place: int | None, group: int, groups: GroupIndex) -> int | None:
     """The global rank at a place of a group. Inferred members may lack some, and then places tell nothing."""
     if place is None:
         return None
@@ -301,15 +305,15 @@ def _peer(place: int | None, group: int, groups: Groups) -> int | None:
     return members[place] if stated and place < len(members) else None
 
 
-def _by_retirement(call: Call) -> str:
+def _by_retirement(call: RecordedCall) -> str:
     return "unknown" if call.retired is None else "completed" if call.retired else "scheduled"
 
 
-def _as_written(call: Call) -> str:
+def _as_written(call: RecordedCall) -> str:
     return call.state if call.state in STATES else "unknown"
 
 
-def _thread_names(calls: Iterable[Call]) -> dict[tuple[str | None, str | None], str]:
+def _thread_names(calls: Iterable[RecordedCall]) -> dict[tuple[str | None, str | None], str]:
     """What to call each thread: its name, with its id where two have the same."""
     ids: dict[str | None, set[str | None]] = defaultdict(set)
     for call in calls:

@@ -14,15 +14,15 @@ import orjson
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.sources import Source
-from rankscope.parsers.logs.c10d.error_table import current
-from rankscope.parsers.logs.c10d.event_builder import shown
+from rankscope.assemble.sources import SourceFile
+from rankscope.parsers.logs.c10d.error_table import current_table
+from rankscope.parsers.logs.c10d.event_builder import shown_text
 from rankscope.parsers.logs.c10d.known_errors import KnownErrors
 from rankscope.parsers.logs.log_record import Record
-from rankscope.parsers.sidecar.model import Card
+from rankscope.parsers.sidecar.model import Sidecar
 
 KIND = "process-end"
-WORDS = {
+END_WORDS = {
     "exit": "came to the end of its program",
     "exception": "an exception ended it",
     "interrupted": "was interrupted (SIGINT)",
@@ -30,14 +30,14 @@ WORDS = {
 }
 TRACEBACK = "exception_rank_"
 """How the capture calls the file with the traceback."""
-Ends = dict[int, tuple[int, Source]]
+Ends = dict[int, tuple[int, SourceFile]]
 """By rank: the row of `files` of its sidecar, and that."""
 
 
-def of_attempt(sources: Sequence[Source], attempt: int) -> Ends:
+def attempt_ends(sources: Sequence[SourceFile], attempt: int) -> Ends:
     """The newest sidecar of each rank of an attempt; one without dumps only where nothing tells that it is older."""
     found: Ends = {}
-    cards = [(place, source) for place, source in enumerate(sources) if isinstance(source.content, Card)]
+    cards = [(place, source) for place, source in enumerate(sources) if isinstance(source.content, Sidecar)]
     mine = [_card(source) for _, source in cards if source.attempt == attempt]
     for place, source in sorted(cards, key=lambda row: _card(row[1]).started_ns or 0):
         loose = source.attempt is None and not any(_ended_before(_card(source), card) for card in mine)
@@ -46,12 +46,12 @@ def of_attempt(sources: Sequence[Source], attempt: int) -> Ends:
     return found
 
 
-def _card(source: Source) -> Card:
-    assert isinstance(source.content, Card)
+def _card(source: SourceFile) -> Sidecar:
+    assert isinstance(source.content, Sidecar)
     return source.content
 
 
-def _ended_before(card: Card, other: Card) -> bool:
+def _ended_before(card: Sidecar, other: Sidecar) -> bool:
     """Whether a process belongs to an earlier run than another: by what the launcher counts, or as it ended before."""
     if card.job and other.job and card.job != other.job:
         return True
@@ -61,13 +61,13 @@ def _ended_before(card: Card, other: Card) -> bool:
     return same_clock and (card.ended_ns or 0) < (other.started_ns or 0)
 
 
-def world_of(ends: Ends) -> int:
+def sidecar_world(ends: Ends) -> int:
     """The number of ranks that these processes know of."""
     return max((_card(source).world_size or 1 + rank for rank, (_, source) in ends.items()), default=0)
 
 
 def with_ends(
-    messages: pl.DataFrame | None, ends: Ends, files: Sequence[Source], errors: str | None = None
+    messages: pl.DataFrame | None, ends: Ends, files: Sequence[SourceFile], errors: str | None = None
 ) -> pl.DataFrame:
     """`messages` with a row for each process that ended, and with times in the tracebacks that these left.
 
@@ -86,9 +86,9 @@ def with_ends(
     return pl.concat([_timed(messages, beside), table]).sort("file", "offset", maintain_order=True)
 
 
-def _row(place: int, card: Card, beside: bool, errors: str | None) -> dict[str, Any]:
+def _row(place: int, card: Sidecar, beside: bool, errors: str | None) -> dict[str, Any]:
     """A row; an exception whose traceback is `beside` is no second cause, nor harm twice."""
-    text = WORDS.get(card.ended, shown(card.ended))
+    text = END_WORDS.get(card.ended, shown_text(card.ended))
     failed, known = card.ended == "exception" and not beside, _known(card, errors)
     values = {"reason": card.ended, "error": card.error, "cause": card.cause, **known, "utc": True}
     return {
@@ -96,12 +96,12 @@ def _row(place: int, card: Card, beside: bool, errors: str | None) -> dict[str, 
         "host": card.host or None, "pid": card.pid, "file": place, "offset": 0, "line": 1,
         "severity": "error" if failed else "info", "kind": KIND, "role": known.get("role", "") if failed else "context",
         "pattern": known.get("id", "") if failed else "", "group": None,
-        "text": shown(f"{text}: {card.error}" if card.error else text), "values": orjson.dumps(values).decode(),
+        "text": shown_text(f"{text}: {card.error}" if card.error else text), "values": orjson.dumps(values).decode(),
         "torn": False,
     }  # fmt: skip
 
 
-def _known(card: Card, errors: str | None) -> Mapping[str, Any]:
+def _known(card: Sidecar, errors: str | None) -> Mapping[str, Any]:
     if not card.error:
         return {}
     # a job of which no process failed needs no table
@@ -109,7 +109,7 @@ def _known(card: Card, errors: str | None) -> Mapping[str, Any]:
     return known_error(card.error, card.cause, errors)
 
 
-def _timed(messages: pl.DataFrame, beside: Mapping[int, Card]) -> pl.DataFrame:
+def _timed(messages: pl.DataFrame, beside: Mapping[int, Sidecar]) -> pl.DataFrame:
     """Lines without a time in the file that the capture wrote when an exception ended its process get that time."""
     if not beside:
         return messages
@@ -130,7 +130,7 @@ def _timed(messages: pl.DataFrame, beside: Mapping[int, Card]) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _tracebacks(ends: Iterable[tuple[int, Source]], places: Mapping[str, int]) -> dict[int, Card]:
+def _tracebacks(ends: Iterable[tuple[int, SourceFile]], places: Mapping[str, int]) -> dict[int, Sidecar]:
     """By row of `files`: the traceback beside a sidecar, and that."""
     found = {}
     for _, source in ends:
@@ -146,7 +146,7 @@ def _tracebacks(ends: Iterable[tuple[int, Source]], places: Mapping[str, int]) -
 
 # What the table of known errors says of the exception that ended a process; not for a worker, which has no room.
 
-_TOLD = ("id", "role", "accuses", "meaning", "next")
+_EXCEPTION_ENDS = ("id", "role", "accuses", "meaning", "next")
 
 
 @lru_cache(4096)
@@ -168,9 +168,9 @@ def _look_up(text: str, users: str | None) -> dict[str, Any]:
     lines = [Record(0, i, line) for i, line in enumerate(text.splitlines(), 1)]
     found = [event.values for event in _table(users).events(lines)]
     strongest = next((values for role in ("root", "victim") for values in found if values["role"] == role), None)
-    return {key: strongest[key] for key in _TOLD if key in strongest} if strongest is not None else {}
+    return {key: strongest[key] for key in _EXCEPTION_ENDS if key in strongest} if strongest is not None else {}
 
 
 @cache
 def _table(users: str | None) -> KnownErrors:
-    return KnownErrors(current(users)[0])
+    return KnownErrors(current_table(users)[0])

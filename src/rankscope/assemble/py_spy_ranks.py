@@ -11,9 +11,9 @@ from pathlib import PurePosixPath
 
 from rankscope.assemble import file_names
 from rankscope.assemble.dump_ranks import LIKELY_RANKS, LIKELY_SHARE
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.py_spy import thread_roles
-from rankscope.parsers.py_spy.model import PY_SPY, Identity, Process, Snapshot
+from rankscope.parsers.py_spy.model import PY_SPY, Identity, SampledProcess, Snapshot
 from rankscope.schema import UNRANKED
 
 _LOCAL = re.compile(r"local[_.\-]?rank[_.\-]?(\d{1,6})(?!\d)", re.IGNORECASE)
@@ -24,15 +24,15 @@ _BARE = re.compile(
     r"|fault[_\-.]?handler)?$"
 )
 
-Named = Mapping[int, Sequence[Source]]
+Named = Mapping[int, Sequence[SourceFile]]
 """Dumps of flight recorders by the rank in their names."""
 
 
 @dataclass
-class Seen:
+class RankedStacks:
     """Stacks of processes, and the rank of each as far as it is known."""
 
-    source: Source
+    source: SourceFile
     snapshot: Snapshot
     ranks: dict[int, int] = field(default_factory=dict)
     """By index of the owner."""
@@ -94,7 +94,9 @@ class Seen:
         self.source.note = f"{UNRANKED}{' of the stacks in it' if self.in_log else ''}: {note}"
 
 
-def claim(seen: Seen, pattern: re.Pattern[str] | None, dumps: Named, files: int, world: int) -> None:
+def claim_process_ranks(
+    seen: RankedStacks, pattern: re.Pattern[str] | None, dumps: Named, files: int, world: int
+) -> None:
     """Gives the processes of a file the rank that they, the user, the name or their command lines say.
 
     `dumps` are the recorders' of the same attempt, `files` counts those of py-spy, `world` is 0 if unknown.
@@ -113,7 +115,7 @@ def claim(seen: Seen, pattern: re.Pattern[str] | None, dumps: Named, files: int,
         seen.give_up(_why(seen))
 
 
-def _by_content(seen: Seen) -> bool:
+def _by_content(seen: RankedStacks) -> bool:
     """Takes the ranks that stand beside the stacks: of the whole job, else within the node."""
     owners = [index for indices in seen.owners.values() for index in indices]
     for name in ("rank", "local_rank"):
@@ -125,7 +127,7 @@ def _by_content(seen: Seen) -> bool:
     return False
 
 
-def _by_name(seen: Seen, dumps: Named, most: int) -> None:
+def _by_name(seen: RankedStacks, dumps: Named, most: int) -> None:
     shown = seen.source.shown
     local = _LOCAL.findall(PurePosixPath(shown).name) or _OF_TORCHRUN.findall(shown)
     named = int(local[-1]) if local else file_names.rank_of(shown)
@@ -147,7 +149,7 @@ def _by_name(seen: Seen, dumps: Named, most: int) -> None:
         seen.bare = not local and not file_names.says_rank(shown)
 
 
-def _may_be_rank(seen: Seen, number: int, most: int) -> bool:
+def _may_be_rank(seen: RankedStacks, number: int, most: int) -> bool:
     """Whether a number that nothing calls a rank can be one: it is no process id, and follows a word for a stack."""
     name = PurePosixPath(seen.source.shown.replace("!", "/")).name.lower()
     before = re.split(rf"{number}(?:\.\w+)*$", name)[0]
@@ -158,12 +160,12 @@ def _may_be_rank(seen: Seen, number: int, most: int) -> bool:
     )
 
 
-def _together(dump: Source, other: Source) -> bool:
+def _together(dump: SourceFile, other: SourceFile) -> bool:
     """Whether two files come from one node."""
     return dump.host == other.host if dump.host and other.host else dump.directory == other.directory
 
 
-def _give(seen: Seen, rank: int, how: str) -> None:
+def _give(seen: RankedStacks, rank: int, how: str) -> None:
     """All of a file is of one rank, if it holds one process that can be."""
     if len(seen.owners) != 1:
         seen.give_up(_why(seen))
@@ -172,7 +174,7 @@ def _give(seen: Seen, rank: int, how: str) -> None:
     seen.how = how
 
 
-def _by_command(seen: Seen) -> None:
+def _by_command(seen: RankedStacks) -> None:
     processes = seen.snapshot.processes
     owners = [index for indices in seen.owners.values() for index in indices]
     told = {i: thread_roles.rank_in(processes[i].command, processes[i].parent_command) for i in owners}
@@ -186,7 +188,7 @@ def _by_command(seen: Seen) -> None:
         seen.give_up("several processes in it say that they are the same one")
 
 
-def _why(seen: Seen) -> str:
+def _why(seen: RankedStacks) -> str:
     if len(seen.owners) > 1:
         return f"{len(seen.owners)} processes in it may be ranks, and none says which"
     if not seen.owners:
@@ -196,12 +198,12 @@ def _why(seen: Seen) -> str:
     return "neither its name nor a command line tells it"
 
 
-def one_node(seen: Sequence[Seen], world: int) -> bool:
+def one_node(seen: Sequence[RankedStacks], world: int) -> bool:
     """Whether the job ran on one node, where a rank within the node is the rank."""
     full = world > 0 and any(s.local and rank == world - 1 for s in seen for rank in s.ranks.values())
     lines = {line for s in seen for p in s.snapshot.processes for line in _lines(p)}
     return full or any(thread_roles.on_one_node(line, world) for line in lines)
 
 
-def _lines(process: Process) -> tuple[str, str]:
+def _lines(process: SampledProcess) -> tuple[str, str]:
     return process.command, process.parent_command

@@ -13,8 +13,8 @@ import polars as pl
 from rankscope import schema
 from rankscope.assemble.attempts import Attempt
 from rankscope.assemble.operations import stack_table
-from rankscope.assemble.py_spy_ranks import Seen, claim, one_node
-from rankscope.assemble.sources import Source
+from rankscope.assemble.py_spy_ranks import RankedStacks, claim_process_ranks, one_node
+from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.py_spy.model import Identity
 from rankscope.parsers.py_spy.thread_roles import is_main
@@ -29,10 +29,10 @@ COPIED_NS = 86_400 * 1_000_000_000
 """A file written so long after the last event was copied: its time does not tell of which attempt it is."""
 
 
-def settle(
-    sources: Sequence[Source], runs: Sequence[Attempt], chosen: int, pattern: re.Pattern[str] | None, world: int,
-    in_logs: Sequence[Seen] = (),
-) -> list[Seen]:  # fmt: skip
+def settle_snapshots(
+    sources: Sequence[SourceFile], runs: Sequence[Attempt], chosen: int, pattern: re.Pattern[str] | None, world: int,
+    in_logs: Sequence[RankedStacks] = (),
+) -> list[RankedStacks]:  # fmt: skip
     """The stacks of the chosen attempt with their ranks; py-spy dumps of others get a note.
 
     `world` is the number of ranks of the job, 0 if only the ranks of dumps tell it; `in_logs` are stacks in logs of the
@@ -42,14 +42,16 @@ def settle(
         return []
     _attempts(sources, runs)
     seen = [*in_logs]
-    seen += [Seen(s, s.snapshot) for s in sources if s.snapshot is not None and s.attempt == (chosen if runs else 0)]
-    dumps: dict[int, list[Source]] = defaultdict(list)
+    seen += [
+        RankedStacks(s, s.snapshot) for s in sources if s.snapshot is not None and s.attempt == (chosen if runs else 0)
+    ]
+    dumps: dict[int, list[SourceFile]] = defaultdict(list)
     for source in runs[chosen].sources if runs else ():
         if source.used and source.named is not None:
             dumps[source.named].append(source)
     _in_time(seen)
     for one in seen:
-        claim(one, pattern, dumps, len(seen), world)
+        claim_process_ranks(one, pattern, dumps, len(seen), world)
     _local(seen, world)
     _beyond(seen, world)
     _samples(seen)
@@ -60,9 +62,9 @@ def settle(
     return kept
 
 
-def _in_time(seen: Sequence[Seen]) -> None:
+def _in_time(seen: Sequence[RankedStacks]) -> None:
     """Puts the files that a debug server writes again and again into the order that their names tell."""
-    series: dict[tuple[str, str], list[tuple[str, Seen]]] = defaultdict(list)
+    series: dict[tuple[str, str], list[tuple[str, RankedStacks]]] = defaultdict(list)
     for one in seen:
         if (named := _SERIES.search(one.source.shown)) is not None:
             series[one.source.directory, named[1]].append((named[2], one))
@@ -73,7 +75,7 @@ def _in_time(seen: Sequence[Seen]) -> None:
             before = None if one.written_ns is None else one.written_ns - STEP_NS
 
 
-def _finish(seen: Seen) -> None:
+def _finish(seen: RankedStacks) -> None:
     ranks, unknown = set(seen.ranks.values()), len(seen.unknown)
     seen.source.used = seen.snapshot.rows > 0 or seen.in_log
     if ranks and unknown:
@@ -85,7 +87,7 @@ def _finish(seen: Seen) -> None:
             seen.source.rank, seen.source.rank_source = ranks.pop(), seen.how
 
 
-def _attempts(sources: Sequence[Source], runs: Sequence[Attempt]) -> None:
+def _attempts(sources: Sequence[SourceFile], runs: Sequence[Attempt]) -> None:
     """Gives every py-spy dump the number of its attempt; None if it is of none that has dumps."""
     snapshots = [s for s in sources if s.snapshot is not None]
     if not runs:
@@ -112,13 +114,13 @@ def _attempts(sources: Sequence[Source], runs: Sequence[Attempt]) -> None:
             _by_time(source, runs)
 
 
-def _check_time(source: Source, run: Attempt) -> None:
+def _check_time(source: SourceFile, run: Attempt) -> None:
     start = _start(run)
     if start is not None and source.mtime_ns is not None and source.mtime_ns < start - SLACK_NS:
         source.attempt, source.note = None, "written before any operation in the dumps was issued"
 
 
-def _by_time(source: Source, runs: Sequence[Attempt]) -> None:
+def _by_time(source: SourceFile, runs: Sequence[Attempt]) -> None:
     """The last attempt that had begun when the file was written."""
     last = runs[-1].newest_ns
     untimed = source.mtime_ns is None or (last is not None and source.mtime_ns > last + COPIED_NS)
@@ -134,7 +136,7 @@ def _start(run: Attempt) -> int | None:
     return min((s.span[0] for s in run.sources if s.span), default=None if run.sources else run.started_ns)
 
 
-def _local(seen: Sequence[Seen], world: int) -> None:
+def _local(seen: Sequence[RankedStacks], world: int) -> None:
     """Takes back ranks that count within a node, unless there is only one."""
     if not one_node(seen, world):
         for one in seen:
@@ -142,16 +144,16 @@ def _local(seen: Sequence[Seen], world: int) -> None:
                 one.give_up("what is told is the rank within its node")
 
 
-def _beyond(seen: Sequence[Seen], world: int) -> None:
+def _beyond(seen: Sequence[RankedStacks], world: int) -> None:
     for one in seen:
         too_large = [rank for rank in one.ranks.values() if world and rank >= world]
         if too_large:
             one.give_up(f"the job has {world} ranks, and {max(too_large)} is not one of them")
 
 
-def _samples(seen: Sequence[Seen]) -> None:
+def _samples(seen: Sequence[RankedStacks]) -> None:
     """Takes back bare numbers that count the dumps of one process."""
-    by_pid: dict[tuple[str, Identity], list[Seen]] = defaultdict(list)
+    by_pid: dict[tuple[str, Identity], list[RankedStacks]] = defaultdict(list)
     for one in seen:
         if one.bare:
             for pid in one.owners:
@@ -164,14 +166,14 @@ def _samples(seen: Sequence[Seen]) -> None:
                 break
 
 
-def _same_process(one: Seen, other: Seen, pid: Identity) -> bool:
+def _same_process(one: RankedStacks, other: RankedStacks, pid: Identity) -> bool:
     a, b = one.threads_of(pid), other.threads_of(pid)
     return 2 * len(a & b) > max(len(a), len(b))
 
 
-def _recognise(seen: Sequence[Seen]) -> None:
+def _recognise(seen: Sequence[RankedStacks]) -> None:
     """Gives processes of files that tell no rank the one that another file of the same place gives them."""
-    known: dict[tuple[str, Identity], list[tuple[int, Seen]]] = defaultdict(list)
+    known: dict[tuple[str, Identity], list[tuple[int, RankedStacks]]] = defaultdict(list)
     for one in seen:
         for index, rank in one.ranks.items():
             known[one.place, one.snapshot.identities[index]].append((rank, one))
@@ -183,9 +185,9 @@ def _recognise(seen: Sequence[Seen]) -> None:
                 one.how = told[0][1].how
 
 
-def _rivals(seen: Sequence[Seen]) -> list[Seen]:
+def _rivals(seen: Sequence[RankedStacks]) -> list[RankedStacks]:
     """Sets aside dumps of an earlier process of a rank, and takes back ranks that different processes claim."""
-    claims: dict[tuple[int, bool], list[tuple[Seen, Identity]]] = defaultdict(list)
+    claims: dict[tuple[int, bool], list[tuple[RankedStacks, Identity]]] = defaultdict(list)
     for one in seen:
         for rank, index in one.claimed.items():
             identity = one.snapshot.identities[index]
@@ -199,7 +201,7 @@ def _rivals(seen: Sequence[Seen]) -> list[Seen]:
     return [one for one in seen if id(one) not in gone]
 
 
-def _contest(rank: int, claimed: list[tuple[Seen, Identity]]) -> set[int]:
+def _contest(rank: int, claimed: list[tuple[RankedStacks, Identity]]) -> set[int]:
     """Settles who is a rank that several processes claim; returns the identities of what is set aside."""
     certain = [c for c in claimed if c[0].certain]
     if certain and len(certain) < len(claimed):
@@ -215,7 +217,7 @@ def _contest(rank: int, claimed: list[tuple[Seen, Identity]]) -> set[int]:
     return set()
 
 
-def _one_place(one: tuple[Seen, Identity], other: tuple[Seen, Identity]) -> bool:
+def _one_place(one: tuple[RankedStacks, Identity], other: tuple[RankedStacks, Identity]) -> bool:
     """Whether two dumps of one process id are of one process: containers on different nodes count alike."""
     (a, pid), (b, _) = one, other
     if a.place == b.place or (a.certain and b.certain):
@@ -225,14 +227,14 @@ def _one_place(one: tuple[Seen, Identity], other: tuple[Seen, Identity]) -> bool
     return (None in hosts or hosts[0] == hosts[1]) and several and _same_process(a, b, pid)
 
 
-def _earlier(one: tuple[Seen, Identity], newest: tuple[Seen, Identity]) -> bool:
+def _earlier(one: tuple[RankedStacks, Identity], newest: tuple[RankedStacks, Identity]) -> bool:
     """Whether a process of the same node was there before, as far as the files' times tell."""
     times = one[0].source.mtime_ns, newest[0].source.mtime_ns
     apart = times[0] is not None and times[1] is not None and times[1] - times[0] > SLACK_NS
     return apart and one[0].place == newest[0].place and len(one[0].owners) == 1
 
 
-def _take_back(rank: int, claimed: list[tuple[Seen, Identity]]) -> None:
+def _take_back(rank: int, claimed: list[tuple[RankedStacks, Identity]]) -> None:
     for one, _ in claimed:
         other = next((c[0] for c in claimed if c[0] is not one), None)
         beside = f": {other.source.shown}" if other is not None else ""
@@ -243,7 +245,7 @@ def _take_back(rank: int, claimed: list[tuple[Seen, Identity]]) -> None:
 
 
 def thread_tables(
-    seen: Sequence[Seen], places: dict[int, int], ops: pl.DataFrame, stacks: pl.DataFrame
+    seen: Sequence[RankedStacks], places: dict[int, int], ops: pl.DataFrame, stacks: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The tables `threads` and `stacks`. `places` are rows of `files` by the identity of a source."""
     if not seen:
@@ -264,7 +266,7 @@ def thread_tables(
     return threads.sort("rank", "written_ns", maintain_order=True, nulls_last=True), pl.concat([stacks, table])
 
 
-def _append(columns: dict[str, list[Any]], seen: Seen, place: int, stack_ids: list[int]) -> None:
+def _append(columns: dict[str, list[Any]], seen: RankedStacks, place: int, stack_ids: list[int]) -> None:
     snapshot, written = seen.snapshot, seen.written_ns
     threads, processes = snapshot.threads, snapshot.processes
     by_process: dict[str, list[Any]] = {

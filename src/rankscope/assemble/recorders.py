@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from rankscope.assemble.op_names import DEVICE_LIBRARIES, STATELESS, library_of
+from rankscope.assemble.op_names import DEVICE_LIBRARIES, STATELESS_LIBRARIES, library_of
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.schema import BLIND_HOOK, HOOK, HOOKS, NATIVE
@@ -41,13 +41,13 @@ def recorder_of(dump: Dump) -> str | None:
 def records_no_states(dump: Dump) -> bool:
     """Whether the recorder of a backend never observes states, so that only `retired` tells of an end."""
     libraries = {library_of(call.profiling_name) for call in dump.calls}
-    if not libraries or libraries <= STATELESS:
+    if not libraries or libraries <= STATELESS_LIBRARIES:
         return bool(libraries)
     seen = {call.state for call in dump.calls} - {"scheduled", None}
     return not seen and not libraries & DEVICE_LIBRARIES and any(call.retired for call in dump.calls)
 
 
-def uncounted(dump: Dump) -> Numbers:
+def uncounted_libraries(dump: Dump) -> Numbers:
     """For each entry of a hook how many operations of its group before it have no entry and no sequence number.
 
     Operations under CUDA graph capture are counted in `op_id` and not recorded; all others are counted in the sequence
@@ -59,10 +59,10 @@ def uncounted(dump: Dump) -> Numbers:
 def _hooked(dump: Dump) -> bool:
     if any(library_of(call.profiling_name) in HOOK_LIBRARIES for call in dump.calls):
         return True
-    if any((dump.column(name) == NULL).any() for name in ("op_id", "seq", "p2p_seq")) or wrote(dump):
+    if any((dump.column(name) == NULL).any() for name in ("op_id", "seq", "p2p_seq")) or is_torchcomms(dump):
         return False
     # a recorder counts from 1, so that none of its entries has so low a number
-    return bool(np.any(uncounted(dump) == 0) and (dump.column("seq") + dump.column("p2p_seq")).min() > 0)
+    return bool(np.any(uncounted_libraries(dump) == 0) and (dump.column("seq") + dump.column("p2p_seq")).min() > 0)
 
 
 # What a dump left out: overwritten by the ring, or filtered because it had completed.
@@ -125,21 +125,21 @@ def _any_completed(dump: Dump) -> bool:
 # torchcomms counts all groups of a recorder with one counter: there the ordinal within the group takes its place.
 
 
-def wrote(dump: Dump) -> bool:
+def is_torchcomms(dump: Dump) -> bool:
     """Whether a dump is of torchcomms: groups described by their backend, one counter from 0 that runs with record_id.
 
     c10d counts each group from 1, tells sends and receives apart, and describes groups by what they are for.
     """
     if not dump.rows or any(call.is_p2p for call in dump.calls) or dump.column("p2p_seq").any():
         return False
-    backends = DEVICE_LIBRARIES | STATELESS | {library_of(c.profiling_name) for c in dump.calls}
+    backends = DEVICE_LIBRARIES | STATELESS_LIBRARIES | {library_of(c.profiling_name) for c in dump.calls}
     if any(call.description not in backends for call in dump.calls):
         return False
     ahead = dump.column("seq") - dump.column("record_id")
     return bool(np.all(ahead == ahead[0]) and ahead[0] <= 0)
 
 
-def renumber(ops: pl.DataFrame, files: Sequence[int]) -> pl.DataFrame:
+def renumber_groups(ops: pl.DataFrame, files: Sequence[int]) -> pl.DataFrame:
     """Counts collectives within each group from 1 in the dumps of torchcomms; null where the first ones are gone."""
     if not files:
         return ops

@@ -12,7 +12,7 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.recorders import records_no_states
-from rankscope.assemble.sources import Source, Versions
+from rankscope.assemble.sources import DumpVersions, SourceFile
 from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.matrices import NULL, Numbers
@@ -26,7 +26,7 @@ UNTOLD = -1
 """Stage of an operation whose state is not told."""
 
 
-def repeat_table(sources: Sequence[Source]) -> pl.DataFrame:
+def repeat_table(sources: Sequence[SourceFile]) -> pl.DataFrame:
     """A row for each source with a `newer` that is used, unless it is only a copy of it; columns of schema.REPEATS.
 
     A file that was written anew while it was watched has rows for what its versions say, behind all others. `sources`
@@ -39,7 +39,7 @@ def repeat_table(sources: Sequence[Source]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict(schema.REPEATS))
 
 
-def _row(place: int, source: Source, used: Source) -> Row | None:
+def _row(place: int, source: SourceFile, used: SourceFile) -> Row | None:
     if not used.used or source.dump is None or used.dump is None:
         return None
     earlier, later = (used, source) if _swapped(source, used) else (source, used)
@@ -56,7 +56,7 @@ def _row(place: int, source: Source, used: Source) -> Row | None:
     }
 
 
-def _of_versions(place: int, source: Source) -> Iterator[Row]:
+def _of_versions(place: int, source: SourceFile) -> Iterator[Row]:
     versions = source.versions
     if versions is None or source.dump is None:
         return
@@ -68,19 +68,19 @@ def _of_versions(place: int, source: Source) -> Iterator[Row]:
             }  # fmt: skip
 
 
-def _swapped(source: Source, used: Source) -> bool:
+def _swapped(source: SourceFile, used: SourceFile) -> bool:
     """Whether the one that is not used was written later: it holds no newer event, and less of what explains them."""
     same_end = (source.span or (0, 0))[1] == (used.span or (0, 0))[1]
     return same_end and (source.mtime_ns or 0) > (used.mtime_ns or 0)
 
 
-def _may_be_copy(one: Source, other: Source) -> bool:
+def _may_be_copy(one: SourceFile, other: SourceFile) -> bool:
     """Whether two dumps that say the same may be one: no time between them, or the same in another form."""
     forms = [(bool(s.dump and s.dump.stacks), s.shown.lower().endswith(".json")) for s in (one, other)]
     return None in (one.mtime_ns, other.mtime_ns) or one.mtime_ns == other.mtime_ns or forms[0] != forms[1]
 
 
-def _believed(source: Source) -> bool:
+def _believed(source: SourceFile) -> bool:
     """Whether a file is not older than what is in it."""
     return source.mtime_ns is not None and schema.latest_ns(source.mtime_ns) >= (source.span or (0, 0))[1]
 
@@ -163,16 +163,16 @@ def _too_late(dump: Dump, written_ns: int | None) -> Flags:
 # Dumps of one recorder that were written more than once: the newest is used.
 
 
-def set_aside(sources: Iterable[Source]) -> list[Source]:
+def set_aside(sources: Iterable[SourceFile]) -> list[SourceFile]:
     """The dumps without the copies, which get a note."""
-    by_rank: dict[int | None, list[Source]] = defaultdict(list)
+    by_rank: dict[int | None, list[SourceFile]] = defaultdict(list)
     for source in sources:
         by_rank[source.rank].append(source)
     return [kept for rank, group in by_rank.items() for kept in (group if rank is None else _distinct(group))]
 
 
-def _distinct(sources: list[Source]) -> list[Source]:
-    kept: list[Source] = []
+def _distinct(sources: list[SourceFile]) -> list[SourceFile]:
+    kept: list[SourceFile] = []
     for source in sorted(sources, key=_worth, reverse=True):
         better = next((k for k in kept if same_recorder(k, source)), None)
         if better is None:
@@ -183,7 +183,7 @@ def _distinct(sources: list[Source]) -> list[Source]:
     return kept
 
 
-def _worth(source: Source) -> tuple[int, int, int, bool, bool, int, str]:
+def _worth(source: SourceFile) -> tuple[int, int, int, bool, bool, int, str]:
     """Orders copies: the newest by events and by counters, the most rows, stacks, written groups, the file's time."""
     dump = source.dump or Dump()
     resolved = any(group.name for group in dump.config)
@@ -193,7 +193,7 @@ def _worth(source: Source) -> tuple[int, int, int, bool, bool, int, str]:
     return newest, counted, dump.rows, bool(dump.stacks), resolved, written, source.shown
 
 
-def same_recorder(one: Source, other: Source) -> bool:
+def same_recorder(one: SourceFile, other: SourceFile) -> bool:
     """Whether two dumps of a rank hold the same entries, or one goes on where the other ended."""
     if one.dump is None or other.dump is None:
         return False
@@ -212,7 +212,7 @@ def _same_header(one: Dump, other: Dump) -> bool:
     return bool(one.config) and one.config == other.config
 
 
-def _compatible(one: Source, other: Source) -> bool:
+def _compatible(one: SourceFile, other: SourceFile) -> bool:
     """Nothing speaks against their being of one process."""
     threads = not one.threads or not other.threads or bool(one.threads & other.threads)
     places = one.candidates is None or other.candidates is None or bool(one.candidates & other.candidates)
@@ -237,14 +237,14 @@ def _bounds(dump: Dump | None) -> tuple[int, int]:
 # What the versions of one dump say that was written anew while it was watched: since when nothing has changed.
 
 
-def first_version(source: Source, restarted: bool = False) -> Versions | None:
+def first_version(source: SourceFile, restarted: bool = False) -> DumpVersions | None:
     """What one version says by itself: nothing, but it begins the count. None without a time."""
     if source.dump is None or source.mtime_ns is None:
         return None
-    return Versions(source.mtime_ns, source.mtime_ns, restarted=restarted)
+    return DumpVersions(source.mtime_ns, source.mtime_ns, restarted=restarted)
 
 
-def next_version(before: Source, after: Source) -> Versions | None:
+def next_version(before: SourceFile, after: SourceFile) -> DumpVersions | None:
     """What is known with a newer version of the dump `before`; the times are of one clock, the file server's."""
     old, new = before.versions, first_version(after)
     if old is None or new is None or before.dump is None or after.dump is None or new.newest_ns <= old.newest_ns:
@@ -253,7 +253,7 @@ def next_version(before: Source, after: Source) -> Versions | None:
         return first_version(after, restarted=True)
     moved = progressed(before.dump, after.dump, after.mtime_ns)
     if moved is None:
-        return Versions(new.newest_ns, new.newest_ns, restarted=old.restarted)
+        return DumpVersions(new.newest_ns, new.newest_ns, restarted=old.restarted)
     if moved:
-        return Versions(new.newest_ns, new.newest_ns, (old.newest_ns, new.newest_ns), old.restarted)
-    return Versions(old.since_ns, new.newest_ns, old.moved, old.restarted)
+        return DumpVersions(new.newest_ns, new.newest_ns, (old.newest_ns, new.newest_ns), old.restarted)
+    return DumpVersions(old.since_ns, new.newest_ns, old.moved, old.restarted)

@@ -15,17 +15,17 @@ from rankscope.assemble import file_names
 from rankscope.assemble.op_names import library_of, p2p_ranks
 from rankscope.assemble.recorders import Completeness, completeness, recorder_of
 from rankscope.kinds.input_kinds import LOG, TRACE
-from rankscope.parsers.contents import Decoded
+from rankscope.parsers.contents import DecodedFile
 from rankscope.parsers.flight_recorder.model import Dump, GroupConfig
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.py_spy.model import Snapshot
-from rankscope.parsers.sidecar.model import Card
+from rankscope.parsers.sidecar.model import Sidecar
 
 if TYPE_CHECKING:
     from rankscope.parsers.logs.model import LogContent
     from rankscope.parsers.torch_profiler.model import TraceContent
 
-FEWEST_LINES = 3
+FEWEST_LOG_LINES = 3
 """So many lines of NCCL make a text a log that tells nothing else."""
 _OWN = (
     "dump", "snapshot", "directory", "tag", "place_named", "libraries", "span", "candidates", "threads", "highest",
@@ -38,7 +38,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Versions:
+class DumpVersions:
     """The versions of one recorder's dump, of which only the newest is kept."""
 
     since_ns: int
@@ -56,7 +56,7 @@ class Versions:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class WindowSpans:
     """The spans of a window in order: by track, start, and the longest first."""
 
     order: Numbers
@@ -66,7 +66,7 @@ class Drawn:
 
 
 @dataclass
-class Source:
+class SourceFile:
     """One file, or one member of an archive."""
 
     shown: str
@@ -74,7 +74,7 @@ class Source:
     size: int
     mtime_ns: int | None
     problem: str | None
-    content: Decoded | None = None
+    content: DecodedFile | None = None
     rank: int | None = None
     rank_source: str | None = None
     attempt: int | None = None
@@ -83,18 +83,18 @@ class Source:
     """Why it is not used although nothing is wrong with it."""
     named: int | None = field(default=None)
     """The rank that its name or the user's option gives."""
-    card: Card | None = None
+    card: Sidecar | None = None
     """Of a dump that the capture wrote: what it says of itself."""
-    newer: Source | None = None
+    newer: SourceFile | None = None
     """The dump of the same recorder for which this one was set aside."""
-    drawn: Drawn | None = None
+    drawn: WindowSpans | None = None
     """Of a trace: its spans in order, if that was worked out when it had been read."""
-    versions: Versions | None = None
+    versions: DumpVersions | None = None
     """Of a dump that was watched while it was written anew: what its versions say."""
 
-    def renewed(self) -> Source:
+    def renewed(self) -> SourceFile:
         """As it was before it was assembled with others; what is worked out of its content alone is kept."""
-        other = Source(self.shown, self.kind, self.size, self.mtime_ns, self.problem, self.content)
+        other = SourceFile(self.shown, self.kind, self.size, self.mtime_ns, self.problem, self.content)
         other.__dict__.update({name: getattr(self, name) for name in _OWN})
         return other
 
@@ -137,7 +137,9 @@ class Source:
     def only_starts(self) -> bool:
         """Whether all that stands in a log is how NCCL connects some processes."""
         log = self.log
-        return log is not None and not log.rows and not self._has_tables and log.counts.get("INFO", 0) >= FEWEST_LINES
+        return (
+            log is not None and not log.rows and not self._has_tables and log.counts.get("INFO", 0) >= FEWEST_LOG_LINES
+        )
 
     @property
     def _has_tables(self) -> bool:
@@ -249,13 +251,13 @@ def own_ranks(dump: Dump) -> frozenset[int] | None:
     return sets[0].intersection(*sets[1:]) if len(sets) > 1 else sets[0] if sets else None
 
 
-def config_world(sources: list[Source]) -> int:
+def config_world(sources: list[SourceFile]) -> int:
     """The number of ranks that the groups written down in the dumps speak of; 0 if there is none."""
     told = [s.card.world_size for s in sources if s.card is not None and s.card.world_size is not None]
     return max([0, *told, *(s.highest + 1 for s in sources)])
 
 
-def common(values: list[str]) -> str:
+def common_members(values: list[str]) -> str:
     """The value most often given; of several the first in order. Empty without values."""
     counts = Counter(values)
     return min(counts, key=lambda v: (-counts[v], v)) if counts else ""

@@ -13,7 +13,7 @@ import types
 from pathlib import Path
 
 from . import start
-from .settings import STACKS
+from .settings import STACK_MODES
 
 
 def split(argv: list[str]) -> tuple[list[str], list[str]]:
@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--interval", type=float, default=10.0, metavar="S", help="seconds between dumps (10)")
     parser.add_argument("--keep", type=int, default=2, metavar="N", help="earlier dumps kept (2)")
     parser.add_argument("--signal", default="SIGUSR2", metavar="NAME", help="dump at this signal (SIGUSR2), or none")
-    parser.add_argument("--stacks", choices=STACKS, default="auto", help="whether dumps have stacks (auto)")
+    parser.add_argument("--stacks", choices=STACK_MODES, default="auto", help="whether dumps have stacks (auto)")
     return parser
 
 

@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Any, cast
 
 from . import identity
-from .card import Card, passing
-from .sampler import JOINING_S, Request, Sampler
-from .settings import Settings, checked, turn_recorder_on
+from .card import SidecarRecord, is_passing
+from .sampler import JOINING_INTERVAL_S, DumpRequest, Sampler
+from .settings import CaptureSettings, checked_settings, turn_recorder_on
 from .signals import Signals, die_of, is_free
 from .teller import Teller
 
@@ -37,9 +37,9 @@ _running: dict[int, Agent] = {}
 class Agent:
     """The capture of one process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: CaptureSettings) -> None:
         self.pid = os.getpid()
-        self.card = Card()
+        self.card = SidecarRecord()
         self.sampler = Sampler(settings, self.card)
         self.teller = Teller(self.sampler)
         self.signals = self._take_signals(settings.signal)
@@ -117,7 +117,7 @@ class Agent:
         until = time.monotonic() + wait
         self.card.end(reason, error)
         text = "" if error is None else "".join(traceback.format_exception(error))[-TRACEBACK_LIMIT:]
-        self.teller.end(Request(reason, False, text))
+        self.teller.end(DumpRequest(reason, False, text))
         self.sampler.ask(reason, error is not None, wait, text, last)
         self.teller.told.wait(max(0.0, until - time.monotonic()))
 
@@ -130,7 +130,7 @@ class Agent:
 
     def _wait_for_torch(self) -> None:
         while identity.distributed() is None:
-            time.sleep(JOINING_S)
+            time.sleep(JOINING_INTERVAL_S)
         self._hook_destroy()
 
     def _hook_destroy(self) -> None:
@@ -159,7 +159,7 @@ def _with_dump(original: Any) -> Any:
     def destroy_process_group(group: Any = None, *args: Any, **kwargs: Any) -> Any:
         agent = _running.get(os.getpid())
         if group is None and agent is not None and identity.initialized():
-            passing(sys.exc_info()[1])
+            is_passing(sys.exc_info()[1])
             agent.card.leave()
             agent.sampler.ask("destroy", False, END_WAIT_S)
         return original(group, *args, **kwargs)
@@ -182,7 +182,7 @@ def start(
     May be called before or after `init_process_group`, best before, once; again in a process that was forked since.
     Raises ValueError for settings that cannot be; nothing that goes wrong later reaches the job.
     """
-    settings = checked(Settings(os.fspath(directory), interval, keep, signal, stacks, share))
+    settings = checked_settings(CaptureSettings(os.fspath(directory), interval, keep, signal, stacks, share))
     if os.getpid() in _running:
         raise RuntimeError("rankscope.capture was started already")
     agent = _running[os.getpid()] = Agent(settings)

@@ -19,7 +19,7 @@ ERROR_LIMIT = 2000
 """Characters of an exception that are kept."""
 
 
-class Card:
+class SidecarRecord:
     """What is known of this process."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Card:
         self._fixed = identity.environment()
         self.rank: int | None = None
         self.world_size: int | None = None
-        self.groups: list[identity.Group] = []
+        self.groups: list[identity.ProcessGroup] = []
         self.backends: list[identity.Backend] = []
         self.dumps: set[str] = set()
         self.problems: list[str] = []
@@ -105,7 +105,7 @@ class Card:
         return {**told, "dump": file if file in self.dumps else None}
 
 
-def passing(error: BaseException | None) -> None:
+def is_passing(error: BaseException | None) -> None:
     """Notes when an exception was on its way: what cleans up may hold it up, and others may fail of that first."""
     if error is not None and not hasattr(error, _SINCE):
         with contextlib.suppress(AttributeError, TypeError):

@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import Any
 
 HISTORY = "history"
-EARLIER = "earlier_"
-PART = ".part"
+EARLIER_PREFIX = "earlier_"
+PART_SUFFIX = ".part"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
-def write(path: Path, data: bytes, taken_ns: int | None = None) -> None:
+def replace_file(path: Path, data: bytes, taken_ns: int | None = None) -> None:
     """Replaces a file; whoever reads it meanwhile sees the old or the new one. Raises OSError, and leaves no part.
 
     Its modification time is `taken_ns` if that is given: reading the recorder and writing may take long, and a dump
     that looks newer than it is shows a job that stood still.
     """
-    part = path.with_name(f".{path.name}{PART}")
+    part = path.with_name(f".{path.name}{PART_SUFFIX}")
     try:
         part.write_bytes(data)
         if taken_ns is not None:
@@ -41,7 +41,7 @@ def write(path: Path, data: bytes, taken_ns: int | None = None) -> None:
         raise
 
 
-class Files:
+class DumpFiles:
     """The files of one rank in a directory."""
 
     def __init__(self, directory: str, rank: int, keep: int) -> None:
@@ -62,16 +62,16 @@ class Files:
         if remember and self.keep:
             self._remember(path)
         try:
-            write(path, data, taken_ns)
+            replace_file(path, data, taken_ns)
         except OSError as error:
             if error.errno not in _NO_ROOM or not self._forget(path):
                 raise
-            write(path, data, taken_ns)
+            replace_file(path, data, taken_ns)
 
     def _remember(self, path: Path) -> None:
         turn = self._turns.get(path, 0)
         slot = self._slots(path)[turn % self.keep]
-        part = slot.with_name(f".{slot.name}{PART}")
+        part = slot.with_name(f".{slot.name}{PART_SUFFIX}")
         with contextlib.suppress(OSError):
             slot.parent.mkdir(exist_ok=True)
             part.unlink(missing_ok=True)
@@ -100,8 +100,8 @@ class Files:
         usual = [f"{prefix}{self.rank}" for prefix in prefixes]
         left = {*usual, *_dumps(self.card, self.rank)}
         for number in range(self.keep, 0, -1):
-            source = self.directory if number == 1 else self.directory / f"{EARLIER}{number - 1}"
-            self._move(usual, source, self.directory / f"{EARLIER}{number}")
+            source = self.directory if number == 1 else self.directory / f"{EARLIER_PREFIX}{number - 1}"
+            self._move(usual, source, self.directory / f"{EARLIER_PREFIX}{number}")
         for name in left:
             for slot in self._slots(self.directory / name):
                 slot.unlink(missing_ok=True)

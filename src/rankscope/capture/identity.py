@@ -24,7 +24,7 @@ _RECORD_THEMSELVES = {"nccl", "gloo", "xccl"}
 _NAMES = re.compile(r"[a-z_0-9]+")
 
 
-class Group(NamedTuple):
+class ProcessGroup(NamedTuple):
     """A process group this rank is in."""
 
     name: str
@@ -69,7 +69,7 @@ def rank_and_world() -> tuple[int | None, int | None]:
     return _number(_RANK), _number(_WORLD)
 
 
-def groups() -> list[Group]:
+def groups() -> list[ProcessGroup]:
     """Every process group this rank is in, in the order in which they were made; the private tables of torch tell."""
     world = distributed().distributed_c10d._world
     members = dict(world.pg_group_ranks)
@@ -78,7 +78,7 @@ def groups() -> list[Group]:
         placed = members.get(group)
         if placed:
             ranks = sorted(placed, key=placed.__getitem__)
-            found.append(Group(str(name), str(getattr(group, "group_desc", "")), _named(world, group), ranks))
+            found.append(ProcessGroup(str(name), str(getattr(group, "group_desc", "")), _named(world, group), ranks))
     return found
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .identity import ITSELF, NOBODY, Backend
-from .settings import RECORDER_OFF, off
+from .settings import RECORDER_OFF, recorder_off
 
 NCCL_FILE, OTHER_FILE = "nccl_trace_rank_", "fr_trace_rank_"
 """Names of dumps, before the rank; torch's own tools take them as prefixes."""
@@ -71,7 +71,7 @@ def of_backend(backend: Backend) -> Recorder | None:
 
 def why_nothing(used: Sequence[Backend]) -> str:
     """Why no recorder holds anything, as far as this process can tell."""
-    said = off()
+    said = recorder_off()
     if said is not None:
         return RECORDER_OFF.format(said)
     names = ", ".join(backend.name for backend in used)
@@ -80,7 +80,7 @@ def why_nothing(used: Sequence[Backend]) -> str:
     return f"nothing was recorded so far of {names}: no operation was issued, or only inside of CUDA graphs"
 
 
-def read(recorder: Recorder, stacks: bool) -> bytes:
+def read_ring(recorder: Recorder, stacks: bool) -> bytes:
     """The recorder's own pickle."""
     function = getattr(_c10d(), recorder.function)
     ring = {"backend": recorder.backend} if recorder.backend else {}

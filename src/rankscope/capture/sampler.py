@@ -11,29 +11,29 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from . import identity, recorder
-from .card import Card
-from .files import Files
-from .settings import Settings
+from .card import SidecarRecord
+from .files import DumpFiles
+from .settings import CaptureSettings
 
 _LOG = logging.getLogger("rankscope.capture")
-INTERVAL = "interval"
+INTERVAL_REASON = "interval"
 REMEMBERED_EVERY = 3
 """Of the dumps at intervals every so many is kept as an earlier one, and the first that the next one only repeats."""
 _WAITING = 8
 """Requests that may wait; more are dropped but for the last, for the ones before them say the same."""
 _COSTS = 3
-STILL = 2
+STILL_DUMPS = 2
 """A rank stands still if so many dumps in a row say what the one before them said."""
-TAKEN_NS = 1_000_000_000
+COPY_NS = 1_000_000_000
 """The recorder copies its operations first: what it does for longer is naming frames, and importing what does that."""
-EMPTY = 3
+EMPTY_DUMPS = 3
 """After so many dumps at intervals without any operation, one after another, it is said that nothing is recorded."""
-JOINING_S = 0.2
+JOINING_INTERVAL_S = 0.2
 """So often it is looked whether there is a process group yet."""
 
 
 @dataclass
-class Request:
+class DumpRequest:
     """A dump that somebody wants."""
 
     reason: str
@@ -49,7 +49,7 @@ class Request:
 class Sampler(threading.Thread):
     """One for each process."""
 
-    def __init__(self, settings: Settings, card: Card) -> None:
+    def __init__(self, settings: CaptureSettings, card: SidecarRecord) -> None:
         super().__init__(name="rankscope-capture", daemon=True)
         self.settings = settings
         self.card = card
@@ -58,10 +58,10 @@ class Sampler(threading.Thread):
         """Set with the first process group."""
         self.look: Callable[[], None] = _nothing
         """Called before each dump, to note what is to be told with it."""
-        self._files: Files | None = None
+        self._files: DumpFiles | None = None
         self._placing = threading.Lock()
         """Held while it is found out where to write, and while what says who writes is written."""
-        self._requests: queue.Queue[Request] = queue.Queue(_WAITING)
+        self._requests: queue.Queue[DumpRequest] = queue.Queue(_WAITING)
         self._last: dict[recorder.Recorder, bytes] = {}
         self._still: dict[recorder.Recorder, int] = {}
         self._costs: list[float] = []
@@ -75,7 +75,7 @@ class Sampler(threading.Thread):
     def ask(self, reason: str, stacks: bool, wait: float, traceback: str = "", last: bool = False) -> bool:
         """Has a dump written, the `last` one or not; whether it was, within `wait` seconds."""
         until = time.monotonic() + wait
-        request = Request(reason, stacks, traceback, last)
+        request = DumpRequest(reason, stacks, traceback, last)
         try:
             self._requests.put(request, last, wait)
         except queue.Full:
@@ -89,7 +89,7 @@ class Sampler(threading.Thread):
             try:
                 request = self._requests.get(timeout=pause)
             except queue.Empty:
-                request = Request(INTERVAL, False)
+                request = DumpRequest(INTERVAL_REASON, False)
                 self.card.delayed(time.monotonic() - due)
             try:
                 self._serve(request)
@@ -104,10 +104,10 @@ class Sampler(threading.Thread):
         rest = min(self._costs, default=0.0) / self.settings.share
         now, interval = time.time(), self.settings.interval
         if not self.joined.is_set():
-            return min(interval, JOINING_S)
+            return min(interval, JOINING_INTERVAL_S)
         return interval - now % interval + interval * max(0, -(-rest // interval) - 1)
 
-    def _serve(self, request: Request) -> None:
+    def _serve(self, request: DumpRequest) -> None:
         files = self._place()
         if files is None:
             return
@@ -117,25 +117,25 @@ class Sampler(threading.Thread):
         for write in (self._dumps, self._exception, self._card):
             self._try(write, files, request)
 
-    def tell(self, request: Request) -> None:
+    def tell(self, request: DumpRequest) -> None:
         """Writes why and how the process ends, which does not take long, and no dump; in any thread."""
         files = self._place()
         if files is not None:
             self._try(self._exception, files, request)
             self._try(self._card, files, request)
 
-    def _place(self) -> Files | None:
+    def _place(self) -> DumpFiles | None:
         """Where this rank writes; None before its rank is known."""
         with self._placing:
             self.card.look()
             if self._files is None and self.card.rank is not None:
-                self._files = Files(self.settings.directory, self.card.rank, self.settings.keep)
+                self._files = DumpFiles(self.settings.directory, self.card.rank, self.settings.keep)
                 prefixes = [recorder.NCCL_FILE, recorder.OTHER_FILE]
                 with contextlib.suppress(OSError):
                     self._files.set_aside(prefixes, self.card.writer)
             return self._files
 
-    def _try(self, write: Callable[[Files, Request], None], files: Files, request: Request) -> None:
+    def _try(self, write: Callable[[DumpFiles, DumpRequest], None], files: DumpFiles, request: DumpRequest) -> None:
         try:
             write(files, request)
         except OSError as error:
@@ -146,7 +146,7 @@ class Sampler(threading.Thread):
         except Exception as error:  # noqa: BLE001 - of a recorder that cannot be read, the rest is still told
             self.card.problem(f"{type(error).__name__}: {error}")
 
-    def _dumps(self, files: Files, request: Request) -> None:
+    def _dumps(self, files: DumpFiles, request: DumpRequest) -> None:
         if identity.initialized():
             self.joined.set()
         if not self.card.groups:
@@ -157,18 +157,22 @@ class Sampler(threading.Thread):
         recorded += [self._dump(files, one, request, not any(recorded)) for one in found[:1]]
         self._note_nothing(any(recorded), request)
 
-    def _note_nothing(self, recorded: bool, request: Request) -> None:
+    def _note_nothing(self, recorded: bool, request: DumpRequest) -> None:
         """Says why nothing is recorded, once that is sure or somebody waits for the dump."""
         self._empty = 0 if recorded else self._empty + 1
         if recorded or not identity.initialized():
             self.card.nothing = None if recorded else self.card.nothing
-        elif request.reason != INTERVAL or self._empty > EMPTY or not recorder.recorders(self.card.backends, False):
+        elif (
+            request.reason != INTERVAL_REASON
+            or self._empty > EMPTY_DUMPS
+            or not recorder.recorders(self.card.backends, False)
+        ):
             why = recorder.why_nothing(self.card.backends)
             if why not in (self.card.nothing, *self.card.problems):
                 _LOG.warning("rankscope.capture: %s", why)
             self.card.nothing = why
 
-    def _dump(self, files: Files, one: recorder.Recorder, request: Request, empty: bool) -> bool:
+    def _dump(self, files: DumpFiles, one: recorder.Recorder, request: DumpRequest, empty: bool) -> bool:
         """Writes what the recorder holds, first without stacks where those take long; whether it holds anything.
 
         `empty`: it is written also if not.
@@ -177,8 +181,8 @@ class Sampler(threading.Thread):
         cheap = allowed and (recorder.stacks_are_cheap() or self.settings.stacks == "always")
         data, taken_ns = self._read(one, cheap)
         self._still[one] = self._still.get(one, 0) + 1 if self._says_same(one, data) else 0
-        wanted = request.stacks or (request.reason == INTERVAL and self._still[one] >= STILL)
-        due = request.reason != INTERVAL or self._rounds % REMEMBERED_EVERY == 0
+        wanted = request.stacks or (request.reason == INTERVAL_REASON and self._still[one] >= STILL_DUMPS)
+        due = request.reason != INTERVAL_REASON or self._rounds % REMEMBERED_EVERY == 0
         # the first that the next one repeats stays for as long as they do: it shows since when
         remember = self._still[one] == 1 or (due and self._still[one] == 0)
         path = files.path(one.file)
@@ -190,7 +194,7 @@ class Sampler(threading.Thread):
         files.put(path, data, remember and recorder.has_entries(before), taken_ns)
         if allowed and not cheap and wanted:
             begin = time.time_ns()
-            data = recorder.read(one, True)
+            data = recorder.read_ring(one, True)
             files.put(path, data, False, _taken_ns(begin))
         return recorded
 
@@ -204,19 +208,19 @@ class Sampler(threading.Thread):
     def _read(self, one: recorder.Recorder, stacks: bool) -> tuple[bytes, int]:
         """What it holds, and when that was so."""
         begin, begin_ns = time.perf_counter(), time.time_ns()
-        data = recorder.read(one, stacks)
+        data = recorder.read_ring(one, stacks)
         took = time.perf_counter() - begin
         self._costs = [*self._costs, took][-_COSTS:]
         self.card.delayed(took)
         return data, _taken_ns(begin_ns)
 
-    def _exception(self, files: Files, request: Request) -> None:
+    def _exception(self, files: DumpFiles, request: DumpRequest) -> None:
         with self._placing:
             if request.traceback and not self._told:
                 files.put(files.traceback, request.traceback.encode("utf-8", "replace"), False)
                 self._told = True
 
-    def _card(self, files: Files, _request: Request) -> None:
+    def _card(self, files: DumpFiles, _request: DumpRequest) -> None:
         with self._placing:
             content = self.card.content()
             if content != self._written or not files.card.exists():
@@ -230,4 +234,4 @@ def _nothing() -> None:
 
 def _taken_ns(begin_ns: int) -> int:
     """About when the operations that were read from `begin_ns` until now were copied; on a busy machine later."""
-    return min(time.time_ns(), begin_ns + TAKEN_NS)
+    return min(time.time_ns(), begin_ns + COPY_NS)

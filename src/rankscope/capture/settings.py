@@ -7,8 +7,8 @@ import os
 import signal
 from dataclasses import dataclass
 
-STACKS = ("auto", "always", "never")
-RECORDED = 2000
+STACK_MODES = ("auto", "always", "never")
+RECORDED_OPERATIONS = 2000
 """Operations that the recorder keeps, where nobody says; torch's own default since it is on by default."""
 _BUFFER = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """How many operations the recorder keeps, by its name of today and its earlier one. 0 turns it off."""
@@ -17,7 +17,7 @@ RECORDER_OFF = "the flight recorder is off: {}"
 
 
 @dataclass(frozen=True)
-class Settings:
+class CaptureSettings:
     """How a rank is captured."""
 
     directory: str
@@ -34,7 +34,7 @@ class Settings:
     """Of the time, at most so much is spent on dumps: one that takes long makes the next ones rarer."""
 
 
-def checked(settings: Settings) -> Settings:
+def checked_settings(settings: CaptureSettings) -> CaptureSettings:
     """The settings with an absolute directory; raises ValueError for what cannot be."""
     if settings.interval <= 0:
         raise ValueError(f"interval must be more than 0 seconds: {settings.interval}")
@@ -42,13 +42,15 @@ def checked(settings: Settings) -> Settings:
         raise ValueError(f"keep must not be negative: {settings.keep}")
     if not 0 < settings.share <= 1:
         raise ValueError(f"share must be above 0 and at most 1: {settings.share}")
-    if settings.stacks not in STACKS:
-        raise ValueError(f"stacks must be one of {', '.join(STACKS)}: {settings.stacks!r}")
+    if settings.stacks not in STACK_MODES:
+        raise ValueError(f"stacks must be one of {', '.join(STACK_MODES)}: {settings.stacks!r}")
     if settings.signal is not None and settings.signal not in signal.Signals.__members__:
         raise ValueError(f"no such signal: {settings.signal}")
     # the job may change its directory later
     directory = os.path.abspath(settings.directory)  # noqa: PTH100 - resolve() would ask the file system, which may hang
-    return Settings(directory, settings.interval, settings.keep, settings.signal, settings.stacks, settings.share)
+    return CaptureSettings(
+        directory, settings.interval, settings.keep, settings.signal, settings.stacks, settings.share
+    )
 
 
 def turn_recorder_on(made: bool) -> str | None:
@@ -56,7 +58,7 @@ def turn_recorder_on(made: bool) -> str | None:
 
     `made`: there is a process group already.
     """
-    if (said := off()) is not None:
+    if (said := recorder_off()) is not None:
         return RECORDER_OFF.format(said)
     if any(os.environ.get(name) for name in _BUFFER):
         return None
@@ -65,11 +67,11 @@ def turn_recorder_on(made: bool) -> str | None:
             return None
         return f"{_BUFFER[0]} was not set before the process group was made: some versions of torch record nothing then"
     for name in _BUFFER[:1] if _is_recent() else _BUFFER:
-        os.environ[name] = str(RECORDED)
+        os.environ[name] = str(RECORDED_OPERATIONS)
     return None
 
 
-def off() -> str | None:
+def recorder_off() -> str | None:
     """The variable and its value that turn the recorder off; None if none does. The first that is set counts."""
     name = next((name for name in _BUFFER if os.environ.get(name)), None)
     try:

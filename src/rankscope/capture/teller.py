@@ -6,7 +6,7 @@ import contextlib
 import queue
 import threading
 
-from .sampler import Request, Sampler
+from .sampler import DumpRequest, Sampler
 
 
 class Teller(threading.Thread):
@@ -15,10 +15,10 @@ class Teller(threading.Thread):
     def __init__(self, sampler: Sampler) -> None:
         super().__init__(name="rankscope-end", daemon=True)
         self._sampler = sampler
-        self._requests: queue.Queue[Request] = queue.Queue(1)
+        self._requests: queue.Queue[DumpRequest] = queue.Queue(1)
         self.told = threading.Event()
 
-    def end(self, request: Request) -> None:
+    def end(self, request: DumpRequest) -> None:
         """Has it written; only the first time."""
         with contextlib.suppress(queue.Full):
             self._requests.put_nowait(request)

@@ -21,7 +21,7 @@ from rankscope.commands import report, view
 from rankscope.commands.output import ProgressLine, write_report
 from rankscope.commands.source import JobSource, LoadStep
 from rankscope.commands.watch import FollowOptions
-from rankscope.parsers.workers.machine_share import of_the_user
+from rankscope.parsers.workers.machine_share import users_variables
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
@@ -89,7 +89,7 @@ def _job(scenario: str, at: int, scratch: Path) -> Generator[DemoJob]:
     with output.open("wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-            env=of_the_user(),
+            env=users_variables(),
         )  # fmt: skip
     try:
         yield DemoJob(process, directory, output)

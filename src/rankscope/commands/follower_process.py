@@ -30,7 +30,7 @@ import polars as pl
 
 from rankscope.commands.source import YOUNG_THRESHOLDS, JobSource
 from rankscope.commands.watch import FollowOptions, followed_job, watcher_for
-from rankscope.parsers.workers.machine_share import interpreter
+from rankscope.parsers.workers.machine_share import interpreter_command
 
 if TYPE_CHECKING:
     from rankscope.tui.live.prepared import Prepared
@@ -118,7 +118,7 @@ class FollowerProcess:
 
 def _start(descriptor: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        interpreter(_START_CODE, str(descriptor)),
+        interpreter_command(_START_CODE, str(descriptor)),
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=[descriptor],
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from rankscope.report.escape import plain
 from rankscope.report.output_files import overwrite
 
 if TYPE_CHECKING:
-    from rankscope.triggers.debug_server import DebugServer, Polled
+    from rankscope.triggers.debug_server import DebugServer, PollResult
 
 POLL_S = 10.0
 """Seconds between two requests to a server while its job is watched."""
@@ -80,16 +80,16 @@ def _begin(address: str, place: Path, again: bool) -> DebugServer:
     return server
 
 
-def _poll(server: DebugServer, place: Path) -> Polled:
+def _poll(server: DebugServer, place: Path) -> PollResult:
     """Asks a server; for one that does not answer, notes where its answers would be."""
-    from rankscope.triggers.debug_server import Polled, ServerError
+    from rankscope.triggers.debug_server import PollResult, ServerError
     from rankscope.watching.census import away_note
 
     try:
         polled = server.poll(place)
     except ServerError as error:
         overwrite(away_note(place), plain(str(error), 400).encode())
-        return Polled(0, 0, 0, (str(error),))
+        return PollResult(0, 0, 0, (str(error),))
     away_note(place).unlink(missing_ok=True)
     return polled
 

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rankscope.analysis import analyse
-
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
-    from rankscope.assemble.load import Kept, LoadOptions, Progress
+    from rankscope.assemble.load import LoadOptions, LoadProgress, SparseReading
     from rankscope.schema import Dataset
 
 
@@ -64,7 +62,7 @@ class JobSource:
                 raise click.ClickException(f"{path}: {reason}") from error
 
     def load(
-        self, progress: Callable[[LoadStep], None], *, detail: str = "all", kept: Kept | None = None
+        self, progress: Callable[[LoadStep], None], *, detail: str = "all", kept: SparseReading | None = None
     ) -> tuple[Dataset, Analysis]:
         """Reads and analyses; raises ClickException if there is nothing to read.
 
@@ -73,7 +71,7 @@ class JobSource:
         """
         from rankscope.assemble.load import InputError, load
 
-        def tell(read: Progress) -> None:
+        def tell(read: LoadProgress) -> None:
             _prepare()
             progress(LoadStep(read.files_done, read.files_total, "reading"))
 
@@ -88,6 +86,8 @@ class JobSource:
 @cache
 def _prepare() -> Callable[[Dataset], Analysis]:
     """Imports the analysis; called when the first file is read, while other processes read the rest."""
+
+    from rankscope.analysis import analyse
 
     return analyse
 

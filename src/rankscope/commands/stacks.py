@@ -20,7 +20,7 @@ import click
 
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.py_spy.thread_roles import is_launcher
-from rankscope.parsers.sidecar.model import Card, decode, looks_like_card
+from rankscope.parsers.sidecar.model import Sidecar, decode_sidecar, looks_like_sidecar
 from rankscope.report.escape import plain
 from rankscope.report.output_files import overwrite
 
@@ -243,9 +243,9 @@ def _from_cards(directory: Path) -> dict[int, int]:
     return {card.pid: card.rank for card in cards if card.host == host and card.pid is not None and not card.ended}
 
 
-def _card(path: Path) -> Card | None:
+def _card(path: Path) -> Sidecar | None:
     with contextlib.suppress(OSError, NotThisKindError):
         if path.is_file() and path.stat().st_size < CARD_BYTES:
             data = path.read_bytes()
-            return decode(data) if looks_like_card(data) else None
+            return decode_sidecar(data) if looks_like_sidecar(data) else None
     return None

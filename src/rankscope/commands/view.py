@@ -16,11 +16,11 @@ from rankscope.commands import watch as watching
 from rankscope.commands.source import SHORT_SEARCH_THRESHOLDS, JobSource, LoadStep
 from rankscope.commands.watch import DEFAULT_OPTIONS, FollowOptions
 from rankscope.report.escape import plain
-from rankscope.triggers.pipes import Pipe, ask, find_pipes
+from rankscope.triggers.pipes import TriggerPipe, ask_pipes, find_pipes
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
-    from rankscope.assemble.load import Kept
+    from rankscope.assemble.load import SparseReading
     from rankscope.schema import Dataset
     from rankscope.tui.app import RankscopeApp
     from rankscope.tui.options import Load, Palette, ViewOptions
@@ -74,13 +74,13 @@ def _app_that_follows(source: JobSource, follow: FollowOptions, options: ViewOpt
 
 def _readings(source: JobSource) -> tuple[Load, Load]:
     """The first reading, and the second one, which opens only traces again."""
-    from rankscope.assemble.load import Kept
+    from rankscope.assemble.load import SparseReading
 
-    kept = Kept()
+    kept = SparseReading()
     return partial(_first, source, kept), partial(source.load, kept=kept)
 
 
-def _first(source: JobSource, kept: Kept, progress: Callable[[LoadStep], None]) -> tuple[Dataset, Analysis]:
+def _first(source: JobSource, kept: SparseReading, progress: Callable[[LoadStep], None]) -> tuple[Dataset, Analysis]:
     """The first reading: only collectives and steps of traces, in a third of the time."""
     try:
         return source.load(progress, detail="collectives", kept=kept)
@@ -133,13 +133,13 @@ class PathPipes:
 
     def ask(self) -> str:
         """Asks all of them; returns the outcome in words."""
-        asked = ask(self._find())
+        asked = ask_pipes(self._find())
         failed = [one for one in asked if one.problem is not None]
         text = f"{len(asked) - len(failed)} of {len(asked)} ranks asked for dumps"
         if failed:
             text += f"; rank {failed[0].pipe.rank}: {failed[0].problem}"
         return plain(text)
 
-    def _find(self) -> list[Pipe]:
+    def _find(self) -> list[TriggerPipe]:
         places = [Path(path) if Path(path).is_dir() else Path(path).parent for path in self.paths]
         return find_pipes(dict.fromkeys(places))

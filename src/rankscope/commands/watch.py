@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from rankscope.commands.source import JobSource, with_local_paths
-from rankscope.parsers.workers.machine_share import of_the_user
+from rankscope.parsers.workers.machine_share import users_variables
 from rankscope.report.escape import plain
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ class FreezeHook:
         try:
             done = subprocess.run(
                 self._command, shell=True, input=report, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False,
-                start_new_session=True, env=of_the_user(),
+                start_new_session=True, env=users_variables(),
             )  # fmt: skip
         except (OSError, ValueError) as error:
             self._tell(f"--on-freeze: cannot be run: {plain(str(error), LONGEST_QUOTE)}")

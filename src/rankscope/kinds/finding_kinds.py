@@ -11,7 +11,7 @@ Absent = Literal["nobody", "culprits", "candidates"]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class BadgeStyle:
     """How the screen shows a severity or a status."""
 
     colour: str
@@ -22,20 +22,20 @@ class Look:
     """How text of it is written on a page."""
 
 
-SEVERITIES: dict[Severity, Look] = {
-    "critical": Look("vermillion", "CRIT", "bad"),
-    "warning": Look("orange", "WARN", "warn"),
-    "info": Look("sky", "INFO", "dim"),
+SEVERITIES: dict[Severity, BadgeStyle] = {
+    "critical": BadgeStyle("vermillion", "CRIT", "bad"),
+    "warning": BadgeStyle("orange", "WARN", "warn"),
+    "info": BadgeStyle("sky", "INFO", "dim"),
 }
 """Severities, the worst first."""
-STATUSES: dict[Status, Look] = {
-    "healthy": Look("green", "HEALTHY"),
-    "progressing": Look("green", "PROGRESSING"),
-    "hang": Look("vermillion", "HANG"),
-    "mismatch": Look("vermillion", "MISMATCH"),
-    "failed": Look("vermillion", "FAILED"),
-    "slow": Look("orange", "SLOW"),
-    "unknown": Look("orange", "UNKNOWN"),
+STATUSES: dict[Status, BadgeStyle] = {
+    "healthy": BadgeStyle("green", "HEALTHY"),
+    "progressing": BadgeStyle("green", "PROGRESSING"),
+    "hang": BadgeStyle("vermillion", "HANG"),
+    "mismatch": BadgeStyle("vermillion", "MISMATCH"),
+    "failed": BadgeStyle("vermillion", "FAILED"),
+    "slow": BadgeStyle("orange", "SLOW"),
+    "unknown": BadgeStyle("orange", "UNKNOWN"),
 }
 """Words for a whole job."""
 

@@ -48,38 +48,38 @@ class InputKind:
 TRACE = InputKind(
     name="torch-profiler", meaning="a trace of torch's profiler", noun="trace", place=6,
     begins="parsers.torch_profiler.recognition:looks_like_trace", decode="parsers.torch_profiler.decode:decode_bytes",
-    read="parsers.torch_profiler.decode:read", restore="parsers.torch_profiler.model:trace_from",
+    read="parsers.torch_profiler.decode:read_trace", restore="parsers.torch_profiler.model:trace_from",
 )  # fmt: skip
 SIDECAR = InputKind(
     name="sidecar", meaning="who wrote the dumps beside it, as `rankscope.capture` says",
-    begins="parsers.sidecar.model:looks_like_card", decode="parsers.sidecar.model:decode",
-    restore="parsers.sidecar.model:card_from",
+    begins="parsers.sidecar.model:looks_like_sidecar", decode="parsers.sidecar.model:decode_sidecar",
+    restore="parsers.sidecar.model:sidecar_from",
     told_if_broken=False,
 )  # fmt: skip
 PY_SPY = InputKind(
     name="py-spy", meaning="stacks of a process", noun="py-spy dump", place=3,
-    begins="parsers.py_spy.decode:looks_like_snapshot", decode="parsers.py_spy.decode:decode",
+    begins="parsers.py_spy.decode:looks_like_snapshot", decode="parsers.py_spy.decode:decode_snapshot",
     restore="parsers.py_spy.model:snapshot_from",
     told_if_broken=False,
 )  # fmt: skip
 HEALTH_CHECK = InputKind(
     name="health-check", meaning="the page of a debug server that says which ranks are healthy",
     noun="health check", place=7,
-    begins="parsers.health.checks:looks_like_check", decode="parsers.health.checks:decode",
+    begins="parsers.health.checks:looks_like_check", decode="parsers.health.checks:decode_check",
     restore="parsers.health.checks:check_from",
-    bring="assemble.health_checks:bring",
+    bring="assemble.health_checks:add_check",
     # of all ranks of the largest jobs it is less
     most_bytes=64 << 20,
 )  # fmt: skip
 DUMP = InputKind(
     name="flight-recorder", meaning="a dump of a flight recorder", noun="dump", place=1,
-    begins="parsers.flight_recorder.decode:looks_like_dump", decode="parsers.flight_recorder.decode:decode",
+    begins="parsers.flight_recorder.decode:looks_like_dump", decode="parsers.flight_recorder.decode:decode_dump",
     restore="parsers.flight_recorder.model:dump_from", pickled=True,
 )  # fmt: skip
 ENVIRONMENT = InputKind(
     name="environ", meaning="the environment of a process, or a list of packages", noun="environment", place=4,
-    begins="parsers.environment.decode:looks_like_environment", decode="parsers.environment.decode:decode",
-    restore="parsers.environment.decode:environment_from", bring="assemble.environments:bring",
+    begins="parsers.environment.decode:looks_like_environment", decode="parsers.environment.decode:decode_environment",
+    restore="parsers.environment.decode:environment_from", bring="assemble.environments:add_environments",
     # Linux allows a few MiB
     most_bytes=16 << 20,
 )  # fmt: skip

@@ -1,1 +1,1 @@
-"""Bytes on disk to the frame of ``rankscope.schema``: ``load`` is the way in. Judges nothing."""
+"""Readers of files: bytes on disk to the content of one file, without any judgement."""

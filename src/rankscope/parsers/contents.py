@@ -1,19 +1,19 @@
-"""What a kind of file decodes to, and how it crosses from a worker process: a JSON header, then raw arrays."""
+"""The content of one file, and its form between processes: a JSON header, then raw arrays."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
 
-class Decoded(Protocol):
-    """The content of one file. A new kind has such a class and a row in `kinds.input_kinds`."""
+class DecodedFile(Protocol):
+    """The content of one file. A new kind of file has such a class and a row in `kinds.input_kinds`."""
 
     problem: str | None
-    """What of the file could not be read; None if all could."""
+    """Why a part of the file could not be read; None if all of it could."""
 
     @property
     def rows(self) -> int:
-        """How many of its kind are in it: operations, threads."""
+        """The number of its units: operations, threads."""
 
     def header(self) -> dict[str, Any]:
         """All but the arrays, as JSON values."""
@@ -22,17 +22,17 @@ class Decoded(Protocol):
         """The arrays as bytes."""
 
 
-class Stretch(NamedTuple):
-    """Bytes of a growing log that were read by themselves."""
+class LogStretch(NamedTuple):
+    """A range of bytes of a growing log, read at one time."""
 
     start: int
     end: int
-    """Where a line ends."""
+    """The end of a line."""
     mark: str
-    """What stands in the file up to `end`; see `tailing.mark`."""
+    """The mark of the file up to `end`; see `log_files.file_mark`."""
     firm: bool
-    """Nothing that is written behind it changes what it says; else it is read again with what follows."""
+    """Later bytes cannot change its content; else it is read again together with them."""
 
 
 class NotThisKindError(Exception):
-    """The file only began like one of this kind: the next kind is asked."""
+    """The file only begins like one of this kind; the reader asks the next kind."""

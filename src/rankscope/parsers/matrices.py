@@ -1,4 +1,4 @@
-"""Operations of one file as two matrices: numbers of their own, and codes that point into tables of what repeats."""
+"""Operations of one file as two matrices: separate numbers, and indices into tables of repeated values."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Numbers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 
 NULL = int(np.iinfo(np.int64).min)
-"""Stands for what is not there, or not known, in the number columns."""
+"""The value for absent or unknown numbers in number columns."""
 
 
-class Columnar:
-    """Gives the columns of both matrices by their names."""
+class ColumnMatrix:
+    """Access to the columns of both matrices by name."""
 
     number_names: ClassVar[tuple[str, ...]]
     code_names: ClassVar[tuple[str, ...]]
@@ -23,11 +23,11 @@ class Columnar:
     codes: Codes
 
     def column(self, name: str) -> Numbers:
-        """A number column."""
+        """The number column of this name."""
         column: Numbers = self.numbers[self.number_names.index(name)]
         return column
 
     def code(self, name: str) -> Codes:
-        """A code column."""
+        """The code column of this name."""
         column: Codes = self.codes[self.code_names.index(name)]
         return column

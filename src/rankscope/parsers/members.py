@@ -1,4 +1,4 @@
-"""Members of process groups: one list of ranks is kept once, however many files speak of it.
+"""Members of process groups: equal lists of ranks of all files share one object.
 
 Every rank writes down all members of its groups: in a job of 16,384 ranks those are 268 million numbers.
 """
@@ -9,30 +9,30 @@ from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
-KEPT = 4096
-"""Lists that are remembered, the last ones: neighbours are in the same groups, and files come in their order."""
+REMEMBERED_LISTS = 4096
+"""Number of remembered lists, the last ones: neighbours are in the same groups, and files come in order."""
 Packed: TypeAlias = str | list[int]
-"""Members as they cross between processes: "first:step:count" where ranks rise in equal steps, else the list."""
+"""Members in messages between processes: "first:step:count" for ranks in equal steps, else the list."""
 
 
 class Members(tuple[int, ...]):
-    """Global ranks; the position is the rank within the group. Asked again and again, they answer at once."""
+    """Global ranks; the position is the rank within the group. Hash and set are computed once."""
 
     @cached_property
     def _hash(self) -> int:
         return super().__hash__()
 
     def __hash__(self) -> int:
-        """That of the tuple."""
+        """The hash of the tuple, computed once."""
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        """As a tuple."""
+        """Whether the ranks are equal."""
         return self is other or super().__eq__(other)
 
     @cached_property
     def as_set(self) -> frozenset[int]:
-        """The ranks."""
+        """The ranks as a set."""
         return frozenset(self)
 
     @cached_property
@@ -42,32 +42,32 @@ class Members(tuple[int, ...]):
 
     @cached_property
     def packed(self) -> Packed:
-        """As they cross between processes."""
+        """The members in the form for messages."""
         step = self[1] - self[0] if len(self) > 1 else 1
         if self and step > 0 and self == tuple(range(self[0], self[0] + step * len(self), step)):
             return f"{self[0]}:{step}:{len(self)}"
         return list(self)
 
 
-NOBODY = Members()
+NO_MEMBERS = Members()
 
 
-def members(ranks: Iterable[int]) -> Members:
-    """These ranks in this order: the same object as the last time, if it is not long ago."""
+def shared_members(ranks: Iterable[int]) -> Members:
+    """The shared object with these ranks in this order."""
     return _kept(tuple(ranks))
 
 
-def unpack(packed: Packed) -> Members:
-    """What was packed."""
-    return _steps(packed) if isinstance(packed, str) else members(packed)
+def unpack_members(packed: Packed) -> Members:
+    """The members from their form in messages."""
+    return _steps(packed) if isinstance(packed, str) else shared_members(packed)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=REMEMBERED_LISTS)
 def _steps(packed: str) -> Members:
     first, step, count = map(int, packed.split(":"))
-    return members(range(first, first + step * count, step))
+    return shared_members(range(first, first + step * count, step))
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=REMEMBERED_LISTS)
 def _kept(ranks: tuple[int, ...]) -> Members:
     return Members(ranks)

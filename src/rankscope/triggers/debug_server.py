@@ -24,10 +24,10 @@ from urllib.parse import parse_qs, quote, urlsplit
 PAGE_TIMEOUT_S = 75.0
 """The server itself waits 60 s for processes that do not answer."""
 PROCESS_TIMEOUT_S = 5.0
-LARGEST = 1 << 30
+LARGEST_ANSWER = 1 << 30
 """Bytes of one answer that are read at most."""
-AT_ONCE = 32
-HOOKED = ("nccl2", "nccl-lazy", "ucc", "mpi")
+PARALLEL_REQUESTS = 32
+HOOKED_BACKENDS = ("nccl2", "nccl-lazy", "ucc", "mpi")
 """Backends that a hook records and that are asked for; `?backend=NAME` in the address names another."""
 _KNOWS_RINGS = 'href="/fr_dump_file"'
 """Stands on every page of a server whose pages take the name of a backend."""
@@ -44,7 +44,7 @@ class ServerError(Exception):
 
 
 @dataclass(frozen=True)
-class Polled:
+class PollResult:
     """What came of asking once."""
 
     ranks: int
@@ -71,13 +71,13 @@ class DebugServer:
             raise ServerError(f"{address}: no host in it")
         self.address = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
         named = [name for text in parse_qs(parts.query).get("backend", []) for name in text.split(",") if name]
-        self._backends = tuple(dict.fromkeys([*named, *HOOKED]))
+        self._backends = tuple(dict.fromkeys([*named, *HOOKED_BACKENDS]))
         """Whose rings are asked for: those that told something, once one did."""
         self._knows_rings = False
         self._failed = ""
         """What the server said of the last page that it failed to make."""
 
-    def poll(self, directory: Path) -> Polled:
+    def poll(self, directory: Path) -> PollResult:
         """Writes what each rank answers to `directory`, in the place of what it answered before. Raises ServerError."""
         recorded = {"fr_trace": self._page("fr_trace_json"), "nccl_trace": self._page("fr_trace_nccl_json")}
         if not any(recorded.values()):
@@ -86,7 +86,7 @@ class DebugServer:
         recorded |= self._rings()
         names: dict[int, list[str]] = {}
         for prefix, found in recorded.items():
-            with ThreadPoolExecutor(AT_ONCE) as pool:
+            with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
                 written = list(pool.map(lambda answer, p=prefix: _dump(directory, p, answer), found))
             for answer, name in zip(found, written, strict=True):
                 names.setdefault(answer.rank, []).extend([name] if name else [])
@@ -99,9 +99,9 @@ class DebugServer:
             a.rank: a for found in recorded.values() for a in found if a.status not in (_FOUND, _NOT_THERE)
         }.values()
         problems = tuple(f"rank {a.rank} did not answer: {' '.join(a.text.split())[:200]}" for a in failed)
-        return Polled(len(everybody), sum(map(len, names.values())), stacks, problems)
+        return PollResult(len(everybody), sum(map(len, names.values())), stacks, problems)
 
-    def _rings(self) -> dict[str, list[Answer]]:
+    def _rings(self) -> dict[str, list[RankAnswer]]:
         """What hooks have recorded, by the beginning of the names of its dumps."""
         if not self._knows_rings:
             return {}
@@ -118,13 +118,13 @@ class DebugServer:
                 _write(directory / f"pyspy_rank_{answer.rank}.txt", answer.text.encode())
                 written.add(answer.rank)
         for answer in self._page("stacks") if not written else []:
-            text = as_py_spy(answer.text) if answer.status == _FOUND else ""
+            text = py_spy_text(answer.text) if answer.status == _FOUND else ""
             if text:
                 _write(directory / f"stacks_rank_{answer.rank}.txt", text.encode())
                 written.add(answer.rank)
         return len(written)
 
-    def _page(self, name: str) -> list[Answer]:
+    def _page(self, name: str) -> list[RankAnswer]:
         """The answers on a page; none if the server does not have it."""
         address = f"{self.address}/{name}"
         try:
@@ -141,7 +141,7 @@ class DebugServer:
             raise ServerError(f"{address}: {reason}") from error
         text = page.decode("utf-8", "replace")
         self._knows_rings = self._knows_rings or _KNOWS_RINGS in text
-        return answers(text)
+        return read_answers(text)
 
 
 def _said(error: urllib.error.HTTPError) -> str:
@@ -150,7 +150,7 @@ def _said(error: urllib.error.HTTPError) -> str:
     return " ".join(text.split())[:200] or str(error.reason)
 
 
-def _tells_of_groups(answer: Answer) -> bool:
+def _tells_of_groups(answer: RankAnswer) -> bool:
     """Whether a ring has process groups: it then tells how far each has come, also where nothing is active."""
     document = answer.document() if answer.status == _FOUND else None
     return document is not None and bool(document.get("pg_config") or document.get("entries"))
@@ -160,7 +160,7 @@ def _is_of_ring(prefix: str) -> bool:
     return prefix not in ("fr_trace", "nccl_trace")
 
 
-def _dump(directory: Path, prefix: str, answer: Answer) -> str | None:
+def _dump(directory: Path, prefix: str, answer: RankAnswer) -> str | None:
     """Writes a recorder's dump; its name, None if there is none."""
     if answer.status != _FOUND:
         return None
@@ -174,7 +174,7 @@ def _dump(directory: Path, prefix: str, answer: Answer) -> str | None:
     return name
 
 
-def _pickle(answer: Answer) -> bytes | None:
+def _pickle(answer: RankAnswer) -> bytes | None:
     """The whole recorder with stacks, from the process itself; the page has only what is active, and no stacks."""
     if not answer.address:
         return None
@@ -187,7 +187,7 @@ def _pickle(answer: Answer) -> bytes | None:
         return None
 
 
-def _card(directory: Path, answer: Answer, world: int, names: list[str]) -> None:
+def _card(directory: Path, answer: RankAnswer, world: int, names: list[str]) -> None:
     """Says of the dumps whose they are, in the form of docs/capture.md."""
     failed = answer.status not in (_FOUND, _NOT_THERE)
     told = {
@@ -199,8 +199,8 @@ def _card(directory: Path, answer: Answer, world: int, names: list[str]) -> None
 
 def _get(request: urllib.request.Request, timeout: float) -> bytes:
     with _OPENER.open(request, timeout=timeout) as response:
-        data: bytes = response.read(LARGEST + 1)
-    if len(data) > LARGEST:
+        data: bytes = response.read(LARGEST_ANSWER + 1)
+    if len(data) > LARGEST_ANSWER:
         raise ValueError("the answer is too large")
     return data
 
@@ -221,7 +221,7 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 
 
 @dataclass(frozen=True)
-class Answer:
+class RankAnswer:
     """What one rank answered."""
 
     rank: int
@@ -247,18 +247,18 @@ class Answer:
         return None
 
 
-def answers(page: str) -> list[Answer]:
+def read_answers(page: str) -> list[RankAnswer]:
     """The sections of a page."""
     heads = list(_SECTION.finditer(page))
     ends = [*(head.start() for head in heads[1:]), len(page)][: len(heads)]
     return [_answer(head, page[head.end() : end]) for head, end in zip(heads, ends, strict=True)]
 
 
-def _answer(head: re.Match[str], body: str) -> Answer:
+def _answer(head: re.Match[str], body: str) -> RankAnswer:
     failed = _FAILED_PAGE.match(body)
     begin, end = body.find("<pre>"), body.rfind("</pre>")
     text = body[begin + len("<pre>") : end] if 0 <= begin < end else ""
-    return Answer(int(head[1]), _address(html.unescape(head[2])), int(failed[1]) if failed else 200, text)
+    return RankAnswer(int(head[1]), _address(html.unescape(head[2])), int(failed[1]) if failed else 200, text)
 
 
 def _address(url: str) -> str:
@@ -270,7 +270,7 @@ def _address(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}" if parts.scheme == "http" and parts.hostname else ""
 
 
-def as_py_spy(text: str) -> str:
+def py_spy_text(text: str) -> str:
     """A traceback of all threads, as Python's faulthandler writes it, in the form in which py-spy writes one.
 
     The main thread is the last. The process id is not told: it is 0. Empty if there is no thread in `text`.

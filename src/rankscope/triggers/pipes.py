@@ -19,7 +19,7 @@ _GONE = (errno.ENXIO, errno.EPIPE)
 
 
 @dataclass(frozen=True)
-class Pipe:
+class TriggerPipe:
     """A trigger pipe."""
 
     path: Path
@@ -27,15 +27,15 @@ class Pipe:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TriggerResult:
     """What came of asking."""
 
-    pipe: Pipe
+    pipe: TriggerPipe
     problem: str | None
     """Why it could not be asked; None if it was."""
 
 
-def find_pipes(directories: Iterable[Path]) -> list[Pipe]:
+def find_pipes(directories: Iterable[Path]) -> list[TriggerPipe]:
     """The trigger pipes that lie in directories (not below them), by rank. Nothing is opened."""
     found = []
     for directory in directories:
@@ -46,7 +46,7 @@ def find_pipes(directories: Iterable[Path]) -> list[Pipe]:
         for entry in entries:
             match = _NAME.search(entry.name)
             if match is not None and _is_pipe(entry):
-                found.append(Pipe(Path(entry.path), int(match[1])))
+                found.append(TriggerPipe(Path(entry.path), int(match[1])))
     return sorted(found, key=lambda pipe: (pipe.rank, str(pipe.path)))
 
 
@@ -57,9 +57,9 @@ def _is_pipe(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def ask(pipes: Iterable[Pipe]) -> list[Asked]:
+def ask_pipes(pipes: Iterable[TriggerPipe]) -> list[TriggerResult]:
     """Writes to every pipe, and never waits: one that nobody reads is said to be so."""
-    return [Asked(pipe, _ask(pipe.path)) for pipe in pipes]
+    return [TriggerResult(pipe, _ask(pipe.path)) for pipe in pipes]
 
 
 def _ask(path: Path) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rankscope.assemble.file_names import is_part
-from rankscope.parsers.files.directory_walk import Found, walk
+from rankscope.parsers.files.directory_walk import FoundPath, walk_paths
 from rankscope.watching.clock import CLOCK, Clock
 
 SCAN_SHARE = 0.1
@@ -26,11 +26,11 @@ LONGEST_PAUSE_S = 60.0
 class FileChanges:
     """Changes that one look has found."""
 
-    changed: tuple[Found, ...] = ()
+    changed: tuple[FoundPath, ...] = ()
     """New files, and changed ones."""
     gone: tuple[str, ...] = ()
     """Paths that no longer exist."""
-    moved: tuple[tuple[str, Found], ...] = ()
+    moved: tuple[tuple[str, FoundPath], ...] = ()
     """Unchanged files under another path: the old path and the new file."""
 
     def __bool__(self) -> bool:
@@ -53,8 +53,8 @@ class FileCensus:
 
     def __init__(self, paths: Sequence[Path], clock: Clock = CLOCK) -> None:
         self.paths, self._clock = list(paths), clock
-        self.known: dict[str, Found] = {}
-        self._gone: dict[str, Found] = {}
+        self.known: dict[str, FoundPath] = {}
+        self._gone: dict[str, FoundPath] = {}
         """Files reported as gone since the last scan."""
         self._directories: set[str] = set()
         """Directories with any known file."""
@@ -71,7 +71,7 @@ class FileCensus:
         begin = self._clock.now()
         try:
             self._check_roots()
-            found = {one.path: one for one in walk(self.paths) if not _is_written(one, self._clock.unix_ns())}
+            found = {one.path: one for one in walk_paths(self.paths) if not _is_written(one, self._clock.unix_ns())}
         except OSError as error:
             raise AwayError(f"{error.filename or self.paths[0]}: {error.strerror or type(error).__name__}") from error
         finally:
@@ -99,7 +99,7 @@ class FileCensus:
 
     def look(self, paths: Iterable[str]) -> tuple[FileChanges, bool]:
         """Looks at a few paths; returns whether a scan is needed, because something is new or gone."""
-        changed: list[Found] = []
+        changed: list[FoundPath] = []
         missing, strange, everything = [], set(), False
         for path in paths:
             known = self.known.get(path) or self._gone.get(path)
@@ -121,7 +121,7 @@ class FileCensus:
         gone, more = self._miss(missing, strange)
         return FileChanges(tuple(changed), gone), everything or more
 
-    def _again(self, known: Found, about: os.stat_result) -> list[Found]:
+    def _again(self, known: FoundPath, about: os.stat_result) -> list[FoundPath]:
         """Records a file as it is now, unless it is unchanged."""
         now = replace(known, size=about.st_size, mtime_ns=about.st_mtime_ns, inode=about.st_ino)
         if self.known.get(now.path) == now:
@@ -157,7 +157,7 @@ class FileCensus:
         self._devices = devices
 
 
-def _is_written(found: Found, now_ns: int) -> bool:
+def _is_written(found: FoundPath, now_ns: int) -> bool:
     """Whether it is a temporary file that the capture is about to rename to a dump; old ones are of a dead process."""
     return is_part(found.path) and now_ns - (found.mtime_ns or 0) < PART_AGE_S * 1e9
 
@@ -171,7 +171,7 @@ def _above(paths: Iterable[str]) -> set[str]:
     return above
 
 
-def _moved(changed: list[Found], gone: set[str], before: dict[str, Found]) -> FileChanges:
+def _moved(changed: list[FoundPath], gone: set[str], before: dict[str, FoundPath]) -> FileChanges:
     """Finds files that were only renamed, such as a rotated log, or a finished dump."""
     left = gone | {one.path for one in changed if one.path in before}
     by_inode = {before[path].inode: before[path] for path in left if before[path].inode}

@@ -6,10 +6,10 @@ import queue
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.input_kinds import NOT_A_FILE
-from rankscope.parsers.files.directory_walk import Found
-from rankscope.parsers.workers.machine_share import processes
+from rankscope.parsers.files.directory_walk import FoundPath
+from rankscope.parsers.workers.machine_share import process_count
 from rankscope.parsers.workers.pool import Result, Task, Tasks, WorkerError, WorkerThread
 from rankscope.watching.census import FileChanges
 from rankscope.watching.clock import CLOCK, Clock
@@ -57,11 +57,11 @@ class FileStore:
             if path in self.entries:
                 self._gone.setdefault(path, now)
 
-    def _seen(self, found: Found, now: float) -> None:
+    def _seen(self, found: FoundPath, now: float) -> None:
         self._gone.pop(found.path, None)
         known = self.entries.get(found.path)
         if found.problem is not None:
-            sources = (Source(found.shown, NOT_A_FILE.name, found.size, found.mtime_ns, found.problem),)
+            sources = (SourceFile(found.shown, NOT_A_FILE.name, found.size, found.mtime_ns, found.problem),)
             self.entries[found.path] = WatchedFile(found, now, None, sources)
             self.changed.add(found.path)
         elif known is None:
@@ -146,7 +146,7 @@ class FileStore:
         ]  # fmt: skip
         return min(times, default=None)
 
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[SourceFile]:
         """All contents to assemble, sorted by path."""
         for path in self.changed:
             entry = self.entries.get(path)
@@ -166,7 +166,7 @@ def _bytes(result: Result) -> int:
     return max(0, size - (result.task.tail.start if result.task.tail is not None else 0))
 
 
-def _renamed(source: Source, found: Found) -> Source:
+def _renamed(source: SourceFile, found: FoundPath) -> SourceFile:
     inner = source.shown.partition("!")[2]
     return replace(source, shown=found.shown + (f"!{inner}" if inner else ""))
 
@@ -178,7 +178,7 @@ class WorkerCrew:
     """Takes tasks at any time and returns results as they come; processes start with the first tasks."""
 
     def __init__(self, jobs: int | None = None, environment: Mapping[str, str] | None = None) -> None:
-        self._most = jobs or processes()
+        self._most = jobs or process_count()
         self._environment = environment or {}
         self._tasks: Tasks = queue.SimpleQueue()
         self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()

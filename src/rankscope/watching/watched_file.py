@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.input_kinds import LOG, UNKNOWN
-from rankscope.parsers.files.directory_walk import Found
-from rankscope.parsers.logs.stretches import Growing
-from rankscope.parsers.workers.pool import Result, Tail, Task
+from rankscope.parsers.files.directory_walk import FoundPath
+from rankscope.parsers.logs.stretches import GrowingLog
+from rankscope.parsers.workers.pool import FileTail, Result, Task
 
 if TYPE_CHECKING:
-    from rankscope.parsers.contents import Stretch
+    from rankscope.parsers.contents import LogStretch
     from rankscope.parsers.logs.model import LogContent
 
 FIRST_WAIT_S = 0.1
@@ -31,18 +31,18 @@ ENDED_S = 5.0
 class WatchedFile:
     """A followed file. Times are monotonic, in seconds."""
 
-    found: Found
+    found: FoundPath
     """The file as last seen."""
     changed_at: float
     """Time at which its last change was seen."""
     due: float | None
     """Time to read it; None if it is up to date."""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SourceFile, ...] = ()
     """Contents of the shown version."""
-    log: Growing | None = None
-    asked: Found | None = None
+    log: GrowingLog | None = None
+    asked: FoundPath | None = None
     """The file as it was sent to a worker; None if it is not being read."""
-    held: tuple[Source, ...] | None = None
+    held: tuple[SourceFile, ...] | None = None
     """Contents of a possibly incomplete version, shown if no other comes."""
     read: tuple[int, int, int] | None = None
     """Size, time and inode of the version read last."""
@@ -58,7 +58,7 @@ class WatchedFile:
     is_replaced: bool = False
     """Whether an unread file has taken the place of a log, which was renamed or deleted."""
 
-    def seen(self, found: Found, now: float) -> None:
+    def seen(self, found: FoundPath, now: float) -> None:
         """Records a change: the file is read again, at once unless it was incomplete just now."""
         self.is_replaced |= self.log is not None and found.inode != self.found.inode
         self.found, self.changed_at = found, now
@@ -92,7 +92,7 @@ class WatchedFile:
         self.asked, self.due = self.found, None
         ended = now - self.changed_at >= ENDED_S
         start, mark = (self.log.start, self.log.mark) if self.log is not None else (0, "")
-        return Task(self.found, tail=Tail(start, mark, ended))
+        return Task(self.found, tail=FileTail(start, mark, ended))
 
     def take(self, last: Result, now: float) -> bool:
         """Takes the last result of a reading; returns whether the shown contents change."""
@@ -115,9 +115,9 @@ class WatchedFile:
         return self._hold(sources, now)
 
     def _read_on(self, stretches: list[Result], last: Result) -> bool:
-        growing = self.log = self.log or Growing()
+        growing = self.log = self.log or GrowingLog()
         for one in stretches:
-            growing.add(cast("LogContent", one.decoded), cast("Stretch", one.stretch))
+            growing.add(cast("LogContent", one.decoded), cast("LogStretch", one.stretch))
         if last.stamp is not None:
             self.tries, self.held = 0, None
         ended = last.task.tail is not None and last.task.tail.ended
@@ -125,13 +125,13 @@ class WatchedFile:
         self.log_is_new = self.log_is_new or bool(stretches)
         return bool(stretches)
 
-    def _show(self, sources: tuple[Source, ...]) -> bool:
+    def _show(self, sources: tuple[SourceFile, ...]) -> bool:
         known = {one.shown: one for one in self.sources}
         self.sources = tuple(_kept(known.get(one.shown), one) for one in sources)
         self.held, self.tries = None, 0
         return True
 
-    def _hold(self, sources: tuple[Source, ...], now: float) -> bool:
+    def _hold(self, sources: tuple[SourceFile, ...], now: float) -> bool:
         """Holds possibly incomplete contents until the file is complete or stays unchanged."""
         self.held = sources
         if self.read is not None:
@@ -144,15 +144,15 @@ class WatchedFile:
             return False
         return self._show(self.held)
 
-    def shown(self) -> tuple[Source, ...]:
+    def shown(self) -> tuple[SourceFile, ...]:
         """The contents to show."""
         if self.log is not None and self.log_is_new:
             self.log_is_new = False
             self.sources = (self._of_log(self.log),)
         return self.sources
 
-    def _of_log(self, log: Growing) -> Source:
-        return Source(self.found.shown, LOG.name, *self.stamp[:2], None, log.content())
+    def _of_log(self, log: GrowingLog) -> SourceFile:
+        return SourceFile(self.found.shown, LOG.name, *self.stamp[:2], None, log.content())
 
     @property
     def next_at(self) -> float | None:
@@ -166,7 +166,7 @@ class WatchedFile:
         return self.changed_at + ENDED_S if self.tail_open else None
 
 
-def _kept(before: Source | None, now: Source) -> Source:
+def _kept(before: SourceFile | None, now: SourceFile) -> SourceFile:
     """The new version with the content object of the old one if they are equal, to avoid new derived data."""
     old, new = (before.content if before is not None else None), now.content
     if old is None or new is None or type(old) is not type(new) or old.header() != new.header():
@@ -174,11 +174,11 @@ def _kept(before: Source | None, now: Source) -> Source:
     return replace(now, content=old) if old.body() == new.body() else now
 
 
-def _source(result: Result, stamp: tuple[int, int, int] | None) -> Source:
+def _source(result: Result, stamp: tuple[int, int, int] | None) -> SourceFile:
     """The source of a result; `stamp` is that of the version that was read."""
     found = result.task.found
     outer = (found.size, found.mtime_ns) if stamp is None else stamp[:2]
     size = outer[0] if result.size is None else result.size
     mtime_ns = outer[1] if result.mtime_ns is None else result.mtime_ns
     kind = result.kind or UNKNOWN.name
-    return Source(found.shown + result.inner, kind, size, mtime_ns, result.problem, result.decoded)
+    return SourceFile(found.shown + result.inner, kind, size, mtime_ns, result.problem, result.decoded)

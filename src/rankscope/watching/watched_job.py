@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from rankscope.analysis import analyse
 from rankscope.assemble.repeats import first_version, next_version
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.input_kinds import DUPLICATE
-from rankscope.parsers.files.directory_walk import printable
+from rankscope.parsers.files.directory_walk import printable_text
 from rankscope.watching.clock import CLOCK, Clock
 
 if TYPE_CHECKING:
@@ -45,13 +44,13 @@ class WatchedJob:
         clock: Clock = CLOCK,
     ) -> None:
         from rankscope.analysis.live_state import VerdictGate
-        from rankscope.assemble.logs.comm_lifetimes import Recall
+        from rankscope.assemble.logs.comm_lifetimes import CommMemory
 
-        self._root, self._pattern, self._world_size, self._errors = printable(root), pattern, world_size, errors
+        self._root, self._pattern, self._world_size, self._errors = printable_text(root), pattern, world_size, errors
         self._clock = clock
         self._gate: VerdictGate = VerdictGate(freeze_after_ns)
-        self._history, self._recall = DumpHistory(), Recall()
-        self._taken: list[Source] = []
+        self._history, self._recall = DumpHistory(), CommMemory()
+        self._taken: list[SourceFile] = []
         """All sources as taken last."""
         self._waits = False
         """Whether they still have to be assembled."""
@@ -69,7 +68,7 @@ class WatchedJob:
         self._known_processes: dict[int, tuple[str | None, int]] = {}
         """By rank, at the last alarm or since nothing is wrong."""
 
-    def take(self, sources: Sequence[Source], at_ns: int) -> bool:
+    def take(self, sources: Sequence[SourceFile], at_ns: int) -> bool:
         """Takes all sources at a monotonic time; returns whether they must be judged at once.
 
         Not if they hold nothing. If they repeat the state of a job that does not move, they are judged later.
@@ -127,7 +126,7 @@ class WatchedJob:
 
     def _judge(self, at_ns: int, unread: bool) -> tuple[Analysis, LiveState]:
         from rankscope.analysis.progress_history import JobProgress
-        from rankscope.analysis.root_cause import standstill
+        from rankscope.analysis.root_cause import analyse, standstill
 
         said: list[tuple[Freeze, LiveState]] = []
         age_ns = self._age_ns()
@@ -151,6 +150,7 @@ class WatchedJob:
 
     def _of_silence(self, analysis: Analysis, freeze: Freeze, live: LiveState) -> Analysis:
         """The analysis if nothing is printed any more: then ranks that did not come hold up the others."""
+        from rankscope.analysis import analyse
         from rankscope.analysis.unfinished_operations import as_waiting, if_it_runs
 
         if live.state != "silent" or not self.dataset.from_logs or analysis.is_critical:
@@ -206,7 +206,7 @@ class WatchedJob:
         return max(-OLDEST_NS, min(self._clock.unix_ns() - newest, OLDEST_NS)) if isinstance(newest, int) else 0
 
 
-def _says_same(one: Source, other: Source) -> bool:
+def _says_same(one: SourceFile, other: SourceFile) -> bool:
     """Whether a file is unchanged: then its content is the identical object."""
     if one is other:
         return True
@@ -231,11 +231,11 @@ class DumpHistory:
     """Keeps the newest dump of each rank's recorders, and the facts of the time before it."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[int, str], Source] = {}
+        self._last: dict[tuple[int, str], SourceFile] = {}
         self._began_ns = 0
         """Begin of the newest attempt that replaced another one."""
 
-    def link(self, sources: Sequence[Source]) -> bool:
+    def link(self, sources: Sequence[SourceFile]) -> bool:
         """Adds to each used dump the facts of its versions; returns whether some are of an earlier attempt."""
         dumps = [s for s in sources if s.used and s.dump is not None and s.rank is not None]
         for source in dumps:
@@ -243,7 +243,7 @@ class DumpHistory:
                 self._link(source, (source.rank or 0, min(source.libraries, default="")))
         return any(map(self.is_former, dumps))
 
-    def _link(self, source: Source, key: tuple[int, str]) -> None:
+    def _link(self, source: SourceFile, key: tuple[int, str]) -> None:
         last = self._last.get(key)
         if last is not None and last.content is source.content and last.mtime_ns == source.mtime_ns:
             source.versions = last.versions
@@ -253,15 +253,15 @@ class DumpHistory:
                 self._began_ns = max(self._began_ns, source.span[0])
         self._last[key] = source
 
-    def is_former(self, source: Source) -> bool:
+    def is_former(self, source: SourceFile) -> bool:
         """Whether a dump ends before the newest attempt began, so that its rank has not written any of that yet."""
         return source.dump is not None and source.span is not None and source.span[1] < self._began_ns
 
-    def without_former(self, sources: Sequence[Source]) -> list[Source]:
+    def without_former(self, sources: Sequence[SourceFile]) -> list[SourceFile]:
         """The sources without rows of earlier attempts, for a new assembly."""
         return [_set_aside(s) if self.is_former(s) else s.renewed() for s in sources]
 
 
-def _set_aside(source: Source) -> Source:
+def _set_aside(source: SourceFile) -> SourceFile:
     note = "of an earlier attempt: the job was started again"
-    return Source(source.shown, DUPLICATE.name, source.size, source.mtime_ns, note)
+    return SourceFile(source.shown, DUPLICATE.name, source.size, source.mtime_ns, note)

@@ -9,12 +9,12 @@ import traceback
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.assemble.assembly import assemble
-from rankscope.assemble.sources import Source
-from rankscope.capture.card import Card
-from rankscope.capture.identity import Group
-from rankscope.parsers.flight_recorder.decode import decode as decode_dump
-from rankscope.parsers.logs.decode import decode as decode_log
-from rankscope.parsers.sidecar.model import decode
+from rankscope.assemble.sources import SourceFile
+from rankscope.capture.card import SidecarRecord
+from rankscope.capture.identity import ProcessGroup
+from rankscope.parsers.flight_recorder.decode import decode_dump
+from rankscope.parsers.logs.decode import decode_log
+from rankscope.parsers.sidecar.model import decode_sidecar
 from rankscope.schema import Dataset
 from tests.parsers.dumps import START_NS, job
 from tests.parsers.torch_pickle import torch_pickle
@@ -57,10 +57,10 @@ class Processes:
         for _ in range(steps):
             self.issue(*range(world))
 
-    def _card(self, rank: int, host: str, library: str) -> Card:
-        card = Card()
+    def _card(self, rank: int, host: str, library: str) -> SidecarRecord:
+        card = SidecarRecord()
         card.rank, card.world_size, card.started_ns, card.interval_s = rank, self.world, self.start_ns - SECOND, 10.0
-        card.groups = [Group("0", "default_pg", library, list(range(self.world)))]
+        card.groups = [ProcessGroup("0", "default_pg", library, list(range(self.world)))]
         card.dumps = {f"fr_trace_rank_{rank}"}
         card._fixed = {**card._fixed, "host": host, "pid": 100 + rank}
         return card
@@ -89,26 +89,26 @@ class Processes:
             for rank in ranks:
                 self.end(rank, at_s, "exception", error)
 
-    def sources(self, tracebacks: bool = True) -> list[Source]:
+    def sources(self, tracebacks: bool = True) -> list[SourceFile]:
         """The files as they are read."""
         return [file for rank in range(self.world) for file in self._files(rank, tracebacks)]
 
-    def _files(self, rank: int, tracebacks: bool) -> list[Source]:
+    def _files(self, rank: int, tracebacks: bool) -> list[SourceFile]:
         recorder, card = self.recorders[rank], self.cards[rank]
-        told = decode(card.content())
+        told = decode_sidecar(card.content())
         assert json.loads(card.content())["rankscope_capture"] == 1
-        found = [Source(f"{self.folder}capture_rank_{rank}.json", "sidecar", 1, None, None, told)]
+        found = [SourceFile(f"{self.folder}capture_rank_{rank}.json", "sidecar", 1, None, None, told)]
         if card.dumps:
             dump = decode_dump(torch_pickle(recorder.document()))
             path = f"{self.folder}fr_trace_rank_{rank}"
             ended_ns = card.ended["time_ns"] if card.ended is not None and rank not in self.without_last_dump else 0
-            found.append(Source(path, "flight-recorder", 1, max(recorder.clock, ended_ns), None, dump))
+            found.append(SourceFile(path, "flight-recorder", 1, max(recorder.clock, ended_ns), None, dump))
         if rank in self.tracebacks and tracebacks:
             log = decode_log(io.BytesIO(self.tracebacks[rank].encode()))
-            found.append(Source(f"{self.folder}exception_rank_{rank}.log", "log", 1, None, None, log))
+            found.append(SourceFile(f"{self.folder}exception_rank_{rank}.log", "log", 1, None, None, log))
         return found
 
-    def dataset(self, tracebacks: bool = True, more: tuple[Source, ...] = ()) -> Dataset:
+    def dataset(self, tracebacks: bool = True, more: tuple[SourceFile, ...] = ()) -> Dataset:
         """All of it."""
         files = sorted([*self.sources(tracebacks), *more], key=lambda source: source.shown)
         return assemble(files, "dumps", None, None, None)

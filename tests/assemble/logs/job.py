@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from rankscope.assemble.assembly import assemble
-from rankscope.assemble.sources import Source
-from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.assemble.sources import SourceFile
+from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.schema import Dataset
 from tests.parsers.dumps import Recorder
 from tests.parsers.logs.lines import coll, info, read
@@ -53,17 +53,17 @@ def log_of(rank: int, ours: Callable[[int], Iterable[str]] | None = None) -> lis
     return [init(rank), split(rank), *(ours(rank) if ours else steps)]
 
 
-def source(name: str, lines: Sequence[str]) -> Source:
+def source(name: str, lines: Sequence[str]) -> SourceFile:
     text = "".join(f"{line}\n" for line in lines)
-    return Source(name, "log", len(text), MTIME_NS, None, read(text))
+    return SourceFile(name, "log", len(text), MTIME_NS, None, read(text))
 
 
-def dump(recorder: Recorder) -> Source:
+def dump(recorder: Recorder) -> SourceFile:
     data = recorder.pickle()
-    return Source(f"trace_{recorder.rank}", "flight-recorder", len(data), MTIME_NS, None, decode(data))
+    return SourceFile(f"trace_{recorder.rank}", "flight-recorder", len(data), MTIME_NS, None, decode_dump(data))
 
 
-def job(*sources: Source, world: int | None = None) -> Dataset:
+def job(*sources: SourceFile, world: int | None = None) -> Dataset:
     return assemble(sources, "job", None, world, None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.schema import Dataset
 from tests.assemble.logs.job import PARENT, dump, init, job, lane, messages, said, source, step
 from tests.parsers.dumps import Groups, Recorder
@@ -14,11 +14,11 @@ from tests.parsers.logs.lines import coll
 WORLD: Groups = {"0": ("default_pg", [0, 1, 2, 3])}
 
 
-def whole(rank: int, count: int = 12) -> Source:
+def whole(rank: int, count: int = 12) -> SourceFile:
     return source(f"nccl.{rank}", [init(rank), *(step(rank, n) for n in range(count))])
 
 
-def beheaded(rank: int, numbers: list[int]) -> Source:
+def beheaded(rank: int, numbers: list[int]) -> SourceFile:
     """A log that begins somewhere; prefixes say whose it is."""
     return source(f"tail.{rank}", [f"[rank{rank}]: {step(rank, n)}" for n in numbers])
 
@@ -66,7 +66,7 @@ def test_a_torn_line_keeps_its_log_from_accusing() -> None:
     assert not analyse(dataset).culprits
 
 
-def recorders(count: int, ranks: range = range(4), op: str = "all_reduce", size: int = 100) -> list[Source]:
+def recorders(count: int, ranks: range = range(4), op: str = "all_reduce", size: int = 100) -> list[SourceFile]:
     found = []
     for rank in ranks:
         made = Recorder(rank, WORLD)
@@ -115,7 +115,7 @@ def test_a_barrier_and_a_bool_are_what_nccl_makes_of_them() -> None:
     assert messages(job(*sources), "log-disagrees") == []
 
 
-def counted(rank: int, op: str, counts: list[int]) -> Source:
+def counted(rank: int, op: str, counts: list[int]) -> SourceFile:
     """A log that begins somewhere, of one operation, with what NCCL calls opCount."""
     return source(f"tail.{rank}", [f"[rank{rank}]: {said(rank, coll(op, n, 7, comm=PARENT))}" for n in counts])
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from tests.assemble.logs.job import dump, groups, init, job, lane, messages, said, source, step
 from tests.assemble.logs.test_reports import status, timeout
 from tests.parsers.dumps import Groups, Recorder
@@ -35,14 +35,14 @@ def log_of(rank: int, plan: Plan) -> list[str]:
     return lines
 
 
-def dump_of(rank: int, plan: Plan) -> Source:
+def dump_of(rank: int, plan: Plan) -> SourceFile:
     recorder = Recorder(rank, groups=GROUPS)
     for group, elements in plan:
         recorder.collective(group, input_sizes=[[elements]], output_sizes=[[elements]])
     return dump(recorder)
 
 
-def logs(plans: Mapping[int, Plan]) -> list[Source]:
+def logs(plans: Mapping[int, Plan]) -> list[SourceFile]:
     return [source(f"nccl.{rank}", log_of(rank, plan)) for rank, plan in plans.items()]
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from rankscope.assemble.assembly import assemble
-from rankscope.assemble.logs.comm_lifetimes import Recall, Series, series_of
-from rankscope.assemble.sources import Source
+from rankscope.assemble.logs.comm_lifetimes import CommMemory, FileSeries, series_of
+from rankscope.assemble.sources import SourceFile
 from rankscope.schema import Dataset
 from tests.assemble.logs.job import PARENT, SPLIT, groups, init, job, messages, said, source, split, step
 from tests.parsers.logs.lines import coll
@@ -30,7 +30,7 @@ def lines(rank: int) -> list[str]:
     return [init(rank), split(rank), *everybody[:10], *pair[:3], *sends[:2], *everybody[10:], *sends[2:], *pair[3:]]
 
 
-def rotated(rank: int, text: Sequence[str], *cuts: int, name: str = "nccl.{}.log") -> Iterator[Source]:
+def rotated(rank: int, text: Sequence[str], *cuts: int, name: str = "nccl.{}.log") -> Iterator[SourceFile]:
     """A log in pieces: the newest without a number, the oldest with the highest."""
     bounds = [0, *cuts, len(text)]
     for place in range(len(cuts) + 1):
@@ -124,9 +124,9 @@ def test_another_process_or_directory_is_never_guessed_to_be_the_same() -> None:
 
 
 def test_what_was_known_is_remembered_while_the_job_is_watched() -> None:
-    recall = Recall()
+    recall = CommMemory()
 
-    def look(*sources: Source) -> Dataset:
+    def look(*sources: SourceFile) -> Dataset:
         return assemble(sources, "job", None, None, None, recall=recall)
 
     first = look(*(source(f"nccl.{rank}.log", lines(rank)) for rank in range(4)))
@@ -141,7 +141,7 @@ def test_what_was_known_is_remembered_while_the_job_is_watched() -> None:
 
 
 def test_what_was_known_of_a_process_is_nothing_to_one_that_begins_anew() -> None:
-    recall = Recall()
+    recall = CommMemory()
     text = [[init(rank), step(rank, 0), step(rank, 1)] for rank in range(4)]
     assemble([source(f"nccl.{r}.log", text[r]) for r in range(4)], "job", None, None, None, recall=recall)
     again = [[init(rank, comm_id="0xbeef"), step(rank, 5)] for rank in range(4)]
@@ -169,7 +169,7 @@ def test_what_was_known_of_a_process_is_nothing_to_one_that_begins_anew() -> Non
     ],
 )
 def test_names_tell_what_follows_what(paths: tuple[str, ...], order: tuple[int, ...], gaps: tuple[int, ...]) -> None:
-    assert series_of(paths) == [Series(order, frozenset(gaps))]
+    assert series_of(paths) == [FileSeries(order, frozenset(gaps))]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,12 @@ import orjson
 import pytest
 
 from rankscope.parsers.contents import NotThisKindError
-from rankscope.parsers.environment.decode import Environment, decode, environment_from, looks_like_environment
+from rankscope.parsers.environment.decode import (
+    Environment,
+    decode_environment,
+    environment_from,
+    looks_like_environment,
+)
 
 RANK3 = {
     "SHELL": "/bin/bash", "HOME": "/root", "RANK": "3", "WORLD_SIZE": "8", "HOSTNAME": "node07", "NCCL_ALGO": "Ring",
@@ -45,7 +50,7 @@ def of_json() -> bytes:
 @pytest.mark.parametrize("data", [of_nul(), of_env(), of_declare(), of_export(), of_json()])
 def test_each_form_says_the_same_of_a_process(data: bytes) -> None:
     assert looks_like_environment(data[:512])
-    found = decode(data)
+    found = decode_environment(data)
     (process,) = found.processes
     assert told(found) == KEPT
     assert (process.rank, process.world_size, process.host, process.whole) == (3, 8, "node07", True)
@@ -53,18 +58,18 @@ def test_each_form_says_the_same_of_a_process(data: bytes) -> None:
 
 @pytest.mark.parametrize("data", [of_nul(), of_env(), of_json()])
 def test_no_secret_leaves_the_file(data: bytes) -> None:
-    crossed = orjson.dumps(decode(data).header())
+    crossed = orjson.dumps(decode_environment(data).header())
     assert not any(secret in crossed for secret in (b"hunter", b"0123456789", b"postgres"))
 
 
 def test_it_crosses_from_a_worker_process() -> None:
-    found = decode(of_env())
+    found = decode_environment(of_env())
     assert environment_from(orjson.loads(orjson.dumps(found.header()))) == found
 
 
 def test_lines_are_told_and_values_may_have_several() -> None:
     text = "A=1\nBASH_FUNC_module%%=() {  eval `modulecmd bash $*`\n}\nRANK=2\nNCCL_ALGO=Tree\n"
-    (process,) = decode(text.encode()).processes
+    (process,) = decode_environment(text.encode()).processes
     assert [(v.name, v.line) for v in process.variables] == [("RANK", 4), ("NCCL_ALGO", 5)]
 
 
@@ -72,7 +77,7 @@ def test_lines_are_told_and_values_may_have_several() -> None:
     ("name", "rank"), [("SLURM_PROCID", 5), ("OMPI_COMM_WORLD_RANK", 5), ("PMI_RANK", 5), ("LOCAL_RANK", None)]
 )
 def test_ranks_of_launchers(name: str, rank: int | None) -> None:
-    (process,) = decode(f"HOME=/root\n{name}=5\nNCCL_DEBUG=INFO\n".encode()).processes
+    (process,) = decode_environment(f"HOME=/root\n{name}=5\nNCCL_DEBUG=INFO\n".encode()).processes
     assert process.rank == rank
 
 
@@ -83,7 +88,7 @@ def test_docker_inspect_tells_of_each_container_a_part() -> None:
     ]
     data = json.dumps(rows, indent=4).encode()
     assert looks_like_environment(data[:512])
-    found = decode(data)
+    found = decode_environment(data)
     assert [(p.rank, p.whole) for p in found.processes] == [(0, False), (1, False)]
 
 
@@ -99,7 +104,7 @@ def test_manifests_and_descriptions_of_pods() -> None:
     )
     for text in (manifest, described):
         assert looks_like_environment(text.encode()[:512])
-        found = decode(text.encode())
+        found = decode_environment(text.encode())
         assert told(found) == {"RANK": "4", "NCCL_IB_DISABLE": "1"}
         assert (found.processes[0].rank, found.processes[0].whole) == (4, False)
 
@@ -107,7 +112,7 @@ def test_manifests_and_descriptions_of_pods() -> None:
 def test_what_pip_has_installed() -> None:
     data = b"absl-py==2.1\nnumpy==1.26.4\ntorch==2.11.0+cu126\nnvidia-nccl-cu12==2.28.9\n"
     assert looks_like_environment(data)
-    assert told(decode(data)) == {
+    assert told(decode_environment(data)) == {
         "version:numpy": "1.26.4", "version:torch": "2.11.0+cu126", "version:nvidia-nccl-cu12": "2.28.9",
     }  # fmt: skip
 
@@ -125,13 +130,13 @@ def test_what_pip_has_installed() -> None:
 )
 def test_other_texts_are_none(text: str) -> None:
     with pytest.raises(NotThisKindError):
-        decode(text.encode())
+        decode_environment(text.encode())
 
 
 def test_hostile_bytes_are_refused_or_bounded() -> None:
     deep = b'{"apiVersion": ' + b"[" * 5000 + b"]" * 5000 + b"}"
     with pytest.raises(NotThisKindError):
-        decode(deep)
-    found = decode(b"RANK=" + b"9" * 400 + b"\nNCCL_ALGO=" + b"x" * 100_000 + b"\n")
+        decode_environment(deep)
+    found = decode_environment(b"RANK=" + b"9" * 400 + b"\nNCCL_ALGO=" + b"x" * 100_000 + b"\n")
     assert found.processes[0].rank is None
     assert max(len(v.value) for v in found.processes[0].variables) <= 4096

@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from rankscope.parsers.files import streams
-from rankscope.parsers.files.reader import Content, read
+from rankscope.parsers.files.reader import FileContent, read_file
 from tests.parsers.dumps import Recorder
 
 
@@ -42,13 +42,13 @@ def zipped(members: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def contents(tmp_path: Path, data: bytes, part: int = 0, parts: int = 1) -> list[Content]:
+def contents(tmp_path: Path, data: bytes, part: int = 0, parts: int = 1) -> list[FileContent]:
     path = tmp_path / "file"
     path.write_bytes(data)
-    return list(read(str(path), len(data), part, parts))
+    return list(read_file(str(path), len(data), part, parts))
 
 
-def only(tmp_path: Path, data: bytes) -> Content:
+def only(tmp_path: Path, data: bytes) -> FileContent:
     (content,) = contents(tmp_path, data)
     return content
 
@@ -136,7 +136,7 @@ def test_packed_in_itself_again_and_again(tmp_path: Path) -> None:
 
 def test_a_file_too_large_for_any_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MEMORY_BYTES", 1000)
-    assert "holds more than" in str(only(tmp_path, b"\x80\x02}" + bytes(streams.CHUNK + 1)).problem)
+    assert "holds more than" in str(only(tmp_path, b"\x80\x02}" + bytes(streams.CHUNK_BYTES + 1)).problem)
 
 
 @pytest.mark.parametrize("name", ["gzip", "zstd"])
@@ -174,5 +174,5 @@ def test_other_files(tmp_path: Path) -> None:
 
 def test_what_became_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert [c.kind for c in read(str(tmp_path / "pipe"), 10)] == ["not-a-file"]
-    assert [c.kind for c in read(str(tmp_path / "gone"), 10)] == ["unreadable"]
+    assert [c.kind for c in read_file(str(tmp_path / "pipe"), 10)] == ["not-a-file"]
+    assert [c.kind for c in read_file(str(tmp_path / "gone"), 10)] == ["unreadable"]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.files.directory_walk import walk
+from rankscope.parsers.files.directory_walk import walk_paths
 
 
 def shown(paths: list[Path]) -> dict[str, str | None]:
-    return {found.shown: found.problem for found in walk(paths)}
+    return {found.shown: found.problem for found in walk_paths(paths)}
 
 
 def test_files_at_any_depth_once_and_in_order(tmp_path: Path) -> None:
@@ -80,4 +80,4 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
 
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        walk([tmp_path / "nothing"])
+        walk_paths([tmp_path / "nothing"])

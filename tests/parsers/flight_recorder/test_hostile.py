@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankscope.parsers.files.streams import memory_limit
-from rankscope.parsers.flight_recorder.decode import NotADumpError, decode, looks_like_dump
+from rankscope.parsers.flight_recorder.decode import NotADumpError, decode_dump, looks_like_dump
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.pickles import RefusedError
 from rankscope.parsers.matrices import NULL
@@ -39,13 +39,13 @@ def with_entry(**changes: Any) -> Dump:
     """A dump of three entries, the middle one changed."""
     document = recorder(3).document()
     document["entries"][1].update(changes)
-    return decode(pickle.dumps(document, protocol=2))
+    return decode_dump(pickle.dumps(document, protocol=2))
 
 
 @pytest.mark.parametrize("data", GLOBALS.values(), ids=GLOBALS.keys())
 def test_a_global_is_named_and_not_resolved(data: bytes) -> None:
     with pytest.raises(RefusedError, match=r"^asks for os\.system: refused$"):
-        decode(data)
+        decode_dump(data)
 
 
 def test_nothing_runs(tmp_path: Path) -> None:
@@ -56,9 +56,9 @@ def test_nothing_runs(tmp_path: Path) -> None:
     document = recorder().document()
     document["entries"][2]["frames"] = [Harm()]
     with pytest.raises(RefusedError, match="mkdir"):
-        decode(pickle.dumps(document))
+        decode_dump(pickle.dumps(document))
     with pytest.raises(RefusedError, match="mkdir"):
-        decode(pickle.dumps(document)[:-20])
+        decode_dump(pickle.dumps(document)[:-20])
     assert not (tmp_path / "harm").exists()
 
 
@@ -75,7 +75,7 @@ BOMBS = {
 @pytest.mark.parametrize("data", BOMBS.values(), ids=BOMBS.keys())
 def test_a_few_bytes_allocate_no_gigabytes(data: bytes) -> None:
     with memory_limit(len(data)), pytest.raises((NotADumpError, MemoryError)):
-        decode(data)
+        decode_dump(data)
 
 
 def test_one_list_shared_by_many_entries() -> None:
@@ -85,7 +85,7 @@ def test_one_list_shared_by_many_entries() -> None:
     document["entries"] = [{**document["entries"][0], "input_sizes": shared} for _ in range(300)]
     data = pickle.dumps(document, protocol=2)
     with memory_limit(len(data)), pytest.raises(MemoryError):
-        decode(data)
+        decode_dump(data)
 
 
 def test_one_long_name_referred_to_again_and_again() -> None:
@@ -93,21 +93,21 @@ def test_one_long_name_referred_to_again_and_again() -> None:
     name = "x" * 4000
     document["entries"] = [{**document["entries"][0], "pg_id": i, "thread_name": name} for i in range(20_000)]
     with pytest.raises(MemoryError):
-        decode(pickle.dumps(document, protocol=2))
+        decode_dump(pickle.dumps(document, protocol=2))
 
 
 def test_one_list_of_ranks_in_every_group() -> None:
     ranks = str(list(range(200_000)))
     config = {str(i): {"name": str(i), "desc": "", "ranks": ranks} for i in range(3000)}
     with pytest.raises(MemoryError):
-        decode(pickle.dumps({**recorder(1).document(), "pg_config": config}, protocol=2))
+        decode_dump(pickle.dumps({**recorder(1).document(), "pg_config": config}, protocol=2))
 
 
 def test_one_entry_repeated_for_ever() -> None:
     document = recorder(1).document()
     document["entries"] = document["entries"] * 100_000
     data = pickle.dumps(document, protocol=2)
-    dump = decode(data)
+    dump = decode_dump(data)
     assert dump.rows <= len(data) // 40 + 1
     assert "more than the file has room for" in str(dump.problem)
 
@@ -115,11 +115,11 @@ def test_one_entry_repeated_for_ever() -> None:
 @pytest.mark.parametrize("depth", [2_000, 200_000])
 def test_nesting(depth: int) -> None:
     with pytest.raises(NotADumpError):
-        decode(b'{"version":"2.10","entries":' + b"[" * depth)
+        decode_dump(b'{"version":"2.10","entries":' + b"[" * depth)
     entries = b"]" * depth + b"a" * (depth - 1)
     document = b"\x80\x02}(X\x07\x00\x00\x00versionX\x03\x00\x00\x002.9X\x07\x00\x00\x00entries" + entries + b"u."
     with pytest.raises(NotADumpError):
-        decode(document)
+        decode_dump(document)
 
 
 @pytest.mark.parametrize(
@@ -160,14 +160,14 @@ def test_other_wrong_values_cost_only_themselves(changes: dict[str, Any]) -> Non
 def test_what_is_no_entry_is_dropped(entry: Any) -> None:
     document = recorder(3).document()
     document["entries"].insert(1, entry)
-    assert decode(pickle.dumps(document, protocol=2)).column("seq").tolist() == [1, 2, 3]
+    assert decode_dump(pickle.dumps(document, protocol=2)).column("seq").tolist() == [1, 2, 3]
 
 
 def test_a_key_that_one_entry_lacks_or_has_alone() -> None:
     document = recorder(3).document()
     del document["entries"][1]["op_id"]
     del document["entries"][0]["thread_name"]
-    dump = decode(torch_pickle(document))
+    dump = decode_dump(torch_pickle(document))
     assert dump.column("op_id").tolist() == [1, NULL, 3]
     assert [dump.calls[c].thread_name for c in dump.code("call")] == [None, "python3", "python3"]
 
@@ -176,13 +176,13 @@ def test_a_key_that_one_entry_lacks_or_has_alone() -> None:
 @pytest.mark.parametrize("value", [None, 7, [], {"0": None}, {"0": {"ranks": 7}}, {1.5: 2}, {"0": {}}, "\ud800"])
 def test_headers_of_the_wrong_kind(key: str, value: Any) -> None:
     document = {**recorder(2).document(), key: value}
-    assert decode(pickle.dumps(document, protocol=2)).rows == 2
+    assert decode_dump(pickle.dumps(document, protocol=2)).rows == 2
 
 
 def test_what_is_no_dump_says_so() -> None:
     for data in (b'{"scenario": "healthy"}', b"[1, 2]", b"[]", pickle.dumps({"a": 1}), torch_pickle([1])):
         with pytest.raises(NotADumpError, match="not a flight recorder dump"):
-            decode(data)
+            decode_dump(data)
 
 
 @pytest.mark.parametrize("head", [
@@ -204,7 +204,7 @@ def test_other_files_are_told_by_their_first_bytes(head: bytes) -> None:
 def test_random_bytes(start: bytes, rest: bytes) -> None:
     with memory_limit(0):
         try:
-            decode(start + rest)
+            decode_dump(start + rest)
         except (NotADumpError, RefusedError, MemoryError):
             return
 
@@ -218,6 +218,6 @@ def test_random_changes(data: st.DataObject) -> None:
         changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
     with memory_limit(len(changed)):
         try:
-            decode(bytes(changed))
+            decode_dump(bytes(changed))
         except (NotADumpError, RefusedError, MemoryError):
             return

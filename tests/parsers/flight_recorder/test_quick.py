@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankscope.parsers.flight_recorder import dump_columns, fast_reader, pickle_memo
-from rankscope.parsers.flight_recorder.decode import decode
-from rankscope.parsers.flight_recorder.dump_document import split
+from rankscope.parsers.flight_recorder.decode import decode_dump
+from rankscope.parsers.flight_recorder.dump_document import split_document
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError
 from rankscope.parsers.flight_recorder.pickles import RefusedError
@@ -46,7 +46,7 @@ FREELY: dict[str, st.SearchStrategy[Any]] = {
 
 @pytest.fixture(autouse=True)
 def read_small_files_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_reader, "SMALLEST", 0)
+    monkeypatch.setattr(fast_reader, "SMALLEST_FILE", 0)
 
 
 def meaning(dump: Dump) -> tuple[Any, ...]:
@@ -59,13 +59,13 @@ def meaning(dump: Dump) -> tuple[Any, ...]:
 
 
 def unpickled(data: bytes) -> Dump:
-    dump, entries = split(pickle.loads(data))
-    dump_columns.fill(dump, entries, len(data))
+    dump, entries = split_document(pickle.loads(data))
+    dump_columns.fill_columns(dump, entries, len(data))
     return dump
 
 
 def check(data: bytes) -> Dump:
-    dump = fast_reader.decode(data)
+    dump = fast_reader.decode_fast(data)
     assert meaning(dump) == meaning(unpickled(data))
     return dump
 
@@ -196,13 +196,13 @@ def test_a_place_of_the_memo_that_is_used_twice_is_left_alone() -> None:
     at, index = puts[len(puts) // 2]
     again = data[: at + 1] + (index - 40).to_bytes(4, "little") + data[at + 5 :]
     with pytest.raises(OtherLayoutError):
-        fast_reader.decode(again)
-    assert meaning(decode(again)) == meaning(unpickled(again))
+        fast_reader.decode_fast(again)
+    assert meaning(decode_dump(again)) == meaning(unpickled(again))
 
 
 @pytest.mark.parametrize("protocol", [2, 5])
 def test_references_are_searched_for_piece_by_piece(monkeypatch: pytest.MonkeyPatch, protocol: int) -> None:
-    monkeypatch.setattr(pickle_memo, "PIECE", 7)
+    monkeypatch.setattr(pickle_memo, "PIECE_BYTES", 7)
     document = pickle.loads(torch_pickle(recorder(60).document()))
     entries = document["entries"]
     for i, entry in enumerate(entries):
@@ -226,7 +226,7 @@ def test_any_writer_of_any_entries(data: st.DataObject) -> None:
         document = pickle.loads(torch_pickle(document))
     whole = data.draw(st.sampled_from(list(WRITERS.values())))(document)
     try:
-        dump = fast_reader.decode(whole)
+        dump = fast_reader.decode_fast(whole)
     except OtherLayoutError:
         return
     assert meaning(dump) == meaning(unpickled(whole))
@@ -248,7 +248,7 @@ def test_any_writer_of_any_entries(data: st.DataObject) -> None:
 )
 def test_why_a_file_is_left_to_the_ordinary_way(data: bytes, reason: str) -> None:
     with pytest.raises(OtherLayoutError, match=reason):
-        fast_reader.decode(data)
+        fast_reader.decode_fast(data)
 
 
 def with_after_created(key: str, value: float) -> bytes:
@@ -270,28 +270,28 @@ def test_a_number_that_only_some_entries_have_is_the_duration() -> None:
 def test_another_number_that_only_some_entries_have_is_no_duration() -> None:
     data = with_after_created("share", 0.5)
     with pytest.raises(OtherLayoutError, match="a key that only some entries have"):
-        fast_reader.decode(data)
-    assert decode(data).column("duration_ns").max() == NULL
+        fast_reader.decode_fast(data)
+    assert decode_dump(data).column("duration_ns").max() == NULL
 
 
 def test_a_dump_says_why_it_took_longer() -> None:
     made = recorder(40)
     for i, entry in enumerate(made.entries):
         entry["novelty"] = {"a": i}
-    assert decode(made.pickle()).slow == "an entry holds what no recorder writes"
-    assert decode(recorder(40).pickle()).slow is None
-    assert decode(recorder(40).json()).slow is None
+    assert decode_dump(made.pickle()).slow == "an entry holds what no recorder writes"
+    assert decode_dump(recorder(40).pickle()).slow is None
+    assert decode_dump(recorder(40).json()).slow is None
 
 
 def test_short_files_are_left_to_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:
     data = recorder(40).pickle()
     memoised = pickle.dumps(pickle.loads(data), protocol=2)
-    monkeypatch.setattr(fast_reader, "SMALLEST", len(data))
-    assert fast_reader.suits(data)
-    assert not fast_reader.suits(data[:-1])
-    monkeypatch.setattr(fast_reader, "SMALLEST", len(memoised) // 2 + 1)
-    assert not fast_reader.suits(memoised)
-    assert not fast_reader.suits(b"{" * len(data))
+    monkeypatch.setattr(fast_reader, "SMALLEST_FILE", len(data))
+    assert fast_reader.is_suited(data)
+    assert not fast_reader.is_suited(data[:-1])
+    monkeypatch.setattr(fast_reader, "SMALLEST_FILE", len(memoised) // 2 + 1)
+    assert not fast_reader.is_suited(memoised)
+    assert not fast_reader.is_suited(b"{" * len(data))
 
 
 def test_bytes_that_look_like_the_start_of_an_entry() -> None:
@@ -302,7 +302,7 @@ def test_bytes_that_look_like_the_start_of_an_entry() -> None:
     made.entries[50]["thread_name"] = trap.decode("latin-1")
     made.entries[51]["record_id"] = int.from_bytes(trap[:7], "little")
     data = made.pickle()
-    assert meaning(decode(data)) == meaning(unpickled(data))
+    assert meaning(decode_dump(data)) == meaning(unpickled(data))
 
 
 @settings(max_examples=40, deadline=None)
@@ -312,7 +312,7 @@ def test_a_damaged_byte_never_makes_the_two_ways_disagree(data: st.DataObject) -
     at = data.draw(st.integers(0, len(whole) - 1))
     whole[at] = data.draw(st.integers(0, 255).filter(lambda byte: byte not in b"\x8eXr"))
     try:
-        dump = fast_reader.decode(bytes(whole))
+        dump = fast_reader.decode_fast(bytes(whole))
     except (RefusedError, MemoryError, OtherLayoutError):  # a length of many bytes is refused, too
         return
     if at > whole.index(b"entries"):

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from rankscope.parsers.flight_recorder.decode import NotADumpError, decode
+from rankscope.parsers.flight_recorder.decode import NotADumpError, decode_dump
 from tests.parsers.dumps import Recorder, as_json
 
 
@@ -20,7 +20,7 @@ def recorder(rows: int = 8) -> Recorder:
 def kept(data: bytes) -> int:
     """How many entries are kept; checks that it is the first ones. -1 if it is no dump any more."""
     try:
-        dump = decode(data)
+        dump = decode_dump(data)
     except NotADumpError:
         return -1
     assert [dump.calls[c].profiling_name for c in dump.code("call")] == [f"nccl:op{i}" for i in range(dump.rows)]
@@ -41,7 +41,7 @@ def test_a_pickle_torn_anywhere(version: str) -> None:
 
 def test_the_groups_of_a_torn_pickle_are_kept() -> None:
     data = recorder().pickle()
-    dump = decode(data[: data.index(b"entries") + 200])
+    dump = decode_dump(data[: data.index(b"entries") + 200])
     assert (dump.rows, [g.name for g in dump.config], len(dump.status or [])) == (0, ["0", "1"], 2)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.matrices import NULL
 from tests.parsers.dumps import Recorder, as_json, as_version
@@ -25,7 +25,7 @@ def recorder() -> Recorder:
 
 
 def decoded(version: str) -> Dump:
-    return decode(recorder().pickle(version=version))
+    return decode_dump(recorder().pickle(version=version))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -71,7 +71,7 @@ def test_groups_by_number_and_by_name() -> None:
 
 
 def test_json_says_the_same_as_pickle() -> None:
-    pickled, json = decode(recorder().pickle(stacks=False)), decode(recorder().json())
+    pickled, json = decode_dump(recorder().pickle(stacks=False)), decode_dump(recorder().json())
     assert json.numbers.tolist() == pickled.numbers.tolist()
     assert json.codes.tolist() == pickled.codes.tolist()
     assert (json.calls, json.shapes, json.config, json.status) == (
@@ -83,17 +83,17 @@ def test_json_says_the_same_as_pickle() -> None:
 
 def test_json_without_entries_has_none() -> None:
     document = {**recorder().document(), "entries": []}
-    assert decode(as_json(document)).rows == 0
-    assert decode(torch_pickle(document)).rows == 0
+    assert decode_dump(as_json(document)).rows == 0
+    assert decode_dump(torch_pickle(document)).rows == 0
 
 
 def test_json_with_a_mark_and_spaces_in_front() -> None:
-    assert decode(b"\xef\xbb\xbf\n " + recorder().json()).rows == 4
+    assert decode_dump(b"\xef\xbb\xbf\n " + recorder().json()).rows == 4
 
 
 def test_json_whose_text_is_no_utf8() -> None:
     data = recorder().json().replace(b"python3", b"pyth\xff\xfe3")
-    assert {call.thread_name for call in decode(data).calls} == {"pyth\ufffd\ufffd3"}
+    assert {call.thread_name for call in decode_dump(data).calls} == {"pyth\ufffd\ufffd3"}
 
 
 def test_unknown_keys_operations_and_libraries_are_kept() -> None:
@@ -101,7 +101,7 @@ def test_unknown_keys_operations_and_libraries_are_kept() -> None:
     made.library = "zccl"
     made.collective("0", op="sparse_all_reduce", split_sizes=[1, 2], novelty="x")
     document = {**made.document(), "zccl_comm_state": {"0xabc": {"rank": "1"}}}
-    dump = decode(torch_pickle(document))
+    dump = decode_dump(torch_pickle(document))
     assert dump.calls[dump.code("call")[-1]].profiling_name == "zccl:sparse_all_reduce"
 
 
@@ -109,14 +109,14 @@ def test_several_ways_to_give_the_library_version() -> None:
     assert decoded("2.6").library_version == decoded("2.10").library_version == "2.27.3"
     gloo = Recorder(0, {"0": ("default_pg", [0])}, library="gloo")
     gloo.collective("0")
-    assert decode(gloo.pickle()).library_version == ""
+    assert decode_dump(gloo.pickle()).library_version == ""
 
 
 def test_ranks_are_parsed_never_evaluated() -> None:
     document: dict[str, Any] = recorder().document()
     document["pg_config"]["7"]["ranks"] = "__import__('os').getpid()"
     document["pg_config"]["8"] = {"name": "8", "desc": "", "ranks": "[3, 3]"}
-    assert [g.ranks for g in decode(torch_pickle(document)).config] == [(0, 1, 2), None, None]
+    assert [g.ranks for g in decode_dump(torch_pickle(document)).config] == [(0, 1, 2), None, None]
 
 
 def test_an_older_version_can_be_made_of_a_newer() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from rankscope.parsers.logs.decode import decode
+from rankscope.parsers.logs.decode import decode_log
 from rankscope.parsers.logs.model import LogContent
 
 COMM = "0x55bef0201370"
@@ -44,7 +44,7 @@ def life(step: str = "Init COMPLETE", comm: str = COMM, rank: int = 0, nranks: i
 
 def read(text: str | bytes) -> LogContent:
     """What a log says."""
-    return decode(io.BytesIO(text.encode() if isinstance(text, str) else text))
+    return decode_log(io.BytesIO(text.encode() if isinstance(text, str) else text))
 
 
 def log(*lines: str) -> LogContent:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.parsers.files.reader import read as read_file
+from rankscope.parsers.files.reader import read_file
 from rankscope.parsers.logs import decode, line_tails, log_decoder
-from rankscope.parsers.logs.model import CHECKPOINT, LogContent, log_from
-from rankscope.parsers.logs.stretches import Joiner
+from rankscope.parsers.logs.model import CHECKPOINT_STEP, LogContent, log_from
+from rankscope.parsers.logs.stretches import LogJoiner
 from tests.parsers.logs.lines import coll, info, life, log, read
 from tests.parsers.logs.nccl.test_operations import facts
 
@@ -53,7 +53,7 @@ def sent(content: LogContent) -> LogContent:
 
 
 def in_ranges(data: bytes, parts: int) -> LogContent:
-    joiner = Joiner()
+    joiner = LogJoiner()
     for part in range(parts):
         joiner.add(sent(decode.decode_part(io.BytesIO(data), len(data), part, parts)))
     return joiner.done()
@@ -98,7 +98,7 @@ def test_a_long_log_is_kept_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(line_tails, "TAIL_ROWS", 50)
     monkeypatch.setattr(log_decoder, "FOLD_ROWS", 100)
     monkeypatch.setattr(decode, "BLOCK_BYTES", 10_000)
-    steps = 3 * CHECKPOINT + 10
+    steps = 3 * CHECKPOINT_STEP + 10
     content = log(info(life()), *(info(coll(count=k)) for k in range(steps)))
     assert content.comms[0].collectives == content.rows == steps
     assert content.column("ordinal").tolist() == list(range(steps - 50, steps))
@@ -117,8 +117,8 @@ def fingerprints(counts: list[int], ops: list[str], pid: int, sends: int = 0, co
 
 
 def test_fingerprints_are_of_what_ranks_agree_on() -> None:
-    steps = 2 * CHECKPOINT
-    counts, ops = list(range(steps)), ["AllReduce", "Broadcast"] * CHECKPOINT
+    steps = 2 * CHECKPOINT_STEP
+    counts, ops = list(range(steps)), ["AllReduce", "Broadcast"] * CHECKPOINT_STEP
     base = fingerprints(counts, ops, 1)
     assert len(base) == 2
     assert fingerprints(counts, ops, 2, comm="0x2") == base

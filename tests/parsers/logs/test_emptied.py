@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rankscope.parsers.files import log_files
-from rankscope.parsers.files.reader import Content, read
+from rankscope.parsers.files.reader import FileContent, read_file
 from rankscope.parsers.logs import decode
 from rankscope.parsers.logs.model import LogContent
-from rankscope.parsers.logs.stretches import Growing
+from rankscope.parsers.logs.stretches import GrowingLog
 from tests.parsers.logs.lines import coll, info, life
 from tests.parsers.logs.lines import read as decoded
 from tests.parsers.logs.test_decode import in_ranges
@@ -31,8 +31,8 @@ def told(content: LogContent) -> tuple[list[int], list[tuple[str, int]], int, in
     return counts, processes, content.counts["lines"], content.counts.get("torn", 0)
 
 
-def in_file(path: Path) -> Content:
-    (found,) = read(str(path), path.stat().st_size)
+def in_file(path: Path) -> FileContent:
+    (found,) = read_file(str(path), path.stat().st_size)
     return found
 
 
@@ -52,7 +52,7 @@ def test_zeros_in_front_are_passed_over(tmp_path: Path, zeros: int) -> None:
 
 @pytest.mark.parametrize("zeros", ZEROS)
 def test_a_log_that_is_watched_goes_on_behind_them(tmp_path: Path, zeros: int) -> None:
-    path, growing = tmp_path / "nccl.4100", Growing()
+    path, growing = tmp_path / "nccl.4100", GrowingLog()
     path.write_bytes(f"{info(life())}\n".encode() + lines(0, 200))
     read_on(growing, path)
     path.write_bytes(bytes(zeros) + lines(200, 2))
@@ -64,7 +64,7 @@ def test_a_log_that_is_watched_goes_on_behind_them(tmp_path: Path, zeros: int) -
 
 
 def test_what_is_emptied_while_it_is_read_is_not_taken_for_what_it_was(tmp_path: Path) -> None:
-    path, growing = tmp_path / "nccl.4100", Growing()
+    path, growing = tmp_path / "nccl.4100", GrowingLog()
     path.write_bytes(lines(0, 400))
     read_on(growing, path)
     assert growing.start > 0
@@ -72,7 +72,7 @@ def test_what_is_emptied_while_it_is_read_is_not_taken_for_what_it_was(tmp_path:
         path.write_bytes(text)
         with path.open("rb") as stream:
             # as if it had been emptied just when its mark was found to be the same
-            assert not list(log_files.tail(stream, len(text), growing.start, growing.mark, False))
+            assert not list(log_files.read_tail(stream, len(text), growing.start, growing.mark, False))
 
 
 def test_what_is_emptied_between_two_steps_is_read_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_what_is_emptied_between_two_steps_is_read_no_further(tmp_path: Path, mo
     path = tmp_path / "nccl.4100"
     path.write_bytes(lines(0, 400))
     with path.open("rb") as stream:
-        found = log_files.tail(stream, path.stat().st_size, 0, "", False)
+        found = log_files.read_tail(stream, path.stat().st_size, 0, "", False)
         first, stretch = next(found)
         path.write_bytes(bytes(stretch.end) + lines(400, 400))
         assert not list(found)

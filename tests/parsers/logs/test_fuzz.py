@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankscope.parsers.files.log_files import looks_like_log
-from rankscope.parsers.logs.decode import decode, decode_part
-from rankscope.parsers.logs.stretches import Joiner
+from rankscope.parsers.logs.decode import decode_log, decode_part
+from rankscope.parsers.logs.stretches import LogJoiner
 from tests.parsers.logs.test_decode import job, sent
 
 PIECES = st.sampled_from([
@@ -26,9 +26,9 @@ PIECES = st.sampled_from([
 def test_anything(pieces: list[bytes], parts: int) -> None:
     data = b"".join(pieces)
     looks_like_log(data)
-    whole = decode(io.BytesIO(data))
+    whole = decode_log(io.BytesIO(data))
     assert sent(whole).header() == whole.header()
-    joiner = Joiner()
+    joiner = LogJoiner()
     for part in range(parts):
         joiner.add(decode_part(io.BytesIO(data), len(data), part, parts))
     joined = joiner.done()
@@ -42,7 +42,7 @@ def test_logs_with_bytes_changed(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 20))):
         at = data.draw(st.integers(0, len(text) - 1))
         text[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=4))
-    content = decode(io.BytesIO(bytes(text)))
+    content = decode_log(io.BytesIO(bytes(text)))
     assert content.rows <= len(text)
 
 
@@ -66,7 +66,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_lines_take_no_longer_than_long(name: str) -> None:
     begin = time.process_time()
-    decode(io.BytesIO(HOSTILE[name]))
+    decode_log(io.BytesIO(HOSTILE[name]))
     looks_like_log(HOSTILE[name])
     # a quarter of a megabyte; a worker is given half a minute and more
     assert time.process_time() - begin < 5

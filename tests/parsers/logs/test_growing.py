@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.parsers.contents import Stretch
+from rankscope.parsers.contents import LogStretch
 from rankscope.parsers.files import log_files
-from rankscope.parsers.files.reader import Content, follow
+from rankscope.parsers.files.reader import FileContent, follow_log
 from rankscope.parsers.logs.model import LogContent
-from rankscope.parsers.logs.stretches import Growing
+from rankscope.parsers.logs.stretches import GrowingLog
 from tests.parsers.logs.lines import read
 from tests.parsers.logs.nccl.test_operations import facts
 from tests.parsers.logs.test_decode import job, sent
@@ -27,15 +27,15 @@ TRACEBACK = """[rank1]: Traceback (most recent call last):
 """
 
 
-def read_on(growing: Growing, path: Path, ended: bool = False) -> list[Stretch]:
+def read_on(growing: GrowingLog, path: Path, ended: bool = False) -> list[LogStretch]:
     """Reads a file on, as a worker and the program do; the stretches that were read."""
-    found = [c for c in follow(str(path), growing.start, growing.mark, ended) if c.stretch is not None]
+    found = [c for c in follow_log(str(path), growing.start, growing.mark, ended) if c.stretch is not None]
     for content in found:
         growing.add(*_stretch(content))
     return [content.stretch for content in found if content.stretch is not None]
 
 
-def _stretch(content: Content) -> tuple[LogContent, Stretch]:
+def _stretch(content: FileContent) -> tuple[LogContent, LogStretch]:
     assert isinstance(content.decoded, LogContent) and content.stretch is not None
     return sent(content.decoded), content.stretch
 
@@ -52,7 +52,7 @@ def test_read_in_pieces_it_says_what_the_whole_says(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int], steps: int
 ) -> None:
     data = "".join(f"{line}\n" for line in job(2, steps)).encode()
-    path, growing, whole = tmp_path_factory.mktemp("log") / "rank.log", Growing(), read(data)
+    path, growing, whole = tmp_path_factory.mktemp("log") / "rank.log", GrowingLog(), read(data)
     for size in [*sorted(cut for cut in cuts if cut < len(data)), len(data)]:
         path.write_bytes(data[:size])
         read_on(growing, path)
@@ -65,7 +65,7 @@ def test_read_in_pieces_it_says_what_the_whole_says(
 
 def test_only_what_is_new_is_read_but_for_the_end(tmp_path: Path) -> None:
     lines = [f"{line}\n" for line in job(2, 100)]
-    path, growing = tmp_path / "rank.log", Growing()
+    path, growing = tmp_path / "rank.log", GrowingLog()
     path.write_text("".join(lines))
     read_on(growing, path)
     read_before = path.stat().st_size
@@ -77,7 +77,7 @@ def test_only_what_is_new_is_read_but_for_the_end(tmp_path: Path) -> None:
 
 
 def test_a_traceback_that_arrives_in_pieces_is_one(tmp_path: Path) -> None:
-    path, growing = tmp_path / "rank.log", Growing()
+    path, growing = tmp_path / "rank.log", GrowingLog()
     path.write_text("".join(f"{line}\n" for line in job(2, 5)))
     for line in TRACEBACK.splitlines(keepends=True):
         with path.open("a") as file:
@@ -89,7 +89,7 @@ def test_a_traceback_that_arrives_in_pieces_is_one(tmp_path: Path) -> None:
 
 
 def test_a_line_waits_for_its_end_unless_nothing_comes(tmp_path: Path) -> None:
-    path, growing = tmp_path / "rank.log", Growing()
+    path, growing = tmp_path / "rank.log", GrowingLog()
     lines = job(2, 5)
     path.write_text("\n".join(lines))
     read_on(growing, path)
@@ -100,7 +100,7 @@ def test_a_line_waits_for_its_end_unless_nothing_comes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("other", ["truncated", "replaced", "longer"])
 def test_another_log_in_its_place_is_read_from_its_beginning(tmp_path: Path, other: str) -> None:
-    path, growing = tmp_path / "rank.log", Growing()
+    path, growing = tmp_path / "rank.log", GrowingLog()
     path.write_text("".join(f"{line}\n" for line in job(2, 40)))
     read_on(growing, path)
     assert growing.start > 0
@@ -116,7 +116,7 @@ def test_another_log_in_its_place_is_read_from_its_beginning(tmp_path: Path, oth
 
 
 def test_what_is_said_twice_changes_nothing(tmp_path: Path) -> None:
-    path, growing = tmp_path / "rank.log", Growing()
+    path, growing = tmp_path / "rank.log", GrowingLog()
     path.write_text("".join(f"{line}\n" for line in job(2, 40)))
     read_on(growing, path)
     first = growing.content().header()
@@ -124,7 +124,7 @@ def test_what_is_said_twice_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_lines_that_tell_nothing_leave_what_it_says_as_it_is(tmp_path: Path) -> None:
-    path, growing = tmp_path / "job.log", Growing()
+    path, growing = tmp_path / "job.log", GrowingLog()
     lines = [TRACEBACK, *job(2, 40)]
     path.write_text("".join(f"{line}\n" for line in lines))
     read_on(growing, path)

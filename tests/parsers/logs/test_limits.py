@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from rankscope.analysis import analyse
 from rankscope.assemble.assembly import assemble
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.logs import bounded_events, line_tails, stretches
 from rankscope.parsers.logs.decode import decode_range
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.log_decoder import Decoder
+from rankscope.parsers.logs.log_decoder import LogDecoder
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.nccl import comm_lives
-from rankscope.parsers.logs.stretches import Joiner
+from rankscope.parsers.logs.stretches import LogJoiner
 from rankscope.schema import Dataset
 from tests.assemble.logs.job import MTIME_NS, lane, messages
 from tests.assemble.logs.test_reports import printed
@@ -33,7 +33,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Dataset:
     """Two ranks with 200 fingerprints each, and a cause at the end, where there is room for 60 of all."""
     monkeypatch.setattr(bounded_events, "MOST_EVENTS", 60)
     content = log(*(printed(rank, seq) for seq in range(200) for rank in range(2)), CAUSE)
-    return assemble([Source("train.log", "log", 1000, MTIME_NS, None, content)], "job", None, None, None)
+    return assemble([SourceFile("train.log", "log", 1000, MTIME_NS, None, content)], "job", None, None, None)
 
 
 def test_what_fills_a_log_does_not_push_out_the_cause(job: Dataset) -> None:
@@ -54,14 +54,14 @@ def test_fingerprints_of_several_groups_are_told_of() -> None:
     # two groups of the same ranks: nothing tells in which of them the broadcast was
     ops = ((0, "ALLREDUCE"), (0, "BROADCAST"), (1, "ALLREDUCE"))
     lines = [printed(rank, seq, op) for seq, op in ops for rank in range(2)]
-    dataset = assemble([Source("train.log", "log", 1000, MTIME_NS, None, log(*lines))], "job", None, None, None)
+    dataset = assemble([SourceFile("train.log", "log", 1000, MTIME_NS, None, log(*lines))], "job", None, None, None)
     (text,) = messages(dataset, "log-unplaced")
     assert text == "6 operations: fingerprints that may be of several groups; nothing tells of which"
     assert dataset.ops.is_empty()
 
 
 def test_of_a_kind_as_much_is_kept_of_a_long_log_as_of_a_short_one() -> None:
-    rows = bounded_events.Kept[Event](160, lambda event: (event.kind, event.rank))
+    rows = bounded_events.BoundedKind[Event](160, lambda event: (event.kind, event.rank))
     for at in range(4000):
         rows.add([Event("often", at, at, at % 4, None, "", {})])
     assert sum(rows.left_out().values()) == 4000 - len(rows.done())
@@ -69,7 +69,7 @@ def test_of_a_kind_as_much_is_kept_of_a_long_log_as_of_a_short_one() -> None:
 
 
 def test_of_each_kind_the_first_and_the_last_are_kept() -> None:
-    rows = bounded_events.Kept[Event](8, lambda event: (event.kind, event.rank))
+    rows = bounded_events.BoundedKind[Event](8, lambda event: (event.kind, event.rank))
     for at in range(50):
         rows.add([Event("often", at, at, 0, None, "", {}), *([Event("once", at, at, 1, None, "", {})] * (at == 20))])
     done = rows.done()
@@ -82,11 +82,11 @@ def test_of_each_kind_the_first_and_the_last_are_kept() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 3)), max_size=300), st.integers(1, 60))
 def test_never_much_more_is_kept_than_there_is_room_for(told: list[tuple[str, int]], most: int) -> None:
-    rows = bounded_events.Kept[Event](most, lambda event: (event.kind, event.rank))
+    rows = bounded_events.BoundedKind[Event](most, lambda event: (event.kind, event.rank))
     for at, (kind, rank) in enumerate(told):
         rows.add([Event(kind, at, at, rank, None, "", {})])
     done = rows.done()
-    assert len(done) <= max(2 * most, 16 * bounded_events.LEAST)
+    assert len(done) <= max(2 * most, 16 * bounded_events.LEAST_PER_KIND)
     assert len(done) + sum(rows.left_out().values()) == len(told)
     assert {(e.kind, e.rank) for e in done} == set(told)
 
@@ -95,7 +95,7 @@ def test_errors_without_end_take_room_for_some(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(bounded_events, "MOST_EVENTS", 40)
     monkeypatch.setattr(bounded_events, "MOST_WARNINGS", 20)
     lines = [line for at in range(100) for line in (f"[rank{at % 2}]: Connection reset by peer", warned(at))]
-    joiner = Joiner()
+    joiner = LogJoiner()
     for _ in range(5):
         joiner.add(log(*lines))
     content = joiner.copy().done()
@@ -119,7 +119,7 @@ def lived(rank: int, pointer: int) -> list[str]:
 
 def test_communicators_that_ended_long_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stretches, "MOST_COMMS", 20)
-    joiner = Joiner()
+    joiner = LogJoiner()
     joiner.add(
         log(*(info(text, pid=4100 + r) for r in range(2) for text in (life("Init START", "0x1", r), coll(comm="0x1"))))
     )
@@ -137,7 +137,7 @@ def test_communicators_that_ended_long_ago_are_forgotten(monkeypatch: pytest.Mon
 def test_more_communicators_leave_less_room_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_tails, "MOST_ROWS", 100)
     monkeypatch.setattr(line_tails, "LEAST_ROWS", 10)
-    joiner = Joiner()
+    joiner = LogJoiner()
     for _ in range(10):
         joiner.add(ranged(*(info(coll(comm=f"0x{comm}", count=step)) for step in range(30) for comm in range(1, 6))))
     content = joiner.done()
@@ -153,7 +153,7 @@ def ranged(*lines: str) -> LogContent:
 def test_a_decoder_goes_away_at_once() -> None:
     gc.disable()
     try:
-        gone = weakref.ref(made := Decoder())
+        gone = weakref.ref(made := LogDecoder())
         made.line(info("Channel 00/0 : 0[0] -> 1[1] via P2P").encode(), 0, 1)
         made.line(CAUSE.encode(), 60, 2)
         made.done()
@@ -167,7 +167,7 @@ def test_fingerprints_that_are_mixed_accuse_nobody() -> None:
     # rank 1 does a group's collectives in another order; which group a line is of, nothing tells
     orders = {0: (0, 1, 0, 2, 1, 2), 1: (0, 0, 1, 1, 2), 2: (0, 1, 0, 2, 1, 2)}
     lines = [printed(rank, seq) for rank, order in orders.items() for seq in order]
-    dataset = assemble([Source("train.log", "log", 1000, MTIME_NS, None, log(*lines))], "job", None, None, None)
+    dataset = assemble([SourceFile("train.log", "log", 1000, MTIME_NS, None, log(*lines))], "job", None, None, None)
     found = analyse(dataset)
     assert (found.status, found.culprits) == ("unknown", ())
     assert not any(finding.candidates for finding in found.findings)
@@ -175,7 +175,7 @@ def test_fingerprints_that_are_mixed_accuse_nobody() -> None:
 
 
 def test_communicators_that_are_too_many_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comm_lives, "MOST", 3)
+    monkeypatch.setattr(comm_lives, "MOST_ROWS", 3)
     content = log(*(info(life(comm=f"0x55{n:02x}")) for n in range(5)))
     assert (len(content.comms), content.counts["left out: communicator"]) == (3, 2)
     content = log(*(info("Using network IB", pid=4100 + n) for n in range(5)))
@@ -184,7 +184,7 @@ def test_communicators_that_are_too_many_are_counted(monkeypatch: pytest.MonkeyP
 
 def test_of_the_stacks_of_a_stream_the_last_are_kept() -> None:
     stack = 'Thread 0x00000000000000{:02x} (most recent call first):\n  File "a.py", line {} in f'
-    count = bounded_events.EACH_STACKS + 3
+    count = bounded_events.STACKS_PER_STREAM + 3
     content = log(*(f"{stack.format(16, at)}\nTimeout (0:00:10)!" for at in range(count)), CAUSE)
     frames = [event.values["threads"][0][3][0][2] for event in content.events if event.kind == bounded_events.STACKS]
     assert frames == list(range(3, count))

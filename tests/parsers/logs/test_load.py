@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from rankscope.assemble.load import InputError, load
-from rankscope.parsers.files.directory_walk import walk
-from rankscope.parsers.files.reader import read as read_file
+from rankscope.parsers.files.directory_walk import walk_paths
+from rankscope.parsers.files.reader import read_file
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.workers import pool
-from rankscope.parsers.workers.byte_ranges import Ranges
+from rankscope.parsers.workers.byte_ranges import FileRanges
 from tests.parsers.dumps import Recorder
 from tests.parsers.logs.lines import read
 from tests.parsers.logs.nccl.test_operations import facts
@@ -58,8 +58,8 @@ def test_a_large_log_is_read_by_all_workers(tmp_path: Path, monkeypatch: pytest.
     for _ in range(500):
         made.collective()
     (tmp_path / "nccl_trace_rank_0").write_bytes(made.pickle())
-    ranges, found = Ranges(), []
-    for result in pool.Pool(walk([tmp_path]), 2).run():
+    ranges, found = FileRanges(), []
+    for result in pool.Pool(walk_paths([tmp_path]), 2).run():
         whole = ranges.take(result)
         if whole is not None and whole.kind is not None:
             found.append(whole)
@@ -76,8 +76,8 @@ def test_a_large_log_is_read_by_all_workers(tmp_path: Path, monkeypatch: pytest.
 def test_a_range_that_is_lost_is_said_so(tmp_path: Path) -> None:
     data = "".join(f"{line}\n" for line in job(4, 200)).encode()
     (tmp_path / "train.log").write_bytes(data)
-    (file,) = walk([tmp_path])
-    ranges, whole = Ranges(), None
+    (file,) = walk_paths([tmp_path])
+    ranges, whole = FileRanges(), None
     for part in (2, 0, 1):
         task = pool.Task(file, part, 3)
         if part != 1:

@@ -37,11 +37,11 @@ PIECES = (
 def told(lines: list[str], apart: bool) -> LogContent:
     """What a log says, with lines taken together where they can be, or each by itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_decoder, "FEW", 1 << 30 if apart else 0)
-        patch.setattr(log_decoder, "SILENT", 3)
+        patch.setattr(log_decoder, "FEWEST_LINES", 1 << 30 if apart else 0)
+        patch.setattr(log_decoder, "SILENT_LINES", 3)
         if apart:
             patch.setattr(bulk_lines, "bulk_rows", lambda *_: None)
-            patch.setattr(log_decoder.Decoder, "_known_front", lambda *_: False)
+            patch.setattr(log_decoder.LogDecoder, "_known_front", lambda *_: False)
         return log(*lines)
 
 
@@ -69,7 +69,7 @@ def test_lines_of_channels_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) ->
     real = bulk_lines.bulk_rows
     taken: list[int] = []
 
-    def watched(*args: object) -> bulk_lines.Bulk | None:
+    def watched(*args: object) -> bulk_lines.BulkLines | None:
         found = real(*args)  # type: ignore[arg-type]
         taken.extend([] if found is None else found.line.tolist())
         return found

@@ -20,7 +20,7 @@ CASES = {
 
 @pytest.mark.parametrize("text", CASES)
 def test_rank_and_rest(text: str) -> None:
-    front = prefixes.strip(text)
+    front = prefixes.strip_prefixes(text)
     rank, rest = CASES[text]
     assert front.rank == rank
     assert text[front.end :].startswith(rest)
@@ -28,7 +28,8 @@ def test_rank_and_rest(text: str) -> None:
 
 def test_the_time_is_no_part_of_whose_line_it_is() -> None:
     one, two = (
-        prefixes.strip(f"[ERROR] 2026-10-11-15:09:{s} (PID:29, Device:0, RankID:1) ERR00100 x") for s in (34, 35)
+        prefixes.strip_prefixes(f"[ERROR] 2026-10-11-15:09:{s} (PID:29, Device:0, RankID:1) ERR00100 x")
+        for s in (34, 35)
     )
     assert one.label == two.label != ""
     assert one.stamp is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.parsers.files.log_files import looks_like_log
-from rankscope.parsers.files.reader import read
+from rankscope.parsers.files.reader import read_file
 from tests.parsers.logs.lines import coll, info
 
 LOGS = {
@@ -65,7 +65,7 @@ def test_logs(tmp_path: Path, name: str) -> None:
     for before in ("", "some output\n" * 500):
         path = tmp_path / "out"
         path.write_text((before if not LOGS[name].startswith("{") else "") + LOGS[name] + "\n")
-        (content,) = read(str(path), path.stat().st_size)
+        (content,) = read_file(str(path), path.stat().st_size)
         assert content.kind == "log"
 
 
@@ -73,24 +73,24 @@ def test_logs(tmp_path: Path, name: str) -> None:
 def test_other_files(tmp_path: Path, name: str) -> None:
     path = tmp_path / "out"
     path.write_text(OTHERS[name] + "\n")
-    (content,) = read(str(path), path.stat().st_size)
+    (content,) = read_file(str(path), path.stat().st_size)
     assert content.kind in ("unknown", "damaged")
 
 
 def test_lines_far_inside_a_large_file(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_text("loss 1.0\n" * 100_000 + (info(coll()) + "\n") * 2000)
-    (content,) = read(str(path), path.stat().st_size)
+    (content,) = read_file(str(path), path.stat().st_size)
     assert content.kind == "log"
     path.write_text("loss 1.0\n" * 100_000)
-    (content,) = read(str(path), path.stat().st_size)
+    (content,) = read_file(str(path), path.stat().st_size)
     assert content.kind == "unknown"
 
 
 def test_the_only_line_at_the_end_of_a_large_file(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_text("loss 1.0\n" * 300_000 + "Traceback (most recent call last):\n")
-    (content,) = read(str(path), path.stat().st_size)
+    (content,) = read_file(str(path), path.stat().st_size)
     assert content.kind == "log"
 
 

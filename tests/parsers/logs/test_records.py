@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rankscope.parsers.logs.log_record import Record
-from rankscope.parsers.logs.record_reader import LINE_BYTES, Splitter
+from rankscope.parsers.logs.record_reader import LINE_BYTES, RecordSplitter
 from tests.parsers.logs.lines import coll, info
 
 LINE = info(coll())
@@ -15,7 +15,7 @@ WATCHDOG = "[rank3]:[E1120 12:34:56.789012345 ProcessGroupNCCL.cpp:616] [Rank 3]
 
 
 def records(line: str | bytes, *before: str) -> list[Record]:
-    splitter = Splitter()
+    splitter = RecordSplitter()
     for known in before:
         list(splitter.records(known.encode(), 0, 1))
     return list(splitter.records(line.encode() if isinstance(line, str) else line, 100, 7))
@@ -147,7 +147,7 @@ def test_ends_of_lines_and_colours() -> None:
 
 
 def test_a_line_without_its_end_is_torn() -> None:
-    assert [r.torn for r in Splitter().records(LINE.encode(), 0, 1, whole=False)] == [True]
+    assert [r.torn for r in RecordSplitter().records(LINE.encode(), 0, 1, whole=False)] == [True]
 
 
 def test_lines_without_end_are_cut() -> None:
@@ -172,7 +172,7 @@ def test_lines_as_docker_keeps_them() -> None:
 
 def test_the_name_of_a_host_in_front_of_every_line_once_one_tells_that_it_is_one() -> None:
     lines = ["worker-1: loss 3", "worker-1: Traceback (most recent call last):", "worker-1:     main()", "note: loss 3"]
-    splitter = Splitter()
+    splitter = RecordSplitter()
     found = [record for line in lines for record in splitter.records(line.encode(), 0, 1)]
     assert [(record.label, record.text) for record in found] == [
         ("", "worker-1: loss 3"), ("worker-1: ", "Traceback (most recent call last):"), ("worker-1: ", "    main()"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.files.reader import read
+from rankscope.parsers.files.reader import read_file
 
 TELLING = {
     "an error in the middle of a line": "step 4: giving up: No route to host",
@@ -23,7 +23,7 @@ SILENT = {
 
 def kind(path: Path, text: str) -> str:
     path.write_text(text + "\n")
-    (content,) = read(str(path), path.stat().st_size)
+    (content,) = read_file(str(path), path.stat().st_size)
     return content.kind
 
 

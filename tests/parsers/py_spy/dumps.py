@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 
 from rankscope.assemble.assembly import assemble
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.flight_recorder import decode as flight_recorder
-from rankscope.parsers.py_spy.decode import decode, looks_like_snapshot
+from rankscope.parsers.py_spy.decode import decode_snapshot, looks_like_snapshot
 from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.schema import Dataset
 
@@ -57,7 +57,7 @@ def read(data: str | bytes) -> Snapshot:
     """The dumps in a file that is recognised as one."""
     raw = data if isinstance(data, bytes) else data.encode()
     assert looks_like_snapshot(raw[:512])
-    return decode(raw)
+    return decode_snapshot(raw)
 
 
 def stack(snapshot: Snapshot, thread: int = 0) -> list[tuple[str, str, int]]:
@@ -75,10 +75,10 @@ def dataset_of(
     for shown, data in sorted(files.items()):
         spied = isinstance(data, str) or looks_like_snapshot(data[:512])
         raw = data.encode() if isinstance(data, str) else data
-        content = decode(raw) if spied else flight_recorder.decode(raw)
+        content = decode_snapshot(raw) if spied else flight_recorder.decode_dump(raw)
         mtime_ns = (mtimes or {}).get(shown, MTIME_NS)
         kind = "py-spy" if spied else "flight-recorder"
-        sources.append(Source(shown, kind, len(raw), mtime_ns, content.problem, content))
+        sources.append(SourceFile(shown, kind, len(raw), mtime_ns, content.problem, content))
     return assemble(sources, "job", None, world_size, attempt)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from rankscope.parsers.py_spy.decode import decode
+from rankscope.parsers.py_spy.decode import decode_snapshot
 from tests.parsers.py_spy.dumps import document, read, stack
 
 
@@ -74,6 +74,6 @@ def test_values_of_the_wrong_kind_are_unknown(more: dict[str, object]) -> None:
     ],
 )  # fmt: skip
 def test_nothing_of_use(data: bytes) -> None:
-    snapshot = decode(data)
+    snapshot = decode_snapshot(data)
     assert snapshot.rows == 0
     assert "no thread in it" in str(snapshot.problem)

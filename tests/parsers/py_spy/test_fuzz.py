@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankscope.parsers.contents import NotThisKindError
-from rankscope.parsers.py_spy.decode import decode, looks_like_snapshot
+from rankscope.parsers.py_spy.decode import decode_snapshot, looks_like_snapshot
 from rankscope.parsers.py_spy.model import snapshot_from
 from tests.parsers.py_spy.dumps import LAUNCHER, dataset_of, document, family, process
 
@@ -31,7 +31,7 @@ PIECES = st.sampled_from(
 def check(data: bytes) -> None:
     looks_like_snapshot(data[:512])
     with contextlib.suppress(NotThisKindError):
-        snapshot = decode(data)
+        snapshot = decode_snapshot(data)
         assert snapshot_from(orjson.loads(orjson.dumps(snapshot.header()))) == snapshot
         assert len(snapshot.roles) == len(snapshot.processes)
         dataset = dataset_of({"rank_0.txt": data}) if looks_like_snapshot(data[:512]) else None
@@ -82,6 +82,6 @@ def test_a_dump_with_a_part_replaced(seed: bytes, at: int, length: int, piece: b
 def test_nothing_takes_long(data: bytes) -> None:
     began = time.process_time()
     with contextlib.suppress(NotThisKindError):
-        decode(data)
+        decode_snapshot(data)
     looks_like_snapshot(data[:512])
     assert time.process_time() - began < 5

@@ -6,8 +6,8 @@ import pytest
 
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.py_spy import frame_interning
-from rankscope.parsers.py_spy.decode import decode, looks_like_snapshot
-from rankscope.parsers.py_spy.model import Process, snapshot_from
+from rankscope.parsers.py_spy.decode import decode_snapshot, looks_like_snapshot
+from rankscope.parsers.py_spy.model import SampledProcess, snapshot_from
 from tests.parsers.py_spy.dumps import LAUNCHER, family, process, read, stack
 
 
@@ -20,7 +20,7 @@ def test_a_process_its_threads_and_their_states() -> None:
         "Thread 3599 (idle)\n"
     )
     snapshot = read(text)
-    assert snapshot.processes == [Process(3583, None, "python -u train.py --lr 1e-4", "", 0)]
+    assert snapshot.processes == [SampledProcess(3583, None, "python -u train.py --lr 1e-4", "", 0)]
     assert [tuple(t)[:5] for t in snapshot.threads] == [
         (0, "MainThread", 3583, True, False), (0, 'odd "name" (x)', 3585, False, False),
         (0, "Thread-2 (spin)", 0x7FED50FFF590, True, True), (0, "", 3599, False, False),
@@ -141,7 +141,7 @@ def test_a_log_with_a_line_that_looks_like_one_is_refused() -> None:
     text = f"Process 12: {'x' * 600}\nstep 5\n".encode()
     assert looks_like_snapshot(text[:512])
     with pytest.raises(NotThisKindError):
-        decode(text)
+        decode_snapshot(text)
 
 
 def test_long_command_lines_and_names_are_cut() -> None:

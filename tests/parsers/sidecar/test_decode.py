@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from rankscope.capture.card import Card as Written
-from rankscope.capture.identity import Group
+from rankscope.capture.card import SidecarRecord as Written
+from rankscope.capture.identity import ProcessGroup
 from rankscope.parsers.contents import NotThisKindError
-from rankscope.parsers.members import members
-from rankscope.parsers.registry import kinds_of, restored
-from rankscope.parsers.sidecar.model import Card, CardGroup, decode, looks_like_card
+from rankscope.parsers.members import shared_members
+from rankscope.parsers.registry import kinds_of, restore_content
+from rankscope.parsers.sidecar.model import Sidecar, SidecarGroup, decode_sidecar, looks_like_sidecar
 
 
 def written(**more: Any) -> bytes:
@@ -23,14 +23,14 @@ def written(**more: Any) -> bytes:
 def test_what_the_capture_writes_is_read() -> None:
     card = Written()
     card.rank, card.world_size = 3, 4
-    card.groups = [Group("0", "default_pg", "nccl", [0, 1, 2, 3])]
+    card.groups = [ProcessGroup("0", "default_pg", "nccl", [0, 1, 2, 3])]
     card.dumps = {"nccl_trace_rank_3"}
     card.interval_s = 10.0
     card.delayed(0.25)
     card.end("exception", ValueError("nan"))
-    read = decode(card.content())
+    read = decode_sidecar(card.content())
     assert (read.rank, read.world_size, (read.host, read.pid, read.started_ns)) == (3, 4, card.writer)
-    assert read.groups == [CardGroup("0", "default_pg", "nccl", members(range(4)))]
+    assert read.groups == [SidecarGroup("0", "default_pg", "nccl", shared_members(range(4)))]
     assert (read.dumps, read.ended, read.error) == (["nccl_trace_rank_3"], "exception", "ValueError: nan")
     assert (read.ended_ns, read.cause) == ((card.ended or {})["time_ns"], "")
     assert (read.interval_ns, read.delay_ns) == (10_000_000_000, 200_000_000)
@@ -39,12 +39,12 @@ def test_what_the_capture_writes_is_read() -> None:
 
 def test_it_is_taken_for_nothing_else() -> None:
     assert kinds_of(written(version="2.10", entries=[])[:512], 512)[0].name == "sidecar"
-    assert not looks_like_card(b'{"version": "2.10", "rankscope_capture": 1}')
+    assert not looks_like_sidecar(b'{"version": "2.10", "rankscope_capture": 1}')
 
 
 def test_it_crosses_from_a_worker() -> None:
-    card = decode(written(groups=[{"name": "0", "description": "d", "backend": "gloo", "ranks": [3, 1]}]))
-    assert restored("sidecar", json.loads(json.dumps(card.header())), memoryview(b""), card.rows) == card
+    card = decode_sidecar(written(groups=[{"name": "0", "description": "d", "backend": "gloo", "ranks": [3, 1]}]))
+    assert restore_content("sidecar", json.loads(json.dumps(card.header())), memoryview(b""), card.rows) == card
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_it_crosses_from_a_worker() -> None:
 )
 def test_without_a_rank_it_is_no_use(data: bytes) -> None:
     with pytest.raises(NotThisKindError, match="sidecar of the capture"):
-        decode(data)
+        decode_sidecar(data)
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_without_a_rank_it_is_no_use(data: bytes) -> None:
     ],
 )  # fmt: skip
 def test_groups_that_cannot_be_are_left_out(group: Any) -> None:
-    assert decode(written(groups=[group, {"name": "1", "ranks": [3, 0]}])).groups == [
-        CardGroup("1", "", "", members([3, 0]))
+    assert decode_sidecar(written(groups=[group, {"name": "1", "ranks": [3, 0]}])).groups == [
+        SidecarGroup("1", "", "", shared_members([3, 0]))
     ]
 
 
@@ -75,12 +75,12 @@ def test_groups_that_cannot_be_are_left_out(group: Any) -> None:
 )  # fmt: skip
 def test_what_is_of_the_wrong_kind_is_unknown(more: dict[str, Any]) -> None:
     expected: dict[str, Any] = {"world_size": None, "host": "", "dumps": [], "ended": "", "problem": None, "pid": None}
-    read = decode(written(**more))
+    read = decode_sidecar(written(**more))
     name = next(iter(more)).replace("problems", "problem")
     assert getattr(read, name) == expected[name]
 
 
 def test_what_it_says_of_itself_is_a_problem() -> None:
-    assert decode(written(problems=["no dump at a signal"])).problem == "no dump at a signal"
-    assert "newer" in (decode(written(rankscope_capture=2)).problem or "")
-    assert isinstance(decode(written(rankscope_capture=2)), Card)
+    assert decode_sidecar(written(problems=["no dump at a signal"])).problem == "no dump at a signal"
+    assert "newer" in (decode_sidecar(written(rankscope_capture=2)).problem or "")
+    assert isinstance(decode_sidecar(written(rankscope_capture=2)), Sidecar)

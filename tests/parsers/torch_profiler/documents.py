@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rankscope.assemble.load import LoadOptions, load
-from rankscope.parsers.torch_profiler.decode import decode_bytes, read
+from rankscope.parsers.torch_profiler.decode import decode_bytes, read_trace
 from rankscope.parsers.torch_profiler.model import TraceContent
-from rankscope.parsers.torch_profiler.range_joiner import join
+from rankscope.parsers.torch_profiler.range_joiner import join_ranges
 from rankscope.parsers.torch_profiler.recognition import looks_like_trace
 from rankscope.schema import Dataset
 
@@ -125,7 +125,7 @@ def decoded(data: bytes) -> TraceContent:
 
 def in_ranges(data: bytes, parts: int) -> TraceContent:
     """The same, read in so many ranges."""
-    return join([read(io.BytesIO(data), len(data), (part, parts)) for part in range(parts)], [])
+    return join_ranges([read_trace(io.BytesIO(data), len(data), (part, parts)) for part in range(parts)], [])
 
 
 def spans(content: TraceContent) -> list[tuple[str, str, int, int]]:

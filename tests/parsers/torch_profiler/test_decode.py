@@ -100,7 +100,7 @@ def test_pieces_of_any_size_hold_each_event_once(monkeypatch: pytest.MonkeyPatch
     data = document(again(2))
     expected = spans(decoded(data))
     for size in (97, 256, 1000):
-        monkeypatch.setattr(chunks, "CHUNK", size)
+        monkeypatch.setattr(chunks, "CHUNK_BYTES", size)
         assert spans(decoded(data)) == expected
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.files.directory_walk import Found, walk
+from rankscope.parsers.files.directory_walk import FoundPath, walk_paths
 from rankscope.parsers.workers import pool
-from rankscope.parsers.workers.pool import Result, Tail, Task
+from rankscope.parsers.workers.pool import FileTail, Result, Task
 from rankscope.watching.file_store import WorkerCrew
 from tests.parsers.workers.test_pool import MINUTES, SABOTAGED, folder
 
@@ -32,8 +32,8 @@ def finished(crew: WorkerCrew) -> list[Result]:
     return found
 
 
-def tasks(found: list[Found]) -> list[Task]:
-    return [Task(one, tail=Tail()) for one in found]
+def tasks(found: list[FoundPath]) -> list[Task]:
+    return [Task(one, tail=FileTail()) for one in found]
 
 
 def test_files_are_read_again_and_again_with_their_stamps(tmp_path: Path, crew: WorkerCrew) -> None:
@@ -63,11 +63,11 @@ def test_a_process_gives_way_to_a_new_one(tmp_path: Path, monkeypatch: pytest.Mo
 def test_one_that_dies_costs_its_file_and_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crew: WorkerCrew
 ) -> None:
-    monkeypatch.setattr(pool, "_START", SABOTAGED.replace("worker.read", "worker.follow"))
+    monkeypatch.setattr(pool, "_START", SABOTAGED.replace("worker.read_file", "worker.follow_log"))
     for task in tasks(folder(tmp_path, ["killer", "rank_0"])):
         crew.submit(task)
     problems = {r.task.found.shown: r.problem for r in finished(crew) if r.problem}
     assert list(problems) == ["killer"]
-    for task in tasks([one for one in walk([tmp_path]) if one.shown == "rank_0"]):
+    for task in tasks([one for one in walk_paths([tmp_path]) if one.shown == "rank_0"]):
         crew.submit(task)
     assert any(r.decoded is not None for r in finished(crew))

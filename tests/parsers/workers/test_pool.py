@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.files.directory_walk import Found, walk
+from rankscope.parsers.files.directory_walk import FoundPath, walk_paths
 from rankscope.parsers.workers import pool
 from rankscope.parsers.workers.pool import Now, Pool, Result, WorkerError, workers_for
 from tests.parsers.dumps import Recorder
@@ -21,7 +21,7 @@ SABOTAGED = """
 import sys; sys.path[:] = sys.argv[1:]
 import os, signal, time
 from rankscope.parsers.workers import worker
-read = worker.read
+read = worker.read_file
 def harm(path, *rest):
     if path.endswith("killer"):
         os.kill(os.getpid(), signal.SIGSEGV)
@@ -34,20 +34,20 @@ def harm(path, *rest):
             file.write(str(os.getpid()))
         time.sleep(3600)
     return read(path, *rest)
-worker.read = harm
+worker.read_file = harm
 worker.main()
 """
 
 
-def folder(tmp_path: Path, names: list[str]) -> list[Found]:
+def folder(tmp_path: Path, names: list[str]) -> list[FoundPath]:
     made = Recorder(0, {"0": ("default_pg", [0])})
     made.collective()
     for name in names:
         (tmp_path / name).write_bytes(made.pickle())
-    return walk([tmp_path])
+    return walk_paths([tmp_path])
 
 
-def results(found: list[Found], jobs: int, now: Now = time.monotonic) -> dict[str, Result]:
+def results(found: list[FoundPath], jobs: int, now: Now = time.monotonic) -> dict[str, Result]:
     return {r.task.found.shown: r for r in Pool(found, jobs, now=now).run() if r.kind is not None}
 
 
@@ -109,13 +109,13 @@ def test_a_worker_reads_what_its_name_says_and_prints_nothing_of_it(tmp_path: Pa
 
 
 def test_as_many_workers_as_the_files_are_worth() -> None:
-    def files(count: int, size: int) -> list[Found]:
-        return [Found(f"rank_{i}", f"rank_{i}", size) for i in range(count)]
+    def files(count: int, size: int) -> list[FoundPath]:
+        return [FoundPath(f"rank_{i}", f"rank_{i}", size) for i in range(count)]
 
     assert workers_for(files(4, 30_000), 16) == 1
     assert workers_for(files(256, 600_000), 16) == 16
     assert workers_for(files(256, 600_000), 1) == 1
     assert workers_for(files(1, 30 << 20), 16) == 1
     assert workers_for(files(1, 1 << 30), 16) == 16
-    assert workers_for([Found("dumps.tar.gz", "dumps.tar.gz", 1 << 30)], 16) == 16
+    assert workers_for([FoundPath("dumps.tar.gz", "dumps.tar.gz", 1 << 30)], 16) == 16
     assert workers_for([], 16) == 1

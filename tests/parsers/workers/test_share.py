@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rankscope.parsers.files.directory_walk import Found
+from rankscope.parsers.files.directory_walk import FoundPath
 from rankscope.parsers.workers import machine_share
 from rankscope.parsers.workers.pool import workers_for
 
@@ -31,17 +31,17 @@ def shown(**more: str) -> str:
 
 
 def test_a_command_limits_its_libraries_before_they_are_imported() -> None:
-    assert shown() == f"False {min(8, machine_share.cores())} 1\n"
+    assert shown() == f"False {min(8, machine_share.usable_cores())} 1\n"
     assert shown(POLARS_MAX_THREADS="3") == "False 3 1\n"
 
 
 def test_on_many_cores_it_takes_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_share, "cores", lambda: 128)
+    monkeypatch.setattr(machine_share, "usable_cores", lambda: 128)
     environment: dict[str, str] = {}
     machine_share.limit_threads(environment)
     assert environment["POLARS_MAX_THREADS"] == "8"
-    assert machine_share.processes() == 16
-    many = [Found(f"rank_{rank}", f"rank_{rank}", 10**8) for rank in range(1000)]
+    assert machine_share.process_count() == 16
+    many = [FoundPath(f"rank_{rank}", f"rank_{rank}", 10**8) for rank in range(1000)]
     assert (workers_for(many, None), workers_for(many, 64)) == (16, 64)
 
 
@@ -52,4 +52,4 @@ def test_programs_of_the_user_see_what_the_user_set() -> None:
     assert environment["OPENBLAS_NUM_THREADS"] == "1" and environment["POLARS_MAX_THREADS"] == "3"
     # a process that was started by this one
     machine_share.limit_threads(environment)
-    assert machine_share.of_the_user(environment) == before
+    assert machine_share.users_variables(environment) == before

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from rankscope.assemble.logs import log_values
-from rankscope.assemble.logs.log_groups import DEFAULT, Groups
-from rankscope.assemble.logs.log_processes import Scene
-from rankscope.assemble.logs.log_values import moment, size, whole
+from rankscope.assemble.logs.log_groups import DEFAULT_GROUP, LogGroups
+from rankscope.assemble.logs.log_processes import LogScene
+from rankscope.assemble.logs.log_values import int64_or_none, print_time, valid_size
 from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
 from rankscope.parsers.logs.event import Event
 
 _MILLISECOND = 1_000_000
 
 
-class Row(NamedTuple):
+class ClaimedOperation(NamedTuple):
     """One operation that a line names."""
 
     seq: int
@@ -49,14 +49,14 @@ class Claim:
     completed: int | None = None
     whole: bool = False
     """All operations from the first on are in `rows`."""
-    rows: dict[int, Row] = field(default_factory=dict)
-    p2p: dict[int, Row] = field(default_factory=dict)
+    rows: dict[int, ClaimedOperation] = field(default_factory=dict)
+    p2p: dict[int, ClaimedOperation] = field(default_factory=dict)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: ClaimedOperation) -> None:
         """Takes a row; two of one operation become one."""
         rows = self.p2p if row.is_p2p else self.rows
         known = rows.get(row.seq)
-        if whole(row.seq) is None:
+        if int64_or_none(row.seq) is None:
             return
         if known is None:
             rows[row.seq] = row
@@ -75,13 +75,15 @@ Claims = dict[tuple[int, int], Claim]
 """By rank and group."""
 
 
-def highest_rank(scene: Scene) -> int:
+def highest_rank(scene: LogScene) -> int:
     """The highest global rank that any line mentions; -1 without one."""
     highest = -1
     for log in scene.logs:
         default = any(_of_default(event) for event in log.content.events)
         ranked = any(event.rank is not None for event in log.content.events)
-        told = [size(row.size) for row in log.content.ras] + [size(row.nranks) for row in log.content.inspected]
+        told = [valid_size(row.size) for row in log.content.ras] + [
+            valid_size(row.nranks) for row in log.content.inspected
+        ]
         highest = max([highest, *(count - 1 for count in told if count is not None)])
         for event in log.content.events:
             told = _ranks(event, default, ranked)
@@ -95,7 +97,7 @@ def _ranks(event: Event, default: bool, ranked: bool) -> list[int | None]:
     told = [event.rank]
     if not ranked and values.get("pg_rank") is None:
         told.append(values.get("rank_in_group"))
-    if event.kind == "init-env" and values.get("pg_name") in (None, "0", DEFAULT):
+    if event.kind == "init-env" and values.get("pg_name") in (None, "0", DEFAULT_GROUP):
         told.append((values.get("size") or 0) - 1)
     if event.kind == "desync" and default:
         told += [rank for state in values["states"] for rank in state[3]]
@@ -110,18 +112,18 @@ def _ranks(event: Event, default: bool, ranked: bool) -> list[int | None]:
 
 def _of_default(event: Event) -> bool:
     values = event.values
-    return values.get("pg_desc") == DEFAULT or (values.get("pg_guid") in (None, "0") and values.get("pg_id") == 0)
+    return values.get("pg_desc") == DEFAULT_GROUP or (values.get("pg_guid") in (None, "0") and values.get("pg_id") == 0)
 
 
-def read_reports(scene: Scene, groups: Groups) -> Claims:
+def read_reports(scene: LogScene, groups: LogGroups) -> Claims:
     """All claims, with the groups they are about put into `groups`."""
     claims: Claims = defaultdict(Claim)
     for number in range(len(scene.logs)):
-        _Reader(number, scene, groups, claims).read()
+        _ClaimReader(number, scene, groups, claims).read()
     return dict(claims)
 
 
-def rank_of(scene: Scene, number: int, event: Event) -> int | None:
+def printing_rank(scene: LogScene, number: int, event: Event) -> int | None:
     """Global rank of who printed an event of the log of that number.
 
     torch 2.1 and older print only the rank in the group that logged first, mostly that of all.
@@ -132,23 +134,23 @@ def rank_of(scene: Scene, number: int, event: Event) -> int | None:
     return rank if isinstance(rank, int) and 0 <= rank < min(scene.world, RANK_LIMIT) else None
 
 
-class _Reader:
+class _ClaimReader:
     """The events of one log."""
 
-    def __init__(self, number: int, scene: Scene, groups: Groups, claims: Claims) -> None:
+    def __init__(self, number: int, scene: LogScene, groups: LogGroups, claims: Claims) -> None:
         log = scene.logs[number]
         self._scene, self._number = scene, number
         self._log, self._world, self._groups, self._claims = log, scene.world, groups, claims
         # what stands in front of the last run is of an earlier one
         since = scene.since.get(number, 0)
         self._events = [event for event in log.content.events if event.offset >= since]
-        self._places = [place_of(event) for event in self._events]
-        self._ranks = [rank_of(scene, number, event) for event in self._events]
+        self._places = [mentioned_group(event) for event in self._events]
+        self._ranks = [printing_rank(scene, number, event) for event in self._events]
         self._works = self._named_works()
         self._by_work = self._shared_works()
         self._unplaced: dict[tuple[int | None, int | None], list[tuple[Any, ...] | None]] = defaultdict(list)
         self._first = self._first_told()
-        self._turns: dict[tuple[int, int], list[Place]] = {}
+        self._turns: dict[tuple[int, int], list[GroupMention]] = {}
 
     def read(self) -> None:
         """Takes all of them."""
@@ -162,11 +164,11 @@ class _Reader:
 
     def rank_of(self, event: Event) -> int | None:
         """Global rank."""
-        return rank_of(self._scene, self._number, event)
+        return printing_rank(self._scene, self._number, event)
 
-    def _named_works(self) -> dict[tuple[int, int], set[Place]]:
+    def _named_works(self) -> dict[tuple[int, int], set[GroupMention]]:
         """By rank and sequence number the groups that lines name together with it."""
-        works: dict[tuple[int, int], set[Place]] = defaultdict(set)
+        works: dict[tuple[int, int], set[GroupMention]] = defaultdict(set)
         for event, place, rank in zip(self._events, self._places, self._ranks, strict=True):
             if place is None or rank is None:
                 continue
@@ -179,7 +181,7 @@ class _Reader:
         """Name and description of the group of a work (number, operation, sizes) that lines of any rank name."""
         works: dict[tuple[Any, ...], set[tuple[str, str]]] = defaultdict(set)
         for event, rank in zip(self._events, self._ranks, strict=True):
-            key = work_of(event)
+            key = claimed_work(event)
             if key is None or rank is None:
                 continue
             for place in self._works.get((rank, key[0]), ()):
@@ -192,11 +194,11 @@ class _Reader:
         for event, place, rank in zip(self._events, self._places, self._ranks, strict=True):
             if event.kind != "watchdog-timeout":
                 continue
-            printed = moment(event.stamp, self._log.source.mtime_ns)
+            printed = print_time(event.stamp, self._log.source.mtime_ns)
             if place is None:
-                self._unplaced[rank, event.values.get("seq")].append(work_of(event))
+                self._unplaced[rank, event.values.get("seq")].append(claimed_work(event))
             if printed is not None:
-                key = (rank, event.values.get("ran_ms"), work_of(event))
+                key = (rank, event.values.get("ran_ms"), claimed_work(event))
                 first[key] = min(printed, first.get(key, printed))
         return first
 
@@ -207,17 +209,17 @@ class _Reader:
         for a work that no line names the group of, in a log that names some. In one that names none, as of torch 2.2
         and older, all lines are put to one group without a name.
         """
-        place = place_of(event)
+        place = mentioned_group(event)
         if place is None:
             others = self._works.get((rank, seq), set()) if seq is not None else set()
             place = self._in_turn(rank, seq, others) if others else self._as_others(event, rank)
             if not others and not self._works:
-                place = place or Place("", "", None)
+                place = place or GroupMention("", "", None)
         if place is None:
             return None
         return self._groups.of_report(place.name, place.description, rank, place.rank, self._world)
 
-    def _in_turn(self, rank: int, seq: int | None, places: set[Place]) -> Place | None:
+    def _in_turn(self, rank: int, seq: int | None, places: set[GroupMention]) -> GroupMention | None:
         """The only place; of several that wait in just the same work one after the other, which makes no difference."""
         if len({(place.name, place.rank) for place in places}) == 1:
             return next(iter(places))
@@ -226,40 +228,43 @@ class _Reader:
             return None
         return self._turns.setdefault((rank, seq), sorted(places, key=str)).pop(0)
 
-    def _as_others(self, event: Event, rank: int) -> Place | None:
+    def _as_others(self, event: Event, rank: int) -> GroupMention | None:
         """The one group in which every rank has the place of its own number, if other ranks name it for this work."""
-        key = work_of(event)
+        key = claimed_work(event)
         if key is None or event.values.get("rank_in_group") != rank:
             return None
         named = self._by_work.get(key, set())
-        return Place(*next(iter(named)), rank) if len(named) == 1 else None
+        return GroupMention(*next(iter(named)), rank) if len(named) == 1 else None
 
-    def _row(self, event: Event, seq: int, op: str | None, state: str, **more: Any) -> Row:
-        return Row(
+    def _row(self, event: Event, seq: int, op: str | None, state: str, **more: Any) -> ClaimedOperation:
+        return ClaimedOperation(
             seq, log_values.c10d_op(op), state, file=self._log.place, line=event.line, attempt=self._log.source.attempt,
             **more,
         )  # fmt: skip
 
     def _timeout(self, event: Event) -> None:
-        rank, seq, values = self.rank_of(event), whole(event.values.get("seq")), event.values
+        rank, seq, values = self.rank_of(event), int64_or_none(event.values.get("seq")), event.values
         if rank is None or seq is None:
             return
         at = self._group(event, rank, seq)
         if at is None:
             return
-        printed, ran = self._first.get((rank, values.get("ran_ms"), work_of(event))), whole(values.get("ran_ms"))
+        printed, ran = (
+            self._first.get((rank, values.get("ran_ms"), claimed_work(event))),
+            int64_or_none(values.get("ran_ms")),
+        )
         op, sent, received = log_values.c10d_op(values.get("op")), values.get("numel_in"), values.get("numel_out")
         # a batch of sends and receives has no elements; a group of collectives that has none either is rarer
         is_p2p = op in ("send", "recv") or (op == "coalesced" and not sent and not received)
         self._groups.has_p2p[at] |= is_p2p
         self._claims[rank, at].add(
             self._row(
-                event, seq, values.get("op"), "scheduled", retired=True, in_sizes=flat(sent, values.get("shape")),
-                out_sizes=flat(received), timeout_ms=whole(values.get("timeout_ms")), is_p2p=is_p2p,
-                created_ns=None if printed is None or ran is None else whole(printed - ran * _MILLISECOND),
+                event, seq, values.get("op"), "scheduled", retired=True, in_sizes=sizes_text(sent, values.get("shape")),
+                out_sizes=sizes_text(received), timeout_ms=int64_or_none(values.get("timeout_ms")), is_p2p=is_p2p,
+                created_ns=None if printed is None or ran is None else int64_or_none(printed - ran * _MILLISECOND),
             )
         )  # fmt: skip
-        members = ratio(op, sent, received)
+        members = member_ratio(op, sent, received)
         if members is not None:
             self._groups.widen(at, members)
 
@@ -286,7 +291,7 @@ class _Reader:
             return
         members = self._groups.members[at]
         for seq, state, op, places in values["states"]:
-            if whole(seq) is None:
+            if int64_or_none(seq) is None:
                 continue
             for member in (members[p] for p in places if p < len(members)):
                 claim = self._claims[member, at]
@@ -303,7 +308,7 @@ _SECOND = 1_000_000_000
 MOST_ELEMENTS = 1 << 62
 
 
-class Place(NamedTuple):
+class GroupMention(NamedTuple):
     """The process group as a line names it."""
 
     name: str
@@ -319,7 +324,7 @@ def not_before(printed: int | None, before: int | None) -> int | None:
     return printed + _SECOND if 0 < before - printed < _SECOND else printed
 
 
-def work_of(event: Event) -> tuple[Any, ...] | None:
+def claimed_work(event: Event) -> tuple[Any, ...] | None:
     """Number, operation and elements of a timeout; None of another event."""
     values = event.values
     if event.kind != "watchdog-timeout" or values.get("seq") is None:
@@ -327,26 +332,26 @@ def work_of(event: Event) -> tuple[Any, ...] | None:
     return values["seq"], values.get("op"), values.get("numel_in"), values.get("numel_out")
 
 
-def place_of(event: Event) -> Place | None:
+def mentioned_group(event: Event) -> GroupMention | None:
     """The group that a line names; None if it names none."""
     values = event.values
     number, guid = values.get("pg_id"), values.get("pg_guid")
     name = guid or (str(number) if number is not None else "")
-    description = values.get("pg_desc") or (DEFAULT if name == "0" else "")
+    description = values.get("pg_desc") or (DEFAULT_GROUP if name == "0" else "")
     rank = values.get("pg_rank")
     if not name and not description:
         return None
-    return Place(name, description, rank if isinstance(rank, int) and rank >= 0 else None)
+    return GroupMention(name, description, rank if isinstance(rank, int) and rank >= 0 else None)
 
 
-def flat(elements: int | None, shape: Sequence[int] | None = None) -> str | None:
+def sizes_text(elements: int | None, shape: Sequence[int] | None = None) -> str | None:
     """JSON text of the sizes of one tensor; None where they are not known or beyond belief."""
     if shape:
         return f"[{list(shape)}]"
     return None if elements is None or elements > MOST_ELEMENTS else f"[[{elements}]]"
 
 
-def ratio(op: str | None, sent: int | None, received: int | None) -> int | None:
+def member_ratio(op: str | None, sent: int | None, received: int | None) -> int | None:
     """How many members a gather or scatter has."""
     if not sent or not received or op not in ("_all_gather_base", "_reduce_scatter_base", "all_gather"):
         return None

@@ -9,13 +9,13 @@ from typing import Any
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.logs.c10d_claims import Claim, Claims, Row
-from rankscope.assemble.logs.log_operations import shaped
-from rankscope.assemble.logs.log_processes import Scene
-from rankscope.assemble.logs.seq_numbering import Numbering
+from rankscope.assemble.logs.c10d_claims import Claim, ClaimedOperation, Claims
+from rankscope.assemble.logs.log_operations import shaped_rows
+from rankscope.assemble.logs.log_processes import LogScene
+from rankscope.assemble.logs.seq_numbering import SeqNumbering
 
 
-def with_claims(rows: pl.DataFrame, claims: Claims, lines_before: Mapping[int, int]) -> pl.DataFrame:
+def add_claimed_rows(rows: pl.DataFrame, claims: Claims, lines_before: Mapping[int, int]) -> pl.DataFrame:
     """Operations of COLL lines with the states that the watchdog tells, and those that only other lines name.
 
     `lines_before` says of files that go on from others how many lines those have.
@@ -27,7 +27,7 @@ def with_claims(rows: pl.DataFrame, claims: Claims, lines_before: Mapping[int, i
     ]
     if told:
         kinds = {**schema.OPS, "line": pl.Int64}
-        named = shaped(pl.DataFrame(told, schema={n: kinds[n] for n in told[0]}, infer_schema_length=None))
+        named = shaped_rows(pl.DataFrame(told, schema={n: kinds[n] for n in told[0]}, infer_schema_length=None))
         printed = rows.filter("is_p2p").select("rank", "group").unique()
         # COLL lines tell each send and receive with its peer
         named = named.join(printed.with_columns(is_p2p=True), on=["rank", "group", "is_p2p"], how="anti")
@@ -50,7 +50,7 @@ def with_claims(rows: pl.DataFrame, claims: Claims, lines_before: Mapping[int, i
     return rows.sort("rank", "at", pl.col("line") + before, "seq", nulls_last=False, maintain_order=True).drop("at")
 
 
-def with_absences(rows: pl.DataFrame, claims: Claims, members: Sequence[tuple[int, ...]]) -> pl.DataFrame:
+def add_absent_rows(rows: pl.DataFrame, claims: Claims, members: Sequence[tuple[int, ...]]) -> pl.DataFrame:
     """Scheduled for what a member never printed: fingerprints are compared before a collective runs.
 
     Only to be asked of a job that is known to have failed: in one that goes on, some rank is always a little ahead.
@@ -73,7 +73,7 @@ def with_absences(rows: pl.DataFrame, claims: Claims, members: Sequence[tuple[in
     )
 
 
-def _told(rank: int, group: int, row: Row) -> dict[str, Any]:
+def _told(rank: int, group: int, row: ClaimedOperation) -> dict[str, Any]:
     return {
         "rank": rank, "group": group, "seq": None if row.is_p2p else row.seq,
         "p2p_seq": row.seq if row.is_p2p else None, "op": row.op or "unknown", "state": row.state,
@@ -106,11 +106,11 @@ def _with_counters(rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
 
 # How far each rank got, from rows of logs and what the watchdog says.
 
-Seen = tuple[int | None, int | None, int | None]
+SeenRange = tuple[int | None, int | None, int | None]
 """The first and the last collective that a rank printed of a group, and the last of them that was completed."""
 
 
-def seen_in(ops: pl.DataFrame) -> dict[tuple[int, int], Seen]:
+def seen_in(ops: pl.DataFrame) -> dict[tuple[int, int], SeenRange]:
     """By rank and group what operations show."""
     alone = pl.col("seq").filter(~pl.col("is_p2p"))
     kept = ops.group_by("rank", "group").agg(
@@ -119,8 +119,8 @@ def seen_in(ops: pl.DataFrame) -> dict[tuple[int, int], Seen]:
     return {(rank, group): (first, last, done) for rank, group, first, last, done in kept.iter_rows()}
 
 
-def frontier_table(
-    seen: Mapping[tuple[int, int], Seen], claims: Claims, counted: Mapping[tuple[int, int], int | None]
+def claimed_frontiers(
+    seen: Mapping[tuple[int, int], SeenRange], claims: Claims, counted: Mapping[tuple[int, int], int | None]
 ) -> pl.DataFrame:
     """The rows of all that any of these tells of."""
     rows: list[dict[str, Any]] = []
@@ -144,11 +144,13 @@ def frontier_table(
 
 # How many collectives of a group each rank printed: how far it got, as far as its lines are all there.
 
-BUFFERED = 64
+BUFFERED_LINES = 64
 """Lines of operations that may be lost in the buffer of a standard output (4 KiB) whose process was killed."""
 
 
-def counted(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> dict[tuple[int, int], int | None]:
+def last_counted(
+    scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]
+) -> dict[tuple[int, int], int | None]:
     """The last collective by the lines of each rank on each group; None where lines may be missing."""
     reached: dict[tuple[int, int], int | None] = {}
     weak: set[tuple[int, int]] = set()
@@ -165,6 +167,6 @@ def counted(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> dic
             weak.add((life.rank, life.group))
     for rank, group in weak:
         behind = furthest[group] - (reached[rank, group] or 0)
-        if 0 < behind <= BUFFERED:
+        if 0 < behind <= BUFFERED_LINES:
             reached[rank, group] = None
     return reached

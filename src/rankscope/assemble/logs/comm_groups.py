@@ -13,22 +13,21 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from rankscope.assemble.logs.c10d_claims import Claims
-from rankscope.assemble.logs.log_groups import Groups, slots_of
+from rankscope.assemble.logs.log_groups import LogGroups, slots_of
 from rankscope.assemble.logs.log_operations import collective_rows
-from rankscope.assemble.logs.log_processes import Life, Scene
-from rankscope.assemble.logs.log_remarks import LEAST_COMPARED as LEAST
-from rankscope.assemble.logs.log_remarks import wired
-from rankscope.assemble.logs.seq_numbering import Numbering
+from rankscope.assemble.logs.log_processes import CommLife, LogScene
+from rankscope.assemble.logs.log_remarks import LEAST_EQUAL_SHARE, as_wire_rows
+from rankscope.assemble.logs.seq_numbering import SeqNumbering
 
 _KEY = ["rank", "seq"]
 _SHAPE = {"rank": pl.Int32, "group": pl.UInt32, "seq": pl.Int64, "wire": pl.String}
 
 
-class Party(NamedTuple):
+class CandidateComm(NamedTuple):
     """A communicator over all ranks that looks for its process group."""
 
     identity: str
-    lives: Sequence[Life]
+    lives: Sequence[CommLife]
     members: tuple[int, ...]
     name: str
     """Of the process group, if a line of c10d tells it; else ""."""
@@ -37,10 +36,12 @@ class Party(NamedTuple):
     """Known groups with the same members."""
 
 
-def choose(parties: Sequence[Party], rows: pl.DataFrame, first: int, known: pl.DataFrame) -> list[int | None]:
+def choose_groups(
+    parties: Sequence[CandidateComm], rows: pl.DataFrame, first: int, known: pl.DataFrame
+) -> list[int | None]:
     """The group of each party; None where none can be told.
 
-    `rows` are the operations of logs, whose group is `first` + number of the party; `known` comes from `evidence`.
+    `rows` are operations of logs; their group is `first` + number of the party. `known` comes from `group_evidence`.
     """
     homes: list[int | None] = [None] * len(parties)
     for tied in _contests(parties):
@@ -57,7 +58,7 @@ def choose(parties: Sequence[Party], rows: pl.DataFrame, first: int, known: pl.D
     return homes
 
 
-def _contests(parties: Sequence[Party]) -> list[list[int]]:
+def _contests(parties: Sequence[CandidateComm]) -> list[list[int]]:
     """Parties with candidates, together with those that might be of the same groups."""
     by_first: dict[tuple[int, ...], list[int]] = {}
     for at, party in enumerate(parties):
@@ -67,7 +68,7 @@ def _contests(parties: Sequence[Party]) -> list[list[int]]:
     return list(by_first.values())
 
 
-def evidence(ops: pl.DataFrame, claims: Claims) -> pl.DataFrame:
+def group_evidence(ops: pl.DataFrame, claims: Claims) -> pl.DataFrame:
     """Columns rank, group, seq, wire, place of what dumps and lines of c10d tell of collectives.
 
     `place` counts the operations of a rank in the order in which it issued them; null where lines do not tell that.
@@ -92,14 +93,14 @@ def _wire(rows: pl.DataFrame) -> pl.DataFrame:
     """With `wire`: operation and elements. A watchdog prints no type."""
     if rows.is_empty():
         return rows.with_columns(wire=pl.lit("", pl.String))
-    return wired(rows.with_columns(in_dtypes=pl.lit(None, pl.String)))
+    return as_wire_rows(rows.with_columns(in_dtypes=pl.lit(None, pl.String)))
 
 
 def _fitting(rows: pl.DataFrame, candidates: Sequence[int], known: pl.DataFrame) -> frozenset[int]:
     """The groups that operations of a communicator may be of: those that show the same, else those that show none."""
     own = _wire(rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())).select(*_KEY, "wire")
     found = {group: _share(own, known.filter(pl.col("group") == group)) for group in candidates}
-    alike = frozenset(group for group, share in found.items() if share is not None and share >= LEAST)
+    alike = frozenset(group for group, share in found.items() if share is not None and share >= LEAST_EQUAL_SHARE)
     return alike or frozenset(group for group, share in found.items() if share is None)
 
 
@@ -108,8 +109,8 @@ def _share(own: pl.DataFrame, known: pl.DataFrame) -> float | None:
     ends = own.group_by("rank").agg(pl.col("seq").max()).join(
         known.group_by("rank").agg(pl.col("seq").max()), on="rank", how="inner"
     )  # fmt: skip
-    near = pl.min_horizontal("seq", "seq_right") >= LEAST * pl.max_horizontal("seq", "seq_right")
-    if ends.height and float(ends.select(near.mean()).item()) < LEAST:
+    near = pl.min_horizontal("seq", "seq_right") >= LEAST_EQUAL_SHARE * pl.max_horizontal("seq", "seq_right")
+    if ends.height and float(ends.select(near.mean()).item()) < LEAST_EQUAL_SHARE:
         return 0.0
     both = own.join(known.drop_nulls("wire").unique(_KEY), on=_KEY, how="inner")
     same = both.select((pl.col("wire") == pl.col("wire_right")).mean()).item()
@@ -131,7 +132,7 @@ def _eliminate(fits: Mapping[int, frozenset[int]]) -> dict[int, int]:
 
 
 def _by_order(
-    tied: Sequence[int], parties: Sequence[Party], groups: Sequence[int], fits: Mapping[int, frozenset[int]],
+    tied: Sequence[int], parties: Sequence[CandidateComm], groups: Sequence[int], fits: Mapping[int, frozenset[int]],
     known: pl.DataFrame,
 ) -> dict[int, int]:  # fmt: skip
     """The k-th communicator that was made is of the k-th group that was used, if there are as many and all fit."""
@@ -142,7 +143,7 @@ def _by_order(
     return pairs if all(group in fits[at] for at, group in pairs.items()) else {}
 
 
-def _made(tied: Sequence[int], parties: Sequence[Party]) -> tuple[int, ...] | None:
+def _made(tied: Sequence[int], parties: Sequence[CandidateComm]) -> tuple[int, ...] | None:
     """Parties in the order in which every process made them; None if processes differ."""
     by_speaker: dict[int, list[tuple[int, int]]] = {}
     for at in tied:
@@ -169,10 +170,10 @@ def _used(groups: Sequence[int], known: pl.DataFrame) -> tuple[int, ...] | None:
 
 
 def housed_rows(
-    scene: Scene,
-    groups: Groups,
+    scene: LogScene,
+    groups: LogGroups,
     named: dict[str, tuple[str, str]],
-    numbering: Mapping[tuple[int, int], Numbering],
+    numbering: Mapping[tuple[int, int], SeqNumbering],
     known: pl.DataFrame,
 ) -> pl.DataFrame:
     """The operations of communicators whose process group can be told, which is set for every life of theirs.
@@ -185,14 +186,14 @@ def housed_rows(
         for life in party.lives:
             life.put(first + at)
     rows = collective_rows(scene, [*groups.members, *(party.members for party in parties)], numbering)
-    homes = _house(parties, choose(parties, rows, first, known), groups)
+    homes = _house(parties, choose_groups(parties, rows, first, known), groups)
     old = range(first, first + len(homes))
     moved = pl.DataFrame({"group": old, "home": homes}, schema={"group": pl.UInt32, "home": pl.UInt32})
     placed = rows.join(moved, on="group", how="left", maintain_order="left")
     return placed.with_columns(group="home").drop("home").filter(pl.col("group").is_not_null())
 
 
-def _parties(scene: Scene, groups: Groups, named: dict[str, tuple[str, str]]) -> list[Party]:
+def _parties(scene: LogScene, groups: LogGroups, named: dict[str, tuple[str, str]]) -> list[CandidateComm]:
     """The communicators whose members are known, with the groups that they may be of.
 
     `named` gives name and description of the process group for identities that a line of c10d connects with one.
@@ -206,18 +207,18 @@ def _parties(scene: Scene, groups: Groups, named: dict[str, tuple[str, str]]) ->
         name, description = named.get(identity, ("", ""))
         if members is not None:
             same = [i for i in groups.of_members(members) if not name or groups.names[i] == name]
-            found.append(Party(identity, lives, members, name, description, tuple(same)))
+            found.append(CandidateComm(identity, lives, members, name, description, tuple(same)))
         elif size >= 2 and len(seated := _seated(groups, lives, size)) == 1:
-            found.append(Party(identity, lives, groups.members[seated[0]], name, description, tuple(seated)))
+            found.append(CandidateComm(identity, lives, groups.members[seated[0]], name, description, tuple(seated)))
     return found
 
 
-def _seated(groups: Groups, lives: Sequence[Life], size: int) -> list[int]:
+def _seated(groups: LogGroups, lives: Sequence[CommLife], size: int) -> list[int]:
     seats = {life.comm.rank: life.rank for life in lives if life.comm.rank is not None and life.rank is not None}
     return groups.seated(seats, size) if seats else []
 
 
-def _house(parties: Sequence[Party], homes: Sequence[int | None], groups: Groups) -> list[int | None]:
+def _house(parties: Sequence[CandidateComm], homes: Sequence[int | None], groups: LogGroups) -> list[int | None]:
     """Sets `group` of every life, and gives it for each party.
 
     Where no known group has the members, the communicator is one of its own. It is none where it could be one of
@@ -239,6 +240,6 @@ def _house(parties: Sequence[Party], homes: Sequence[int | None], groups: Groups
     return out
 
 
-def _all_of(lives: Sequence[Life]) -> bool:
+def _all_of(lives: Sequence[CommLife]) -> bool:
     """Whether all known ranks in a communicator are the global ones."""
     return all(life.comm.rank in (None, life.rank) for life in lives) and any(life.rank is not None for life in lives)

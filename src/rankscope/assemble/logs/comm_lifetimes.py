@@ -14,26 +14,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankscope.assemble.logs.log_processes import Life, Log, Scene
+from rankscope.assemble.logs.log_processes import CommLife, LogFile, LogScene
 from rankscope.parsers.logs.model import Comm
-from rankscope.parsers.logs.nccl.comm_lives import ENDED
-from rankscope.parsers.logs.stretches import continues, joined
+from rankscope.parsers.logs.nccl.comm_lives import END_STATES
+from rankscope.parsers.logs.stretches import is_continued, join_contents
 from rankscope.parsers.matrices import NULL, Numbers
 
 
-def join(series: Series, lives: Sequence[Life], logs: Sequence[Log]) -> None:
+def join_lives(series: FileSeries, lives: Sequence[CommLife], logs: Sequence[LogFile]) -> None:
     """Makes pieces of one life of those that are, and finds the parents of splits in the files before.
 
     `lives` are those of the logs of the series, in the order in which they were printed.
     """
-    last: dict[tuple[int, str], Life] = {}
-    of_piece: dict[int, Life] = {}
+    last: dict[tuple[int, str], CommLife] = {}
+    of_piece: dict[int, CommLife] = {}
     for life in lives:
         key = life.speaker, life.comm.pointer
         if life.comm.parent and life.parent is None:
             life.parent = last.get((life.speaker, life.comm.parent))
         head = last.get(key)
-        if head is None or not continues(head.comm, life.comm):
+        if head is None or not is_continued(head.comm, life.comm):
             last[key] = life if head is None or not _repeats(head.comm, life.comm) else _fuller(head, life)
             continue
         between = range(series.members.index(head.pieces[-1].log) + 1, series.members.index(life.log) + 1)
@@ -45,12 +45,12 @@ def join(series: Series, lives: Sequence[Life], logs: Sequence[Log]) -> None:
             life.parent = of_piece.get(id(life.parent), life.parent)
 
 
-def _go_on(head: Life, life: Life, *, adrift: bool) -> None:
+def _go_on(head: CommLife, life: CommLife, *, adrift: bool) -> None:
     newest = head.pieces[-1]
     life.before = newest.before[0] + newest.comm.collectives, newest.before[1] + newest.comm.p2p
     life.goes_on, life.adrift = True, adrift or newest.adrift
-    head.comm = joined(head.comm, life.comm)
-    life.comm = filled(life.comm, head.comm)
+    head.comm = join_contents(head.comm, life.comm)
+    life.comm = fill_life(life.comm, head.comm)
     head.rest.append(life)
 
 
@@ -60,7 +60,7 @@ def _repeats(comm: Comm, other: Comm) -> bool:
     return same and comm.init and other.init
 
 
-def _fuller(one: Life, other: Life) -> Life:
+def _fuller(one: CommLife, other: CommLife) -> CommLife:
     """Of two that tell the same the one that tells more; the other counts no more."""
     best, rest = (one, other) if one.told >= other.told else (other, one)
     for piece in rest.pieces:
@@ -68,7 +68,7 @@ def _fuller(one: Life, other: Life) -> Life:
     return best
 
 
-def _jumps(head: Life, life: Life, logs: Sequence[Log]) -> bool:
+def _jumps(head: CommLife, life: CommLife, logs: Sequence[LogFile]) -> bool:
     """Whether opCount, where it rises at all, goes on otherwise than it does within the files."""
     first, newer = life.comm.first_op_count, _op_counts(life, logs)
     older = next((found for piece in reversed(head.pieces) if len(found := _op_counts(piece, logs))), newer[:0])
@@ -78,13 +78,13 @@ def _jumps(head: Life, life: Life, logs: Sequence[Log]) -> bool:
     return step > 0 and not 0 <= first - int(older[-1]) <= step
 
 
-def _op_counts(life: Life, logs: Sequence[Log]) -> Numbers:
+def _op_counts(life: CommLife, logs: Sequence[LogFile]) -> Numbers:
     content = logs[life.log].content
     first, behind = np.searchsorted(content.code("comm"), [life.at, life.at + 1])
     return content.column("op_count")[first:behind]
 
 
-def filled(comm: Comm, other: Comm) -> Comm:
+def fill_life(comm: Comm, other: Comm) -> Comm:
     """The one with what only the other tells."""
     names = ("rank", "nranks", "device", "comm_id", "parent", "split", "color", "started", "completed")
     told = {n: getattr(other, n) for n in names if getattr(comm, n) in (None, "")}
@@ -100,7 +100,7 @@ _TURNED = re.compile(
 )
 
 
-class Series(NamedTuple):
+class FileSeries(NamedTuple):
     """Files that were one after the other under one name."""
 
     members: tuple[int, ...]
@@ -116,7 +116,7 @@ class _Name(NamedTuple):
     date: str
 
 
-def series_of(paths: Sequence[str]) -> list[Series]:
+def series_of(paths: Sequence[str]) -> list[FileSeries]:
     """The series among some paths that have at least two members."""
     own = [_parts(path) for path in paths]
     turned = [_turned(*parts) for parts in own]
@@ -145,7 +145,7 @@ def _turned(directory: str, name: str) -> _Name | None:
     return _Name(base, number, re.sub(r"\D", "", match["date"] or ""))
 
 
-def _in_order(names: dict[int, _Name | None]) -> Series | None:
+def _in_order(names: dict[int, _Name | None]) -> FileSeries | None:
     """Files of one base, of which the one without number or date is the newest; None if both count them."""
     newest = [place for place, name in names.items() if name is None]
     dated = sorted((name.date, place) for place, name in names.items() if name is not None and name.number is None)
@@ -159,52 +159,52 @@ def _in_order(names: dict[int, _Name | None]) -> Series | None:
     gaps = {place for (number, place), before in zip(counted[1:], numbers, strict=False) if before != number + 1}
     if newest and numbers and numbers[-1] > 1:
         gaps.add(newest[0])
-    return Series((*(place for _, place in [*counted, *dated]), *newest), frozenset(gaps))
+    return FileSeries((*(place for _, place in [*counted, *dated]), *newest), frozenset(gaps))
 
 
 # What is known of the communicators of a job that is watched, for logs that have lost the lines that told it.
 
-MOST = 200_000
+MOST_COMMS = 200_000
 """More communicators are not remembered; those that were seen longest ago are forgotten."""
 _Key = tuple[str, int, str]
 
 
-class _Known(NamedTuple):
+class _KnownComm(NamedTuple):
     comm: Comm
     identity: str
 
 
-class Recall:
+class CommMemory:
     """Communicators by host, process id and address."""
 
     def __init__(self) -> None:
-        self._known: dict[_Key, _Known] = {}
+        self._known: dict[_Key, _KnownComm] = {}
 
-    def remind(self, scene: Scene) -> None:
+    def remind(self, scene: LogScene) -> None:
         """Gives those of which no line of their initialisation is left what was known of them."""
         for life in scene.lives:
             known = self._known.get(_key(scene, life))
             if known is not None and life.stands and not life.comm.init and _fits(life.comm, known.comm):
                 state = known.comm.state if life.comm.state == "seen" else life.comm.state
-                life.comm = filled(life.comm, known.comm)._replace(state=state)
+                life.comm = fill_life(life.comm, known.comm)._replace(state=state)
                 life.recalled = known.identity
 
-    def take(self, scene: Scene) -> None:
+    def take(self, scene: LogScene) -> None:
         """Remembers those that live and can be told from others."""
         for life in scene.lives:
             if not life.stands:
                 continue
             key = _key(scene, life)
-            if life.comm.init or life.comm.state in ENDED:
+            if life.comm.init or life.comm.state in END_STATES:
                 self._known.pop(key, None)
-            if life.identity and life.comm.state not in ENDED:
+            if life.identity and life.comm.state not in END_STATES:
                 self._known.pop(key, None)
-                self._known[key] = _Known(life.comm, life.identity)
-        for key in list(self._known)[: max(0, len(self._known) - MOST)]:
+                self._known[key] = _KnownComm(life.comm, life.identity)
+        for key in list(self._known)[: max(0, len(self._known) - MOST_COMMS)]:
             del self._known[key]
 
 
-def _key(scene: Scene, life: Life) -> _Key:
+def _key(scene: LogScene, life: CommLife) -> _Key:
     speaker = scene.speakers[life.speaker]
     return speaker.host, speaker.pid, life.comm.pointer
 

@@ -9,12 +9,12 @@ from typing import Any
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.logs.log_processes import Life, Scene
+from rankscope.assemble.logs.log_processes import CommLife, LogScene
 
-DEFAULT = "default_pg"
+DEFAULT_GROUP = "default_pg"
 
 
-class Groups:
+class LogGroups:
     """Rows of `groups`; new ones go behind those that are there."""
 
     def __init__(self, table: pl.DataFrame, sized: bool = True) -> None:
@@ -70,7 +70,7 @@ class Groups:
         """The group that a line of c10d names, in which `rank` has `place`; made if there is none yet."""
         at = next((i for i in self._by_name.get(name, []) if self._may_have(i, rank, place)), None)
         if at is None:
-            default = description == DEFAULT
+            default = description == DEFAULT_GROUP
             at = self.add(name, description, tuple(range(world)) if default else (), default and self._sized)
         self.descriptions[at] = self.descriptions[at] or description
         if not self.stated[at] and at >= self.known and not self.members[at]:
@@ -114,7 +114,7 @@ class Groups:
             return None
         return self.members[at][place]
 
-    def settle(self, scene: Scene) -> None:
+    def settle(self, scene: LogScene) -> None:
         """Gives groups that lines of c10d name their members: those of the only communicator that they fit in.
 
         Without one, of a group of known size whose members have the places of their own numbers, all up to its size;
@@ -151,7 +151,7 @@ class Groups:
         return pl.DataFrame(rows, schema=dict(schema.GROUPS))
 
 
-def slots_of(lives: Sequence[Life]) -> tuple[int, ...] | None:
+def slots_of(lives: Sequence[CommLife]) -> tuple[int, ...] | None:
     """The global ranks of a communicator in its order; None unless all are known."""
     size = lives[0].comm.nranks or 0
     slots = {life.comm.rank: life.rank for life in lives if life.rank is not None and life.comm.rank is not None}

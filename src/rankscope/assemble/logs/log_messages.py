@@ -11,24 +11,23 @@ import orjson
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.logs.log_groups import Groups
-from rankscope.assemble.logs.log_processes import Log, Scene, Speaker
-from rankscope.assemble.logs.log_values import moment, whole
-from rankscope.assemble.logs.log_values import rank as sound
-from rankscope.assemble.py_spy_ranks import Seen
+from rankscope.assemble.logs.log_groups import LogGroups
+from rankscope.assemble.logs.log_processes import LogFile, LogProcess, LogScene
+from rankscope.assemble.logs.log_values import int64_or_none, print_time, valid_rank
+from rankscope.assemble.py_spy_ranks import RankedStacks
 from rankscope.kinds.event_kinds import EVENTS, SEVERITIES
 from rankscope.parsers.flight_recorder.model import StackFrame
 from rankscope.parsers.logs.bounded_events import left_out
 from rankscope.parsers.logs.c10d.thread_dumps import KIND
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.model import Warned
-from rankscope.parsers.py_spy.frame_interning import Collector, clip, pid_of
+from rankscope.parsers.logs.model import NcclWarning
+from rankscope.parsers.py_spy.frame_interning import SnapshotCollector, clip_text, valid_pid
 from rankscope.parsers.py_spy.thread_roles import roles_of
 
 _BY_ROLE = {"root": "error", "victim": "error", "context": "info", "noise": "info"}
 
 
-def message_table(scene: Scene, groups: Groups, more: list[dict[str, Any]]) -> pl.DataFrame:
+def message_table(scene: LogScene, groups: LogGroups, more: list[dict[str, Any]]) -> pl.DataFrame:
     """The table `messages`; `more` are rows that rankscope itself has to say of a log."""
     rows = [row for number in range(len(scene.logs)) for row in _messages(number, scene, groups)] + more
     filled = [{**_BLANK, **_judged(row), "values": _json(row.get("values", {}))} for row in rows]
@@ -53,7 +52,7 @@ def _json(values: Mapping[str, Any] | str) -> str:
     return orjson.dumps(values, option=orjson.OPT_NON_STR_KEYS, default=str).decode()
 
 
-def _messages(number: int, scene: Scene, groups: Groups) -> Iterator[dict[str, Any]]:
+def _messages(number: int, scene: LogScene, groups: LogGroups) -> Iterator[dict[str, Any]]:
     log = scene.logs[number]
     warned = {row.offset: row for row in log.content.warnings}
     of_line: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
@@ -102,18 +101,18 @@ def _as_one(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _message(log: Log, groups: Groups, event: Event, speaker: Speaker | None) -> dict[str, Any]:
+def _message(log: LogFile, groups: LogGroups, event: Event, speaker: LogProcess | None) -> dict[str, Any]:
     values = event.values
     role = str(values.get("role") or "")
-    rank = sound(event.rank if event.rank is not None else log.source.rank)
+    rank = valid_rank(event.rank if event.rank is not None else log.source.rank)
     rank = groups.member(values) if rank is None else rank
     host, pid = values.get("host"), values.get("pid")
     return {
-        "time_ns": moment(event.stamp, log.source.mtime_ns),
+        "time_ns": print_time(event.stamp, log.source.mtime_ns),
         "resolution_ns": event.stamp.resolution_ns if event.stamp else None,
         "rank": speaker.rank if rank is None and speaker is not None else rank,
         "host": speaker.host if speaker is not None else host if isinstance(host, str) else None,
-        "pid": speaker.pid if speaker is not None else whole(pid),
+        "pid": speaker.pid if speaker is not None else int64_or_none(pid),
         "file": log.place,
         "offset": event.offset,
         "line": event.line,
@@ -128,16 +127,16 @@ def _message(log: Log, groups: Groups, event: Event, speaker: Speaker | None) ->
     }
 
 
-def _speaker(log: Log, scene: Scene, row: Warned | None) -> Speaker | None:
+def _speaker(log: LogFile, scene: LogScene, row: NcclWarning | None) -> LogProcess | None:
     return scene.speakers[log.speakers[row.process]] if row is not None else None
 
 
-def _warning(log: Log, scene: Scene, row: Warned) -> dict[str, Any]:
+def _warning(log: LogFile, scene: LogScene, row: NcclWarning) -> dict[str, Any]:
     speaker = scene.speakers[log.speakers[row.process]]
     values: dict[str, Any] = {"level": row.level, "place": row.place, "trail": row.trail, "tid": row.tid}
     values |= {"utc": True} if row.stamp is not None and row.stamp.is_utc else {}
     return {
-        "time_ns": moment(row.stamp, log.source.mtime_ns),
+        "time_ns": print_time(row.stamp, log.source.mtime_ns),
         "resolution_ns": row.stamp.resolution_ns if row.stamp else None,
         "rank": speaker.rank,
         "host": speaker.host,
@@ -153,7 +152,7 @@ def _warning(log: Log, scene: Scene, row: Warned) -> dict[str, Any]:
     }
 
 
-def failed(scene: Scene) -> bool:
+def failed_ranks(scene: LogScene) -> bool:
     """Whether any line tells of a failure, so that the job is over."""
     return any(EVENTS[event.kind].severity == "error" for log in scene.logs for event in log.content.events)
 
@@ -164,7 +163,7 @@ _LOCAL = re.compile(r"^\[[A-Za-z_]\w{0,60}?(\d{1,6})\]: ?$")
 """What torchrun puts in front of lines unless it is told otherwise: role and rank within the node."""
 
 
-def stacks_in(scene: Scene) -> list[Seen]:
+def stacks_in(scene: LogScene) -> list[RankedStacks]:
     """The stacks of each log that has any, with the ranks that its lines tell."""
     found = []
     for log in scene.logs:
@@ -174,13 +173,13 @@ def stacks_in(scene: Scene) -> list[Seen]:
     return found
 
 
-def _seen(log: Log, dumps: list[Event], only: int | None) -> Seen:
-    collector = Collector()
+def _seen(log: LogFile, dumps: list[Event], only: int | None) -> RankedStacks:
+    collector = SnapshotCollector()
     for event in dumps:
         values = event.values
         rank = event.rank if event.rank is not None else only
         local = _LOCAL.match(f"{values.get('label') or ''}")
-        pid = pid_of(values.get("pid"))
+        pid = valid_pid(values.get("pid"))
         within = int(local[1]) if local and rank is None else None
         process = collector.process(pid, None, "", "", rank, within, values["tool"])
         for number, name, gil, frames in values["threads"]:
@@ -188,15 +187,15 @@ def _seen(log: Log, dumps: list[Event], only: int | None) -> Seen:
     snapshot = collector.done([])
     snapshot.roles = roles_of(snapshot)
     alone = not log.speakers and all(EVENTS[event.kind].of_stacks for event in log.content.events)
-    return Seen(log.source, snapshot, in_log=not alone)
+    return RankedStacks(log.source, snapshot, in_log=not alone)
 
 
 def _frames(rows: list[Any]) -> Iterator[StackFrame]:
     for function, file, line in rows:
-        yield StackFrame(clip(function), clip(file), line)
+        yield StackFrame(clip_text(function), clip_text(file), line)
 
 
-def _only_rank(scene: Scene, log: Log) -> int | None:
+def _only_rank(scene: LogScene, log: LogFile) -> int | None:
     """The rank of a log in which one process alone speaks, where that is known."""
     ranks = {scene.speakers[at].rank for at in log.speakers}
     return ranks.pop() if len(ranks) == 1 else None

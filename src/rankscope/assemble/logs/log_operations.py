@@ -14,8 +14,8 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.logs import log_values
-from rankscope.assemble.logs.log_processes import Life, Scene
-from rankscope.assemble.logs.seq_numbering import FIRST_SEQ, Numbering
+from rankscope.assemble.logs.log_processes import CommLife, LogScene
+from rankscope.assemble.logs.seq_numbering import FIRST_SEQ, SeqNumbering
 from rankscope.parsers.logs.model import IS_P2P, LogContent
 from rankscope.parsers.matrices import NULL, Numbers
 
@@ -25,9 +25,9 @@ _SECOND = 1_000_000_000
 
 
 def collective_rows(
-    scene: Scene,
+    scene: LogScene,
     groups: list[tuple[int, ...]],
-    numbering: Mapping[tuple[int, int], Numbering],
+    numbering: Mapping[tuple[int, int], SeqNumbering],
     dated: Collection[int] | None = None,
     only: Collection[int] | None = None,
 ) -> pl.DataFrame:
@@ -42,14 +42,14 @@ def collective_rows(
     numbers = range(len(scene.logs)) if only is None else sorted(only)
     parts = [_of_log(scene, number, ops, dated=number in dated) for number in numbers]
     if not any(part["life"].size for part in parts):
-        return empty()
+        return empty_rows()
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     frame = pl.DataFrame(columns)
     lives = _life_table(scene, numbering)
     told = frame.with_columns(lives[name].gather(frame["life"]) for name in lives.columns)
     told = _with_meaning(told, list(ops))
     placed = pl.col("ordinal").is_between("first", "until")
-    return shaped(
+    return shaped_rows(
         told.with_columns(
             created_ns=pl.when(pl.col("stamp") != NULL).then("stamp"),
             seq=pl.when(~pl.col("p2p") & placed).then(pl.col("ordinal") + pl.col("shift")),
@@ -64,12 +64,12 @@ def collective_rows(
     )
 
 
-def empty() -> pl.DataFrame:
+def empty_rows() -> pl.DataFrame:
     """No row."""
     return schema.empty({**schema.OPS, "line": pl.Int64})
 
 
-def _of_log(scene: Scene, number: int, ops: dict[str, int], *, dated: bool) -> dict[str, np.ndarray[Any, Any]]:
+def _of_log(scene: LogScene, number: int, ops: dict[str, int], *, dated: bool) -> dict[str, np.ndarray[Any, Any]]:
     """Columns of the operations of a log that can be placed; `life` is an index into the scene's, `code` into `ops`."""
     content = scene.logs[number].content
     at = [scene.by_place[number, i] for i in range(len(content.comms))]
@@ -92,7 +92,7 @@ def _of_log(scene: Scene, number: int, ops: dict[str, int], *, dated: bool) -> d
     }
 
 
-def _usable(lives: Sequence[Life], content: LogContent) -> Numbers:
+def _usable(lives: Sequence[CommLife], content: LogContent) -> Numbers:
     """The operations of known ranks and groups; of sends and receives those that can be counted."""
     comm, p2p = content.code("comm"), (content.code("flags") & IS_P2P) > 0
     known = np.array([not one.twin and None not in (one.group, one.rank) for one in lives] or [False], np.bool_)
@@ -100,7 +100,7 @@ def _usable(lives: Sequence[Life], content: LogContent) -> Numbers:
     return np.flatnonzero(known[comm] & ~(adrift[comm] & p2p) & (content.code("op") >= 0))
 
 
-def _life_table(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> pl.DataFrame:
+def _life_table(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]) -> pl.DataFrame:
     """What is the same for all operations of a life, by its index."""
     lives = scene.lives
     logs = [scene.logs[life.log] for life in lives]
@@ -119,7 +119,7 @@ def _life_table(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) ->
     )
 
 
-def _numbers(told: list[Numbering | None]) -> dict[str, pl.Series]:
+def _numbers(told: list[SeqNumbering | None]) -> dict[str, pl.Series]:
     ends = [n and (_NO_END if n.until is None else n.until) for n in told]
     return {
         "shift": pl.Series([n and n.shift for n in told], dtype=pl.Int64),
@@ -128,7 +128,7 @@ def _numbers(told: list[Numbering | None]) -> dict[str, pl.Series]:
     }
 
 
-def shaped(rows: pl.DataFrame) -> pl.DataFrame:
+def shaped_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """All columns of `ops` and `line`; null where `rows` has none."""
     there = set(rows.columns)
     columns = {**schema.OPS, "line": pl.Int64}
@@ -137,7 +137,7 @@ def shaped(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def dated_logs(scene: Scene) -> frozenset[int]:
+def dated_logs(scene: LogScene) -> frozenset[int]:
     """Numbers of logs with times that have a date, and whose clock shows more than seconds, which order nothing."""
     stamps = {number: _times(log.content.column("stamp_ns")) for number, log in enumerate(scene.logs)}
     return frozenset(number for number, own in stamps.items() if (own[own != NULL] % _SECOND).any())
@@ -155,8 +155,8 @@ def _with_meaning(rows: pl.DataFrame, printed: list[str]) -> pl.DataFrame:
     made: dict[str, list[Any]] = {name: [] for name in ("op", "in_sizes", "out_sizes", "in_dtypes")}
     for code, datatype, count, members in distinct.iter_rows():
         name = printed[code]
-        sent, received = log_values.sizes(name, None if count == NULL else count, members)
-        values = log_values.op_of(name), sent, received, log_values.dtype(datatype)
+        sent, received = log_values.shape_texts(name, None if count == NULL else count, members)
+        values = log_values.nccl_op(name), sent, received, log_values.dtype_text(datatype)
         for column, value in zip(made, values, strict=True):
             made[column].append(value)
     table = distinct.with_columns(pl.Series(n, v, dtype=pl.String).cast(pl.Categorical) for n, v in made.items())

@@ -6,16 +6,16 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.logs.model import Comm, LogContent
 
 
-class Log(NamedTuple):
+class LogFile(NamedTuple):
     """One file."""
 
     place: int
     """Row of `files`."""
-    source: Source
+    source: SourceFile
     content: LogContent
     speakers: list[int]
     """For each of its processes the index of the speaker."""
@@ -28,7 +28,7 @@ class Log(NamedTuple):
 
 
 @dataclass
-class Speaker:
+class LogProcess:
     """A process."""
 
     host: str
@@ -48,7 +48,7 @@ class Speaker:
 
 
 @dataclass(eq=False)
-class Life:
+class CommLife:
     """One life of a communicator in one process; of a life that goes on in further files, what one of them has."""
 
     speaker: int
@@ -58,7 +58,7 @@ class Life:
     comm: Comm
     index: int = 0
     """Its place among all lives."""
-    parent: Life | None = None
+    parent: CommLife | None = None
     identity: str = ""
     """The same for all members; "" where it cannot be told which communicator of the others it is."""
     recalled: str = ""
@@ -69,7 +69,7 @@ class Life:
     """Row of `groups`."""
     twin: bool = False
     """Another row tells more of the same life."""
-    rest: list[Life] = field(default_factory=list)
+    rest: list[CommLife] = field(default_factory=list)
     """Its further pieces, in the order in which they were printed."""
     goes_on: bool = False
     """It is such a piece: the first one stands for the life."""
@@ -79,7 +79,7 @@ class Life:
     """Lines between the pieces before it and this one are missing: its operations cannot be counted."""
 
     @property
-    def pieces(self) -> tuple[Life, ...]:
+    def pieces(self) -> tuple[CommLife, ...]:
         """All of the life."""
         return (self, *self.rest)
 
@@ -100,13 +100,13 @@ class Life:
 
 
 @dataclass
-class Scene:
+class LogScene:
     """All of it."""
 
-    logs: list[Log]
-    speakers: list[Speaker]
-    lives: list[Life]
-    by_place: dict[tuple[int, int], Life]
+    logs: list[LogFile]
+    speakers: list[LogProcess]
+    lives: list[CommLife]
+    by_place: dict[tuple[int, int], CommLife]
     """By log and index in it."""
     since: dict[int, int] = field(default_factory=dict)
     """By log, where the last run of the job begins in it, if there are several."""
@@ -130,9 +130,9 @@ class Scene:
             self._ranked[number] = any(event.rank is not None for event in events if event.offset >= since)
         return self._ranked[number]
 
-    def identities(self) -> dict[str, list[Life]]:
+    def identities(self) -> dict[str, list[CommLife]]:
         """The communicators that are told apart, with their lives."""
-        found: dict[str, list[Life]] = defaultdict(list)
+        found: dict[str, list[CommLife]] = defaultdict(list)
         for life in self.lives:
             if life.identity and life.stands:
                 found[life.identity].append(life)

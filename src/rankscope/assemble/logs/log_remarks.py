@@ -11,9 +11,9 @@ import orjson
 import polars as pl
 
 from rankscope.assemble.logs import log_values
-from rankscope.assemble.logs.log_processes import Life, Scene
-from rankscope.assemble.logs.restarts import begins
-from rankscope.assemble.logs.seq_numbering import Numbering
+from rankscope.assemble.logs.log_processes import CommLife, LogScene
+from rankscope.assemble.logs.restarts import run_offsets
+from rankscope.assemble.logs.seq_numbering import SeqNumbering
 from rankscope.parsers.logs.bounded_events import LEFT_OUT, STACKS, left_out
 from rankscope.parsers.logs.model import IS_P2P
 from rankscope.parsers.matrices import NULL
@@ -21,15 +21,15 @@ from rankscope.parsers.matrices import NULL
 _OLD_STACKS = left_out(STACKS)
 
 
-def unplaced(scene: Scene) -> list[dict[str, Any]]:
+def unplaced_remarks(scene: LogScene) -> list[dict[str, Any]]:
     """Operations whose rank or group cannot be told, for each log."""
     lost = (life for life in scene.lives if not life.twin and None in (life.group, life.rank))
     why = "whose rank or group they are cannot be told"
     return _left_out(scene, lost, "log-unplaced", why)
 
 
-def unnumbered(
-    scene: Scene, numbering: Mapping[tuple[int, int], Numbering], unfit: frozenset[int] | set[int]
+def unnumbered_remarks(
+    scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering], unfit: frozenset[int] | set[int]
 ) -> list[dict[str, Any]]:
     """Operations that have no sequence number that other ranks share, for each log."""
     placed = [
@@ -42,7 +42,7 @@ def unnumbered(
     return [*_left_out(scene, lost, "log-unaligned", why), *_left_out(scene, apart, "log-unaligned", other)]
 
 
-def fingerprints(scene: Scene) -> list[dict[str, Any]]:
+def fingerprint_remarks(scene: LogScene) -> list[dict[str, Any]]:
     """Logs with fingerprints of several groups of which some fit to more than one, or to none."""
     return [
         {
@@ -54,18 +54,18 @@ def fingerprints(scene: Scene) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def runs(scene: Scene) -> list[dict[str, Any]]:
+def run_remarks(scene: LogScene) -> list[dict[str, Any]]:
     """Logs in which several runs of the job follow each other."""
     out = []
     for log in scene.logs:
-        count = 1 + len(begins(log.source.log)) if log.source.log is not None else 1
+        count = 1 + len(run_offsets(log.source.log)) if log.source.log is not None else 1
         if count > 1:
             text = f"{count} runs of the job follow each other in this log; one is read: --attempt 0 to {count - 1}"
             out.append({"file": log.place, "kind": "log-runs", "text": text})
     return out
 
 
-def cut_short(scene: Scene) -> list[dict[str, Any]]:
+def cut_remarks(scene: LogScene) -> list[dict[str, Any]]:
     """Logs of which not all that was found is kept."""
     out = []
     for log in scene.logs:
@@ -77,7 +77,7 @@ def cut_short(scene: Scene) -> list[dict[str, Any]]:
     return out
 
 
-def differing(agreement: Agreement) -> list[dict[str, Any]]:
+def differing_operations(agreement: LogAgreement) -> list[dict[str, Any]]:
     """The first operation of each rank of which log and dump say different things."""
     first = agreement.differing.sort("seq").unique(["rank", "group"], keep="first", maintain_order=True)
     return [
@@ -91,7 +91,7 @@ def differing(agreement: Agreement) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _left_out(scene: Scene, lives: Iterable[Life], kind: str, why: str) -> list[dict[str, Any]]:
+def _left_out(scene: LogScene, lives: Iterable[CommLife], kind: str, why: str) -> list[dict[str, Any]]:
     counts: dict[int, int] = defaultdict(int)
     for life in lives:
         counts[life.log] += life.comm.collectives + (life.comm.p2p if kind == "log-unplaced" else 0)
@@ -104,7 +104,7 @@ def _left_out(scene: Scene, lives: Iterable[Life], kind: str, why: str) -> list[
     ]  # fmt: skip
 
 
-def only_started(scene: Scene) -> Iterator[dict[str, Any]]:
+def start_remarks(scene: LogScene) -> Iterator[dict[str, Any]]:
     """Rows for logs in which nothing stands but how NCCL connects processes."""
     for log in scene.logs:
         if log.source.only_starts:
@@ -117,18 +117,18 @@ def only_started(scene: Scene) -> Iterator[dict[str, Any]]:
 
 # Logs of one communicator that share no operation, held against each other by NCCL's opCount.
 
-LEAST = 2
+LEAST_SHARED_COUNTS = 2
 """So many counts must be shared."""
 MOST_ROWS = 1000
 MOST_LIVES = 64
 
 
-class _Row(NamedTuple):
+class _RemarkRow(NamedTuple):
     op: str
     line: int
 
 
-def miscounted(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> list[dict[str, Any]]:
+def count_remarks(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]) -> list[dict[str, Any]]:
     """Rows of `messages` for ranks that did something else at each count they share with another of the group."""
     out: list[dict[str, Any]] = []
     for lives in scene.identities().values():
@@ -139,20 +139,20 @@ def miscounted(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> 
     return out
 
 
-def _of_group(scene: Scene, lost: Sequence[Life], placed: Sequence[Life]) -> list[dict[str, Any]]:
+def _of_group(scene: LogScene, lost: Sequence[CommLife], placed: Sequence[CommLife]) -> list[dict[str, Any]]:
     rows = {life.index: _rows(scene, life) for life in placed}
     found = []
     for life in lost:
         own = rows[life.index]
         for other in (one for one in placed if one is not life):
             shared = sorted(own.keys() & rows[other.index].keys())
-            if len(shared) >= LEAST and all(own[n].op != rows[other.index][n].op for n in shared):
+            if len(shared) >= LEAST_SHARED_COUNTS and all(own[n].op != rows[other.index][n].op for n in shared):
                 found.append(_message(scene, life, own[shared[0]], other, rows[other.index][shared[0]], shared[0]))
                 break
     return found
 
 
-def _rows(scene: Scene, life: Life) -> dict[int, _Row]:
+def _rows(scene: LogScene, life: CommLife) -> dict[int, _RemarkRow]:
     """By opCount the last collectives of a life; none unless the counts rise."""
     content = scene.logs[life.log].content
     # operations of a communicator stand together
@@ -160,16 +160,18 @@ def _rows(scene: Scene, life: Life) -> dict[int, _Row]:
     first, last = np.searchsorted(comm, np.array([life.at, life.at + 1], comm.dtype))
     mine = first + np.flatnonzero((content.code("flags")[first:last] & IS_P2P) == 0)[-MOST_ROWS:]
     counts = content.column("op_count")[mine]
-    if len(counts) < LEAST or (counts == NULL).any() or not (np.diff(counts) > 0).all():
+    if len(counts) < LEAST_SHARED_COUNTS or (counts == NULL).any() or not (np.diff(counts) > 0).all():
         return {}
     ops, lines = content.code("op")[mine], content.column("line")[mine]
     return {
-        count: _Row(content.ops[op], line)
+        count: _RemarkRow(content.ops[op], line)
         for count, op, line in zip(counts.tolist(), ops.tolist(), lines.tolist(), strict=True)
     }
 
 
-def _message(scene: Scene, life: Life, own: _Row, other: Life, theirs: _Row, count: int) -> dict[str, Any]:
+def _message(
+    scene: LogScene, life: CommLife, own: _RemarkRow, other: CommLife, theirs: _RemarkRow, count: int
+) -> dict[str, Any]:
     text = f"rank {life.rank} called {own.op} and rank {other.rank} {theirs.op} at opCount {count:x}"
     values = {"op_count": count, "op": own.op, "other_op": theirs.op, "other_rank": other.rank}
     return {
@@ -180,11 +182,11 @@ def _message(scene: Scene, life: Life, own: _Row, other: Life, theirs: _Row, cou
 
 # Logs held against the dumps: is the k-th collective of a communicator the k-th of the recorder?
 
-LEAST_COMPARED = 0.8
+LEAST_EQUAL_SHARE = 0.8
 """So much of what stands in a log and in the dumps of others must be the same for the log to be joined."""
 
 
-class Agreement(NamedTuple):
+class LogAgreement(NamedTuple):
     """What came of the comparison."""
 
     unfit: frozenset[int]
@@ -193,12 +195,12 @@ class Agreement(NamedTuple):
     """Rows of logs (rank, group, seq, line, file, op, other) of which the rank's own dump says something else."""
 
 
-def compare(rows: pl.DataFrame, ops: pl.DataFrame) -> Agreement:
+def compare_logs(rows: pl.DataFrame, ops: pl.DataFrame) -> LogAgreement:
     """Compares operation, elements and type of rows of logs with those of the dumps."""
     if rows.is_empty() or ops.is_empty():
-        return Agreement(frozenset(), rows.select(_KEY).clear().with_columns(other=pl.lit("")))
-    told = wired(rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())).select(*_KEY, "wire")
-    known = wired(ops.filter(~pl.col("is_p2p") & (pl.col("coalesced") == "none")))
+        return LogAgreement(frozenset(), rows.select(_KEY).clear().with_columns(other=pl.lit("")))
+    told = as_wire_rows(rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())).select(*_KEY, "wire")
+    known = as_wire_rows(ops.filter(~pl.col("is_p2p") & (pl.col("coalesced") == "none")))
     own = known.select("rank", "group", "seq", other="wire").unique(["rank", "group", "seq"])
     both = told.join(own, on=["rank", "group", "seq"], how="inner")
     differing = both.filter(pl.col("wire") != pl.col("other"))
@@ -206,14 +208,14 @@ def compare(rows: pl.DataFrame, ops: pl.DataFrame) -> Agreement:
     common = known.group_by("group", "seq").agg(other=pl.col("wire").mode().sort().first())
     beside = told.join(common, on=["group", "seq"], how="inner")
     share = beside.group_by("group").agg(same=(pl.col("wire") == pl.col("other")).mean())
-    unfit = share.filter(pl.col("same") < LEAST_COMPARED)["group"].to_list()
-    return Agreement(frozenset(unfit), differing)
+    unfit = share.filter(pl.col("same") < LEAST_EQUAL_SHARE)["group"].to_list()
+    return LogAgreement(frozenset(unfit), differing)
 
 
 _KEY = ["rank", "group", "seq", "file", "line", "op"]
 
 
-def wired(rows: pl.DataFrame) -> pl.DataFrame:
+def as_wire_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """With `wire`: operation, elements and type as NCCL sees them; elements only where the operation fixes them."""
     parts = ["op", "in_sizes", "in_dtypes"]
     distinct = rows.select(parts).unique()

@@ -13,65 +13,74 @@ import polars as pl
 from rankscope import schema
 from rankscope.assemble.logs import log_messages, log_remarks, process_ranks
 from rankscope.assemble.logs.c10d_claims import Claim, Claims, highest_rank, read_reports
-from rankscope.assemble.logs.claimed_operations import counted, frontier_table, seen_in, with_absences, with_claims
-from rankscope.assemble.logs.comm_groups import evidence, housed_rows
-from rankscope.assemble.logs.comm_lifetimes import Recall
-from rankscope.assemble.logs.fingerprints.fingerprint_groups import place
-from rankscope.assemble.logs.log_groups import Groups
-from rankscope.assemble.logs.log_processes import Log, Scene
-from rankscope.assemble.logs.log_remarks import Agreement, compare
-from rankscope.assemble.logs.log_values import moment, short, whole
-from rankscope.assemble.logs.log_values import rank as sound
-from rankscope.assemble.logs.process_ranks import identify
-from rankscope.assemble.logs.scene_builder import build
-from rankscope.assemble.logs.seq_numbering import Numbering, number
-from rankscope.assemble.sources import Source
+from rankscope.assemble.logs.claimed_operations import (
+    add_absent_rows,
+    add_claimed_rows,
+    claimed_frontiers,
+    last_counted,
+    seen_in,
+)
+from rankscope.assemble.logs.comm_groups import group_evidence, housed_rows
+from rankscope.assemble.logs.comm_lifetimes import CommMemory
+from rankscope.assemble.logs.fingerprints.fingerprint_groups import place_fingerprints
+from rankscope.assemble.logs.log_groups import LogGroups
+from rankscope.assemble.logs.log_processes import LogFile, LogScene
+from rankscope.assemble.logs.log_remarks import LogAgreement, compare_logs
+from rankscope.assemble.logs.log_values import int32_or_none, int64_or_none, print_time, valid_rank
+from rankscope.assemble.logs.process_ranks import identify_lives
+from rankscope.assemble.logs.scene_builder import build_scene
+from rankscope.assemble.logs.seq_numbering import SeqNumbering, number_lives
+from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.event_kinds import EVENTS
 
 Tables = dict[str, pl.DataFrame]
 
 
 def read_scene(
-    sources: Sequence[tuple[int, Source]], world: int, pattern: re.Pattern[str] | None, run: int, recall: Recall | None
-) -> Scene:
+    sources: Sequence[tuple[int, SourceFile]],
+    world: int,
+    pattern: re.Pattern[str] | None,
+    run: int,
+    recall: CommMemory | None,
+) -> LogScene:
     """Who wrote the logs of one attempt, given with their rows of `files`; `world` is the job's size if it is known.
 
     Of a log in which several runs of the job follow each other the one of that number is read, -1 for the last.
     `recall` is what was known of communicators when these logs were read before.
     """
-    scene = build(sources, run)
+    scene = build_scene(sources, run)
     process_ranks.settle_labels(scene, world)
     if recall is not None:
         recall.remind(scene)
-    identify(scene)
+    identify_lives(scene)
     if recall is not None:
         recall.take(scene)
-    process_ranks.settle(scene, world, highest_rank(scene), pattern)
+    process_ranks.settle_process_ranks(scene, world, highest_rank(scene), pattern)
     return scene
 
 
-def bring(tables: Tables, scene: Scene) -> Tables:
+def add_log_tables(tables: Tables, scene: LogScene) -> Tables:
     """`tables` of the dumps with what logs tell. Of a rank's group with a dump, rows of logs are only compared."""
-    groups = Groups(tables["groups"], scene.sized)
+    groups = LogGroups(tables["groups"], scene.sized)
     claims: Claims = defaultdict(Claim, read_reports(scene, groups))
-    place(scene, groups, claims)
+    place_fingerprints(scene, groups, claims)
     groups.settle(scene)
-    numbering = number(scene)
-    rows = housed_rows(scene, groups, _named(scene), numbering, evidence(tables["ops"], claims))
+    numbering = number_lives(scene)
+    rows = housed_rows(scene, groups, _named(scene), numbering, group_evidence(tables["ops"], claims))
     dumped = set(tables["frontiers"].select("rank", "group").iter_rows())
-    agreement = compare(rows, tables["ops"])
+    agreement = compare_logs(rows, tables["ops"])
     # relative numbers join no dump
     unfit = frozenset(agreement.unfit | (_relative(scene, numbering) & {group for _, group in dumped}))
     rows = _without(rows, dumped).filter(~pl.col("group").is_in(list(unfit)))
     kept = _kept(claims, dumped, groups.with_p2p())
-    reached = {k: n for k, n in counted(scene, numbering).items() if k not in dumped and k[1] not in unfit}
-    rows = with_claims(rows, kept, scene.lines_before)
-    if log_messages.failed(scene):
-        rows = with_absences(rows, kept, groups.members)
+    reached = {k: n for k, n in last_counted(scene, numbering).items() if k not in dumped and k[1] not in unfit}
+    rows = add_claimed_rows(rows, kept, scene.lines_before)
+    if log_messages.failed_ranks(scene):
+        rows = add_absent_rows(rows, kept, groups.members)
     if tables["ops"].height:
         # a log's times are local, a dump's are not
         rows = rows.with_columns(created_ns=pl.lit(None, pl.Int64))
-    frontiers = frontier_table(seen_in(rows), kept, reached)
+    frontiers = claimed_frontiers(seen_in(rows), kept, reached)
     ops = pl.concat([tables["ops"], rows.drop("line").select(tables["ops"].columns)])
     for log in scene.logs:
         log.source.used = log.source.tells
@@ -95,23 +104,23 @@ def _kept(claims: Claims, dumped: Collection[tuple[int, int]], mixed: Collection
 
 
 def _remarks(
-    scene: Scene, numbering: Mapping[tuple[int, int], Numbering], agreement: Agreement, unfit: frozenset[int]
+    scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering], agreement: LogAgreement, unfit: frozenset[int]
 ) -> list[dict[str, Any]]:
     """What is to be said of the logs themselves, as rows of `messages`."""
     return [
-        *log_remarks.unplaced(scene), *log_remarks.differing(agreement),
-        *log_remarks.unnumbered(scene, numbering, unfit),
-        *log_remarks.miscounted(scene, numbering), *log_remarks.fingerprints(scene), *log_remarks.cut_short(scene),
-        *log_remarks.runs(scene), *log_remarks.only_started(scene),
+        *log_remarks.unplaced_remarks(scene), *log_remarks.differing_operations(agreement),
+        *log_remarks.unnumbered_remarks(scene, numbering, unfit),
+        *log_remarks.count_remarks(scene, numbering), *log_remarks.fingerprint_remarks(scene),
+        *log_remarks.cut_remarks(scene), *log_remarks.run_remarks(scene), *log_remarks.start_remarks(scene),
     ]  # fmt: skip
 
 
-def _relative(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> set[int]:
+def _relative(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]) -> set[int]:
     lives = (scene.by_place[key] for key, n in numbering.items() if n.relative)
     return {life.group for life in lives if life.group is not None}
 
 
-def _named(scene: Scene) -> dict[str, tuple[str, str]]:
+def _named(scene: LogScene) -> dict[str, tuple[str, str]]:
     """Name and description of the process group of communicators, where c10d says which pointer is whose."""
     by_pointer: dict[str, list[Any]] = defaultdict(list)
     for life in scene.lives:
@@ -146,12 +155,12 @@ def _keys(dumped: set[tuple[int, int]]) -> pl.DataFrame:
 # The tables of settings, communicators and RAS.
 
 
-def record_tables(scene: Scene) -> dict[str, pl.DataFrame]:
+def record_tables(scene: LogScene) -> dict[str, pl.DataFrame]:
     """The tables that only records of NCCL fill."""
     return {"settings": _setting_table(scene), "comms": _comm_table(scene), "ras": _ras_table(scene)}
 
 
-def _setting_table(scene: Scene) -> pl.DataFrame:
+def _setting_table(scene: LogScene) -> pl.DataFrame:
     """The table `settings`, each value of a process once."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for log in scene.logs:
@@ -160,7 +169,7 @@ def _setting_table(scene: Scene) -> pl.DataFrame:
     return pl.DataFrame(list(rows.values()), schema=dict(schema.SETTINGS), infer_schema_length=None)
 
 
-def _settings(log: Log, scene: Scene) -> Iterator[dict[str, Any]]:
+def _settings(log: LogFile, scene: LogScene) -> Iterator[dict[str, Any]]:
     for setting in log.content.settings:
         speaker = scene.speakers[log.speakers[setting.process]] if setting.process >= 0 else None
         yield {
@@ -171,7 +180,7 @@ def _settings(log: Log, scene: Scene) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
     for event in log.content.events:
         if EVENTS[event.kind].settings_source:
-            rank = sound(event.rank if event.rank is not None else log.source.rank)
+            rank = valid_rank(event.rank if event.rank is not None else log.source.rank)
             for name, value in event.values.get("settings") or ():
                 known = "version:nccl" if name.lower() == "nccl version" else name
                 yield {
@@ -181,7 +190,7 @@ def _settings(log: Log, scene: Scene) -> Iterator[dict[str, Any]]:
                 }  # fmt: skip
 
 
-def _comm_table(scene: Scene) -> pl.DataFrame:
+def _comm_table(scene: LogScene) -> pl.DataFrame:
     """The table `comms`."""
     versions = _versions(scene)
     rows = []
@@ -194,8 +203,8 @@ def _comm_table(scene: Scene) -> pl.DataFrame:
             {
                 "group": life.group, "rank": life.rank, "host": speaker.host, "pid": speaker.pid,
                 "comm_rank": comm.rank, "size": comm.nranks, "device": comm.device, "state": comm.state,
-                "identity": life.identity, "started_ns": moment(comm.started, written),
-                "completed_ns": moment(comm.completed, written),
+                "identity": life.identity, "started_ns": print_time(comm.started, written),
+                "completed_ns": print_time(comm.completed, written),
                 "collectives": sum(piece.comm.collectives for piece in life.pieces),
                 "version": versions.get(life.speaker) or versions.get(-1 - life.log), "file": log.place,
                 "line": comm.line,
@@ -204,7 +213,7 @@ def _comm_table(scene: Scene) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict(schema.COMMS), infer_schema_length=None)
 
 
-def _versions(scene: Scene) -> dict[int, str]:
+def _versions(scene: LogScene) -> dict[int, str]:
     """NCCL's version by speaker; by -1 - log where the line does not say whose it is."""
     versions: dict[int, str] = {}
     for at, log in enumerate(scene.logs):
@@ -214,27 +223,28 @@ def _versions(scene: Scene) -> dict[int, str]:
     return versions
 
 
-def _ras_table(scene: Scene) -> pl.DataFrame:
+def _ras_table(scene: LogScene) -> pl.DataFrame:
     """The table `ras`. From NCCL 2.29 on its hash is the commId of the logs."""
     groups = {_hash(identity): lives[0].group for identity, lives in scene.identities().items()}
     rows = [row for log in scene.logs for row in _ras(log, groups)]
     return pl.DataFrame(rows, schema=dict(schema.RAS), infer_schema_length=None)
 
 
-def _ras(log: Log, groups: Mapping[str, int | None]) -> Iterator[dict[str, Any]]:
+def _ras(log: LogFile, groups: Mapping[str, int | None]) -> Iterator[dict[str, Any]]:
     for row in log.content.ras:
         yield {
-            "comm": row.comm, "group": groups.get(_hash(row.comm)), "rank": short(row.rank), "host": row.host,
-            "pid": whole(row.pid), "device": short(row.device), "size": short(row.size),
-            "present": short(row.present), "missing": short(row.missing),
+            "comm": row.comm, "group": groups.get(_hash(row.comm)), "rank": int32_or_none(row.rank), "host": row.host,
+            "pid": int64_or_none(row.pid), "device": int32_or_none(row.device), "size": int32_or_none(row.size),
+            "present": int32_or_none(row.present), "missing": int32_or_none(row.missing),
             "status": row.status, "counts": orjson.dumps(row.counts).decode(), "source": "ras", "file": log.place,
             "line": row.line, "text": row.text,
         }  # fmt: skip
     for told in log.content.inspected:
         yield {
-            "comm": told.comm, "group": groups.get(_hash(told.comm)), "rank": short(told.rank), "host": told.host,
-            "pid": whole(told.pid), "device": None, "size": short(told.nranks), "present": None, "missing": None,
-            "status": "", "counts": orjson.dumps({told.op: told.last_seq}).decode(), "source": "inspector",
+            "comm": told.comm, "group": groups.get(_hash(told.comm)), "rank": int32_or_none(told.rank),
+            "host": told.host, "pid": int64_or_none(told.pid), "device": None, "size": int32_or_none(told.nranks),
+            "present": None, "missing": None, "status": "",
+            "counts": orjson.dumps({told.op: told.last_seq}).decode(), "source": "inspector",
             "file": log.place, "line": 1, "text": f"{told.rows} rows of {told.op}, slowest {told.slowest_us:.0f} us",
         }  # fmt: skip
 

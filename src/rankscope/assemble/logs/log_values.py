@@ -17,27 +17,27 @@ _LONG = 1 << 62
 _INT = 1 << 31
 
 
-def whole(value: Any) -> int | None:
+def int64_or_none(value: Any) -> int | None:
     """An integer for a column of 64 bits."""
     fits = isinstance(value, int) and not isinstance(value, bool) and -_LONG < value < _LONG
     return value if fits else None
 
 
-def short(value: Any) -> int | None:
+def int32_or_none(value: Any) -> int | None:
     """An integer for a column of 32 bits."""
-    found = whole(value)
+    found = int64_or_none(value)
     return found if found is not None and -_INT < found < _INT else None
 
 
-def rank(value: Any) -> int | None:
+def valid_rank(value: Any) -> int | None:
     """A rank, or the place in a group."""
-    found = whole(value)
+    found = int64_or_none(value)
     return found if found is not None and 0 <= found < RANK_LIMIT else None
 
 
-def size(value: Any) -> int | None:
+def valid_size(value: Any) -> int | None:
     """A number of ranks."""
-    found = whole(value)
+    found = int64_or_none(value)
     return found if found is not None and 0 < found <= RANK_LIMIT else None
 
 
@@ -47,7 +47,7 @@ _SECOND = 1_000_000_000
 _DAY = 86_400 * _SECOND
 
 
-def moment(stamp: Stamp | None, written_ns: int | None) -> int | None:
+def print_time(stamp: Stamp | None, written_ns: int | None) -> int | None:
     """When a line was printed; a year that is missing is the last in which that day was before the file was written."""
     if stamp is None or not stamp.has_date:
         return None
@@ -91,7 +91,7 @@ C10D_OPS = {
     "SEND": "send", "RECV": "recv", "RECVANYSOURCE": "recv", "BARRIER": "barrier", "COALESCED": "coalesced",
 }  # fmt: skip
 """By c10d's OpType."""
-WIRE = {
+WIRE_OPS = {
     "_all_gather_base": "all_gather", "_allgather_base": "all_gather", "allgather": "all_gather",
     "all_gather_into_tensor": "all_gather", "_reduce_scatter_base": "reduce_scatter", "allreduce": "all_reduce",
     "reduce_scatter_tensor": "reduce_scatter", "_broadcast_oop": "broadcast", "_reduce_oop": "reduce",
@@ -108,14 +108,14 @@ WIRE_DTYPES = {"Bool": "Byte", "Float8_e4m3fnuz": "Byte", "Float8_e5m2fnuz": "By
 """Types that go over the wire as another one."""
 
 
-class Sizes(NamedTuple):
+class ShapeTexts(NamedTuple):
     """JSON texts of shapes; None where they are not known."""
 
     sent: str | None
     received: str | None
 
 
-def op_of(name: str) -> str:
+def nccl_op(name: str) -> str:
     """A COLL line's operation as the recorder calls it."""
     return NCCL_OPS.get(name, name)
 
@@ -125,37 +125,37 @@ def c10d_op(name: str | None) -> str | None:
     return None if name in (None, "", "UNKNOWN") else C10D_OPS.get(name, name.lower())
 
 
-def wire(op: str) -> str:
+def wire_op(op: str) -> str:
     """What NCCL is asked to do for an operation."""
-    return WIRE.get(op, op)
+    return WIRE_OPS.get(op, op)
 
 
-def dtype(number: int) -> str | None:
+def dtype_text(number: int) -> str | None:
     """JSON text of the type with NCCL's number; None if there is none."""
     return f'["{DTYPES[number]}"]' if 0 <= number < len(DTYPES) else None
 
 
-def sizes(op: str, count: int | None, members: int | None) -> Sizes:
+def shape_texts(op: str, count: int | None, members: int | None) -> ShapeTexts:
     """Shapes of a COLL line: its count is what one rank sends in a gather, and what one receives in a scatter."""
     if count is None:
-        return Sizes(None, None)
+        return ShapeTexts(None, None)
     one, all_ = f"[[{count}]]", None if members is None else f"[[{count * members}]]"
     gathers, scatters = op in ("AllGather", "Gather"), op in ("ReduceScatter", "Scatter")
-    return Sizes(all_ if scatters else one, all_ if gathers else one)
+    return ShapeTexts(all_ if scatters else one, all_ if gathers else one)
 
 
 def wire_key(op: str | None, in_sizes: str | None, in_dtypes: str | None) -> str:
     """Operation, elements and type as NCCL is given them: the same for a line of a log and an entry of a recorder."""
-    name = wire(op or "")
+    name = wire_op(op or "")
     if op is not None and op.endswith("barrier"):
         return f"{name} 1 Float"
     counted = name in ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter")
-    count = elements(in_sizes) if counted else None
+    count = element_count(in_sizes) if counted else None
     kind = (in_dtypes or "").strip('[]"')
     return f"{name} {'?' if count is None else count} {WIRE_DTYPES.get(kind, kind)}"
 
 
-def elements(sizes: str | None) -> int | None:
+def element_count(sizes: str | None) -> int | None:
     """Elements of all tensors in a JSON list of shapes; None if it is none."""
     try:
         return sum(prod(shape) for shape in orjson.loads(sizes)) if sizes else None

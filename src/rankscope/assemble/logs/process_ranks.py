@@ -12,18 +12,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from rankscope.assemble import file_names
-from rankscope.assemble.logs.log_processes import Life, Scene
+from rankscope.assemble.logs.log_processes import CommLife, LogScene
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
 from rankscope.parsers.logs.event import Event
 
-AGREE = 2
+AGREEING_TASKS = 2
 """So many tasks must have the number of their rank, where not all of them are in the log."""
 _MPIRUN = re.compile(r"^\[\d+,(\d+)\]<std")
 _TASK = re.compile(r"^(?: *(\d{1,6}): |\[(\d{1,6})\] ?$)")
 
 
-def settle(scene: Scene, world: int, highest: int, pattern: re.Pattern[str] | None) -> None:
+def settle_process_ranks(scene: LogScene, world: int, highest: int, pattern: re.Pattern[str] | None) -> None:
     """Sets ranks of speakers and lives, and `world`.
 
     `world` is the size of the job where something else than logs tells it, else 0; `highest` the highest global rank
@@ -54,14 +54,14 @@ def settle(scene: Scene, world: int, highest: int, pattern: re.Pattern[str] | No
     scene.sized = scene.world in (world, size) or _says_size(scene)
 
 
-def _says_size(scene: Scene) -> bool:
+def _says_size(scene: LogScene) -> bool:
     """Whether a log tells of all ranks by its form: RAS, a report of desync, the settings of a group, fingerprints."""
     return any(
         log.content.ras or any(EVENTS[event.kind].says_size for event in log.content.events) for log in scene.logs
     )
 
 
-def _runs(scene: Scene) -> None:
+def _runs(scene: LogScene) -> None:
     """Finds runs that follow each other in a log: communicators of one size, each of other processes."""
     largest = max((life.comm.nranks or 0 for life in scene.lives), default=0)
     by_log: dict[int, list[tuple[int, set[int]]]] = defaultdict(list)
@@ -80,7 +80,7 @@ def _runs(scene: Scene) -> None:
                 scene.speakers[at].old = True
 
 
-def _by_name(scene: Scene, pattern: re.Pattern[str] | None) -> None:
+def _by_name(scene: LogScene, pattern: re.Pattern[str] | None) -> None:
     """A log of one process whose name, or the user, says the rank."""
     for log in scene.logs:
         shown = log.source.shown
@@ -95,7 +95,7 @@ def _by_name(scene: Scene, pattern: re.Pattern[str] | None) -> None:
                     speaker.rank, speaker.how = told, "name"
 
 
-def _world(scene: Scene, world: int, highest: int) -> tuple[int, list[Life]]:
+def _world(scene: LogScene, world: int, highest: int) -> tuple[int, list[CommLife]]:
     """The size of the largest communicator, and the lives of those of that size if they are of the whole job."""
     identities = scene.identities()
     largest = max((life.comm.nranks or 0 for life in scene.lives), default=0)
@@ -121,7 +121,7 @@ def _world(scene: Scene, world: int, highest: int) -> tuple[int, list[Life]]:
     return size, lives
 
 
-def _by_communicator(scene: Scene, lives: Sequence[Life]) -> None:
+def _by_communicator(scene: LogScene, lives: Sequence[CommLife]) -> None:
     ranks: dict[int, set[int]] = defaultdict(set)
     for life in lives:
         if life.comm.rank is not None:
@@ -131,7 +131,7 @@ def _by_communicator(scene: Scene, lives: Sequence[Life]) -> None:
             scene.speakers[at].rank, scene.speakers[at].how = min(own), "communicator"
 
 
-def _by_launcher(scene: Scene, size: int) -> None:
+def _by_launcher(scene: LogScene, size: int) -> None:
     """mpirun counts processes; srun counts tasks, which are ranks if there are as many."""
     open_ = [s for s in scene.speakers if s.rank is None]
     for form, needs_size in ((_MPIRUN, False), (_TASK, True)):
@@ -145,7 +145,7 @@ def _by_launcher(scene: Scene, size: int) -> None:
         told = [(task, scene.speakers[own[0]].rank) for task, own in found.items()]
         known = [task == rank for task, rank in told if rank is not None]
         # a launcher that numbers in another way than the job tells nothing; of a part of the tasks two must agree
-        fits = len(found) == size or (sum(known) >= AGREE and max(found) < size)
+        fits = len(found) == size or (sum(known) >= AGREEING_TASKS and max(found) < size)
         if len(users) != len(found) or not all(known) or (needs_size and not fits):
             continue
         for rank, own in found.items():
@@ -154,7 +154,7 @@ def _by_launcher(scene: Scene, size: int) -> None:
                 speaker.rank, speaker.how = rank, "launcher"
 
 
-def _by_device(scene: Scene, size: int, lives: Sequence[Life]) -> None:
+def _by_device(scene: LogScene, size: int, lives: Sequence[CommLife]) -> None:
     """On a job of one host with a device for each rank, torch's launcher numbers both alike."""
     hosts = {speaker.host for speaker in scene.speakers}
     if len(hosts) != 1 or any(s.rank is not None for s in scene.speakers) or not lives:
@@ -167,7 +167,7 @@ def _by_device(scene: Scene, size: int, lives: Sequence[Life]) -> None:
             scene.speakers[at].rank, scene.speakers[at].how = device, "device"
 
 
-def _unclaimed_twice(scene: Scene) -> None:
+def _unclaimed_twice(scene: LogScene) -> None:
     """Of two processes that are said to be the same rank, neither is."""
     claims: dict[int, list[int]] = defaultdict(list)
     for i, speaker in enumerate(scene.speakers):
@@ -184,7 +184,7 @@ def _unclaimed_twice(scene: Scene) -> None:
 _FRONT = re.compile(r"^\[?(?:(?P<host>[A-Za-z][\w.\-]*):)?(?P<number>\d{1,6})\]?:?$")
 
 
-def settle_labels(scene: Scene, world: int) -> None:
+def settle_labels(scene: LogScene, world: int) -> None:
     """Gives events the rank in front of them; `world` is the size of the job where anything else tells it, else 0."""
     if not any("front" in event.values for log in scene.logs for event in log.content.events):
         return
@@ -196,7 +196,7 @@ def settle_labels(scene: Scene, world: int) -> None:
         scene.logs[number] = log._replace(content=replace(log.content, events=events))
 
 
-def _fronts(scene: Scene) -> Iterator[tuple[str, int | None]]:
+def _fronts(scene: LogScene) -> Iterator[tuple[str, int | None]]:
     """What stands in front of events, each with the rank that torch itself says there."""
     for log in scene.logs:
         for event in log.content.events:
@@ -211,7 +211,7 @@ def _read(front: str) -> tuple[str, int] | None:
     return (found["host"] or "", number) if found and number < RANK_LIMIT else None
 
 
-def _are_ranks(scene: Scene, told: dict[str, tuple[str, int] | None], world: int) -> bool:
+def _are_ranks(scene: LogScene, told: dict[str, tuple[str, int] | None], world: int) -> bool:
     hosts: defaultdict[int, set[str]] = defaultdict(set)
     for place in told.values():
         if place is None:
@@ -241,11 +241,11 @@ def _ranked(event: Event, told: dict[str, tuple[str, int] | None]) -> Event:
 
 # Which communicators of different processes are one: a pointer says nothing outside of its process.
 
-DEPTH = 64
+MOST_SPLITS = 64
 """Splits of splits that are followed."""
 
 
-def identify(scene: Scene) -> None:
+def identify_lives(scene: LogScene) -> None:
     """Sets `identity` of every life that can be told."""
     lives = [life for life in scene.lives if life.stands]
     ordinals = _ordinals(lives)
@@ -254,21 +254,21 @@ def identify(scene: Scene) -> None:
     _keep_sound(lives)
     for life in lives:
         if not life.identity and _is_split(life):
-            life.identity = _split(life, ordinals, DEPTH)
+            life.identity = _split(life, ordinals, MOST_SPLITS)
     _keep_sound(lives)
     _by_order([life for life in lives if not life.identity and not _is_split(life)], lives)
 
 
-def _is_split(life: Life) -> bool:
+def _is_split(life: CommLife) -> bool:
     return bool(life.comm.parent)
 
 
-def _direct(life: Life) -> str:
+def _direct(life: CommLife) -> str:
     unset = _is_split(life) and life.comm.split is None
     return "" if unset else life.comm.comm_id
 
 
-def _ordinals(lives: Iterable[Life]) -> dict[int, int]:
+def _ordinals(lives: Iterable[CommLife]) -> dict[int, int]:
     """For each split how many splits of the same parent and colour its process had made before."""
     counted: Counter[tuple[int, int | None]] = Counter()
     out: dict[int, int] = {}
@@ -280,7 +280,7 @@ def _ordinals(lives: Iterable[Life]) -> dict[int, int]:
     return out
 
 
-def _split(life: Life, ordinals: dict[int, int], depth: int) -> str:
+def _split(life: CommLife, ordinals: dict[int, int], depth: int) -> str:
     parent = life.parent
     if parent is None or not depth:
         return ""
@@ -291,7 +291,7 @@ def _split(life: Life, ordinals: dict[int, int], depth: int) -> str:
     return f"{known}/{number}:{life.comm.color}"
 
 
-def _keep_sound(lives: Iterable[Life]) -> None:
+def _keep_sound(lives: Iterable[CommLife]) -> None:
     """Takes back identities whose members contradict each other: they are no identities."""
     for members in _by_identity(lives).values():
         ranks = [life.comm.rank for life in members if life.comm.rank is not None]
@@ -301,18 +301,18 @@ def _keep_sound(lives: Iterable[Life]) -> None:
                 life.identity = ""
 
 
-def _by_identity(lives: Iterable[Life]) -> dict[str, list[Life]]:
-    found: dict[str, list[Life]] = defaultdict(list)
+def _by_identity(lives: Iterable[CommLife]) -> dict[str, list[CommLife]]:
+    found: dict[str, list[CommLife]] = defaultdict(list)
     for life in lives:
         if life.identity:
             found[life.identity].append(life)
     return found
 
 
-def _by_order(unnamed: list[Life], lives: list[Life]) -> None:
+def _by_order(unnamed: list[CommLife], lives: list[CommLife]) -> None:
     """Joins the k-th communicator of a size of each process, where as many processes have one as it has ranks."""
     largest = max((life.comm.nranks or 0 for life in lives), default=0)
-    by_size: dict[int, dict[int, list[Life]]] = defaultdict(lambda: defaultdict(list))
+    by_size: dict[int, dict[int, list[CommLife]]] = defaultdict(lambda: defaultdict(list))
     for life in unnamed:
         if life.comm.nranks is not None and life.comm.nranks > 1:
             by_size[life.comm.nranks][life.speaker].append(life)

@@ -10,12 +10,12 @@ import numpy as np
 
 from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.assemble.file_names import attempt_of
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.logs.model import CODES, Comm, LogContent
 
 
-def begins(content: LogContent) -> list[int]:
+def run_offsets(content: LogContent) -> list[int]:
     """Where each run but the first begins, as offsets."""
     told = _by_torchrun(content)
     return told or _by_processes(content)
@@ -77,9 +77,9 @@ def _ends(content: LogContent) -> list[int]:
     return found
 
 
-def run_of(content: LogContent, number: int) -> LogContent:
+def only_run(content: LogContent, number: int) -> LogContent:
     """One of the runs in a log, -1 for the last: what was said in it, by whom."""
-    starts = [0, *begins(content)]
+    starts = [0, *run_offsets(content)]
     if len(starts) == 1:
         return content
     number = max(number, -len(starts)) if number < 0 else min(number, len(starts) - 1)
@@ -125,7 +125,7 @@ COPIED_NS = 86_400 * 1_000_000_000
 """A file written so long after the last event was copied: its time tells nothing."""
 
 
-def settle(logs: Sequence[Source], runs: Sequence[Attempt]) -> None:
+def settle_log_attempts(logs: Sequence[SourceFile], runs: Sequence[Attempt]) -> None:
     """Gives each log the number of its attempt; the newest where nothing tells."""
     # what stands outside of all attempts, as what torchrun itself printed, is of the newest too
     told = [s for s in logs if attempt_of(s.shown) is not None]
@@ -146,7 +146,7 @@ def settle(logs: Sequence[Source], runs: Sequence[Attempt]) -> None:
             source.attempt = next(iter(home)) if len(home) == 1 else _by_time(source, runs)
 
 
-def run_in(logs: Sequence[Source], runs: Sequence[Attempt], chosen: int, asked: bool) -> int:
+def run_at(logs: Sequence[SourceFile], runs: Sequence[Attempt], chosen: int, asked: bool) -> int:
     """Which run to read of a log in which several follow each other; -1 for the last.
 
     With dumps their attempts are counted from the newest back; without, `chosen` counts the runs of the logs, if it was
@@ -154,13 +154,13 @@ def run_in(logs: Sequence[Source], runs: Sequence[Attempt], chosen: int, asked: 
     """
     if runs or not asked:
         return chosen - len(runs) if runs else -1
-    count = 1 + max((len(begins(s.log)) for s in logs if s.log is not None), default=0)
+    count = 1 + max((len(run_offsets(s.log)) for s in logs if s.log is not None), default=0)
     if not 0 <= chosen < count:
         raise NoSuchAttemptError(chosen, count)
     return chosen
 
 
-def _by_time(source: Source, runs: Sequence[Attempt]) -> int:
+def _by_time(source: SourceFile, runs: Sequence[Attempt]) -> int:
     """The last attempt that had begun when the log was last written to."""
     last, written = runs[-1].newest_ns, source.mtime_ns
     if written is None or (last is not None and written > last + COPIED_NS):

@@ -5,40 +5,40 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from rankscope.assemble.logs.comm_lifetimes import Series, filled, join, series_of
-from rankscope.assemble.logs.log_processes import Life, Log, Scene, Speaker
-from rankscope.assemble.logs.log_values import rank, short, size
-from rankscope.assemble.logs.restarts import run_of
-from rankscope.assemble.sources import Source
+from rankscope.assemble.logs.comm_lifetimes import FileSeries, fill_life, join_lives, series_of
+from rankscope.assemble.logs.log_processes import CommLife, LogFile, LogProcess, LogScene
+from rankscope.assemble.logs.log_values import int32_or_none, valid_rank, valid_size
+from rankscope.assemble.logs.restarts import only_run
+from rankscope.assemble.sources import SourceFile
 
 
-def build(sources: Sequence[tuple[int, Source]], run: int = -1) -> Scene:
+def build_scene(sources: Sequence[tuple[int, SourceFile]], run: int = -1) -> LogScene:
     """The scene of logs, given with their rows of `files`; of logs with several runs of the job of that one."""
-    speakers: list[Speaker] = []
+    speakers: list[LogProcess] = []
     index: dict[tuple[str, int], int] = {}
-    logs: list[Log] = []
+    logs: list[LogFile] = []
     for place, source in sources:
         content = source.log
         if content is None:
             continue
-        content = run_of(content, run)
+        content = only_run(content, run)
         here: list[int] = []
         for process in content.processes:
             at = index.setdefault((process.host, process.pid), len(speakers))
             if at == len(speakers):
-                speakers.append(Speaker(process.host, process.pid))
-            speakers[at].told |= {told for told in [rank(process.rank)] if told is not None}
+                speakers.append(LogProcess(process.host, process.pid))
+            speakers[at].told |= {told for told in [valid_rank(process.rank)] if told is not None}
             speakers[at].labels |= {process.label} - {""}
             if process.device is not None:
                 speakers[at].device = process.device
             here.append(at)
-        logs.append(Log(place, source, content, here))
+        logs.append(LogFile(place, source, content, here))
     logs, series = _in_order(logs)
     lives, by_place = _lives(logs, series)
-    return Scene(logs, speakers, lives, by_place, lines_before=_lines_before(logs, series))
+    return LogScene(logs, speakers, lives, by_place, lines_before=_lines_before(logs, series))
 
 
-def _in_order(logs: Sequence[Log]) -> tuple[list[Log], list[Series]]:
+def _in_order(logs: Sequence[LogFile]) -> tuple[list[LogFile], list[FileSeries]]:
     """The logs, those of a series in the order in which they were written, and the series."""
     spoken: dict[tuple[int, str], set[int]] = defaultdict(set)
     for number, log in enumerate(logs):
@@ -51,12 +51,12 @@ def _in_order(logs: Sequence[Log]) -> tuple[list[Log], list[Series]]:
     order = [k for i in range(len(logs)) for k in ([i] if i not in of_log else of_log[i] * (i == min(of_log[i])))]
     moved = {number: place for place, number in enumerate(order)}
     return [logs[number] for number in order], [
-        Series(tuple(moved[shared[i]] for i in one.members), frozenset(moved[shared[i]] for i in one.behind_gaps))
+        FileSeries(tuple(moved[shared[i]] for i in one.members), frozenset(moved[shared[i]] for i in one.behind_gaps))
         for one in series
     ]
 
 
-def _lines_before(logs: Sequence[Log], series: Sequence[Series]) -> dict[int, int]:
+def _lines_before(logs: Sequence[LogFile], series: Sequence[FileSeries]) -> dict[int, int]:
     found = {}
     for one in series:
         lines = 0
@@ -66,13 +66,17 @@ def _lines_before(logs: Sequence[Log], series: Sequence[Series]) -> dict[int, in
     return found
 
 
-def _lives(logs: Sequence[Log], series: Sequence[Series]) -> tuple[list[Life], dict[tuple[int, int], Life]]:
-    lives: list[Life] = []
-    by_place: dict[tuple[int, int], Life] = {}
+def _lives(
+    logs: Sequence[LogFile], series: Sequence[FileSeries]
+) -> tuple[list[CommLife], dict[tuple[int, int], CommLife]]:
+    lives: list[CommLife] = []
+    by_place: dict[tuple[int, int], CommLife] = {}
     for number, log in enumerate(logs):
         for at, comm in enumerate(log.content.comms):
-            sound = comm._replace(nranks=size(comm.nranks), rank=rank(comm.rank), device=short(comm.device))
-            life = Life(log.speakers[comm.process], number, at, sound, len(lives))
+            sound = comm._replace(
+                nranks=valid_size(comm.nranks), rank=valid_rank(comm.rank), device=int32_or_none(comm.device)
+            )
+            life = CommLife(log.speakers[comm.process], number, at, sound, len(lives))
             # what was printed of it is another's: a piece of a line stood in front
             life.twin = not (comm.init or comm.collectives or comm.p2p or comm.state != "seen")
             lives.append(life)
@@ -82,14 +86,14 @@ def _lives(logs: Sequence[Log], series: Sequence[Series]) -> tuple[list[Life], d
             life.parent = by_place.get((life.log, life.comm.parent_comm))
     for one in series:
         own = (by_place[number, at] for number in one.members for at in range(len(logs[number].content.comms)))
-        join(one, [life for life in own if not life.twin], logs)
+        join_lives(one, [life for life in own if not life.twin], logs)
     _twins(lives, {log: number for number, one in enumerate(series) for log in one.members})
     return lives, by_place
 
 
-def _twins(lives: Sequence[Life], series: dict[int, int]) -> None:
+def _twins(lives: Sequence[CommLife], series: dict[int, int]) -> None:
     """Marks what a second log of the same process repeats, and takes from it what the first does not say."""
-    same: dict[tuple[int, str, int], list[Life]] = defaultdict(list)
+    same: dict[tuple[int, str, int], list[CommLife]] = defaultdict(list)
     counted: dict[tuple[int, str, int], int] = defaultdict(int)
     for life in lives:
         if not life.stands:
@@ -104,5 +108,5 @@ def _twins(lives: Sequence[Life], series: dict[int, int]) -> None:
             if life is not best:
                 for piece in life.pieces:
                     piece.twin = True
-                best.comm = filled(best.comm, life.comm)
+                best.comm = fill_life(best.comm, life.comm)
                 best.parent = best.parent or life.parent

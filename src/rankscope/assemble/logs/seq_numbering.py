@@ -15,22 +15,22 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from rankscope.assemble.logs.log_processes import Life, Scene
+from rankscope.assemble.logs.log_processes import CommLife, LogScene
 from rankscope.parsers.logs.model import IS_P2P
 from rankscope.parsers.matrices import Numbers
 
 FIRST_SEQ = 1
 """torch counts from 1."""
-SHORTEST = 3
+SHORTEST_RUN = 3
 """Fewer operations in a row prove nothing, unless they are all there are on both sides."""
 FAR = 1 << 62
-DENSE = 4
+DENSE_RATIO = 4
 """Values are counted by a table of all between the least and the largest if these are so many times as many."""
 MOST_PLACES = 64
 """So many occurrences of the rarest operation are tried."""
 
 
-class Numbering(NamedTuple):
+class SeqNumbering(NamedTuple):
     """How ordinals of a life become sequence numbers: those from `first` to `until` do, both included."""
 
     shift: int
@@ -44,8 +44,8 @@ class Numbering(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Lane:
-    life: Life
+class _CountedLane:
+    life: CommLife
     ordinals: Numbers
     codes: Numbers
     """One number for operation, count, type and root of each collective that is kept."""
@@ -58,10 +58,10 @@ class _Lane:
         return np.append(np.bincount(self.codes), 0)
 
 
-def number(scene: Scene) -> dict[tuple[int, int], Numbering]:
+def number_lives(scene: LogScene) -> dict[tuple[int, int], SeqNumbering]:
     """By log and communicator; those whose place cannot be told are not in it."""
     lanes = _as_one(scene, _lanes(scene))
-    found: dict[tuple[int, int], Numbering] = {}
+    found: dict[tuple[int, int], SeqNumbering] = {}
     for lives in scene.identities().values():
         own = [lanes[id(life)] for life in lives if id(life) in lanes]
         for lane, numbering in _settle(own):
@@ -72,9 +72,9 @@ def number(scene: Scene) -> dict[tuple[int, int], Numbering]:
     return found
 
 
-def _lanes(scene: Scene) -> dict[int, _Lane]:
+def _lanes(scene: LogScene) -> dict[int, _CountedLane]:
     meanings: dict[tuple[str, int, int, int], int] = {}
-    lanes: dict[int, _Lane] = {}
+    lanes: dict[int, _CountedLane] = {}
     for number_, log in enumerate(scene.logs):
         content = log.content
         comm = content.code("comm")
@@ -101,11 +101,11 @@ def _lanes(scene: Scene) -> dict[int, _Lane]:
             ordinals = content.column("ordinal")[alone[part]] + life.before[0]
             counted = content.column("op_count")[alone[part]]
             whole = life.comm.init or _from_zero(life, counted)
-            lanes[id(life)] = _Lane(life, ordinals, codes[part], whole, torn)
+            lanes[id(life)] = _CountedLane(life, ordinals, codes[part], whole, torn)
     return lanes
 
 
-def _as_one(scene: Scene, lanes: dict[int, _Lane]) -> dict[int, _Lane]:
+def _as_one(scene: LogScene, lanes: dict[int, _CountedLane]) -> dict[int, _CountedLane]:
     """The lanes with those of the pieces of a life as one, as far back as no operation between them is missing."""
     for life in scene.lives:
         parts = [lanes.pop(id(piece)) for piece in life.pieces if id(piece) in lanes] if life.rest else []
@@ -115,7 +115,7 @@ def _as_one(scene: Scene, lanes: dict[int, _Lane]) -> dict[int, _Lane]:
         while first and parts[first].ordinals[0] == parts[first - 1].ordinals[-1] + 1:
             first -= 1
         kept = parts[first:]
-        lanes[id(life)] = _Lane(
+        lanes[id(life)] = _CountedLane(
             life, np.concatenate([part.ordinals for part in kept]), np.concatenate([part.codes for part in kept]),
             life.comm.init or (parts[0].life is life and parts[0].whole), any(part.torn for part in parts),
         )  # fmt: skip
@@ -139,7 +139,7 @@ def _distinct(columns: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
 def _ranked(column: Numbers) -> tuple[Numbers, int]:
     """The place of each value among the distinct ones, and how many these are."""
     low, high = int(column.min(initial=FAR)), int(column.max(initial=-FAR))
-    if high - low < DENSE * len(column):
+    if high - low < DENSE_RATIO * len(column):
         there = np.zeros(high - low + 1, np.bool_)
         there[column - low] = True
         return (np.cumsum(there) - 1)[column - low], int(np.count_nonzero(there))
@@ -147,7 +147,7 @@ def _ranked(column: Numbers) -> tuple[Numbers, int]:
     return place, int(place.max(initial=-1)) + 1
 
 
-def _from_zero(life: Life, op_counts: Numbers) -> bool:
+def _from_zero(life: CommLife, op_counts: Numbers) -> bool:
     """Whether the first line kept is the first of all, without one of the initialisation: opCount begins there at 0.
 
     In NCCL 2.27 and later it may stay 0 for ever, which proves nothing.
@@ -155,14 +155,14 @@ def _from_zero(life: Life, op_counts: Numbers) -> bool:
     return life.comm.first_op_count == 0 and (len(op_counts) == 1 or int(op_counts.max()) > 0)
 
 
-def _settle(lanes: Sequence[_Lane]) -> list[tuple[_Lane, Numbering]]:
+def _settle(lanes: Sequence[_CountedLane]) -> list[tuple[_CountedLane, SeqNumbering]]:
     """Each lane that has a place, with its numbers."""
     sound = [lane for lane in lanes if lane.whole and not lane.torn]
     pattern = max(sound or lanes, key=_length, default=None)
     if pattern is None:
         return []
     relative = not any(lane.whole for lane in lanes)
-    counting = Numbering(FIRST_SEQ, relative)
+    counting = SeqNumbering(FIRST_SEQ, relative)
     out = [(lane, counting) for lane in sound]
     if not sound:
         out.append((pattern, counting))
@@ -173,11 +173,11 @@ def _settle(lanes: Sequence[_Lane]) -> list[tuple[_Lane, Numbering]]:
     return out
 
 
-def _length(lane: _Lane) -> tuple[bool, int]:
+def _length(lane: _CountedLane) -> tuple[bool, int]:
     return lane.whole, len(lane.codes)
 
 
-def _counted(lane: _Lane, pattern: _Lane) -> Numbering | None:
+def _counted(lane: _CountedLane, pattern: _CountedLane) -> SeqNumbering | None:
     """A torn lane that counts from the start: as far as it says the same, else laid beside."""
     low = max(int(lane.ordinals[0]), int(pattern.ordinals[0]))
     high = min(int(lane.ordinals[-1]), int(pattern.ordinals[-1]))
@@ -187,10 +187,10 @@ def _counted(lane: _Lane, pattern: _Lane) -> Numbering | None:
         return _beside(lane, pattern)
     differ = np.flatnonzero(a != b)
     same = int(differ[0]) if differ.size else len(a)
-    return Numbering(FIRST_SEQ, first=low, until=low + same - 1) if 2 * same >= len(a) else _beside(lane, pattern)
+    return SeqNumbering(FIRST_SEQ, first=low, until=low + same - 1) if 2 * same >= len(a) else _beside(lane, pattern)
 
 
-def _beside(lane: _Lane, pattern: _Lane) -> Numbering | None:
+def _beside(lane: _CountedLane, pattern: _CountedLane) -> SeqNumbering | None:
     """The numbers of `lane` at the one place of `pattern` where the longest run of operations is the same."""
     often = pattern.occurs[np.minimum(lane.codes, len(pattern.occurs) - 1)]
     if not often.any():
@@ -202,14 +202,14 @@ def _beside(lane: _Lane, pattern: _Lane) -> Numbering | None:
     runs = sorted((_run(lane.codes, pattern.codes, int(p) - anchor) for p in places), reverse=True)
     best = runs[0]
     alike = len(runs) > 1 and runs[1].length == best.length
-    if alike or (best.length < SHORTEST and not best.length == len(lane.codes) == len(pattern.codes)):
+    if alike or (best.length < SHORTEST_RUN and not best.length == len(lane.codes) == len(pattern.codes)):
         return None
     shift = int(pattern.ordinals[0]) + best.offset - int(lane.ordinals[0]) + FIRST_SEQ
     first = int(lane.ordinals[0]) + best.start
-    return Numbering(shift, first=first, until=first + best.length - 1 if lane.torn else None)
+    return SeqNumbering(shift, first=first, until=first + best.length - 1 if lane.torn else None)
 
 
-class _Run(NamedTuple):
+class _MatchingRun(NamedTuple):
     length: int
     offset: int
     """How far behind the beginning of the pattern the lane is laid."""
@@ -217,12 +217,12 @@ class _Run(NamedTuple):
     """In the lane."""
 
 
-def _run(a: Numbers, b: Numbers, offset: int) -> _Run:
+def _run(a: Numbers, b: Numbers, offset: int) -> _MatchingRun:
     """The longest run of equal operations with `a` laid `offset` operations behind the beginning of `b`."""
     low, high = max(0, -offset), min(len(a), len(b) - offset)
     if low >= high:
-        return _Run(0, offset, 0)
+        return _MatchingRun(0, offset, 0)
     differ = np.flatnonzero(a[low:high] != b[low + offset : high + offset])
     edges = np.concatenate([[-1], differ, [high - low]])
     at = int(np.argmax(np.diff(edges)))
-    return _Run(int(edges[at + 1] - edges[at]) - 1, offset, low + int(edges[at]) + 1)
+    return _MatchingRun(int(edges[at + 1] - edges[at]) - 1, offset, low + int(edges[at]) + 1)

@@ -14,20 +14,20 @@ from itertools import islice
 import numpy as np
 import orjson
 
-from rankscope.assemble.traces.span_roles import Places, Roles
+from rankscope.assemble.traces.span_roles import Places, SpanRoles
 from rankscope.parsers.matrices import NULL
 from rankscope.parsers.torch_profiler import event_names
-from rankscope.parsers.torch_profiler.model import Call
+from rankscope.parsers.torch_profiler.model import TracedCall
 
 
 @dataclass
-class Row:
+class DeviceOperation:
     """An operation in the making; numbers are rows of candidates, -1 without."""
 
     issue: int
     annotation: int = -1
     runs: list[int] = field(default_factory=list)
-    call: Call | None = None
+    call: TracedCall | None = None
     coalesced: str = "none"
     op: str = ""
     library: str = ""
@@ -37,14 +37,15 @@ class Row:
     """Name of the group, where it does not stand in `call`."""
 
 
-def rows(roles: Roles) -> list[Row]:
+def device_rows(roles: SpanRoles) -> list[DeviceOperation]:
     """The operations of a window that run on a device, in no order."""
     annotations, comms = roles.annotations, roles.comms
-    annotations = annotations[[event_names.ANNOTATED.match(roles.names[i])["library"] != "gloo" for i in annotations]]  # type: ignore[index]
+    matches = (event_names.ANNOTATION_NAME.match(roles.names[i]) for i in annotations)
+    annotations = annotations[[match is not None and match["library"] != "gloo" for match in matches]]
     holder = roles.within(annotations, comms)
     bare = annotations[holder < 0]
     issues = np.concatenate([comms, bare])
-    made = [Row(issue) for issue in issues.tolist()]
+    made = [DeviceOperation(issue) for issue in issues.tolist()]
     for annotation, at in zip(annotations[holder >= 0].tolist(), holder[holder >= 0].tolist(), strict=True):
         made[at].annotation = annotation if made[at].annotation < 0 else made[at].annotation
     for row in made[len(comms) :]:
@@ -57,7 +58,9 @@ def rows(roles: Roles) -> list[Row]:
     return found
 
 
-def _give_runs(roles: Roles, made: list[Row], issues: Places, annotations: Places, holder: Places) -> list[Row]:
+def _give_runs(
+    roles: SpanRoles, made: list[DeviceOperation], issues: Places, annotations: Places, holder: Places
+) -> list[DeviceOperation]:
     """Hands out the kernels; returns rows for those with arguments that the host issued before the window."""
     runs = roles.runs
     at = roles.launched_by(runs, issues)
@@ -70,11 +73,13 @@ def _give_runs(roles: Roles, made: list[Row], issues: Places, annotations: Place
         if place >= 0:
             made[place].runs.append(run)
         elif (name := roles.calls[run].collective) is not None:
-            alone.append(Row(-1, runs=[run], coalesced="closer" if _kind(name) == event_names.END else "none"))
+            alone.append(
+                DeviceOperation(-1, runs=[run], coalesced="closer" if _kind(name) == event_names.END else "none")
+            )
     return alone
 
 
-def _coalesce(roles: Roles, made: list[Row], comms: Places) -> None:
+def _coalesce(roles: SpanRoles, made: list[DeviceOperation], comms: Places) -> None:
     """Marks what was issued between the start and the end of a coalesced group on one thread."""
     order = np.lexsort((roles.window.start[roles.span[comms]], roles.window.track[roles.span[comms]]))
     inside = False
@@ -88,7 +93,7 @@ def _coalesce(roles: Roles, made: list[Row], comms: Places) -> None:
             inside = True
         elif kind == event_names.END:
             inside, row.coalesced = False, "closer"
-        elif inside and kind not in event_names.PSEUDO:
+        elif inside and kind not in event_names.PSEUDO_OPS:
             row.coalesced = "inner"
 
 
@@ -96,24 +101,24 @@ def _kind(collective: str) -> str:
     return collective.lower().replace("_", "")
 
 
-def _is_operation(roles: Roles, row: Row) -> bool:
+def _is_operation(roles: SpanRoles, row: DeviceOperation) -> bool:
     """Whether a row is work, and not one of the notes that are written in the same way."""
     collective = roles.calls[row.issue].collective
     if row.coalesced == "closer":
         return bool(row.runs)
     if collective is not None:
-        return _kind(collective) not in event_names.PSEUDO
+        return _kind(collective) not in event_names.PSEUDO_OPS
     return row.annotation >= 0 or bool(row.runs)
 
 
-def _name(roles: Roles, row: Row) -> None:
+def _name(roles: SpanRoles, row: DeviceOperation) -> None:
     """Settles arguments, operation and peer."""
     said = roles.calls[row.issue] if row.issue >= 0 else None
     run = next((roles.calls[i] for i in row.runs if roles.calls[i].collective is not None), None)
     call = said if said is not None and said.collective is not None else run or said or roles.calls[row.runs[0]]
     if row.annotation >= 0 and roles.calls[row.annotation].dims is not None:
         call = _with_shapes(call, roles.calls[row.annotation])
-    annotated = event_names.ANNOTATED.match(roles.names[row.annotation]) if row.annotation >= 0 else None
+    annotated = event_names.ANNOTATION_NAME.match(roles.names[row.annotation]) if row.annotation >= 0 else None
     row.call = call
     row.library = annotated["library"] if annotated else roles.window.content.about.backend.split(":")[0] or "nccl"
     if row.coalesced == "closer":
@@ -127,12 +132,12 @@ def _name(roles: Roles, row: Row) -> None:
         row.peer = other if other is not None else call.rank
 
 
-def _with_shapes(call: Call, other: Call) -> Call:
+def _with_shapes(call: TracedCall, other: TracedCall) -> TracedCall:
     """The call with the shapes of another."""
     return call._replace(dims=other.dims, types=other.types)
 
 
-def number_of(roles: Roles, row: Row, name: str) -> int | None:
+def number_of(roles: SpanRoles, row: DeviceOperation, name: str) -> int | None:
     """Its `seq` in the group, or its `comms_id`; None where the trace does not tell."""
     numbers = roles.told(name)
     if row.issue >= 0 and (number := numbers[row.issue]) != NULL:
@@ -143,11 +148,11 @@ def number_of(roles: Roles, row: Row, name: str) -> int | None:
 # Operations that a thread of the host runs: gloo's, issued by c10d's operators and run by its own loops.
 
 _VARIANT = re.compile(r"_|base|coalesced|into|tensor")
-AHEAD = 64
+LAUNCH_LEAD = 64
 """So many waiting operators of one kind are looked at for a run: a loop takes them in order."""
 
 
-def host_rows(roles: Roles) -> list[Row]:
+def host_operations(roles: SpanRoles) -> list[DeviceOperation]:
     """The operations of a window that a thread of the host runs."""
     annotations = [i for i in roles.annotations.tolist() if roles.names[i].startswith("gloo:")]
     if not annotations:
@@ -160,30 +165,30 @@ def host_rows(roles: Roles) -> list[Row]:
     return [_row(roles, operator, run) for operator, run in joined]
 
 
-def _others(roles: Roles) -> Places:
+def _others(roles: SpanRoles) -> Places:
     return np.array([i for i in roles.annotations.tolist() if not roles.names[i].startswith("gloo:")], np.int64)
 
 
-def _row(roles: Roles, operator: int, run: int) -> Row:
+def _row(roles: SpanRoles, operator: int, run: int) -> DeviceOperation:
     if run < 0:
-        issued = event_names.ISSUED.match(roles.names[operator])
-        return Row(
+        issued = event_names.ISSUED_NAME.match(roles.names[operator])
+        return DeviceOperation(
             operator,
             op=event_names.op_of_collective(issued[1] if issued else ""),
             library="gloo",
             call=roles.calls[operator],
         )
-    found = event_names.ANNOTATED.match(roles.names[run])
+    found = event_names.ANNOTATION_NAME.match(roles.names[run])
     assert found is not None
     call = roles.calls[run]
-    row = Row(operator, run, [run], call, op=found["op"], library="gloo")
+    row = DeviceOperation(operator, run, [run], call, op=found["op"], library="gloo")
     row.peer = int(found["peer"]) if found["peer"] else None
     thread = roles.window.content.lanes[int(roles.window.content.code("lane")[roles.span[run]])].tid
     row.group = roles.window.loops.get(thread) if thread is not None else None
     return row
 
 
-def _joined(roles: Roles, operators: Places, annotations: Places) -> list[tuple[int, int]]:
+def _joined(roles: SpanRoles, operators: Places, annotations: Places) -> list[tuple[int, int]]:
     """Each operator with its run, -1 if the window ended before; runs of what was issued before it by themselves.
 
     One after the other: which run an operator gets depends on what those before it left.
@@ -199,7 +204,7 @@ def _joined(roles: Roles, operators: Places, annotations: Places) -> list[tuple[
     left = annotations[held < 0]
     for run in left[np.argsort(start[left], kind="stable")].tolist():
         queue = waiting[_host_kind(roles.names[run])]
-        ahead = islice(queue, AHEAD)
+        ahead = islice(queue, LAUNCH_LEAD)
         fitting = (o for o in ahead if start[o] <= start[run] and _fits(roles.calls[o], roles.calls[run]))
         operator = next(fitting, -1)
         if operator >= 0:
@@ -213,7 +218,7 @@ def _host_kind(name: str) -> str:
     return _VARIANT.sub("", name.partition(":")[2].lstrip(":").partition(" ")[0])
 
 
-def _fits(operator: Call, run: Call) -> bool:
+def _fits(operator: TracedCall, run: TracedCall) -> bool:
     """Whether the tensor of a run is among those of an operator, as far as shapes were recorded."""
     mine, its = _sizes(run.dims), _sizes(operator.dims)
     return not mine or not its or bool(mine & its)

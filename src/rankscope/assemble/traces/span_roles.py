@@ -8,17 +8,17 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.assemble.traces.trace_window import Mask, Window
+from rankscope.assemble.traces.trace_window import Mask, TraceWindow
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.torch_profiler import event_names
-from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, Call
+from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TracedCall
 
 
 @dataclass
-class Roles:
+class SpanRoles:
     """The candidates of a window, each a row of its `call_numbers`."""
 
-    window: Window
+    window: TraceWindow
     _told: dict[str, list[int]] = field(default_factory=dict)
 
     def number(self, name: str) -> Numbers:
@@ -44,7 +44,7 @@ class Roles:
         return [table[i] for i in self.window.content.code("name")[self.span].tolist()]
 
     @cached_property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[TracedCall]:
         """Of each candidate."""
         table = self.window.content.calls
         return [table[i] for i in self.window.content.call_codes[0].tolist()]
@@ -67,13 +67,13 @@ class Roles:
     @cached_property
     def annotations(self) -> Places:
         """Rows of annotations such as nccl:all_reduce."""
-        wanted = {name for name in self.window.content.names if event_names.ANNOTATED.match(name)}
+        wanted = {name for name in self.window.content.names if event_names.ANNOTATION_NAME.match(name)}
         return np.flatnonzero(self._by_name(wanted) & ~self._device)
 
     @cached_property
     def operators(self) -> Places:
         """Rows of c10d's operators."""
-        wanted = {name for name in self.window.content.names if event_names.ISSUED.match(name)}
+        wanted = {name for name in self.window.content.names if event_names.ISSUED_NAME.match(name)}
         return np.flatnonzero(self._by_name(wanted) & ~self._device)
 
     @cached_property
@@ -89,7 +89,7 @@ class Roles:
     def within(self, inner: Places, outer: Places) -> Places:
         """For each row of `inner` the place in `outer` of the one around it on its thread; -1 without one."""
         w = self.window
-        return around(w.track.astype(np.int64), w.start, w.end, self.span[inner], self.span[outer])
+        return enclosing_spans(w.track.astype(np.int64), w.start, w.end, self.span[inner], self.span[outer])
 
     def launched_by(self, runs: Places, issues: Places) -> Places:
         """For each kernel the place in `issues` of the row in which the host launched it; -1 if nothing tells."""
@@ -103,7 +103,7 @@ class Roles:
         described = np.array([self.calls[run].collective is not None for run in runs.tolist()], np.bool_)
         # before kernels had arguments, their id was their own correlation
         told = (external[runs] != NULL) & (described | (external[runs] != correlation[runs]))
-        place = place_of(external[runs], external[issues])
+        place = table_places(external[runs], external[issues])
         same = np.array(
             [
                 at >= 0 and self.calls[run].collective in (None, self.calls[issues[at]].collective)
@@ -119,10 +119,10 @@ class Roles:
         correlation = w.content.column("correlation")
         lanes = w.content.code("lane")
         hosts = np.flatnonzero((correlation != NULL) & ~w.on_device[lanes]) if len(lanes) else np.empty(0, np.int64)
-        at = place_of(self.number("correlation")[runs], correlation[hosts])
+        at = table_places(self.number("correlation")[runs], correlation[hosts])
         known = np.flatnonzero((at >= 0) & (self.number("correlation")[runs] != NULL))
         found = np.full(len(runs), -1, np.int64)
-        found[known] = around(w.track.astype(np.int64), w.start, w.end, hosts[at[known]], self.span[issues])
+        found[known] = enclosing_spans(w.track.astype(np.int64), w.start, w.end, hosts[at[known]], self.span[issues])
         return found
 
 
@@ -131,7 +131,7 @@ class Roles:
 Places = npt.NDArray[np.int64]
 
 
-def around(track: Places, start: Numbers, end: Numbers, inner: Places, outer: Places) -> Places:
+def enclosing_spans(track: Places, start: Numbers, end: Numbers, inner: Places, outer: Places) -> Places:
     """For each span `inner` the place within `outer` of the latest begun one that covers it; -1 without one.
 
     `inner` and `outer` are rows of `track`, `start` and `end`. Only the latest begun one is looked at: those around
@@ -148,7 +148,7 @@ def around(track: Places, start: Numbers, end: Numbers, inner: Places, outer: Pl
     return np.where(covers, found, -1)
 
 
-def place_of(values: Numbers, table: Numbers) -> Places:
+def table_places(values: Numbers, table: Numbers) -> Places:
     """For each value a place in `table` where it stands; -1 where it does not."""
     found = np.full(len(values), -1, np.int64)
     if not len(table):

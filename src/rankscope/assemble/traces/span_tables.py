@@ -9,8 +9,8 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.sources import Drawn
-from rankscope.assemble.traces.trace_window import Window
+from rankscope.assemble.sources import WindowSpans
+from rankscope.assemble.traces.trace_window import TraceWindow
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.torch_profiler import event_names
 
@@ -19,7 +19,7 @@ LARGEST = 1 << 31
 """Numbers of devices, and of places on a screen, are smaller."""
 
 
-def arrange(window: Window) -> Drawn:
+def arrange_spans(window: TraceWindow) -> WindowSpans:
     """Puts the spans of a window in order, and counts how many lie around each."""
     content = window.content
     kept = np.flatnonzero(window.track >= 0)
@@ -34,10 +34,10 @@ def arrange(window: Window) -> Drawn:
         rows = order[low:high]
         rows = order[low:high] = rows[by_time(start[rows], end[rows])]
         depth[low:high] = _depths(start[rows], end[rows])
-    return Drawn(order, _columns(window, order, np.minimum(depth, DEEPEST).astype(np.uint16)))
+    return WindowSpans(order, _columns(window, order, np.minimum(depth, DEEPEST).astype(np.uint16)))
 
 
-def _columns(window: Window, order: Numbers, depth: npt.NDArray[np.uint16]) -> pl.DataFrame:
+def _columns(window: TraceWindow, order: Numbers, depth: npt.NDArray[np.uint16]) -> pl.DataFrame:
     content = window.content
     correlation = content.column("correlation")[order]
     names_ = pl.Series(content.names, dtype=pl.String).cast(pl.Categorical)
@@ -75,7 +75,7 @@ def _depths(start: Numbers, end: Numbers) -> Numbers:
     return np.maximum(open_, 0)
 
 
-def track_table(window: Window, first: int) -> pl.DataFrame:
+def track_table(window: TraceWindow, first: int) -> pl.DataFrame:
     """The tracks of a window; their numbers begin at `first`."""
     titles = _titles(window)
     orders = {(x.pid, x.tid): x.number for x in window.content.labels if x.kind == "thread_sort_index"}
@@ -91,7 +91,7 @@ def track_table(window: Window, first: int) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict(schema.TRACKS), strict=False)
 
 
-def _titles(window: Window) -> dict[tuple[int | None, int | None], str]:
+def _titles(window: TraceWindow) -> dict[tuple[int | None, int | None], str]:
     """Names of threads and streams; of two, its own and not the interpreter's, which it has first."""
     named = [label for label in window.content.labels if label.kind == "thread_name"]
     named.sort(key=lambda label: "(python" not in label.text)
@@ -102,13 +102,13 @@ def _small(number: int | None) -> int:
     return number if number is not None and abs(number) < LARGEST else 0
 
 
-def _kinds(window: Window) -> list[str]:
+def _kinds(window: TraceWindow) -> list[str]:
     """What most kernels of a stream are: collectives, else computing; without one it only copies."""
     count = len(window.tracks)
     lanes, name = window.content.code("lane"), window.content.code("name")
     kernel = np.array(
         [
-            c in event_names.ON_DEVICE - event_names.COPIES - {"gpu_user_annotation", "cuda_sync"}
+            c in event_names.DEVICE_CATEGORIES - event_names.COPY_CATEGORIES - {"gpu_user_annotation", "cuda_sync"}
             for c in window.categories
         ],
         np.bool_,
@@ -123,7 +123,9 @@ def _kinds(window: Window) -> list[str]:
     ]
 
 
-def span_table(window: Window, drawn: Drawn, executes: Numbers, first_track: int, first_op: int) -> pl.DataFrame:
+def span_table(
+    window: TraceWindow, drawn: WindowSpans, executes: Numbers, first_track: int, first_op: int
+) -> pl.DataFrame:
     """The spans of a window; `executes` gives for each row the operation it runs, counted within the window."""
     op = executes[drawn.order]
     of_window = drawn.columns.with_columns(
@@ -134,7 +136,7 @@ def span_table(window: Window, drawn: Drawn, executes: Numbers, first_track: int
     return of_window.select([pl.col(name).cast(kind) for name, kind in schema.SPANS.items()])
 
 
-def _categories(window: Window, order: Numbers) -> pl.Series:
+def _categories(window: TraceWindow, order: Numbers) -> pl.Series:
     """Of each span, as torch writes it now; in 2021 steps were operators."""
     table = list(dict.fromkeys([*window.categories, "user_annotation"]))
     of_lane = np.array([table.index(category) for category in window.categories], np.int32)

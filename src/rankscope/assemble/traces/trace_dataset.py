@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.assemble.traces import span_tables, trace_ranks
-from rankscope.assemble.traces.trace_groups import Groups
-from rankscope.assemble.traces.trace_window import Window, settle_bases
-from rankscope.assemble.traces.traced_operations import nothing_of, traced_of
+from rankscope.assemble.traces.trace_groups import TraceGroups
+from rankscope.assemble.traces.trace_window import TraceWindow, settle_clock_bases
+from rankscope.assemble.traces.traced_operations import no_values, operation_values
 from rankscope.kinds.input_kinds import DUPLICATE
 
 Tables = dict[str, pl.DataFrame]
@@ -21,34 +21,38 @@ _OF_TRACES = {"traced": schema.TRACED, "tracks": schema.TRACKS, "spans": schema.
 
 
 @dataclass(frozen=True)
-class Windows:
+class TraceWindows:
     """The traces of a job, with ranks and clocks settled."""
 
-    all: list[Window]
+    all: list[TraceWindow]
     world: int
     """Ranks of the job, as far as they tell."""
 
 
-def draw(source: Source) -> None:
+def arrange_trace(source: SourceFile) -> None:
     """Puts the spans of a trace that was just read in order, while others are still being read."""
     if source.trace is not None:
-        source.drawn = span_tables.arrange(Window(-1, source, source.trace))
+        source.drawn = span_tables.arrange_spans(TraceWindow(-1, source, source.trace))
 
 
-def read_windows(sources: Sequence[tuple[int, Source]], attempt: int, pattern: re.Pattern[str] | None) -> Windows:
+def read_windows(
+    sources: Sequence[tuple[int, SourceFile]], attempt: int, pattern: re.Pattern[str] | None
+) -> TraceWindows:
     """The traces among the sources, which are given with their rows of `files`."""
-    windows = _distinct([Window(place, source, source.trace) for place, source in sources if source.trace is not None])
-    settle_bases(windows)
-    trace_ranks.settle(windows, pattern)
+    windows = _distinct(
+        [TraceWindow(place, source, source.trace) for place, source in sources if source.trace is not None]
+    )
+    settle_clock_bases(windows)
+    trace_ranks.settle_trace_ranks(windows, pattern)
     trace_ranks.settle_loops(windows)
     for window in windows:
         window.source.attempt, window.source.used = attempt, True
-    return Windows(windows, world_of(windows))
+    return TraceWindows(windows, trace_world(windows))
 
 
-def _distinct(windows: Sequence[Window]) -> list[Window]:
+def _distinct(windows: Sequence[TraceWindow]) -> list[TraceWindow]:
     """The windows without copies of them: a trace often lies beside what it was packed into."""
-    seen: dict[tuple[object, ...], Window] = {}
+    seen: dict[tuple[object, ...], TraceWindow] = {}
     for window in windows:
         content = window.content
         times = content.column("start_ns"), content.column("duration_ns")
@@ -61,7 +65,7 @@ def _distinct(windows: Sequence[Window]) -> list[Window]:
     return [window for window in windows if window.source.kind != DUPLICATE.name]
 
 
-def world_of(windows: Sequence[Window]) -> int:
+def trace_world(windows: Sequence[TraceWindow]) -> int:
     """The number of ranks: groups say more than what stands beside them as the world's size."""
     told = [1 + window.rank for window in windows]
     stated = [1 + max(g.ranks) for w in windows for g in w.content.about.groups if g.ranks]
@@ -69,14 +73,14 @@ def world_of(windows: Sequence[Window]) -> int:
     return max(told, default=0)
 
 
-def bring(tables: Tables, found: Windows, world: int) -> Tables:
+def add_trace_tables(tables: Tables, found: TraceWindows, world: int) -> Tables:
     """The tables that traces make or change, beside `tables` of dumps and logs."""
-    groups = Groups(tables["groups"], found.all, world)
+    groups = TraceGroups(tables["groups"], found.all, world)
     made: dict[str, list[pl.DataFrame]] = {name: [schema.empty(columns)] for name, columns in _OF_TRACES.items()}
     track = op = 0
     for window in found.all:
-        rows, executes = traced_of(window, groups) if window.content.writers == 1 else nothing_of(window)
-        drawn = window.source.drawn or span_tables.arrange(window)
+        rows, executes = operation_values(window, groups) if window.content.writers == 1 else no_values(window)
+        drawn = window.source.drawn or span_tables.arrange_spans(window)
         made["traced"].append(rows)
         made["tracks"].append(span_tables.track_table(window, track))
         made["spans"].append(span_tables.span_table(window, drawn, executes, track, op))
@@ -85,7 +89,7 @@ def bring(tables: Tables, found: Windows, world: int) -> Tables:
     return {**told, "groups": groups.frame(), "traces": with_hosts(trace_table(found.all), tables)}
 
 
-def trace_table(windows: Sequence[Window]) -> pl.DataFrame:
+def trace_table(windows: Sequence[TraceWindow]) -> pl.DataFrame:
     """The table of traces; hosts are those that these tell themselves."""
     rows = [
         {

@@ -10,19 +10,19 @@ import orjson
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.groups import DEFAULT
+from rankscope.assemble.groups import DEFAULT_GROUP
 from rankscope.assemble.op_names import P2P_OPS
-from rankscope.assemble.traces.trace_window import Window
+from rankscope.assemble.traces.trace_window import TraceWindow
 from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT, rank_list
-from rankscope.parsers.torch_profiler.model import Call
+from rankscope.parsers.torch_profiler.model import TracedCall
 
 Members = tuple[int, ...]
 
 
-class Groups:
+class TraceGroups:
     """Rows of `groups`; those of traces go behind those that are there."""
 
-    def __init__(self, table: pl.DataFrame, windows: Sequence[Window], world: int) -> None:
+    def __init__(self, table: pl.DataFrame, windows: Sequence[TraceWindow], world: int) -> None:
         self.rows: list[dict[str, Any]] = table.sort("group").rows(named=True)
         self.world = world
         self._by_name: dict[str, list[int]] = defaultdict(list)
@@ -50,9 +50,9 @@ class Groups:
 
     def _everybody(self, group: int) -> bool:
         row = self.rows[group]
-        return self.world > 0 and (row["description"] == DEFAULT or not row["name"])
+        return self.world > 0 and (row["description"] == DEFAULT_GROUP or not row["name"])
 
-    def of(self, window: Window, reference: int | str) -> int:
+    def of(self, window: TraceWindow, reference: int | str) -> int:
         """The group of one of the calls of a window, by its number, or one that it lists, by its name."""
         key = window.place, reference
         if key not in self._told:
@@ -63,7 +63,7 @@ class Groups:
                 self._told[key] = self._of(window.content.calls[reference], window)
         return self._told[key]
 
-    def _of(self, call: Call, window: Window) -> int:
+    def _of(self, call: TracedCall, window: TraceWindow) -> int:
         """The group of an operation; the only one there is where it names none."""
         stated = [g for g in window.content.about.groups if g.ranks and g.name]
         name, description = call.group, call.description or ""
@@ -72,7 +72,7 @@ class Groups:
                 return self._unknown("", "", window.rank)
             name = stated[0].name
         found = next((g for g in stated if g.name == name), None)
-        members = tuple(found.ranks or ()) if found else written(call)
+        members = tuple(found.ranks or ()) if found else written_members(call)
         group = self._find(name, members, description) if members else self._known(name, window.rank, call)
         if group is None:
             group = self._unknown(name, description, window.rank)
@@ -80,7 +80,7 @@ class Groups:
             self.rows[group]["has_p2p"] = True
         return group
 
-    def _known(self, name: str, rank: int, call: Call) -> int | None:
+    def _known(self, name: str, rank: int, call: TracedCall) -> int | None:
         size = call.group_size
         fitting = [
             i for i in self._by_name[name]
@@ -109,7 +109,7 @@ class Groups:
         return len(self.rows) - 1
 
 
-def written(call: Call) -> Members:
+def written_members(call: TracedCall) -> Members:
     """The members that an operation writes down: in full, or of a long list their first, step and number."""
     size = call.group_size
     ranks = None if call.members is None or len(call.members) > 1 << 16 else rank_list(_list(call.members))

@@ -9,10 +9,10 @@ from itertools import combinations
 
 from rankscope.assemble import file_names
 from rankscope.assemble.op_names import P2P_OPS
-from rankscope.assemble.traces.trace_window import Window
+from rankscope.assemble.traces.trace_window import TraceWindow
 from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
 
-DEFAULT = "default_pg"
+DEFAULT_GROUP = "default_pg"
 MOST_COMPARED = 64
 """Windows of one rank that are looked at for some that overlap."""
 _RANK = re.compile(r"(?<![a-z])(?<!local.)rank[_.\-\[]?(\d{1,7})(?!\d)", re.IGNORECASE)
@@ -41,10 +41,10 @@ def _checked(rank: int) -> int | None:
     return rank if rank < RANK_LIMIT else None
 
 
-def settle(windows: Sequence[Window], pattern: re.Pattern[str] | None) -> None:
+def settle_trace_ranks(windows: Sequence[TraceWindow], pattern: re.Pattern[str] | None) -> None:
     """Gives every window its rank."""
     for window in windows:
-        claim(window, pattern)
+        claim_trace_rank(window, pattern)
     _settle_contradictions(windows)
     _drop_shared(windows)
     known = {(w.host, w.pid): w.source.rank for w in windows if w.source.rank is not None and w.host}
@@ -54,7 +54,7 @@ def settle(windows: Sequence[Window], pattern: re.Pattern[str] | None) -> None:
     _number([window for window in windows if window.source.rank is None], {w.source.rank for w in windows})
 
 
-def claim(window: Window, pattern: re.Pattern[str] | None) -> None:
+def claim_trace_rank(window: TraceWindow, pattern: re.Pattern[str] | None) -> None:
     """Gives a window the rank that it tells itself, if it does."""
     source = window.source
     told = file_names.rank_by(pattern, source.shown) if pattern is not None else None
@@ -67,19 +67,19 @@ def claim(window: Window, pattern: re.Pattern[str] | None) -> None:
             return
 
 
-def _own_rank(window: Window) -> int | None:
+def _own_rank(window: TraceWindow) -> int | None:
     """The rank in the group of all that its operations name."""
     ranks = {
         call.rank
         for call in window.content.calls
-        if call.rank is not None and call.description == DEFAULT and call.collective not in P2P_OPS
+        if call.rank is not None and call.description == DEFAULT_GROUP and call.collective not in P2P_OPS
     }
     return _checked(next(iter(ranks))) if len(ranks) == 1 else None
 
 
-def _settle_contradictions(windows: Sequence[Window]) -> None:
+def _settle_contradictions(windows: Sequence[TraceWindow]) -> None:
     """Believes names of files that say the same rank of themselves, if they were recorded at once: one is of others."""
-    by_rank: dict[int | None, list[Window]] = defaultdict(list)
+    by_rank: dict[int | None, list[TraceWindow]] = defaultdict(list)
     for window in windows:
         if window.source.rank_source == "content":
             by_rank[window.source.rank].append(window)
@@ -92,9 +92,9 @@ def _settle_contradictions(windows: Sequence[Window]) -> None:
                 window.source.rank, window.source.rank_source = named[id(window)], "name"
 
 
-def _drop_shared(windows: Sequence[Window]) -> None:
+def _drop_shared(windows: Sequence[TraceWindow]) -> None:
     """Takes back ranks that names claim for several windows of one time: each node counts its own."""
-    by_rank: dict[int | None, list[Window]] = defaultdict(list)
+    by_rank: dict[int | None, list[TraceWindow]] = defaultdict(list)
     for window in windows:
         by_rank[window.source.rank].append(window)
     shared = [
@@ -107,11 +107,11 @@ def _drop_shared(windows: Sequence[Window]) -> None:
         window.source.rank, window.source.rank_source = None, None
 
 
-def _overlap(one: Window, other: Window) -> bool:
+def _overlap(one: TraceWindow, other: TraceWindow) -> bool:
     return one.bounds[0] < other.bounds[1] and other.bounds[0] < one.bounds[1]
 
 
-def _number(windows: Sequence[Window], taken: set[int | None]) -> None:
+def _number(windows: Sequence[TraceWindow], taken: set[int | None]) -> None:
     """The lowest free ranks in order of host and process; windows of one process get the same."""
     ranks: dict[tuple[str, str, int], int] = {}
     for window in sorted(
@@ -131,7 +131,7 @@ LOOPS = 2
 """Threads of a group, unless the job asked for another number."""
 
 
-def settle_loops(windows: Sequence[Window]) -> None:
+def settle_loops(windows: Sequence[TraceWindow]) -> None:
     """Notes in each window which loop serves which group; in none, if that cannot be told of all that have loops."""
     told = [(window, group_of_loop(window)) for window in windows if uses_loops(window)]
     if all(groups for _, groups in told):
@@ -139,7 +139,7 @@ def settle_loops(windows: Sequence[Window]) -> None:
             window.loops = groups
 
 
-def group_of_loop(window: Window) -> dict[int, str]:
+def group_of_loop(window: TraceWindow) -> dict[int, str]:
     """The name of the group for each thread that is a run loop; empty where that cannot be told."""
     threads = _loops(window)
     groups = [group.name for group in window.content.about.groups if group.ranks and group.name]
@@ -150,13 +150,13 @@ def group_of_loop(window: Window) -> dict[int, str]:
     return {thread: groups[i // LOOPS] for i, thread in enumerate(threads)}
 
 
-def uses_loops(window: Window) -> bool:
+def uses_loops(window: TraceWindow) -> bool:
     """Whether anything ran in a loop: sends and receives run where they are issued."""
     runs = (name.partition(":")[2] for name in window.content.names if name.startswith("gloo:"))
     return any(not run.startswith(("send", "recv")) for run in runs)
 
 
-def _loops(window: Window) -> list[int]:
+def _loops(window: TraceWindow) -> list[int]:
     # one that was seen before it had its name has two
     titles = [(label.tid, label.text) for label in window.content.labels if label.kind == "thread_name"]
     return sorted({tid for tid, title in titles if tid is not None and LOOP in title})

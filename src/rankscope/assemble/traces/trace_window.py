@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.matrices import Numbers
 from rankscope.parsers.torch_profiler import event_names
 from rankscope.parsers.torch_profiler.model import TraceContent
@@ -23,12 +23,12 @@ _HANDLER = re.compile(r"^(?P<host>.+)_(?P<pid>\d{1,10})\.\d{10,20}\.pt\.trace\.j
 
 
 @dataclass
-class Window:
+class TraceWindow:
     """What one file holds of one process."""
 
     place: int
     """Row of `files`."""
-    source: Source
+    source: SourceFile
     content: TraceContent
     base_ns: int = 0
     """Added to the times of the file."""
@@ -53,12 +53,12 @@ class Window:
     @cached_property
     def categories(self) -> list[str]:
         """Of each lane, as torch writes them now."""
-        return [event_names.today(lane.category, "") for lane in self.content.lanes]
+        return [event_names.current_category(lane.category, "") for lane in self.content.lanes]
 
     @cached_property
     def on_device(self) -> Mask:
         """Of each lane, whether it is a stream of a device."""
-        return np.array([category in event_names.ON_DEVICE for category in self.categories], np.bool_)
+        return np.array([category in event_names.DEVICE_CATEGORIES for category in self.categories], np.bool_)
 
     @cached_property
     def tracks(self) -> list[tuple[bool, int, int]]:
@@ -81,7 +81,9 @@ class Window:
     def _lane_keys(self) -> list[tuple[bool, int, int] | None]:
         keys: list[tuple[bool, int, int] | None] = []
         for lane, device in zip(self.content.lanes, self.on_device.tolist(), strict=True):
-            placed = lane.pid is not None and lane.tid is not None and lane.category not in event_names.LEFT_OUT
+            placed = (
+                lane.pid is not None and lane.tid is not None and lane.category not in event_names.PROFILER_CATEGORIES
+            )
             keys.append((device, lane.pid or 0, lane.tid or 0) if placed else None)
         return keys
 
@@ -117,7 +119,7 @@ class Window:
         return (int(self.start[kept].min()), int(self.end[kept].max())) if kept.any() else (self.base_ns, self.base_ns)
 
 
-def settle_bases(windows: list[Window]) -> None:
+def settle_clock_bases(windows: list[TraceWindow]) -> None:
     """Gives each window the base of its clock; one whose file lost it gets that of the others: all ranks have one."""
     bases = Counter(w.content.about.base_ns for w in windows if w.content.about.base_ns is not None)
     usual = bases.most_common(1)[0][0] if bases else None

@@ -12,12 +12,12 @@ import polars as pl
 from rankscope import schema
 from rankscope.assemble.op_names import P2P_OPS
 from rankscope.assemble.traces import device_operations
-from rankscope.assemble.traces.device_operations import Row
-from rankscope.assemble.traces.span_roles import Roles
-from rankscope.assemble.traces.trace_groups import Groups
-from rankscope.assemble.traces.trace_window import Window
+from rankscope.assemble.traces.device_operations import DeviceOperation
+from rankscope.assemble.traces.span_roles import SpanRoles
+from rankscope.assemble.traces.trace_groups import TraceGroups
+from rankscope.assemble.traces.trace_window import TraceWindow
 from rankscope.parsers.matrices import NULL, Numbers
-from rankscope.parsers.torch_profiler.model import Call
+from rankscope.parsers.torch_profiler.model import TracedCall
 
 DTYPES = {
     "float": "Float", "double": "Double", "c10::Half": "Half", "c10::BFloat16": "BFloat16", "int": "Int",
@@ -27,14 +27,14 @@ DTYPES = {
 """Types as operators name them, and as groups do."""
 
 
-def traced_of(window: Window, groups: Groups) -> tuple[pl.DataFrame, Numbers]:
+def operation_values(window: TraceWindow, groups: TraceGroups) -> tuple[pl.DataFrame, Numbers]:
     """The operations of a window in order of issue, and for each of its spans the row it is the execution of, or -1."""
-    roles = Roles(window)
-    rows = device_operations.rows(roles) + device_operations.host_rows(roles)
+    roles = SpanRoles(window)
+    rows = device_operations.device_rows(roles) + device_operations.host_operations(roles)
     executes = np.full(len(window.start), -1, np.int64)
     if not rows:
         return _complete(pl.DataFrame(schema=_COLUMNS), window), executes
-    told = _Told(roles, groups)
+    told = _OperationValues(roles, groups)
     columns = dict(zip(_COLUMNS, map(list, zip(*map(told.values, rows), strict=True)), strict=True))
     order = _in_order(columns)
     place = np.argsort(order)
@@ -43,7 +43,7 @@ def traced_of(window: Window, groups: Groups) -> tuple[pl.DataFrame, Numbers]:
     return _complete(pl.DataFrame(columns, schema=_COLUMNS)[order], window), executes
 
 
-def nothing_of(window: Window) -> tuple[pl.DataFrame, Numbers]:
+def no_values(window: TraceWindow) -> tuple[pl.DataFrame, Numbers]:
     """The same of a window whose operations are of several processes: none of them."""
     return schema.empty(schema.TRACED), np.full(len(window.start), -1, np.int64)
 
@@ -58,18 +58,18 @@ _COLUMNS: dict[str, Any] = {
 }  # fmt: skip
 
 
-class _Told:
+class _OperationValues:
     """What stands in the columns of an operation."""
 
-    def __init__(self, roles: Roles, groups: Groups) -> None:
+    def __init__(self, roles: SpanRoles, groups: TraceGroups) -> None:
         self._roles, self._groups = roles, groups
         self._start = roles.window.start[roles.span].tolist()
         self._end = roles.window.end[roles.span].tolist()
         self._lane = roles.window.content.code("lane")[roles.span].tolist()
         self._code = roles.window.content.call_codes[0].tolist()
-        self._arguments: dict[Call, tuple[str | None, ...]] = {}
+        self._arguments: dict[TracedCall, tuple[str | None, ...]] = {}
 
-    def values(self, row: Row) -> tuple[Any, ...]:
+    def values(self, row: DeviceOperation) -> tuple[Any, ...]:
         """In the order of _COLUMNS."""
         roles = self._roles
         is_p2p, seq = row.op in P2P_OPS, device_operations.number_of(roles, row, "seq")
@@ -87,12 +87,12 @@ class _Told:
             device_operations.number_of(roles, row, "comms_id"),
         )  # fmt: skip
 
-    def _group(self, row: Row) -> int:
+    def _group(self, row: DeviceOperation) -> int:
         if row.group is not None:
             return self._groups.of(self._roles.window, row.group)
         return self._groups.of(self._roles.window, self._code[_told(self._roles, row)])
 
-    def _said(self, call: Call | None) -> tuple[str | None, ...]:
+    def _said(self, call: TracedCall | None) -> tuple[str | None, ...]:
         """Sizes that go in and out, and their types: the same for all calls with the same arguments."""
         assert call is not None
         if call not in self._arguments:
@@ -101,19 +101,19 @@ class _Told:
         return self._arguments[call]
 
 
-def _told(roles: Roles, row: Row) -> int:
+def _told(roles: SpanRoles, row: DeviceOperation) -> int:
     """The candidate whose arguments name the group."""
     named = [i for i in (row.issue, *row.runs) if i >= 0 and roles.calls[i].group is not None]
     return named[0] if named else row.issue if row.issue >= 0 else row.runs[0]
 
 
-def _peer(row: Row, members: Sequence[int]) -> int | None:
+def _peer(row: DeviceOperation, members: Sequence[int]) -> int | None:
     if row.op not in P2P_OPS or row.peer is None:
         return None
     return members[row.peer] if 0 <= row.peer < len(members) else None
 
 
-def _in_sizes(call: Call) -> str | None:
+def _in_sizes(call: TracedCall) -> str | None:
     """Elements that go in, else the shape that the annotation recorded."""
     if call.in_elements is not None:
         return _elements(call.in_elements)
@@ -129,7 +129,7 @@ def _elements(count: int | None) -> str | None:
     return None if count is None else f"[[{count}]]"
 
 
-def _dtypes(call: Call) -> str | None:
+def _dtypes(call: TracedCall) -> str | None:
     """Of what goes in and out; a trace tells one for both."""
     dtype = call.dtype
     if dtype is None:
@@ -153,7 +153,7 @@ def _in_order(columns: dict[str, list[Any]]) -> Numbers:
     return np.lexsort((np.array(started, np.int64), np.array(created, np.int64)))
 
 
-def _complete(frame: pl.DataFrame, window: Window) -> pl.DataFrame:
+def _complete(frame: pl.DataFrame, window: TraceWindow) -> pl.DataFrame:
     """With the columns that are the same for all rows of a window."""
     frame = frame.with_columns(
         source=pl.lit("profiler"), file=pl.lit(window.place), attempt=pl.lit(window.source.attempt or 0),

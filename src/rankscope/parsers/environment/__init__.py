@@ -1,1 +1,1 @@
-"""Environments of processes: copies of /proc/PID/environ, the output of env, what containers were started with."""
+"""Environments of processes: copies of /proc/PID/environ, output of env, settings of containers."""

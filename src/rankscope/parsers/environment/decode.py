@@ -1,7 +1,7 @@
-"""The bytes of a file to an Environment.
+"""Decoder of environments: the bytes of a file to an Environment.
 
 Forms: proc(5), env(1), bash's export and declare, docker inspect, manifests and descriptions of Kubernetes pods, a JSON
-object of strings (msprobe's config_check packs os.environ so, and beside it what pip has installed).
+object of strings (msprobe's config_check packs os.environ so, and the list of pip's packages beside it).
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from rankscope.kinds.input_kinds import ENVIRONMENT
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
 
-# Names and values from the forms in which an environment is written down.
+# Names and values in each written form of an environment.
 
 _LINE = re.compile(r"(?:export |declare -x )?([A-Za-z_][\w.%()\-]{0,199})=(.*)", re.DOTALL)
 _QUOTED = re.compile(r"\"(.*)\"|'(.*)'|\$'(.*)'", re.DOTALL)
 
 
-class Pair(NamedTuple):
-    """A variable as it stands in a file."""
+class VariablePair(NamedTuple):
+    """A variable as the file writes it."""
 
     name: str
     value: str
     line: int
 
 
-def of_nul(text: str) -> Iterator[Pair]:
+def pairs_of_nul(text: str) -> Iterator[VariablePair]:
     """/proc/PID/environ: entries that end with a NUL."""
     for entry in text.split("\0"):
         name, equals, value = entry.partition("=")
         if equals:
-            yield Pair(name, value, 1)
+            yield VariablePair(name, value, 1)
 
 
-def of_lines(text: str) -> tuple[list[Pair], int]:
-    """What env, export or declare print, and how many lines belong to nothing.
+def pairs_of_lines(text: str) -> tuple[list[VariablePair], int]:
+    """The variables that env, export or declare prints, and the number of lines that belong to none.
 
     A value with line ends goes on to the next line that begins a variable; bash prints functions like this.
     """
-    found: list[Pair] = []
+    found: list[VariablePair] = []
     lost = 0
     inside = False
     for number, line in enumerate(text.splitlines(), 1):
@@ -57,10 +57,10 @@ def of_lines(text: str) -> tuple[list[Pair], int]:
     return found, lost
 
 
-def pair_of(line: str, number: int) -> Pair | None:
+def pair_of(line: str, number: int) -> VariablePair | None:
     """The variable that a line sets; None if it sets none."""
     found = _LINE.fullmatch(line.strip())
-    return Pair(found[1], _unquoted(found[2]), number) if found is not None else None
+    return VariablePair(found[1], _unquoted(found[2]), number) if found is not None else None
 
 
 def _unquoted(value: str) -> str:
@@ -69,14 +69,14 @@ def _unquoted(value: str) -> str:
 
 
 def _open(value: str) -> bool:
-    """Whether a quote is not closed: the value goes on in the next line."""
+    """Whether a quote is still open, so that the value goes on in the next line."""
     return value[:1] in ('"', "'") and (len(value) < 2 or value[-1] != value[0])
 
 
-# Which variables matter to a distributed job. All others may hold what is nobody's business, and are not kept.
+# Variables that matter to a distributed job. All others may hold secrets, and are dropped.
 
 _PREFIXES = (
-    # with what their names are misspelt as: a variable that nobody reads is what is looked for
+    # with misspelt forms of each: the analysis looks for variables that nobody reads
     "NCCL", "NCC", "NCLL", "NNCL", "RCCL", "RCC", "HCCL", "HCC", "HCLL", "LCCL", "LCC", "ATB", "ASCEND", "MSCCL",
     "OFI_NCCL", "GLOO", "UCX", "UCC", "FI", "NVSHMEM", "SHARP", "TORCH", "TORCHINDUCTOR", "TORCHELASTIC", "PYTORCH",
     "CUDA", "CUBLAS", "CUBLASLT", "CUDNN", "NVTE", "NVIDIA", "HIP", "HSA", "ROCR", "MIOPEN", "ROCM", "OMP", "MKL",
@@ -91,34 +91,34 @@ _NAMES = (
     "SLURMD_NODENAME", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK",
     "PMI_SIZE", "PMIX_RANK", "CPU_AFFINITY_CONF", "MULTI_STREAM_MEMORY_REUSE", "COMBINED_ENABLE",
 )  # fmt: skip
-_KEPT = re.compile(rf"(?:{'|'.join(_PREFIXES)})_[A-Z0-9_]{{1,100}}|{'|'.join(_NAMES)}")
+_KEPT_NAMES = re.compile(rf"(?:{'|'.join(_PREFIXES)})_[A-Z0-9_]{{1,100}}|{'|'.join(_NAMES)}")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
-"""What the shell takes for a name; bash exports functions under names with more in them."""
+"""A valid name in the shell; bash exports functions under longer names."""
 VALUE_LIMIT = 4096
 _SECRET = re.compile(r"KEY|TOKEN(?!I[SZ])|SECRET|PASS|CRED|(?:^|_)AUTH(?:$|_)|(?:^|_)PWD|COOKIE")
 
 
-def kept(name: str) -> bool:
-    """Whether a variable is kept: none that may hold what lets somebody in."""
-    return _KEPT.fullmatch(name) is not None and not _SECRET.search(name)
+def is_kept(name: str) -> bool:
+    """Whether a variable is kept; variables that may hold credentials never are."""
+    return _KEPT_NAMES.fullmatch(name) is not None and not _SECRET.search(name)
 
 
-# What containers were started with, as docker and Kubernetes tell it: not all of what a process in them has.
+# Settings of containers, as docker and Kubernetes print them; a process may have more variables than these.
 
 _POD_OF_CONTAINER = re.compile(r"(?m)^\s*-?\s*name:\s*([A-Za-z_]\w{0,199})\s*\n\s*value:[ \t]*(.*)$")
 _BLOCK = re.compile(r"^(\s*)Environment:\s*$")
 _DESCRIBED_CONTAINER = re.compile(r"^\s+([A-Za-z_]\w{0,199}):\s+(.*)$")
-DEPTH = 64
+MOST_DEPTH = 64
 
 
-def of_json(document: Any) -> list[list[Pair]]:
+def pairs_of_json(document: Any) -> list[list[VariablePair]]:
     """Each list of variables in a document: `Env` of docker, `env` of Kubernetes, or the document itself."""
     if isinstance(document, dict) and document and all(isinstance(value, str) for value in document.values()):
-        return [[Pair(str(name), value, 1) for name, value in document.items()]]
-    return list(_lists(document, DEPTH))
+        return [[VariablePair(str(name), value, 1) for name, value in document.items()]]
+    return list(_lists(document, MOST_DEPTH))
 
 
-def _lists(node: Any, depth: int) -> Iterator[list[Pair]]:
+def _lists(node: Any, depth: int) -> Iterator[list[VariablePair]]:
     if depth == 0:
         return
     if isinstance(node, dict):
@@ -132,27 +132,27 @@ def _lists(node: Any, depth: int) -> Iterator[list[Pair]]:
             yield from _lists(value, depth - 1)
 
 
-def _pairs(rows: list[Any]) -> Iterator[Pair]:
+def _pairs(rows: list[Any]) -> Iterator[VariablePair]:
     for row in rows:
         if isinstance(row, str) and (pair := pair_of(row, 1)) is not None:
             yield pair
         elif isinstance(row, dict) and isinstance(row.get("name"), str) and isinstance(row.get("value"), str):
-            yield Pair(row["name"], row["value"], 1)
+            yield VariablePair(row["name"], row["value"], 1)
 
 
-def of_yaml(text: str) -> list[list[Pair]]:
-    """Variables of a manifest of Kubernetes: of all of its containers together."""
+def pairs_of_yaml(text: str) -> list[list[VariablePair]]:
+    """Variables of a manifest of Kubernetes, of all containers together."""
     found = []
     for match in _POD_OF_CONTAINER.finditer(text):
         value = match[2].strip()
         line = 1 + text.count("\n", 0, match.start(1))
-        found.append(Pair(match[1], value.strip("\"'"), line))
+        found.append(VariablePair(match[1], value.strip("\"'"), line))
     return [found] if found else []
 
 
-def of_description(text: str) -> list[list[Pair]]:
-    """What kubectl describe prints: a list for each container."""
-    found: list[list[Pair]] = []
+def pairs_of_description(text: str) -> list[list[VariablePair]]:
+    """The lists that kubectl describe prints, one for each container."""
+    found: list[list[VariablePair]] = []
     indent: int | None = None
     for number, line in enumerate(text.splitlines(), 1):
         begun = _BLOCK.match(line)
@@ -164,21 +164,21 @@ def of_description(text: str) -> list[list[Pair]]:
             if row is None or len(line) - len(line.lstrip()) <= indent:
                 indent = None
             elif not row[2].startswith("<set to"):
-                found[-1].append(Pair(row[1], row[2].strip(), number))
+                found[-1].append(VariablePair(row[1], row[2].strip(), number))
     return [pairs for pairs in found if pairs]
 
 
-def loads(data: bytes) -> Any:
-    """The document; None if it is damaged."""
+def load_json(data: bytes) -> Any:
+    """The decoded document; None if it is damaged."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         return None
 
 
-LEAST = 2
-LOST_SHARE = 0.1
-"""A text in which more lines are of something else is no environment."""
+LEAST_VARIABLES = 2
+FOREIGN_SHARE = 0.1
+"""Largest share of foreign lines in the text of an environment."""
 _NAMED = rb"(?:export |declare -x )?[A-Za-z_][\w.%()\-]{0,199}="
 _NUL = re.compile(_NAMED + rb"[^\0\n]*(?:\n[^\0]*)?\0" + _NAMED)
 _LINES = re.compile(rb"(?:\s*\n)?" + _NAMED + rb"[^\0\n]*\n" + _NAMED)
@@ -192,44 +192,44 @@ _LIBRARY = re.compile(
     r"(?:torch|nvidia|nccl|triton|megatron|deepspeed|accelerate|transformer|flash|apex|xformers|vllm|sglang|mamba|causal"
     r"|numpy|pytorch|lightning|mindspore|mindspeed|msprobe|cuda|cupy|ray|mpi4py|horovod)", re.IGNORECASE
 )  # fmt: skip
-"""Packages whose versions should agree."""
+"""Packages whose versions must agree between ranks."""
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _HOSTS = ("SLURMD_NODENAME", "HOSTNAME")
 _LONG = re.compile(rb"[A-Z_][A-Z0-9_]{1,60}=[^\0\n]{400,}\Z")
-"""The first variable may be longer than what is looked at."""
+"""A first variable that is longer than the head of the file."""
 _FORMS = (_NUL, _LINES, _LONG, _OBJECT, _DOCKER, _POD, _DESCRIBED, _PIP)
 
 
 def looks_like_environment(head: bytes) -> bool:
-    """Whether a file with these first bytes may be one."""
+    """Whether a file with these first bytes may hold an environment."""
     return any(form.match(head) for form in _FORMS)
 
 
-def decode(data: bytes) -> Environment:
-    """The environments in `data`. Raises NotThisKindError."""
+def decode_environment(data: bytes) -> Environment:
+    """The environments in `data`. Raises NotThisKindError if there is none."""
     if len(data) > ENVIRONMENT.most_bytes:
         raise NotThisKindError("too large for an environment")
     if b"\0" in data:
-        return _made([list(of_nul(_text(data)))], whole=True)
+        return _made([list(pairs_of_nul(_text(data)))], whole=True)
     if _OBJECT.match(data) or _DOCKER.match(data) or data.lstrip()[:1] == b"{":
-        document = loads(data)
+        document = load_json(data)
         plain = isinstance(document, dict) and all(isinstance(value, str) for value in document.values())
-        return _made(of_json(document), whole=plain)
+        return _made(pairs_of_json(document), whole=plain)
     if _PIP.match(data):
         return _installed(_text(data))
     for form, read in _TEXTS:
         if form.match(data):
             return _made(read(_text(data)), whole=False)
-    found, lost = of_lines(_text(data))
-    if lost > LOST_SHARE * len(found):
+    found, lost = pairs_of_lines(_text(data))
+    if lost > FOREIGN_SHARE * len(found):
         raise NotThisKindError("not a kind of file that is known")
     return _made([found], whole=True)
 
 
-_TEXTS: tuple[tuple[re.Pattern[bytes], Callable[[str], list[list[Pair]]]], ...] = (
-    (_POD, of_yaml),
-    (_DESCRIBED, of_description),
+_TEXTS: tuple[tuple[re.Pattern[bytes], Callable[[str], list[list[VariablePair]]]], ...] = (
+    (_POD, pairs_of_yaml),
+    (_DESCRIBED, pairs_of_description),
 )
 
 
@@ -237,7 +237,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _made(lists: Iterable[list[Pair]], whole: bool) -> Environment:
+def _made(lists: Iterable[list[VariablePair]], whole: bool) -> Environment:
     found = [_process(own, whole) for own in lists]
     told = [process for process in found if process.variables]
     if not told:
@@ -245,13 +245,13 @@ def _made(lists: Iterable[list[Pair]], whole: bool) -> Environment:
     return Environment(told)
 
 
-def _process(own: list[Pair], whole: bool) -> Process:
+def _process(own: list[VariablePair], whole: bool) -> EnvironmentProcess:
     values = {pair.name: pair.value for pair in own if NAME.fullmatch(pair.name)}
     lines = {pair.name: pair.line for pair in own}
-    if len(values) < LEAST or len(values) < len(own) * (1 - LOST_SHARE) - 1:
-        return Process([])
-    return Process(
-        [Variable(name, value[:VALUE_LIMIT], lines[name]) for name, value in values.items() if kept(name)],
+    if len(values) < LEAST_VARIABLES or len(values) < len(own) * (1 - FOREIGN_SHARE) - 1:
+        return EnvironmentProcess([])
+    return EnvironmentProcess(
+        [Variable(name, value[:VALUE_LIMIT], lines[name]) for name, value in values.items() if is_kept(name)],
         rank=next((n for n in map(_number, map(values.get, _RANKS)) if n is not None), None),
         world_size=next((n for n in map(_number, map(values.get, _SIZES)) if n), None),
         host=next((values[name] for name in _HOSTS if values.get(name)), "")[:255],
@@ -266,7 +266,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _installed(text: str) -> Environment:
-    """Versions that pip lists, of libraries that matter."""
+    """Versions of the relevant libraries in a list of pip."""
     found = [
         Variable(f"version:{match[1].lower()}", match[2], number)
         for number, line in enumerate(text.splitlines(), 1)
@@ -274,10 +274,10 @@ def _installed(text: str) -> Environment:
     ]
     if not found:
         raise NotThisKindError("not a kind of file that is known")
-    return Environment([Process(found)])
+    return Environment([EnvironmentProcess(found)])
 
 
-# What one file says of the environment of processes, and the form in which it crosses from a worker process.
+# The content of one file, and its form between processes.
 
 
 class Variable(NamedTuple):
@@ -286,26 +286,26 @@ class Variable(NamedTuple):
     name: str
     value: str
     line: int
-    """From 1; 1 where the file has no lines."""
+    """Counts from 1; it is 1 where the file has no lines."""
 
 
-class Process(NamedTuple):
-    """One process, or container."""
+class EnvironmentProcess(NamedTuple):
+    """The environment of one process or container."""
 
     variables: list[Variable]
     rank: int | None = None
-    """Global rank, as its launcher set it."""
+    """Global rank, as the launcher set it."""
     world_size: int | None = None
     host: str = ""
     whole: bool = False
-    """It is all of the environment: what is not there is unset."""
+    """The file holds the whole environment: an absent variable is unset."""
 
 
 @dataclass
 class Environment:
-    """One file. Of its variables only those of known families are kept: the others are nobody's business."""
+    """The content of one file. It keeps only variables of known families."""
 
-    processes: list[Process] = field(default_factory=list)
+    processes: list[EnvironmentProcess] = field(default_factory=list)
     problem: str | None = None
 
     @property
@@ -314,17 +314,17 @@ class Environment:
         return sum(len(process.variables) for process in self.processes)
 
     def header(self) -> dict[str, Any]:
-        """All of it, as JSON values."""
+        """The whole content, as JSON values."""
         rows = [[list(map(tuple, process.variables)), *process[1:]] for process in self.processes]
         return {"processes": rows, "problem": self.problem}
 
     def body(self) -> list[memoryview]:
-        """Nothing: it is all in the header."""
+        """Empty: the header holds everything."""
         return []
 
 
 def environment_from(header: dict[str, Any], *_: object) -> Environment:
-    """What `header()` was made from."""
+    """The environment whose `header()` this is."""
     rows = header["processes"]
-    processes = [Process([Variable(*one) for one in variables], *rest) for variables, *rest in rows]
+    processes = [EnvironmentProcess([Variable(*one) for one in variables], *rest) for variables, *rest in rows]
     return Environment(processes, header["problem"])

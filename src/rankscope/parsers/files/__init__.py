@@ -1,1 +1,1 @@
-"""Finding files, and reading them without trusting them: pipes, links, archives, compression, bombs."""
+"""Search for files, and safe reading of them: pipes, links, archives, compression, bombs."""

@@ -1,6 +1,6 @@
-"""What lies under the paths a user gives: regular files to be read, and everything else with the reason why not.
+"""Files under the paths of the user: regular files to read, and all others with the reason.
 
-Pipes in directories are left out: the recorder puts one there for each rank, to be asked by. Nothing is opened here.
+The walk leaves out pipes in directories: the recorder puts a trigger pipe there for each rank. It opens no file.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ _SPECIAL = (
 
 
 @dataclass(frozen=True)
-class Found:
-    """Something under the given paths."""
+class FoundPath:
+    """A path under the given ones."""
 
     path: str
-    """To open it by."""
+    """The path to open."""
     shown: str
-    """Its path below the given ones, as text that any output can encode."""
+    """The path below the given ones, as text that any output can encode."""
     size: int = 0
     mtime_ns: int | None = None
     problem: str | None = None
-    """Why it is no file to be read; None for a regular file."""
+    """The reason why the file is not read; None for a regular file."""
     inode: int = 0
 
 
-def walk(paths: Sequence[Path]) -> list[Found]:
+def walk_paths(paths: Sequence[Path]) -> list[FoundPath]:
     """Everything under `paths`, sorted, each directory and file once. Raises FileNotFoundError for a missing path."""
     for path in paths:
         path.stat()
-    walker = _Walker(frozenset(map(str, paths)))
+    walker = _DirectoryWalk(frozenset(map(str, paths)))
     for path in paths:
         base = "" if len(paths) == 1 else str(path)
         walker.add(str(path), base if path.is_dir() else base or path.name)
     return sorted(walker.found, key=lambda found: found.shown)
 
 
-class _Walker:
-    """Visits real directories before links to them, so that a file is shown by its own path."""
+class _DirectoryWalk:
+    """A walk that visits real directories before links to them, so that each file is shown under its own path."""
 
     def __init__(self, given: Set[str]) -> None:
         self.given = given
-        self.found: list[Found] = []
+        self.found: list[FoundPath] = []
         self.seen: set[tuple[int, int]] = set()
         self.links: list[tuple[str, str]] = []
 
     def add(self, path: str, shown: str) -> None:
-        """Visits a path, and then the links that were found below it."""
+        """Visits a path, and then the links below it."""
         self._visit(path, shown)
         while self.links:
             self._visit(*self.links.pop(0))
@@ -100,14 +100,16 @@ class _Walker:
         if special is not None:
             self._refuse(path, shown, special)
         elif self._first(about):
-            self.found.append(Found(path, printable(shown), about.st_size, about.st_mtime_ns, inode=about.st_ino))
+            self.found.append(
+                FoundPath(path, printable_text(shown), about.st_size, about.st_mtime_ns, inode=about.st_ino)
+            )
 
     def _refuse(self, path: str, shown: str, reason: str) -> None:
-        self.found.append(Found(path, printable(shown), problem=reason))
+        self.found.append(FoundPath(path, printable_text(shown), problem=reason))
 
 
-def printable(name: str) -> str:
-    """A file name as text: bytes of it that are no UTF-8 are replaced."""
+def printable_text(name: str) -> str:
+    """A file name as text, with a replacement for bytes that are no UTF-8."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 

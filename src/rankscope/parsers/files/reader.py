@@ -1,4 +1,4 @@
-"""One path to what is in it: a dump of any kind, several in an archive, or the reason why none."""
+"""Reader of one path: a dump of any kind, several in an archive, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ from rankscope.kinds.input_kinds import (
     UNREADABLE,
     InputKind,
 )
-from rankscope.parsers.contents import Decoded, NotThisKindError, Stretch
+from rankscope.parsers.contents import DecodedFile, LogStretch, NotThisKindError
 from rankscope.parsers.files import log_files, streams
-from rankscope.parsers.files.streams import Bounded, memory_limit
+from rankscope.parsers.files.streams import BoundedStream, memory_limit
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
 from rankscope.parsers.flight_recorder.pickles import RefusedError
 from rankscope.parsers.registry import kinds_of
 
 NAME_LIMIT = 1024
-"""Longer names of members are cut."""
-NOT_KNOWN = "not a kind of file that is known"
-DEPTH = 4
-"""Layers of packing and archives in one another."""
+"""Longest name of a member; longer names are cut."""
+UNKNOWN_KIND = "not a kind of file that is known"
+MOST_LAYERS = 4
+"""Most layers of packing and archives in one another."""
 STREAM_BYTES = 32 << 20
-"""Decoding what is read as a stream takes what a file of this size may take."""
+"""Memory for decoding a stream, given as the size of an equal file."""
 
 
 @dataclass
-class Content:
-    """Something that was found in a file."""
+class FileContent:
+    """One thing found in a file."""
 
     inner: str
     """Path within the archive, with the leading "!"; empty for the file itself."""
     kind: str
     problem: str | None = None
-    decoded: Decoded | None = None
+    decoded: DecodedFile | None = None
     size: int | None = None
-    """None: that of the file."""
+    """None for the size of the file."""
     mtime_ns: int | None = None
-    stretch: Stretch | None = None
-    """Of a log that is followed: the bytes that were read."""
+    stretch: LogStretch | None = None
+    """The bytes that were read of a followed log."""
     stamp: tuple[int, int, int] | None = None
-    """Of the last content of a file that is followed, which has nothing else: size, time and inode."""
+    """Size, time and inode of a followed file, in its last content only."""
 
 
 @dataclass(frozen=True)
-class _Place:
+class _FilePlace:
     inner: str = ""
     depth: int = 0
     size: int = 0
@@ -69,40 +69,40 @@ class _Place:
     part: int = 0
     parts: int = 1
     named: bool = False
-    """It has the name of a log."""
+    """The file has the name of a log."""
 
-    def found(self, kind: InputKind, problem: str | None = None, decoded: Decoded | None = None) -> Content:
-        """What was found here."""
+    def found(self, kind: InputKind, problem: str | None = None, decoded: DecodedFile | None = None) -> FileContent:
+        """The content found at this place."""
         inside = (self.size, self.mtime_ns) if self.inner else (None, None)
-        return Content(self.inner, kind.name, problem, decoded, *inside)
+        return FileContent(self.inner, kind.name, problem, decoded, *inside)
 
 
-def read(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[Content]:
-    """What is in the file; of an archive only every `parts`-th member, from `part` on."""
+def read_file(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[FileContent]:
+    """The contents of a file; of an archive only every `parts`-th member, from `part` on."""
     try:
         with streams.open_regular(path) as stream:
-            yield from _contents(stream, _Place(size=size, part=part, parts=parts, named=is_named(path)))
+            yield from _contents(stream, _FilePlace(size=size, part=part, parts=parts, named=is_named(path)))
     except streams.NotAFileError as error:
-        yield Content("", NOT_A_FILE.name, str(error))
+        yield FileContent("", NOT_A_FILE.name, str(error))
     except OSError as error:
-        yield Content("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
+        yield FileContent("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
 
 
-def follow(path: str, start: int, mark: str, ended: bool) -> Iterator[Content]:
-    """What is in a file that may still be written; of a log only what stands behind `start`, if it is the one marked.
+def follow_log(path: str, start: int, mark: str, ended: bool) -> Iterator[FileContent]:
+    """The contents of a file that may still grow; of a log with this mark only the part behind `start`.
 
-    The last content is the file's stamp, unless the file changed meanwhile.
+    The last content is the stamp of the file, unless the file changed meanwhile.
     """
     try:
         with streams.open_regular(path) as stream:
             before = _stamp(stream)
-            yield from _followed(stream, _Place(size=before[0], named=is_named(path)), start, mark, ended)
+            yield from _followed(stream, _FilePlace(size=before[0], named=is_named(path)), start, mark, ended)
             if _stamp(stream) == before:
-                yield Content("", "", stamp=before)
+                yield FileContent("", "", stamp=before)
     except streams.NotAFileError as error:
-        yield Content("", NOT_A_FILE.name, str(error))
+        yield FileContent("", NOT_A_FILE.name, str(error))
     except OSError as error:
-        yield Content("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
+        yield FileContent("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
 
 
 def _stamp(stream: IO[bytes]) -> tuple[int, int, int]:
@@ -110,7 +110,7 @@ def _stamp(stream: IO[bytes]) -> tuple[int, int, int]:
     return about.st_size, about.st_mtime_ns, about.st_ino
 
 
-def _followed(stream: IO[bytes], place: _Place, start: int, mark: str, ended: bool) -> Iterator[Content]:
+def _followed(stream: IO[bytes], place: _FilePlace, start: int, mark: str, ended: bool) -> Iterator[FileContent]:
     same = start <= place.size and log_files.is_marked(stream, start, mark)
     if not same and not _grows(stream, place):
         stream.seek(0)
@@ -118,24 +118,24 @@ def _followed(stream: IO[bytes], place: _Place, start: int, mark: str, ended: bo
         return
     try:
         begin, before = (start, mark) if same else (0, "")
-        for found, stretch in log_files.tail(stream, place.size, begin, before, ended):
-            yield Content("", LOG.name, found.problem, found, stretch=stretch)
+        for found, stretch in log_files.read_tail(stream, place.size, begin, before, ended):
+            yield FileContent("", LOG.name, found.problem, found, stretch=stretch)
     except MemoryError:
-        yield Content("", "unreadable", "needs more memory than a file of its size can honestly hold: refused")
+        yield FileContent("", "unreadable", "needs more memory than a file of its size can honestly hold: refused")
 
 
-def _grows(stream: IO[bytes], place: _Place) -> bool:
+def _grows(stream: IO[bytes], place: _FilePlace) -> bool:
     """Whether a file is a plain log."""
     stream.seek(0)
-    head = stream.read(streams.HEAD)
+    head = stream.read(streams.HEAD_BYTES)
     packed = streams.is_packed(head) or streams.is_tar(head) or streams.is_zip(head)
-    return not packed and not kinds_of(head, 0) and log_files.grows(stream, place.size, place.named)
+    return not packed and not kinds_of(head, 0) and log_files.is_growable(stream, place.size, place.named)
 
 
-def _contents(stream: IO[bytes], place: _Place) -> Iterator[Content]:
+def _contents(stream: IO[bytes], place: _FilePlace) -> Iterator[FileContent]:
     try:
         reader: Any = stream if hasattr(stream, "peek") else io.BufferedReader(cast(Any, stream))
-        head = reader.peek(streams.HEAD)[: streams.HEAD]
+        head = reader.peek(streams.HEAD_BYTES)[: streams.HEAD_BYTES]
         yield from _by_head(reader, head, place)
     except streams.TooLargeError as error:
         yield place.found(UNREADABLE, str(error))
@@ -146,16 +146,16 @@ def _contents(stream: IO[bytes], place: _Place) -> Iterator[Content]:
 
 
 def _damage() -> tuple[type[Exception], ...]:
-    """What a damaged packed file or archive raises."""
-    # most directories hold no archive, and what reads them takes long to import
+    """Errors that a damaged packed file or archive raises."""
+    # most directories hold no archive, and the import of the readers takes long
 
-    return (*streams.DAMAGE, *DAMAGE)
+    return (*streams.STREAM_ERRORS, *ARCHIVE_ERRORS)
 
 
-def _by_head(stream: Any, head: bytes, place: _Place) -> Iterator[Content]:
-    inner = streams.unpacked(stream, head, place.size)
+def _by_head(stream: Any, head: bytes, place: _FilePlace) -> Iterator[FileContent]:
+    inner = streams.unpack_stream(stream, head, place.size)
     deeper = replace(place, depth=place.depth + 1)
-    if place.depth > DEPTH:
+    if place.depth > MOST_LAYERS:
         yield place.found(ARCHIVE, "packed too many times: refused")
     elif inner is not None:
         yield from _contents(inner, deeper)
@@ -167,21 +167,21 @@ def _by_head(stream: Any, head: bytes, place: _Place) -> Iterator[Content]:
             yield found
 
 
-def _archived(stream: Any, head: bytes, place: _Place) -> Iterator[Member]:
+def _archived(stream: Any, head: bytes, place: _FilePlace) -> Iterator[ArchiveMember]:
 
     if streams.is_tar(head):
         return tar_members(stream)
     source = stream if place.depth == 0 else io.BytesIO(streams.read_all(stream)[0])
-    return zip_members(source, streams.FREE_BYTES + streams.RATIO * place.size)
+    return zip_members(source, streams.FREE_BYTES + streams.MOST_EXPANSION * place.size)
 
 
-def _members(members: Iterator[Member], place: _Place) -> Iterator[Content]:
+def _members(members: Iterator[ArchiveMember], place: _FilePlace) -> Iterator[FileContent]:
     index = -1
     for index, member in enumerate(members):
         if index % place.parts != place.part:
             continue
         name = member.name[:NAME_LIMIT].encode("utf-8", "replace").decode().removeprefix("./")
-        inside = _Place(f"{place.inner}!{name}", place.depth, member.size, member.mtime_ns, named=is_named(name))
+        inside = _FilePlace(f"{place.inner}!{name}", place.depth, member.size, member.mtime_ns, named=is_named(name))
         if member.stream is None:
             yield inside.found(NOT_A_FILE, member.problem)
         else:
@@ -190,12 +190,12 @@ def _members(members: Iterator[Member], place: _Place) -> Iterator[Content]:
         yield place.found(ARCHIVE, "an empty archive")
 
 
-def _decoded(stream: IO[bytes], head: bytes, place: _Place) -> Content | None:
-    """What a file is; None for all but the first of its parts, unless each is read by itself."""
+def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent | None:
+    """The content of a file; None for all parts but the first, unless each part is read by itself."""
     kinds = kinds_of(head, place.size)
     if not kinds and head:
         parts = None if place.depth or place.inner else (place.part, place.parts)
-        found = log_files.read(stream, place.size, parts, place.named)
+        found = log_files.read_log(stream, place.size, parts, place.named)
         if found is not None:
             return place.found(LOG, found.problem, found)
     if kinds and kinds[0].read:
@@ -205,41 +205,41 @@ def _decoded(stream: IO[bytes], head: bytes, place: _Place) -> Content | None:
     if not head:
         return place.found(EMPTY, "empty file")
     if not kinds:
-        return place.found(UNKNOWN, NOT_KNOWN)
+        return place.found(UNKNOWN, UNKNOWN_KIND)
     return _of_kinds(stream, kinds, place)
 
 
-def _streamed(kind: InputKind, stream: IO[bytes], place: _Place) -> Content | None:
-    """A file that is read without being held; a packed one is read whole with its first part."""
+def _streamed(kind: InputKind, stream: IO[bytes], place: _FilePlace) -> FileContent | None:
+    """The content of a file that is read as a stream; the first part of a packed file reads all of it."""
     parts = (0, 1) if place.depth or place.inner else (place.part, place.parts)
     if place.part and parts == (0, 1) and not place.inner:
         return None
     try:
         with memory_limit(STREAM_BYTES):
-            found: Decoded = function(kind.read)(stream, place.size, parts)
+            found: DecodedFile = function(kind.read)(stream, place.size, parts)
     except NotThisKindError as error:
         return place.found(UNKNOWN, str(error))
     return place.found(kind, found.problem, found)
 
 
-def _of_kinds(stream: IO[bytes], kinds: list[InputKind], place: _Place) -> Content:
+def _of_kinds(stream: IO[bytes], kinds: list[InputKind], place: _FilePlace) -> FileContent:
     data, damage = streams.read_all(stream)
-    tried = place.found(UNKNOWN, NOT_KNOWN)
+    tried = place.found(UNKNOWN, UNKNOWN_KIND)
     for kind in kinds:
         tried = _decode(kind, data, damage, place)
         if not INPUTS[tried.kind].may_be_other:
             return tried
-    found = log_files.read(io.BytesIO(data), len(data), named=place.named)
+    found = log_files.read_log(io.BytesIO(data), len(data), named=place.named)
     if found is None:
         return tried
     found.problem = "; ".join(x for x in (damage, found.problem) if x) or None
     return place.found(LOG, found.problem, found)
 
 
-def _decode(kind: InputKind, data: bytes, damage: str | None, place: _Place) -> Content:
+def _decode(kind: InputKind, data: bytes, damage: str | None, place: _FilePlace) -> FileContent:
     try:
         with memory_limit(len(data)):
-            decoded: Decoded = function(kind.decode)(data)
+            decoded: DecodedFile = function(kind.decode)(data)
     except RefusedError as error:
         return place.found(PICKLE, str(error))
     except NotThisKindError as error:
@@ -250,7 +250,7 @@ def _decode(kind: InputKind, data: bytes, damage: str | None, place: _Place) -> 
     return place.found(kind, decoded.problem, decoded)
 
 
-# What the name of a file promises to be in it.
+# File names that promise a log.
 
 _WORDS = "stdout|stderr|dmesg|nohup|syslog|console"
 _LOG = re.compile(
@@ -258,49 +258,49 @@ _LOG = re.compile(
     r"(?:\.(?:gz|bz2|xz|zst))?$",
     re.IGNORECASE,
 )
-"""Endings of what programs print, also of schedulers (`train.o4711`), turned over (`.log.1`) and packed."""
+"""Suffixes of printed output, also of schedulers (`train.o4711`), rotated (`.log.1`) and packed."""
 
 
 def is_named(path: str) -> bool:
-    """Whether a file has a name under which people keep what a program printed."""
+    """Whether a file has the name of a log."""
     return _LOG.search(re.split(r"[/\\!]", path)[-1]) is not None
 
 
 # Members of tar and zip archives, one after the other, in memory.
 
 MEMBER_LIMIT = 1_000_000
-"""More members are not looked at."""
+"""Most members of an archive that are read."""
 
 
 @dataclass(frozen=True)
-class Member:
-    """A file in an archive; `stream` is None for what is no file."""
+class ArchiveMember:
+    """A file in an archive; `stream` is None for a link or special file."""
 
     name: str
     size: int
     mtime_ns: int | None
     stream: IO[bytes] | None
     problem: str = "a link or special file: not read"
-    """Why there is no stream."""
+    """The reason why there is no stream."""
 
 
-DAMAGE = (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
-"""What a damaged archive raises; RuntimeError is an encrypted member."""
+ARCHIVE_ERRORS = (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+"""Errors that a damaged archive raises; RuntimeError means an encrypted member."""
 
 
-def tar_members(stream: IO[bytes]) -> Iterator[Member]:
-    """Members of a tar stream; a stream of a member is good until the next is taken."""
+def tar_members(stream: IO[bytes]) -> Iterator[ArchiveMember]:
+    """Members of a tar stream; the stream of a member is valid until the next one is taken."""
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for count, info in enumerate(archive):
             if count >= MEMBER_LIMIT:
                 return
             if not info.isdir():
                 content = archive.extractfile(info) if info.isreg() else None
-                yield Member(info.name, info.size, _tar_time(info.mtime), content)
+                yield ArchiveMember(info.name, info.size, _tar_time(info.mtime), content)
 
 
-def zip_members(stream: IO[bytes], limit: int) -> Iterator[Member]:
-    """Members of a zip file; no more than `limit` bytes come out of any of them."""
+def zip_members(stream: IO[bytes], limit: int) -> Iterator[ArchiveMember]:
+    """Members of a zip file, with at most `limit` bytes each."""
     with memory_limit(0):
         archive = zipfile.ZipFile(stream)
     with archive:
@@ -309,16 +309,16 @@ def zip_members(stream: IO[bytes], limit: int) -> Iterator[Member]:
             if info.is_dir():
                 continue
             if kind not in (0, stat.S_IFREG):
-                yield Member(info.filename, 0, None, None)
+                yield ArchiveMember(info.filename, 0, None, None)
                 continue
             try:
                 content = archive.open(info)
-            except DAMAGE as error:
-                yield Member(info.filename, info.file_size, _zip_time(info), None, f"cannot be read: {error}")
+            except ARCHIVE_ERRORS as error:
+                yield ArchiveMember(info.filename, info.file_size, _zip_time(info), None, f"cannot be read: {error}")
                 continue
             with content:
-                bounded = io.BufferedReader(Bounded(content, limit))
-                yield Member(info.filename, info.file_size, _zip_time(info), bounded)
+                bounded = io.BufferedReader(BoundedStream(content, limit))
+                yield ArchiveMember(info.filename, info.file_size, _zip_time(info), bounded)
 
 
 def _tar_time(seconds: float) -> int | None:

@@ -1,4 +1,4 @@
-"""Streams over files and what is packed in them: opened without waiting, decompressed with a bound."""
+"""Streams over files and packed files: opened without waiting, decompressed with a bound."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from typing import IO
 
 import zstandard
 
-RATIO = 200
-"""A file that expands by more is no packed dump: those shrink by 5 to 100 times."""
+MOST_EXPANSION = 200
+"""Largest factor by which a packed dump expands; real dumps expand by 5 to 100."""
 FREE_BYTES = 64 << 20
-"""May always come out of a packed file, whatever its size."""
+"""Bytes that any packed file may expand to."""
 MEMORY_BYTES = 1 << 30
-"""No single dump is larger: 20,000 entries as JSON are 20 MB."""
-CHUNK = 1 << 20
-HEAD = 512
-"""Bytes looked at to tell what a file is; a tar file has its mark at 257."""
+"""Largest dump: 20,000 entries as JSON are 20 MB."""
+CHUNK_BYTES = 1 << 20
+HEAD_BYTES = 512
+"""Bytes that tell the kind of a file; a tar file has its mark at 257."""
 
 
 class TooLargeError(Exception):
-    """More came out of a file than can be honest; the message says how much."""
+    """A file expands to more than a real one can; the message says to how much."""
 
 
 class NotAFileError(Exception):
-    """The path is no regular file any more."""
+    """The path is no longer a regular file."""
 
 
-DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError, OSError)
-"""What a torn or damaged packed file raises while it is read."""
+STREAM_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError, OSError)
+"""Errors that a torn or damaged packed file raises during the read."""
 
 
 def open_regular(path: str) -> IO[bytes]:
-    """Opens a regular file. A pipe or device that took its place meanwhile is never waited for."""
+    """Opens a regular file. Never waits for a pipe or device that took its place meanwhile."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -47,7 +47,7 @@ def open_regular(path: str) -> IO[bytes]:
     return os.fdopen(descriptor, "rb")
 
 
-class Bounded(io.RawIOBase):
+class BoundedStream(io.RawIOBase):
     """A stream that raises TooLargeError after `limit` bytes."""
 
     def __init__(self, stream: IO[bytes], limit: int) -> None:
@@ -56,12 +56,12 @@ class Bounded(io.RawIOBase):
         self.left = limit
 
     def readable(self) -> bool:
-        """Always."""
+        """True."""
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         """Reads up to `len(buffer)` bytes."""
-        data = _read_some(self.stream, min(len(buffer), CHUNK))
+        data = _read_some(self.stream, min(len(buffer), CHUNK_BYTES))
         self.left -= len(data)
         if self.left < 0:
             raise TooLargeError(f"expands to more than {self.limit >> 20} MiB: refused")
@@ -84,51 +84,51 @@ def is_zip(head: bytes) -> bool:
     return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
-def unpacked(stream: IO[bytes], head: bytes, size: int) -> io.BufferedReader | None:
-    """The stream inside a gzip or zstd file of `size` bytes; None if `head` begins neither."""
-    limit = FREE_BYTES + RATIO * size
+def unpack_stream(stream: IO[bytes], head: bytes, size: int) -> io.BufferedReader | None:
+    """The unpacked stream of a gzip or zstd file of `size` bytes; None if `head` begins neither."""
+    limit = FREE_BYTES + MOST_EXPANSION * size
     if head.startswith(b"\x1f\x8b"):
-        return io.BufferedReader(Bounded(gzip.GzipFile(fileobj=stream), limit))  # type: ignore[arg-type]
+        return io.BufferedReader(BoundedStream(gzip.GzipFile(fileobj=stream), limit))  # type: ignore[arg-type]
     if head.startswith(b"\x28\xb5\x2f\xfd"):
         reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(stream, read_across_frames=True)
-        return io.BufferedReader(Bounded(reader, limit))
+        return io.BufferedReader(BoundedStream(reader, limit))
     return None
 
 
 def _read_some(stream: IO[bytes], count: int) -> bytes:
-    """At most `count` bytes; what comes before the damage in a file is not lost with it, as it is by read()."""
+    """At most `count` bytes. Unlike read(), this keeps the bytes before damage."""
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     return read(count)
 
 
 def read_all(stream: IO[bytes]) -> tuple[bytes, str | None]:
-    """Everything in a stream, and why it ended early. Raises TooLargeError over MEMORY_BYTES."""
+    """All bytes of a stream, and why it ended early. Raises TooLargeError over MEMORY_BYTES."""
     parts, total = [], 0
     try:
-        while chunk := _read_some(stream, CHUNK):
+        while chunk := _read_some(stream, CHUNK_BYTES):
             parts.append(chunk)
             total += len(chunk)
             if total > MEMORY_BYTES:
                 raise TooLargeError(f"holds more than {MEMORY_BYTES >> 20} MiB: refused")
-    except DAMAGE as error:
+    except STREAM_ERRORS as error:
         return b"".join(parts), f"packed file is damaged ({type(error).__name__})"
     return b"".join(parts), None
 
 
-# Bounds on what decoding one file may allocate.
+# Memory bounds for decoding one file.
 
 BASE_BYTES = 256 << 20
-"""May always be allocated."""
-PER_BYTE = 48
-"""Objects take up to 14 bytes for each byte of a genuine pickle, and columns are made beside them."""
+"""Bytes that any file may use."""
+MEMORY_PER_BYTE = 48
+"""Memory for each byte of a file: objects of a real pickle take up to 14 bytes, and columns more."""
 
 
 WORKER_BYTES = 4 << 30
-"""Nor does a worker ever allocate more outside of `memory_limit`: reading directories of archives, sending results."""
+"""Memory of a worker outside of `memory_limit`: directories of archives, sending of results."""
 
 
 def limit_worker() -> None:
-    """Bounds this process for good."""
+    """Bounds the memory of this process for good."""
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (_at_most(_address_space() + WORKER_BYTES, hard), hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -136,9 +136,9 @@ def limit_worker() -> None:
 
 @contextlib.contextmanager
 def memory_limit(size: int) -> Iterator[None]:
-    """Within, no more is allocated than a file of `size` bytes can need; MemoryError is raised instead."""
+    """Limits memory inside the block to the need of a file of `size` bytes; MemoryError is raised beyond it."""
     before = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = _address_space() + BASE_BYTES + PER_BYTE * size
+    wanted = _address_space() + BASE_BYTES + MEMORY_PER_BYTE * size
     resource.setrlimit(resource.RLIMIT_AS, (_at_most(wanted, before[1]), before[1]))
     try:
         yield

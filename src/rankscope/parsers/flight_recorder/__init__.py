@@ -1,1 +1,1 @@
-"""One dump of PyTorch's flight recorder, from its bytes to arrays. Imports no polars: it runs in worker processes."""
+"""Reader of PyTorch's flight recorder: bytes of one dump to arrays. Imports no polars: worker processes load it."""

@@ -1,4 +1,4 @@
-"""The bytes of a file to a Dump."""
+"""Decoder of dumps: the bytes of a file to a Dump."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import orjson
 
 from rankscope.parsers.flight_recorder import dump_columns, fast_reader, pickles
 from rankscope.parsers.flight_recorder.dump_columns import FRAME_LIMIT
-from rankscope.parsers.flight_recorder.dump_document import is_dump, split
+from rankscope.parsers.flight_recorder.dump_document import is_dump, split_document
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError
-from rankscope.parsers.flight_recorder.safe_values import integer, text, truth
+from rankscope.parsers.flight_recorder.safe_values import safe_integer, safe_text, safe_truth
 
 BYTES_PER_ENTRY = 40
-"""No entry is written in fewer; more entries than that are one object repeated."""
+"""Fewest bytes of an entry; a file with more entries repeats one object."""
 
-FREE_TEXT = 16 << 20
-"""So many characters may stand in the tables of a dump whatever its size."""
+FREE_CHARACTERS = 16 << 20
+"""Characters that the tables of any dump may hold, whatever its size."""
 
 NOT_A_DUMP = "not a flight recorder dump"
 
@@ -31,46 +31,46 @@ _PICKLE_KEYS = re.compile(_WORDS)
 _HEAD = 512
 _SHORTEST = 24
 _GLOBALS = (b"c", b"\x8c")
-"""How a pickle begins that asks for a global at once: it is refused by name, and not passed over as unknown."""
+"""Beginnings of a pickle that asks for a global at once: it is refused by name."""
 
 
 class NotADumpError(Exception):
-    """The file is something else; the message says what."""
+    """The file is no dump; the message says what it is."""
 
 
 def looks_like_dump(head: bytes) -> bool:
-    """Whether the first bytes of a file can begin a dump, a pickled or JSON dict or list, or a pickle to refuse."""
+    """Whether the first bytes can begin a dump, a pickled or JSON dict or list, or a pickle to refuse."""
     if head[:1] == b"\x80":
-        # protocol 2 is what the recorder writes; a script may have saved it again in a later one
+        # the recorder writes protocol 2; a script may have saved it again in a later one
         start = head[11:12] if head[2:3] == b"\x95" else head[2:3]
         return head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and start in (b"}", b"]", b"", *_GLOBALS)
     # traces and logs are JSON too, and large: a dump names itself in its first keys
     return _JSON_START.match(head) is not None and (len(head) < _SHORTEST or _JSON_KEYS.search(head) is not None)
 
 
-def decode(data: bytes) -> Dump:
+def decode_dump(data: bytes) -> Dump:
     """The dump in `data`. Raises NotADumpError, or pickles.RefusedError for a pickle that asks for a global."""
     slow = None
-    if fast_reader.suits(data):
+    if fast_reader.is_suited(data):
         try:
-            quickly = fast_reader.decode(data)
+            quickly = fast_reader.decode_fast(data)
         except OtherLayoutError as error:
             slow = str(error)
         else:
             _check_text(quickly, len(data))
             return quickly
-    dump = decode_whole(data)
+    dump = decode_whole_dump(data)
     dump.slow = slow
     return dump
 
 
-def decode_whole(data: bytes) -> Dump:
-    """The same by unpickling, or parsing, all of it, as short and odd files are read."""
+def decode_whole_dump(data: bytes) -> Dump:
+    """The dump in `data`, unpickled or parsed as a whole: the way for short and odd files."""
     document, torn = _document(data)
     if not is_dump(document):
         began = len(data) < _SHORTEST or _PICKLE_KEYS.search(data[:_HEAD])
         raise NotADumpError(torn if torn and began else NOT_A_DUMP)
-    dump, entries = split(document)
+    dump, entries = split_document(document)
     dump.truncated = torn is not None
     kept = entries[: len(data) // BYTES_PER_ENTRY + 1]
     repeated = len(entries) - len(kept)
@@ -86,26 +86,26 @@ def decode_whole(data: bytes) -> Dump:
 
 
 def _document(data: bytes) -> tuple[Any, str | None]:
-    """The decoded object, and why it is not whole."""
+    """The decoded object, and why it is incomplete."""
     if data[:1] == b"\x80":
         try:
-            return pickles.unpickle(data), None
+            return pickles.unpickle_safely(data), None
         except (pickles.RefusedError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - damaged pickles raise what they like
-            return pickles.salvage(data), _reason(error)
+            return pickles.salvage_pickle(data), _reason(error)
     text = data.removeprefix(b"\xef\xbb\xbf")
     try:
-        return parse(text), None
+        return parse_text(text), None
     except (orjson.JSONDecodeError, RecursionError) as error:
-        return salvage(text), _reason(error)
+        return salvage_text(text), _reason(error)
 
 
 def _check_text(dump: Dump, size: int) -> None:
-    """Raises MemoryError if the tables are longer than the file has room for: one long name in a million places."""
+    """Raises MemoryError if the tables are longer than the file can hold, as with one long name in a million places."""
     ranks = sum(len(group.ranks or ()) for group in dump.config)
     rows = chain(dump.config, dump.calls, dump.shapes, dump.frames)
-    if ranks + sum(len(value) for row in rows for value in row if isinstance(value, str)) > FREE_TEXT + 16 * size:
+    if ranks + sum(len(value) for row in rows for value in row if isinstance(value, str)) > FREE_CHARACTERS + 16 * size:
         raise MemoryError
 
 
@@ -116,35 +116,35 @@ def _reason(error: Exception) -> str:
 
 
 def _fill(dump: Dump, entries: list[Any], size: int) -> int:
-    """Fills the columns; returns how many entries had to be dropped."""
+    """Fills the columns; returns the number of dropped entries."""
     try:
-        dump_columns.fill(dump, entries, size)
+        dump_columns.fill_columns(dump, entries, size)
     except dump_columns.ERRORS:
-        cleaned, dropped = clean(entries)
-        dump_columns.fill(dump, cleaned, size)
+        cleaned, dropped = clean_entries(entries)
+        dump_columns.fill_columns(dump, cleaned, size)
         return dropped
     return 0
 
 
-# JSON dumps: orjson, and of a torn file the whole entries.
+# JSON dumps: read by orjson; a torn file gives its whole entries.
 
-ATTEMPTS = 16
-"""How many places a torn file is cut at, from its end."""
+MOST_CUTS = 16
+"""Most places, counted from the end, at which a torn file is cut."""
 
 
-def parse(data: bytes) -> Any:
-    """The object in `data`; bytes that are no UTF-8 are replaced. Raises ValueError for damaged text."""
+def parse_text(data: bytes) -> Any:
+    """The object in `data`, with a replacement for bytes that are no UTF-8. Raises ValueError for damaged text."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         return orjson.loads(data.decode("utf-8", "replace"))
 
 
-def salvage(data: bytes) -> Any:
-    """What is whole in a torn dump: its entries and what stands before them; None if nothing is."""
+def salvage_text(data: bytes) -> Any:
+    """The whole part of a torn dump: its entries and the header before them; None without any."""
     text = data.decode("utf-8", "replace").encode()
     end = len(text)
-    for _ in range(ATTEMPTS):
+    for _ in range(MOST_CUTS):
         end = text.rfind(b"}", 0, end)
         if end < 0:
             return None
@@ -156,15 +156,15 @@ def salvage(data: bytes) -> Any:
     return None
 
 
-# Entries made alike and of the right types, one at a time: the slow way, for dumps that are damaged or odd.
+# Conversion of entries one at a time, for damaged or odd dumps: all get the same keys and types.
 
 TENSOR_LIMIT = 65536
-"""Longer lists of sizes or dtypes are dropped: an all_to_all over every rank of a large job has one for each rank."""
+"""Most sizes or dtypes of an operation; longer lists are dropped. An all_to_all has one for each rank."""
 DIMENSION_LIMIT = 64
 
 
-def clean(entries: list[Any]) -> tuple[list[dict[str, Any]], int]:
-    """The entries that can be used, all with the same keys and checked values, and how many were dropped."""
+def clean_entries(entries: list[Any]) -> tuple[list[dict[str, Any]], int]:
+    """The usable entries, with the same keys and checked values, and the number of dropped ones."""
     cleaned = [entry for entry in map(_entry, entries) if entry is not None]
     return cleaned, len(entries) - len(cleaned)
 
@@ -172,19 +172,19 @@ def clean(entries: list[Any]) -> tuple[list[dict[str, Any]], int]:
 def _entry(entry: Any) -> dict[str, Any] | None:
     if not isinstance(entry, dict):
         return None
-    seq = integer(entry.get("collective_seq_id", entry.get("seq_id")))
-    name = text(entry.get("profiling_name"))
+    seq = safe_integer(entry.get("collective_seq_id", entry.get("seq_id")))
+    name = safe_text(entry.get("profiling_name"))
     if seq is None or name is None:
         return None
-    # a column of numbers has no room for None where 0 says the same
-    numbers = {key: integer(entry.get(key)) for key in ("record_id", "p2p_seq_id", "op_id")}
+    # a column of numbers has no None where 0 means the same
+    numbers = {key: safe_integer(entry.get(key)) for key in ("record_id", "p2p_seq_id", "op_id")}
     return {
         "collective_seq_id": seq,
         "profiling_name": name,
         **{key: _MISSING if value is None else value for key, value in numbers.items()},
-        **{key: integer(entry.get(key)) for key in _INTEGERS},
-        **{key: text(entry.get(key)) for key in ("thread_name", "thread_id", "state")},
-        **{key: truth(entry.get(key)) for key in ("retired", "is_p2p")},
+        **{key: safe_integer(entry.get(key)) for key in _INTEGERS},
+        **{key: safe_text(entry.get(key)) for key in ("thread_name", "thread_id", "state")},
+        **{key: safe_truth(entry.get(key)) for key in ("retired", "is_p2p")},
         "process_group": _group(entry.get("process_group")),
         "duration_ms": _millis(entry.get("duration_ms")),
         "input_sizes": _sizes(entry.get("input_sizes")),
@@ -204,7 +204,7 @@ _INTEGERS = (
 def _group(value: Any) -> tuple[str, str] | None:
     if not isinstance(value, tuple | list) or len(value) != 2:
         return None
-    name, description = text(value[0]), text(value[1])
+    name, description = safe_text(value[0]), safe_text(value[1])
     return None if name is None else (name, description or "")
 
 
@@ -216,13 +216,15 @@ def _sizes(value: Any) -> list[list[int]] | None:
     if not isinstance(value, list) or len(value) > TENSOR_LIMIT:
         return None
     good = all(isinstance(dims, list) and len(dims) <= DIMENSION_LIMIT for dims in value)
-    return value if good and all(type(d) is int and integer(d) is not None for dims in value for d in dims) else None
+    return (
+        value if good and all(type(d) is int and safe_integer(d) is not None for dims in value for d in dims) else None
+    )
 
 
 def _dtypes(value: Any) -> list[str] | None:
     if not isinstance(value, list) or len(value) > TENSOR_LIMIT:
         return None
-    names = [text(item) for item in value]
+    names = [safe_text(item) for item in value]
     return None if None in names else [name for name in names if name is not None]
 
 
@@ -230,5 +232,5 @@ def _frames(value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, list):
         return []
     frames = [f for f in value[:FRAME_LIMIT] if isinstance(f, dict)]
-    return [f for f in frames if text(f.get("name")) is not None and text(f.get("filename")) is not None
-            and integer(f.get("line")) is not None]  # fmt: skip
+    return [f for f in frames if safe_text(f.get("name")) is not None and safe_text(f.get("filename")) is not None
+            and safe_integer(f.get("line")) is not None]  # fmt: skip

@@ -1,6 +1,6 @@
-"""Entries to columns, the quick way: C loops over all entries, Python only for each distinct value.
+"""Fast conversion of entries to columns: C loops over all entries, Python only over distinct values.
 
-It trusts that the entries are alike and of the right types, and raises where they are not; `clean` mends them then.
+It expects entries of equal keys and right types, and raises where they differ; `clean_entries` then repairs them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from rankscope.parsers.flight_recorder.model import NUMBERS, Call, Dump, Shape, StackFrame
-from rankscope.parsers.flight_recorder.safe_values import INT64_LIMIT, TEXT_LIMIT, integer, text
+from rankscope.parsers.flight_recorder.model import NUMBERS, Dump, RecordedCall, RecordedShape, StackFrame
+from rankscope.parsers.flight_recorder.safe_values import INT64_LIMIT, TEXT_LIMIT, safe_integer, safe_text
 from rankscope.parsers.matrices import NULL, Codes, Numbers
 
 Entry = dict[str, Any]
@@ -24,18 +24,18 @@ Row = tuple[Any, ...]
 T = TypeVar("T")
 
 FRAME_LIMIT = 256
-"""Deeper stacks are cut."""
+"""Most frames of a stack; deeper stacks are cut."""
 FREE_ITEMS = 1 << 20
-"""So many items, and characters of them, may stand in lists whatever the size of the file."""
+"""Items, and characters of them, that lists of any file may hold, whatever its size."""
 ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What a damaged entry makes the quick way raise; orjson's errors are among them."""
+"""Errors that a damaged entry raises in the fast conversion, with those of orjson."""
 
 CALL_KEYS = (
     "pg_id", "process_group", "thread_name", "thread_id", "profiling_name", "state", "retired", "timeout_ms", "is_p2p",
 )  # fmt: skip
-"""What repeats from entry to entry, but for arguments and stacks."""
+"""Keys whose values repeat from entry to entry, without arguments and stacks."""
 SHAPE_KEYS = ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes")
-"""Arguments."""
+"""Keys of the arguments."""
 NUMBER_KEYS = {
     "record_id": ("record_id",),
     "seq": ("collective_seq_id", "seq_id"),
@@ -45,29 +45,29 @@ NUMBER_KEYS = {
     "started_ns": ("time_discovered_started_ns",),
     "completed_ns": ("time_discovered_completed_ns",),
 }
-"""Keys of the number columns, in newer and older versions of the format."""
-TIMES = ("created_ns", "started_ns", "completed_ns")
-"""Columns in which 0 means that it has not happened."""
+"""Keys of the number columns, in new and old versions of the format."""
+TIME_COLUMNS = ("created_ns", "started_ns", "completed_ns")
+"""Columns in which 0 means that the event has not happened."""
 
 
-def fill(dump: Dump, entries: Sequence[Entry], size: int) -> None:
+def fill_columns(dump: Dump, entries: Sequence[Entry], size: int) -> None:
     """Puts the entries of a file of `size` bytes into the columns and tables of `dump`.
 
-    Raises one of ERRORS if they are not alike, and MemoryError if they spread to more than the file has room for.
+    Raises one of ERRORS for unequal entries, and MemoryError if they expand beyond the size of the file.
     """
     if not entries:
         return
     numbers = number_columns(entries)
-    dump.calls, calls = call_table(rows_of(CALL_KEYS, entries))
+    dump.calls, calls = distinct_calls(rows_of(CALL_KEYS, entries))
     arguments = rows_of(SHAPE_KEYS, entries)
     check_room(arguments, size)
-    dump.shapes, shapes = shape_table(arguments)
-    dump.frames, dump.stacks, stacks = stack_table([row[0] for row in rows_of(("frames",), entries)])
+    dump.shapes, shapes = distinct_shapes(arguments)
+    dump.frames, dump.stacks, stacks = distinct_stacks([row[0] for row in rows_of(("frames",), entries)])
     dump.numbers, dump.codes = numbers, np.stack([calls, shapes, stacks])
 
 
-def intern(values: Sequence[T]) -> tuple[list[T], Codes]:
-    """The distinct values in order of first appearance, and for each value its place among them."""
+def number_values(values: Sequence[T]) -> tuple[list[T], Codes]:
+    """The distinct values in order of first appearance, and for each value its index among them."""
     index: defaultdict[T, int] = defaultdict(count().__next__)
     codes = np.fromiter(map(index.__getitem__, values), np.int32, len(values))
     return list(index), codes
@@ -89,7 +89,7 @@ def number_columns(entries: Sequence[Entry]) -> Numbers:
 
 
 def nanoseconds(millis: npt.NDArray[np.float64]) -> Numbers:
-    """Milliseconds to nanoseconds; NULL where there is no number or an absurd one."""
+    """Milliseconds to nanoseconds; NULL for a missing or absurd number."""
     known = np.isfinite(millis) & (np.abs(millis) < 1e12)
     return np.where(known, np.where(known, millis, 0.0) * 1e6, NULL).astype(np.int64)
 
@@ -103,45 +103,45 @@ def check_room(rows: Sequence[Row], size: int) -> None:
             raise MemoryError
 
 
-def call_table(rows: Sequence[Row]) -> tuple[list[Call], Codes]:
-    """Rows of CALL_KEYS to the distinct calls, and for each row which it is."""
+def distinct_calls(rows: Sequence[Row]) -> tuple[list[RecordedCall], Codes]:
+    """The distinct calls in rows of CALL_KEYS, and the index of the call of each row."""
     if rows and isinstance(rows[0][1], list):  # JSON has no tuples
         rows = [(row[0], tuple(row[1]), *row[2:]) for row in rows]
-    table, codes = intern(rows)
+    table, codes = number_values(rows)
     return [_call(row) for row in table], codes
 
 
-def shape_table(rows: Sequence[Row]) -> tuple[list[Shape], Codes]:
-    """Rows of SHAPE_KEYS to the distinct shapes, and for each row which it is."""
+def distinct_shapes(rows: Sequence[Row]) -> tuple[list[RecordedShape], Codes]:
+    """The distinct shapes in rows of SHAPE_KEYS, and the index of the shape of each row."""
     spread: list[Any] = [0] * (2 * len(rows))
     spread[::2] = rows
-    # one call writes them all, with a 0 between two rows: no row holds a number between two lists
+    # one call writes all rows, with a 0 between two of them: no row holds a number between two lists
     pieces = orjson.dumps(spread)[2:-4].split(b"],0,[")
     if len(pieces) != len(rows):
         raise ValueError("sizes are no lists of numbers")
-    table, codes = intern(pieces)
+    table, codes = number_values(pieces)
     return [_shape(orjson.loads(b"[" + piece + b"]")) for piece in table], codes
 
 
-def stack_table(stacks: Sequence[Any]) -> tuple[list[StackFrame], list[list[int]], Codes]:
-    """Lists of frames to the distinct frames, the distinct stacks of these, and for each list which it is, or -1."""
+def distinct_stacks(stacks: Sequence[Any]) -> tuple[list[StackFrame], list[list[int]], Codes]:
+    """The distinct frames, the distinct stacks of them, and the index of the stack of each list, or -1."""
     if not stacks or stacks[0] is None:
         return [], [], np.full(len(stacks), -1, np.int32)
     if set(map(type, stacks)) != {list} or max(map(len, stacks)) > FRAME_LIMIT:
         raise ValueError("a stack is too deep, or none")
     # the recorder writes a frame once and refers to it: the same object is the same frame
-    lists, list_of = intern(list(map(id, stacks)))
+    lists, list_of = number_values(list(map(id, stacks)))
     distinct = list(_firsts(stacks, list_of, len(lists)))
-    by_identity, codes = intern([tuple(map(id, stack)) for stack in distinct])
+    by_identity, codes = number_values([tuple(map(id, stack)) for stack in distinct])
     objects = {id(frame): frame for stack in distinct for frame in stack}
-    frames, places = intern(_frames(list(objects.values())))
+    frames, places = number_values(_frames(list(objects.values())))
     place = dict(zip(objects, places.tolist(), strict=True))
-    table, merged = intern([tuple(place[key] for key in stack) for stack in by_identity])
+    table, merged = number_values([tuple(place[key] for key in stack) for stack in by_identity])
     return frames, [list(stack) for stack in table], _without_empty(table, merged[codes][list_of])
 
 
 def _pick(keys: Sequence[str], entries: Sequence[Entry]) -> list[Any] | None:
-    """The values of the first of `keys` that the entries have; None if no entry has any."""
+    """The values of the first of `keys` in the entries; None if no entry has any of them."""
     for key in keys:
         if key in entries[0]:
             return list(map(itemgetter(key), entries))
@@ -156,17 +156,18 @@ def _number(name: str, entries: Sequence[Entry]) -> Numbers:
     values = _pick(NUMBER_KEYS[name], entries)
     if values is None:
         return np.full(len(entries), NULL, np.int64)
-    if name in TIMES:  # JSON writes an unset time as 0, a pickle as None
+    if name in TIME_COLUMNS:  # JSON writes an unset time as 0, a pickle as None
         values = [v or NULL for v in values]
     return np.fromiter(values, np.int64, len(values))
 
 
-def _call(row: Row) -> Call:
+def _call(row: Row) -> RecordedCall:
     pg_id, group, thread_name, thread_id, profiling_name, state, retired, timeout_ms, is_p2p = row
     name, description = (None, None) if group is None else group
-    call = Call(
-        integer(pg_id), text(name), text(description), text(thread_name), text(thread_id), text(profiling_name) or "",
-        text(state), retired, integer(timeout_ms), is_p2p,
+    call = RecordedCall(
+        safe_integer(pg_id), safe_text(name), safe_text(description), safe_text(thread_name),
+        safe_text(thread_id), safe_text(profiling_name) or "",
+        safe_text(state), retired, safe_integer(timeout_ms), is_p2p,
     )  # fmt: skip
     given = (pg_id, name, description, thread_name, thread_id, state)
     kept = (*call[:5], call.state)
@@ -177,12 +178,12 @@ def _call(row: Row) -> Call:
     return call
 
 
-def _shape(row: list[Any]) -> Shape:
+def _shape(row: list[Any]) -> RecordedShape:
     *sizes, in_dtypes, out_dtypes = row
     good = all(s is None or all(_all_of(int, dims) for dims in s) for s in sizes)
     if not good or not all(d is None or _all_of(str, d) for d in (in_dtypes, out_dtypes)):
         raise TypeError("sizes or dtypes are no lists")
-    return Shape(*(None if v is None else orjson.dumps(v).decode() for v in row))
+    return RecordedShape(*(None if v is None else orjson.dumps(v).decode() for v in row))
 
 
 def _all_of(kind: type, values: Any) -> bool:
@@ -209,7 +210,7 @@ def _frames(objects: list[Any]) -> list[StackFrame]:
 
 
 def _frame(name: Any, filename: Any, number: Any) -> StackFrame:
-    function, file, line = text(name), text(filename), integer(number)
+    function, file, line = safe_text(name), safe_text(filename), safe_integer(number)
     if function is None or file is None or line is None:
         raise TypeError("a frame is not of a name, a file and a line")
     return StackFrame(function, file, line)

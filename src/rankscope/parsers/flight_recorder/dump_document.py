@@ -1,4 +1,4 @@
-"""The top level of a dump: what differs from version to version, and whether it is a dump at all."""
+"""The top level of a dump: recognition, and the differences between versions."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from functools import cache
 from typing import Any
 
 from rankscope.parsers.flight_recorder.model import Dump, GroupConfig, GroupStatus
-from rankscope.parsers.flight_recorder.safe_values import integer, rank_list, text
+from rankscope.parsers.flight_recorder.safe_values import rank_list, safe_integer, safe_text
 from rankscope.parsers.members import Members
 
 ENTRY_KEYS = frozenset({"profiling_name", "collective_seq_id", "seq_id"})
-"""One of these is in every entry of every version."""
+"""Keys of entries; each version has one of these in every entry."""
 LIBRARY_KEYS = ("comm_lib_version", "nccl_version")
 BARE_LIST_VERSION = "0"
-"""What is said of the bare list of entries that torch 2.2 writes."""
+"""Version of the bare list of entries that torch 2.2 writes."""
 
 
 def is_dump(document: Any) -> bool:
@@ -29,13 +29,13 @@ def is_dump(document: Any) -> bool:
     return isinstance(document.get("version"), str) and bool({"entries", "pg_config", "pg_status"} & document.keys())
 
 
-def split(document: Any) -> tuple[Dump, list[Any]]:
-    """The header of a dump, and its entries as they are."""
+def split_document(document: Any) -> tuple[Dump, list[Any]]:
+    """The header of a dump, and its raw entries."""
     if isinstance(document, list):
         return Dump(version=BARE_LIST_VERSION), document
-    library = next((text(document[k]) for k in LIBRARY_KEYS if k in document), None)
+    library = next((safe_text(document[k]) for k in LIBRARY_KEYS if k in document), None)
     dump = Dump(
-        version=text(document.get("version")) or "",
+        version=safe_text(document.get("version")) or "",
         library_version=library,
         config=_config(document.get("pg_config")),
         status=_status(document.get("pg_status")),
@@ -54,10 +54,10 @@ def _config(value: Any) -> list[GroupConfig]:
 
 def _group(key: Any, group: Any, parse: Callable[[Any], Members | None]) -> GroupConfig | None:
     if isinstance(group, dict):
-        name, ranks = text(key), group.get("ranks")
+        name, ranks = safe_text(key), group.get("ranks")
         members = parse(ranks) if isinstance(ranks, str) else rank_list(ranks)
-        return None if name is None else GroupConfig(name, text(group.get("desc")) or "", members)
-    pg_id = integer(key)
+        return None if name is None else GroupConfig(name, safe_text(group.get("desc")) or "", members)
+    pg_id = safe_integer(key)
     return None if pg_id is None else GroupConfig(str(pg_id), "", rank_list(group), pg_id)
 
 
@@ -69,5 +69,5 @@ def _status(value: Any) -> list[GroupStatus] | None:
 
 def _counters(pg_id: str, row: dict[str, Any]) -> GroupStatus:
     kinds = ("enqueued", "started", "completed")
-    values = [integer(row.get(f"last_{kind}_collective")) for kind in kinds]
+    values = [safe_integer(row.get(f"last_{kind}_collective")) for kind in kinds]
     return GroupStatus(pg_id, *(-1 if v is None else v for v in values))

@@ -1,9 +1,9 @@
-"""Whole dumps at several times the speed of unpickling them.
+"""Fast reader of whole dumps, at several times the speed of unpickling.
 
-The recorder writes each string and frame once and refers to it from then on, so most entries are the same opcodes
-with other numbers in them. Those are read side by side with numpy, one field of all entries at a time. What defines
-something new is cut out, unpickled as ever, and put back. Anything unexpected leaves the file to the ordinary way.
-Python's pickler writes the same, with a memo of everything; see memo.py.
+The recorder writes each string and frame once and then refers to it, so most entries have the same opcodes with other
+numbers in them. numpy reads those in parallel, one field of all entries at a time. Entries that define something new
+are cut out, unpickled, and put back. Any unexpected byte leaves the file to the ordinary way. Python's pickler writes
+the same layout, with a full memo; see pickle_memo.py.
 """
 
 from __future__ import annotations
@@ -17,45 +17,53 @@ import numpy as np
 
 from rankscope.parsers.flight_recorder import dump_columns
 from rankscope.parsers.flight_recorder import opcodes as op
-from rankscope.parsers.flight_recorder.dump_columns import CALL_KEYS, NUMBER_KEYS, SHAPE_KEYS, TIMES, Entry, Row, intern
-from rankscope.parsers.flight_recorder.dump_document import is_dump, split
-from rankscope.parsers.flight_recorder.fields import ALONE, FLAGS, combined
+from rankscope.parsers.flight_recorder.dump_columns import (
+    CALL_KEYS,
+    NUMBER_KEYS,
+    SHAPE_KEYS,
+    TIME_COLUMNS,
+    Entry,
+    Row,
+    number_values,
+)
+from rankscope.parsers.flight_recorder.dump_document import is_dump, split_document
+from rankscope.parsers.flight_recorder.fields import FLAG_VALUES, SINGLE_REFERENCE, combine_fields
 from rankscope.parsers.flight_recorder.model import NUMBERS, Dump
-from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, unframed
-from rankscope.parsers.flight_recorder.pickle_layout import DURATION, Layout
+from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, without_frames
+from rankscope.parsers.flight_recorder.pickle_layout import DURATION_KEY, PickleLayout
 from rankscope.parsers.flight_recorder.pickle_memo import Mask
 from rankscope.parsers.flight_recorder.pickles import RefusedError, SafeUnpickler
 from rankscope.parsers.matrices import NULL, Codes, Numbers
 
-SMALLEST = 1 << 16
-"""Shorter files are unpickled in the same time or less; of those with a memo of everything, twice as long ones are."""
-LEAST = 1 / 3
-"""If a smaller share of the entries can be read side by side, it takes longer than unpickling them all."""
+SMALLEST_FILE = 1 << 16
+"""Smallest file for this reader; unpickling is as fast for shorter ones, and with a full memo up to twice this size."""
+LEAST_SHARE = 1 / 3
+"""Smallest share of entries for parallel reading; with less, unpickling all of them is faster."""
 _PLAIN_STACK = re.compile(rb"\](?:\((?:h.|j.{4})*e|(?:h.|j.{4})a)?|h.|j.{4}", re.DOTALL)
 _PLAIN_LISTS = re.compile(rb"(?:h.|j.{4}|[\](ea]|K.|M..|J.{4}|\x8a\x08.{8})*", re.DOTALL)
 
 
-def suits(data: bytes) -> bool:
-    """Whether `decode` is worth a try: of a pickle, and not of a short one."""
+def is_suited(data: bytes) -> bool:
+    """Whether `decode_fast` is worth a try: a pickle, and no short one."""
     everything_put = data[2:3] == bytes([op.FRAME]) or data[3:4] == bytes([op.PUT1])
-    return data.startswith(b"\x80") and len(data) >= SMALLEST * (2 if everything_put else 1)
+    return data.startswith(b"\x80") and len(data) >= SMALLEST_FILE * (2 if everything_put else 1)
 
 
-def decode(data: bytes) -> Dump:
-    """The dump in `data`. Raises RefusedError, and OtherLayoutError if it is not as a recorder or Python writes it."""
+def decode_fast(data: bytes) -> Dump:
+    """The dump in `data`. Raises RefusedError, and OtherLayoutError for an unknown layout."""
     try:
-        return read(Layout(unframed(data)), len(data))
+        return read_layout(PickleLayout(without_frames(data)), len(data))
     except (RefusedError, MemoryError, OtherLayoutError):
         raise
-    except Exception as error:  # whatever it was, the ordinary way finds out
+    except Exception as error:  # the ordinary way finds the real error
         raise OtherLayoutError(f"damaged, or of another kind ({type(error).__name__})") from error
 
 
-def read(layout: Layout, size: int) -> Dump:
-    """The dump of a file of `size` bytes, its entries in order. Raises anything at all if it is laid out otherwise."""
+def read_layout(layout: PickleLayout, size: int) -> Dump:
+    """The dump of a file of `size` bytes, its entries in order. Raises any error for another layout."""
     layout.walk()
-    stacks, stack_of = intern(layout.stacks)
-    lists, list_of = intern(layout.lists)
+    stacks, stack_of = number_values(layout.stacks)
+    lists, list_of = number_values(layout.lists)
     good = _good(layout, (stacks, stack_of), (lists, list_of))
     stacks, stack_of = _only(stacks, stack_of, good)
     lists, list_of = _only(lists, list_of, good)
@@ -77,8 +85,8 @@ def read(layout: Layout, size: int) -> Dump:
     return dump
 
 
-def _good(layout: Layout, stacks: tuple[list[bytes], Codes], lists: tuple[list[bytes], Codes]) -> Mask:
-    """Which entries may be left out and read side by side: they define nothing, or nothing that anyone asks for."""
+def _good(layout: PickleLayout, stacks: tuple[list[bytes], Codes], lists: tuple[list[bytes], Codes]) -> Mask:
+    """The entries that can be left out and read in parallel: they define nothing that is used later."""
     good, puts = layout.whole(), layout.fields.puts
     for pattern, looked_at, (table, codes) in (
         (_PLAIN_STACK, layout.stacks_spelled, stacks),
@@ -94,13 +102,13 @@ def _good(layout: Layout, stacks: tuple[list[bytes], Codes], lists: tuple[list[b
 
 
 def _check_worth(good: Mask) -> None:
-    if np.count_nonzero(good) < LEAST * len(good) or not good.any():
+    if np.count_nonzero(good) < LEAST_SHARE * len(good) or not good.any():
         raise OtherLayoutError("few entries are like the first and define nothing new")
 
 
-def _check_memo(layout: Layout, good: Mask, memo: dict[int, Any]) -> None:
-    """Raises OtherLayoutError if the memo does not have what the layout takes for granted."""
-    if layout.duration is not None and memo.get(layout.duration) != DURATION:
+def _check_memo(layout: PickleLayout, good: Mask, memo: dict[int, Any]) -> None:
+    """Raises OtherLayoutError if the memo lacks what the layout expects."""
+    if layout.duration is not None and memo.get(layout.duration) != DURATION_KEY:
         raise OtherLayoutError("a key that only some entries have")
     puts = layout.fields.puts
     if not puts.implied[good].any():
@@ -108,12 +116,12 @@ def _check_memo(layout: Layout, good: Mask, memo: dict[int, Any]) -> None:
 
 
 def _plain(pattern: re.Pattern[bytes], regions: list[bytes]) -> Mask:
-    """Which of the regions refer only to what was defined before."""
+    """The regions that refer only to earlier definitions, as a mask."""
     return np.array([pattern.fullmatch(region) is not None for region in regions], np.bool_)
 
 
 def _only(table: list[bytes], codes: Codes, good: Mask) -> tuple[list[bytes], Codes]:
-    """The part of a table that the codes of good entries point at."""
+    """The rows of a table that the codes of good entries use."""
     if not table:
         return [], codes
     kept = codes[good]
@@ -123,7 +131,7 @@ def _only(table: list[bytes], codes: Codes, good: Mask) -> tuple[list[bytes], Co
 
 
 def _unpickler(thinned: bytes, stacks: list[bytes], lists: list[bytes]) -> SafeUnpickler:
-    """Reads three objects: the dump without its regular entries, then the stacks and lists of these, with its memo."""
+    """Unpickler of three objects: the dump without its regular entries, then their stacks and lists, with its memo."""
     listed = [b"}(" + region + b"u" for region in lists]
     parts = [thinned, b"\x80\x02](", *stacks, b"e.", b"\x80\x02](", *listed, b"e."]
     return SafeUnpickler(io.BufferedReader(io.BytesIO(b"".join(parts))))
@@ -132,7 +140,7 @@ def _unpickler(thinned: bytes, stacks: list[bytes], lists: list[bytes]) -> SafeU
 def _odd(document: Any, count: int) -> tuple[Dump, list[Entry]]:
     if not is_dump(document):
         raise OtherLayoutError("not a flight recorder dump")
-    dump, entries = split(document)
+    dump, entries = split_document(document)
     if len(entries) != count:
         raise OtherLayoutError("entries that do not begin like the first")
     return dump, entries
@@ -147,25 +155,25 @@ def _fill_tables(
     codes: tuple[Codes, ...],
     size: int,
 ) -> None:
-    """Tables and codes: the odd entries first, then the regular ones, whose `codes` point into what they have."""
+    """Tables and codes: the odd entries first, then the regular ones, with `codes` that point into their tables."""
     call_of, list_of, stack_of = codes
     count = len(odd)
-    dump.calls, calls = dump_columns.call_table([*dump_columns.rows_of(CALL_KEYS, odd), *rows])
+    dump.calls, calls = dump_columns.distinct_calls([*dump_columns.rows_of(CALL_KEYS, odd), *rows])
     odd_shapes = dump_columns.rows_of(SHAPE_KEYS, odd)
     dump_columns.check_room(odd_shapes, size)
-    dump.shapes, shapes = dump_columns.shape_table([*odd_shapes, *dump_columns.rows_of(SHAPE_KEYS, lists)])
+    dump.shapes, shapes = dump_columns.distinct_shapes([*odd_shapes, *dump_columns.rows_of(SHAPE_KEYS, lists)])
     odd_stacks = [row[0] for row in dump_columns.rows_of(("frames",), odd)]
-    dump.frames, dump.stacks, places = dump_columns.stack_table([*odd_stacks, *stacks])
+    dump.frames, dump.stacks, places = dump_columns.distinct_stacks([*odd_stacks, *stacks])
     regular = [calls[count:][call_of]]
     for table, part in ((shapes, list_of), (places, stack_of)):
         regular.append(table[count:][part] if len(part) else np.full(len(call_of), -1, np.int32))
     dump.codes = np.concatenate([np.stack([calls[:count], shapes[:count], places[:count]]), np.stack(regular)], axis=1)
 
 
-def _call_rows(layout: Layout, good: Mask, memo: dict[int, Any]) -> tuple[list[Row], Numbers]:
-    """The distinct calls of the regular entries, as rows of CALL_KEYS, and for each entry which it is."""
+def _call_rows(layout: PickleLayout, good: Mask, memo: dict[int, Any]) -> tuple[list[Row], Numbers]:
+    """The distinct calls of the regular entries, as rows of CALL_KEYS, and the index of each entry's call."""
     parts = {key: tuple(part[good] for part in parts) for key, parts in layout.calls.items()}
-    first, codes = combined([part for group in parts.values() for part in group])
+    first, codes = combine_fields([part for group in parts.values() for part in group])
     texts = {-1 - place: str(text, "utf-8", "surrogatepass") for text, place in layout.fields.texts.items()}
     rows, named = [], memo
     named.update({**texts, NULL: None})
@@ -176,20 +184,20 @@ def _call_rows(layout: Layout, good: Mask, memo: dict[int, Any]) -> tuple[list[R
 
 
 def _meant(kind: str | None, raw: list[int] | None, named: dict[int, Any]) -> Any:
-    """The value that was written as a reference, a text, a flag or a number."""
+    """The value that the file writes as a reference, a text, a flag or a number."""
     if raw is None or raw == [NULL]:
         return None
     if kind == "flag":
-        return FLAGS[raw[0]]
+        return FLAG_VALUES[raw[0]]
     if kind == "integer":
         return raw[0]
-    return tuple(named[i] for i in raw) if kind == "pair" and raw[1] != ALONE else named[raw[0]]
+    return tuple(named[i] for i in raw) if kind == "pair" and raw[1] != SINGLE_REFERENCE else named[raw[0]]
 
 
-def _number(layout: Layout, name: str) -> Numbers:
+def _number(layout: PickleLayout, name: str) -> Numbers:
     if name == "duration_ns":
         return layout.absent() if layout.millis is None else dump_columns.nanoseconds(layout.millis)
     values = next((layout.numbers[key] for key in NUMBER_KEYS[name] if key in layout.numbers), None)
     if values is None:
         return layout.absent()
-    return np.where(values == 0, NULL, values) if name in TIMES else values
+    return np.where(values == 0, NULL, values) if name in TIME_COLUMNS else values

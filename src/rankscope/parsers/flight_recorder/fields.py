@@ -1,6 +1,6 @@
-"""A place in each of many pickled entries, moved over one field of all of them at a time.
+"""Parallel reading of pickled entries: a place in each entry, moved over one field of all entries at a time.
 
-Entries that do not have what is expected are marked, and what is read of them means nothing.
+Entries with an unexpected byte are marked as bad, and their values mean nothing.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.parsers.flight_recorder import opcodes as op
-from rankscope.parsers.flight_recorder.pickle_memo import Mask, Puts
+from rankscope.parsers.flight_recorder.pickle_memo import Mask, MemoPuts
 from rankscope.parsers.matrices import NULL, Numbers
 
 _INTEGERS = (op.INT1, op.INT2, op.INT4, op.LONG1, op.NONE)
 _REFERENCES = (op.GET1, op.GET4, op.NONE)
 _SLACK = 4096
-"""A place that went astray moves at most a dozen bytes with each field, and stays where there are bytes."""
-SMALL = 1 << 20
-"""So many possible rows are counted in a table; of more, the rows are sorted."""
-FLAGS = {op.TRUE: True, op.FALSE: False, op.NONE: None}
-"""What the values of `flag` mean."""
-ALONE = NULL + 1
-"""Stands for the second of a pair that is a reference itself, the first."""
+"""Spare bytes behind the data: a wrong place moves at most a dozen bytes with each field."""
+SMALL_TABLE = 1 << 20
+"""Most possible rows that are counted in a table; with more, the rows are sorted."""
+FLAG_VALUES = {op.TRUE: True, op.FALSE: False, op.NONE: None}
+"""Values of the opcodes of `flag`."""
+SINGLE_REFERENCE = NULL + 1
+"""Second value of a pair that is itself one reference, which is the first value."""
 
 
-class Fields:
-    """The places, and whether all was as expected so far."""
+class EntryFields:
+    """The current places, and whether each entry was as expected so far."""
 
     def __init__(self, data: bytes, at: Numbers, ends: Numbers) -> None:
         self.at = at
         self.ends = ends
         self.good = np.ones(len(at), np.bool_)
-        self.puts = Puts(len(at))
+        self.puts = MemoPuts(len(at))
         self.texts: dict[bytes, int] = {}
-        """Those that are spelled out in entries."""
+        """Texts that entries spell out."""
         self._data = data
         self._words: Numbers = np.ndarray((len(data) + _SLACK - 8,), "<i8", data + bytes(_SLACK), strides=(1,))
         self._ahead: Numbers | None = None
@@ -52,7 +52,7 @@ class Fields:
         return heads
 
     def move_to(self, at: Numbers) -> None:
-        """Goes on at other places."""
+        """Moves to other places."""
         self.at = at
         self._ahead = None
 
@@ -62,7 +62,7 @@ class Fields:
         self.good &= (head & ((1 << 8 * len(text)) - 1)) == int.from_bytes(text, "little")
         short = self._ahead is not None and len(text) == 2
         self.move_to(self.at + len(text))
-        # a key is mostly two bytes, and what follows it was fetched with it
+        # a key is mostly two bytes, so its next bytes were loaded with it
         self._ahead = head >> 16 if short else None
 
     def integer(self) -> Numbers:
@@ -74,23 +74,23 @@ class Fields:
         return self._value(_REFERENCES)
 
     def flag(self) -> Numbers:
-        """Moves over True, False or None; see FLAGS."""
+        """Moves over True, False or None; see FLAG_VALUES."""
         opcodes = self._head() & 0xFF
         self.good &= (opcodes == op.TRUE) | (opcodes == op.FALSE) | (opcodes == op.NONE)
         self.move_to(self.at + 1)
         return opcodes
 
     def put(self) -> None:
-        """Moves over what puts the value before it into the memo, where that is done."""
+        """Moves over an opcode that puts the last value into the memo, where there is one."""
         self.move_to(self.at + self.puts.take(slice(None), self._head()))
 
     def opcodes(self) -> Numbers:
-        """What stands at each place."""
+        """The opcode at each place."""
         opcodes: Numbers = self._head() & 0xFF
         return opcodes
 
     def text(self) -> Numbers:
-        """Moves over a reference to the memo, None (NULL), or a text that is spelled out: -1 - its place in `texts`."""
+        """Moves over a reference to the memo, None (NULL), or a spelled-out text: -1 - its index in `texts`."""
         heads = self._head()
         opcodes = heads & 0xFF
         if bool((opcodes == op.GET1).all()):
@@ -101,7 +101,7 @@ class Fields:
         short = opcodes == op.TEXT1
         begins = self.at + np.where(short, 2, 5)
         ends = begins + (heads >> 8 & np.where(short, 0xFF, 0xFFFFFFFF))
-        # no text reaches into the next entry: all of them together are no longer than the file
+        # no text reaches into the next entry: all texts together are no longer than the file
         good = self.good & (ends <= self.ends)
         ends = np.where(good, ends, begins)
         values = self.reference()
@@ -116,24 +116,25 @@ class Fields:
         return np.array([-1 - known.setdefault(data[begin:end], len(known)) for begin, end in places], np.int64)
 
     def _go_back(self, where: Mask, at: Numbers, good: Mask) -> None:
-        """Puts some places where they were to be, whatever was read meanwhile."""
+        """Moves some places back to where they belong."""
         self.good = np.where(where, good, self.good)
         self.move_to(np.where(where, at, self.at))
 
     def pair(self, follower: bytes | None) -> tuple[Numbers, Numbers]:
-        """Moves over a tuple of two texts, or a reference to one, before the key `follower`; this and ALONE."""
+        """Moves over a tuple of two texts, or one reference, before the key `follower`; that one and
+        SINGLE_REFERENCE."""
         first = self.text()
         alone, at, good = self._stands(follower), self.at, self.good.copy()
         second = self.text()
         self.expect(bytes([op.TUPLE2]))
         if alone.any():
             self._go_back(alone, at, good)
-            second[alone] = ALONE
+            second[alone] = SINGLE_REFERENCE
         self.put()
         return first, second
 
     def _stands(self, follower: bytes | None) -> Mask:
-        """Where a key comes next; the end of the entry if there is none."""
+        """The entries in which a key comes next, or without one the end of the entry."""
         if follower is None:
             at_end: Mask = self.at == self.ends
             return at_end
@@ -141,9 +142,9 @@ class Fields:
         return stands
 
     def optional_float(self, follower: bytes | None) -> tuple[npt.NDArray[np.float64], int | None]:
-        """Moves over a key and its float where they are there, before the key `follower`, and which key it is.
+        """Moves over an optional key and its float, before the key `follower`; the floats and the key.
 
-        NaN where they are not there.
+        A missing float is NaN.
         """
         words = self._words[self.at]
         short = (words & 0xFF == op.GET1) & (words >> 16 & 0xFF == op.FLOAT)
@@ -174,7 +175,7 @@ class Fields:
         return self._mixed(allowed, head, opcodes)
 
     def _mixed(self, allowed: tuple[int, ...], head: Numbers, opcodes: Numbers) -> Numbers:
-        """The values where not all are written alike."""
+        """The values where entries write them with different opcodes."""
         values = np.zeros(len(head), np.int64)
         moves = np.zeros(len(head), np.int64)
         for opcode in allowed:
@@ -186,7 +187,7 @@ class Fields:
         return values
 
     def _decoded(self, opcode: int, head: Numbers, at: Numbers) -> tuple[Numbers, Any]:
-        """The values at places that all have `opcode`, and how many bytes they take."""
+        """The values at places with the same `opcode`, and their length in bytes."""
         values: Numbers
         if opcode == op.LONG1:
             size = head >> 8 & 0xFF
@@ -206,8 +207,8 @@ class Fields:
         return values, int(op.LENGTHS[opcode])
 
 
-def combined(parts: list[Numbers]) -> tuple[Numbers, Numbers]:
-    """The places of the distinct rows of several columns, and for each row which of these it is."""
+def combine_fields(parts: list[Numbers]) -> tuple[Numbers, Numbers]:
+    """The indices of the distinct rows of several columns, and for each row its index among them."""
     total, size = np.zeros(len(parts[0]), np.int64), 1
     for part in parts:
         low, high = int(part.min()), int(part.max())
@@ -220,7 +221,7 @@ def combined(parts: list[Numbers]) -> tuple[Numbers, Numbers]:
             total = np.unique(total, return_inverse=True)[1]
             size = int(total.max()) + 1
         total, size = total * (high - low + 1) + (part - low), size * (high - low + 1)
-    if size > SMALL:
+    if size > SMALL_TABLE:
         _, first, codes = np.unique(total, return_index=True, return_inverse=True)
         return first, codes
     there = np.zeros(size, np.bool_)
@@ -234,10 +235,10 @@ def combined(parts: list[Numbers]) -> tuple[Numbers, Numbers]:
     return first, codes
 
 
-def positions(data: bytes, text: bytes) -> Numbers:
-    """Where `text`, of at least two bytes, stands in `data`."""
+def field_positions(data: bytes, text: bytes) -> Numbers:
+    """The places of `text`, of at least two bytes, in `data`."""
     pair = int.from_bytes(text[:2], "little")
-    # two bytes at a time, from even places and from odd ones: several times faster than one by one
+    # compares two bytes at a time, at even and at odd places: several times faster than single bytes
     halves = [np.frombuffer(data, "<u2", (len(data) - shift) // 2, shift) == pair for shift in (0, 1)]
     found = np.sort(
         np.concatenate([2 * np.flatnonzero(half) + shift for shift, half in enumerate(halves)]), kind="stable"

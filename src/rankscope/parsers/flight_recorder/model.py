@@ -1,4 +1,4 @@
-"""What one dump says, as arrays and small tables, and the form in which it crosses from a worker process."""
+"""The content of one dump, as arrays and small tables, and its form between processes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankscope.parsers.matrices import Codes, Columnar, Numbers
-from rankscope.parsers.members import Members, unpack
+from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
+from rankscope.parsers.members import Members, unpack_members
 
 NUMBERS = (
     "record_id", "seq", "p2p_seq", "op_id", "created_ns", "started_ns", "completed_ns", "duration_ns",
 )  # fmt: skip
-"""Columns with a number of its own for each entry."""
+"""Columns with a separate number for each entry."""
 CODES = ("call", "shape", "stack")
-"""Columns that point into a table of what repeats; -1 points nowhere."""
+"""Columns of indices into a table of repeated values; -1 for none."""
 
 
-class Call(NamedTuple):
-    """What repeats from entry to entry; None where the version of the format does not say."""
+class RecordedCall(NamedTuple):
+    """Repeated values of entries; None where the version of the format lacks one."""
 
     pg_id: int | None
     name: str | None
@@ -34,8 +34,8 @@ class Call(NamedTuple):
     is_p2p: bool | None
 
 
-class Shape(NamedTuple):
-    """Arguments of an operation, as JSON text; None where the version of the format does not say."""
+class RecordedShape(NamedTuple):
+    """Arguments of an operation, as JSON text; None where the version of the format lacks them."""
 
     in_sizes: str | None
     out_sizes: str | None
@@ -60,14 +60,14 @@ class GroupConfig(NamedTuple):
     pg_id: int | None = None
 
     def row(self) -> tuple[Any, ...]:
-        """As JSON values."""
+        """The row as JSON values."""
         return (self.name, self.description, None if self.ranks is None else self.ranks.packed, self.pg_id)
 
 
 def config_from(row: Sequence[Any]) -> GroupConfig:
-    """What `row()` was made from."""
+    """The config whose `row()` this is."""
     name, description, ranks, pg_id = row
-    return GroupConfig(name, description, None if ranks is None else unpack(ranks), pg_id)
+    return GroupConfig(name, description, None if ranks is None else unpack_members(ranks), pg_id)
 
 
 class GroupStatus(NamedTuple):
@@ -79,31 +79,36 @@ class GroupStatus(NamedTuple):
     completed: int
 
 
-_TABLES: dict[str, type[Any]] = {"status": GroupStatus, "calls": Call, "shapes": Shape, "frames": StackFrame}
+_TABLES: dict[str, type[Any]] = {
+    "status": GroupStatus,
+    "calls": RecordedCall,
+    "shapes": RecordedShape,
+    "frames": StackFrame,
+}
 
 
 @dataclass
-class Dump(Columnar):
-    """One dump: a header, tables of what repeats, and a column for each number, oldest entry first."""
+class Dump(ColumnMatrix):
+    """One dump: a header, tables of repeated values, and a column for each number, oldest entry first."""
 
     number_names = NUMBERS
     code_names = CODES
 
     version: str = ""
     library_version: str | None = None
-    """Empty on gloo; None where the version of the format does not say."""
+    """Empty on gloo; None where the version of the format lacks it."""
     config: list[GroupConfig] = field(default_factory=list)
     status: list[GroupStatus] | None = None
     """None where the version of the format has no pg_status."""
-    calls: list[Call] = field(default_factory=list)
-    shapes: list[Shape] = field(default_factory=list)
+    calls: list[RecordedCall] = field(default_factory=list)
+    shapes: list[RecordedShape] = field(default_factory=list)
     frames: list[StackFrame] = field(default_factory=list)
     stacks: list[list[int]] = field(default_factory=list)
-    """Each a list of indices into `frames`, innermost first."""
+    """Lists of indices into `frames`, innermost first."""
     truncated: bool = False
     problem: str | None = None
     slow: str | None = None
-    """Why it took three times as long to read as others of its length; None if it did not."""
+    """The reason why the read took three times as long as usual; None if it did not."""
     numbers: Numbers = field(default_factory=lambda: np.empty((len(NUMBERS), 0), np.int64))
     """Shape (len(NUMBERS), entries)."""
     codes: Codes = field(default_factory=lambda: np.empty((len(CODES), 0), np.int32))

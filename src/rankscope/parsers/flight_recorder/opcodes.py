@@ -1,4 +1,4 @@
-"""The opcodes that plain data is pickled with: how long each is, and where the first entry of a dump ends."""
+"""Opcodes of pickled plain data: their lengths, and the end of the first entry of a dump."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ PUT1, PUT4, MEMOIZE = ord("q"), ord("r"), 0x94
 TEXT1, TEXT4 = 0x8C, ord("X")
 FRAME = 0x95
 MOST_STEPS = 1 << 17
-"""No entry is walked further, opcode by opcode."""
+"""Most opcodes of an entry that are walked."""
 
 LENGTHS: npt.NDArray[np.int64] = np.zeros(256, np.int64)
-"""Bytes of each opcode with its argument; 0 where the argument says its length, or no dump has it."""
+"""Bytes of each opcode with its argument; 0 where the argument has a variable length, or no dump has the opcode."""
 LENGTHS[[MARK, EMPTY_DICT, EMPTY_LIST, APPEND, APPENDS, SETITEM, SETITEMS, NONE, TRUE, FALSE, TUPLE2, MEMOIZE]] = 1
 LENGTHS[[INT1, GET1, PUT1]] = 2
 LENGTHS[INT2] = 3
@@ -27,18 +27,18 @@ LENGTHS[[INT4, GET4, PUT4]] = 5
 LENGTHS[FLOAT] = 9
 _PUTS = (PUT1, PUT4, MEMOIZE)
 PUT_LENGTHS = np.where(np.isin(np.arange(256), _PUTS), LENGTHS, 0)
-"""The same of those that put the last object into the memo; 0 for all others."""
-SIZES = {LONG1: 1, TEXT1: 1, TEXT4: 4}
-"""Opcodes whose argument says its length, in so many bytes."""
+"""Bytes of each opcode that puts the last object into the memo; 0 for all others."""
+ARGUMENT_SIZES = {LONG1: 1, TEXT1: 1, TEXT4: 4}
+"""Opcodes with an argument of variable length, and the bytes of its length field."""
 _PLAIN_LENGTHS: list[int] = LENGTHS.tolist()
 _PROTOCOL_BYTES = 2
 
 
 class OtherLayoutError(Exception):
-    """The file is not laid out as the quick way reads it; the message says why, in words of our own."""
+    """The file has another layout than the fast reader expects; the message says why, in words of rankscope."""
 
 
-def steps(data: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
+def walk_opcodes(data: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
     """Each opcode from `at` to `end` and its place. Raises OtherLayoutError for one that no dump has."""
     for _ in range(MOST_STEPS):
         if at >= end:
@@ -47,7 +47,7 @@ def steps(data: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
         yield opcode, at
         length = _PLAIN_LENGTHS[opcode]
         if not length:
-            width = SIZES.get(opcode)
+            width = ARGUMENT_SIZES.get(opcode)
             if width is None:
                 raise OtherLayoutError("an opcode that no recorder writes")
             length = 1 + width + int.from_bytes(data[at + 1 : at + 1 + width], "little")
@@ -56,9 +56,9 @@ def steps(data: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def entry_end(data: bytes, start: int) -> tuple[int, bool]:
-    """The place of the "u" that ends the entry at `start`, and whether its lists are put into the memo."""
+    """The place of the "u" that ends the entry at `start`, and whether its lists go into the memo."""
     depth, last, lists_put = 0, 0, False
-    for opcode, at in steps(data, start, len(data)):
+    for opcode, at in walk_opcodes(data, start, len(data)):
         if opcode == MARK:
             depth += 1
         elif opcode in (APPENDS, SETITEMS):
@@ -71,10 +71,10 @@ def entry_end(data: bytes, start: int) -> tuple[int, bool]:
     raise OtherLayoutError("the first entry does not end")
 
 
-def unframed(data: bytes) -> bytes:
-    """A pickle of protocol 4 or later without its frames, which say nothing; any other as it is.
+def without_frames(data: bytes) -> bytes:
+    """A pickle of protocol 4 or later without its frames; any other pickle unchanged.
 
-    Raises OtherLayoutError where they do not follow each other to the end.
+    Raises OtherLayoutError where the frames do not follow each other to the end.
     """
     if data[_PROTOCOL_BYTES : _PROTOCOL_BYTES + 1] != bytes([FRAME]):
         return data

@@ -1,6 +1,6 @@
-"""Where the fields of a pickled dump are, if it is written as the recorder writes it.
+"""Layout of a pickled dump: the places of its fields, if it has the recorder's form.
 
-Found from its first entry, which names every key; from then on keys are references to the memo.
+The first entry names every key; later entries refer to the keys in the memo.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.parsers.flight_recorder import opcodes as op
-from rankscope.parsers.flight_recorder.dump_columns import CALL_KEYS, NUMBER_KEYS, intern
-from rankscope.parsers.flight_recorder.fields import Fields, positions
+from rankscope.parsers.flight_recorder.dump_columns import CALL_KEYS, NUMBER_KEYS, number_values
+from rankscope.parsers.flight_recorder.fields import EntryFields, field_positions
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, entry_end
 from rankscope.parsers.flight_recorder.pickle_memo import Mask
 from rankscope.parsers.flight_recorder.pickles import SafeUnpickler
 from rankscope.parsers.matrices import NULL, Numbers
 
-DURATION = "duration_ms"
-"""The key that only some entries have."""
+DURATION_KEY = "duration_ms"
+"""The only optional key of an entry."""
 MOST_KEYS = 256
-"""No version has a tenth of them; each is a step over all entries."""
-MANY = 0.5
-"""If more than this share of the entries spell out their frames, all of them are looked at, opcode by opcode."""
+"""Most keys of an entry; no version has a tenth of them, and each is a step over all entries."""
+MOST_SPELLED_SHARE = 0.5
+"""Share of entries with spelled-out frames above which all stacks are walked by opcode."""
 _TEXTS = ("profiling_name", "state", "thread_name", "thread_id")
 _KINDS = {
     "frames": "stack", "retired": "flag", "is_p2p": "flag", "process_group": "pair", **dict.fromkeys(_TEXTS, "text"),
@@ -38,8 +38,8 @@ _BARE = re.compile(rb"\x80." + _ENTRIES, re.DOTALL)
 _NAMED = re.compile(rb"(?:X\x07\x00\x00\x00|\x8c\x07)entries" + _PUT + _ENTRIES, re.DOTALL)
 
 
-class Layout:
-    """The entries after the first, and after `walk` what was read of them; arrays have one value for each."""
+class PickleLayout:
+    """The entries after the first, and their fields after `walk`; each array has one value for each entry."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -55,22 +55,22 @@ class Layout:
             raise OtherLayoutError("an entry of too many keys")
         memo = reader.memo.copy()
         self.known = len(memo)
-        """Entries of the memo before the second entry of the dump."""
-        self.kinds = {key: _kind(key, value) for key, value in example.items() if key != DURATION}
+        """Size of the memo before the second entry of the dump."""
+        self.kinds = {key: _kind(key, value) for key, value in example.items() if key != DURATION_KEY}
         self.refs = _references(list(example), memo)
         self.starts, begins, self.ends = _bounds(data, first_end, self.refs[next(iter(self.kinds))])
         if len(self.starts) == 0:
             raise OtherLayoutError("no entry is like the first")
-        self.fields = Fields(data, begins, self.ends)
+        self.fields = EntryFields(data, begins, self.ends)
         self.numbers: dict[str, Numbers] = {}
         self.calls: dict[str, tuple[Numbers, ...]] = {}
         self.stacks: list[bytes] = []
         self.stacks_spelled = False
-        """Whether stacks are spelled out in most entries; then each was looked at, opcode by opcode."""
+        """Whether most entries spell out their stacks; then each stack was walked by opcode."""
         self.lists: list[bytes] = []
         self.millis: npt.NDArray[np.float64] | None = None
         self.duration: int | None = None
-        """Where in the memo the key of `millis` is, if any entry has it."""
+        """The memo index of the key of `millis`, if any entry has it."""
 
     def walk(self) -> None:
         """Reads all fields of all entries. Raises OtherLayoutError."""
@@ -90,27 +90,27 @@ class Layout:
         return None if key is None else self.refs[key]
 
     def whole(self) -> Mask:
-        """Which entries had what was expected, from beginning to end. Where the last one ends is not known."""
+        """The entries that are as expected from beginning to end. The end of the last one is not known."""
         whole: Mask = self.fields.good & (self.fields.at == self.ends)
         whole[-1] = False
         return whole
 
     def thinned(self, left_out: Mask) -> bytes:
-        """The dump without some of its entries; what stands behind the last one is taken for a part of it.
+        """The dump without some of its entries; bytes behind the last entry count as its part.
 
-        What those put into the memo without an index is made up for.
+        It makes up for memo entries without index that the removed entries had.
         """
         kept = np.flatnonzero(~left_out)
         missing = np.diff(np.cumsum(np.where(left_out, self.fields.puts.implied, 0))[kept], prepend=0)
         spans = zip(missing.tolist(), self.starts[kept].tolist(), self.ends[kept].tolist(), strict=True)
         parts = [self.data[: int(self.starts[0])]]
         for count, start, end in spans:
-            # nobody asks for these: None takes so many places and goes
+            # these objects are not needed: None takes their memo places and is removed
             parts += [b"N" + bytes([op.MEMOIZE]) * count + b"0" if count else b"", self.data[start : end + 1]]
         return b"".join(parts)
 
     def absent(self) -> Numbers:
-        """A column without a value."""
+        """A column without values."""
         return np.full(len(self.starts), NULL, np.int64)
 
     def _read(self, key: str, follower: bytes | None) -> None:
@@ -128,14 +128,14 @@ class Layout:
             self.millis = None if self.duration is None else millis
 
     def _take_lists(self, follower: bytes | None) -> None:
-        """Takes keys and lists as bytes, unread: few of them differ."""
+        """Takes keys and lists as raw bytes: few of them differ."""
         if self.lists:
             raise OtherLayoutError("lists in two places")
         ends = self._ends(follower)
         self.lists = without_puts(self.fields, self.data, ends) if self.lists_put else self._regions(ends)
 
     def _stacks(self, follower: bytes | None) -> list[bytes]:
-        """The list of frames, or the reference to one, of each entry as bytes."""
+        """The list of frames of each entry, or the reference to one, as bytes."""
         fields, begins = self.fields, self.fields.at
         ends = self._ends(follower)
         is_list = fields.opcodes() == op.EMPTY_LIST
@@ -153,10 +153,10 @@ class Layout:
         """Whether most entries spell out their frames, behind the opcode of the list."""
         heads = self.fields.heads(self.fields.at)
         opcodes = np.where(heads & 0xFF == op.MARK, heads >> 8, heads) & 0xFF
-        return bool(np.mean(opcodes == op.EMPTY_DICT) > MANY)
+        return bool(np.mean(opcodes == op.EMPTY_DICT) > MOST_SPELLED_SHARE)
 
     def _ends(self, follower: bytes | None) -> Numbers:
-        """Where lists end: at the next key, or with the entry."""
+        """The ends of lists: at the next key, or with the entry."""
         if follower is None:
             return self.ends
         marks = _after_lists(self.data, follower)
@@ -164,18 +164,18 @@ class Layout:
         return ends
 
     def _regions(self, ends: Numbers) -> list[bytes]:
-        """The bytes up to `ends`, and moves over them."""
+        """The bytes up to `ends`; moves over them."""
         begins, data = self.fields.at, self.data
         self.fields.move_to(ends)
         return [data[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
 
 
 def _bounds(data: bytes, first_end: int, first_key: bytes) -> tuple[Numbers, Numbers, Numbers]:
-    """Of each entry but the first: its begin, the place behind its "}", and that of the "u" that ends it.
+    """For each entry but the first: its begin, the place behind its "}", and the place of its final "u".
 
-    For the last one it is the end of all.
+    For the last entry these are the end of the data.
     """
-    marks = positions(data, b"(" + first_key)
+    marks = field_positions(data, b"(" + first_key)
     marks = marks[marks > first_end]
     before = np.frombuffer(data, np.uint8)
     starts, ends = np.full((2, len(marks)), -1, np.int64)
@@ -184,7 +184,7 @@ def _bounds(data: bytes, first_end: int, first_key: bytes) -> tuple[Numbers, Num
         fits = (before[begins] == op.EMPTY_DICT) & (starts < 0)
         if put is not None:
             fits &= before[begins + 1] == put
-        # Python's pickler ends a list after every 1000 items and goes on with it
+        # Python's pickler splits a list into parts of 1000 items
         parted = (
             (before[begins - 3] == op.SETITEMS) & (before[begins - 2] == op.APPENDS) & (before[begins - 1] == op.MARK)
         )
@@ -197,8 +197,9 @@ def _bounds(data: bytes, first_end: int, first_key: bytes) -> tuple[Numbers, Num
 
 
 def _after_lists(data: bytes, key: bytes) -> Numbers:
-    """Where `key` follows the end of a list, or a reference to one; the last number is the length of the data."""
-    found = positions(data, key)
+    """The places of `key` behind the end of a list, or of a reference to one; the last number is the length of the
+    data."""
+    found = field_positions(data, key)
     before = np.frombuffer(data, np.uint8)
     last = before[found - 1]
     ends_list = (last == op.APPENDS) | (last == op.APPEND) | (last == op.EMPTY_LIST) | (last == op.MEMOIZE)
@@ -211,7 +212,7 @@ def _after_lists(data: bytes, key: bytes) -> Numbers:
 
 
 def _kind(key: str, value: Any) -> str:
-    """How to read a key, also one that is not known."""
+    """The way to read a key, also an unknown one."""
     if key in _KINDS:
         return _KINDS[key]
     if key in _NUMBERS or key in ("pg_id", "timeout_ms"):
@@ -223,7 +224,7 @@ def _kind(key: str, value: Any) -> str:
 
 
 def _references(keys: list[str], memo: dict[int, Any]) -> dict[str, bytes]:
-    """How the file refers to keys. Raises OtherLayoutError if one of them is not in the memo."""
+    """The references of the file to keys. Raises OtherLayoutError if the memo lacks one of them."""
     places = {id(value): index for index, value in memo.items()}
     if not all(id(key) in places for key in keys):
         raise OtherLayoutError("a key that is not in the memo")
@@ -234,20 +235,20 @@ def _reference(index: int) -> bytes:
     return bytes([op.GET1, index]) if index < 256 else bytes([op.GET4]) + index.to_bytes(4, "little")
 
 
-# Lists of many pickled entries at once, without what puts them into the memo: then those that are alike are equal.
+# Lists of many pickled entries at once, without memo opcodes: then equal lists have equal bytes.
 
 _MARKS = [op.MARK, op.APPEND, op.APPENDS, op.SETITEMS, op.EMPTY_DICT, op.EMPTY_LIST]
 _ALLOWED = [*_MARKS, op.GET1, op.GET4, op.INT1, op.INT2, op.INT4]
 _LENGTHS = np.where(np.isin(np.arange(256), _ALLOWED), op.LENGTHS, op.PUT_LENGTHS)
-"""Of what lists of numbers, texts or frames are made of; 0 where the argument says its length, and of all else."""
+"""Bytes of the opcodes in lists of numbers, texts or frames; 0 for variable lengths, and for all other opcodes."""
 _BEYOND = 1 << 62
 """A place behind all data."""
 MOST_STEPS = 1024
-"""Longer lists are left to the unpickler: of few entries, steps over all at once do not pay."""
+"""Most opcodes of a list; the unpickler reads longer ones, because parallel steps do not pay for few entries."""
 
 
-def without_puts(fields: Fields, data: bytes, ends: Numbers) -> list[bytes]:
-    """The bytes of each entry up to `ends`, and moves over them. Entries with anything but lists are marked."""
+def without_puts(fields: EntryFields, data: bytes, ends: Numbers) -> list[bytes]:
+    """The bytes of each entry up to `ends`; moves over them. Marks entries with anything but lists as bad."""
     if fields.puts.implied.any():
         return _each_kind(fields, data, ends)
     begins, which = fields.at, np.arange(len(ends))
@@ -260,11 +261,11 @@ def without_puts(fields: Fields, data: bytes, ends: Numbers) -> list[bytes]:
     return [thin[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
 
 
-def _each_kind(fields: Fields, data: bytes, ends: Numbers) -> list[bytes]:
-    """The same where puts have no index, and so are alike in lists that are alike: of these one is walked."""
+def _each_kind(fields: EntryFields, data: bytes, ends: Numbers) -> list[bytes]:
+    """As `without_puts`, for memo opcodes without index: equal lists have equal bytes, so one of each is walked."""
     spans = zip(np.minimum(fields.at, ends).tolist(), ends.tolist(), strict=True)
     regions = [data[begin:end] for begin, end in spans]
-    _, codes = intern(regions)
+    _, codes = number_values(regions)
     which = np.unique(codes, return_index=True)[1]
     before = fields.puts.implied.copy()
     whole = _walk(fields, which, ends, None) & (fields.at[which] <= ends[which])
@@ -274,8 +275,8 @@ def _each_kind(fields: Fields, data: bytes, ends: Numbers) -> list[bytes]:
     return regions
 
 
-def _walk(fields: Fields, which: Numbers, ends: Numbers, kept: Mask | None) -> Mask:
-    """Whether nothing but lists brings each of the entries `which` to its end; puts are taken out of `kept`."""
+def _walk(fields: EntryFields, which: Numbers, ends: Numbers, kept: Mask | None) -> Mask:
+    """Whether lists alone bring each of the entries `which` to its end; removes memo opcodes from `kept`."""
     at = fields.at.copy()
     going = which[at[which] < ends[which]]
     for _ in range(MOST_STEPS):
@@ -294,7 +295,7 @@ def _walk(fields: Fields, which: Numbers, ends: Numbers, kept: Mask | None) -> M
 
 
 def _lengths(heads: Numbers) -> Numbers:
-    """Bytes of what stands at each place; 0 for what does not belong there."""
+    """The length in bytes of the opcode at each place; 0 for an opcode that does not belong there."""
     opcodes = heads & 0xFF
     lengths: Numbers = _LENGTHS[opcodes]
     if lengths.all():

@@ -1,7 +1,7 @@
-"""The memo of a pickle, as far as entries put something into it that nobody asks for again.
+"""The memo of a pickle: values that entries put there, and that nothing uses later.
 
 The recorder puts only texts and frames there. Python's pickler puts every list, tuple and dict, each under the next
-index. An entry that puts something there may be left out only if nothing refers to it.
+index. An entry with such a value may be left out only if nothing refers to it.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.parsers.flight_recorder import opcodes as op
-from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, steps
+from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, walk_opcodes
 from rankscope.parsers.matrices import Numbers
 
-PIECE = 1 << 22
-"""So many bytes are searched for references at once: a file of nothing else must not take many times its size."""
-FEW = 16
-"""If no more than one in so many entries puts anything into the memo, those are not left out, whatever it is."""
+PIECE_BYTES = 1 << 22
+"""Bytes that are searched for references at once: a file full of references must not take many times its size."""
+ENTRIES_PER_PUT = 16
+"""If at most one of so many entries puts a value into the memo, those entries are not left out."""
 Mask = npt.NDArray[np.bool_]
 
 
-class Puts:
-    """What each entry puts into the memo: first and last index where they are written, or how many there are."""
+class MemoPuts:
+    """Values that each entry puts into the memo: first and last index where the file writes them, or their number."""
 
     def __init__(self, count: int) -> None:
         self.first = np.zeros(count, np.int64)
@@ -29,10 +29,10 @@ class Puts:
         self.rising = np.ones(count, np.bool_)
         """Whether each index is greater than the one before it."""
         self.implied = np.zeros(count, np.int64)
-        """How many have no index written: they take the next one."""
+        """The number of values without a written index: they take the next one."""
 
     def take(self, which: Numbers | slice, heads: Numbers) -> Numbers:
-        """Notes what stands where `heads` begin, in the entries `which`; its length, 0 where it is no put."""
+        """Notes the memo opcodes at `heads` in the entries `which`; their length, 0 for other opcodes."""
         opcodes = heads & 0xFF
         lengths: Numbers = op.PUT_LENGTHS[opcodes]
         if not lengths.any():
@@ -48,9 +48,9 @@ class Puts:
         return lengths
 
     def settle(self, data: bytes, starts: Numbers, ends: Numbers, good: Mask, known: int) -> None:
-        """Gives those without an index theirs. `known` is how many came before the first of these entries.
+        """Gives an index to values without one. `known` is the size of the memo before the first of these entries.
 
-        Raises OtherLayoutError if both ways to write them are mixed.
+        Raises OtherLayoutError if the file mixes both ways to write them.
         """
         if not self.implied[good].any():
             return
@@ -63,9 +63,9 @@ class Puts:
         self.first, self.last = ends - counts, ends - 1
 
     def unused(self, data: bytes, good: Mask) -> Mask:
-        """Which of the good entries put nothing into the memo that anything in `data` could refer to."""
+        """The good entries whose memo values nothing in `data` can refer to, as a mask."""
         some = good & (self.last >= self.first)
-        if np.count_nonzero(some) * FEW < np.count_nonzero(good):
+        if np.count_nonzero(some) * ENTRIES_PER_PUT < np.count_nonzero(good):
             return good & ~some
         kept = good & self.rising & (self.last < len(data))
         referred = _referred(data)
@@ -74,7 +74,8 @@ class Puts:
         return kept
 
     def check(self, defined: Numbers, good: Mask) -> None:
-        """Raises OtherLayoutError if an index of entries left out is `defined` by others, or twice by these."""
+        """Raises OtherLayoutError if others define a memo index of left-out entries (`defined`), or these define it
+        twice."""
         some = good & (self.last >= self.first)
         if not some.any():
             return
@@ -86,7 +87,7 @@ class Puts:
 
 def _implied(data: bytes, start: int, end: int) -> int:
     count = 0
-    for opcode, _ in steps(data, start, end + 1):
+    for opcode, _ in walk_opcodes(data, start, end + 1):
         if opcode in (op.PUT1, op.PUT4):
             raise OtherLayoutError("memo entries with and without an index")
         count += opcode == op.MEMOIZE
@@ -94,15 +95,15 @@ def _implied(data: bytes, start: int, end: int) -> int:
 
 
 def _referred(data: bytes) -> Numbers:
-    """Each index below the length of `data` that any bytes in it could refer to, in order."""
+    """The indices, below the length of `data`, that any bytes in it could refer to, in order."""
     array = np.frombuffer(data, np.uint8)
     referred = np.zeros(len(data), np.bool_)
     short = np.zeros(1 << 8, np.bool_)
     short[array[np.flatnonzero(array[:-1] == op.GET1) + 1]] = True
     referred[: len(short)] = short[: len(referred)]
     last = len(array) - 4
-    for begin in range(0, last, PIECE):
-        at = np.flatnonzero(array[begin : min(begin + PIECE, last)] == op.GET4) + begin + 1
+    for begin in range(0, last, PIECE_BYTES):
+        at = np.flatnonzero(array[begin : min(begin + PIECE_BYTES, last)] == op.GET4) + begin + 1
         index = np.zeros(len(at), np.int64)
         for i in range(4):
             index |= array[at + i].astype(np.int64) << 8 * i

@@ -1,6 +1,6 @@
-"""Pickles without trust: no global is ever resolved, and of a torn file the whole entries are kept.
+"""Safe unpickling: no global is ever resolved, and a torn file gives its whole entries.
 
-Genuine dumps use no opcode that needs a global, so refusing all of them costs nothing.
+Genuine dumps use no opcode that needs a global, so the refusal costs nothing.
 """
 
 from __future__ import annotations
@@ -9,62 +9,62 @@ import io
 import pickle
 from typing import Any, NoReturn
 
-from rankscope.parsers.flight_recorder.safe_values import text
+from rankscope.parsers.flight_recorder.safe_values import safe_text
 
-ATTEMPTS = 64
-"""How many places a torn file is cut at, from its end, before it is given to the slow reader."""
+MOST_CUTS = 64
+"""Most places, counted from the end, at which a torn file is cut before the slow reader takes it."""
 NAME_LIMIT = 100
-"""A longer name of a global is cut."""
+"""Longest name of a global in a message."""
 SLOW_BYTES = 4 << 20
-"""The slow reader reads no more than this."""
+"""Most bytes for the slow reader."""
 
 
 class RefusedError(Exception):
     """The pickle asks for a global; the message names it."""
 
     def __init__(self, module: str, name: str) -> None:
-        super().__init__(f"asks for {text(f'{module}.{name}'[:NAME_LIMIT])}: refused")
+        super().__init__(f"asks for {safe_text(f'{module}.{name}'[:NAME_LIMIT])}: refused")
 
 
 class SafeUnpickler(pickle.Unpickler):
-    """Resolves no global at all."""
+    """Unpickler that resolves no global."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        """Refuses."""
+        """Raises RefusedError."""
         raise RefusedError(module, name)
 
 
 class _SlowUnpickler(pickle._Unpickler):
-    """The same in Python, whose stack can be looked at when the bytes run out."""
+    """Safe unpickler in Python: its stack stays readable after the bytes run out."""
 
     metastack: list[list[Any]]
     stack: list[Any]
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        """Refuses."""
+        """Raises RefusedError."""
         raise RefusedError(module, name)
 
     def leftovers(self) -> list[Any]:
-        """Everything on its stacks, outermost first."""
+        """All objects on its stacks, outermost first."""
         return [item for part in (*self.metastack, self.stack) for item in part]
 
 
-def unpickle(data: bytes) -> Any:
-    """The object in `data`. Raises RefusedError for a global, and anything at all for damaged bytes."""
-    # a BufferedReader has peek(), without which the C unpickler asks for every opcode by a call
+def unpickle_safely(data: bytes) -> Any:
+    """The object in `data`. Raises RefusedError for a global, and any error for damaged bytes."""
+    # a BufferedReader has peek(), without which the C unpickler makes a call for every opcode
     return SafeUnpickler(io.BufferedReader(io.BytesIO(data))).load()
 
 
-def salvage(data: bytes) -> Any:
-    """What is whole in a torn dump: the dict or list it began, with its complete entries; None if nothing is."""
+def salvage_pickle(data: bytes) -> Any:
+    """The whole part of a torn dump: the dict or list that it began, with its complete entries; None without any."""
     found = _cut_back(data)
     return found if found is not None else _walk_stack(data[:SLOW_BYTES])
 
 
 def _cut_back(data: bytes) -> Any:
-    """Closes the file after one of its last entries: `u` ends an entry, `}(` begins the next."""
+    """The object of a file that is closed after one of its last entries: `u` ends an entry, `}(` begins the next."""
     end = len(data)
-    for _ in range(ATTEMPTS):
+    for _ in range(MOST_CUTS):
         end = data.rfind(b"u}(", 0, end)
         if end < 0:
             return None
@@ -77,7 +77,7 @@ def _cut_back(data: bytes) -> Any:
 
 def _quietly(data: bytes) -> Any:
     try:
-        return unpickle(data)
+        return unpickle_safely(data)
     except RefusedError:
         raise
     except Exception:  # noqa: BLE001 - damaged bytes raise what they like
@@ -95,7 +95,7 @@ def _walk_stack(data: bytes) -> Any:
 
 
 def _rebuild(items: list[Any]) -> Any:
-    """The outermost dict or list of a stack, with what was read for it but not yet put in."""
+    """The outermost dict or list of a stack, with the values that were read but not yet put in."""
     if not items or not isinstance(items[0], dict | list):
         return None
     outer, rest = items[0], items[1:]

@@ -1,4 +1,4 @@
-"""Checked conversions of what a file says. A value of the wrong kind is None, never an error."""
+"""Checked conversions of values in files. A value of the wrong kind gives None, never an error."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 import orjson
 
-from rankscope.parsers.members import Members, members
+from rankscope.parsers.members import Members, shared_members
 
 TEXT_LIMIT = 4096
-"""Longer strings are cut: no genuine name or path is longer."""
+"""Longest string; longer ones are cut, and no genuine name or path is longer."""
 INT64_LIMIT = 2**63 - 1
 """Largest integer of a column."""
-REMEMBERED = 1 << 20
-"""Longer texts of ranks are read again each time."""
+REMEMBERED_LENGTH = 1 << 20
+"""Longest text of ranks that is remembered."""
 RANK_LIMIT = 1 << 18
-"""No job has more ranks: a file must not make lists of billions."""
+"""Most ranks of a job: a file must not make lists of billions."""
 
 
-def integer(value: Any) -> int | None:
-    """An integer of 64 bits; JSON dumps write some as strings."""
+def safe_integer(value: Any) -> int | None:
+    """A 64-bit integer; JSON dumps write some as strings."""
     if type(value) is int and -INT64_LIMIT <= value <= INT64_LIMIT:
         return value
     if isinstance(value, str) and len(value) < 24:
@@ -33,7 +33,7 @@ def integer(value: Any) -> int | None:
     return value
 
 
-def text(value: Any) -> str | None:
+def safe_text(value: Any) -> str | None:
     """A string that any output can encode."""
     if not isinstance(value, str):
         return None
@@ -42,19 +42,19 @@ def text(value: Any) -> str | None:
     return value[:TEXT_LIMIT].encode("utf-8", "replace").decode("utf-8")
 
 
-def truth(value: Any) -> bool | None:
+def safe_truth(value: Any) -> bool | None:
     """A boolean."""
     return value if isinstance(value, bool) else None
 
 
 def rank_list(value: Any) -> Members | None:
-    """Ranks, given as a list or as its text ("[0, 1]"); None if it is neither."""
+    """Ranks of a list or its text ("[0, 1]"); None for anything else."""
     if isinstance(value, str):
-        return _remembered(value) if len(value) <= REMEMBERED else _of_text(value)
+        return _remembered(value) if len(value) <= REMEMBERED_LENGTH else _of_text(value)
     if not isinstance(value, list | tuple) or not set(map(type, value)) <= {int}:
         return None
     fits = not value or (min(value) >= 0 and max(value) < RANK_LIMIT and len(set(value)) == len(value))
-    return members(value) if fits else None
+    return shared_members(value) if fits else None
 
 
 def _of_text(value: str) -> Members | None:

@@ -1,4 +1,4 @@
-"""What one file of a debug server says, and the form in which it crosses from a worker process."""
+"""The content of one file of a debug server, and its form between processes."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from urllib.parse import urlsplit
 import orjson
 
 from rankscope.parsers.contents import NotThisKindError
-from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT, text
+from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT, safe_text
 
 HEALTHY, UNHEALTHY, SILENT = "healthy", "unhealthy", "silent"
-"""A rank says so of itself, or does not answer."""
+"""States of a rank: its own answer, or no answer."""
 
 
-class Health(NamedTuple):
-    """What one rank answered."""
+class RankHealth(NamedTuple):
+    """The answer of one rank."""
 
     rank: int
     host: str
     state: str
     """`HEALTHY`, `UNHEALTHY` or `SILENT`."""
     backends: tuple[str, ...]
-    """Those in which an operation failed or timed out."""
+    """Backends in which an operation failed or timed out."""
     why: str
-    """Why it did not answer, as an error of HTTP; else empty."""
+    """The HTTP error that stands instead of an answer; else empty."""
     line: int
-    """From 1."""
+    """Counts from 1."""
 
 
 @dataclass
 class HealthCheck:
-    """All ranks, asked at one time."""
+    """The answers of all ranks at one time."""
 
-    ranks: list[Health] = field(default_factory=list)
+    ranks: list[RankHealth] = field(default_factory=list)
     problem: str | None = None
 
     @property
@@ -45,24 +45,26 @@ class HealthCheck:
         return sum(health.state != SILENT for health in self.ranks)
 
     def header(self) -> dict[str, Any]:
-        """All of it, as JSON values."""
+        """The whole content, as JSON values."""
         return {"ranks": [list(health) for health in self.ranks], "problem": self.problem}
 
     def body(self) -> list[memoryview]:
-        """Nothing: it is all in the header."""
+        """Empty: the header holds everything."""
         return []
 
 
 def check_from(header: dict[str, Any], *_: object) -> HealthCheck:
-    """What `header()` was made from."""
+    """The health check whose `header()` this is."""
     rows = [(rank, host, state, tuple(names), *rest) for rank, host, state, names, *rest in header["ranks"]]
-    return HealthCheck([Health(*row) for row in rows], header["problem"])
+    return HealthCheck([RankHealth(*row) for row in rows], header["problem"])
 
 
-# The bytes of a health check to a HealthCheck: a section for each rank, with JSON or an error of HTTP in it.
+# Decoder of health checks: a section for each rank, with JSON or an HTTP error in it.
 
-TABLES = "tables of torch's own analyzer, of gloo and the legacy NCCL backend only: dumps are read, these are not"
-NOTHING = "a file of a debug server without a health check"
+FOREIGN_TABLES = (
+    "tables of torch's own analyzer, of gloo and the legacy NCCL backend only: dumps are read, these are not"
+)
+NO_CHECK = "a file of a debug server without a health check"
 _BEGIN = re.compile(rb"\s*(?:PARTIAL DATA: \d+/\d+ workers responded|=== (?:Rank \d+: http|FR Trace|TorchComms FR ))")
 _RANK = re.compile(r"=== Rank (\d{1,7}): (http://\S{1,300}) ===$")
 _CHECK = re.compile(r"/handler/(?:c10d|torchcomms)_health_check\b")
@@ -70,48 +72,48 @@ _TABLE = re.compile(r"=== (?:TorchComms )?FR Trace(?: NCCL)? ===$")
 _ERROR = re.compile(r"Error: (\d{1,5})$")
 _NOT_THERE = "404"
 _FEW = 16
-"""Backends of a process that are kept."""
+"""Most backends of a process that are kept."""
 
 
 def looks_like_check(head: bytes) -> bool:
-    """Whether a file with these first bytes is a debug server's; stacks begin so, too."""
+    """Whether these first bytes come from a debug server; its files of stacks begin in the same way."""
     return _BEGIN.match(head) is not None
 
 
-def decode(data: bytes) -> HealthCheck:
-    """The health check in `data`, of ranks that know of one. Raises NotThisKindError if there is none."""
+def decode_check(data: bytes) -> HealthCheck:
+    """The health check in `data`, with the ranks that support it. Raises NotThisKindError without any."""
     lines = data.decode("utf-8", "replace").splitlines()
     sections = list(_sections(lines))
     if not sections:
-        raise NotThisKindError(TABLES if any(_TABLE.match(line) for line in lines) else NOTHING)
+        raise NotThisKindError(FOREIGN_TABLES if any(_TABLE.match(line) for line in lines) else NO_CHECK)
     return HealthCheck([health for one in sections if (health := _health(*one))])
 
 
 def _sections(lines: list[str]) -> Iterator[tuple[int, int, str, str]]:
-    """Line, rank, host and first line of what each rank answered; what was dumped because of it is left out."""
+    """Line, rank, host and first line of each rank's answer; dumps that follow a failure are left out."""
     for number, line in enumerate(lines[:-1], 1):
         head = _RANK.match(line)
         if head is not None and _CHECK.search(head[2]) and int(head[1]) < RANK_LIMIT:
             yield number, int(head[1]), _host(head[2]), lines[number].strip()
 
 
-def _health(line: int, rank: int, host: str, body: str) -> Health | None:
-    """What an answer says; None if the rank knows of no such check."""
+def _health(line: int, rank: int, host: str, body: str) -> RankHealth | None:
+    """The health in an answer; None if the rank does not support the check."""
     failed = _ERROR.match(body)
     if failed is not None:
-        return None if failed[1] == _NOT_THERE else Health(rank, host, SILENT, (), f"error {failed[1]}", line)
+        return None if failed[1] == _NOT_THERE else RankHealth(rank, host, SILENT, (), f"error {failed[1]}", line)
     try:
         told = orjson.loads(body)
     except orjson.JSONDecodeError:
         told = None
     healthy = told.get("healthy") if isinstance(told, dict) else None
     if not isinstance(healthy, bool):
-        return Health(rank, host, SILENT, (), "no JSON", line)
-    return Health(rank, host, HEALTHY if healthy else UNHEALTHY, _names(told.get("unhealthy_backends")), "", line)
+        return RankHealth(rank, host, SILENT, (), "no JSON", line)
+    return RankHealth(rank, host, HEALTHY if healthy else UNHEALTHY, _names(told.get("unhealthy_backends")), "", line)
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    return tuple(name for name in map(text, value[:_FEW]) if name) if isinstance(value, list) else ()
+    return tuple(name for name in map(safe_text, value[:_FEW]) if name) if isinstance(value, list) else ()
 
 
 def _host(url: str) -> str:

@@ -1,4 +1,4 @@
-"""What a log tells, in bounded memory: of each kind the first and the last, as many as there is room for."""
+"""Events of a log in bounded memory: the first and the last of each kind, as many as there is room for."""
 
 from __future__ import annotations
 
@@ -7,49 +7,49 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.model import Warned
+from rankscope.parsers.logs.model import NcclWarning
 
 MOST_EVENTS = 100_000
 MOST_WARNINGS = 20_000
-EACH_STACKS = 16
-"""So many stacks of one stream of lines are kept, the last: of a process, its workers, and some moments before."""
+STACKS_PER_STREAM = 16
+"""Most stacks of one stream of lines, the last ones: for a process, its workers, and some earlier moments."""
 STACKS = "thread-dump"
 MOST_KINDS = 4_000
-"""More are told apart by less of what they are."""
+"""Most kinds; more kinds are grouped by fewer words."""
 LEFT_OUT = "left out: "
-LEAST = 4
-"""So many of a kind are kept at least, and of each kind of what MOST_KINDS leaves together."""
+LEAST_PER_KIND = 4
+"""Fewest kept rows of each kind, and of each group of kinds beyond MOST_KINDS."""
 
 
-class Placed(Protocol):
-    """What stands somewhere in a log."""
+class PlacedRow(Protocol):
+    """A row with a place in a log."""
 
     @property
     def offset(self) -> int:
-        """Of its first byte."""
+        """Offset of its first byte."""
 
 
-T = TypeVar("T", bound=Placed)
+T = TypeVar("T", bound=PlacedRow)
 
 
-class Kept(Generic[T]):
-    """A kind that fills the log must not push out the line that is the cause.
+class BoundedKind(Generic[T]):
+    """Rows of a log, bounded by kind: a frequent kind must not push out the line of the cause.
 
-    All is kept as long as there are no more than `most`. Then each kind gives up its middle, the same number being left
-    of each that has more.
+    It keeps all rows up to `most`. Beyond that, each kind gives up rows of its middle, down to an equal number.
     """
 
     def __init__(
         self, most: int, kind: Callable[[T], tuple[Hashable, ...]], only_last: Callable[[T], bool] | None = None
     ) -> None:
-        """`kind` tells a row's by words of falling weight; of those that `only_last` chooses no first are kept."""
+        """`kind` gives the words of a row's kind, most important first; of kinds that `only_last` chooses, no first
+        rows stay."""
         self.seen = 0
-        """All there were."""
+        """The number of all rows."""
         self._most, self._kind, self._only_last = most, kind, only_last
         self._each = most
         self._kept = 0
         self._left_out: Counter[tuple[Hashable, ...]] = Counter()
-        """By the first two words of a kind."""
+        """The number of dropped rows, by the first two words of their kind."""
         self._first: dict[tuple[Hashable, ...], list[T]] = {}
         self._last: dict[tuple[Hashable, ...], list[T]] = {}
 
@@ -63,29 +63,29 @@ class Kept(Generic[T]):
             if key not in self._last:
                 self._first[key], self._last[key] = [], []
             self._last[key].append(row)
-            if key[0] == STACKS and len(self._last[key]) > EACH_STACKS:
+            if key[0] == STACKS and len(self._last[key]) > STACKS_PER_STREAM:
                 self._last[key].pop(0)
                 self._left_out[key[:2]] += 1
                 self._kept -= 1
-        if self._kept > (self._most if self._each > LEAST else 2 * self._most):
+        if self._kept > (self._most if self._each > LEAST_PER_KIND else 2 * self._most):
             self._cut()
-            # some room is for what comes, or each would be left less and less of in a long log
-            while self._kept > 3 * self._most // 4 and self._each > LEAST:
-                self._each = max(LEAST, self._each // 2)
+            # leaves some room for later rows: without it, every new row would cost another cut
+            while self._kept > 3 * self._most // 4 and self._each > LEAST_PER_KIND:
+                self._each = max(LEAST_PER_KIND, self._each // 2)
                 self._cut()
 
     def done(self) -> list[T]:
-        """Those that are kept, by their place in the log."""
+        """The kept rows, in the order of the log."""
         kept = [row for key, last in self._last.items() for row in (*self._first[key], *last)]
         return sorted(kept, key=lambda row: row.offset)
 
     def left_out(self) -> dict[str, int]:
-        """How many are not kept, as counts of a log."""
+        """The numbers of dropped rows, as counts of a log."""
         return {left_out(*key): count for key, count in self._left_out.items()}
 
-    def copy(self) -> Kept[T]:
-        """Another one that goes on from here by itself."""
-        other: Kept[T] = Kept(self._most, self._kind, self._only_last)
+    def copy(self) -> BoundedKind[T]:
+        """A copy that continues independently."""
+        other: BoundedKind[T] = BoundedKind(self._most, self._kind, self._only_last)
         other.__dict__.update(self.__dict__, _left_out=self._left_out.copy())
         other._first = {key: list(rows) for key, rows in self._first.items()}
         other._last = {key: list(rows) for key, rows in self._last.items()}
@@ -106,18 +106,18 @@ class Kept(Generic[T]):
 
 
 def left_out(kind: Hashable, name: Hashable = None) -> str:
-    """Under which name a log counts rows of a kind that it does not keep."""
+    """The name under which a log counts dropped rows of a kind."""
     return f"{LEFT_OUT}{kind} {name or ''}".rstrip()
 
 
-def events(most: int = 0) -> Kept[Event]:
-    """Of events. Of fingerprints the last are lanes, and the first are of no use."""
-    return Kept(most or MOST_EVENTS, _of_event, lambda event: event.kind == "fingerprint")
+def bounded_events(most: int = 0) -> BoundedKind[Event]:
+    """A bounded list of events. Fingerprints keep only their last ones, which form lanes."""
+    return BoundedKind(most or MOST_EVENTS, _of_event, lambda event: event.kind == "fingerprint")
 
 
-def warnings(most: int = 0) -> Kept[Warned]:
-    """Of warnings."""
-    return Kept(most or MOST_WARNINGS, _of_warning)
+def bounded_warnings(most: int = 0) -> BoundedKind[NcclWarning]:
+    """A bounded list of warnings."""
+    return BoundedKind(most or MOST_WARNINGS, _of_warning)
 
 
 def _of_event(event: Event) -> tuple[Hashable, ...]:
@@ -125,5 +125,5 @@ def _of_event(event: Event) -> tuple[Hashable, ...]:
     return event.kind, values.get("id") or values.get("exception"), event.rank, values.get("label")
 
 
-def _of_warning(row: Warned) -> tuple[Hashable, ...]:
+def _of_warning(row: NcclWarning) -> tuple[Hashable, ...]:
     return row.level, row.place, row.process

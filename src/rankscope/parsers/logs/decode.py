@@ -1,4 +1,4 @@
-"""A file to a LogContent: whole, or a range of its bytes."""
+"""Decoder of logs: a file, or a range of its bytes, to a LogContent."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from typing import IO, Any, NamedTuple
 
 import orjson
 
-from rankscope.parsers.files.streams import DAMAGE, TooLargeError
-from rankscope.parsers.logs.log_decoder import Decoder
+from rankscope.parsers.files.streams import STREAM_ERRORS, TooLargeError
+from rankscope.parsers.logs.log_decoder import LogDecoder
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.nccl import ras_output
-from rankscope.parsers.logs.nccl.packed_words import BEFORE, PAD
+from rankscope.parsers.logs.nccl.packed_words import LEADING_BYTES, PAD_BYTES
 from rankscope.parsers.logs.record_reader import NCCL_HEAD
 
 DOCUMENT_BYTES = 256 << 20
 SEARCH_BYTES = 1 << 16
-"""A range is cut in front of a head within so many bytes, so as not to cut a traceback; else at a line end."""
+"""Bytes in which a head is searched for the cut of a range, so that it cuts no traceback; else it cuts at a line
+end."""
 _HEAD = re.compile(NCCL_HEAD.encode())
 _UNPARTED = re.compile(rb'([\d"\]}el])(\s*\n\s*"[^"\n]{1,100}"\s*:)')
-"""A value, and a key in the next line, with no comma between them."""
+"""A value and a key in the next line, without the comma between them."""
 
 
-def decode(stream: IO[bytes], first: bytes = b"") -> LogContent:
-    """A log from its beginning on; `first` was read of it already."""
+def decode_log(stream: IO[bytes], first: bytes = b"") -> LogContent:
+    """A log from its beginning on; `first` holds bytes that were already read."""
     first = first or stream.read(SEARCH_BYTES)
     if ras_output.looks_like_document(first):
         data = first + stream.read(DOCUMENT_BYTES - len(first))
@@ -35,9 +36,9 @@ def decode(stream: IO[bytes], first: bytes = b"") -> LogContent:
 
 
 def decode_part(stream: IO[bytes], size: int, part: int, parts: int) -> LogContent:
-    """One of `parts` ranges of a file that can be searched; ranges meet at beginnings of lines."""
-    start = cut(stream, size * part // parts) if part else 0
-    end = cut(stream, size * (part + 1) // parts) if part + 1 < parts else size
+    """One of `parts` ranges of a seekable file; ranges meet at beginnings of lines."""
+    start = line_start(stream, size * part // parts) if part else 0
+    end = line_start(stream, size * (part + 1) // parts) if part + 1 < parts else size
     stream.seek(start)
     return decode_range(stream, start, max(start, end), ranged=True)
 
@@ -46,21 +47,21 @@ def decode_range(
     stream: IO[bytes], start: int, end: int | None, first: bytes = b"", ranged: bool = False
 ) -> LogContent:
     """The bytes from `start`, where the stream stands, to `end`."""
-    decoder, problem = Decoder(ranged), None
+    decoder, problem = LogDecoder(ranged), None
     try:
-        for block in blocks(stream, start, end, first):
+        for block in log_blocks(stream, start, end, first):
             decoder.block(*block)
     except TooLargeError as error:
         problem = str(error)
-    except DAMAGE as error:
+    except STREAM_ERRORS as error:
         problem = f"packed file is damaged ({type(error).__name__})"
     content = decoder.done()
     content.problem = problem or content.problem
     return content
 
 
-def cut(stream: IO[bytes], at: int) -> int:
-    """The beginning of a line at or behind a place: of one with a head, if there is one near."""
+def line_start(stream: IO[bytes], at: int) -> int:
+    """The beginning of a line at or behind a place, preferably of a line with a head."""
     if at <= 0:
         return 0
     stream.seek(at - 1)
@@ -83,61 +84,61 @@ def _next_line(stream: IO[bytes], at: int) -> int:
 
 
 def _mended(data: bytes) -> Any:
-    """The JSON of NCCL 2.28, which leaves out a comma between two lines; None if more than that is wrong with it."""
+    """The JSON of NCCL 2.28, which lacks a comma between two lines; None for any other damage."""
     with contextlib.suppress(orjson.JSONDecodeError):
         return orjson.loads(_UNPARTED.sub(rb"\1,\2", data))
     return None
 
 
 def _document(data: bytes) -> LogContent | None:
-    """The JSON of a query to RAS; None if it is something else."""
+    """The JSON of a query to RAS; None for anything else."""
     try:
         document = orjson.loads(data)
     except orjson.JSONDecodeError:
         document = _mended(data)
-    told = ras_output.Ras()
+    told = ras_output.RasReader()
     if not told.document(document):
         return None
     return LogContent(ras=told.done())
 
 
-# A log as blocks of whole lines, without ever holding more than one.
+# A log as blocks of whole lines; only one block is in memory at a time.
 
 BLOCK_BYTES = 1 << 21
-"""Larger ones are slower: they do not stay in the processor's memory."""
+"""Bytes of a block; larger ones are slower, because they do not fit the processor's cache."""
 
 
-class Block(NamedTuple):
-    """A text of whole lines, good until the next is taken."""
+class LogBlock(NamedTuple):
+    """A text of whole lines, valid until the next block is taken."""
 
     padded: bytearray
-    """Begins with `words.BEFORE`; behind the text stand at least `words.PAD` bytes of anything."""
+    """The text after `packed_words.LEADING_BYTES`, with at least PAD_BYTES more bytes behind it."""
     size: int
     offset: int
 
 
-def blocks(stream: IO[bytes], offset: int = 0, end: int | None = None, first: bytes = b"") -> Iterator[Block]:
-    """The blocks of a stream that stands at `offset`, up to `end`; `first` was read of it already.
+def log_blocks(stream: IO[bytes], offset: int = 0, end: int | None = None, first: bytes = b"") -> Iterator[LogBlock]:
+    """The blocks of a stream that stands at `offset`, up to `end`; `first` holds bytes that were already read.
 
-    A line longer than a block is cut. A file that is emptied while its writer goes on where it was begins with zeros:
-    they are left out. Raises what the stream raises, after all that came before is out.
+    A line longer than a block is cut. Leading zeros are left out: they come from a file that was emptied while its
+    writer kept its place. An error of the stream is raised after all blocks before it.
     """
-    padded = bytearray(PAD + max(BLOCK_BYTES, len(first)) + PAD)
-    padded[:PAD], padded[PAD : PAD + len(first)] = BEFORE, first
+    padded = bytearray(PAD_BYTES + max(BLOCK_BYTES, len(first)) + PAD_BYTES)
+    padded[:PAD_BYTES], padded[PAD_BYTES : PAD_BYTES + len(first)] = LEADING_BYTES, first
     have, at_start = len(first), offset == 0
     while True:
-        room = len(padded) - 2 * PAD if end is None else min(len(padded) - 2 * PAD, end - offset)
+        room = len(padded) - 2 * PAD_BYTES if end is None else min(len(padded) - 2 * PAD_BYTES, end - offset)
         have, error = _fill(stream, padded, have, room)
         zeros = _without_zeros(padded, have) if at_start else 0
         offset, have, at_start = offset + zeros, have - zeros, at_start and zeros == have
         if zeros and error is None:
             continue
-        over = error is not None or have < len(padded) - 2 * PAD
-        cut = have if over else padded.rfind(b"\n", PAD, PAD + have) + 1 - PAD
+        over = error is not None or have < len(padded) - 2 * PAD_BYTES
+        cut = have if over else padded.rfind(b"\n", PAD_BYTES, PAD_BYTES + have) + 1 - PAD_BYTES
         cut = cut if cut > 0 else have
         if cut:
-            yield Block(padded, cut, offset)
-        padded[PAD : PAD + have - cut] = padded[PAD + cut : PAD + have]
+            yield LogBlock(padded, cut, offset)
+        padded[PAD_BYTES : PAD_BYTES + have - cut] = padded[PAD_BYTES + cut : PAD_BYTES + have]
         offset, have = offset + cut, have - cut
         if error is not None:
             raise error
@@ -146,22 +147,22 @@ def blocks(stream: IO[bytes], offset: int = 0, end: int | None = None, first: by
 
 
 def _without_zeros(padded: bytearray, have: int) -> int:
-    """Takes the zeros away with which a text of `have` bytes begins; how many there were."""
-    if not have or padded[PAD]:
+    """Removes leading zeros from a text of `have` bytes; returns their number."""
+    if not have or padded[PAD_BYTES]:
         return 0
-    rest = padded[PAD : PAD + have].lstrip(b"\0")
-    padded[PAD : PAD + len(rest)] = rest
+    rest = padded[PAD_BYTES : PAD_BYTES + have].lstrip(b"\0")
+    padded[PAD_BYTES : PAD_BYTES + len(rest)] = rest
     return have - len(rest)
 
 
 def _fill(stream: IO[bytes], padded: bytearray, have: int, room: int) -> tuple[int, Exception | None]:
-    """Reads until `room` bytes are there or the stream ends; how many there are, and what ended it before its end."""
+    """Reads until `room` bytes are there or the stream ends; their number, and the error that ended the stream."""
     read: Callable[[memoryview], int] = getattr(stream, "readinto1", None) or stream.readinto  # type: ignore[attr-defined]
     with memoryview(padded) as view:
         while have < room:
             try:
-                got = read(view[PAD + have : PAD + room])
-            except Exception as error:  # noqa: BLE001 - raised again once the rest is out
+                got = read(view[PAD_BYTES + have : PAD_BYTES + room])
+            except Exception as error:  # noqa: BLE001 - raised again after the rest
                 return have, error
             if not got:
                 break

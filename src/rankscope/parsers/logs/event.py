@@ -1,4 +1,4 @@
-"""Something a log tells that is no row of a collective: a watchdog's report, an exception, the end of a process."""
+"""An event of a log: a watchdog's report, an exception, the end of a process, but no operation."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from rankscope.parsers.logs.log_record import Record, Stamp
 
 
 class Event(NamedTuple):
-    """One such thing."""
+    """One event."""
 
     kind: str
     offset: int
-    """Of the first byte of its record in the file, after unpacking."""
+    """Offset of the first byte of its record in the unpacked file."""
     line: int
-    """Line of the file, from 1."""
+    """Line of the file, counted from 1."""
     rank: int | None
-    """Global rank, where the log says it."""
+    """Global rank, where the log has it."""
     stamp: Stamp | None
     text: str
-    """What a person would read of it, without control characters."""
+    """The text for a reader, without control characters."""
     values: dict[str, Any]
-    """What was read from it, as JSON scalars; the keys belong to `kind`."""
+    """Values as JSON scalars; the keys depend on `kind`."""
     torn: bool = False
     """Part of it is missing."""
 
 
-def event(kind: str, record: Record, text: str = "", **values: Any) -> Event:
-    """An event of a record; its text is the record's unless another is given."""
+def record_event(kind: str, record: Record, text: str = "", **values: Any) -> Event:
+    """An event of a record, with the record's text unless another is given."""
     return Event(
         kind, record.offset, record.line, record.rank, record.stamp, text or record.text, values, record.torn
     )  # fmt: skip
 
 
 def event_from(row: list[Any]) -> Event:
-    """The event that went through JSON as a list."""
+    """The event from its JSON list."""
     kind, offset, line, rank, stamp, text, values, torn = row
     return Event(kind, offset, line, rank, Stamp(*stamp) if stamp is not None else None, text, values, torn)

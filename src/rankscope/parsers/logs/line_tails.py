@@ -1,4 +1,4 @@
-"""The last operations of each communicator in full, and a running fingerprint of all of them: bounded memory."""
+"""The last operations of each communicator in full, and a running hash of all of them, in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from rankscope.parsers.logs.model import (
-    CHECKPOINT,
+    CHECKPOINT_STEP,
     CODES,
     IS_P2P,
     LEAST_ROWS,
@@ -19,26 +19,26 @@ from rankscope.parsers.logs.model import (
     TAIL_ROWS,
     Comm,
     LogContent,
-    Process,
+    LogWriter,
 )
-from rankscope.parsers.logs.nccl.coll_lines import UNEVEN
-from rankscope.parsers.logs.nccl.packed_words import Words, mix
+from rankscope.parsers.logs.nccl.coll_lines import UNEVEN_OPS
+from rankscope.parsers.logs.nccl.packed_words import Words, mix_hash
 from rankscope.parsers.matrices import NULL, Codes, Numbers
 
 MOST_FINGERPRINTS = 4096
 _MASK = (1 << 64) - 1
 _BASE = 0x2545F4914F6CDD1D
-_POWERS = np.array([pow(_BASE, CHECKPOINT - 1 - i, 1 << 64) for i in range(CHECKPOINT)], np.uint64)
+_POWERS = np.array([pow(_BASE, CHECKPOINT_STEP - 1 - i, 1 << 64) for i in range(CHECKPOINT_STEP)], np.uint64)
 _UNKNOWN = np.uint64(0x1F83D9ABFB41BD6B)
 
 
 def name_hash(op: str) -> int:
-    """The same number for an operation in all logs."""
+    """A number for an operation, the same in all logs."""
     return int.from_bytes(blake2b(op.encode(), digest_size=8).digest(), "little")
 
 
-class Tail:
-    """One communicator."""
+class CommTail:
+    """The operations of one communicator."""
 
     def __init__(self) -> None:
         self.collectives = self.p2p = self.kept = 0
@@ -48,7 +48,7 @@ class Tail:
         self._hashes = np.empty(0, np.uint64)
 
     def add(self, numbers: Numbers, codes: Codes, hashes: Words) -> None:
-        """Takes operations that follow those it has; `hashes` is one number for each. `numbers` gets the ordinals."""
+        """Appends operations; `hashes` has one number for each, and `numbers` gets the ordinals."""
         if not numbers.shape[1]:
             return
         p2p = (codes[CODES.index("flags")] & IS_P2P) > 0
@@ -62,8 +62,8 @@ class Tail:
         self.kept += numbers.shape[1]
 
     def _fingerprint(self, hashes: Words) -> None:
-        full = len(hashes) // CHECKPOINT * CHECKPOINT
-        sums = (hashes[:full].reshape(-1, CHECKPOINT) * _POWERS).sum(axis=1, dtype=np.uint64)
+        full = len(hashes) // CHECKPOINT_STEP * CHECKPOINT_STEP
+        sums = (hashes[:full].reshape(-1, CHECKPOINT_STEP) * _POWERS).sum(axis=1, dtype=np.uint64)
         value = self.fingerprints[-1] if self.fingerprints else 0
         for one in sums.tolist():
             value = ((value ^ one) * _BASE + 1) & _MASK
@@ -72,7 +72,7 @@ class Tail:
         self._hashes = hashes[full:].copy()
 
     def cut(self, most: int) -> None:
-        """Keeps no more than that."""
+        """Keeps only the last `most` operations."""
         numbers = np.concatenate([n for n, _ in self._parts], axis=1)[:, -most:]
         codes = np.concatenate([c for _, c in self._parts], axis=1)[:, -most:]
         self._parts = [(numbers.copy(), codes.copy())]
@@ -83,29 +83,29 @@ class Tail:
         self.cut(self.kept)
         self._parts[0][1][CODES.index("comm")] = at
 
-    def copy(self) -> Tail:
-        """Another one that goes on from here by itself; the operations are shared, for none is changed any more."""
-        other = Tail()
+    def copy(self) -> CommTail:
+        """A copy that continues independently; it shares the operations, which never change."""
+        other = CommTail()
         other.__dict__.update(self.__dict__, fingerprints=list(self.fingerprints), _parts=list(self._parts))
         return other
 
     def rows(self, most: int) -> tuple[Numbers, Codes]:
-        """The last operations, that many at most."""
+        """The last operations, at most `most`."""
         self.cut(most)
         return self._parts[0]
 
 
-class Tails:
-    """All communicators of a log, by their index."""
+class CommTails:
+    """The operations of all communicators of a log, by index."""
 
     def __init__(self) -> None:
-        self.tails: dict[int, Tail] = {}
+        self.tails: dict[int, CommTail] = {}
         self._most = TAIL_ROWS
 
     def add(self, numbers: Numbers, codes: Codes, ops: list[str], moved: Sequence[int] | None = None) -> None:
         """Takes operations sorted by communicator, each in the order of the log.
 
-        `ops` are the names of `codes`; `moved` says which communicators of this log those of the codes are.
+        `ops` are the names of `codes`; `moved` maps the communicators of the codes to those of this log.
         """
         comm = codes[CODES.index("comm")]
         hashes = _hashes(numbers, codes, ops)
@@ -115,26 +115,26 @@ class Tails:
             own = codes[:, start:end].copy()
             if moved is not None:
                 at = own[CODES.index("comm")] = moved[at]
-            self.tails.setdefault(at, Tail()).add(numbers[:, start:end].copy(), own, hashes[start:end])
+            self.tails.setdefault(at, CommTail()).add(numbers[:, start:end].copy(), own, hashes[start:end])
         self._most = min(TAIL_ROWS, max(LEAST_ROWS, MOST_ROWS // max(1, len(self.tails))))
         for tail in self.tails.values():
             if tail.kept > 2 * self._most:
                 tail.cut(self._most)
 
     def move(self, moved: Mapping[int, int]) -> None:
-        """Gives communicators other indices, and forgets those that have none."""
+        """Gives communicators other indices, and removes those without one."""
         self.tails = {moved[at]: tail for at, tail in self.tails.items() if at in moved}
         for at, tail in self.tails.items():
             tail.renumber(at)
 
-    def copy(self) -> Tails:
-        """Another one that goes on from here by itself."""
-        other = Tails()
+    def copy(self) -> CommTails:
+        """A copy that continues independently."""
+        other = CommTails()
         other.tails, other._most = {at: tail.copy() for at, tail in self.tails.items()}, self._most
         return other
 
     def done(self, comms: list[Comm]) -> tuple[list[Comm], Numbers, Codes]:
-        """The communicators with what was counted, and what is kept of their operations."""
+        """The communicators with their counts, and their kept operations."""
         parts = [self.tails[at].rows(self._most) for at in sorted(self.tails)]
         told = [_told(row, self.tails[at]) if at in self.tails else row for at, row in enumerate(comms)]
         numbers = [n for n, _ in parts] or [np.empty((len(NUMBERS), 0), np.int64)]
@@ -142,35 +142,35 @@ class Tails:
         return told, np.concatenate(numbers, axis=1), np.concatenate(codes, axis=1)
 
 
-def _told(row: Comm, tail: Tail) -> Comm:
+def _told(row: Comm, tail: CommTail) -> Comm:
     return row._replace(
         collectives=tail.collectives, p2p=tail.p2p, fingerprints=tail.fingerprints, first_op_count=tail.first_op_count
     )  # fmt: skip
 
 
 def _hashes(numbers: Numbers, codes: Codes, ops: list[str]) -> Words:
-    """A number for what all ranks agree on: operation, count, datatype, root."""
+    """A hash of the values that all ranks agree on: operation, count, datatype, root."""
     names = np.array([name_hash(op) for op in ops] or [0], np.uint64)
-    even = np.array([op not in UNEVEN for op in ops] or [True], np.bool_)
+    even = np.array([op not in UNEVEN_OPS for op in ops] or [True], np.bool_)
     op = codes[CODES.index("op")]
     hashed = np.where(op >= 0, names[op], _UNKNOWN)
     count, root = numbers[NUMBERS.index("count")], numbers[NUMBERS.index("root")]
-    hashed = mix(hashed, np.where(even[op], count, 0).view(np.uint64))
-    hashed = mix(hashed, codes[CODES.index("datatype")].astype(np.int64).view(np.uint64))
-    hashed = mix(hashed, root.view(np.uint64))
+    hashed = mix_hash(hashed, np.where(even[op], count, 0).view(np.uint64))
+    hashed = mix_hash(hashed, codes[CODES.index("datatype")].astype(np.int64).view(np.uint64))
+    hashed = mix_hash(hashed, root.view(np.uint64))
     return hashed ^ (hashed >> np.uint64(31))
 
 
-# Processes that never were: a line that lost the beginning of its host, or got a piece of another line in front.
+# Phantom processes: lines whose host lost its beginning, or got a piece of another line in front.
 
-FEW = 3
-MANY = 8
-"""One with FEW records at most is a phantom of one with at least MANY times as many, the same pid, and a host that
-ends as its own does."""
+PHANTOM_RECORDS = 3
+HOST_RATIO = 8
+"""Bounds of a phantom: it has at most PHANTOM_RECORDS records, and another process with the same pid, and a host that
+ends alike, has at least HOST_RATIO times as many."""
 
 
-def settle(content: LogContent) -> None:
-    """Gives what phantoms said to the processes that said it."""
+def move_phantoms(content: LogContent) -> None:
+    """Gives the rows of phantoms to the real processes."""
     rows = content.processes
     real = _real(rows, content.comms)
     if not real:
@@ -187,8 +187,8 @@ def settle(content: LogContent) -> None:
     content.warnings = [row._replace(process=moved[row.process]) for row in content.warnings]
 
 
-def rehomed(processes: list[Process], comms: list[Comm], numbers: Numbers, codes: Codes) -> tuple[Numbers, Codes]:
-    """Operations (columns NUMBERS and CODES, before they are counted) with those of phantoms where they belong."""
+def rehomed(processes: list[LogWriter], comms: list[Comm], numbers: Numbers, codes: Codes) -> tuple[Numbers, Codes]:
+    """Operations (columns NUMBERS and CODES, not yet counted), those of phantoms with their real communicators."""
     homes = _homes(comms, _real(processes, comms))
     if not homes:
         return numbers, codes
@@ -199,13 +199,13 @@ def rehomed(processes: list[Process], comms: list[Comm], numbers: Numbers, codes
     return numbers[:, order], codes[:, order]
 
 
-def _real(processes: list[Process], comms: list[Comm]) -> dict[int, int]:
+def _real(processes: list[LogWriter], comms: list[Comm]) -> dict[int, int]:
     begun = {row.process for row in comms if row.init}
     return {at: other for at, other in _phantoms(processes).items() if at not in begun}
 
 
 def _homes(comms: list[Comm], real: dict[int, int]) -> dict[int, int]:
-    """The communicator of its process that each of a phantom is: of the same pointer, and begun before."""
+    """The real communicator of each phantom's one: of the same pointer, and begun before."""
     homes = {}
     for at, row in enumerate(comms):
         if row.process in real:
@@ -218,16 +218,16 @@ def _homes(comms: list[Comm], real: dict[int, int]) -> dict[int, int]:
     return homes
 
 
-def _phantoms(rows: list[Process]) -> dict[int, int]:
-    """The process that each phantom is of."""
+def _phantoms(rows: list[LogWriter]) -> dict[int, int]:
+    """The real process of each phantom."""
     by_pid: defaultdict[int, list[int]] = defaultdict(list)
     for at, row in enumerate(rows):
         by_pid[row.pid].append(at)
     found = {}
     for same in by_pid.values():
         # processes in containers have the same pid by the thousand
-        few = [at for at in same if rows[at].records <= FEW]
-        least = MANY * min((rows[at].records for at in few), default=0)
+        few = [at for at in same if rows[at].records <= PHANTOM_RECORDS]
+        least = HOST_RATIO * min((rows[at].records for at in few), default=0)
         many = [at for at in same if rows[at].records >= least]
         for at in few if many else ():
             others = [other for other in many if other != at and _is_of(rows[at], rows[other])]
@@ -236,12 +236,13 @@ def _phantoms(rows: list[Process]) -> dict[int, int]:
     return found
 
 
-def _is_of(row: Process, other: Process) -> bool:
-    rare = row.records <= FEW and other.records >= MANY * row.records
+def _is_of(row: LogWriter, other: LogWriter) -> bool:
+    rare = row.records <= PHANTOM_RECORDS and other.records >= HOST_RATIO * row.records
     return rare and (row.host.endswith(other.host) or other.host.endswith(row.host))
 
 
-def _with(row: Process, phantom: Process, issued: bool) -> Process:
-    """A piece in front of a whole operation is of another writer; any other may be missing from a line of its own."""
+def _with(row: LogWriter, phantom: LogWriter, issued: bool) -> LogWriter:
+    """The row of a process with its phantom's counts. A text before a whole operation comes from another writer; any
+    other text may be missing from a line of the process."""
     cuts = [at for at in (row.torn_at, phantom.torn_at if issued else phantom.offset) if at is not None]
     return row._replace(records=row.records + phantom.records, torn_at=min(cuts, default=None))

@@ -1,4 +1,4 @@
-"""A range of a log to its content, block by block."""
+"""Decoder of a range of a log, block by block."""
 
 from __future__ import annotations
 
@@ -9,72 +9,74 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rankscope.parsers.logs import bounded_events
-from rankscope.parsers.logs.c10d.known_errors import Screen
+from rankscope.parsers.logs.c10d.known_errors import WordScreen
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.folded_lines import unfold
-from rankscope.parsers.logs.line_heads import Fronts
-from rankscope.parsers.logs.line_tails import Tails, rehomed, settle
+from rankscope.parsers.logs.folded_lines import unfold_lines
+from rankscope.parsers.logs.line_heads import LineFronts
+from rankscope.parsers.logs.line_tails import CommTails, move_phantoms, rehomed
 from rankscope.parsers.logs.log_record import Record
-from rankscope.parsers.logs.model import MOST_SETTINGS, LogContent, Setting
+from rankscope.parsers.logs.model import MOST_SETTINGS, LogContent, LogSetting
 from rankscope.parsers.logs.nccl import coll_lines, comm_lives, nccl_warnings
 from rankscope.parsers.logs.nccl import packed_words as w
-from rankscope.parsers.logs.nccl.bulk_lines import CHANNEL, TUNING, Said, Shapes, Unheard
-from rankscope.parsers.logs.nccl.coll_blocks import HEAD_BYTES, Lines, coll_rows
-from rankscope.parsers.logs.nccl.coll_lines import Rows
-from rankscope.parsers.logs.nccl.comm_lives import Comms, Processes
-from rankscope.parsers.logs.nccl.inspector import Inspector
-from rankscope.parsers.logs.nccl.nccl_warnings import Warnings
-from rankscope.parsers.logs.nccl.packed_words import Head, Places, head
-from rankscope.parsers.logs.nccl.ras_output import Ras
-from rankscope.parsers.logs.operation_lines import Operations
-from rankscope.parsers.logs.record_reader import LINE_BYTES, WORDS, Splitter
+from rankscope.parsers.logs.nccl.bulk_lines import CHANNEL_STARTS, TUNING_SIGN, InfoLine, MessageShapes, UnheardLines
+from rankscope.parsers.logs.nccl.coll_blocks import HEAD_BYTES, BlockLines, coll_rows
+from rankscope.parsers.logs.nccl.coll_lines import OperationRows
+from rankscope.parsers.logs.nccl.comm_lives import CommTable, ProcessTable
+from rankscope.parsers.logs.nccl.inspector import InspectorReader
+from rankscope.parsers.logs.nccl.nccl_warnings import WarningReader
+from rankscope.parsers.logs.nccl.packed_words import NcclHead, Places, nccl_head
+from rankscope.parsers.logs.nccl.ras_output import RasReader
+from rankscope.parsers.logs.operation_lines import OperationReader
+from rankscope.parsers.logs.record_reader import LINE_BYTES, WORDS, RecordSplitter
 from rankscope.parsers.matrices import Codes, Numbers
 
 if TYPE_CHECKING:
     from rankscope.parsers.logs.c10d.recogniser import Recogniser
 
-BATCH = 4096
-"""So many records go to the recogniser at a time."""
-SILENT = 256
-"""After so many lines that tell nothing the recogniser is asked whether it waits for more of them."""
+BATCH_RECORDS = 4096
+"""Records that go to the recogniser at a time."""
+SILENT_LINES = 256
+"""Lines without an event after which the recogniser is asked whether a report is still open."""
 FOLD_ROWS = 200_000
-"""After so many operations all but the tails is let go."""
+"""Operations after which all but the tails are dropped."""
 
 
-class Decoder:
+class LogDecoder:
     """Takes the blocks of one range of a log in order."""
 
     def __init__(self, ranged: bool = False) -> None:
         self.content = LogContent(ranged=ranged)
-        self._tails = Tails()
+        self._tails = CommTails()
         self.counts: Counter[str] = Counter()
-        self.processes, self.comms, self.rows = Processes(), Comms(), Rows()
-        self.warnings, self.ras, self.inspector = Warnings(), Ras(), Inspector()
-        self._splitter = Splitter()
-        self._recognition = Recognition()
+        self.processes, self.comms, self.rows = ProcessTable(), CommTable(), OperationRows()
+        self.warnings, self.ras, self.inspector = WarningReader(), RasReader(), InspectorReader()
+        self._splitter = RecordSplitter()
+        self._recognition = EventRecognition()
         self._waiting: list[Record] = []
-        self._events = bounded_events.events(bounded_events.MOST_EVENTS // 2 if ranged else 0)
+        self._events = bounded_events.bounded_events(bounded_events.MOST_EVENTS // 2 if ranged else 0)
         self._settings: set[tuple[int, str, str]] = set()
-        self._fronts = Fronts(self._splitter, self.processes)
-        self._operations = Operations(self.processes, self.comms, self.rows, self._fronts, self.counts)
-        self._shapes = Shapes(self._recognition.literals)
-        self._unheard = Unheard(self._shapes, self._fronts, self.processes, self.counts)
+        self._fronts = LineFronts(self._splitter, self.processes)
+        self._operations = OperationReader(self.processes, self.comms, self.rows, self._fronts, self.counts)
+        self._shapes = MessageShapes(self._recognition.literals)
+        self._unheard = UnheardLines(self._shapes, self._fronts, self.processes, self.counts)
         self._line, self._block = 1, 0
         self._cuts: frozenset[int] = frozenset()
-        """Lines of the block of which the rest may be missing."""
-        self._plain = Plain(self._recognition.literals)
+        """Lines of the block whose rest may be missing."""
+        self._plain = PlainLines(self._recognition.literals)
         self._alert, self._silent = False, 0
-        """Whether something may go on that any line can belong to, and lines that tell nothing since it may."""
+        """Whether a report may be open that any line can belong to, and the number of lines without an event since
+        then."""
 
     def block(self, padded: bytearray, size: int, offset: int) -> None:
-        """A text of lines with the padding of `words`. Only the last of a log may lack its line end."""
+        """Takes a text of lines with the padding of `packed_words`. Only the last text of a log may lack its line
+        end."""
         self._block = offset
-        whole = padded.rfind(b"\n", w.PAD - 1, w.PAD + size) + 1 - w.PAD
-        lines = Lines(padded, whole)
-        folds = unfold(lines, self._recognition.literals)
+        whole = padded.rfind(b"\n", w.PAD_BYTES - 1, w.PAD_BYTES + size) + 1 - w.PAD_BYTES
+        lines = BlockLines(padded, whole)
+        folds = unfold_lines(lines, self._recognition.literals)
         if folds is not None:
-            lines = Lines(padded, whole)
-        rows = coll_rows(lines) if padded.find(b"opCount", w.PAD, w.PAD + whole) >= 0 else None
+            lines = BlockLines(padded, whole)
+        rows = coll_rows(lines) if padded.find(b"opCount", w.PAD_BYTES, w.PAD_BYTES + whole) >= 0 else None
         starts, ends = lines.bounds()
         slow = np.ones(len(starts), np.bool_)
         self._cuts = frozenset() if folds is None else folds.cut
@@ -87,8 +89,8 @@ class Decoder:
         with memoryview(padded) as view:
             which = np.flatnonzero(slow)
             bounds = zip(starts[which].tolist(), ends[which].tolist(), strict=True)
-            self._lines(which.tolist(), [bytes(view[w.PAD + a : w.PAD + b]) for a, b in bounds], starts)
-            rest = bytes(view[w.PAD + whole : w.PAD + size])
+            self._lines(which.tolist(), [bytes(view[w.PAD_BYTES + a : w.PAD_BYTES + b]) for a, b in bounds], starts)
+            rest = bytes(view[w.PAD_BYTES + whole : w.PAD_BYTES + size])
         self._unheard.keep(said)
         if rows is not None:
             self._operations.many(rows, taken, known, (offset, self._line))
@@ -100,7 +102,7 @@ class Decoder:
         self.counts["lines"] += len(starts) + bool(rest)
 
     def _lines(self, which: list[int], texts: list[bytes], starts: Places) -> None:
-        """Lines of a block that are read one by one."""
+        """Takes lines of a block that are read one by one."""
         for i, text, plain, telling in zip(which, texts, *self._plain.many(texts), strict=True):
             if telling:
                 self._alert, self._silent = True, 0
@@ -111,13 +113,13 @@ class Decoder:
                 continue
             else:
                 self._silent += 1
-                if self._silent >= SILENT:
+                if self._silent >= SILENT_LINES:
                     self._flush()
                     self._alert, self._silent = self._recognition.busy, 0
             self.line(text, self._block + int(starts[i]), self._line + i, i not in self._cuts)
 
     def line(self, text: bytes, offset: int, number: int, whole: bool = True) -> None:
-        """One line, the slow way."""
+        """Takes one line, the slow way."""
         if whole and self._known_front(text, offset, number):
             return
         glued = False
@@ -126,7 +128,7 @@ class Decoder:
             glued = True
 
     def done(self) -> LogContent:
-        """All that was found."""
+        """The content of the whole range."""
         self._flush()
         self._events.add(self._recognition.finish())
         content = self.content
@@ -149,16 +151,16 @@ class Decoder:
         else:
             self._tails.add(*self._taken(), content.ops)
             content.comms, content.numbers, content.codes = self._tails.done(content.comms)
-            settle(content)
+            move_phantoms(content)
         return content
 
     def _taken(self) -> tuple[Numbers, Codes]:
         return rehomed(self.processes.done(), self.comms.rows, *self.rows.take())
 
-    # the slow way
+    # The slow way.
 
     def _known_front(self, text: bytes, offset: int, number: int) -> bool:
-        """Takes a line of NCCL of which the head is known, without cutting it up; False if there may be more in it."""
+        """Takes a line of NCCL with a known head, without splitting it; False if it may hold more than one record."""
         at = text.find(b" NCCL INFO ")
         if not 0 < at < HEAD_BYTES:
             return False
@@ -173,40 +175,40 @@ class Decoder:
                 self.counts["records"] += 1
                 self._nccl(front.head._replace(message=record.text[len(front.record.text) + 1 :]), record, False)
             return record is not None
-        self._unheard.one(kind, front.process, text[: at + 1], Said(text, offset, number))
+        self._unheard.one(kind, front.process, text[: at + 1], InfoLine(text, offset, number))
         return True
 
     def _loud(self, process: int, record: Record) -> None:
-        """Before a call that failed: what its thread said last may have been a quiet line."""
+        """Before a failed call: keeps the thread's last quiet line, which may be its text."""
         for text, offset, number in self._unheard.take(process):
             for said in self._splitter.records(text, offset, number):
-                found = head(said.text)
+                found = nccl_head(said.text)
                 if found is not None and said.offset < record.offset:
                     self.warnings.said(process, found, said)
 
     def _record(self, record: Record, glued: bool) -> None:
         self.counts["records"] += 1
         self.counts["torn"] += record.torn
-        found = head(record.text) if "NCCL" in record.text or " WARN " in record.text else None
+        found = nccl_head(record.text) if "NCCL" in record.text or " WARN " in record.text else None
         if found is not None:
             self._nccl(found, record, glued)
         elif not (self._headless(record) or self.inspector.feed(record) or self.ras.feed(record)):
             self._pass_on(record)
 
     def _headless(self, record: Record) -> bool:
-        """The end of a line of which the head is missing, and the version, which never has one."""
-        told = nccl_warnings.version(record.text)
+        """Takes the end of a line without its head, and the version, which never has one."""
+        told = nccl_warnings.version_pair(record.text)
         if told is not None:
             self._setting(-1, told, record)
             return True
-        operation = coll_lines.operation(record.text, True) if "opCount" in record.text else None
+        operation = coll_lines.coll_operation(record.text, True) if "opCount" in record.text else None
         owner = self.comms.owner(operation.pointer) if operation else None
         if operation is not None and owner is not None:
             self.counts["headless"] += 1
             self._operations.one(owner, operation, record._replace(torn=True))
         return operation is not None
 
-    def _nccl(self, found: Head, record: Record, glued: bool) -> None:
+    def _nccl(self, found: NcclHead, record: Record, glued: bool) -> None:
         self.counts[found.level] += 1
         process = self.processes.of(found.host, found.pid, record, glued)
         if process is None:
@@ -221,15 +223,15 @@ class Decoder:
             self.counts["other"] += 1
             self._pass_on(record)
 
-    def _message(self, process: int, found: Head, record: Record) -> bool:
-        """Takes the message of a record; False if it is none of those that are known."""
+    def _message(self, process: int, found: NcclHead, record: Record) -> bool:
+        """Takes the message of a record; False if its form is unknown."""
         message = found.message
         if found.level == "CALL":
-            operation = coll_lines.call(message)
+            operation = coll_lines.call_operation(message)
             if operation is not None:
                 self._operations.one(process, operation, record, True)
             return True
-        ignored = "channels" if message.startswith(CHANNEL) else "tuning" if TUNING in message else ""
+        ignored = "channels" if message.startswith(CHANNEL_STARTS) else "tuning" if TUNING_SIGN in message else ""
         if ignored:
             self.counts[ignored] += 1
             return True
@@ -240,37 +242,37 @@ class Decoder:
             or (not record.torn and self._told(process, message, record))
         )
 
-    def _trail(self, process: int, found: Head, record: Record) -> bool:
+    def _trail(self, process: int, found: NcclHead, record: Record) -> bool:
         self._loud(process, record)
         return self.warnings.trail(process, found, record)
 
     def _coll(self, process: int, message: str, record: Record, device: int | None) -> bool:
-        operation = coll_lines.operation(message, record.torn)
+        operation = coll_lines.coll_operation(message, record.torn)
         if operation is not None:
             self.processes.issued(process, device)
             self._operations.one(process, operation, record)
             return True
-        return coll_lines.BEGUN.match(message) is not None and self._cut(process, message, record)
+        return coll_lines.COLL_BEGINNING.match(message) is not None and self._cut(process, message, record)
 
     def _life(self, process: int, message: str, record: Record) -> bool:
-        life = comm_lives.life(message)
+        life = comm_lives.comm_life(message)
         if life is not None:
             self.comms.life(process, *life, record)
             self.counts["life"] += 1
         return life is not None
 
     def _told(self, process: int, message: str, record: Record) -> bool:
-        told = nccl_warnings.setting(message)
+        told = nccl_warnings.setting_pair(message)
         if told is not None:
             self._setting(process, told, record)
         return told is not None
 
     def _cut(self, process: int, message: str, record: Record) -> bool:
-        """Takes a line that only begins to tell of an operation: it counts where it can be told in what."""
+        """Takes a line with only the beginning of an operation: it counts if its communicator is clear."""
         self.counts["cut"] += 1
         self.processes.count(process, 0, record.offset)
         pointer = self.comms.only(process)
-        operation = coll_lines.cut(message, pointer) if pointer is not None else None
+        operation = coll_lines.torn_operation(message, pointer) if pointer is not None else None
         if operation is not None:
             self._operations.one(process, operation, record._replace(torn=True))
         return True
@@ -278,11 +280,11 @@ class Decoder:
     def _setting(self, process: int, told: tuple[str, str], record: Record) -> None:
         if (process, *told) not in self._settings and len(self._settings) < MOST_SETTINGS:
             self._settings.add((process, *told))
-            self.content.settings.append(Setting(process, *told, record.offset, record.line))
+            self.content.settings.append(LogSetting(process, *told, record.offset, record.line))
 
     def _pass_on(self, record: Record) -> None:
         self._waiting.append(record)
-        if len(self._waiting) >= BATCH:
+        if len(self._waiting) >= BATCH_RECORDS:
             self._flush()
 
     def _flush(self) -> None:
@@ -292,24 +294,25 @@ class Decoder:
         self._events.add(self._recognition.events(waiting))
 
 
-# The recogniser of one log, made when it is first needed: getting it ready takes longer than most logs.
+# The recogniser of one log, made when it is first needed: its setup takes longer than most logs.
 
 
-class Recognition:
-    """A log of nothing but operations does without it. It knows nothing of who asks, so as to go away with them."""
+class EventRecognition:
+    """Lazy recogniser: a log of operations alone never makes one. It holds no reference to its user, so both are
+    freed."""
 
     def __init__(self) -> None:
         self.problem: str | None = None
-        """What is wrong with the table of known errors."""
+        """The error in the table of known errors."""
         self._recogniser: Recogniser | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether something goes on that any line may belong to."""
+        """Whether a report is open that any line may belong to."""
         return self._recogniser is not None and self._recogniser.busy
 
     def literals(self) -> list[str]:
-        """Words without which a line tells nothing."""
+        """Words of events; a line without any holds none."""
         return self._ready().literals
 
     def events(self, records: Sequence[Record]) -> list[Event]:
@@ -317,43 +320,42 @@ class Recognition:
         return self._ready().feed_all(records)
 
     def finish(self) -> list[Event]:
-        """What was still going on at the end."""
+        """Events of reports that were open at the end."""
         return [] if self._recogniser is None else self._recogniser.finish()
 
     def _ready(self) -> Recogniser:
         if self._recogniser is None:
-            from rankscope.parsers.logs.c10d.error_table import current
+            from rankscope.parsers.logs.c10d.error_table import current_table
             from rankscope.parsers.logs.c10d.recogniser import Recogniser
 
-            table, self.problem = current()
+            table, self.problem = current_table()
             self._recogniser = Recogniser(table)
         return self._recogniser
 
 
-# Lines in which nobody looks for anything: what programs print of their own, most of many logs.
+# Lines without any event: output of programs, most of many logs.
 
-FEW = 64
-"""Fewer lines are read the usual way: getting ready takes longer."""
+FEWEST_LINES = 64
+"""Fewest lines for this test; with fewer, its setup takes longer."""
 _SIGNS = ("NCCL", "RCCL", "opCount", " WARN", "_perf", '"peer"', "Job summary", "Communicators...", "PEER_")
-"""What the readers of operations, of heads, of JSON and of RAS look for."""
-_TELLING = ("\x1b", "Rank ", *WORDS)
-"""Beside the words of the recogniser: what words may stand behind, or in pieces; "Rank " ends a line whose rank is that
-of the next one."""
+"""Words that the readers of operations, heads, JSON and RAS search for."""
+_EVENT_SIGNS = ("\x1b", "Rank ", *WORDS)
+"""Further words: some hide words or split them, and "Rank " ends a line that holds the rank of the next one."""
 
 
-class Plain:
-    """Tells them apart. `literals` gives the words of the recogniser, once they are needed."""
+class PlainLines:
+    """Test for lines without any event. `literals` gives the words of the recogniser, when they are needed."""
 
     def __init__(self, literals: Callable[[], Sequence[str]]) -> None:
         self._literals = literals
-        self._screens: tuple[Screen, Screen] | None = None
+        self._screens: tuple[WordScreen, WordScreen] | None = None
 
     def many(self, lines: Sequence[bytes]) -> tuple[list[bool], list[bool]]:
-        """For each line whether it is one of them, and whether a word of the recogniser is in it."""
-        if len(lines) < FEW:
+        """For each line whether it holds no event, and whether it holds a word of the recogniser."""
+        if len(lines) < FEWEST_LINES:
             return [False] * len(lines), [True] * len(lines)
         if self._screens is None:
-            self._screens = Screen(_SIGNS), Screen((*_TELLING, *self._literals()))
+            self._screens = WordScreen(_SIGNS), WordScreen((*_EVENT_SIGNS, *self._literals()))
         texts = [line.decode("utf-8", "replace") for line in lines]
         signs, telling = (screen.many(texts) for screen in self._screens)
         rows = zip(signs, telling, lines, strict=True)

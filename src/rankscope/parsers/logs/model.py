@@ -1,4 +1,4 @@
-"""What one log says, as arrays and small tables, and the form in which it crosses from a worker process."""
+"""The content of one log, as arrays and small tables, and its form between processes."""
 
 from __future__ import annotations
 
@@ -11,48 +11,49 @@ import numpy.typing as npt
 
 from rankscope.parsers.logs.event import Event, event_from
 from rankscope.parsers.logs.log_record import Stamp
-from rankscope.parsers.matrices import Codes, Columnar, Numbers
+from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
 
 TAIL_ROWS = 20_000
-"""So many of the last operations of a communicator are kept in full."""
+"""Last operations of a communicator that are kept in full."""
 MOST_ROWS, LEAST_ROWS = 1_000_000, 32
-"""So many of all communicators of a log together; of each this many in any case."""
+"""Most kept operations of all communicators of a log, and fewest of each of them."""
 MOST_SETTINGS = 200_000
-"""More of one log are not kept."""
-CHECKPOINT = 1024
-"""A fingerprint is taken after so many collectives."""
+"""Most kept settings of one log."""
+CHECKPOINT_STEP = 1024
+"""Collectives between two values of the running hash."""
 
 NUMBERS = (
     "ordinal", "count", "reduction", "root", "op_count", "offset", "line", "stamp_ns",
 )  # fmt: skip
-"""Columns with a number of its own for each operation; NULL where it is not known.
+"""Columns with a separate number for each operation; NULL for an unknown one.
 
-`ordinal` counts from 0 on: collectives by themselves, and sends, receives and signals by themselves. `root` is the peer
-of a send or receive. `op_count` is what the line says: no sequence number."""
+`ordinal` counts from 0: collectives separately, and sends, receives and signals separately. `root` is the peer of a
+send or receive. `op_count` is the number in the line, which is no sequence number.
+"""
 CODES = ("comm", "op", "datatype", "flags")
-"""Columns that point into a table of what repeats, and small numbers; -1 where not known."""
+"""Columns of indices into a table of repeated values, and small numbers; -1 for an unknown one."""
 TORN, IS_P2P, IS_CALL = 1, 2, 4
 """Bits of `flags`."""
 
 
-class Process(NamedTuple):
+class LogWriter(NamedTuple):
     """A process that wrote to the log."""
 
     host: str
     pid: int
     rank: int | None = None
-    """Global rank, where a prefix says so."""
+    """Global rank, where a prefix has it."""
     label: str = ""
     """The launcher's prefix."""
     torn_at: int | None = None
-    """Offset of its first record that is cut: from there on one of its lines may be missing, and ordinals be off."""
+    """Offset of its first cut record: from there on lines may be missing, and ordinals be wrong."""
     records: int = 0
     offset: int = 0
-    """Of its first record."""
+    """Offset of its first record."""
     device: int | None = None
-    """Of the threads that issue operations; None where it differs between them, or where there is none."""
+    """The device of threads that issue operations; None if they differ, or without such threads."""
     glued: bool = False
-    """It was only ever seen in the middle of lines: its host may have a piece of another record in front."""
+    """Its head was only seen in the middle of lines: its host may begin with a piece of another record."""
 
 
 class Comm(NamedTuple):
@@ -61,59 +62,59 @@ class Comm(NamedTuple):
     process: int
     """Index into `processes`."""
     pointer: str
-    """Of the heap, as text: equal in other processes by chance, and used again after the end."""
+    """The pointer as text: other processes may have an equal one, and it is used again after the end."""
     offset: int
-    """Where it was initialised, or first seen."""
+    """Offset of its initialisation, or of its first line."""
     line: int
     init: bool = False
-    """A line of its initialisation was seen: ordinals count from its first collective on."""
+    """A line of its initialisation was seen: ordinals then count from its first collective."""
     rank: int | None = None
-    """In the communicator."""
+    """Rank in the communicator."""
     nranks: int | None = None
     device: int | None = None
     nvml_device: int | None = None
     bus_id: str = ""
     comm_id: str = ""
-    """commId as printed; "" where the version does not print it. Of splits in 2.21 and 2.22 it means nothing."""
+    """commId as printed; "" where the version does not print it. For splits in 2.21 and 2.22 it is meaningless."""
     parent: str = ""
-    """Pointer of the communicator it was split from."""
+    """Pointer of the communicator from which it was split."""
     parent_comm: int | None = None
-    """Its index into `comms`, if that is in the same log."""
+    """Index of the parent in `comms`, if it is in the same log."""
     split: int | None = None
-    """splitCount, childCount from 2.29 on."""
+    """splitCount; childCount from 2.29 on."""
     color: int | None = None
     key: int | None = None
     function: str = ""
     state: str = "seen"
-    """seen, start, complete, finalized, revoked, aborting, destroyed, aborted: the last that a line told."""
+    """The last printed state: seen, start, complete, finalized, revoked, aborting, destroyed, aborted."""
     started: Stamp | None = None
     completed: Stamp | None = None
     ended: Stamp | None = None
     start_offset: int | None = None
-    """Of its line "Init START"; the two below are of "Init COMPLETE" and of its end."""
+    """Offset of its line "Init START"; the two below are of "Init COMPLETE" and of its end."""
     complete_offset: int | None = None
     end_offset: int | None = None
     collectives: int = 0
-    """All of them, kept or not."""
+    """The number of all of them, kept or not."""
     p2p: int = 0
     first_op_count: int | None = None
     fingerprints: list[int] = []
-    """A running hash of operation, count, datatype and root, after each CHECKPOINT collectives: equal on all ranks
-    that issued the same ones in the same order. The last ones, of a very long log."""
+    """A running hash of operation, count, datatype and root, after each CHECKPOINT_STEP collectives: equal on all ranks
+    that issued the same ones in the same order. A very long log keeps the last ones."""
 
 
-class Setting(NamedTuple):
-    """A variable or value that a process said it uses."""
+class LogSetting(NamedTuple):
+    """A variable or value that a process prints as used."""
 
     process: int
-    """-1 where the line does not say which."""
+    """-1 for an unknown process."""
     name: str
     value: str
     offset: int
     line: int
 
 
-class Warned(NamedTuple):
+class NcclWarning(NamedTuple):
     """A warning or error of NCCL."""
 
     process: int
@@ -131,7 +132,7 @@ class Warned(NamedTuple):
 
 
 class RasComm(NamedTuple):
-    """What NCCL's RAS says of one communicator."""
+    """A row of NCCL's RAS about one communicator."""
 
     comm: str
     """Its hash in JSON, `#group-index (hash)` in the text."""
@@ -140,7 +141,7 @@ class RasComm(NamedTuple):
     missing: int | None
     status: str
     rank: int | None
-    """The rank the row is about; None for the communicator itself."""
+    """The rank of the row; None for the communicator itself."""
     host: str
     pid: int | None
     device: int | None
@@ -151,8 +152,8 @@ class RasComm(NamedTuple):
     text: str
 
 
-class Inspected(NamedTuple):
-    """What NCCL's Inspector says of one kind of operation of one rank of one communicator."""
+class InspectorRow(NamedTuple):
+    """A row of NCCL's Inspector about one kind of operation of one rank of one communicator."""
 
     comm: str
     name: str
@@ -164,7 +165,7 @@ class Inspected(NamedTuple):
     rows: int
     first_seq: int
     last_seq: int
-    """coll_sn counts all of the kind in the communicator, also those that are not dumped."""
+    """Last coll_sn, which counts all operations of the kind in the communicator, also those without a dump."""
     total_us: float
     slowest_us: float
     dumped_us: int
@@ -172,34 +173,34 @@ class Inspected(NamedTuple):
 
 
 _TABLES: dict[str, type[Any]] = {
-    "processes": Process, "comms": Comm, "settings": Setting, "warnings": Warned, "ras": RasComm,
-    "inspected": Inspected,
+    "processes": LogWriter, "comms": Comm, "settings": LogSetting, "warnings": NcclWarning, "ras": RasComm,
+    "inspected": InspectorRow,
 }  # fmt: skip
 _STAMPS = ("started", "completed", "ended", "stamp")
 
 
 @dataclass
-class LogContent(Columnar):
+class LogContent(ColumnMatrix):
     """One log, or a range of one."""
 
     number_names = NUMBERS
     code_names = CODES
 
-    processes: list[Process] = field(default_factory=list)
+    processes: list[LogWriter] = field(default_factory=list)
     comms: list[Comm] = field(default_factory=list)
     ops: list[str] = field(default_factory=list)
     """Names of operations as NCCL prints them: AllReduce."""
-    settings: list[Setting] = field(default_factory=list)
+    settings: list[LogSetting] = field(default_factory=list)
     """NCCL_* variables; `version` is the library's."""
-    warnings: list[Warned] = field(default_factory=list)
+    warnings: list[NcclWarning] = field(default_factory=list)
     ras: list[RasComm] = field(default_factory=list)
-    inspected: list[Inspected] = field(default_factory=list)
+    inspected: list[InspectorRow] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     """How many lines, records, torn records and records of each kind."""
     problem: str | None = None
     ranged: bool = False
-    """It is a range of a log, with all of its operations, to be joined with the others."""
+    """The content is a range of a log, with all of its operations, and is joined with the other ranges."""
     numbers: Numbers = field(default_factory=lambda: np.empty((len(NUMBERS), 0), np.int64))
     """Shape (len(NUMBERS), operations kept), by communicator, each in the order of the log."""
     codes: Codes = field(default_factory=lambda: np.empty((len(CODES), 0), np.int32))
@@ -208,7 +209,7 @@ class LogContent(Columnar):
 
     @property
     def rows(self) -> int:
-        """Number of operations, kept in full or not, and of events."""
+        """Number of all operations, kept or not, and of events."""
         kept = int(self.numbers.shape[1])
         told = kept if self.ranged else sum(comm.collectives + comm.p2p for comm in self.comms)
         return told + len(self.events)
@@ -218,7 +219,7 @@ class LogContent(Columnar):
         tables = {name: list(map(_plain, getattr(self, name))) for name in _TABLES}
         kept = int(self.numbers.shape[1])
         plain = {"ops": self.ops, "counts": self.counts, "problem": self.problem, "ranged": self.ranged, "kept": kept}
-        self._packed = [pack(a) if kept else ([], []) for a in (self.numbers, self.codes)]
+        self._packed = [pack_table(a) if kept else ([], []) for a in (self.numbers, self.codes)]
         specs = [spec for spec, _ in self._packed]
         return {**tables, **plain, "columns": specs, "events": list(map(_plain, self.events))}
 
@@ -236,8 +237,8 @@ def log_from(header: dict[str, Any], body: memoryview, *more: object) -> LogCont
     plain: dict[str, Any] = {name: header[name] for name in ("ops", "counts", "problem", "ranged")}
     content = LogContent(**plain, **named, events=events)
     if kept:
-        content.numbers, rest = unpack(of_numbers, body, kept, np.int64)
-        content.codes, _ = unpack(of_codes, rest, kept, np.int32)
+        content.numbers, rest = unpack_table(of_numbers, body, kept, np.int64)
+        content.codes, _ = unpack_table(of_codes, rest, kept, np.int32)
     return content
 
 
@@ -251,15 +252,15 @@ def _row(kind: type[Any], values: list[Any]) -> Any:
     return row._replace(**stamps) if stamps else row
 
 
-# Columns of integers as few bytes: each as the difference to its smallest value, in the narrowest type that holds it.
+# Compact columns of integers: differences to the smallest value, in the narrowest type.
 
 _TYPES = ("u1", "u2", "u4")
 Spec = list[Any]
-"""Type and smallest value of a column; of one value alone the type is ""."""
+"""Type and smallest value of a column; a column of one value has the type ""."""
 
 
-def pack(columns: npt.NDArray[Any]) -> tuple[list[Spec], list[memoryview]]:
-    """A table of shape (columns, rows) with at least one row, as what is needed to read it, and bytes."""
+def pack_table(columns: npt.NDArray[Any]) -> tuple[list[Spec], list[memoryview]]:
+    """A table of shape (columns, rows) with at least one row, as its specs and bytes."""
     specs: list[Spec] = []
     body: list[memoryview] = []
     for column in columns:
@@ -272,8 +273,10 @@ def pack(columns: npt.NDArray[Any]) -> tuple[list[Spec], list[memoryview]]:
     return specs, body
 
 
-def unpack(specs: Sequence[Spec], body: memoryview, rows: int, into: type[np.integer[Any]]) -> tuple[Any, memoryview]:
-    """The table that was packed, and the rest of the bytes."""
+def unpack_table(
+    specs: Sequence[Spec], body: memoryview, rows: int, into: type[np.integer[Any]]
+) -> tuple[Any, memoryview]:
+    """The packed table, and the rest of the bytes."""
     table = np.empty((len(specs), rows), into)
     for column, (kind, low) in zip(table, specs, strict=True):
         if not kind:

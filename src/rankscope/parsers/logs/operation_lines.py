@@ -1,4 +1,4 @@
-"""Lines of collectives to rows of their communicators: those of a block side by side, others one by one."""
+"""Rows of communicators from lines of operations: all lines of a block at once, others one by one."""
 
 from __future__ import annotations
 
@@ -6,37 +6,39 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from rankscope.parsers.logs.line_heads import Fronts, Known
+from rankscope.parsers.logs.line_heads import GroupFacts, LineFronts
 from rankscope.parsers.logs.log_record import Record
 from rankscope.parsers.logs.model import IS_CALL, IS_P2P, TORN
 from rankscope.parsers.logs.nccl import coll_lines
-from rankscope.parsers.logs.nccl.coll_blocks import CollRows, Group
-from rankscope.parsers.logs.nccl.coll_lines import P2P, Rows
-from rankscope.parsers.logs.nccl.comm_lives import Comms, Processes
+from rankscope.parsers.logs.nccl.coll_blocks import CollRows, LineGroup
+from rankscope.parsers.logs.nccl.coll_lines import P2P_OPS, OperationRows
+from rankscope.parsers.logs.nccl.comm_lives import CommTable, ProcessTable
 from rankscope.parsers.logs.nccl.packed_words import Mask, Places
 from rankscope.parsers.matrices import NULL
 
 _MOST_GROUPS = 1 << 18
-"""Three communicators and three operations of each of 16,384 ranks are 147,456."""
+"""Most groups of lines: three communicators and three operations of each of 16,384 ranks are 147,456."""
 _MOST_OPS = 4096
 
 
-class Operations:
-    """Puts operations into `rows`, and learns of processes and communicators from them."""
+class OperationReader:
+    """Puts operations into `rows`, with their processes and communicators."""
 
-    def __init__(self, processes: Processes, comms: Comms, rows: Rows, fronts: Fronts, counts: Counter[str]) -> None:
+    def __init__(
+        self, processes: ProcessTable, comms: CommTable, rows: OperationRows, fronts: LineFronts, counts: Counter[str]
+    ) -> None:
         self._processes, self._comms, self._rows, self._fronts, self._counts = processes, comms, rows, fronts, counts
-        self._groups: dict[tuple[bytes, str, str, bytes, bool], Known | None] = {}
+        self._groups: dict[tuple[bytes, str, str, bytes, bool], GroupFacts | None] = {}
         self.ops: dict[str, int] = {}
-        """Names of operations, by the numbers that stand for them in the rows."""
+        """Numbers of operation names, as used in the rows."""
 
-    def take(self, rows: CollRows, block: int) -> tuple[Mask, list[Known | None]]:
-        """Which rows of a block at that offset can be used, and for each group whose they are."""
+    def take(self, rows: CollRows, block: int) -> tuple[Mask, list[GroupFacts | None]]:
+        """The usable rows of a block at that offset, and the writer and communicator of each group."""
         known = [self._known(group, block) for group in rows.groups]
         usable = np.array([one is not None for one in known], np.bool_)
         return usable[rows.group], known
 
-    def _known(self, group: Group, block: int) -> Known | None:
+    def _known(self, group: LineGroup, block: int) -> GroupFacts | None:
         key = (group.head, group.op, group.pointer, group.nranks, b" globalrank " in group.line)
         if key not in self._groups:
             if len(self._groups) >= _MOST_GROUPS:
@@ -44,23 +46,23 @@ class Operations:
             self._groups[key] = self._read(group, block)
         return self._groups[key]
 
-    def _read(self, group: Group, block: int) -> Known | None:
-        """None if a line is not what it seems, or has anything but a head in front of the collective."""
-        found = coll_lines.COLL.search(group.line.decode("utf-8", "replace"))
-        operation = coll_lines.operation(found[0], False) if found else None
+    def _read(self, group: LineGroup, block: int) -> GroupFacts | None:
+        """The facts of a group; None for a damaged line, or one with more than a head before the collective."""
+        found = coll_lines.COLL_LINE.search(group.line.decode("utf-8", "replace"))
+        operation = coll_lines.coll_operation(found[0], False) if found else None
         front = self._fronts.read(group.head, block + group.start) if operation is not None else None
         if front is None or operation is None:
             return None
         self._processes.issued(front.process, front.head.device)
         stamp = front.record.stamp
-        return Known(front.process, stamp.ns if stamp else NULL, operation)
+        return GroupFacts(front.process, stamp.ns if stamp else NULL, operation)
 
-    def many(self, rows: CollRows, taken: Mask, known: list[Known | None], at: tuple[int, int]) -> None:
+    def many(self, rows: CollRows, taken: Mask, known: list[GroupFacts | None], at: tuple[int, int]) -> None:
         """Puts the rows of a block that begins `at` an offset and a line to their communicators."""
         offsets, lines = rows.start + at[0], rows.line + at[1]
         comm, torn = self._placed(rows, known, offsets, lines)
         op = np.array([self._op(group.op) for group in rows.groups], np.int64)[rows.group]
-        p2p = np.array([group.op in P2P for group in rows.groups], np.int64)[rows.group]
+        p2p = np.array([group.op in P2P_OPS for group in rows.groups], np.int64)[rows.group]
         stamps = np.array([one.stamp_ns if one else NULL for one in known], np.int64)[rows.group]
         columns = {
             "offset": offsets, "line": lines, "comm": comm, "op": op, "count": rows.count, "datatype": rows.datatype,
@@ -74,7 +76,7 @@ class Operations:
         self._rows.many(**columns)
 
     def _placed(
-        self, rows: CollRows, known: list[Known | None], offsets: Places, lines: Places
+        self, rows: CollRows, known: list[GroupFacts | None], offsets: Places, lines: Places
     ) -> tuple[Places, Places]:
         """The communicator of each row, -1 for none, and whether it can have such a line."""
         keys: dict[tuple[int, str], int] = {}
@@ -100,12 +102,12 @@ class Operations:
                 if one is not None:
                     for life in lives:
                         if life >= 0 and not self._agrees(life, one.operation):
-                            # put together from two cut lines
+                            # joined from two cut lines
                             torn[mine[(found == life) & (rows.group[mine] == i)]] = 1
         return comm, torn
 
     def _agrees(self, at: int, operation: coll_lines.Operation) -> bool:
-        """Whether a communicator can have such a line; takes from it what was not known."""
+        """Whether a communicator can have such a line; takes unknown values from it."""
         row = self._comms.rows[at]
         if row.nranks is not None and operation.nranks is not None and row.nranks != operation.nranks:
             return False
@@ -116,7 +118,7 @@ class Operations:
         return self.ops.setdefault(name, len(self.ops)) if len(self.ops) < _MOST_OPS else self.ops.setdefault("", 0)
 
     def one(self, process: int, operation: coll_lines.Operation, record: Record, is_call: bool = False) -> None:
-        """An operation of a process that one record tells of."""
+        """Adds an operation of a process from one record."""
         place = np.array([record.offset], np.int64), np.array([record.line], np.int64)
         at = int(self._comms.of_rows(process, operation.pointer, *place)[0])
         if at < 0:
@@ -127,5 +129,5 @@ class Operations:
             offset=record.offset, line=record.line, comm=at, op=self._op(operation.op), count=operation.elements,
             datatype=operation.datatype, reduction=operation.reduction, root=operation.root,
             op_count=operation.op_count, stamp_ns=record.stamp.ns if record.stamp else NULL,
-            flags=torn * TORN + (operation.op in P2P) * IS_P2P + is_call * IS_CALL,
+            flags=torn * TORN + (operation.op in P2P_OPS) * IS_P2P + is_call * IS_CALL,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What launchers, collectors and other tools put in front of a line: a table, gone through until nothing fits."""
+"""Prefixes that launchers, collectors and other tools put before a line: a table that is applied until none fits."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import re
 from typing import NamedTuple
 
 from rankscope.parsers.logs.log_record import Stamp
-from rankscope.parsers.logs.timestamps import CLOCK, FULL, SYSLOG
-from rankscope.parsers.logs.timestamps import stamp as stamp_of
+from rankscope.parsers.logs.timestamps import CLOCK, FULL, SYSLOG, read_stamp
 
 _HEAD = r"(?=[^\s:]+:\d+:\d+ |\[rank\d|\[[IWEF][ \d]|[IWEF]\d{3,4} |\[default\d|NCCL version )"
-"""What must follow where a prefix could be the text itself."""
+"""Text that must follow a prefix that could also be the text itself."""
 _STACK = (
     r"(?=(?:Current thread|Thread) 0x[0-9a-fA-F]|Stack \(most recent|Traceback for thread \d|Timeout \(\d{1,5}:\d\d:"
     r"|Fatal Python error: | {1,2}File \"| {4}\((?:Python|C)\) File \")"
 )
-"""Or this, of stacks."""
+"""The same for lines of stacks."""
 _LEVEL = r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 _TABLE = {
     "rank": r"\[rank\d{1,7}\]: ?",
@@ -61,23 +60,23 @@ _RANKED = {
     "determined": re.compile(r"\S+ \[rank=(\d{1,7})\]"),
     "npu": re.compile(r".{1,100}RankID:(\d{1,7})\)"),
 }
-"""Of these kinds those that say a rank. One of tensor parallelism is the rank where nothing else divides the job."""
+"""The kinds with a rank. The rank of tensor parallelism is the rank if nothing else divides the job."""
 _MOST = 12
-REPEATED = re.compile(r" \[repeated \d+x across cluster\](?: \([^()]*\))?\s*$")
-"""What Ray puts behind a line that several workers printed."""
+REPEAT_MARK = re.compile(r" \[repeated \d+x across cluster\](?: \([^()]*\))?\s*$")
+"""Text that Ray puts behind a line of several workers."""
 
 
-class Prefix(NamedTuple):
-    """What stood in front."""
+class LinePrefix(NamedTuple):
+    """The prefixes of one line."""
 
     end: int
-    """Where the text itself begins."""
+    """The place where the text begins."""
     rank: int | None
     label: str
     stamp: Stamp | None
 
 
-def strip(text: str) -> Prefix:
+def strip_prefixes(text: str) -> LinePrefix:
     """The prefixes of a line."""
     at, rank, stamp = 0, None, None
     labels: list[str] = []
@@ -89,15 +88,15 @@ def strip(text: str) -> Prefix:
         if kind == "rank" or rank is None:
             rank = _rank(kind or "", found[0], rank)
         if kind in _TIMES:
-            stamp = stamp or stamp_of(found[0].lstrip("["))
+            stamp = stamp or read_stamp(found[0].lstrip("["))
         elif kind == "npu":
-            # between its level and its process there is the time, which is no part of whose line it is
+            # the time between level and process does not belong to the label
             _, _, told = found[0].partition("] ")
-            stamp = stamp or stamp_of(told)
+            stamp = stamp or read_stamp(told)
             labels.append(told[told.index("(") :])
         elif kind not in _SILENT:
             labels.append(found[0])
-    return Prefix(at, rank, "".join(labels), stamp)
+    return LinePrefix(at, rank, "".join(labels), stamp)
 
 
 def _rank(kind: str, front: str, known: int | None) -> int | None:

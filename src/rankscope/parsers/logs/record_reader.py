@@ -1,4 +1,4 @@
-"""One line of a file to its records: freed of prefixes and colours, and cut wherever another record begins in it."""
+"""Records of one line of a file: without prefixes and colours, and cut where another record begins in the line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rankscope.parsers.logs.log_record import Record, Stamp
 from rankscope.parsers.logs.nccl.packed_words import LEVELS
 
 LINE_BYTES = 1 << 16
-"""Longer texts without a line end are cut."""
+"""Longest text without a line end; longer ones are cut."""
 COLOUR = re.compile(rb"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[()][A-Z0-9]|[=>])")
 NCCL_HEAD = (
     r"(?:\[\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d(?:\.\d{1,9})?\] ?)?"
@@ -27,7 +27,7 @@ _TORCH_HEAD = (
 )
 """`[E1120 12:34:56.789012345 ProcessGroupNCCL.cpp:616]` and its older and glog's forms."""
 HEAD = re.compile(rf"(?P<nccl>{NCCL_HEAD})|(?P<rank>\[rank\d{{1,7}}\]: ?(?:{_TORCH_HEAD})?)|(?P<torch>{_TORCH_HEAD})")
-"""Of a record."""
+"""The head of a record."""
 _SIGNS = re.compile(r"NCCL|\[rank\d|\.(?:cpp|hpp|h|cu|cc|py):\d|\d WARN")
 _PROCESS = re.compile(r"(?:\[[^\]]*\] ?)?([\w.<>\-]{1,255}):(\d{1,10})[: ]")
 _TORCH_STAMP = re.compile(rf"\[?(?={timestamps.GLOG} )")
@@ -37,25 +37,25 @@ _HOST = re.compile(
     r"|\[[IWEF]\d{3,4} |(?:Current thread|Thread) 0x|Stack \(most recent|Traceback for thread \d"
     r"|Timeout \(\d{1,5}:\d\d:|Fatal Python error: )"
 )
-"""pdsh puts the name of the host in front of every line, and torchrun where it is told to, with a rank behind it; only
-some lines tell that it is one."""
+"""A host name before a line: pdsh puts it before every line, and torchrun on demand, with a rank behind it. Only some
+lines prove that it is a host."""
 _SOURCE = re.compile(r"\.(?:py|cc?|cpp|cxx|cuh?|h|hpp|go|rs|js|ts|sh):\d+$")
-"""A place in a program looks like a host with a rank."""
+"""A place in a program, which looks like a host with a rank."""
 _MOST_HOSTS = 1 << 12
 _BLANK = " \t\0"
 
 
-class Splitter:
-    """Cuts lines into records. It learns which host a pid belongs to, to find where a glued head begins."""
+class RecordSplitter:
+    """Cuts lines into records. It learns the host of each pid, to find where a glued head begins."""
 
     def __init__(self) -> None:
         self.hosts: dict[str, str] = {}
         self.names: set[str] = set()
         self._labels: set[str] = set()
-        """Names of hosts that stood in front of a line."""
+        """Host names that were seen before a line."""
 
     def records(self, line: bytes, offset: int, number: int, whole: bool = True) -> Iterator[Record]:
-        """The records of one line, without those of progress bars. `whole`: it ends with a line end."""
+        """The records of one line, without progress bars. `whole`: the line has its line end."""
         if b"\x1b" in line:
             line = COLOUR.sub(b"", line)
         line = line.rstrip(b"\r\n")
@@ -76,23 +76,23 @@ class Splitter:
     def _piece(self, piece: bytes, offset: int, number: int, torn: bool, collected: Stamp | None) -> Iterator[Record]:
         text = piece.decode("utf-8", "replace")
         exact = len(text) == len(piece)
-        front = self._named(text, prefixes.strip(text))
+        front = self._named(text, prefixes.strip_prefixes(text))
         cuts = self._cuts(text, front.end)
         pieces = list(zip(cuts, [*cuts[1:], len(text)], strict=True))
         for i, (start, end) in enumerate(pieces):
             if i and not text[start:end].strip(_BLANK):
                 continue
-            own = front if i == 0 else prefixes.strip(text[start:end])
+            own = front if i == 0 else prefixes.strip_prefixes(text[start:end])
             body = text[front.end if i == 0 else start + own.end : end]
             if i == 0 and len(pieces) > 1 and not body.strip(_BLANK):
                 continue
-            body, cut = prefixes.REPEATED.sub("", body), torn or i < len(pieces) - 1
+            body, cut = prefixes.REPEAT_MARK.sub("", body), torn or i < len(pieces) - 1
             at = start if exact else len(text[:start].encode("utf-8", "surrogatepass"))
             stamp = _head_stamp(body) or own.stamp or collected
             yield Record(offset + min(at, len(piece)), number, body, own.rank, own.label, stamp, cut)
 
-    def _named(self, text: str, front: prefixes.Prefix) -> prefixes.Prefix:
-        """The prefixes of a line with the name of a host, once a line has told that it is one."""
+    def _named(self, text: str, front: prefixes.LinePrefix) -> prefixes.LinePrefix:
+        """The prefixes of a line with a host name, once a line has proved it to be one."""
         found = _HOST.match(text, 0)
         if found is not None and len(self._labels) < _MOST_HOSTS and not _SOURCE.search(found[1]):
             self._labels.add(found[1])
@@ -102,11 +102,11 @@ class Splitter:
         if not colon or name not in self._labels:
             return front
         start = len(name) + 2
-        more = prefixes.strip(text[start:])
+        more = prefixes.strip_prefixes(text[start:])
         return more._replace(end=start + more.end, label=text[:start] + more.label)
 
     def _cuts(self, text: str, start: int) -> list[int]:
-        """Where records begin: 0, and every head further on. The prefixes of the first end at `start`."""
+        """The places where records begin: 0, and every further head. The prefixes of the first end at `start`."""
         first = HEAD.match(text, start)
         if not _SIGNS.search(text, first.end() if first else start):
             if first is not None and first.lastgroup == "nccl":
@@ -128,7 +128,7 @@ class Splitter:
             self.names.add(process[1])
 
     def _begin(self, found: re.Match[str]) -> int:
-        """Where a head in the middle of a line begins: what is glued to its host belongs to the record before."""
+        """The beginning of a head in the middle of a line: text glued to its host belongs to the record before."""
         process = _PROCESS.match(found[0])
         if process is None:
             return found.start()
@@ -141,13 +141,13 @@ class Splitter:
 
 def _head_stamp(text: str) -> Stamp | None:
     found = _TORCH_STAMP.match(text)
-    return timestamps.stamp(text[found.end() : found.end() + 40]) if found else None
+    return timestamps.read_stamp(text[found.end() : found.end() + 40]) if found else None
 
 
-# Lines that a collector keeps as JSON: Docker, fluentd and its kin, cloud logging.
+# Lines that collectors keep as JSON: Docker, fluentd and similar tools, cloud logging.
 
 WORDS = ('"log":', '"message":', '"msg":', '"textPayload":', '"MESSAGE":')
-"""How the text of a line is called in them."""
+"""Keys of the text in such a line."""
 _TEXTS = tuple(word.strip('":') for word in WORDS)
 _TIMES = ("time", "timestamp", "@timestamp")
 _SIGN = re.compile("|".join(word.replace(":", r"\s*:") for word in WORDS).encode())
@@ -165,5 +165,5 @@ def unwrapped(line: bytes) -> tuple[bytes, Stamp | None] | None:
     time = next((row[name] for name in _TIMES if isinstance(row.get(name), str)), None)
     if text is None:
         return None
-    stamp = timestamps.stamp(time) if time is not None else None
+    stamp = timestamps.read_stamp(time) if time is not None else None
     return text.rstrip("\r\n").encode("utf-8", "replace"), stamp

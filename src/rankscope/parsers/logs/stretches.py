@@ -1,4 +1,4 @@
-"""Ranges of one log, decoded apart, put together in their order."""
+"""Join of the ranges of one log, which were decoded separately, in their order."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from rankscope.parsers.contents import Stretch
+from rankscope.parsers.contents import LogStretch
 from rankscope.parsers.logs import bounded_events
-from rankscope.parsers.logs.line_tails import Tails, settle
-from rankscope.parsers.logs.model import CODES, MOST_SETTINGS, NUMBERS, Comm, LogContent, Process
-from rankscope.parsers.logs.nccl.comm_lives import ENDED
-from rankscope.parsers.logs.nccl.inspector import MOST as MOST_INSPECTED
-from rankscope.parsers.logs.nccl.ras_output import MOST as MOST_RAS
+from rankscope.parsers.logs.line_tails import CommTails, move_phantoms
+from rankscope.parsers.logs.model import CODES, MOST_SETTINGS, NUMBERS, Comm, LogContent, LogWriter
+from rankscope.parsers.logs.nccl.comm_lives import END_STATES
+from rankscope.parsers.logs.nccl.inspector import MOST_ROWS as MOST_INSPECTED
+from rankscope.parsers.logs.nccl.ras_output import MOST_ROWS as MOST_RAS
 
 
-class Joiner:
-    """Takes the ranges of a log one after the other; keeps no more than the tails of what went before."""
+class LogJoiner:
+    """Takes the ranges of a log one after the other; keeps only the tails of earlier ranges."""
 
     def __init__(self) -> None:
         self._content = LogContent()
@@ -29,12 +29,12 @@ class Joiner:
         self._ops: dict[str, int] = {}
         self._settings: set[tuple[int, str, str]] = set()
         self._inspected: dict[Any, int] = {}
-        self._tails = Tails()
-        self._events, self._warnings = bounded_events.events(), bounded_events.warnings()
+        self._tails = CommTails()
+        self._events, self._warnings = bounded_events.bounded_events(), bounded_events.bounded_warnings()
         self._problems: list[str] = []
 
     def add(self, part: LogContent) -> None:
-        """Takes the next range, which is changed by it."""
+        """Takes the next range, and changes it."""
         lines = self._counts["lines"]
         processes = np.array([self._process(row) for row in part.processes] or [0], np.int64)
         comms = self._comms(part, processes, lines)
@@ -46,17 +46,17 @@ class Joiner:
 
     @property
     def lines(self) -> int:
-        """How many lines the ranges had so far."""
+        """The number of lines so far."""
         return self._counts["lines"]
 
     def lost(self, problem: str | None) -> None:
-        """Says what could not be read of a range."""
+        """Notes the part of a range that could not be read."""
         if problem and problem not in self._problems:
             self._problems.append(problem)
 
-    def copy(self) -> Joiner:
-        """Another one that goes on from here by itself."""
-        other, content = Joiner(), self._content
+    def copy(self) -> LogJoiner:
+        """A copy that continues independently."""
+        other, content = LogJoiner(), self._content
         other._content = replace(
             content, processes=list(content.processes), comms=list(content.comms), settings=list(content.settings),
             ras=list(content.ras), inspected=list(content.inspected),
@@ -68,7 +68,7 @@ class Joiner:
         return other
 
     def done(self) -> LogContent:
-        """The whole log."""
+        """The content of the whole log."""
         content = self._content
         content.ops, counts = list(self._ops), self._counts.copy()
         content.events, content.warnings = self._events.done(), self._warnings.done()
@@ -77,10 +77,10 @@ class Joiner:
         content.counts = dict(counts)
         content.comms, content.numbers, content.codes = self._tails.done(content.comms)
         content.problem = "; ".join(self._problems) or None
-        settle(content)
+        move_phantoms(content)
         return content
 
-    def _process(self, row: Process) -> int:
+    def _process(self, row: LogWriter) -> int:
         rows = self._content.processes
         at = self._processes.setdefault((row.host, row.pid), len(rows))
         if at == len(rows):
@@ -95,7 +95,7 @@ class Joiner:
         return at
 
     def _comms(self, part: LogContent, processes: np.ndarray[Any, Any], lines: int) -> list[int]:
-        """Where each communicator of a range has its row."""
+        """The row of each communicator of a range."""
         rows = self._content.comms
         at: list[int] = []
         for row in part.comms:
@@ -105,8 +105,8 @@ class Joiner:
             if row.parent and parent is None:
                 moved = moved._replace(parent_comm=self._last.get((key[0], row.parent)))
             before = self._last.get(key)
-            if before is not None and continues(rows[before], row):
-                rows[before] = joined(rows[before], moved)
+            if before is not None and is_continued(rows[before], row):
+                rows[before] = join_contents(rows[before], moved)
                 at.append(before)
                 continue
             self._last[key] = len(rows)
@@ -115,7 +115,7 @@ class Joiner:
         return at
 
     def _forget(self, kept_rows: list[int] | None) -> None:
-        """Lets go of all communicators but some."""
+        """Drops all communicators but some."""
         rows = self._content.comms
         if kept_rows is None:
             return
@@ -147,7 +147,7 @@ class Joiner:
         self._warnings.add(
             [w._replace(process=int(processes[w.process]), line=w.line + lines) for w in part.warnings]
         )  # fmt: skip
-        # what it said last is what it found last
+        # the last rows of RAS are the newest
         content.ras = [*content.ras, *(row._replace(line=row.line + lines) for row in part.ras)][-MOST_RAS:]
         self._events.add([event._replace(line=event.line + lines) for event in part.events])
         self._sums(part)
@@ -170,15 +170,15 @@ class Joiner:
             )  # fmt: skip
 
 
-def continues(before: Comm, row: Comm) -> bool:
-    """Whether a communicator seen in a range is one that lived on from an earlier range."""
-    if before.state in ENDED or row.start_offset is not None:
+def is_continued(before: Comm, row: Comm) -> bool:
+    """Whether a communicator of a range continues one of an earlier range."""
+    if before.state in END_STATES or row.start_offset is not None:
         return False
     return not row.init or before.state == "start"
 
 
-def joined(before: Comm, row: Comm) -> Comm:
-    """The communicator with what a later range tells of it, without its counts."""
+def join_contents(before: Comm, row: Comm) -> Comm:
+    """The communicator with the values of a later range, without its counts."""
     keep = ("process", "pointer", "offset", "line", "init", "state", "fingerprints", "collectives", "p2p")
     told = {
         name: value
@@ -189,17 +189,17 @@ def joined(before: Comm, row: Comm) -> Comm:
     return before._replace(**told, state=state, init=before.init or row.init)
 
 
-# Communicators that are gone: a job that makes and destroys them all day must not fill the memory with them.
+# Ended communicators: a job that makes and destroys them all day must not fill the memory.
 
 MOST_COMMS = 20_000
-"""With more of one log, those that ended first are forgotten."""
+"""Most communicators of one log; with more, those that ended first are dropped."""
 
 
 def kept_comms(rows: Sequence[Comm]) -> list[int] | None:
-    """Which of the communicators of a log, in its order, are kept; None for all.
+    """The kept communicators of a log, in order; None for all.
 
-    Kept are those that live, of each process the first of each size, by which ranks are told, and splits whose place is
-    only known by counting those before them.
+    These are the living ones, the first of each size of each process, which determine ranks, and splits whose place
+    depends on counting those before them.
     """
     if len(rows) <= MOST_COMMS:
         return None
@@ -210,33 +210,33 @@ def kept_comms(rows: Sequence[Comm]) -> list[int] | None:
     spared = {*first.values(), *(row.parent_comm for row in rows if row.parent_comm is not None)}
     gone = [
         at for at, row in enumerate(rows)
-        if (row.state in ENDED or last[row.process, row.pointer] != at) and at not in spared
+        if (row.state in END_STATES or last[row.process, row.pointer] != at) and at not in spared
         and not (row.parent and row.split is None)
     ]  # fmt: skip
     dropped = {*gone[: len(rows) - MOST_COMMS // 2]}
     return [at for at in range(len(rows)) if at not in dropped] if dropped else None
 
 
-# A log that grows, as far as it was read: what is firm is joined once, the last lines each time anew.
+# A growing log: firm stretches are joined once, the last lines each time again.
 
 
-class Growing:
-    """Takes stretches of one log in order. Memory is that of one log however often it is read on."""
+class GrowingLog:
+    """Takes stretches of one log in order. It needs the memory of one log, however often the log is read on."""
 
     def __init__(self) -> None:
-        self._firm = Joiner()
+        self._firm = LogJoiner()
         self._loose: LogContent | None = None
         self.start, self.mark = 0, ""
-        """From where on it is to be read next, and what stands before that."""
+        """The place of the next read, and the mark of the file up to there."""
         self.end = 0
-        """Up to where it was read."""
+        """The end of the part that was read."""
         self._told: LogContent | None = None
-        """All that it said when it was asked last."""
+        """The content of the last answer."""
         self._is_told = False
-        """Nothing was added since then that tells anything."""
+        """Whether nothing relevant was added since the last answer."""
 
-    def add(self, content: LogContent, stretch: Stretch) -> None:
-        """Takes a stretch, which begins at `start` or, of another file in the place of this one, at 0."""
+    def add(self, content: LogContent, stretch: LogStretch) -> None:
+        """Takes a stretch, which begins at `start` or, for another file in its place, at 0."""
         if stretch.start != self.start:
             self.__init__()  # type: ignore[misc]
         silent = _is_silent(content) and (self._loose is None or _is_silent(self._loose))
@@ -249,7 +249,7 @@ class Growing:
             self._loose = content
 
     def content(self) -> LogContent:
-        """All of it so far; the very same as last time if more lines are all that is new."""
+        """The whole content so far; the same object as last time if only irrelevant lines are new."""
         if self._told is not None and self._is_told:
             return self._told
         joiner = self._firm.copy()
@@ -263,18 +263,18 @@ class Growing:
 
 
 def _own(content: LogContent) -> LogContent:
-    """A copy for the joiner, which changes what it is given."""
+    """A copy for the joiner, which changes its input."""
     return replace(content, numbers=content.numbers.copy(), codes=content.codes.copy())
 
 
 def _is_silent(content: LogContent) -> bool:
-    """Whether a stretch has nothing but lines of which nothing is kept."""
+    """Whether a stretch has only lines that are not kept."""
     tables = (getattr(content, name) for name in _COMPARED if name != "ranged")
     return not content.numbers.shape[1] and not any(tables) and not any(_told(content).values())
 
 
 def _says_same(one: LogContent, other: LogContent) -> bool:
-    """Whether two contents differ in nothing but how many lines there are of which nothing is kept."""
+    """Whether two contents differ only in the number of lines that are not kept."""
     return (
         np.array_equal(one.numbers, other.numbers)
         and np.array_equal(one.codes, other.codes)

@@ -1,4 +1,4 @@
-"""Times as they are printed, in the forms of NCCL, glog, Python's logging, syslog, and collectors."""
+"""Printed times, in the forms of NCCL, glog, Python's logging, syslog, and collectors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rankscope.parsers.logs.log_record import Stamp
 FULL = r"\d{4}[-/]\d\d[-/]\d\d[ T_-]\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?(?:Z|[+-]\d\d:?\d\d(?!\d))?"
 """A date with its year, and a time of day."""
 GLOG = r"[IWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9}"
-"""Month and day, the month without a leading zero in torch: E111 is 11 January."""
+"""Month and day, in torch without a leading zero of the month: E111 is 11 January."""
 SYSLOG = r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?: \d{4})?"
 CLOCK = r"\d\d:\d\d:\d\d[.,]\d{1,9}"
 
@@ -23,8 +23,8 @@ _MONTHS = {name: i for i, name in enumerate(calendar.month_abbr) if name}
 _SECOND = 1_000_000_000
 
 
-def stamp(text: str) -> Stamp | None:
-    """The time at the beginning of `text`; None if there is none, or none that a clock can show."""
+def read_stamp(text: str) -> Stamp | None:
+    """The time at the beginning of `text`; None without a valid one."""
     if found := _FULL.match(text):
         year, month, day = int(found[1]), int(found[2]), int(found[3])
         made = _made((year, month, day), (found[4], found[5], found[6]), found[7], True)

@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 
 from rankscope.parsers.flight_recorder.model import StackFrame
-from rankscope.parsers.flight_recorder.safe_values import integer, text, truth
+from rankscope.parsers.flight_recorder.safe_values import safe_integer, safe_text, safe_truth
 from rankscope.parsers.py_spy import stack_texts
-from rankscope.parsers.py_spy.frame_interning import Collector, pid_of
+from rankscope.parsers.py_spy.frame_interning import SnapshotCollector, valid_pid
 from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.parsers.py_spy.thread_roles import roles_of
 
@@ -43,10 +43,10 @@ def looks_like_snapshot(head: bytes) -> bool:
     return begun is not None and (not begun[1] or len(head) >= 512 or _NEXT.search(head, begun.end()) is not None)
 
 
-def decode(data: bytes) -> Snapshot:
+def decode_snapshot(data: bytes) -> Snapshot:
     """The dumps in `data`. Raises NotThisKindError."""
     first = _JSON.search(data)
-    snapshot = decode_document(data, first.start()) if first is not None else stack_texts.decode(data)
+    snapshot = decode_document(data, first.start()) if first is not None else stack_texts.decode_texts(data)
     snapshot.roles = roles_of(snapshot)
     return snapshot
 
@@ -63,7 +63,7 @@ _CUT = "cut off or damaged: whole threads kept"
 
 def decode_document(data: bytes, start: int) -> Snapshot:
     """The dumps in a file whose first list begins at `start`. What is torn in its first thread holds none."""
-    collector = Collector()
+    collector = SnapshotCollector()
     torn = False
     for threads, whole in _lists(data, start):
         torn |= not whole
@@ -105,33 +105,33 @@ def _elements(decoder: json.JSONDecoder, data: str, at: int) -> tuple[list[Any],
         at = between.end()
 
 
-def _document(threads: list[Any], collector: Collector) -> None:
+def _document(threads: list[Any], collector: SnapshotCollector) -> None:
     """One list: threads of one process, or of several."""
     processes: dict[int, int] = {}
     # the newest thread comes first in JSON, and last in a text
     for thread in reversed(threads):
-        pid = pid_of(integer(thread.get("pid"))) if isinstance(thread, dict) else None
+        pid = valid_pid(safe_integer(thread.get("pid"))) if isinstance(thread, dict) else None
         if pid is None or not isinstance(thread.get("frames"), list):
             continue
         if pid not in processes:
             processes[pid] = _process(pid, thread.get("process_info"), collector)
         if collector.full:
             return
-        thread_id = integer(thread.get("os_thread_id"))
+        thread_id = safe_integer(thread.get("os_thread_id"))
         collector.thread(
             processes[pid],
-            text(thread.get("thread_name")) or "",
-            integer(thread.get("thread_id")) if thread_id is None else thread_id,
-            (truth(thread.get("active")), truth(thread.get("owns_gil"))),
+            safe_text(thread.get("thread_name")) or "",
+            safe_integer(thread.get("thread_id")) if thread_id is None else thread_id,
+            (safe_truth(thread.get("active")), safe_truth(thread.get("owns_gil"))),
             _frames(thread["frames"]),
         )
 
 
-def _process(pid: int, info: Any, collector: Collector) -> int:
+def _process(pid: int, info: Any, collector: SnapshotCollector) -> int:
     own = _object(info)
     parent = _object(own.get("parent"))
-    command, parent_command = text(own.get("command_line")) or "", text(parent.get("command_line")) or ""
-    return collector.process(pid, pid_of(integer(parent.get("pid"))), command, parent_command)
+    command, parent_command = safe_text(own.get("command_line")) or "", safe_text(parent.get("command_line")) or ""
+    return collector.process(pid, valid_pid(safe_integer(parent.get("pid"))), command, parent_command)
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -140,10 +140,10 @@ def _object(value: Any) -> dict[str, Any]:
 
 def _frames(frames: list[Any]) -> Iterator[StackFrame]:
     for frame in frames:
-        name = text(frame.get("name")) if isinstance(frame, dict) else None
+        name = safe_text(frame.get("name")) if isinstance(frame, dict) else None
         if name is None:
             continue
-        line = integer(frame.get("line")) or 0
-        path, short = text(frame.get("filename")) or "", text(frame.get("short_filename"))
+        line = safe_integer(frame.get("line")) or 0
+        path, short = safe_text(frame.get("filename")) or "", safe_text(frame.get("short_filename"))
         # of a library the text has the name alone
         yield StackFrame(name, path if line > 0 or not short else short, max(0, line))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from rankscope.parsers.flight_recorder.model import StackFrame
 from rankscope.parsers.flight_recorder.safe_values import INT64_LIMIT, TEXT_LIMIT
-from rankscope.parsers.py_spy.model import PY_SPY, Identity, Process, Snapshot, Thread
+from rankscope.parsers.py_spy.model import PY_SPY, Identity, SampledProcess, SampledThread, Snapshot
 
 THREAD_LIMIT = 1 << 18
 """Threads kept of one file: 16,384 processes with 16 each. py-spy itself stops at 4,096 for a process."""
@@ -17,17 +17,17 @@ PROCESS_LIMIT = 1 << 16
 _PID_LIMIT = 1 << 31
 
 
-def clip(value: str) -> str:
+def clip_text(value: str) -> str:
     """Text of bounded length that any output can encode."""
     return value[:TEXT_LIMIT] if value.isascii() else value[:TEXT_LIMIT].encode("utf-8", "replace").decode("utf-8")
 
 
-def pid_of(value: int | None) -> int | None:
+def valid_pid(value: int | None) -> int | None:
     """A process id; None for a number that cannot be one."""
     return value if value is not None and 0 <= value < _PID_LIMIT else None
 
 
-class Collector:
+class SnapshotCollector:
     """A Snapshot in the making."""
 
     def __init__(self) -> None:
@@ -48,7 +48,11 @@ class Collector:
         processes = self.snapshot.processes
         self.full |= len(processes) >= PROCESS_LIMIT
         if not self.full:
-            processes.append(Process(pid, parent_pid, clip(command), clip(parent_command), 0, rank, local_rank, tool))
+            processes.append(
+                SampledProcess(
+                    pid, parent_pid, clip_text(command), clip_text(parent_command), 0, rank, local_rank, tool
+                )
+            )
         return len(processes) - 1
 
     def thread(
@@ -68,12 +72,12 @@ class Collector:
         stack = self._stacks.setdefault(tuple(places[:FRAME_LIMIT]), len(self._stacks))
         if thread_id is not None and not 0 <= thread_id <= INT64_LIMIT:
             thread_id = None
-        self.snapshot.threads.append(Thread(process, clip(name), thread_id, *state, stack))
+        self.snapshot.threads.append(SampledThread(process, clip_text(name), thread_id, *state, stack))
 
     def done(self, notes: Iterable[str]) -> Snapshot:
         """The Snapshot, with what could not be read of it."""
         snapshot = self.snapshot
-        snapshot.processes = numbered(snapshot)
+        snapshot.processes = number_frames(snapshot)
         snapshot.frames = list(self._frames)
         snapshot.stacks = list(map(list, self._stacks))
         limits = [
@@ -85,7 +89,7 @@ class Collector:
         return snapshot
 
 
-def trees(processes: list[Process]) -> list[int]:
+def process_trees(processes: list[SampledProcess]) -> list[int]:
     """For each process the index of the first of its tree: a tree goes on while parents are above, and none twice."""
     roots: list[int] = []
     tree: set[int] = set()
@@ -98,10 +102,10 @@ def trees(processes: list[Process]) -> list[int]:
     return roots
 
 
-def numbered(snapshot: Snapshot) -> list[Process]:
+def number_frames(snapshot: Snapshot) -> list[SampledProcess]:
     """The processes with how many later dumps of their tree follow."""
     processes, identities = snapshot.processes, snapshot.identities
-    roots = trees(processes)
+    roots = process_trees(processes)
     later: Counter[Identity] = Counter()
     before: dict[int, int] = {}
     for root in sorted(set(roots), reverse=True):

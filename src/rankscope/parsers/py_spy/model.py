@@ -15,7 +15,7 @@ Identity: TypeAlias = tuple[int | None, int | None, int | None, int | None]
 """(process id, rank, rank in the node, main thread): the first of them that is known, the rest None."""
 
 
-class Process(NamedTuple):
+class SampledProcess(NamedTuple):
     """A process at one moment."""
 
     pid: int | None
@@ -35,7 +35,7 @@ class Process(NamedTuple):
     """What looked at it."""
 
 
-class Thread(NamedTuple):
+class SampledThread(NamedTuple):
     """A thread of a process."""
 
     process: int
@@ -50,7 +50,7 @@ class Thread(NamedTuple):
     """Index into `stacks`."""
 
 
-class Role(NamedTuple):
+class ProcessRole(NamedTuple):
     """What a process is."""
 
     owner: int | None
@@ -59,17 +59,22 @@ class Role(NamedTuple):
     """None unless it serves its owner."""
 
 
-_TABLES: dict[str, type[Any]] = {"processes": Process, "roles": Role, "threads": Thread, "frames": StackFrame}
+_TABLES: dict[str, type[Any]] = {
+    "processes": SampledProcess,
+    "roles": ProcessRole,
+    "threads": SampledThread,
+    "frames": StackFrame,
+}
 
 
 @dataclass
 class Snapshot:
     """One file: its processes, in the order of the file, and their threads."""
 
-    processes: list[Process] = field(default_factory=list)
-    roles: list[Role] = field(default_factory=list)
+    processes: list[SampledProcess] = field(default_factory=list)
+    roles: list[ProcessRole] = field(default_factory=list)
     """One for each process."""
-    threads: list[Thread] = field(default_factory=list)
+    threads: list[SampledThread] = field(default_factory=list)
     frames: list[StackFrame] = field(default_factory=list)
     """A native frame has the library as its file, and line 0."""
     stacks: list[list[int]] = field(default_factory=list)

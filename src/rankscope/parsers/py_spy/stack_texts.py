@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.flight_recorder.model import StackFrame
 from rankscope.parsers.flight_recorder.safe_values import INT64_LIMIT
-from rankscope.parsers.py_spy.frame_interning import FRAME_LIMIT, THREAD_LIMIT, Collector, clip, pid_of
+from rankscope.parsers.py_spy.frame_interning import FRAME_LIMIT, THREAD_LIMIT, SnapshotCollector, clip_text, valid_pid
 from rankscope.parsers.py_spy.model import MAIN, Snapshot
 
 _STYLE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
@@ -45,7 +45,7 @@ _STATES: dict[str, tuple[bool | None, bool | None]] = {
 _TORN = re.compile(r"^(?:Thread (?:0x|\d)|Python v\d|Process \d)")
 
 
-def decode(data: bytes) -> Snapshot:
+def decode_texts(data: bytes) -> Snapshot:
     """The dumps in a text. Raises NotThisKindError if there is none."""
     text = _STYLE.sub("", data.decode("utf-8", "replace")) if b"\x1b" in data else data.decode("utf-8", "replace")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
@@ -53,7 +53,7 @@ def decode(data: bytes) -> Snapshot:
     starts = [match.start() for match in _PROCESS.finditer(text)]
     if starts and _BEGUN.search(text, starts[0]) is None:
         starts = []
-    collector, errors = Collector(), [""]
+    collector, errors = SnapshotCollector(), [""]
     if not starts:
         errors.append(_without_process(text, collector))
     cuts = sorted({*starts, *(start for start, _ in sections), len(text)})
@@ -66,7 +66,7 @@ def decode(data: bytes) -> Snapshot:
     return collector.done([torn, next(filter(None, errors), "")])
 
 
-def _without_process(text: str, collector: Collector) -> str:
+def _without_process(text: str, collector: SnapshotCollector) -> str:
     """Threads of one process that nothing names; returns the error that py-spy ended with, if any.
 
     The main thread has the number of the process. Raises NotThisKindError.
@@ -76,7 +76,7 @@ def _without_process(text: str, collector: Collector) -> str:
         raise NotThisKindError("not a dump of py-spy")
     heads = [found for thread in threads if (found := _THREAD.match(thread[0])) is not None]
     mains = [found for found in heads if (found[3] or "").startswith(MAIN)]
-    pid = pid_of(_id(mains[0][1])) if len(mains) == 1 and mains[0][1].isdecimal() else None
+    pid = valid_pid(_id(mains[0][1])) if len(mains) == 1 and mains[0][1].isdecimal() else None
     return _threads(io.StringIO(text[threads[0].start() :]), collector.process(pid, None, "", ""), collector)
 
 
@@ -86,7 +86,7 @@ def _rank_at(sections: Sequence[tuple[int, int]], at: int) -> int | None:
     return sections[place][1] if place >= 0 else None
 
 
-def _block(text: str, collector: Collector, rank: int | None = None) -> str:
+def _block(text: str, collector: SnapshotCollector, rank: int | None = None) -> str:
     """One process; returns the error that py-spy ended with, if any."""
     start = _PROCESS.match(text)
     if start is None or _BEGUN.search(text) is None:
@@ -99,13 +99,13 @@ def _block(text: str, collector: Collector, rank: int | None = None) -> str:
     if parent is not None:
         # it may have many lines too
         body = body[parent.end() :]
-    parent_pid = pid_of(int(parent[1])) if parent else None
+    parent_pid = valid_pid(int(parent[1])) if parent else None
     command = text[start.end() : ends].rstrip("\n")
     index = collector.process(int(start[1]), parent_pid, command, parent[2] if parent else "", rank)
     return _threads(io.StringIO(body), index, collector)
 
 
-def _threads(lines: Iterator[str], process: int, collector: Collector) -> str:
+def _threads(lines: Iterator[str], process: int, collector: SnapshotCollector) -> str:
     found: list[tuple[re.Match[str], list[StackFrame]]] = []
     frames: list[StackFrame] = []
     error = ""
@@ -123,7 +123,7 @@ def _threads(lines: Iterator[str], process: int, collector: Collector) -> str:
             if len(found) > THREAD_LIMIT:
                 break
         elif raw.startswith("Error: "):
-            error = error or f"py-spy gave up: {clip(raw[7:].rstrip())[:200]}"
+            error = error or f"py-spy gave up: {clip_text(raw[7:].rstrip())[:200]}"
             frames = []
     held = any(thread[2].endswith("+gil") for thread, _ in found)
     for thread, stack in found:
@@ -155,7 +155,7 @@ def _frame(text: str) -> StackFrame | None:
     place = text[opening + 2 : -1]
     line = _LINE.search(place)
     file = place[: line.start()] if line else place
-    return StackFrame(clip(text[:opening]), clip(file), int(line[1]) if line else 0)
+    return StackFrame(clip_text(text[:opening]), clip_text(file), int(line[1]) if line else 0)
 
 
 def _opening(text: str) -> int:

@@ -6,8 +6,8 @@ import re
 from pathlib import PurePosixPath
 
 from rankscope.parsers.flight_recorder.model import StackFrame
-from rankscope.parsers.py_spy.frame_interning import trees
-from rankscope.parsers.py_spy.model import MAIN, Process, Role, Snapshot
+from rankscope.parsers.py_spy.frame_interning import process_trees
+from rankscope.parsers.py_spy.model import MAIN, ProcessRole, SampledProcess, Snapshot
 
 STARTS, STARTED, SERVES = 1, 2, 4
 """It starts ranks; it was started as one, and has the frames of its launcher below if it was forked; it serves one."""
@@ -33,29 +33,29 @@ _MARKS: dict[str, tuple[tuple[str, int], ...]] = {
 """By function and the end of its file: where processes sit that torch and Python start, or that start them."""
 
 
-def roles_of(snapshot: Snapshot) -> list[Role]:
+def roles_of(snapshot: Snapshot) -> list[ProcessRole]:
     """The role of each process."""
     processes = snapshot.processes
     marks = _marks(snapshot)
-    roots = trees(processes)
+    roots = process_trees(processes)
     places = {(root, process.pid): i for i, (root, process) in enumerate(zip(roots, processes, strict=True))}
     above = [
         None if root == i or process.parent_pid is None else places.get((root, process.parent_pid))
         for i, (root, process) in enumerate(zip(roots, processes, strict=True))
     ]
     starts = _starters(processes, above, marks)
-    roles: list[Role] = []
+    roles: list[ProcessRole] = []
     for i, parent in enumerate(above):
         if i in starts:
-            roles.append(Role(None, None))
+            roles.append(ProcessRole(None, None))
         elif parent is not None and parent < i and parent not in starts:
-            roles.append(Role(roles[parent].owner, processes[i].parent_pid))
+            roles.append(ProcessRole(roles[parent].owner, processes[i].parent_pid))
         else:
-            roles.append(Role(None if marks[i] & SERVES else i, None))
+            roles.append(ProcessRole(None if marks[i] & SERVES else i, None))
     return roles
 
 
-def _starters(processes: list[Process], above: list[int | None], marks: list[int]) -> set[int]:
+def _starters(processes: list[SampledProcess], above: list[int | None], marks: list[int]) -> set[int]:
     """Processes that start ranks: by their program, by where they wait, or because only their children say a rank."""
     waits = [mark & STARTS and not mark & STARTED for mark in marks]
     found = {i for i, process in enumerate(processes) if waits[i] or is_launcher(process.command)}

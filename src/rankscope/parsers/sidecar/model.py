@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import orjson
 
 from rankscope.parsers.contents import NotThisKindError
-from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT, integer, rank_list, text
-from rankscope.parsers.members import Members, unpack
+from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT, rank_list, safe_integer, safe_text
+from rankscope.parsers.members import Members, unpack_members
 
 
-class CardGroup(NamedTuple):
+class SidecarGroup(NamedTuple):
     """A process group that the rank is in."""
 
     name: str
@@ -26,7 +26,7 @@ class CardGroup(NamedTuple):
 
 
 @dataclass
-class Card:
+class Sidecar:
     """One process of the job."""
 
     rank: int
@@ -49,7 +49,7 @@ class Card:
     """The exception that ended it."""
     cause: str = ""
     """The oldest exception that this one came of; empty if of none."""
-    groups: list[CardGroup] = field(default_factory=list)
+    groups: list[SidecarGroup] = field(default_factory=list)
     problem: str | None = None
 
     @property
@@ -67,10 +67,10 @@ class Card:
         return []
 
 
-def card_from(header: dict[str, Any], *_: object) -> Card:
+def sidecar_from(header: dict[str, Any], *_: object) -> Sidecar:
     """What `header()` was made from."""
-    groups = [CardGroup(row[0], row[1], row[2], unpack(row[3])) for row in header["groups"]]
-    return Card(**{**header, "groups": groups})
+    groups = [SidecarGroup(row[0], row[1], row[2], unpack_members(row[3])) for row in header["groups"]]
+    return Sidecar(**{**header, "groups": groups})
 
 
 # The bytes of a sidecar to a Card. Everything in it is checked: the file may be of anybody.
@@ -79,16 +79,16 @@ VERSION = 1
 ERROR_LIMIT = 2000
 """Characters of an exception that are read."""
 _BEGIN = re.compile(rb'\s*\{\s*"rankscope_capture"\s*:')
-_WANTED = 1 << 16
+_MOST_GROUPS = 1 << 16
 """Groups kept, and dumps; a rank is in some dozens."""
 
 
-def looks_like_card(head: bytes) -> bool:
+def looks_like_sidecar(head: bytes) -> bool:
     """Whether a file with these first bytes is a sidecar."""
     return _BEGIN.match(head) is not None
 
 
-def decode(data: bytes) -> Card:
+def decode_sidecar(data: bytes) -> Sidecar:
     """The sidecar in `data`. Raises NotThisKindError if it says nothing of a rank."""
     try:
         told = orjson.loads(data)
@@ -98,21 +98,21 @@ def decode(data: bytes) -> Card:
     if rank is None:
         raise NotThisKindError("a sidecar of the capture without a rank")
     ended = told.get("ended") if isinstance(told.get("ended"), dict) else {}
-    card = Card(
+    card = Sidecar(
         rank=rank,
         world_size=_world(told.get("world_size"), rank),
-        host=text(told.get("host")) or "",
-        pid=integer(told.get("pid")),
-        job=text(told.get("job")) or "",
+        host=safe_text(told.get("host")) or "",
+        pid=safe_integer(told.get("pid")),
+        job=safe_text(told.get("job")) or "",
         attempt=_rank(told.get("attempt")),
-        started_ns=integer(told.get("started_ns")),
+        started_ns=safe_integer(told.get("started_ns")),
         interval_ns=_nanoseconds(told.get("interval_s")),
         delay_ns=_nanoseconds(told.get("delay_s")) or 0,
-        dumps=[name for name in map(text, _list(told.get("dumps"))) if name],
-        ended=text(ended.get("reason")) or "",
-        ended_ns=integer(ended.get("time_ns")),
-        error=(text(ended.get("error")) or "")[:ERROR_LIMIT],
-        cause=(text(ended.get("cause")) or "")[:ERROR_LIMIT],
+        dumps=[name for name in map(safe_text, _list(told.get("dumps"))) if name],
+        ended=safe_text(ended.get("reason")) or "",
+        ended_ns=safe_integer(ended.get("time_ns")),
+        error=(safe_text(ended.get("error")) or "")[:ERROR_LIMIT],
+        cause=(safe_text(ended.get("cause")) or "")[:ERROR_LIMIT],
         groups=_groups(told.get("groups"), rank),
     )
     card.problem = _problem(told)
@@ -125,35 +125,35 @@ def _nanoseconds(value: Any) -> int | None:
 
 
 def _problem(told: dict[str, Any]) -> str | None:
-    version = integer(told.get("rankscope_capture"))
-    notes = [note for note in map(text, _list(told.get("problems"))[:16]) if note]
+    version = safe_integer(told.get("rankscope_capture"))
+    notes = [note for note in map(safe_text, _list(told.get("problems"))[:16]) if note]
     if version is not None and version > VERSION:
         notes.append(f"its form {version} is newer than {VERSION}: some of it may be missing")
     return "; ".join(notes) or None
 
 
-def _groups(value: Any, rank: int) -> list[CardGroup]:
+def _groups(value: Any, rank: int) -> list[SidecarGroup]:
     """Groups whose members are told and that the rank is in; all others are no use."""
     found = []
     for group in _list(value):
-        name = text(group.get("name")) if isinstance(group, dict) else None
+        name = safe_text(group.get("name")) if isinstance(group, dict) else None
         ranks = rank_list(_list(group.get("ranks"))) if name else None
         if name and ranks is not None and rank in ranks:
-            described = [text(group.get(key)) or "" for key in ("description", "backend")]
-            found.append(CardGroup(name, described[0], described[1], ranks))
+            described = [safe_text(group.get(key)) or "" for key in ("description", "backend")]
+            found.append(SidecarGroup(name, described[0], described[1], ranks))
     return found
 
 
 def _list(value: Any) -> list[Any]:
-    return value[:_WANTED] if isinstance(value, list) else []
+    return value[:_MOST_GROUPS] if isinstance(value, list) else []
 
 
 def _rank(value: Any) -> int | None:
-    number = integer(value)
+    number = safe_integer(value)
     return number if number is not None and 0 <= number < RANK_LIMIT else None
 
 
 def _world(value: Any, rank: int) -> int | None:
     """The number of ranks, unless the rank itself is none of them."""
-    number = integer(value)
+    number = safe_integer(value)
     return number if number is not None and rank < number <= RANK_LIMIT else None

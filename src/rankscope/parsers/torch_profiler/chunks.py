@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import IO, NamedTuple
 
-from rankscope.parsers.files.streams import DAMAGE
+from rankscope.parsers.files.streams import STREAM_ERRORS
 
-CHUNK = 4 << 20
-LONGEST = 64 << 20
+CHUNK_BYTES = 4 << 20
+LONGEST_GAP = 64 << 20
 """Bytes without the beginning of an event after which what follows is given up."""
 _BETWEEN = frozenset(b", \t\r\n")
 _LONGEST_HEAD = 1 << 20
@@ -21,7 +21,7 @@ _CLOSED = re.compile(rb'\}\s*\](?=\s*(?:,\s*"|\}|$))')
 """The end of the last event and of the list of them."""
 
 
-class Piece(NamedTuple):
+class EventPiece(NamedTuple):
     """Whole events: the beginning of a text, up to `stop`."""
 
     text: bytes
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
 
 
 @dataclass
-class Around:
+class TraceMargins:
     """What stands before the first event and behind the last, and why reading ended early."""
 
     before: bytes = b""
@@ -43,16 +43,16 @@ class Around:
     problem: str | None = None
 
 
-def pieces(
-    stream: IO[bytes], around: Around, begin: int = 0, end: int | None = None, layout: Layout | None = None
-) -> Iterator[Piece]:
+def event_pieces(
+    stream: IO[bytes], around: TraceMargins, begin: int = 0, end: int | None = None, layout: EventLayout | None = None
+) -> Iterator[EventPiece]:
     """Events that begin at `begin` or behind it and before `end`, a few MB at a time; `around` is filled in.
 
     The stream stands at `begin`. Pieces are as they stand in the file, from the brace of an event to the brace, or the
     comma before the next one. `layout`: as the first events of the file have it; None where this is its beginning.
     """
     text, at, started, known = b"", begin, False, layout
-    layout = layout or USUAL
+    layout = layout or PHASE_FIRST
     for more in _blocks(stream, around):
         text = text + more if text else more
         if not started:
@@ -66,22 +66,22 @@ def pieces(
         if end is not None and at + len(text) > end:
             stop = 0 if at >= end else layout.start_of(text, end - at)
             if stop >= 0:
-                yield Piece(text, stop, layout.args_first)
+                yield EventPiece(text, stop, layout.args_first)
                 return
         last = layout.last(text)
         if last > 0:
-            yield Piece(text, last, layout.args_first)
+            yield EventPiece(text, last, layout.args_first)
             text, at = text[last:], at + last
-        elif len(text) > LONGEST:
+        elif len(text) > LONGEST_GAP:
             text, at = _unstarted(text, at, around)
     if started:
         last_one = _last(text, around)
-        yield Piece(last_one, len(last_one), layout.args_first)
+        yield EventPiece(last_one, len(last_one), layout.args_first)
     elif begin == 0:
         around.before = text
 
 
-def end_of(piece: Piece) -> int:
+def end_of(piece: EventPiece) -> int:
     """Where the last event of a piece ends."""
     stop = piece.stop
     while stop and piece.text[stop - 1] in _BETWEEN:
@@ -89,32 +89,32 @@ def end_of(piece: Piece) -> int:
     return stop
 
 
-def _blocks(stream: IO[bytes], around: Around) -> Iterator[bytes]:
+def _blocks(stream: IO[bytes], around: TraceMargins) -> Iterator[bytes]:
     """The stream in blocks; what comes before the damage in a packed file is not lost with it, as it is by read()."""
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     parts, size = [], 0
     try:
-        while part := read(CHUNK - size):
+        while part := read(CHUNK_BYTES - size):
             parts.append(part)
             size += len(part)
-            if size == CHUNK:
+            if size == CHUNK_BYTES:
                 yield b"".join(parts) if len(parts) > 1 else part
                 parts, size = [], 0
-    except DAMAGE as error:
+    except STREAM_ERRORS as error:
         around.problem = f"packed file is damaged ({type(error).__name__})"
     if parts:
         yield b"".join(parts)
 
 
-def _unstarted(text: bytes, at: int, around: Around) -> tuple[bytes, int]:
+def _unstarted(text: bytes, at: int, around: TraceMargins) -> tuple[bytes, int]:
     """Text without an event so far: kept up to a length, else only its end."""
-    if len(text) <= LONGEST:
+    if len(text) <= LONGEST_GAP:
         return text, at
     around.problem = "no event in a long stretch"
-    return text[-CHUNK:], at + len(text) - CHUNK
+    return text[-CHUNK_BYTES:], at + len(text) - CHUNK_BYTES
 
 
-def _last(text: bytes, around: Around) -> bytes:
+def _last(text: bytes, around: TraceMargins) -> bytes:
     """The last event; what stands behind it goes to `around`."""
     head = text[:_LONGEST_HEAD].decode("utf-8", "surrogateescape")
     try:
@@ -139,13 +139,13 @@ BOUNDARY = re.compile(rb"\}\s*,\s*\{")
 """The end of an event and the beginning of the next."""
 _FIRST = re.compile(rb'(?:"traceEvents"\s*:|\A(?:\xef\xbb\xbf)?)\s*\[\s*\{')
 _AT_ONCE = re.compile(rb'\A[\s,]*\{\s*"args"\s*:')
-LOOKED_AT = 256
+SAMPLED_OBJECTS = 256
 """Objects that are looked at for the order of their keys; groups and devices stand before the first event."""
 _GAP = 256
 """Bytes of space between two events, at most."""
 
 
-class Layout(NamedTuple):
+class EventLayout(NamedTuple):
     """How the beginnings of events are found; -1 where there is none."""
 
     first: Callable[[bytes, int], int]
@@ -157,14 +157,14 @@ class Layout(NamedTuple):
     args_first: bool = False
 
 
-def layout_of(text: bytes) -> Layout:
+def layout_of(text: bytes) -> EventLayout:
     """The layout of a trace, by the first events of a piece of it."""
-    starts = islice((match.end() - 1 for match in BOUNDARY.finditer(text)), LOOKED_AT)
+    starts = islice((match.end() - 1 for match in BOUNDARY.finditer(text)), SAMPLED_OBJECTS)
     for begin, end in pairwise(starts):
         phase, args = text.find(PHASE, begin, end), text.find(_ARGS, begin, end)
         if phase >= 0 and args >= 0:
-            return ARGS_FIRST if args < phase else USUAL
-    return USUAL
+            return ARGS_FIRST if args < phase else PHASE_FIRST
+    return PHASE_FIRST
 
 
 def _first_by_phase(text: bytes, begin: int) -> int:
@@ -210,5 +210,5 @@ def _last_by_end(text: bytes) -> int:
     return -1
 
 
-USUAL = Layout(_first_by_phase, _start_by_phase, _last_by_phase)
-ARGS_FIRST = Layout(_first_by_end, _start_by_end, _last_by_end, args_first=True)
+PHASE_FIRST = EventLayout(_first_by_phase, _start_by_phase, _last_by_phase)
+ARGS_FIRST = EventLayout(_first_by_end, _start_by_end, _last_by_end, args_first=True)

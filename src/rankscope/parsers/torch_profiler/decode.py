@@ -15,28 +15,35 @@ import numpy.typing as npt
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.matrices import NULL
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE, DETAILS, event_names, repair
-from rankscope.parsers.torch_profiler.chunks import Around, Layout, Piece, end_of, layout_of, pieces
-from rankscope.parsers.torch_profiler.event_columns import Columns
-from rankscope.parsers.torch_profiler.events import BAD, EVENTS, Complete, Event, Metadata
-from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, About, TraceContent, about
+from rankscope.parsers.torch_profiler.chunks import (
+    EventLayout,
+    EventPiece,
+    TraceMargins,
+    end_of,
+    event_pieces,
+    layout_of,
+)
+from rankscope.parsers.torch_profiler.event_columns import EventColumns
+from rankscope.parsers.torch_profiler.events import EVENTS, JSON_ERRORS, CompleteEvent, Event, MetadataEvent
+from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TraceContent, TraceHeader, trace_header
 
-HEAD = 1 << 18
+HEAD_BYTES = 1 << 18
 """Bytes of a file in which its layout is looked for, where it is read in ranges."""
 
 
-def read(stream: IO[bytes], size: int, part: tuple[int, int] = (0, 1)) -> TraceContent:
+def read_trace(stream: IO[bytes], size: int, part: tuple[int, int] = (0, 1)) -> TraceContent:
     """A trace, or one of some ranges of a file that can be searched: ranges meet at beginnings of events."""
     asked = os.environ.get(DETAIL_VARIABLE)
     detail = asked if asked in DETAILS else DETAILS[1]
     number, parts = part
     if parts == 1:
         content = decode_range(stream, 0, None, detail)
-        if not content.events and content.about == About():
+        if not content.events and content.about == TraceHeader():
             raise NotThisKindError("holds no event")
         content.problem = problem_of(content)
         return content
     begin = size * number // parts
-    layout = layout_of(stream.read(HEAD))
+    layout = layout_of(stream.read(HEAD_BYTES))
     stream.seek(begin)
     end = size * (number + 1) // parts if number + 1 < parts else None
     content = decode_range(stream, begin, end, detail, layout)
@@ -46,14 +53,14 @@ def read(stream: IO[bytes], size: int, part: tuple[int, int] = (0, 1)) -> TraceC
 
 def decode_bytes(data: bytes) -> TraceContent:
     """The trace in `data`."""
-    return read(io.BytesIO(data), len(data))
+    return read_trace(io.BytesIO(data), len(data))
 
 
 def problem_of(content: TraceContent) -> str | None:
     """What of a whole trace could not be read; None if all could. What stands in it twice is dropped."""
     notes = [
         content.problem,
-        settle(content),
+        finish_trace(content),
         None if content.whole else f"cut off: {content.events} events kept",
         f"{content.lost} damaged {'event' if content.lost == 1 else 'events'} dropped" if content.lost else None,
     ]
@@ -61,68 +68,68 @@ def problem_of(content: TraceContent) -> str | None:
 
 
 def decode_range(
-    stream: IO[bytes], begin: int, end: int | None, detail: str, layout: Layout | None = None
+    stream: IO[bytes], begin: int, end: int | None, detail: str, layout: EventLayout | None = None
 ) -> TraceContent:
     """The events that begin from `begin`, where the stream stands, and before `end`."""
-    columns, around = Columns(), Around()
-    take_piece = take_collectives if detail == DETAILS[0] else take
-    for piece in pieces(stream, around, begin, end, layout):
+    columns, around = EventColumns(), TraceMargins()
+    take_piece = take_collectives if detail == DETAILS[0] else take_events
+    for piece in event_pieces(stream, around, begin, end, layout):
         take_piece(columns, piece)
     if around.torn:
         columns.lost += 1
     return TraceContent(
-        **columns.arrays(), **columns.tables(), about=about(around.before, around.after),
+        **columns.arrays(), **columns.tables(), about=trace_header(around.before, around.after),
         resolution_ns=columns.resolution_ns, events=columns.events, lost=columns.lost, whole=around.whole,
         ended=end is None or bool(around.after or around.torn), problem=around.problem, detail=detail,
     )  # fmt: skip
 
 
-def take_collectives(columns: Columns, piece: Piece) -> None:
+def take_collectives(columns: EventColumns, piece: EventPiece) -> None:
     """Only those events of a piece that tell of collectives, steps and threads."""
     if piece.args_first:
-        take(columns, piece, is_wanted)
+        take_events(columns, piece, is_wanted)
         return
-    events = wanted(Piece(piece.text, end_of(piece)))
+    events = wanted_texts(EventPiece(piece.text, end_of(piece)))
     try:
         columns.add(EVENTS.decode(b"".join((b"[", b",".join(events), b"]"))))
-    except BAD:
-        found, lost = repair.events(piece.text[: piece.stop])
+    except JSON_ERRORS:
+        found, lost = repair.repaired_events(piece.text[: piece.stop])
         columns.lost += lost
         columns.add([event for event in found if is_wanted(event)])
 
 
-def take(columns: Columns, piece: Piece, wanted: Callable[[Event], bool] | None = None) -> None:
-    """The events of a piece, or those `wanted`, into columns; a piece that is damaged, event by event."""
+def take_events(columns: EventColumns, piece: EventPiece, wanted: Callable[[Event], bool] | None = None) -> None:
+    """The events of a piece, or those `wanted_texts`, into columns; a piece that is damaged, event by event."""
     stop = end_of(piece)
     if not stop:
         return
     inner = memoryview(piece.text)[:stop]
     try:
         found = EVENTS.decode(b"".join((b"[", inner, b"]")))
-    except BAD:
-        found, lost = repair.events(bytes(inner), args_first=piece.args_first)
+    except JSON_ERRORS:
+        found, lost = repair.repaired_events(bytes(inner), args_first=piece.args_first)
         columns.lost += lost
     columns.add(found if wanted is None else list(filter(wanted, found)))
 
 
 # The events that tell of collectives, steps and threads, found by their names without decoding the others.
 
-_WANTED = re.compile(
-    rb'"name":\s*"(?=[rcvnmohxbgPptu])(?:record_param_comms"|c10d::|(?P<run>' + event_names.RUNS.encode() + rb")"
+_WANTED_NAME = re.compile(
+    rb'"name":\s*"(?=[rcvnmohxbgPptu])(?:record_param_comms"|c10d::|(?P<run>' + event_names.RUN_NAMES.encode() + rb")"
     rb"|(?:" + event_names.LIBRARIES.encode() + rb'):|ProfilerStep#|(?:thread|process)_(?:name|labels|sort_index)")'
 )
 _END = re.compile(rb"\}\s*,\s*\{")
 _CORRELATION = re.compile(rb'"correlation"\s*:\s*(\d{1,19})')
 _ARGUMENT = b'"Collective name"'
-BESIDE = 8192
+SEARCHED_BYTES = 8192
 """Bytes on either side of a kernel that are searched for the call that launched it."""
 
 
-def wanted(piece: Piece) -> list[bytes]:
+def wanted_texts(piece: EventPiece) -> list[bytes]:
     """The texts of these events. What begins or ends otherwise than an event is cut wrongly, and no JSON."""
     found: dict[int, int] = {}
     text, stop = piece.text, piece.stop
-    for match in _WANTED.finditer(text, 0, stop):
+    for match in _WANTED_NAME.finditer(text, 0, stop):
         begin = text.rfind(b"{", 0, match.start())
         if begin < 0 or begin in found:
             continue
@@ -134,9 +141,9 @@ def wanted(piece: Piece) -> list[bytes]:
 
 def is_wanted(event: Event) -> bool:
     """The same of an event that is decoded."""
-    if event.__class__ is Metadata:
+    if event.__class__ is MetadataEvent:
         return True
-    return event.__class__ is Complete and (
+    return event.__class__ is CompleteEvent and (
         event.name.startswith(event_names.STEP) or event_names.is_collective(event.name)
     )
 
@@ -151,7 +158,7 @@ def _launches(text: bytes, begin: int, end: int, stop: int) -> Iterator[tuple[in
     own = _CORRELATION.search(text, begin, end)
     if own is None:
         return
-    for match in _CORRELATION.finditer(text, max(0, begin - BESIDE), min(stop, end + BESIDE)):
+    for match in _CORRELATION.finditer(text, max(0, begin - SEARCHED_BYTES), min(stop, end + SEARCHED_BYTES)):
         if match[1] == own[1] and not begin <= match.start() < end:
             phase = text.rfind(b'"ph"', 0, match.start())
             brace = text.rfind(b"{", 0, max(phase, 0))
@@ -162,17 +169,17 @@ def _launches(text: bytes, begin: int, end: int, stop: int) -> Iterator[tuple[in
 # Two processes that wrote into one file: the profiler of each rank was given the same name.
 
 _OWN = frozenset({"cpu_op", "python_function"})
-MOST_SHOWN = 4
-FEWEST = 2
+MOST_NAMED_PROCESSES = 4
+FEWEST_NAMES = 2
 
 
-def settle(content: TraceContent) -> str | None:
+def finish_trace(content: TraceContent) -> str | None:
     """Drops what stands twice in a whole trace, counts its processes, and says what is wrong; None if nothing is."""
     repeated = _drop_repeated(content) if content.lost or _called_twice(content) else 0
     pids = _processes(content)
     content.writers = max(1, len(pids))
     if len(pids) > 1:
-        shown = ", ".join(map(str, pids[:MOST_SHOWN])) + (", ..." if len(pids) > MOST_SHOWN else "")
+        shown = ", ".join(map(str, pids[:MOST_NAMED_PROCESSES])) + (", ..." if len(pids) > MOST_NAMED_PROCESSES else "")
         return f"interleaved: {len(pids)} processes wrote into it ({shown}), and whose an operation is cannot be told"
     if repeated:
         return f"interleaved: two writers in one file, {repeated} events stood in it twice"
@@ -184,7 +191,7 @@ def _processes(content: TraceContent) -> list[int]:
     own = [
         i
         for i, lane in enumerate(content.lanes)
-        if event_names.today(lane.category, "") in _OWN and lane.pid is not None
+        if event_names.current_category(lane.category, "") in _OWN and lane.pid is not None
     ]
     counts = np.bincount(content.code("lane"), minlength=len(content.lanes))
     spans: Counter[int] = Counter()
@@ -209,7 +216,7 @@ def _drop_repeated(content: TraceContent) -> int:
     if content.rows > 1:
         same[order[1:]] = np.logical_and.reduce([column[order[1:]] == column[order[:-1]] for column in columns])
     # what begins in the same microsecond may be alike; calls of the runtime have numbers of their own
-    if (same & (content.column("correlation") != NULL)).sum() < FEWEST:
+    if (same & (content.column("correlation") != NULL)).sum() < FEWEST_NAMES:
         return 0
     place = np.cumsum(~same) - 1
     kept = _kept(content, same)

@@ -10,11 +10,29 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.parsers.flight_recorder.safe_values import TEXT_LIMIT, integer, text
+from rankscope.parsers.flight_recorder.safe_values import TEXT_LIMIT, safe_integer, safe_text
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.torch_profiler import event_names
-from rankscope.parsers.torch_profiler.events import BAD, COMMS, LINKS, NO_ARGS, Comms, Complete, Event, Link, Metadata
-from rankscope.parsers.torch_profiler.model import CALL_CODES, CALL_NUMBERS, CODES, NUMBERS, Call, Label, Lane
+from rankscope.parsers.torch_profiler.events import (
+    COMMS,
+    JSON_ERRORS,
+    LINKS,
+    NO_ARGS,
+    CommArgs,
+    CompleteEvent,
+    Event,
+    LaunchLink,
+    MetadataEvent,
+)
+from rankscope.parsers.torch_profiler.model import (
+    CALL_CODES,
+    CALL_NUMBERS,
+    CODES,
+    NUMBERS,
+    EventLane,
+    Label,
+    TracedCall,
+)
 
 Decoded = TypeVar("Decoded")
 _NAME, _LANE = attrgetter("name"), attrgetter("cat", "pid", "tid")
@@ -29,7 +47,7 @@ _ABSOLUTE_US = float(1 << 50)
 """From here on a float has only quarters of a microsecond: time since the epoch, with decimals."""
 
 
-class _Table(dict[Any, int]):
+class _NumberTable(dict[Any, int]):
     """Gives each key the next number. Raises MemoryError if there are more than a trace can honestly have."""
 
     def __init__(self, most: int) -> None:
@@ -43,11 +61,15 @@ class _Table(dict[Any, int]):
         return number
 
 
-class Columns:
+class EventColumns:
     """The columns in the making."""
 
     def __init__(self) -> None:
-        self.names, self.lanes, self.calls = _Table(MOST_NAMES), _Table(MOST_LANES), _Table(MOST_NAMES)
+        self.names, self.lanes, self.calls = (
+            _NumberTable(MOST_NAMES),
+            _NumberTable(MOST_LANES),
+            _NumberTable(MOST_NAMES),
+        )
         self.labels: dict[Label, None] = {}
         self.events = self.lost = self.rows = 0
         self.fraction = self.quarters = False
@@ -64,9 +86,9 @@ class Columns:
     def add(self, events: list[Event]) -> None:
         """Takes the events of a piece."""
         self.events += len(events)
-        spans = [event for event in events if event.__class__ is Complete]
+        spans = [event for event in events if event.__class__ is CompleteEvent]
         if len(spans) < len(events):
-            self._label(event for event in events if event.__class__ is Metadata)
+            self._label(event for event in events if event.__class__ is MetadataEvent)
         if spans:
             self._spans(spans)
 
@@ -84,7 +106,7 @@ class Columns:
         if sum(map(len, self.names)) > MOST_TEXT or len(self.labels) > MOST_NAMES:
             raise MemoryError
         return {
-            "names": [text(name) or "" for name in self.names],
+            "names": [safe_text(name) or "" for name in self.names],
             "lanes": [_lane(*key) for key in self.lanes],
             "calls": [_call(key) for key in self.calls],
             "labels": list(self.labels),
@@ -95,7 +117,7 @@ class Columns:
         """Of the time stamps that were seen."""
         return 1000 if not self.fraction else _QUARTER if self.quarters else 1
 
-    def _spans(self, spans: list[Complete]) -> None:
+    def _spans(self, spans: list[CompleteEvent]) -> None:
         count = len(spans)
         name = np.fromiter(map(self.names.__getitem__, map(_NAME, spans)), np.int32, count)
         lane = np.fromiter(map(self.lanes.__getitem__, map(_LANE, spans)), np.int32, count)
@@ -128,10 +150,13 @@ class Columns:
         known = len(self._telling)
         fresh = [event_names.is_collective(name) for name in list(self.names)[known:]]
         self._telling = np.concatenate([self._telling, np.array(fresh, np.bool_)])
-        new = [event_names.today(key[0] or "", "") for key in list(self.lanes)[len(self._linked) :]]
-        self._linked = np.concatenate([self._linked, np.array([c not in event_names.UNLINKED for c in new], np.bool_)])
+        new = [event_names.current_category(key[0] or "", "") for key in list(self.lanes)[len(self._linked) :]]
+        self._linked = np.concatenate(
+            [self._linked, np.array([c not in event_names.UNLINKED_CATEGORIES for c in new], np.bool_)]
+        )
         callable_ = [
-            c in ("cpu_op", "user_annotation") or c in event_names.ON_DEVICE - {"gpu_user_annotation"} for c in new
+            c in ("cpu_op", "user_annotation") or c in event_names.DEVICE_CATEGORIES - {"gpu_user_annotation"}
+            for c in new
         ]
         self._callable = np.concatenate([self._callable, np.array(callable_, np.bool_)])
 
@@ -144,7 +169,7 @@ class Columns:
             self.quarters |= bool((whole > _ABSOLUTE_US).any())
         return whole.astype(np.int64) * 1000 + rest.astype(np.int64)
 
-    def _links(self, found: list[Link | None]) -> Numbers:
+    def _links(self, found: list[LaunchLink | None]) -> Numbers:
         values = [NULL if link is None else link.correlation for link in found]
         try:
             return np.array(values, np.int64)
@@ -152,7 +177,7 @@ class Columns:
             return np.array([_number(value) for value in values], np.int64)
 
     def _called(self, rows: npt.NDArray[np.int64], args: list[msgspec.Raw]) -> None:
-        found = [value if value is not None else Comms() for value in _decoded(args, COMMS)]
+        found = [value if value is not None else CommArgs() for value in _decoded(args, COMMS)]
         external = [v.external if v.external is not None else v.external_2021 for v in found]
         numbers = [external, [v.seq for v in found], [v.correlation for v in found]]
         columns = [rows.tolist(), *([_number(value) for value in column] for column in numbers)]
@@ -161,33 +186,33 @@ class Columns:
         self._parts["call_numbers"].append(table)
         self._parts["call_codes"].append(np.array([[calls[_key(value)] for value in found]], np.int32))
 
-    def _label(self, events: Iterable[Metadata]) -> None:
+    def _label(self, events: Iterable[MetadataEvent]) -> None:
         for event in events:
             args = event.args
             if args is None:
                 continue
             said = args.name if args.name is not None else args.labels
-            place = integer(event.pid), integer(event.tid)
-            self.labels[Label(event.name[:64], *place, _said(said) or "", integer(args.sort_index))] = None
+            place = safe_integer(event.pid), safe_integer(event.tid)
+            self.labels[Label(event.name[:64], *place, _said(said) or "", safe_integer(args.sort_index))] = None
 
 
 def _decoded(args: list[msgspec.Raw], decoder: msgspec.json.Decoder[list[Decoded]]) -> list[Decoded]:
     """The arguments of several events at once; those that are no JSON are empty."""
     try:
         return decoder.decode(b"[" + b",".join(args) + b"]")
-    except BAD:
+    except JSON_ERRORS:
         return [_one(one, decoder) for one in args]
 
 
 def _one(args: msgspec.Raw, decoder: msgspec.json.Decoder[list[Decoded]]) -> Decoded:
     try:
         return decoder.decode(b"[" + bytes(args) + b"]")[0]
-    except BAD:
+    except JSON_ERRORS:
         return decoder.decode(b"[null]")[0]
 
 
 def _number(value: Any) -> int:
-    number = integer(value)
+    number = safe_integer(value)
     return NULL if number is None else number
 
 
@@ -200,7 +225,7 @@ def _hash(value: Any) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def _key(args: Comms) -> tuple[Any, ...]:
+def _key(args: CommArgs) -> tuple[Any, ...]:
     """What tells calls apart, cheap to compare."""
     return (
         args.collective, args.dtype, args.in_elements if args.in_elements is not None else args.in_size,
@@ -211,22 +236,23 @@ def _key(args: Comms) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _call(key: tuple[Any, ...]) -> Call:
+def _call(key: tuple[Any, ...]) -> TracedCall:
     collective, dtype, in_elements, out_elements, size, group, description, members, *numbers, dims, types = key
-    rank, start, stride, source, target = map(integer, numbers)
-    return Call(
-        _said(collective), _said(dtype), integer(in_elements), integer(out_elements), integer(size), _said(group),
-        _said(description), _said(members), rank, start, stride, source, target, _shapes(dims), _shapes(types),
+    rank, start, stride, source, target = map(safe_integer, numbers)
+    return TracedCall(
+        _said(collective), _said(dtype), safe_integer(in_elements), safe_integer(out_elements), safe_integer(size),
+        _said(group), _said(description), _said(members), rank, start, stride, source, target,
+        _shapes(dims), _shapes(types),
     )  # fmt: skip
 
 
 def _said(value: Any) -> str | None:
-    return None if value is None else text(str(value))
+    return None if value is None else safe_text(str(value))
 
 
 def _shapes(raw: bytes) -> str | None:
     return None if raw == bytes(NO_ARGS) or len(raw) > TEXT_LIMIT else raw.decode("utf-8", "replace")
 
 
-def _lane(category: str | None, pid: int | str, tid: int | str) -> Lane:
-    return Lane(text(category) or "", integer(pid), integer(tid))
+def _lane(category: str | None, pid: int | str, tid: int | str) -> EventLane:
+    return EventLane(safe_text(category) or "", safe_integer(pid), safe_integer(tid))

@@ -4,47 +4,54 @@ from __future__ import annotations
 
 import re
 
-TODAY = {
+CURRENT_CATEGORIES = {
     "operator": "cpu_op", "kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset",
     "runtime": "cuda_runtime", "python": "python_function", "python function": "python_function",
 }  # fmt: skip
 """Categories of 2021, in lower case, as they are written now."""
-ON_DEVICE = frozenset({
+DEVICE_CATEGORIES = frozenset({
     "kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "cuda_sync", "cuda_profiler_range",
     "mtia_ccp_events", "mtia_workloadd", "collective_comm", "concurrent_kernel",
 })  # fmt: skip
 """Categories whose process is a device and whose thread is a stream."""
-COPIES = frozenset({"gpu_memcpy", "gpu_memset"})
-LEFT_OUT = frozenset({"Trace"})
+COPY_CATEGORIES = frozenset({"gpu_memcpy", "gpu_memset"})
+PROFILER_CATEGORIES = frozenset({"Trace"})
 """Categories that stand on rows of their own and are about the profiler itself."""
-UNLINKED = frozenset({"cpu_op", "user_annotation", "python_function", "gpu_user_annotation", "overhead", "Trace", ""})
+UNLINKED_CATEGORIES = frozenset(
+    {"cpu_op", "user_annotation", "python_function", "gpu_user_annotation", "overhead", "Trace", ""}
+)
 """Categories without a correlation of the runtime: an autograd sequence number is none."""
 STEP = "ProfilerStep#"
 PARAM_COMMS = "record_param_comms"
 LIBRARIES = r"nccl2?|ncclx|rcclx?|xccl|mccl|hccl|bccl|gloo|ucc|mpi"
 _ENDS = r"(?: (?P<own>\d{1,9})(?:->|<-)(?P<peer>\d{1,9}))?"
-ANNOTATED = re.compile(rf"(?P<library>{LIBRARIES}):(?P<op>[\w.]{{1,64}}){_ENDS}")
+ANNOTATION_NAME = re.compile(rf"(?P<library>{LIBRARIES}):(?P<op>[\w.]{{1,64}}){_ENDS}")
 """The name of an annotation around an operation: "nccl:send 0->1" is a send to the member at place 1."""
-ISSUED = re.compile(r"c10d::(\w{1,64})")
-RUNS = r"(?:void )?(?:(?:nccl|rccl|msccl|oneccl|hccl)[A-Z_]|hcom_[a-z])"
-_RUN = re.compile(RUNS)
+ISSUED_NAME = re.compile(r"c10d::(\w{1,64})")
+RUN_NAMES = r"(?:void )?(?:(?:nccl|rccl|msccl|oneccl|hccl)[A-Z_]|hcom_[a-z])"
+_RUN_NAME = re.compile(RUN_NAMES)
 """Names of kernels that are collectives: ncclKernel_* until 2.18, ncclDevKernel_* since, *_Generic on RCCL."""
 
 
-def today(category: str, name: str) -> str:
+def current_category(category: str, name: str) -> str:
     """The category as torch writes it now."""
-    now = TODAY.get(category.lower(), category)
+    now = CURRENT_CATEGORIES.get(category.lower(), category)
     return "user_annotation" if now == "cpu_op" and name.startswith(STEP) else now
 
 
 def is_collective(name: str) -> bool:
     """Whether an event of this name may be an operation of a process group, or lie around one."""
-    return name == PARAM_COMMS or ISSUED.match(name) is not None or is_run(name) or ANNOTATED.match(name) is not None
+    return (
+        name == PARAM_COMMS
+        or ISSUED_NAME.match(name) is not None
+        or is_run(name)
+        or ANNOTATION_NAME.match(name) is not None
+    )
 
 
 def is_run(name: str) -> bool:
     """Whether a kernel of this name runs a collective."""
-    return _RUN.match(name) is not None
+    return _RUN_NAME.match(name) is not None
 
 
 def op_of_collective(name: str) -> str:
@@ -65,5 +72,5 @@ _OPS = {
     "recv_any_source_": "recv_any_source", "monitored_barrier_": "monitored_barrier",
 }  # fmt: skip
 START, END = "startcoalesced", "endcoalesced"
-PSEUDO = frozenset({"wait", "init", START, END})
+PSEUDO_OPS = frozenset({"wait", "init", START, END})
 """What record_param_comms calls collectives and is none, in lower case."""

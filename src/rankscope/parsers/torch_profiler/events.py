@@ -15,7 +15,7 @@ Scalar = int | float | str | None
 NO_ARGS = msgspec.Raw(b"null")
 
 
-class Complete(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
+class CompleteEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     """Something that took time; `ts` and `dur` are microseconds."""
 
     ts: float
@@ -27,7 +27,7 @@ class Complete(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     args: msgspec.Raw = NO_ARGS
 
 
-class Label(msgspec.Struct, gc=False):
+class LabelArgs(msgspec.Struct, gc=False):
     """Arguments of a metadata event."""
 
     name: Scalar = None
@@ -35,13 +35,13 @@ class Label(msgspec.Struct, gc=False):
     sort_index: Scalar = None
 
 
-class Metadata(msgspec.Struct, gc=False, tag_field="ph", tag="M"):
+class MetadataEvent(msgspec.Struct, gc=False, tag_field="ph", tag="M"):
     """What a process or thread is called, and where it is to be shown."""
 
     name: str = ""
     pid: Name = 0
     tid: Name = 0
-    args: Label | None = None
+    args: LabelArgs | None = None
 
 
 def _skipped(phase: str, number: int) -> type[msgspec.Struct]:
@@ -52,7 +52,7 @@ PHASES = "sfitICBEbneSTpFNOD"
 """Phases of the trace event format of which nothing is needed: flows, instants, counters."""
 Event = Any
 """Complete, Metadata, or one of those that are skipped."""
-_UNION = Complete | Metadata
+_UNION = CompleteEvent | MetadataEvent
 for _number, _phase in enumerate(PHASES):
     _UNION |= _skipped(_phase, _number)
 
@@ -60,14 +60,14 @@ EVENTS: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(list[_UNION])
 EVENT: msgspec.json.Decoder[Event] = msgspec.json.Decoder(_UNION)
 
 
-class Link(msgspec.Struct, gc=False, rename={"collective": "Collective name"}):
+class LaunchLink(msgspec.Struct, gc=False, rename={"collective": "Collective name"}):
     """What ties a call of the runtime to what it started on a device, and whether that is a collective."""
 
     correlation: Scalar = None
     collective: Scalar = None
 
 
-class Comms(msgspec.Struct, gc=False, rename={
+class CommArgs(msgspec.Struct, gc=False, rename={
     "external": "External id", "external_2021": "external id", "collective": "Collective name",
     "in_elements": "In msg nelems", "out_elements": "Out msg nelems", "in_size": "In msg size",
     "out_size": "Out msg size", "group_size": "Group size", "group": "Process Group Name",
@@ -102,7 +102,7 @@ class Comms(msgspec.Struct, gc=False, rename={
     types: msgspec.Raw = NO_ARGS
 
 
-LINKS: msgspec.json.Decoder[list[Link | None]] = msgspec.json.Decoder(list[Link | None])
-COMMS: msgspec.json.Decoder[list[Comms | None]] = msgspec.json.Decoder(list[Comms | None])
-BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+LINKS: msgspec.json.Decoder[list[LaunchLink | None]] = msgspec.json.Decoder(list[LaunchLink | None])
+COMMS: msgspec.json.Decoder[list[CommArgs | None]] = msgspec.json.Decoder(list[CommArgs | None])
+JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding text raises that is no JSON, or not of these types."""

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankscope.parsers.flight_recorder.model import GroupConfig, config_from
-from rankscope.parsers.flight_recorder.safe_values import integer, rank_list, text
-from rankscope.parsers.matrices import Codes, Columnar, Numbers
+from rankscope.parsers.flight_recorder.safe_values import rank_list, safe_integer, safe_text
+from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
 
 # What a trace says of itself, before its events and behind them.
 
@@ -23,7 +23,7 @@ _LONGEST = 4 << 20
 """Bytes looked at on either side of the events."""
 
 
-class About(NamedTuple):
+class TraceHeader(NamedTuple):
     """What is known of the process and the job; None or empty where the trace does not say."""
 
     rank: int | None = None
@@ -35,7 +35,7 @@ class About(NamedTuple):
     groups: list[GroupConfig] = []
 
 
-def about(before: bytes, after: bytes) -> About:
+def trace_header(before: bytes, after: bytes) -> TraceHeader:
     """What the bytes around the events say, each key by itself: the rest of them may be no JSON."""
     found: dict[str, Any] = {}
     for part in (before[:_LONGEST], after[-_LONGEST:]):
@@ -57,16 +57,16 @@ def _value(said: str, key: str) -> Any:
         return None
 
 
-def _about_job(found: Mapping[str, Any]) -> About:
+def _about_job(found: Mapping[str, Any]) -> TraceHeader:
     info = found.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
-    version = text(info.get("nccl_version")) or ""
+    version = safe_text(info.get("nccl_version")) or ""
     rows = info.get("pg_config")
-    return About(
+    return TraceHeader(
         rank=_natural(info.get("rank")),
         world_size=_natural(info.get("world_size")),
-        backend=text(info.get("backend")) or "",
-        host=text(found.get("host_name")) or "",
+        backend=safe_text(info.get("backend")) or "",
+        host=safe_text(found.get("host_name")) or "",
         base_ns=_base(found.get("baseTimeNanoseconds")),
         library_version=version if _VERSION.fullmatch(version) else "",
         groups=[_group(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else [],
@@ -74,19 +74,19 @@ def _about_job(found: Mapping[str, Any]) -> About:
 
 
 def _base(value: Any) -> int | None:
-    number = integer(value)
+    number = safe_integer(value)
     return number if number is not None and 0 <= number < LATEST_NS else None
 
 
 def _natural(value: Any) -> int | None:
-    number = integer(value)
+    number = safe_integer(value)
     return number if number is not None and 0 <= number < 1 << 18 else None
 
 
 def _group(row: Mapping[str, Any]) -> GroupConfig:
     name = row.get("pg_name", row.get("uid", ""))
     ranks = row.get("ranks")
-    return GroupConfig(text(str(name)) or "", text(row.get("pg_desc")) or "", rank_list(ranks))
+    return GroupConfig(safe_text(str(name)) or "", safe_text(row.get("pg_desc")) or "", rank_list(ranks))
 
 
 NUMBERS = ("start_ns", "duration_ns", "correlation")
@@ -97,7 +97,7 @@ CALL_NUMBERS = ("span", "external", "seq", "correlation", "comms_id")
 CALL_CODES = ("call",)
 
 
-class Lane(NamedTuple):
+class EventLane(NamedTuple):
     """One category of events of a thread or stream."""
 
     category: str
@@ -107,7 +107,7 @@ class Lane(NamedTuple):
     tid: int | None
 
 
-class Call(NamedTuple):
+class TracedCall(NamedTuple):
     """Arguments of operations that repeat; None where the version of the format does not say."""
 
     collective: str | None
@@ -141,20 +141,20 @@ class Label(NamedTuple):
     number: int | None
 
 
-_TABLES: dict[str, type[Any]] = {"lanes": Lane, "calls": Call, "labels": Label}
+_TABLES: dict[str, type[Any]] = {"lanes": EventLane, "calls": TracedCall, "labels": Label}
 
 
 @dataclass
-class TraceContent(Columnar):
+class TraceContent(ColumnMatrix):
     """One trace, or a range of one."""
 
     number_names = NUMBERS
     code_names = CODES
 
-    about: About = field(default_factory=About)
+    about: TraceHeader = field(default_factory=TraceHeader)
     names: list[str] = field(default_factory=list)
-    lanes: list[Lane] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    lanes: list[EventLane] = field(default_factory=list)
+    calls: list[TracedCall] = field(default_factory=list)
     labels: list[Label] = field(default_factory=list)
     detail: str = "all"
     resolution_ns: int = 1000
@@ -211,10 +211,10 @@ def trace_from(header: dict[str, Any], body: memoryview, *_: object) -> TraceCon
     return content
 
 
-def _plain(about: About) -> tuple[Any, ...]:
+def _plain(about: TraceHeader) -> tuple[Any, ...]:
     return tuple(about._replace(groups=[group.row() for group in about.groups]))  # type: ignore[misc]
 
 
-def _about(values: list[Any]) -> About:
-    about = About(*values)
+def _about(values: list[Any]) -> TraceHeader:
+    about = TraceHeader(*values)
     return about._replace(groups=list(map(config_from, about.groups)))

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.parsers.torch_profiler.decode import problem_of
-from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, About, TraceContent
+from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TraceContent, TraceHeader
 
 
-def join(parts: Sequence[TraceContent], problems: Sequence[str]) -> TraceContent:
+def join_ranges(parts: Sequence[TraceContent], problems: Sequence[str]) -> TraceContent:
     """The whole trace; `problems` are those of ranges that could not be read."""
     names, name_of = _merged([part.names for part in parts])
     lanes, lane_of = _merged([part.lanes for part in parts])
@@ -64,11 +64,11 @@ def _shifted(numbers: npt.NDArray[np.int64], rows: int) -> npt.NDArray[np.int64]
     return shifted
 
 
-def _about(parts: Sequence[About]) -> About:
+def _about(parts: Sequence[TraceHeader]) -> TraceHeader:
     """Each thing from the first range that says it: they stand before the first event or behind the last."""
-    empty = About()
+    empty = TraceHeader()
     values = {
         name: next((getattr(p, name) for p in parts if getattr(p, name) != getattr(empty, name)), getattr(empty, name))
-        for name in About._fields
+        for name in TraceHeader._fields
     }
-    return About(**values)
+    return TraceHeader(**values)

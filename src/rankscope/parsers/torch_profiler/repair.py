@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rankscope.parsers.torch_profiler.chunks import BOUNDARY
-from rankscope.parsers.torch_profiler.events import BAD, EVENT, Complete, Event
+from rankscope.parsers.torch_profiler.events import EVENT, JSON_ERRORS, CompleteEvent, Event
 
 _START = re.compile(rb'\{(?:[^{}"]{0,64}"[^"]{0,8192}"){0,12}?[^{}"]{0,64}"ph"\s*:')
 _EMPTY = re.compile(rb":\s*(?=[,}\]])")
@@ -28,10 +28,10 @@ _PHASE = re.compile(rb'"ph"\s*:\s*"([A-Za-z])"')
 _ARGS = re.compile(rb'"args"\s*:\s*(\{.*\})\s*\}\s*$', re.DOTALL)
 
 
-def events(text: bytes, *, args_first: bool = False) -> tuple[list[Event], int]:
+def repaired_events(text: bytes, *, args_first: bool = False) -> tuple[list[Event], int]:
     """The events of a piece, and how many of them could not be read."""
     found, lost = [], 0
-    for one in split(text, args_first=args_first):
+    for one in split_events(text, args_first=args_first):
         event = _event(one)
         if event is None:
             lost += 1
@@ -40,7 +40,7 @@ def events(text: bytes, *, args_first: bool = False) -> tuple[list[Event], int]:
     return found, lost
 
 
-def split(text: bytes, *, args_first: bool = False) -> Iterator[bytes]:
+def split_events(text: bytes, *, args_first: bool = False) -> Iterator[bytes]:
     """The texts of the events of a piece; what is none as one."""
     if args_first:
         starts = [0, *(match.end() - 1 for match in BOUNDARY.finditer(text))]
@@ -56,7 +56,7 @@ def _event(text: bytes) -> Event | None:
     for way in ways:
         try:
             return way(text)
-        except (*BAD, ValueError):
+        except (*JSON_ERRORS, ValueError):
             continue
     return None
 
@@ -80,7 +80,7 @@ def _by_fields(text: bytes) -> Event:
         raise ValueError
     args = _ARGS.search(text)
     places = {key: _place(pattern, text) for key, pattern in _PLACE.items()}
-    return Complete(
+    return CompleteEvent(
         float(times["ts"][1]),
         cat=_text(_TEXT["cat"], text),
         name=_text(_TEXT["name"], text),

@@ -7,34 +7,34 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from rankscope.kinds.input_kinds import LOG, TRACE
-from rankscope.parsers.contents import Decoded
+from rankscope.parsers.contents import DecodedFile
 from rankscope.parsers.workers.pool import ARCHIVE_SUFFIXES, Result
 
 if TYPE_CHECKING:
     from rankscope.parsers.logs.model import LogContent
-    from rankscope.parsers.logs.stretches import Joiner
+    from rankscope.parsers.logs.stretches import LogJoiner
     from rankscope.parsers.torch_profiler.model import TraceContent
 
 
-class Ranges:
+class FileRanges:
     """Holds back results of files that are read in ranges, until all of a file are in."""
 
     def __init__(self) -> None:
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, _RangedFile] = {}
 
     def take(self, result: Result) -> Result | None:
         """What is complete with a result: itself, a whole file, or nothing."""
         task = result.task
         if task.parts == 1 or result.inner or task.found.shown.endswith(ARCHIVE_SUFFIXES):
             return result
-        file = self._files.setdefault(task.found.path, _File(task.parts))
+        file = self._files.setdefault(task.found.path, _RangedFile(task.parts))
         whole = file.take(result)
         if file.left == 0:
             del self._files[task.found.path]
         return whole
 
 
-class _File:
+class _RangedFile:
     """One file: joins its ranges in their order, and keeps those that come too early."""
 
     def __init__(self, parts: int) -> None:
@@ -42,7 +42,7 @@ class _File:
         self._next = 0
         self._results: defaultdict[int, list[Result]] = defaultdict(list)
         self._ended: set[int] = set()
-        self._joiner: Joiner | None = None
+        self._joiner: LogJoiner | None = None
         self._trace: list[TraceContent] = []
         self._other: Result | None = None
         self._problems: list[str] = []
@@ -64,9 +64,9 @@ class _File:
         if result.kind == TRACE.name and _is_ranged(result.decoded):
             self._trace.append(cast("TraceContent", result.decoded))
         elif result.kind == LOG.name and _is_ranged(result.decoded):
-            from rankscope.parsers.logs.stretches import Joiner
+            from rankscope.parsers.logs.stretches import LogJoiner
 
-            self._joiner = self._joiner or Joiner()
+            self._joiner = self._joiner or LogJoiner()
             self._joiner.add(cast("LogContent", result.decoded))
         elif result.kind is not None:
             self._other = self._other or result
@@ -74,9 +74,9 @@ class _File:
 
     def _whole(self, last: Result) -> Result:
         if self._trace:
-            from rankscope.parsers.torch_profiler.range_joiner import join
+            from rankscope.parsers.torch_profiler.range_joiner import join_ranges
 
-            trace = join(self._trace, self._problems)
+            trace = join_ranges(self._trace, self._problems)
             return replace(last, kind=TRACE.name, problem=trace.problem, decoded=trace)
         if self._joiner is None:
             return self._other or last
@@ -86,6 +86,6 @@ class _File:
         return replace(last, kind=LOG.name, problem=content.problem, decoded=content)
 
 
-def _is_ranged(decoded: Decoded | None) -> bool:
+def _is_ranged(decoded: DecodedFile | None) -> bool:
     """Whether it is one of several ranges; only logs and traces have such."""
     return bool(getattr(decoded, "ranged", False))

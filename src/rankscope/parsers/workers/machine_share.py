@@ -15,14 +15,14 @@ _SET_HERE = "RANKSCOPE_THREADS_SET"
 """Names of the variables that the user has not set."""
 
 
-def cores() -> int:
+def usable_cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def processes() -> int:
+def process_count() -> int:
     """How many processes may decode at once, where the user does not say."""
-    return min(MOST_PROCESSES, cores())
+    return min(MOST_PROCESSES, usable_cores())
 
 
 def limit_threads(environment: MutableMapping[str, str] = os.environ) -> None:
@@ -30,14 +30,14 @@ def limit_threads(environment: MutableMapping[str, str] = os.environ) -> None:
 
     What the user has set stays: variables of polars and of the BLAS of numpy, of which nothing here has any use.
     """
-    wanted = {"POLARS_MAX_THREADS": min(MOST_THREADS, cores()), "OPENBLAS_NUM_THREADS": 1}
+    wanted = {"POLARS_MAX_THREADS": min(MOST_THREADS, usable_cores()), "OPENBLAS_NUM_THREADS": 1}
     names = [name for name in wanted if name not in environment]
     environment.update({name: str(wanted[name]) for name in names})
     if names:
         environment[_SET_HERE] = ",".join(names)
 
 
-def of_the_user(environment: MutableMapping[str, str] = os.environ) -> dict[str, str]:
+def users_variables(environment: MutableMapping[str, str] = os.environ) -> dict[str, str]:
     """The environment for programs of the user's: as it was before `limit_threads`."""
     names = {_SET_HERE, *environment.get(_SET_HERE, "").split(",")}
     return {name: value for name, value in environment.items() if name not in names}
@@ -46,7 +46,7 @@ def of_the_user(environment: MutableMapping[str, str] = os.environ) -> dict[str,
 # How the program starts processes of its own.
 
 
-def interpreter(start: str, *arguments: str) -> list[str]:
+def interpreter_command(start: str, *arguments: str) -> list[str]:
     """A command that imports what this process would, without running the program's main module or site hooks.
 
     `start` is the program; it has to take its `sys.path` from what follows `arguments` in `sys.argv`.

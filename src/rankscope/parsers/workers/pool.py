@@ -14,11 +14,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, TypeAlias
 
-from rankscope.parsers.contents import Decoded, Stretch
-from rankscope.parsers.files.directory_walk import Found
-from rankscope.parsers.registry import restored
-from rankscope.parsers.workers.machine_share import interpreter, processes
-from rankscope.parsers.workers.protocol import receive, send
+from rankscope.parsers.contents import DecodedFile, LogStretch
+from rankscope.parsers.files.directory_walk import FoundPath
+from rankscope.parsers.registry import restore_content
+from rankscope.parsers.workers.machine_share import interpreter_command, process_count
+from rankscope.parsers.workers.protocol import receive_message, send_message
 
 START_SECONDS = 120.0
 """A process that has not started by then does not start: a cold network file system is slow, a broken one for ever."""
@@ -61,7 +61,7 @@ _MEMORY = {
 
 
 @dataclass(frozen=True)
-class Tail:
+class FileTail:
     """From where on a file that still grows is to be read, if it is a log."""
 
     start: int = 0
@@ -75,10 +75,10 @@ class Tail:
 class Task:
     """A file for a worker; of an archive every `parts`-th member from `part` on."""
 
-    found: Found
+    found: FoundPath
     part: int = 0
     parts: int = 1
-    tail: Tail | None = None
+    tail: FileTail | None = None
     """Of a file that is watched; else None."""
 
 
@@ -92,8 +92,8 @@ class Result:
     problem: str | None = None
     size: int | None = None
     mtime_ns: int | None = None
-    decoded: Decoded | None = None
-    stretch: Stretch | None = None
+    decoded: DecodedFile | None = None
+    stretch: LogStretch | None = None
     """Of a log that is watched: the bytes that `decoded` tells of."""
     stamp: tuple[int, int, int] | None = None
     """With `last`, of a file that is watched: size, time and inode, if none of them changed while it was read."""
@@ -114,9 +114,9 @@ class _SlowError(Exception):
     """A worker said nothing for too long."""
 
 
-def workers_for(found: Sequence[Found], jobs: int | None) -> int:
+def workers_for(found: Sequence[FoundPath], jobs: int | None) -> int:
     """How many processes the files are worth."""
-    most = jobs if jobs is not None else processes()
+    most = jobs if jobs is not None else process_count()
     total = sum(f.size for f in found)
     shared = any(f.shown.endswith(ARCHIVE_SUFFIXES) or f.size > 2 * RANGE_BYTES for f in found)
     return max(1, min(most, total // BYTES_PER_WORKER + 1, most if shared else max(1, len(found))))
@@ -127,7 +127,7 @@ class Pool:
 
     def __init__(
         self,
-        found: Sequence[Found],
+        found: Sequence[FoundPath],
         jobs: int | None,
         environment: Mapping[str, str] | None = None,
         now: Now = time.monotonic,
@@ -167,7 +167,7 @@ class Pool:
             thread.stop()
 
 
-def _tasks(found: Found, workers: int) -> list[Task]:
+def _tasks(found: FoundPath, workers: int) -> list[Task]:
     shared = found.size > BYTES_PER_WORKER and found.shown.endswith(ARCHIVE_SUFFIXES)
     parts = workers if shared else 1 if found.shown.endswith(PACKED_SUFFIXES) else found.size // RANGE_BYTES
     return [Task(found, part, parts) for part in range(parts)] if parts > 1 else [Task(found)]
@@ -220,7 +220,7 @@ class WorkerThread(threading.Thread):
         assert self.process.stdout is not None
         output = self.process.stdout
         try:
-            receive(lambda count: _read(output, count, self.now() + START_SECONDS, self.now))
+            receive_message(lambda count: _read(output, count, self.now() + START_SECONDS, self.now))
         except (_SlowError, *_BROKEN):
             return False
         self.ready = True
@@ -253,11 +253,11 @@ class WorkerThread(threading.Thread):
         order = {"path": os.fsencode(found.path).hex(), "size": found.size, "part": task.part, "parts": task.parts}
         if task.tail is not None:
             order["tail"] = [task.tail.start, task.tail.mark, task.tail.ended]
-        send(self.process.stdin, order)
+        send_message(self.process.stdin, order)
         seconds = BASE_SECONDS + found.size / BYTES_PER_SECOND
         output = self.process.stdout
         while True:
-            header, body = receive(lambda count: _read(output, count, self.now() + seconds, self.now))
+            header, body = receive_message(lambda count: _read(output, count, self.now() + seconds, self.now))
             if "done" in header:
                 self.stamp = _stamp(header["stamp"])
                 return
@@ -276,7 +276,7 @@ class WorkerThread(threading.Thread):
 def _start(more: Mapping[str, str]) -> subprocess.Popen[bytes]:
     environment = {**os.environ, **more, **_MEMORY}
     return subprocess.Popen(
-        interpreter(_START),
+        interpreter_command(_START),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, bufsize=0,
         pipesize=PIPE_BYTES,
     )  # fmt: skip
@@ -308,8 +308,8 @@ def _read(stream: IO[bytes], count: int, deadline: float, now: Now) -> bytearray
 
 def _result(task: Task, header: dict[str, Any], body: memoryview) -> Result:
     content = header["decoded"]
-    decoded = None if content is None else restored(header["kind"], content, body, header["rows"])
-    stretch = None if header["stretch"] is None else Stretch(*header["stretch"])
+    decoded = None if content is None else restore_content(header["kind"], content, body, header["rows"])
+    stretch = None if header["stretch"] is None else LogStretch(*header["stretch"])
     return Result(
         task, header["inner"], header["kind"], header["problem"], header["size"], header["mtime_ns"], decoded, stretch
     )  # fmt: skip

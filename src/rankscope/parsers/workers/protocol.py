@@ -14,7 +14,7 @@ import orjson
 _LENGTHS = struct.Struct("<QQ")
 
 
-def send(stream: IO[bytes], header: dict[str, Any], body: Iterable[memoryview] = ()) -> None:
+def send_message(stream: IO[bytes], header: dict[str, Any], body: Iterable[memoryview] = ()) -> None:
     """Writes one message."""
     text = orjson.dumps(header)
     parts = list(body)
@@ -24,7 +24,7 @@ def send(stream: IO[bytes], header: dict[str, Any], body: Iterable[memoryview] =
     stream.flush()
 
 
-def receive(read: Callable[[int], bytearray]) -> tuple[dict[str, Any], memoryview]:
+def receive_message(read: Callable[[int], bytearray]) -> tuple[dict[str, Any], memoryview]:
     """Reads one message. `read(n)` returns exactly n bytes, and raises EOFError if there are none any more."""
     text_length, body_length = _LENGTHS.unpack(read(_LENGTHS.size))
     header = orjson.loads(read(text_length))

@@ -9,13 +9,13 @@ import signal
 import sys
 from typing import IO, Any
 
-from rankscope.parsers.files.reader import Content, follow, read
+from rankscope.parsers.files.reader import FileContent, follow_log, read_file
 from rankscope.parsers.files.streams import limit_worker
-from rankscope.parsers.workers.protocol import receive, send
+from rankscope.parsers.workers.protocol import receive_message, send_message
 
 COLLECT_EVERY = 4096
 """After so many files cycles are looked for, if there should be any."""
-BEHIND = 5
+NICENESS = 5
 """How nice a process is that reads what changes, to the one that answers keys."""
 
 
@@ -29,10 +29,10 @@ def main() -> None:
     # thousands of dicts are made for each dump and none is part of a cycle
     gc.disable()
     gc.freeze()
-    send(sink, {"ready": True})
+    send_message(sink, {"ready": True})
     for count in itertools.count(1):
         try:
-            task, _ = receive(lambda count: _exactly(source, count))
+            task, _ = receive_message(lambda count: _exactly(source, count))
         except EOFError:
             return
         _serve(task, sink)
@@ -43,18 +43,22 @@ def main() -> None:
 
 def _serve(task: dict[str, Any], sink: IO[bytes]) -> None:
     path, stamp = os.fsdecode(bytes.fromhex(task["path"])), None
-    if "tail" in task and os.nice(0) < BEHIND:
-        os.nice(BEHIND - os.nice(0))
-    contents = follow(path, *task["tail"]) if "tail" in task else read(path, task["size"], task["part"], task["parts"])
+    if "tail" in task and os.nice(0) < NICENESS:
+        os.nice(NICENESS - os.nice(0))
+    contents = (
+        follow_log(path, *task["tail"])
+        if "tail" in task
+        else read_file(path, task["size"], task["part"], task["parts"])
+    )
     for content in contents:
         if content.stamp is not None:
             stamp = content.stamp
         else:
-            send(sink, *_message(content))
-    send(sink, {"done": True, "stamp": stamp})
+            send_message(sink, *_message(content))
+    send_message(sink, {"done": True, "stamp": stamp})
 
 
-def _message(content: Content) -> tuple[dict[str, Any], list[memoryview]]:
+def _message(content: FileContent) -> tuple[dict[str, Any], list[memoryview]]:
     header = {
         "inner": content.inner, "kind": content.kind, "problem": content.problem, "size": content.size,
         "mtime_ns": content.mtime_ns, "stretch": content.stretch and list(content.stretch), "rows": 0, "decoded": None,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from rankscope.assemble.logs.fingerprints.fingerprint_rows import NEVER, Lane, Print
-from rankscope.assemble.logs.fingerprints.group_solver import ways
+from rankscope.assemble.logs.fingerprints.fingerprint_rows import NO_TIME, Fingerprint, PrintedLane
+from rankscope.assemble.logs.fingerprints.group_solver import group_choices
 
 
-def pairs_of_all(ranks: int) -> dict[int, Lane]:
+def pairs_of_all(ranks: int) -> dict[int, PrintedLane]:
     """All ranks come together in one operation, then neighbours in another."""
     return {
-        rank: Lane(rank, prints=[
-            Print(rank, 0, 0, came=1 + rank, left=1 + ranks + rank),
-            Print(rank % 2, 0, 1, came=1 + ranks + rank, left=NEVER),
+        rank: PrintedLane(rank, prints=[
+            Fingerprint(rank, 0, 0, came=1 + rank, left=1 + ranks + rank),
+            Fingerprint(rank % 2, 0, 1, came=1 + ranks + rank, left=NO_TIME),
         ])
         for rank in range(ranks)
     }  # fmt: skip
@@ -19,9 +19,9 @@ def pairs_of_all(ranks: int) -> dict[int, Lane]:
 
 def test_a_group_may_be_larger_than_python_calls_are_deep() -> None:
     ranks = 1100
-    (found,) = ways(pairs_of_all(ranks))
+    (found,) = group_choices(pairs_of_all(ranks))
     assert tuple(range(ranks)) in found and (0, 1) in found and len(found) == 1 + ranks // 2
 
 
 def test_of_thousands_of_ranks_no_ways_are_tried() -> None:
-    assert ways(pairs_of_all(5000)) == []
+    assert group_choices(pairs_of_all(5000)) == []

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.logs.c10d.error_table import ROLES, TableError, merged, packaged, read_table, required
+from rankscope.parsers.logs.c10d.error_table import (
+    ROLES,
+    TableError,
+    merge_tables,
+    packaged_table,
+    read_table,
+    required,
+)
 from rankscope.parsers.logs.c10d.recogniser import Recogniser
 from rankscope.parsers.logs.event import Event
 from tests.parsers.logs.c10d.lines import everything, records, values
@@ -118,7 +125,7 @@ def test_records_one_at_a_time_and_all_at_once_are_the_same() -> None:
 
 
 def test_every_entry_of_the_package() -> None:
-    table = packaged()
+    table = packaged_table()
     assert len(table) > 80
     for error in table:
         assert error.meaning.endswith(".")
@@ -130,7 +137,7 @@ def test_every_entry_of_the_package() -> None:
 
 def test_a_users_own_table(tmp_path: Path) -> None:
     (tmp_path / "own.tsv").write_text("# ours\n" + OWN + "xid\tnoise\tNVRM: Xid\tknown here\n")
-    table = merged(packaged(), read_table(tmp_path / "own.tsv"))
+    table = merge_tables(packaged_table(), read_table(tmp_path / "own.tsv"))
     recogniser = Recogniser(table)
     said = recogniser.feed_all(records("lustre: evicted client 4\nNVRM: Xid (PCI): 13\n" + SAID["duplicate-gpu"]))
     assert [values(e, "id", "role") for e in said if e.kind == "known-error"] == [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope.parsers.logs.line_heads import without_time
-from rankscope.parsers.logs.nccl.bulk_lines import Shapes
+from rankscope.parsers.logs.nccl.bulk_lines import MessageShapes
 from tests.parsers.logs.lines import COMM, info, life, log
 
 NOISE = [
@@ -38,7 +38,7 @@ def test_the_last_quiet_line_of_a_thread_is_the_text_of_a_failure() -> None:
 @pytest.mark.parametrize("number", [7, 9, 11])
 def test_a_word_with_numbers_is_found_behind_a_shape_without_it(number: int) -> None:
     lines = [info("task 3 ended: Signal 2 (SIGINT)"), info(f"task 4 ended: Signal {number} (SIGKILL)")]
-    shapes = Shapes(lambda: ["Signal 9 (SIGKILL)"])
+    shapes = MessageShapes(lambda: ["Signal 9 (SIGKILL)"])
     kinds = [shapes.kind(line.split("INFO ", 1)[1].encode()) for line in lines]
     # another number looks the same without it: it is read the slow way, never the other way round
     assert kinds == ["other", ""]
@@ -53,7 +53,7 @@ def test_a_word_with_numbers_is_found_behind_a_shape_without_it(number: int) -> 
     ],
 )  # fmt: skip
 def test_what_tells_something_is_not_quiet(message: str) -> None:
-    assert Shapes(lambda: ["CUDA out of memory"]).kind(message.encode()) == ""
+    assert MessageShapes(lambda: ["CUDA out of memory"]).kind(message.encode()) == ""
 
 
 def test_times_of_lines_do_not_tell_writers_apart() -> None:

@@ -7,55 +7,54 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from rankscope.assemble.logs.c10d_claims import Claims, rank_of
+from rankscope.assemble.logs.c10d_claims import Claims, printing_rank
 from rankscope.assemble.logs.fingerprints.fingerprint_rows import (
-    ALL,
-    Calls,
-    Lanes,
-    Named,
-    Print,
-    Told,
-    add,
+    WORLD_GROUP,
+    CallNumbers,
+    Fingerprint,
+    NamedGroup,
+    PrintedEvent,
+    PrintedLanes,
+    add_fingerprints,
     events_of,
+    fingerprint_row,
     lanes_of,
     named_groups,
-    row,
 )
-from rankscope.assemble.logs.fingerprints.group_solver import Job, Solved, solve
-from rankscope.assemble.logs.fingerprints.lockstep import Quote, Reports
-from rankscope.assemble.logs.log_groups import DEFAULT, Groups
-from rankscope.assemble.logs.log_messages import failed
-from rankscope.assemble.logs.log_processes import Scene
-from rankscope.assemble.logs.log_values import rank as sound
-from rankscope.assemble.logs.log_values import whole
+from rankscope.assemble.logs.fingerprints.group_solver import JobFacts, Solution, solve_groups
+from rankscope.assemble.logs.fingerprints.lockstep import FailureReports, PeerQuote
+from rankscope.assemble.logs.log_groups import DEFAULT_GROUP, LogGroups
+from rankscope.assemble.logs.log_messages import failed_ranks
+from rankscope.assemble.logs.log_processes import LogScene
+from rankscope.assemble.logs.log_values import int64_or_none, valid_rank
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.logs.bounded_events import left_out
 from rankscope.parsers.logs.event import Event
 
 
-def place(scene: Scene, groups: Groups, claims: Claims) -> None:
+def place_fingerprints(scene: LogScene, groups: LogGroups, claims: Claims) -> None:
     """Adds what fingerprints tell to `claims` and `groups`; `scene` gets how many of them are of no known group."""
     named = named_groups(event for _, event in events_of(scene, "pg-seat"))
     cut = any(left_out("fingerprint") in log.content.counts for log in scene.logs)
     alone = lanes_of_all(scene, cut) if named is None else None
     if alone is not None:
-        place_all(scene, groups, claims, alone)
+        place_world_lanes(scene, groups, claims, alone)
         place_mismatches(scene, groups, claims)
     else:
-        _Several(scene, groups, claims).place(named, not cut)
+        _SeveralGroups(scene, groups, claims).place(named, not cut)
 
 
-class _Several:
+class _SeveralGroups:
     """Fingerprints of a job with several groups."""
 
-    def __init__(self, scene: Scene, groups: Groups, claims: Claims) -> None:
+    def __init__(self, scene: LogScene, groups: LogGroups, claims: Claims) -> None:
         self._scene, self._groups, self._claims = scene, groups, claims
-        prints = once(told for told in speakers(scene, "fingerprint") if _is_sound(told.event))
-        self._calls = Calls()
+        prints = distinct_lines(told for told in speakers(scene, "fingerprint") if _is_sound(told.event))
+        self._calls = CallNumbers()
         self._lanes = lanes_of(((told.log, told.rank, told.event) for told in prints), self._calls)
         self._said = speakers(scene, *(kind.name for kind in EVENTS.values() if kind.of_failed_call))
 
-    def place(self, named: Sequence[Named] | None, whole_lanes: bool) -> None:
+    def place(self, named: Sequence[NamedGroup] | None, whole_lanes: bool) -> None:
         """Puts all lines to groups of which that can be told, and notes how many others there are."""
         scene = self._scene
         solved = self._solved(named, whole_lanes)
@@ -73,34 +72,34 @@ class _Several:
         scene.mixed_prints.update(left)
         rows = {at: self._row_of(solved.groups[at]) for at in sorted({at for _, at in of_group})}
         for (rank, at), events in of_group.items():
-            add(self._claims[rank, rows[at]], scene, events)
+            add_fingerprints(self._claims[rank, rows[at]], scene, events)
         self._failed_ones(solved, rows)
 
-    def _solved(self, named: Sequence[Named] | None, whole_lanes: bool) -> Solved | None:
+    def _solved(self, named: Sequence[NamedGroup] | None, whole_lanes: bool) -> Solution | None:
         scene, lanes = self._scene, self._lanes
         if not lanes or (named is None and not whole_lanes):
             return None
         reports = read_reports(self._said, lanes, self._calls)
         written = {number: log.source.mtime_ns for number, log in enumerate(scene.logs)}
-        solved = solve(lanes, Job(named, whole_lanes, failed(scene), scene.world, reports, written))
+        solved = solve_groups(lanes, JobFacts(named, whole_lanes, failed_ranks(scene), scene.world, reports, written))
         if solved is not None and by_labels(scene):
             # processes of two hosts with the same prefixes would look like groups that are there twice
             members = [group.members for group in solved.groups]
             return solved if len(set(members)) == len(members) else None
         return solved
 
-    def _row_of(self, named: Named) -> int:
+    def _row_of(self, named: NamedGroup) -> int:
         """The row of a group: one that is known by its name or members, or a new one."""
         groups, members = self._groups, named.members
-        if named.name == ALL and not named.device:
-            return groups.of_report(ALL, DEFAULT, members[0], 0, len(members))
+        if named.name == WORLD_GROUP and not named.device:
+            return groups.of_report(WORLD_GROUP, DEFAULT_GROUP, members[0], 0, len(members))
         known = groups.of_members(members)
         own = [at for at in known if groups.names[at] == named.name] or (known if not named.name else [])
         if len(own) == 1:
             return own[0]
         return groups.add(f"{named.name or named.ranks} {named.device}".rstrip(), "", members, True)
 
-    def _failed_ones(self, solved: Solved, rows: dict[int, int]) -> None:
+    def _failed_ones(self, solved: Solution, rows: dict[int, int]) -> None:
         """Of which group the collective is that a rank says failed, and that a mismatch kept it from running."""
         for told in self._said:
             lane = self._lanes.get(told.rank)
@@ -116,31 +115,31 @@ class _Several:
             members = solved.groups[at].members
             for one, printed in zip(values.get("ranks", ()), values.get("fingerprints", ()), strict=False):
                 if one < len(members):
-                    made = row(self._scene.logs[told.log], told.event, printed, "scheduled")
+                    made = fingerprint_row(self._scene.logs[told.log], told.event, printed, "scheduled")
                     self._claims[members[one], rows[at]].add(made)
 
 
 def _is_sound(event: Event) -> bool:
-    return whole(event.values["seq"]) is not None and sound(event.values.get("rank_in_group")) is not None
+    return int64_or_none(event.values["seq"]) is not None and valid_rank(event.values.get("rank_in_group")) is not None
 
 
 # Fingerprints of a job that has only the group of all ranks, as far as its lines tell.
 
 
-def lanes_of_all(scene: Scene, cut: bool) -> dict[int, list[Told]] | None:
+def lanes_of_all(scene: LogScene, cut: bool) -> dict[int, list[PrintedEvent]] | None:
     """The lane of each rank; None if they are not of one group in which each rank has the place of its own number.
 
     `cut`: some in the middle are not kept; the last count on from one another.
     """
-    lanes: defaultdict[tuple[int, int], list[Told]] = defaultdict(list)
+    lanes: defaultdict[tuple[int, int], list[PrintedEvent]] = defaultdict(list)
     for number, event in events_of(scene, "fingerprint"):
-        if whole(event.values["seq"]) is None:
+        if int64_or_none(event.values["seq"]) is None:
             continue
-        rank = rank_of(scene, number, event)
+        rank = printing_rank(scene, number, event)
         if rank is None or event.values.get("rank_in_group") not in (None, rank):
             return None
-        lanes[rank, number].append(Told(number, rank, event))
-    found: dict[int, list[Told]] = {}
+        lanes[rank, number].append(PrintedEvent(number, rank, event))
+    found: dict[int, list[PrintedEvent]] = {}
     for (rank, _), own in lanes.items():
         kept = _last_lane(own) if cut else own
         if not _one_lane(kept):
@@ -149,34 +148,36 @@ def lanes_of_all(scene: Scene, cut: bool) -> dict[int, list[Told]] | None:
     return found
 
 
-def place_all(scene: Scene, groups: Groups, claims: Claims, lanes: Mapping[int, Sequence[Told]]) -> None:
+def place_world_lanes(
+    scene: LogScene, groups: LogGroups, claims: Claims, lanes: Mapping[int, Sequence[PrintedEvent]]
+) -> None:
     """Puts them on lanes of the group of all."""
     for rank, own in lanes.items():
-        at = groups.of_report("0", DEFAULT, rank, rank, scene.world)
-        add(claims[rank, at], scene, [(told.log, told.event) for told in own])
+        at = groups.of_report("0", DEFAULT_GROUP, rank, rank, scene.world)
+        add_fingerprints(claims[rank, at], scene, [(told.log, told.event) for told in own])
 
 
-def place_mismatches(scene: Scene, groups: Groups, claims: Claims) -> None:
+def place_mismatches(scene: LogScene, groups: LogGroups, claims: Claims) -> None:
     """Rows of the two ranks that a mismatch names; its ranks are those of the group, here that of all."""
     for number, event in events_of(scene, "fingerprint-mismatch"):
         prints, ranks = event.values["fingerprints"], event.values["ranks"]
         reporter = ranks[0] if ranks else None
-        if rank_of(scene, number, event) not in (None, reporter) or not ranks or len(prints) != len(ranks):
+        if printing_rank(scene, number, event) not in (None, reporter) or not ranks or len(prints) != len(ranks):
             continue
         for one, printed in zip(ranks, prints, strict=True):
             if one < scene.world:
-                at = groups.of_report("0", DEFAULT, one, one, scene.world)
-                claims[one, at].add(row(scene.logs[number], event, printed, "scheduled"))
+                at = groups.of_report("0", DEFAULT_GROUP, one, one, scene.world)
+                claims[one, at].add(fingerprint_row(scene.logs[number], event, printed, "scheduled"))
 
 
-def _last_lane(own: Sequence[Told]) -> list[Told]:
+def _last_lane(own: Sequence[PrintedEvent]) -> list[PrintedEvent]:
     """The last whose sequence numbers go up one by one."""
     seqs = [told.event.values["seq"] for told in own]
     begins = [i for i in range(1, len(seqs)) if seqs[i] != seqs[i - 1] + 1]
     return list(own[begins[-1] if begins else 0 :])
 
 
-def _one_lane(own: Sequence[Told]) -> bool:
+def _one_lane(own: Sequence[PrintedEvent]) -> bool:
     """Whether the sequence numbers go up one by one, as those of one group do."""
     seqs = [told.event.values["seq"] for told in own]
     return all(later == seq + 1 for seq, later in pairwise(seqs))
@@ -185,9 +186,9 @@ def _one_lane(own: Sequence[Told]) -> bool:
 # What ranks say of the collective that failed: whom they missed at its barrier, and what another member called.
 
 
-def read_reports(said: Iterable[Told], lanes: Lanes, calls: Calls) -> Reports:
+def read_reports(said: Iterable[PrintedEvent], lanes: PrintedLanes, calls: CallNumbers) -> FailureReports:
     """Only of the last operation of each rank: what is printed in front of its line is of another."""
-    quotes: defaultdict[int, list[Quote]] = defaultdict(list)
+    quotes: defaultdict[int, list[PeerQuote]] = defaultdict(list)
     absent: defaultdict[int, set[int]] = defaultdict(set)
     for told in said:
         lane = lanes.get(told.rank)
@@ -200,23 +201,23 @@ def read_reports(said: Iterable[Told], lanes: Lanes, calls: Calls) -> Reports:
                 absent[told.rank].update(missed)
         elif (quote := _quote(told, last, calls)) is not None:
             quotes[told.rank].append(quote)
-    return Reports(dict(quotes), {rank: frozenset(places) for rank, places in absent.items()})
+    return FailureReports(dict(quotes), {rank: frozenset(places) for rank, places in absent.items()})
 
 
-def of_last(told: Told, lanes: Lanes) -> bool:
+def of_last(told: PrintedEvent, lanes: PrintedLanes) -> bool:
     """Whether a line stands behind the last fingerprint of its rank."""
     log, event = lanes[told.rank].events[-1]
     return log == told.log and event.offset < told.event.offset
 
 
-def _quote(told: Told, last: Print, calls: Calls) -> Quote | None:
+def _quote(told: PrintedEvent, last: Fingerprint, calls: CallNumbers) -> PeerQuote | None:
     places, prints = told.event.values["ranks"], told.event.values["fingerprints"]
     if len(places) != 2 or len(prints) != 2:
         return None
     (seq, *own), (other_seq, *other) = prints
     if (places[0], seq, calls.number(own)) != (last.place, last.seq, last.call):
         return None
-    return Quote(places[1], other_seq, calls.number(other))
+    return PeerQuote(places[1], other_seq, calls.number(other))
 
 
 # Who printed a fingerprint.
@@ -225,15 +226,15 @@ _LOCAL = re.compile(r"^\[default(\d{1,7})\]:")
 """torchrun's prefix has the rank on its host."""
 
 
-def speakers(scene: Scene, *kinds: str) -> list[Told]:
+def speakers(scene: LogScene, *kinds: str) -> list[PrintedEvent]:
     """Events of these kinds of which the process is known that printed them."""
     found = list(events_of(scene, *kinds))
     local = _labels(scene)
     told = ((number, event, _global(scene, number, event, local)) for number, event in found)
-    return [Told(number, rank, event) for number, event, rank in told if rank is not None]
+    return [PrintedEvent(number, rank, event) for number, event, rank in told if rank is not None]
 
 
-def once(prints: Iterable[Told]) -> list[Told]:
+def distinct_lines(prints: Iterable[PrintedEvent]) -> list[PrintedEvent]:
     """Each rank's lines of the log that has the most of them: another may repeat them."""
     prints = list(prints)
     counts: dict[int, dict[int, int]] = {}
@@ -244,18 +245,18 @@ def once(prints: Iterable[Told]) -> list[Told]:
     return [told for told in prints if best[told.rank] == told.log]
 
 
-def by_labels(scene: Scene) -> bool:
+def by_labels(scene: LogScene) -> bool:
     """Whether ranks are only known by torchrun's prefixes, as those of one host."""
     return bool(_labels(scene))
 
 
-def _global(scene: Scene, number: int, event: Event, local: Mapping[str, int]) -> int | None:
+def _global(scene: LogScene, number: int, event: Event, local: Mapping[str, int]) -> int | None:
     own = event.rank if event.rank is not None else scene.logs[number].source.rank
-    rank = sound(own if own is not None else local.get(str(event.values.get("label"))))
+    rank = valid_rank(own if own is not None else local.get(str(event.values.get("label"))))
     return rank if rank is not None and rank < scene.world else None
 
 
-def _labels(scene: Scene) -> dict[str, int]:
+def _labels(scene: LogScene) -> dict[str, int]:
     """Ranks by prefix, in a log of one host and of torch 2.1 or older: some group has a member for each prefix."""
     prints = list(events_of(scene, "fingerprint"))
     if len({number for number, _ in prints}) != 1 or any(event.rank is not None for _, event in prints):

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rankscope.assemble.logs import log_values
-from rankscope.assemble.logs.c10d_claims import Claim, Row, not_before
-from rankscope.assemble.logs.log_processes import Log, Scene
-from rankscope.assemble.logs.log_values import moment
+from rankscope.assemble.logs.c10d_claims import Claim, ClaimedOperation, not_before
+from rankscope.assemble.logs.log_processes import LogFile, LogScene
+from rankscope.assemble.logs.log_values import print_time
 from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
 from rankscope.parsers.logs.event import Event
 
 _PRINTED = ("seq", "op", "shape", "dtype", "device")
 
 
-class Told(NamedTuple):
+class PrintedEvent(NamedTuple):
     """An event, in which log it stands, and the global rank that printed it."""
 
     log: int
@@ -25,31 +25,31 @@ class Told(NamedTuple):
     event: Event
 
 
-def events_of(scene: Scene, *kinds: str) -> Iterator[tuple[int, Event]]:
+def events_of(scene: LogScene, *kinds: str) -> Iterator[tuple[int, Event]]:
     """Events of these kinds with the number of their log; what stands in front of the last run is of an earlier one."""
     for number, log in enumerate(scene.logs):
         since = scene.since.get(number, 0)
         yield from ((number, event) for event in log.content.events if event.kind in kinds and event.offset >= since)
 
 
-def row(log: Log, event: Event, printed: Sequence[Any], state: str) -> Row:
+def fingerprint_row(log: LogFile, event: Event, printed: Sequence[Any], state: str) -> ClaimedOperation:
     """The operation of a fingerprint: sequence number, operation, shape, type, device."""
     seq, op, shape, dtype, device = printed
-    created = moment(event.stamp, log.source.mtime_ns) if event.kind == "fingerprint" else None
-    return Row(
+    created = print_time(event.stamp, log.source.mtime_ns) if event.kind == "fingerprint" else None
+    return ClaimedOperation(
         seq, log_values.c10d_op(op), state, created_ns=created, in_sizes=None if shape is None else f"[{list(shape)}]",
         dtypes=None if dtype is None else f'["{dtype}"]' if dtype.isalnum() else None,
         library="nccl" if device == "cuda" else "gloo", file=log.place, line=event.line, attempt=log.source.attempt,
     )  # fmt: skip
 
 
-def printed_row(log: Log, event: Event, before: int | None) -> Row:
+def printed_row(log: LogFile, event: Event, before: int | None) -> ClaimedOperation:
     """The operation of an event that is a fingerprint, issued no earlier than the one before it."""
-    made = row(log, event, [event.values.get(name) for name in _PRINTED], "unknown")
+    made = fingerprint_row(log, event, [event.values.get(name) for name in _PRINTED], "unknown")
     return made._replace(created_ns=not_before(made.created_ns, before))
 
 
-def add(claim: Claim, scene: Scene, own: Sequence[tuple[int, Event]]) -> None:
+def add_fingerprints(claim: Claim, scene: LogScene, own: Sequence[tuple[int, Event]]) -> None:
     """Takes the fingerprints of a rank's group, in their order."""
     before: int | None = None
     for number, event in own:
@@ -62,11 +62,11 @@ def add(claim: Claim, scene: Scene, own: Sequence[tuple[int, Event]]) -> None:
 
 # Members of groups from what the store of the job prints of their helpers.
 
-ALL = "0"
+WORLD_GROUP = "0"
 MOST_NAMED = 8
 
 
-class Named(NamedTuple):
+class NamedGroup(NamedTuple):
     """A group."""
 
     name: str
@@ -82,7 +82,7 @@ class Named(NamedTuple):
         return f"[{','.join(shown if len(self.members) <= MOST_NAMED else [*shown, '…'])}]"
 
 
-def named_groups(events: Iterable[Event]) -> list[Named] | None:
+def named_groups(events: Iterable[Event]) -> list[NamedGroup] | None:
     """The groups in the order they were made; None if any member is not known, or if the group of all is missing."""
     seats: defaultdict[tuple[str, str], dict[int, str]] = defaultdict(dict)
     for event in events:
@@ -91,7 +91,7 @@ def named_groups(events: Iterable[Event]) -> list[Named] | None:
             seats[values["name"], values["device"]].setdefault(values["place"], values["address"])
     ranks: dict[str, int] = {}
     for (name, _), own in seats.items():
-        if name == ALL:
+        if name == WORLD_GROUP:
             ranks |= {address: place for place, address in own.items()}
     if not ranks or sorted(ranks.values()) != list(range(len(ranks))):
         return None
@@ -101,13 +101,13 @@ def named_groups(events: Iterable[Event]) -> list[Named] | None:
         members = tuple(ranks.get(own.get(place, ""), -1) for place in range(len(own)))
         if -1 in members:
             return None
-        found.append(Named(name, members, device if len(devices) > 1 else ""))
+        found.append(NamedGroup(name, members, device if len(devices) > 1 else ""))
     return found
 
 
 # Fingerprints of each rank in the order of its program, before it is known of which group each is.
 
-NEVER = 1 << 62
+NO_TIME = 1 << 62
 _CALL = ("op", "shape", "dtype", "device")
 
 
@@ -118,7 +118,7 @@ class Seat(NamedTuple):
     place: int
 
 
-class Print(NamedTuple):
+class Fingerprint(NamedTuple):
     """One fingerprint."""
 
     place: int
@@ -133,20 +133,20 @@ class Print(NamedTuple):
 
 
 @dataclass
-class Lane:
+class PrintedLane:
     """What one rank printed."""
 
     rank: int
     events: list[tuple[int, Event]] = field(default_factory=list)
     """With the number of the log."""
-    prints: list[Print] = field(default_factory=list)
+    prints: list[Fingerprint] = field(default_factory=list)
 
 
-Lanes = Mapping[int, Lane]
+PrintedLanes = Mapping[int, PrintedLane]
 """By global rank."""
 
 
-class Calls:
+class CallNumbers:
     """Numbers for what is called."""
 
     def __init__(self) -> None:
@@ -157,31 +157,31 @@ class Calls:
         return self._numbers.setdefault(tuple(map(str, called)), len(self._numbers))
 
 
-def lanes_of(events: Iterable[tuple[int, int, Event]], calls: Calls) -> dict[int, Lane]:
+def lanes_of(events: Iterable[tuple[int, int, Event]], calls: CallNumbers) -> dict[int, PrintedLane]:
     """Lanes from (log, global rank, fingerprint), those of each rank in the order of its log, with no times yet."""
-    lanes: dict[int, Lane] = {}
+    lanes: dict[int, PrintedLane] = {}
     for log, rank, event in events:
         values = event.values
-        lane = lanes.setdefault(rank, Lane(rank))
+        lane = lanes.setdefault(rank, PrintedLane(rank))
         lane.events.append((log, event))
         call = calls.number(values.get(name) for name in _CALL)
-        lane.prints.append(Print(values["rank_in_group"], values["seq"], call, 0, NEVER))
+        lane.prints.append(Fingerprint(values["rank_in_group"], values["seq"], call, 0, NO_TIME))
     return lanes
 
 
-def timed(lanes: Lanes, times: Mapping[int, Sequence[int]]) -> dict[int, Lane]:
+def timed_lanes(lanes: PrintedLanes, times: Mapping[int, Sequence[int]]) -> dict[int, PrintedLane]:
     """The same lanes, with the time of each line by rank."""
-    return {rank: Lane(rank, lane.events, _timed(lane.prints, times[rank])) for rank, lane in lanes.items()}
+    return {rank: PrintedLane(rank, lane.events, _timed(lane.prints, times[rank])) for rank, lane in lanes.items()}
 
 
-def _timed(prints: Sequence[Print], times: Sequence[int]) -> list[Print]:
-    left = [*times[1:], NEVER]
+def _timed(prints: Sequence[Fingerprint], times: Sequence[int]) -> list[Fingerprint]:
+    left = [*times[1:], NO_TIME]
     return [p._replace(came=came, left=until) for p, came, until in zip(prints, times, left, strict=True)]
 
 
-def by_seat(lanes: Lanes) -> dict[Seat, list[Print]]:
+def by_seat(lanes: PrintedLanes) -> dict[Seat, list[Fingerprint]]:
     """The prints of each seat, in the order of the program."""
-    found: defaultdict[Seat, list[Print]] = defaultdict(list)
+    found: defaultdict[Seat, list[Fingerprint]] = defaultdict(list)
     for rank, lane in lanes.items():
         for printed in lane.prints:
             found[Seat(rank, printed.place)].append(printed)

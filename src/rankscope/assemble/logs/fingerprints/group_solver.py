@@ -8,61 +8,63 @@ from typing import NamedTuple
 
 from rankscope.assemble.logs.c10d_claims import not_before
 from rankscope.assemble.logs.fingerprints.fingerprint_rows import (
-    ALL,
-    NEVER,
-    Lane,
-    Lanes,
-    Named,
-    Print,
+    NO_TIME,
+    WORLD_GROUP,
+    Fingerprint,
+    NamedGroup,
+    PrintedLane,
+    PrintedLanes,
     Seat,
     by_seat,
-    timed,
+    timed_lanes,
 )
-from rankscope.assemble.logs.fingerprints.lockstep import Lockstep, Played, Reports, last_teams
-from rankscope.assemble.logs.log_values import moment
+from rankscope.assemble.logs.fingerprints.lockstep import FailureReports, LaneProgress, Lockstep, last_teams
+from rankscope.assemble.logs.log_values import print_time
 
 MOST_RUNS, MOST_LINES = 24, 400_000
 """So many ways to go through the lanes are tried at most, and through so many lines in all."""
 
 
-class Job(NamedTuple):
+class JobFacts(NamedTuple):
     """What is known beside the lanes."""
 
-    named: Sequence[Named] | None
+    named: Sequence[NamedGroup] | None
     """All groups, if a log tells them."""
     whole: bool
     """Lanes begin where the job does."""
     failed: bool
     """The job did not end well."""
     world: int
-    reports: Reports
+    reports: FailureReports
     written: Mapping[int, int | None]
     """When each log was last written."""
 
 
 class _Run(NamedTuple):
     step: Lockstep
-    played: dict[int, Played]
+    played: dict[int, LaneProgress]
 
 
-class Solved(NamedTuple):
+class Solution(NamedTuple):
     """Groups, and of each line of each rank which of them it is of; None where that cannot be told."""
 
-    groups: list[Named]
+    groups: list[NamedGroup]
     of: dict[int, list[int | None]]
 
 
-def solve(lanes: Lanes, job: Job) -> Solved | None:
+def solve_groups(lanes: PrintedLanes, job: JobFacts) -> Solution | None:
     """The only way in which all lines fit together; None if there is none, or more than one with other groups."""
-    for ordered in orders(lanes, job.written):
-        options: list[Groups] = ways(ordered) if job.named is None else [tuple(own.members for own in job.named)]
+    for ordered in seat_orders(lanes, job.written):
+        options: list[Groups] = (
+            group_choices(ordered) if job.named is None else [tuple(own.members for own in job.named)]
+        )
         fitting = [runs for groups in options if (runs := _runs(ordered, groups, job))]
         if len(fitting) == 1:
             return _solved(fitting[0], job)
     return None
 
 
-def _runs(lanes: Lanes, groups: Groups, job: Job) -> list[_Run]:
+def _runs(lanes: PrintedLanes, groups: Groups, job: JobFacts) -> list[_Run]:
     """The ways to go through the lanes up to the last line of each rank; none if there are too many to try."""
     todo: list[tuple[int, ...]] = [()]
     found: list[_Run] = []
@@ -83,12 +85,12 @@ def _runs(lanes: Lanes, groups: Groups, job: Job) -> list[_Run]:
     return []
 
 
-def _to_the_end(lanes: Lanes, rank: int, played: Played) -> bool:
+def _to_the_end(lanes: PrintedLanes, rank: int, played: LaneProgress) -> bool:
     rest = len(lanes[rank].prints) - played.at
     return rest == 0 or (rest == 1 and bool(played.open))
 
 
-def _solved(runs: Sequence[_Run], job: Job) -> Solved:
+def _solved(runs: Sequence[_Run], job: JobFacts) -> Solution:
     step, played = runs[0]
     groups = _either(job.named if job.named is not None else [_unnamed(own, job.world) for own in _counted(step)])
     numbers: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
@@ -101,7 +103,7 @@ def _solved(runs: Sequence[_Run], job: Job) -> Solved:
     for rank, team in last.items():
         teams[rank][played[rank].at] = team
     of = {rank: _numbered(step, rank, own, mixed, numbers) for rank, own in teams.items()}
-    return Solved(groups, of)
+    return Solution(groups, of)
 
 
 def _content(run: _Run) -> frozenset[tuple[int, int, int, int]]:
@@ -135,23 +137,23 @@ def _counted(step: Lockstep) -> list[tuple[int, ...]]:
     return [members for team, members in enumerate(step.teams) for _ in range(step.counts[team])]
 
 
-def _either(named: Sequence[Named]) -> list[Named]:
+def _either(named: Sequence[NamedGroup]) -> list[NamedGroup]:
     """Of groups with the same members nothing tells which is which: each has the names of all."""
     alike: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
     for own in named:
         alike[own.members].append(own.name)
     seen: Counter[tuple[int, ...]] = Counter()
-    found: list[Named] = []
+    found: list[NamedGroup] = []
     for own in named:
         names = alike[own.members]
         seen[own.members] += 1
         one = f"{' or '.join(names) if len(set(names)) > 1 else own.ranks} ({seen[own.members]})"
-        found.append(own if len(names) == 1 else Named(one, own.members, own.device))
+        found.append(own if len(names) == 1 else NamedGroup(one, own.members, own.device))
     return found
 
 
-def _unnamed(members: tuple[int, ...], world: int) -> Named:
-    return Named(ALL if members == tuple(range(world)) else "", members)
+def _unnamed(members: tuple[int, ...], world: int) -> NamedGroup:
+    return NamedGroup(WORLD_GROUP if members == tuple(range(world)) else "", members)
 
 
 def _mixed(step: Lockstep, team: int, teams: Sequence[int | None], rank: int) -> bool:
@@ -183,65 +185,65 @@ _FINE_NS = 1_000_000
 """Coarser times order nothing."""
 
 
-def orders(lanes: Lanes, written: Mapping[int, int | None]) -> Iterator[dict[int, Lane]]:
+def seat_orders(lanes: PrintedLanes, written: Mapping[int, int | None]) -> Iterator[dict[int, PrintedLane]]:
     """The lanes with times, the most telling first: as lines stand in one log, as they were stamped, without any.
 
     None is to be believed before all ranks fit to it: launchers mix lines, and hosts have clocks of their own.
     `written` has by log the time it was last written.
     """
     if len({log for lane in lanes.values() for log, _ in lane.events}) == 1:
-        yield timed(lanes, {rank: [event.offset + 1 for _, event in lane.events] for rank, lane in lanes.items()})
+        yield timed_lanes(lanes, {rank: [event.offset + 1 for _, event in lane.events] for rank, lane in lanes.items()})
     stamped = {rank: list(_stamped(lane, written)) for rank, lane in lanes.items()}
     if all(None not in times for times in stamped.values()):
-        yield timed(lanes, {rank: [t for t in times if t is not None] for rank, times in stamped.items()})
+        yield timed_lanes(lanes, {rank: [t for t in times if t is not None] for rank, times in stamped.items()})
     yield dict(lanes)
 
 
-def _stamped(lane: Lane, written: Mapping[int, int | None]) -> Iterator[int | None]:
+def _stamped(lane: PrintedLane, written: Mapping[int, int | None]) -> Iterator[int | None]:
     before: int | None = None
     for log, event in lane.events:
         fine = event.stamp is not None and event.stamp.resolution_ns <= _FINE_NS
-        before = not_before(moment(event.stamp, written[log]) if fine else None, before)
+        before = not_before(print_time(event.stamp, written[log]) if fine else None, before)
         yield before
 
 
 # Groups that no line names, from the first operation of each: its members stand in it together.
 
-MOST_WAYS = 32
+MOST_CHOICES = 32
 """More ways to put them together are not tried."""
 MOST_STEPS = 20_000
 MOST_PAIRS = 1_000_000
 """So many times at most two first lines are held against each other; ten seconds."""
-SAMPLE = 16_000
+SAMPLE_LINES = 16_000
 """So many lines of all ranks together are looked at to see whether two seats meet."""
 Groups = tuple[tuple[int, ...], ...]
 
 
 class _Birth(NamedTuple):
     seat: Seat
-    first: Print
+    first: Fingerprint
 
 
-def ways(lanes: Lanes) -> list[Groups]:
+def group_choices(lanes: PrintedLanes) -> list[Groups]:
     """All ways to put first lines to groups, as sorted members; none if there are too many, or no first lines."""
     seats = by_seat(lanes)
     births = [_Birth(seat, p) for seat, prints in seats.items() for p in prints if p.seq == 0]
     largest = 1 + max((birth.seat.place for birth in births), default=-1)
     if len({birth.seat for birth in births}) < len(seats) or largest * largest // 2 > MOST_PAIRS:
         return []
-    search = _Search(_Company(seats), births)
+    search = _GroupSearch(_SharedSeats(seats), births)
     found = list(dict.fromkeys(search.ways()))
     return [] if search.given_up else found
 
 
-class _Company:
+class _SharedSeats:
     """Which seats can be of one group."""
 
-    def __init__(self, seats: dict[Seat, list[Print]]) -> None:
+    def __init__(self, seats: dict[Seat, list[Fingerprint]]) -> None:
         self._counts = {seat: sum(p.seq == 0 for p in prints) for seat, prints in seats.items()}
-        most = max(8, SAMPLE // max(1, len(seats)))
+        most = max(8, SAMPLE_LINES // max(1, len(seats)))
         self._some = {seat: _sample(prints, most) for seat, prints in seats.items()}
-        self._at: defaultdict[tuple[Seat, int, int], list[Print]] = defaultdict(list)
+        self._at: defaultdict[tuple[Seat, int, int], list[Fingerprint]] = defaultdict(list)
         for seat, prints in seats.items():
             for p in prints:
                 self._at[seat, p.seq, p.call].append(p)
@@ -257,23 +259,25 @@ class _Company:
     def _meets(self, one: Seat, other: Seat) -> bool:
         if self._counts[one] != 1:
             return True
-        return all(any(together([p, q]) for q in self._at.get((other, p.seq, p.call), ())) for p in self._some[one])
+        return all(
+            any(meeting_seats([p, q]) for q in self._at.get((other, p.seq, p.call), ())) for p in self._some[one]
+        )
 
 
-def _sample(prints: Sequence[Print], most: int) -> list[Print]:
-    went_on = [p for p in prints if p.left < NEVER] or list(prints[:-1])
+def _sample(prints: Sequence[Fingerprint], most: int) -> list[Fingerprint]:
+    went_on = [p for p in prints if p.left < NO_TIME] or list(prints[:-1])
     return went_on[:: max(1, len(went_on) // most)][:most]
 
 
-def together(prints: Sequence[Print]) -> bool:
+def meeting_seats(prints: Sequence[Fingerprint]) -> bool:
     """Whether there was a moment in which all of them were the last line of their rank."""
     return max(p.came for p in prints) < min(p.left for p in prints)
 
 
-class _Search:
+class _GroupSearch:
     """Depth first over the first lines, that of the highest place first: it is the last member of its group."""
 
-    def __init__(self, company: _Company, births: Sequence[_Birth]) -> None:
+    def __init__(self, company: _SharedSeats, births: Sequence[_Birth]) -> None:
         self._company = company
         self._births = sorted(births, key=lambda b: (-b.seat.place, b.seat.rank, b.first.came))
         self._by_place: defaultdict[int, list[int]] = defaultdict(list)
@@ -285,7 +289,7 @@ class _Search:
     @property
     def given_up(self) -> bool:
         """Whether there were too many ways."""
-        return self._steps >= MOST_STEPS or self._pairs >= MOST_PAIRS or self._found > MOST_WAYS
+        return self._steps >= MOST_STEPS or self._pairs >= MOST_PAIRS or self._found > MOST_CHOICES
 
     # groups can be of thousands of ranks, and there can be as many: nothing here calls itself
 
@@ -354,6 +358,6 @@ class _Search:
         birth = self._births[i]
         if any(other.first.call != birth.first.call for other in others):
             return False
-        if not together([birth.first, *(other.first for other in others)]):
+        if not meeting_seats([birth.first, *(other.first for other in others)]):
             return False
         return all(self._company.fits(birth.seat, other.seat) for other in others)

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rankscope.assemble.logs.fingerprints.fingerprint_rows import NEVER, Lanes, Print, Seat
+from rankscope.assemble.logs.fingerprints.fingerprint_rows import NO_TIME, Fingerprint, PrintedLanes, Seat
 
 
-class Meeting(NamedTuple):
+class OperationSlot(NamedTuple):
     """An operation that lines may be of."""
 
     team: int
@@ -26,14 +26,14 @@ class Meeting(NamedTuple):
     call: int
 
 
-class Played(NamedTuple):
+class LaneProgress(NamedTuple):
     """How far it went with one rank."""
 
     teams: list[int | None]
     """Of each of its lines the members; None from the first on that nobody met."""
     at: int
     """The first line that nobody met."""
-    open: list[Meeting]
+    open: list[OperationSlot]
     """What that line may be of."""
 
 
@@ -44,7 +44,7 @@ class Lockstep:
     """
 
     def __init__(
-        self, lanes: Lanes, groups: Sequence[tuple[int, ...]], whole: bool, failed: bool,
+        self, lanes: PrintedLanes, groups: Sequence[tuple[int, ...]], whole: bool, failed: bool,
         guesses: Sequence[int] = (),
     ) -> None:  # fmt: skip
         """`whole`: lanes begin where the job does; `failed`: the job did not end well.
@@ -62,12 +62,12 @@ class Lockstep:
             for place, rank in enumerate(members):
                 self._seats[Seat(rank, place)].append(team)
         self._at = dict.fromkeys(lanes, 0)
-        self._open: dict[int, list[Meeting]] = {rank: [] for rank in lanes}
+        self._open: dict[int, list[OperationSlot]] = {rank: [] for rank in lanes}
         self._met: dict[int, list[int | None]] = {rank: [None] * len(lane.prints) for rank, lane in lanes.items()}
-        self._present: Counter[Meeting] = Counter()
-        self._sure: defaultdict[Meeting, set[int]] = defaultdict(set)
-        self._sooner: list[Meeting] = []
-        self._later: dict[Meeting, None] = {}
+        self._present: Counter[OperationSlot] = Counter()
+        self._sure: defaultdict[OperationSlot, set[int]] = defaultdict(set)
+        self._sooner: list[OperationSlot] = []
+        self._later: dict[OperationSlot, None] = {}
         self._guesses = list(guesses)
         self.choices: list[int] = []
         """Among how many each guess was made."""
@@ -80,13 +80,13 @@ class Lockstep:
                 self._alike[Seat(rank, p.place), p.seq, p.call].append(at)
         self._known = self._told_by_one()
 
-    def play(self) -> dict[int, Played]:
+    def play(self) -> dict[int, LaneProgress]:
         """Goes on until nobody can."""
         for rank in self.lanes:
             self._arrive(rank)
         while (meeting := self._next()) is not None:
             self._meet(meeting)
-        return {rank: Played(self._met[rank], self._at[rank], self._open[rank]) for rank in self.lanes}
+        return {rank: LaneProgress(self._met[rank], self._at[rank], self._open[rank]) for rank in self.lanes}
 
     def _since(self, team: int, rank: int) -> int:
         """How many lines the rank printed since the team last met."""
@@ -101,7 +101,7 @@ class Lockstep:
                 known[teams[0], seq].add(call)
         return dict(known)
 
-    def _head(self, rank: int) -> Print:
+    def _head(self, rank: int) -> Fingerprint:
         return self.lanes[rank].prints[self._at[rank]]
 
     def _arrive(self, rank: int) -> None:
@@ -126,27 +126,27 @@ class Lockstep:
                 else:
                     self._later[meeting] = None
 
-    def _fitting(self, rank: int, head: Print) -> list[Meeting]:
+    def _fitting(self, rank: int, head: Fingerprint) -> list[OperationSlot]:
         """Meetings of the next number of their team; without one, of a later number: sends and receives count too."""
         teams = self._seats.get(Seat(rank, head.place), [])
         next_ = [team for team in teams if any(count in (None, head.seq) for count in self._counters[team])]
         teams = next_ or [t for t in teams if any(c is not None and c < head.seq for c in self._counters[t])]
-        return [Meeting(team, head.seq, head.call) for team in teams]
+        return [OperationSlot(team, head.seq, head.call) for team in teams]
 
-    def _cut_off(self, meeting: Meeting) -> bool:
+    def _cut_off(self, meeting: OperationSlot) -> bool:
         """Whether a line stands at the cut beginning of its lane, the other members' lines being gone."""
         started = any(count is not None for count in self._counters[meeting.team])
         seats = (Seat(rank, place) for place, rank in enumerate(self.teams[meeting.team]))
         return not started and not all((seat, meeting.seq, meeting.call) in self._left for seat in seats)
 
-    def _complete(self, meeting: Meeting) -> bool:
+    def _complete(self, meeting: OperationSlot) -> bool:
         members = self.teams[meeting.team]
         if self._present.get(meeting, 0) < len(members):
             return False
         heads = [self._head(rank) for rank in members]
         return max(head.came for head in heads) < min(head.left for head in heads)
 
-    def _next(self) -> Meeting | None:
+    def _next(self) -> OperationSlot | None:
         """A complete meeting: first those that a line can only be of, then those that any of its lines could miss."""
         while self._sooner:
             meeting = self._sooner.pop()
@@ -162,7 +162,7 @@ class Lockstep:
         ready = sorted(self._later, key=lambda m: max(self._head(rank).came for rank in self.teams[m.team]))
         return next(filter(self._harmless, ready), None) or self._guess()
 
-    def _guess(self) -> Meeting | None:
+    def _guess(self) -> OperationSlot | None:
         """One of the complete meetings: a member went on, so some of them took place."""
         found = {meeting for rank in self.lanes for meeting in self._open[rank] if self._complete(meeting)}
         went_on = sorted(m for m in found if not (self._failed and all(map(self._is_last, self.teams[m.team]))))
@@ -174,7 +174,7 @@ class Lockstep:
         self.choices.append(len(went_on))
         return went_on[at]
 
-    def _instead(self, meeting: Meeting) -> Meeting | None:
+    def _instead(self, meeting: OperationSlot) -> OperationSlot | None:
         """Another meeting with lines that say the same, whose members seem to be one step behind."""
         sure = self._sure[meeting]
         most = max(self._since(meeting.team, rank) for rank in sure)
@@ -186,7 +186,7 @@ class Lockstep:
                     return other
         return None
 
-    def _again(self, other: Meeting, meeting: Meeting) -> bool:
+    def _again(self, other: OperationSlot, meeting: OperationSlot) -> bool:
         """Whether those that meet elsewhere first have one more such line for this meeting, and in time."""
         until = min(self._head(rank).left for rank in self._sure[meeting])
         both = set(self.teams[other.team]) & set(self.teams[meeting.team])
@@ -197,7 +197,7 @@ class Lockstep:
         head, at = self._head(rank), self._at[rank]
         alike = self._alike[self._seat(rank), head.seq, head.call]
         following = bisect_right(alike, at)
-        return self.lanes[rank].prints[alike[following]].came if following < len(alike) else NEVER
+        return self.lanes[rank].prints[alike[following]].came if following < len(alike) else NO_TIME
 
     def _seat(self, rank: int) -> Seat:
         return Seat(rank, self._head(rank).place)
@@ -205,12 +205,12 @@ class Lockstep:
     def _is_last(self, rank: int) -> bool:
         return self._at[rank] == len(self.lanes[rank].prints) - 1
 
-    def _believable(self, meeting: Meeting) -> bool:
+    def _believable(self, meeting: OperationSlot) -> bool:
         """Whether all of them met, and not one of them waits elsewhere in an operation that looks the same."""
         members, sure = self.teams[meeting.team], self._sure.get(meeting, set())
         return not self._failed or len(sure) == len(members) or not all(map(self._is_last, sure))
 
-    def _harmless(self, meeting: Meeting) -> bool:
+    def _harmless(self, meeting: OperationSlot) -> bool:
         """Whether nothing is put to a wrong group by a meeting that each of its lines could also have missed."""
         members = self.teams[meeting.team]
         if self._failed and any(map(self._is_last, members)):
@@ -222,11 +222,11 @@ class Lockstep:
                     return False
         return True
 
-    def _excluded(self, meeting: Meeting) -> bool:
+    def _excluded(self, meeting: OperationSlot) -> bool:
         known = self._known.get((meeting.team, meeting.seq))
         return known is not None and meeting.call not in known
 
-    def _meet(self, meeting: Meeting) -> None:
+    def _meet(self, meeting: OperationSlot) -> None:
         members = self.teams[meeting.team]
         counters = self._counters[meeting.team]
         fitting = [i for i, c in enumerate(counters) if c in (None, meeting.seq)]
@@ -257,7 +257,7 @@ class Lockstep:
 # Of which group the last line of each rank is, where its operation never went on.
 
 
-class Quote(NamedTuple):
+class PeerQuote(NamedTuple):
     """Another member of its group, as a rank quotes it whose operation does not match."""
 
     place: int
@@ -266,17 +266,17 @@ class Quote(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reports:
+class FailureReports:
     """What ranks say of the operation that failed, by rank."""
 
-    quotes: Mapping[int, Sequence[Quote]] = field(default_factory=dict)
+    quotes: Mapping[int, Sequence[PeerQuote]] = field(default_factory=dict)
     absent: Mapping[int, frozenset[int]] = field(default_factory=dict)
     """Places in its group of those that did not come to its barrier."""
 
 
-def last_teams(step: Lockstep, played: Mapping[int, Played], reports: Reports) -> dict[int, int] | None:
+def last_teams(step: Lockstep, played: Mapping[int, LaneProgress], reports: FailureReports) -> dict[int, int] | None:
     """By rank the team whose operation it did not leave; None where any of them cannot be told."""
-    last = _Last(step, played)
+    last = _LastLines(step, played)
     for _ in range(len(last.open)):
         before = {rank: set(teams) for rank, teams in last.open.items()}
         for rank, quotes in reports.quotes.items():
@@ -290,12 +290,12 @@ def last_teams(step: Lockstep, played: Mapping[int, Played], reports: Reports) -
     return {rank: next(iter(teams)) for rank, teams in last.open.items()}
 
 
-class _Last:
+class _LastLines:
     """What the last lines may be of."""
 
-    def __init__(self, step: Lockstep, played: Mapping[int, Played]) -> None:
+    def __init__(self, step: Lockstep, played: Mapping[int, LaneProgress]) -> None:
         self._step = step
-        self._heads: dict[int, Print] = {}
+        self._heads: dict[int, Fingerprint] = {}
         self.open: dict[int, set[int]] = {}
         for rank, own in played.items():
             prints = step.lanes[rank].prints
@@ -303,7 +303,7 @@ class _Last:
                 self._heads[rank] = prints[own.at]
                 self.open[rank] = {meeting.team for meeting in own.open}
 
-    def quoted(self, rank: int, quotes: Sequence[Quote]) -> None:
+    def quoted(self, rank: int, quotes: Sequence[PeerQuote]) -> None:
         """Only a group in which the quoted place stands at what was quoted."""
         for quote in quotes:
             fitting = {team for team in self.open.get(rank, ()) if self._stands(team, quote)}
@@ -312,7 +312,7 @@ class _Last:
             if len(fitting) == 1:
                 self.open[self._step.teams[min(fitting)][quote.place]] = set(fitting)
 
-    def _stands(self, team: int, quote: Quote) -> bool:
+    def _stands(self, team: int, quote: PeerQuote) -> bool:
         members = self._step.teams[team]
         other = members[quote.place] if quote.place < len(members) else -1
         head = self._heads.get(other)

@@ -1,6 +1,6 @@
-"""The report of `python -m torch.utils.collect_env`, in a file of its own or anywhere in a log.
+"""Report of `python -m torch.utils.collect_env`, in a file of its own or anywhere in a log.
 
-Source: torch/utils/collect_env.py, and vLLM's, which lists variables behind it.
+Source: torch/utils/collect_env.py, and vLLM's version, which adds a list of variables.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from rankscope.parsers.environment.decode import VALUE_LIMIT, kept, pair_of
-from rankscope.parsers.logs.c10d.event_builder import tell
+from rankscope.parsers.environment.decode import VALUE_LIMIT, is_kept, pair_of
+from rankscope.parsers.logs.c10d.event_builder import message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
@@ -39,12 +39,12 @@ _LIBRARY = re.compile(r"libcudnn\S*\.so\.(\d[\d.]*)")
 _NOTHING = ("", "N/A", "Could not collect", "None")
 
 
-class Report:
-    """Collects one report. Values: `settings` of rows [name, value]."""
+class EnvReport:
+    """Collector of one report. Values: `settings` of rows [name, value]."""
 
     patience = 8
     quotes = True
-    """Nothing in it is a message."""
+    """No line of the report is a message."""
     told_rank = None
 
     def __init__(self, record: Record) -> None:
@@ -74,7 +74,7 @@ class Report:
         elif (key := _KEY.match(text)) and key[1] in _KEYS:
             self._set(_KEYS[key[1]], key[2])
         elif (pair := pair_of(text, 1)) is not None:
-            if kept(pair.name):
+            if is_kept(pair.name):
                 self._set(pair.name, pair.value)
         else:
             return _OTHER.match(text) is not None
@@ -88,9 +88,9 @@ class Report:
         """The event, at the report's first line."""
         if self._gpus:
             self._set("gpus", ", ".join(f"{count} x {name}" for name, count in sorted(self._gpus.items())))
-        return [tell("collect-env", self._record, settings=[list(row) for row in self._settings.items()])]
+        return [message_event("collect-env", self._record, settings=[list(row) for row in self._settings.items()])]
 
 
-def begins(record: Record) -> Report | None:
+def begins(record: Record) -> EnvReport | None:
     """A report that begins with this record."""
-    return Report(record) if _BEGIN.match(record.text) else None
+    return EnvReport(record) if _BEGIN.match(record.text) else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, tell
+from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
@@ -24,7 +24,7 @@ _NO_HANDLER = re.compile(r"^Handler \S{1,100} not found")
 
 
 class DebugSummary:
-    """Collects the ranks; an event for each of those that did not answer, with `reason`, and `size` of the job."""
+    """Collector of the ranks that did not answer: an event for each, with `reason`, and `size` of the job."""
 
     patience = 0
     quotes = True
@@ -43,7 +43,7 @@ class DebugSummary:
         return True
 
     def done(self) -> list[Event]:
-        """The events, at the lines of the ranks; none of a process that answered that it cannot tell."""
+        """The events, at the lines of the ranks; none for a process that answered without support."""
         return [
             self._event(record, rank, reason)
             for record, rank, reason in self._found
@@ -52,7 +52,9 @@ class DebugSummary:
 
     def _event(self, record: Record, rank: int, reason: str) -> Event:
         why = f": {reason.rstrip(': ')}" if reason else ""
-        made = tell(KIND, record, f"rank {rank} did not answer the debug server{why}", reason=reason, size=self._size)
+        made = message_event(
+            KIND, record, f"rank {rank} did not answer the debug server{why}", reason=reason, size=self._size
+        )
         return made._replace(rank=rank)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, tell
+from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
@@ -21,7 +21,7 @@ _STATE = re.compile(r"#(\d{1,18}) (started|finished) ranks:")
 _RANKS = re.compile(r"\[([\d, ]+)\] (started|finished) ([A-Za-z_]{1,64})")
 
 
-class Desync:
+class DesyncReport:
     """Collects one report; values, all in ranks of the group:
 
     `reporter`, `op`, `seq` of what timed out; `lagging` of rows [rank, what, seq] with what "finished" (it did not join
@@ -61,13 +61,13 @@ class Desync:
 
     def done(self) -> list[Event]:
         """The event, at the report's first line."""
-        return [tell("desync", self._record, **self._values)]
+        return [message_event("desync", self._record, **self._values)]
 
 
-def begins(record: Record) -> Desync | None:
+def begins(record: Record) -> DesyncReport | None:
     """A report that begins with this record."""
     start = _START.search(record.text[:TEXT_LIMIT])
-    return Desync(record, start) if start is not None else None
+    return DesyncReport(record, start) if start is not None else None
 
 
 def _numbers(listed: str) -> list[int]:

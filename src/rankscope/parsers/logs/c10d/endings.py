@@ -1,11 +1,11 @@
-"""How processes ended: what srun, slurmstepd, the kernel, torchrun and the C library print."""
+"""Ends of processes, as printed by srun, slurmstepd, the kernel, torchrun and the C library."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from rankscope.parsers.logs.c10d.event_builder import number, tell
+from rankscope.parsers.logs.c10d.event_builder import matched_number, message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
@@ -53,11 +53,11 @@ def events(record: Record) -> Iterator[Event]:
     if (task := _SRUN.search(text)) is not None:
         yield from _srun(record, task)
     elif (step := _STEP.search(text)) is not None:
-        yield tell("oom-kill", record, pid=None, name=None, count=number(record, step))
+        yield message_event("oom-kill", record, pid=None, name=None, count=matched_number(record, step))
     elif (killed := _KILLED.search(text)) is not None:
-        yield tell("oom-kill", record, pid=number(record, killed), name=killed[2], count=1)
+        yield message_event("oom-kill", record, pid=matched_number(record, killed), name=killed[2], count=1)
     elif (cancelled := _CANCELLED.search(text)) is not None:
-        yield tell("job-cancelled", record, step=cancelled[1], host=cancelled[2], why=cancelled[3])
+        yield message_event("job-cancelled", record, step=cancelled[1], host=cancelled[2], why=cancelled[3])
     elif (child := _child(record)) is not None:
         yield child
     elif (again := _RESTART.search(text)) is not None:
@@ -67,9 +67,9 @@ def events(record: Record) -> Iterator[Event]:
 
 
 def _child(record: Record) -> Event | None:
-    """The end of a child as its launcher saw it. Values: `exitcode`, `local_rank`, `pid`, what is not told None.
+    """The end of a child, as its launcher prints it. Values: `exitcode`, `local_rank`, `pid`, None if unknown.
 
-    DeepSpeed prints with it the command of the child that it started last, whichever ended.
+    DeepSpeed prints the command of the child that it started last, not of the one that ended.
     """
     text = record.text
     if (child := _CHILD.search(text)) is not None:
@@ -81,7 +81,7 @@ def _child(record: Record) -> Event | None:
         return _ended(record, int(worker[2]), None, int(worker[1]))
     if (noticed := _MPIRUN.search(text)) is not None:
         made = _ended(record, -int(noticed[4]), None, int(noticed[2]) or None)
-        # one process of mpirun is one rank wherever it starts the ranks itself
+        # one process of mpirun is one rank wherever mpirun starts the ranks itself
         return made._replace(rank=int(noticed[1]), values={**made.values, "host": noticed[3]})
     if (spawned := _SPAWNED.search(text)) is not None:
         code = int(spawned[3]) if spawned[3] else -_BY_NAME.get(spawned[2], 0)
@@ -93,14 +93,14 @@ def _ended(record: Record, code: int, local_rank: int | None, pid: int | None) -
     names = [f"local rank {local_rank}"] if local_rank is not None else []
     names += [f"process {pid}"] if pid is not None else []
     text = f"{', '.join(names) or 'a child'} ended with exit code {code}"
-    return tell("child-exit", record, text, exitcode=code, local_rank=local_rank, pid=pid)
+    return message_event("child-exit", record, text, exitcode=code, local_rank=local_rank, pid=pid)
 
 
 def _restart(record: Record, again: re.Match[str]) -> Iterator[Event]:
     """Values: `count`, the number of the restart; `begun`: its workers are started, not only to be."""
     count = int(again[1]) if again[1] else int(again[3]) - int(again[2]) + 1
     if count > 0:
-        yield tell("restart", record, count=count, begun=again[1] is not None)
+        yield message_event("restart", record, count=count, begun=again[1] is not None)
 
 
 def ranges_in(listed: str) -> list[list[int]]:
@@ -113,17 +113,19 @@ def _srun(record: Record, task: re.Match[str]) -> Iterator[Event]:
     """Values: `host`, `tasks` (first and last of ranges; ranks only where srun starts each), `how`, `exitcode`."""
     how = task[3].strip()
     code = _EXIT.search(how)
-    yield tell("srun-exit", record, host=task[1], tasks=ranges_in(task[2]), how=how, exitcode=number(record, code))
+    yield message_event(
+        "srun-exit", record, host=task[1], tasks=ranges_in(task[2]), how=how, exitcode=matched_number(record, code)
+    )
 
 
 def _signals(record: Record) -> Iterator[Event]:
     """Values: `signal` as a number, `pid`, `sender`: "launcher" where torchrun ends a bystander."""
     text = record.text
     if (closing := _CLOSING.search(text)) is not None:
-        yield tell("signal", record, signal=_BY_NAME.get(closing[2]), pid=int(closing[1]), sender="launcher")
+        yield message_event("signal", record, signal=_BY_NAME.get(closing[2]), pid=int(closing[1]), sender="launcher")
     elif (got := _GOT.search(text)) is not None:
-        yield tell("signal", record, signal=int(got[2]), pid=int(got[1]), sender="outside")
+        yield message_event("signal", record, signal=int(got[2]), pid=int(got[1]), sender="outside")
     elif (named := _NAMED.search(text)) is not None:
-        yield tell("signal", record, signal=int(named[2]), pid=None, sender=None)
+        yield message_event("signal", record, signal=int(named[2]), pid=None, sender=None)
     elif (words := _FATAL.search(text) or _CORE.search(text)) is not None:
-        yield tell("signal", record, signal=_BY_WORDS.get(words[1].strip()), pid=None, sender=None)
+        yield message_event("signal", record, signal=_BY_WORDS.get(words[1].strip()), pid=None, sender=None)

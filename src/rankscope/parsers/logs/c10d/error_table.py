@@ -14,14 +14,14 @@ import polars as pl
 from platformdirs import user_config_path
 
 ROLES = ("root", "victim", "context", "noise")
-"""What a line can be: a cause, the harm others took of it, something worth knowing, or nothing. In order of rank."""
-ACCUSES = ("self", "named", "nobody")
-"""Whom a cause speaks against: the rank that prints it, the ranks its group `ranks` takes from the line, or no rank."""
+"""Roles of a line: a cause, a consequence in another rank, useful context, or noise. In order of rank."""
+ACCUSED_RANKS = ("self", "named", "nobody")
+"""Ranks that a cause accuses: the printing rank, the ranks that group `ranks` takes from the line, or none."""
 COLUMNS = ("id", "role", "accuses", "layer", "pattern", "meaning", "next", "source")
 _REQUIRED = ("id", "role", "pattern")
 PATTERN_LIMIT = 500
 USER_TABLE = "RANKSCOPE_ERRORS"
-"""Environment variable: path of a table of the user's own; how it comes to the processes that read."""
+"""Environment variable with the path of a user's own table; worker processes read it."""
 ENTRY_LIMIT = 1000
 SIZE_LIMIT = 1 << 20
 
@@ -31,46 +31,46 @@ class TableError(Exception):
 
 
 class KnownError(NamedTuple):
-    """A line of a log whose meaning is known."""
+    """A line of a log with a known meaning."""
 
     id: str
     role: str
     """One of `ROLES`."""
     accuses: str
-    """One of `ACCUSES`; "nobody" for all that is no root."""
+    """One of `ACCUSED_RANKS`; "nobody" for all that is no root."""
     layer: str
-    """What speaks: c10d, nccl, cuda, host, network, launcher, scheduler, python, gloo, framework."""
+    """The source of the line: c10d, nccl, cuda, host, network, launcher, scheduler, python, gloo, framework."""
     pattern: str
-    """A regular expression of Rust's regex crate, which takes time linear in the line whatever the pattern."""
+    """A regular expression of Rust's regex crate, which takes linear time for any pattern."""
     meaning: str
     next: str
     source: str
     words: tuple[str, ...]
-    """A line without any of them does not match."""
+    """A matching line has one of these words."""
 
 
 @cache
-def packaged() -> tuple[KnownError, ...]:
+def packaged_table() -> tuple[KnownError, ...]:
     """The table that comes with rankscope."""
     place = resources.files("rankscope.parsers.logs.c10d") / "known_errors.tsv"
     return _read(place.read_text("utf-8"), "known_errors.tsv")
 
 
 @cache
-def current(users: str | None = None) -> tuple[tuple[KnownError, ...], str | None]:
-    """The table that comes with rankscope, with the user's own, and why that cannot be read.
+def current_table(users: str | None = None) -> tuple[tuple[KnownError, ...], str | None]:
+    """The table of rankscope with the user's own, and why that cannot be read.
 
-    The user's is the one at `users`, or that `USER_TABLE` names, else `known_errors.tsv` in the user's configuration,
-    if it is there.
+    The user's table is the one at `users`, or in `USER_TABLE`, else `known_errors.tsv` in the user's configuration, if
+    it exists.
     """
     named = users or os.environ.get(USER_TABLE)
     path = Path(named) if named else user_config_path("rankscope") / "known_errors.tsv"
     if not named and not path.is_file():
-        return packaged(), None
+        return packaged_table(), None
     try:
-        return merged(packaged(), read_table(path)), None
+        return merge_tables(packaged_table(), read_table(path)), None
     except TableError as error:
-        return packaged(), str(error)
+        return packaged_table(), str(error)
 
 
 def read_table(path: Path) -> tuple[KnownError, ...]:
@@ -86,7 +86,7 @@ def read_table(path: Path) -> tuple[KnownError, ...]:
     return _read(text, str(path))
 
 
-def merged(own: Iterable[KnownError], users: Iterable[KnownError]) -> tuple[KnownError, ...]:
+def merge_tables(own: Iterable[KnownError], users: Iterable[KnownError]) -> tuple[KnownError, ...]:
     """Both tables, the user's first; an id of the user's replaces the one of the package."""
     first = {error.id: error for error in users}
     return (*first.values(), *(error for error in own if error.id not in first))
@@ -128,14 +128,14 @@ def _entry(columns: list[str], cells: list[str], place: str) -> KnownError:
         raise TableError(f"{place}: {len(cells)} cells for {len(columns)} columns")
     values = dict.fromkeys(COLUMNS, "") | {k: v.strip() for k, v in zip(columns, cells, strict=False)}
     values["accuses"] = values["accuses"] or ("self" if values["role"] == "root" else "nobody")
-    # blanks at the ends of a pattern belong to it
+    # blanks at the ends of a pattern are significant
     pattern = dict(zip(columns, cells, strict=False)).get("pattern", "")
     if not values["id"] or not pattern:
         raise TableError(f"{place}: no {'pattern' if values['id'] else 'id'}")
     if values["role"] not in ROLES:
         raise TableError(f"{place}: role '{values['role']}' is none of {', '.join(ROLES)}")
-    if values["accuses"] not in ACCUSES:
-        raise TableError(f"{place}: accuses '{values['accuses']}' is none of {', '.join(ACCUSES)}")
+    if values["accuses"] not in ACCUSED_RANKS:
+        raise TableError(f"{place}: accuses '{values['accuses']}' is none of {', '.join(ACCUSED_RANKS)}")
     if (values["accuses"] == "named") != ("(?P<ranks>" in pattern):
         raise TableError(f"{place}: who accuses 'named' has a group (?P<ranks>...) in the pattern, and nobody else")
     return KnownError(**{**values, "pattern": pattern}, words=_words(pattern, place))
@@ -152,9 +152,9 @@ def _words(pattern: str, place: str) -> tuple[str, ...]:
         raise TableError(f"{place}: pattern: {said[-1] if said else 'not valid'}") from e
 
 
-# The plain words a regular expression cannot match without.
+# Plain words without which a regular expression cannot match.
 
-SHORTEST = 4
+SHORTEST_LITERAL = 4
 _ESCAPES = "dDwWsSbBtnr"
 _TOKEN = re.compile(
     r"(?P<escape>\\.)|(?P<set>\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\])|(?P<open>\((?:\?(?::|P?<\w+>))?)|(?P<close>\))"
@@ -166,7 +166,7 @@ _TOKEN = re.compile(
 def required(pattern: str) -> tuple[str, ...]:
     """One word for each alternative of a pattern: a text that holds none of them cannot match.
 
-    Only what stands outside of brackets counts. Raises ValueError if an alternative has none of `SHORTEST` characters.
+    Only text outside of brackets counts. Raises ValueError if an alternative has no word of `SHORTEST_LITERAL` signs.
     """
     best = [""]
     run, depth = "", 0
@@ -182,14 +182,14 @@ def required(pattern: str) -> tuple[str, ...]:
         depth += (kind == "open") - (kind == "close")
         if kind == "either" and depth == 0:
             best.append("")
-    short = [word for word in best if len(word) < SHORTEST]
+    short = [word for word in best if len(word) < SHORTEST_LITERAL]
     if short:
-        raise ValueError(f"every alternative needs {SHORTEST} plain characters in a row outside of brackets")
+        raise ValueError(f"every alternative needs {SHORTEST_LITERAL} plain characters in a row outside of brackets")
     return tuple(dict.fromkeys(best))
 
 
 def _refuse(kind: str | None, text: str, following: str) -> None:
-    """Raises ValueError for what would need a full parser to be told from plain characters."""
+    """Raises ValueError for syntax that only a full parser can tell from plain characters."""
     if kind == "open" and text == "(" and following == "?":
         raise ValueError("flags and look-around are not supported: write [Ee]rror for either case")
     if kind == "escape" and text[1] not in _ESCAPES and (text[1].isalnum() or text[1] in "<>"):
@@ -201,5 +201,5 @@ def _refuse(kind: str | None, text: str, following: str) -> None:
 
 
 def _optional(pattern: str, at: int) -> bool:
-    """Whether what ends at `at` may be left out or repeats."""
+    """Whether the part that ends at `at` is optional or repeated."""
     return pattern[at : at + 1] in ("*", "?", "{")

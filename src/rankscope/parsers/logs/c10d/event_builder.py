@@ -1,20 +1,20 @@
-"""What all recognisers share: the group and rank in front of a message, numbers that may be cut, events of a record."""
+"""Shared parts of all recognisers: group and rank before a message, numbers that may be cut, events of a record."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from rankscope.parsers.logs.event import Event, event
+from rankscope.parsers.logs.event import Event, record_event
 from rankscope.parsers.logs.log_record import Record
 
 TEXT_LIMIT = 8192
-"""No more of a line is looked at: longer ones are no message of c10d."""
+"""Longest prefix of a line that is searched: longer lines are no messages of c10d."""
 SHOWN_LIMIT = 2000
 COUNTER_LIMIT = 1 << 40
-"""Greater counters are memory that torch 2.3 and 2.4 never set."""
-MARK = "E   "
-"""What pytest puts in front of an exception: in the label of a record it is no part of the launcher's prefix."""
+"""Largest counter; greater ones are memory that torch 2.3 and 2.4 never set."""
+PYTEST_MARK = "E   "
+"""Mark of pytest before an exception: in a label it does not belong to the launcher's prefix."""
 _GROUP = re.compile(
     r"\[PG (?:(?:ID (?P<id>\d{1,9}) )?PG GUID (?P<guid>[^\s()\]]{1,200})(?:\((?P<desc>[^()]{0,200})\))?"
     r"|GUID (?P<guid2>[^\s()\]]{1,200})(?:\((?P<desc2>[^()]{0,200})\))?"
@@ -23,49 +23,49 @@ _GROUP = re.compile(
 _PROCESS = re.compile(
     r"\([A-Za-z_][^()]{0,200}\bpid=(\d{1,10})(?:, ip=\[?([0-9A-Fa-f.:]{2,45})\]?)?\)|\(PID:(\d{1,10}), Device:"
 )
-"""Ray's prefix, and that of torch_npu."""
+"""The prefix of Ray, and of torch_npu."""
 _IN_GROUP = re.compile(r"\[Rank (\d{1,9})\]")
 _NCCL2 = re.compile(r"\[TC\] ?((?:\[(?:rank|name)=[^\[\]]{1,200}\]){1,2})")
-"""Of nccl2: `[TC][rank=0][name=3]`, rank in the group and name of the group."""
+"""The prefix of nccl2: `[TC][rank=0][name=3]`, rank in the group and name of the group."""
 _NCCL2_RANK, _NCCL2_NAME = re.compile(r"\[rank=(\d{1,9})\]"), re.compile(r"\[name=([^\[\]]{1,200})\]")
 _DEFAULT, _DEFAULT_NAME = "default_pg", "0"
 _TEMPLATE = re.compile(r"^(?:\[?[A-Za-z][\w.\-]{0,254}:\d{1,6}\]?:?|\[\d{1,6}\]:)(?= ?(?:\[rank\d{1,7}\]: ?)?$)")
-"""What torchrun puts in front of lines if it is told to: host and rank, or the rank."""
+"""Prefixes that torchrun can put before lines: host and rank, or the rank."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
-def shown(text: str) -> str:
+def shown_text(text: str) -> str:
     """Text without control characters, of bounded length."""
     text = text[:SHOWN_LIMIT]
     return text.strip() if text.isprintable() else _CONTROL.sub(" ", text).strip()
 
 
-def tell(kind: str, record: Record, /, shows: str = "", **values: Any) -> Event:
-    """An event of a record, with the process group that stands in front of the message.
+def message_event(kind: str, record: Record, /, shows: str = "", **values: Any) -> Event:
+    """An event of a record, with the process group that stands before the message.
 
-    Values: `pg_id`, `pg_guid`, `pg_desc`, `pg_rank` as printed, None where not; `rank_in_group`, the `[Rank r]`, which
-    is the rank in the group that logged first in the process: where there is no other it is a guess; `label`, the
-    launcher's prefix, where there is one and no rank; `front`, that part of it which torchrun's template may have made.
+    Values: `pg_id`, `pg_guid`, `pg_desc`, `pg_rank` as printed, None if absent; `rank_in_group`, the `[Rank r]`: the
+    rank in the first group that logged in the process, so without other ranks it is a guess; `label`, the launcher's
+    prefix, if there is one and no rank; `front`, the part of it that torchrun's template may have made.
     """
-    where = place(record.text)
-    label = record.label.removesuffix(MARK)
+    where = group_place(record.text)
+    label = record.label.removesuffix(PYTEST_MARK)
     if record.rank is None and label:
-        where["label"] = shown(label)
+        where["label"] = shown_text(label)
     if (front := _TEMPLATE.match(label)) is not None:
         where["front"] = front[0]
     if values.get("pid") is None and (told := list(_PROCESS.finditer(record.label))):
-        # a process of a process stands behind it
+        # behind it stands a process inside a process
         pid, host = told[-1][1] or told[-1][3], told[-1][2] or told[0][2]
         values = {**values, "pid": int(pid), "host": values.get("host") or host}
-    made = event(kind, record, shown(shows or record.text), **values, **where)
+    made = record_event(kind, record, shown_text(shows or record.text), **values, **where)
     if made.rank is None and where["pg_desc"] == _DEFAULT:
-        # its ranks are the global ones
+        # its ranks are global
         return made._replace(rank=where["pg_rank"])
     return made
 
 
-def place(text: str) -> dict[str, Any]:
-    """The process group and the rank in it, as the prefix of a message says."""
+def group_place(text: str) -> dict[str, Any]:
+    """The process group and the rank in it, from the prefix of a message."""
     text = text[:TEXT_LIMIT]
     if (of_nccl2 := _NCCL2.search(text)) is not None:
         return _of_nccl2(of_nccl2[1])
@@ -91,13 +91,13 @@ def _of_nccl2(front: str) -> dict[str, Any]:
     return {"pg_id": None, "pg_guid": guid, "pg_desc": described, "pg_rank": own, "rank_in_group": own}
 
 
-def number(record: Record, match: re.Match[str] | None, group: int | str = 1) -> int | None:
-    """The number a group of a match holds; None if there is none, or if the line is cut right behind it."""
+def matched_number(record: Record, match: re.Match[str] | None, group: int | str = 1) -> int | None:
+    """The number in a group of a match; None without one, or if the line is cut directly behind it."""
     if match is None or match[group] is None or len(match[group]) > 18:
         return None
     return None if record.torn and match.end(group) == len(match.string) else int(match[group])
 
 
-def counter(value: int | None) -> int | None:
-    """A counter of works; None for what was never set."""
+def sound_counter(value: int | None) -> int | None:
+    """A counter of works; None for one that was never set."""
     return value if value is not None and -1 <= value <= COUNTER_LIMIT else None

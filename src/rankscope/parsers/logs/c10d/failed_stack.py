@@ -1,10 +1,10 @@
-"""The stack of the collective that failed, which torch 2.6 and later print below the watchdog's message."""
+"""Stack of the failed collective, which torch 2.6 and later print below the watchdog's message."""
 
 from __future__ import annotations
 
 import re
 
-from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, tell
+from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
@@ -14,7 +14,7 @@ _FRAME = re.compile(r"^#(\d{1,4}) (.{1,1000}?) from (.{0,4096}):(\d{1,9})$")
 
 
 class FailedStack:
-    """Collects one; value `frames`, innermost first, of rows [function, file, line]."""
+    """Collector of one stack; value `frames`, innermost first, of rows [function, file, line]."""
 
     patience = 8
     quotes = True
@@ -34,7 +34,7 @@ class FailedStack:
 
     def done(self) -> list[Event]:
         """The event, at the line that announces the stack."""
-        return [tell("failed-collective-stack", self._record, frames=self._frames)] if self._frames else []
+        return [message_event("failed-collective-stack", self._record, frames=self._frames)] if self._frames else []
 
 
 def begins(record: Record) -> FailedStack | None:

@@ -1,4 +1,4 @@
-"""What TORCH_DISTRIBUTED_DEBUG=DETAIL prints of every collective, and monitored barriers."""
+"""Lines of TORCH_DISTRIBUTED_DEBUG=DETAIL for every collective, and of monitored barriers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rankscope.parsers.logs.c10d.event_builder import number, tell
+from rankscope.parsers.logs.c10d.event_builder import matched_number, message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
@@ -33,9 +33,9 @@ def events(record: Record) -> Iterator[Event]:
     """The events in a record."""
     text = record.text
     if (mismatch := _MISMATCH.search(text)) is not None:
-        yield tell("fingerprint-mismatch", record, **_mismatch(text, mismatch))
+        yield message_event("fingerprint-mismatch", record, **_mismatch(text, mismatch))
     elif "Running collective: " in text and (printed := _PRINT.search(text)) is not None:
-        yield tell("fingerprint", record, **_fields(printed))
+        yield message_event("fingerprint", record, **_fields(printed))
     elif "monitoredBarrier" in text:
         yield from _barrier(record)
 
@@ -68,14 +68,18 @@ def _mismatch(text: str, mismatch: re.Match[str]) -> dict[str, Any]:
 def _barrier(record: Record) -> Iterator[Event]:
     """Values: `outcome`, `failed_ranks`, `reporter`, `timeout_ms`, all of the group's ranks."""
     text = record.text
-    reporter = number(record, _REPORTER.search(text))
+    reporter = matched_number(record, _REPORTER.search(text))
     if (failed := _FAILED.search(text)) is not None:
         ranks = sorted({int(r) for r in re.findall(r"\d{1,9}", failed[1])})
-        values: dict[str, Any] = {"outcome": "failed", "failed_ranks": ranks, "timeout_ms": number(record, failed, 2)}
-        yield tell("monitored-barrier", record, **values, reporter=reporter)
+        values: dict[str, Any] = {
+            "outcome": "failed",
+            "failed_ranks": ranks,
+            "timeout_ms": matched_number(record, failed, 2),
+        }
+        yield message_event("monitored-barrier", record, **values, reporter=reporter)
     elif (late := _LATE.search(text)) is not None:
-        values = {"outcome": "timed-out", "failed_ranks": [], "timeout_ms": number(record, late, 2)}
-        yield tell("monitored-barrier", record, **values, reporter=int(late[1]))
+        values = {"outcome": "timed-out", "failed_ranks": [], "timeout_ms": matched_number(record, late, 2)}
+        yield message_event("monitored-barrier", record, **values, reporter=int(late[1]))
     elif (reached := _REACHED.search(text)) is not None:
         values = {"outcome": "reached", "failed_ranks": [], "timeout_ms": None}
-        yield tell("monitored-barrier", record, **values, reporter=int(reached[1]))
+        yield message_event("monitored-barrier", record, **values, reporter=int(reached[1]))

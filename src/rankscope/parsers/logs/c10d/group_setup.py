@@ -1,11 +1,11 @@
-"""What ProcessGroupNCCL prints when a group is made: its settings, and the communicator it got."""
+"""Lines of ProcessGroupNCCL when a group is made: its settings, and its communicator."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from rankscope.parsers.logs.c10d.event_builder import number, tell
+from rankscope.parsers.logs.c10d.event_builder import matched_number, message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
@@ -28,12 +28,12 @@ def events(record: Record) -> Iterator[Event]:
     yield from _startup_events(record)
     yield from _store_events(record)
     if (created := _CREATED.search(record.text)) is not None:
-        yield tell("pg-created", record, comm=created[1], device=_device(created[2]))
+        yield message_event("pg-created", record, comm=created[1], device=_device(created[2]))
     elif (head := _HEAD.search(record.text)) is not None:
         settings = _settings(head[1])
         known = {name.lower(): value for name, value in settings}
         rank = _integer(known.get("global rank"))
-        made = tell(
+        made = message_event(
             "init-env", record, settings=[list(s) for s in settings], global_rank=rank,
             size=_integer(known.get("size")), timeout_ms=_integer(known.get("timeout(ms)")),
             pg_name=known.get("pg name"), nccl_version=known.get("nccl version"),
@@ -42,14 +42,14 @@ def events(record: Record) -> Iterator[Event]:
 
 
 def _device(printed: str) -> int | None:
-    """The device; up to torch 2.5 it is written as the byte of that value, which many collectors drop."""
+    """The device; torch up to 2.5 writes it as one raw byte, which many collectors drop."""
     if printed.isdecimal() and printed.isascii():
         return int(printed)
     return ord(printed[0]) if printed and ord(printed[0]) < 32 else None
 
 
 def _settings(listed: str) -> list[tuple[str, str]]:
-    """Pairs of name and value of `A: 1, B (what it is): 2`, as texts."""
+    """Pairs of name and value in `A: 1, B (explanation): 2`, as texts."""
     pairs = [_SETTING.match(part.strip()) for part in listed.split(", ")[:SETTING_LIMIT]]
     return [(pair[1], pair[2].strip()[:200]) for pair in pairs if pair is not None]
 
@@ -58,7 +58,7 @@ def _integer(value: str | None) -> int | None:
     return int(value) if value is not None and re.fullmatch(r"[0-9]{1,15}", value) else None
 
 
-# What `init_process_group` prints while it waits for the other ranks. Source: torch's distributed_c10d.py.
+# Lines of `init_process_group` while it waits for the other ranks. Source: torch's distributed_c10d.py.
 
 _UNIQUE_ID = re.compile(
     r"\[(\d{1,7})\] is setting up NCCL communicator and retr\w{1,8} ncclUniqueId from \[(\d{1,7})\]"
@@ -73,24 +73,25 @@ _BARRIER = re.compile(
 def _startup_events(record: Record) -> Iterator[Event]:
     """The events in a record.
 
-    Values of a barrier: `timed_out`, `key`, `world_size`, and `came`, how many had come; of who asks the first rank
-    of its group for the id of a communicator: `rank_in_group` and `waits_for`, ranks of the group.
+    Values of a barrier: `timed_out`, `key`, `world_size`, and `came`, the number of arrived ranks. Values of a rank
+    that asks the first rank of its group for the id of a communicator: `rank_in_group` and `waits_for`, ranks of the
+    group.
     """
     if (asked := _UNIQUE_ID.search(record.text)) is not None:
-        made = tell("unique-id", record)
+        made = message_event("unique-id", record)
         inside = {"rank_in_group": int(asked[1]), "waits_for": int(asked[2])}
         yield made._replace(values={**made.values, **inside})
     found = _BARRIER.search(record.text)
     if found is None:
         return
-    made = tell(
+    made = message_event(
         "store-barrier", record, timed_out=found[1].startswith("Timed"), key=found[3],
-        world_size=number(record, found, 4), came=number(record, found, 5),
+        world_size=matched_number(record, found, 4), came=matched_number(record, found, 5),
     )  # fmt: skip
     yield made._replace(rank=int(found[2])) if made.rank is None else made
 
 
-# What the store prints with TORCH_DISTRIBUTED_DEBUG=DETAIL when ranks of a group meet in it.
+# Lines of the store with TORCH_DISTRIBUTED_DEBUG=DETAIL when ranks of a group meet in it.
 
 _SEAT = re.compile(
     r"set key:(?:\S{0,200}/)?(?P<device>[a-z]{1,16})//pg_wrapper:(?P<name>[^/\s]{1,200})/\d{1,9}/(?P<place>\d{1,7})"
@@ -99,9 +100,10 @@ _SEAT = re.compile(
 
 
 def _store_events(record: Record) -> Iterator[Event]:
-    """The events in a record: `name` of the group, `device`, `place` in it, and `address` of who took it."""
+    """The events in a record: `name` of the group, `device`, `place` in it, and `address` of the process at that
+    place."""
     if not record.torn and (seat := _SEAT.search(record.text)) is not None:
-        yield tell(
+        yield message_event(
             "pg-seat", record, name=seat["name"], device=seat["device"], place=int(seat["place"]),
             address=seat["address"],
         )._replace(rank=None)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Finds known errors in lines."""
+"""Search for known errors in lines."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import polars as pl
 
 from rankscope.parsers.logs.c10d.error_table import ROLES, KnownError
-from rankscope.parsers.logs.c10d.event_builder import tell
+from rankscope.parsers.logs.c10d.event_builder import message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
-OWN = "rank"
-"""The group of a pattern that is the global rank of who prints it."""
+OWN_RANK = "rank"
+"""Name of the group in a pattern that matches the global rank of the printing process."""
 _PID = re.compile(r"^E[A-Z]\d{4}: \[PID: (\d{1,10})\]|NVRM: Xid \([^)]{0,40}\): \d{1,4}, pid='?(\d{1,10})\b")
-"""How HCCL and the driver tell the process they speak of."""
+"""The process id in lines of HCCL and of the driver."""
 
 
 class KnownErrors:
-    """Matches a table."""
+    """Matcher of a table of known errors."""
 
     def __init__(self, table: Sequence[KnownError]) -> None:
         self._table = sorted(table, key=lambda error: ROLES.index(error.role))
@@ -32,10 +32,10 @@ class KnownErrors:
         self.literals = tuple(self._errors)
 
     def events(self, records: Sequence[Record]) -> list[Event]:
-        """One for each line that matches: of its strongest role, and in the table's order.
+        """An event for each matching line: of its strongest role, and in the order of the table.
 
-        Values: `id`, `role`, `accuses`, `named` (ranks of the group that speaks, where `accuses` is "named"), `also`,
-        the ids of the others that match it, and of a root `meaning` and `next`, as the table says.
+        Values: `id`, `role`, `accuses`, `named` (ranks of the printing rank's group, where `accuses` is "named"),
+        `also`, the ids of other matching errors, and of a root `meaning` and `next`, as in the table.
         """
         texts = [record.text for record in records]
         found: list[list[tuple[KnownError, str | None]]] = [[] for _ in texts]
@@ -46,12 +46,12 @@ class KnownErrors:
         return [_event(record, errors) for record, errors in zip(records, found, strict=True) if errors]
 
     def _candidates(self, texts: Sequence[str]) -> dict[int, list[int]]:
-        """By index of an error: the texts that hold one of its words."""
+        """For the index of each error, the texts with one of its words."""
         rows: defaultdict[int, list[int]] = defaultdict(list)
         if not texts or not self.literals:
             return rows
         column = pl.Series(texts, dtype=pl.String)
-        if len(texts) < FEW:
+        if len(texts) < FEW_TEXTS:
             words = [[word for word in self.literals if word in text] for text in texts]
         else:
             words = column.str.extract_many(list(self.literals), overlapping=True).to_list()
@@ -62,9 +62,9 @@ class KnownErrors:
 
 
 def _matches(error: KnownError, texts: list[str]) -> list[str | None]:
-    """For each text None, or if it matches the ranks it names."""
+    """For each text None, or if it matches, the ranks that it names."""
     column = pl.Series(texts, dtype=pl.String)
-    group = "ranks" if error.accuses == "named" else OWN if f"(?P<{OWN}>" in error.pattern else None
+    group = "ranks" if error.accuses == "named" else OWN_RANK if f"(?P<{OWN_RANK}>" in error.pattern else None
     if group is not None:
         groups: list[dict[str, str | None]] = column.str.extract_groups(error.pattern).to_list()
         return [row[group] for row in groups]
@@ -81,31 +81,31 @@ def _event(record: Record, errors: list[tuple[KnownError, str | None]]) -> Event
         record = record._replace(rank=ranks[0])
     process = _PID.search(record.text)
     pid = int(process[1] or process[2]) if process else None
-    return tell("known-error", record, id=first.id, role=first.role, **whom, also=also, pid=pid, **said)
+    return message_event("known-error", record, id=first.id, role=first.role, **whom, also=also, pid=pid, **said)
 
 
-# Tells which lines hold any of many words, before anything slower looks at them.
+# A fast test for any of many words in a line, before slower tests.
 
-FEW = 32
-"""Texts for which an automaton over all words is not worth building."""
+FEW_TEXTS = 32
+"""Fewest texts that justify an automaton over all words."""
 
 
-class Screen:
-    """Finds any of its literals in texts."""
+class WordScreen:
+    """Search for any of its literals in texts."""
 
     def __init__(self, literals: Iterable[str]) -> None:
         words = sorted(set(literals), key=lambda word: (len(word), word))
         self.literals: list[str] = []
         for word in words:
-            # who holds a shorter one is found by it
+            # a text with a longer word contains the shorter one
             if not any(shorter in word for shorter in self.literals):
                 self.literals.append(word)
 
     def many(self, texts: Sequence[str]) -> list[bool]:
-        """For each text whether it holds any."""
+        """For each text whether it holds a literal."""
         if not self.literals:
             return [False] * len(texts)
-        if len(texts) < FEW:
+        if len(texts) < FEW_TEXTS:
             return [any(literal in text for literal in self.literals) for text in texts]
-        # an automaton over all words at once, which is dear to build and quick to run
+        # an automaton over all words: expensive to build, fast to run
         return pl.Series(texts, dtype=pl.String).str.contains_any(self.literals).to_list()

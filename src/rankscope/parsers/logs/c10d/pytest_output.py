@@ -1,4 +1,4 @@
-"""What pytest shows of a test that failed: lines `E   ` with the exception, and code around them.
+"""Output of pytest for a failed test: lines `E   ` with the exception, and code around them.
 
 Source: _pytest/_code/code.py and reports.py.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 
-from rankscope.parsers.logs.c10d.event_builder import MARK, tell
+from rankscope.parsers.logs.c10d.event_builder import PYTEST_MARK, message_event
 from rankscope.parsers.logs.c10d.tracebacks import EXCEPTION, HEAD
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
-LITERALS = (MARK, "_ _ _ _ _ _", "____ ", "- Captured ", "= short test summary", "= warnings summary")
+LITERALS = (PYTEST_MARK, "_ _ _ _ _ _", "____ ", "- Captured ", "= short test summary", "= warnings summary")
 MESSAGE_LINES = 32
 _SECTION = re.compile(r"(?:_ ){6,}|_{3,} \S.{0,200} _{3,}$")
 _OVER = re.compile(r"={3,} \S.{0,200} ={3,}$|-{3,} Captured \S.{0,100} -{3,}$")
@@ -20,31 +20,31 @@ _CODE = re.compile(r">?\s{4,}\S")
 
 
 def unmarked(record: Record) -> Record:
-    """A line without the mark of an exception, which stands in its label then."""
+    """The line without the mark of an exception; its label then holds the mark."""
     text = record.text
-    if not text.startswith("E") or not (text.startswith(MARK) or text.rstrip() == "E"):
+    if not text.startswith("E") or not (text.startswith(PYTEST_MARK) or text.rstrip() == "E"):
         return record
-    return record._replace(text=text[len(MARK) :], label=record.label + MARK)
+    return record._replace(text=text[len(PYTEST_MARK) :], label=record.label + PYTEST_MARK)
 
 
-class Code:
-    """Tells the lines of code in a report, which quote messages that nobody printed."""
+class CodeLines:
+    """Recognition of lines of code in a report: they quote messages that nobody printed."""
 
     def __init__(self) -> None:
         self._inside = False
 
     def has(self, record: Record) -> bool:
-        """Whether a line is code. Lines come in the order of the log."""
+        """Whether a line is code. Takes lines in the order of the log."""
         text = record.text
         if _SECTION.match(text):
             self._inside = True
         elif _OVER.match(text):
             self._inside = False
-        return self._inside and not record.label.endswith(MARK) and _CODE.match(text) is not None
+        return self._inside and not record.label.endswith(PYTEST_MARK) and _CODE.match(text) is not None
 
 
-class Raised:
-    """Collects the exception that a test ended with. Values as those of a traceback, without frames."""
+class TestException:
+    """Collector of the exception of a failed test. Values as of a traceback, without frames."""
 
     patience = 0
     quotes = False
@@ -54,9 +54,9 @@ class Raised:
         self._record, self._kind, self._message, self._last = record, kind, [message], record.line
 
     def takes(self, record: Record) -> bool:
-        """Whether a line is more of the message; reads it if so."""
+        """Whether a line continues the message; reads it if so."""
         if (
-            not record.label.endswith(MARK)
+            not record.label.endswith(PYTEST_MARK)
             or record.line != self._last + 1
             or HEAD in record.text
             or len(self._message) >= MESSAGE_LINES
@@ -70,14 +70,14 @@ class Raised:
         """The event, at the first line."""
         message = "\n".join(self._message).strip()
         return [
-            tell(
+            message_event(
                 "traceback", self._record, f"{self._kind}: {message}" if message else self._kind, exception=self._kind,
                 message=message, frames=[], causes=[], mixed=False, launcher=False,
             )
         ]  # fmt: skip
 
 
-def begins(record: Record) -> Raised | None:
+def begins(record: Record) -> TestException | None:
     """An exception that begins with this record."""
-    found = EXCEPTION.match(record.text.strip()) if record.label.endswith(MARK) else None
-    return Raised(record, found[1], found[2] or "") if found else None
+    found = EXCEPTION.match(record.text.strip()) if record.label.endswith(PYTEST_MARK) else None
+    return TestException(record, found[1], found[2] or "") if found else None

@@ -1,4 +1,4 @@
-"""Records of a log in, events out."""
+"""Recogniser of events in the records of a log."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from rankscope.parsers.logs.c10d import (
     watchdog,
     worker_processes,
 )
-from rankscope.parsers.logs.c10d.error_table import KnownError, packaged
-from rankscope.parsers.logs.c10d.event_builder import MARK, TEXT_LIMIT
-from rankscope.parsers.logs.c10d.known_errors import KnownErrors, Screen
+from rankscope.parsers.logs.c10d.error_table import KnownError, packaged_table
+from rankscope.parsers.logs.c10d.event_builder import PYTEST_MARK, TEXT_LIMIT
+from rankscope.parsers.logs.c10d.known_errors import KnownErrors, WordScreen
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 from rankscope.parsers.logs.nccl import nccl_warnings
 
 OPEN_LIMIT = 1 << 16
 _BULK = " opCount "
-"""Lines of NCCL's COLL debugging, up to gigabytes: nothing that is looked for is in them."""
+"""Mark of NCCL's COLL debugging, up to gigabytes: such lines hold no event."""
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
 _LINES = (watchdog, fingerprints, group_setup, endings, worker_processes, nccl_warnings)
@@ -47,34 +47,34 @@ _SPANS = (
     pytest_output,
 )
 _PLAIN = (desync, failed_stack)
-"""Of these only the first line has the prefix of its rank."""
+"""Reports in which only the first line has the prefix of its rank."""
 
 
 class Recogniser:
-    """Finds the events of one file, whose records come in its order.
+    """Finds the events of one file, from its records in order.
 
-    Lines of several ranks may stand between each other: what spans lines is followed in each stream, told by rank and
-    launcher's prefix. Records are best given many at a time.
+    Lines of several ranks may be mixed: reports of several lines are followed in each stream, which has a rank and a
+    launcher's prefix. Many records at a time are fastest.
     """
 
     def __init__(self, table: Sequence[KnownError] | None = None) -> None:
-        self._known = KnownErrors(packaged() if table is None else table)
+        self._known = KnownErrors(packaged_table() if table is None else table)
         words = (word for module in (*_LINES, *_SPANS) for word in module.LITERALS)
-        self._screen = Screen((*words, *self._known.literals))
-        self._open: defaultdict[tuple[int | None, str], list[_Open]] = defaultdict(list)
+        self._screen = WordScreen((*words, *self._known.literals))
+        self._open: defaultdict[tuple[int | None, str], list[_OpenReport]] = defaultdict(list)
         self._opened = 0
         self._maybe: list[Record] = []
         self._above: Record | None = None
-        self._code = pytest_output.Code()
+        self._code = pytest_output.CodeLines()
 
     @property
     def busy(self) -> bool:
-        """Whether something goes on that any line may belong to."""
+        """Whether a report is open that any line may belong to."""
         return self._opened > 0
 
     @property
     def literals(self) -> list[str]:
-        """Words without which a line tells nothing, but to what goes on."""
+        """Words of events; a line without any matters only to open reports."""
         return self._screen.literals
 
     def feed(self, record: Record) -> list[Event]:
@@ -94,7 +94,7 @@ class Recogniser:
         return found + self._known.events(known)
 
     def finish(self) -> list[Event]:
-        """What was still going on at the end."""
+        """Events of reports that were open at the end."""
         left = [event for opened in self._open.values() for one in opened for event in one.span.done()]
         self._open.clear()
         self._opened = 0
@@ -112,8 +112,8 @@ class Recogniser:
         if span is None:
             yield from self._begun(record)
         elif isinstance(span, tracebacks.Traceback) and (listed := worker_processes.begins(record)) is not None:
-            # an exception of Ray, with a list of what ended below it
-            self._open[_stream(record)].append(_Open(listed))
+            # an exception of Ray, with a list of dead workers below it
+            self._open[_stream(record)].append(_OpenReport(listed))
             self._opened += 1
         told = span.told_rank if span is not None else None
         passed = isinstance(span, tracebacks.Traceback) or record.rank is None
@@ -124,8 +124,8 @@ class Recogniser:
                 yield event._replace(values={**event.values, "in_traceback": in_traceback})
         self._maybe.append(record)
 
-    def _continued(self, record: Record) -> tuple[Span | None, list[Event]]:
-        """The span that takes a record, and the events of those that end with it."""
+    def _continued(self, record: Record) -> tuple[LineReport | None, list[Event]]:
+        """The report that takes a record, and the events of the reports that end with it."""
         events: list[Event] = []
         stream = self._open.get(_stream(record))
         for one in tuple(reversed(stream or ())):
@@ -137,13 +137,13 @@ class Recogniser:
                 events += self._close(stream or [], one)
         return None, events
 
-    def _close(self, stream: list[_Open], one: _Open) -> list[Event]:
+    def _close(self, stream: list[_OpenReport], one: _OpenReport) -> list[Event]:
         stream.remove(one)
         self._opened -= 1
         return one.span.done()
 
     def _begun(self, record: Record) -> Iterator[Event]:
-        words = f"{MARK}{record.text}" if record.label.endswith(MARK) else record.text
+        words = f"{PYTEST_MARK}{record.text}" if record.label.endswith(PYTEST_MARK) else record.text
         for module in (m for m in _SPANS if any(word in words for word in m.LITERALS)):
             span = module.begins(self._attributed(record) if module in _PLAIN else record)
             if span is None:
@@ -152,13 +152,13 @@ class Recogniser:
             stream = self._open[_stream(record._replace(rank=None) if bare else record)]
             if isinstance(span, tracebacks.Traceback):
                 span.beside([one.span for one in stream if isinstance(one.span, tracebacks.Traceback)])
-            stream.append(_Open(span))
+            stream.append(_OpenReport(span))
             self._opened += 1
             if self._opened > OPEN_LIMIT:
                 yield from self._close(stream, stream[0])
 
     def _attributed(self, record: Record) -> Record:
-        """A line without a rank, with that of the line above if it ends in the reporter's."""
+        """A line without a rank, with the rank of the line above if that ends with the reporter's rank."""
         above = self._above
         if above is None or record.rank is not None or above.line + 1 != record.line:
             return record
@@ -168,38 +168,38 @@ class Recogniser:
 
 
 def _stream(record: Record) -> tuple[int | None, str]:
-    """Whose line it is: its rank, and what stands in front but the rank."""
+    """The stream of a line: its rank, and its prefix without the rank."""
     return record.rank, _RANK.sub("", record.label)
 
 
-class _Open:
-    """A span, and how many lines in a row were not its own."""
+class _OpenReport:
+    """An open report, and the number of other lines in a row."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: LineReport) -> None:
         self.span = span
         self.missed = 0
 
 
-# What spans lines.
+# Interface of reports over several lines.
 
 
-class Span(Protocol):
-    """A report over several lines, in the making."""
+class LineReport(Protocol):
+    """An open report over several lines."""
 
     @property
     def patience(self) -> int:
-        """How many other lines of its stream may come between two of its own."""
+        """Most lines of its stream that may come between two of its own."""
 
     @property
     def quotes(self) -> bool:
-        """Whether the line taken last is code or a frame, and no message."""
+        """Whether the last line is code or a frame, not a message."""
 
     @property
     def told_rank(self) -> int | None:
-        """The global rank that the current lines tell of, where they say so themselves."""
+        """The global rank that the current lines name."""
 
     def takes(self, record: Record) -> bool:
-        """Whether a line belongs to it; reads it if so."""
+        """Whether a line belongs to the report; reads it if so."""
 
     def done(self) -> list[Event]:
-        """What it was."""
+        """The finished events."""

@@ -20,7 +20,7 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, tell
+from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 from rankscope.schema import AT_CRASH
@@ -35,7 +35,7 @@ FRAME_LIMIT = 512
 DUMP_LIMIT = 1 << 14
 """Frames kept of one process."""
 FOREIGN_LIMIT = 8
-"""So many lines of something else may come between two of a dump."""
+"""Most other lines between two lines of a dump."""
 _FIRST = re.compile(
     r"^(?:(?:Current thread|Thread) (0[xX][0-9a-fA-F]{1,16})(?: \[([^\[\]]{0,64})\])?|Stack) "
     r"\(most recent call first\): ?$"
@@ -44,7 +44,7 @@ _LAST = re.compile(r"^Traceback for thread (\d{1,10})(?: \(.{0,64}?\))? \[(.{0,1
 _FRAME = re.compile(r"^\s{0,8}File (?:\"(.{0,4096})\"|\?\?\?), line (?:(\d{1,9})|\?\?\?) in (.{1,1000})$")
 _PYSTACK = re.compile(r"^\s{0,8}\((Python|C)\) File \"(.{0,4096}?)\", line (\d{1,9}), in (.{1,1000})$")
 _VERSION = re.compile(r"@@?[\w.]{1,60}$")
-"""Of a symbol of a library."""
+"""The version of a symbol of a library."""
 _SECTION = re.compile(r"^=== Rank (\d{1,7}): (\S{0,1000}/handler/(?:dump_traceback|pyspy_dump)\S{0,1000}) ===$")
 _ERROR = re.compile(r"^Error: (\d{3})$")
 _ALARM = re.compile(r"^(?:Timeout \(\d{1,5}:\d\d:\d\d(?:\.\d{1,6})?\)!|(Fatal) Python error: )")
@@ -55,7 +55,7 @@ _STARTED = ("_bootstrap", "_bootstrap_inner")
 
 @dataclass
 class _Thread:
-    """One thread as it was printed."""
+    """One printed thread."""
 
     number: int | None
     name: str
@@ -72,23 +72,23 @@ class _Thread:
 
     @property
     def may_be_main(self) -> bool:
-        """Whether it was not started by `threading`, as far as its outermost frame tells."""
+        """Whether its outermost frame does not come from `threading`, so that it may be the main thread."""
         python = self.python
         return bool(python) and not self.cut and python[-1][0] not in _STARTED
 
     @property
     def python(self) -> list[list[str | int]]:
-        """The frames of Python, innermost first."""
+        """The Python frames, innermost first."""
         own = [frame for frame in self.frames if frame[2]]
         return own[::-1] if self.outermost_first else own
 
 
 class ThreadDump:
-    """Collects the threads of one process.
+    """Collector of the threads of one process.
 
     Values: `threads`, rows [thread id, name, holds the interpreter lock, frames], frames innermost first of rows
-    [function, file, line], the main thread first; `tool`, as in the table of threads; `host`, where the heading of a
-    section says it.
+    [function, file, line], the main thread first; `tool`, as in the table of threads; `host`, if the heading of the
+    section has it.
     """
 
     quotes = True
@@ -97,7 +97,7 @@ class ThreadDump:
         self._record = record
         self._threads: list[_Thread] = []
         self._blank = False
-        """Whether the line before was empty."""
+        """Whether the line before is empty."""
         self._over = self._cut = self._code = False
         self._frames = 0
         self._fatal = _is_fatal(record.text.strip())
@@ -109,7 +109,7 @@ class ThreadDump:
 
     @property
     def patience(self) -> int:
-        """None once another dump has begun."""
+        """Most lines between; None once another dump has begun."""
         return 0 if self._over else FOREIGN_LIMIT
 
     def takes(self, record: Record) -> bool:
@@ -120,13 +120,13 @@ class ThreadDump:
             return not self._over
         bare, blank, self._blank = text.strip(), self._blank, False
         if _SECTION.match(bare) or _ALARM.match(bare) or _ENDS.match(bare):
-            # a timeout that stands below a heading is still of that section
+            # a timeout below a heading belongs to that section
             self._over = bool(self._threads) or _SECTION.match(bare) is not None or _is_fatal(bare)
             return False
         if _FIRST.match(bare) or _LAST.match(bare):
             return self._another(bare, blank)
         if not self._threads and self.told_rank is not None and _ERROR.match(bare):
-            # why, the summary above all sections says
+            # the summary above all sections gives the reason
             return True
         return self._within(text)
 
@@ -139,7 +139,7 @@ class ThreadDump:
         if any(thread.gil for thread in self._threads):
             for thread in self._threads:
                 thread.gil = bool(thread.gil)
-        # the newest is printed first
+        # the newest thread is printed first
         order = sorted(range(len(self._threads)), key=lambda i: (i != main, -i))
         rows = [self._threads[i].row(MAIN if i == main else _name(self._threads[i])) for i in order]
         tool = AT_CRASH if self._fatal else "pystack" if self._threads[0].outermost_first else "faulthandler"
@@ -148,14 +148,14 @@ class ThreadDump:
             told["host"] = self._host
         if (pid := self._pid(main)) is not None:
             told["pid"] = pid
-        made = tell(KIND, record, f"stacks of {len(rows)} threads", threads=rows, **told)
+        made = message_event(KIND, record, f"stacks of {len(rows)} threads", threads=rows, **told)
         return [made if self.told_rank is None else made._replace(rank=self.told_rank)]
 
     def _another(self, bare: str, blank: bool) -> bool:
         """Takes the head of a thread, unless it begins another dump.
 
-        A thread stands once in one, and the main thread last; behind all but the last there is an empty line, where no
-        filter took those away.
+        A dump has each thread once, and the main thread last; an empty line follows each thread but the last, unless a
+        filter removed it.
         """
         number = _number(bare)
         again = number is not None and any(thread.number == number for thread in self._threads)
@@ -187,11 +187,11 @@ class ThreadDump:
                 self._frames += 1
             return True
         if _CUT.match(text) or text.strip() == "<truncated rest of calls>":
-            # in front of the line's end stand frames of a thread; at its beginning there are more threads
+            # before the end of the line are frames of a thread; at its beginning are more threads
             thread.cut |= text[:1] == " "
             self._cut |= text[:1] != " "
             return True
-        # code and variables, and what faulthandler says instead of frames
+        # code, variables, and notes of faulthandler instead of frames
         return (
             code or text[:4].isspace()
             if thread.outermost_first
@@ -199,25 +199,25 @@ class ThreadDump:
         )
 
     def _main(self) -> int | None:
-        """The place of the main thread: the last that was not started by `threading`; None where nothing tells."""
+        """The index of the main thread: the last one that `threading` did not start; None if unknown."""
         found = [i for i, t in enumerate(self._threads) if t.number is not None and (t.may_be_main or t.cut)]
         return found[-1] if found and not self._cut else None
 
     def _pid(self, main: int | None) -> int | None:
-        """The process id: on Linux that of the main thread, where threads have those of the system."""
+        """The process id: on Linux the id of the main thread, if thread ids are the system's."""
         thread = self._threads[main] if main is not None else None
         return thread.number if thread is not None and thread.outermost_first else None
 
 
 def begins(record: Record) -> ThreadDump | None:
-    """A dump, or a section of one of many ranks, that begins with this record."""
+    """A dump, or a section of a file with many ranks, that begins with this record."""
     bare = record.text[:TEXT_LIMIT].strip()
     begun = _is_fatal(bare) or any(form.match(bare) for form in (_FIRST, _LAST, _SECTION))
     return ThreadDump(record) if begun else None
 
 
 def _is_fatal(bare: str) -> bool:
-    """Whether a process says that it ends: the stacks below are of that moment."""
+    """Whether a process says that it ends: the stacks below come from that moment."""
     alarm = _ALARM.match(bare)
     return alarm is not None and alarm[1] is not None
 
@@ -247,7 +247,7 @@ def _pystack(text: str) -> list[str | int] | None:
 
 
 def _name(thread: _Thread) -> str:
-    """A name in the way of `threading`, which names a thread after what it runs; empty where that is not seen."""
+    """A name in the style of `threading`, which names a thread after its function; empty if unknown."""
     if thread.name:
         return thread.name
     names = [str(frame[0]) for frame in thread.python]

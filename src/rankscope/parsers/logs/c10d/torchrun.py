@@ -1,14 +1,14 @@
-"""The summary torchrun prints when a child died. What it calls root cause is the first child that ended, no more."""
+"""Summary that torchrun prints after the death of a child. Its "root cause" is only the first child that ended."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, shown, tell
+from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event, shown_text
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
-from rankscope.parsers.logs.timestamps import stamp
+from rankscope.parsers.logs.timestamps import read_stamp
 
 LITERALS = ("Failures:", "Root Cause")
 MESSAGE_LINES = 200
@@ -21,11 +21,11 @@ _RANK = re.compile(r"(\d{1,9}) \(local_rank: (\d{1,6})\)")
 _EXIT = re.compile(r"(-?\d{1,5}) \(pid: (\d{1,10})\)(?:\s+\((SIG\w{1,12})\))?")
 
 
-class Summary:
-    """Collects the failures of one; each is an event with the global rank the summary gives.
+class FailureSummary:
+    """Collector of the failures of one summary; each is an event with the global rank of the summary.
 
     Values: `time` and `host` as printed, `local_rank`, `exitcode`, `pid`, `signal` by name, `error_file`, `message`,
-    `first`: whether it is the one that ended first.
+    `first`: whether it ended first.
     """
 
     quotes = False
@@ -40,12 +40,12 @@ class Summary:
 
     @property
     def patience(self) -> int:
-        """Lines of other processes may stand in it, but none after its end."""
+        """Most lines between: some of other processes inside the summary, none after its end."""
         return 0 if self._closed else 64
 
     @property
     def told_rank(self) -> int | None:
-        """The global rank of the child whose entries come now."""
+        """The global rank of the child in the current entries."""
         found = _RANK.match(self._entries.get("rank", ""))
         return int(found[1]) if found else None
 
@@ -55,7 +55,7 @@ class Summary:
         if self._closed:
             return False
         if _RULE.match(text):
-            # the older form goes on with another section, which is taken for a summary of its own
+            # the older form has another section, which counts as a separate summary
             self._child()
             self._closed = True
         elif (section := _SECTION.match(text)) is not None:
@@ -85,7 +85,7 @@ class Summary:
     def _event(self, record: Record) -> Event:
         entries = self._entries
         rank, exit_ = _RANK.match(entries.get("rank", "")), _EXIT.match(entries.get("exitcode", ""))
-        message = shown("\n".join([entries.get("traceback") or entries.get("msg") or "", *self._message]))
+        message = shown_text("\n".join([entries.get("traceback") or entries.get("msg") or "", *self._message]))
         values: dict[str, Any] = {
             "time": entries.get("time"), "host": entries.get("host"), "local_rank": int(rank[2]) if rank else None,
             "exitcode": int(exit_[1]) if exit_ else None, "pid": int(exit_[2]) if exit_ else None,
@@ -93,12 +93,14 @@ class Summary:
             "first": self._first,
         }  # fmt: skip
         text = f"rank {entries.get('rank', '?')} ended with exit code {entries.get('exitcode', '?')}"
-        made = tell("torchrun-failure", record, text, **values)
-        # to the second, of the agent's local time
-        return made._replace(rank=int(rank[1]) if rank else None, stamp=stamp(entries.get("time", "")) or made.stamp)
+        made = message_event("torchrun-failure", record, text, **values)
+        # local time of the agent, in seconds
+        return made._replace(
+            rank=int(rank[1]) if rank else None, stamp=read_stamp(entries.get("time", "")) or made.stamp
+        )
 
 
-def begins(record: Record) -> Summary | None:
+def begins(record: Record) -> FailureSummary | None:
     """A summary that begins with this record."""
     section = _SECTION.match(record.text[:TEXT_LIMIT])
-    return Summary(section) if section is not None else None
+    return FailureSummary(section) if section is not None else None

@@ -1,4 +1,4 @@
-"""Exceptions of Python, with the ones they came from."""
+"""Exceptions of Python, with their causes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, shown, tell
+from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event, shown_text
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
@@ -15,14 +15,14 @@ LITERALS = (HEAD, ".RayTaskError", '  File "')
 FRAME_LIMIT = 512
 CHAIN_LIMIT = 16
 FOREIGN_LIMIT = 64
-"""So many lines of somebody else may come between two of a traceback that has no prefix of its own."""
+"""Most lines of other writers between two lines of a traceback without a prefix."""
 MESSAGE_LINES = 32
 _FRAME = re.compile(r'^  File "([^"]{1,4096})", line (\d{1,9})(?:, in (.{1,1000}))?$')
 _SOURCE = re.compile(r"^(?: {4}|  \[Previous line repeated )")
 EXCEPTION = re.compile(
     r"^((?:[A-Za-z_<][\w<>]{0,100}\.){0,16}(?:[A-Z]\w{0,100}|[a-z]\w{0,100}error|error|timeout))(?:: (.*)|:\s*)?$"
 )
-"""The line of an exception, with its name and what it says."""
+"""The line of an exception: its name and message."""
 _CAUSES = {
     "The above exception was the direct cause of the following exception:": "cause",
     "During handling of the above exception, another exception occurred:": "context",
@@ -34,12 +34,12 @@ _MORE = re.compile(
     r"|\[?/\S*/gloo/)"
 )
 _INLINE = re.compile(r"\][ \t]*Traceback|(?:: |\b[A-Z]\w{1,60} )Traceback")
-"""Behind a bar of progress, or behind a message that brings a traceback."""
+"""A traceback behind a progress bar or behind a message."""
 _PASSED = re.compile(r"Traceback \(most recent call last\): \(RANK (\d{1,7})\)$")
 _TASK = re.compile(
     r"^(?:ray\.exceptions\.)?RayTaskError(?:\(\w{1,100}\))?: ray::\S{1,200} \((.{1,300}?)(?:, repr=|\)$)"
 )
-"""The error of a task as Ray passes it on, with the process in which it was raised; its own traceback follows."""
+"""The error of a task as Ray passes it on, with the process that raised it; its own traceback follows."""
 _TASK_PID = re.compile(r"\bpid=(\d{1,10})\b")
 _TASK_HOST = re.compile(r"\bip=([0-9A-Fa-f.:]{2,45})")
 _LAUNCHERS = (
@@ -58,39 +58,39 @@ class _Link:
     kind: str = ""
     message: list[str] = field(default_factory=list)
     relation: str = ""
-    """What it is to the next."""
+    """Its relation to the next exception."""
 
     def row(self) -> list[Any]:
-        return [self.relation, self.kind, shown("\n".join(self.message)), self.frames[::-1]]
+        return [self.relation, self.kind, shown_text("\n".join(self.message)), self.frames[::-1]]
 
 
 class Traceback:
-    """Collects one chain of exceptions.
+    """Collector of one chain of exceptions.
 
-    Values: `exception`, `message`, `frames` (innermost first, rows [function, file, line]) of the last, which ended the
-    process; `causes` of rows [relation, exception, message, frames], the nearest first; `launcher`: whether it is
-    torchrun's own, which only tells that a child died; `mixed`: whether another was being printed in the same stream,
-    so that frames may belong to that.
+    Values: `exception`, `message`, `frames` (innermost first, rows [function, file, line]) of the last exception, which
+    ended the process; `causes` of rows [relation, exception, message, frames], the nearest first; `launcher`: whether
+    it is torchrun's own, which only reports the death of a child; `mixed`: whether another traceback was printed in the
+    same stream, so that frames may belong to that.
     """
 
     def __init__(self, record: Record) -> None:
         passed = _PASSED.match(record.text.strip())
         self.told_rank = int(passed[1]) if passed else None
-        """The rank whose exception it is, where another one prints it: a checkpoint gathers those of all."""
+        """The rank of the exception, where another rank prints it: a checkpoint gathers those of all ranks."""
         self._record = record if passed is None else record._replace(rank=self.told_rank)
         self._headless = _FRAME.match(record.text) is not None
-        """Its beginning is missing: it is one only if an exception follows right below its frames."""
+        """Its beginning is missing: it counts only if an exception follows directly below its frames."""
         self._indent = 0 if self._headless else len(record.text) - len(record.text.lstrip())
         self._chain = [_Link()]
         self._mixed = False
         self._inline = not (self._headless or record.text.lstrip().startswith(HEAD))
-        """It begins behind something else, whose time and prefix its other lines do not have."""
+        """It begins behind other text, whose time and prefix its other lines lack."""
         self._process: tuple[int | None, str | None] | None = None
         self._task(record.text)
         self._waits = ""
-        """What stood between two exceptions: the next traceback belongs to the chain."""
+        """The text between two exceptions: the next traceback belongs to the chain."""
         self.quotes = self._headless and self._frame(record.text)
-        """Whether the line taken last is code, not a message."""
+        """Whether the last line is code, not a message."""
 
     def takes(self, record: Record) -> bool:
         """Whether a line belongs to it; reads it if so."""
@@ -102,7 +102,7 @@ class Traceback:
         return self._after(text, record)
 
     def _task(self, text: str) -> bool:
-        """Takes Ray's head of another task's error: what follows is the traceback of that, in its process."""
+        """Takes Ray's head of another task's error; the traceback of that task follows."""
         task = _TASK.match(text.strip())
         if task is None:
             return False
@@ -112,14 +112,14 @@ class Traceback:
         return True
 
     def beside(self, others: list[Traceback]) -> None:
-        """Others are going on in the stream in which it begins."""
+        """Notes the other open tracebacks of its stream."""
         for other in others:
             if not other._chain[-1].kind:
                 self._mixed = other._mixed = True
 
     @property
     def patience(self) -> int:
-        """None once its message may be over, for what follows could be taken for more of it."""
+        """Most lines between; None once its message may be complete, so that no later line is taken for it."""
         over = bool(self._chain[-1].kind) and not self._waits
         return 0 if over or (self._headless and not self._waits) else FOREIGN_LIMIT
 
@@ -129,7 +129,7 @@ class Traceback:
         last = chain[-1] if chain else _Link()
         if self._headless and not last.kind:
             return []
-        message = shown("\n".join(last.message))
+        message = shown_text("\n".join(last.message))
         values = {
             "exception": last.kind, "message": message, "frames": last.frames[::-1],
             "causes": [link.row() for link in chain[-2::-1]], "mixed": self._mixed,
@@ -137,7 +137,7 @@ class Traceback:
         }  # fmt: skip
         if self._process is not None:
             values |= dict(zip(("pid", "host"), self._process, strict=True))
-        made = tell(
+        made = message_event(
             "traceback", self._record, f"{last.kind or 'Traceback'}: {message}" if message else last.kind, **values
         )
         return [made._replace(torn=made.torn or not last.kind or self._headless)]
@@ -161,7 +161,7 @@ class Traceback:
         return True
 
     def _after(self, text: str, record: Record) -> bool:
-        """What follows an exception: more of its message, or the next of the chain."""
+        """Takes a line behind an exception: more of its message, or the next of the chain."""
         line = text.strip()
         if line in _CAUSES:
             self._chain[-1].relation = self._waits = _CAUSES[line]
@@ -184,7 +184,7 @@ class Traceback:
         return True
 
     def _other(self, text: str, record: Record) -> bool:
-        """Whether a line is a message of its own, from the same process."""
+        """Whether a line is a separate message of the same process."""
         stamped = self._record.stamp is not None and not self._inline
         return _HEAD.match(text) is not None or (record.stamp is not None) != stamped
 
@@ -192,13 +192,13 @@ class Traceback:
 def _of_launcher(last: _Link) -> bool:
     if any(place in str(frame[1]) for frame in last.frames for place in _LAUNCHERS):
         return True
-    # the frames of a child begin in the same file, those of its parent end there
+    # the frames of a child begin in the file where the frames of its parent end
     inner = str(last.frames[-1][1]) if last.frames else ""
     return last.kind.rsplit(".", 1)[-1] in _SPAWNED or inner.endswith(_SPAWN)
 
 
 def begins(record: Record) -> Traceback | None:
-    """A traceback that begins with this record, or of which the beginning is missing."""
+    """A traceback that begins with this record, also one whose beginning is missing."""
     text = record.text.strip()
     inline = text.endswith(HEAD) and _INLINE.search(text[-200:]) is not None
     begun = text == HEAD or inline or _TASK.match(text) or _PASSED.match(text) or _FRAME.match(record.text)
@@ -206,5 +206,5 @@ def begins(record: Record) -> Traceback | None:
 
 
 def inline(record: Record) -> bool:
-    """Whether a traceback begins at the end of another message, whose prefix its lines do not have."""
+    """Whether a traceback begins at the end of another message, whose prefix its lines lack."""
     return record.text.rstrip().endswith(HEAD) and record.text.strip() != HEAD

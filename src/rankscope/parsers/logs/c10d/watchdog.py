@@ -1,4 +1,4 @@
-"""What the watchdog and the heartbeat monitor of ProcessGroupNCCL print."""
+"""Lines of the watchdog and the heartbeat monitor of ProcessGroupNCCL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rankscope.parsers.logs.c10d.event_builder import counter, number, tell
+from rankscope.parsers.logs.c10d.event_builder import matched_number, message_event, sound_counter
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
@@ -37,7 +37,7 @@ _RAISED = re.compile(
 )
 _SOURCE = re.compile(r"collective timeout from\s+(?:(this local rank)|rank (-?\d+))")
 _STUCK = re.compile(r"watchdog got stuck for (\d+) seconds|Watchdog timeout \(self\.\w{1,40}=(\d+)")
-"""Of torch, and of the loop of SGLang's scheduler."""
+"""Lines of torch, and of the main loop of SGLang's scheduler."""
 _LEFT = re.compile(r"workMetaList_\.size\(\)=(\d+)")
 _WRITTEN = re.compile(
     r"(?:(?P<started>dumping nccl trace to)|(?P<failed>Error opening file for writing [A-Za-z ]{1,40}debug info:)"
@@ -47,20 +47,24 @@ _REMOTE = re.compile(r"remote error detected from rank: ?(\d+)")
 
 
 def events(record: Record) -> Iterator[Event]:
-    """The events in a record, of nccl2 as well."""
+    """The events in a record, also of nccl2."""
     yield from _nccl2_events(record)
     text = record.text
     if "Watchdog caught collective operation timeout" in text or "timed out in blocking wait" in text:
         quoted = "terminated with exception" in text or "what(): " in text
-        yield tell("watchdog-timeout", record, **work(record), ran_ms=number(record, _RAN.search(text)), repeats=quoted)
+        yield message_event(
+            "watchdog-timeout", record, **work(record), ran_ms=matched_number(record, _RAN.search(text)), repeats=quoted
+        )
     if (counters := _COUNTERS.search(text)) is not None:
-        yield tell("pg-status", record, **status(record, counters))
+        yield message_event("pg-status", record, **status(record, counters))
     if (ended := _ENDED.search(text)) is not None:
-        yield tell("watchdog-thread-terminated", record, reason=ended[1][:1000], repeats="what(): " in text)
+        yield message_event("watchdog-thread-terminated", record, reason=ended[1][:1000], repeats="what(): " in text)
     elif (raised := _RAISED.search(text)) is not None:
-        yield tell("async-error", record, **work(record), reason=raised[1][:1000])
+        yield message_event("async-error", record, **work(record), reason=raised[1][:1000])
     elif (remote := _REMOTE.search(text)) is not None:
-        yield tell("async-error", record, **work(record), reason="remote", from_rank_in_group=number(record, remote))
+        yield message_event(
+            "async-error", record, **work(record), reason="remote", from_rank_in_group=matched_number(record, remote)
+        )
     yield from _heartbeats(record)
     yield from _dumps(record)
 
@@ -70,36 +74,39 @@ def work(record: Record) -> dict[str, Any]:
     found = _WORK.search(record.text)
     start, end = found.span(1) if found else (0, 0)
     inside = record._replace(text=record.text[start:end], torn=record.torn and end == len(record.text))
-    values: dict[str, Any] = {k: number(inside, pattern.search(inside.text)) for k, pattern in _FIELDS.items()}
+    values: dict[str, Any] = {k: matched_number(inside, pattern.search(inside.text)) for k, pattern in _FIELDS.items()}
     op, shape = _OP.search(record.text, start, end + 1), _SHAPE.search(inside.text)
     dims = re.findall(r"\d{1,18}", shape[1]) if shape else []
     return {**values, "op": op[1] if op else None, "shape": [int(d) for d in dims] if shape else None}
 
 
 def status(record: Record, counters: re.Match[str]) -> dict[str, Any]:
-    """`last_enqueued`, `last_completed`, `at_work`; None for what was never set, and -1 for "none yet"."""
-    enqueued, completed = counter(number(record, counters, 1)), counter(number(record, counters, 2))
+    """`last_enqueued`, `last_completed`, `at_work`; None for a counter that was never set, and -1 for "none yet"."""
+    enqueued, completed = (
+        sound_counter(matched_number(record, counters, 1)),
+        sound_counter(matched_number(record, counters, 2)),
+    )
     if enqueued is not None and completed is not None and completed > enqueued:
         enqueued = completed = None
-    at = counter(number(record, _AT.search(record.text)))
+    at = sound_counter(matched_number(record, _AT.search(record.text)))
     return {"last_enqueued": enqueued, "last_completed": completed, "at_work": at}
 
 
 def _heartbeats(record: Record) -> Iterator[Event]:
     text = record.text
     if (stuck := _STUCK.search(text)) is not None:
-        yield tell(
+        yield message_event(
             "heartbeat",
             record,
             problem="watchdog-stuck",
-            seconds=number(record, stuck, stuck.lastindex or 1),
+            seconds=matched_number(record, stuck, stuck.lastindex or 1),
             pending=None,
         )
     elif "Heartbeat monitor timed out" in text:
-        left = number(record, _LEFT.search(text))
-        yield tell("heartbeat", record, problem="monitor-timed-out", seconds=None, pending=left)
+        left = matched_number(record, _LEFT.search(text))
+        yield message_event("heartbeat", record, problem="monitor-timed-out", seconds=None, pending=left)
     elif "Could not acquire GIL within" in text:
-        yield tell("heartbeat", record, problem="gil", seconds=None, pending=None)
+        yield message_event("heartbeat", record, problem="gil", seconds=None, pending=None)
 
 
 def _dumps(record: Record) -> Iterator[Event]:
@@ -107,21 +114,23 @@ def _dumps(record: Record) -> Iterator[Event]:
     if "ceived a dump signal due to" in text:
         source = _SOURCE.search(text)
         own = source is not None and source[1] is not None
-        asked = number(record, source, 2)
-        yield tell("dump-signal", record, own=own, from_rank=asked if asked is not None and asked >= 0 else None)
+        asked = matched_number(record, source, 2)
+        yield message_event(
+            "dump-signal", record, own=own, from_rank=asked if asked is not None and asked >= 0 else None
+        )
     elif "dump signal from another rank" in text:
-        yield tell("dump-signal", record, own=False, from_rank=None)
+        yield message_event("dump-signal", record, own=False, from_rank=None)
     elif "to signal dumping" in text:
-        yield tell("dump-signal", record, own=True, from_rank=None)
+        yield message_event("dump-signal", record, own=True, from_rank=None)
     if (written := _WRITTEN.search(text)) is not None:
         state = "failed" if written["failed"] else "done" if written["done"] else "started"
-        yield tell("dump-written", record, path=written["path"], state=state)
+        yield message_event("dump-written", record, path=written["path"], state=state)
 
 
-# What the backend nccl2 of torch 2.15 and the hook that records it print.
+# Lines of the backend nccl2 of torch 2.15 and of the hook that records it.
 
 LIBRARY = "nccl2"
-"""`library` of its timeouts: they name no operation, so nothing tells for whom a rank waited."""
+"""`library` of its timeouts: they name no operation, so the awaited rank is unknown."""
 _RAN_NCCL2 = re.compile(r"\] Operation timed out after (\d+) ms\b")
 _ABORT = re.compile(r"Aborting process on rank \d+ due to ((?:timeout|error) - .*)")
 _ERROR = re.compile(r"nccl hit async error on rank \d+: ?(.*)")
@@ -130,16 +139,18 @@ REASON_LIMIT = 1000
 
 
 def _nccl2_events(record: Record) -> Iterator[Event]:
-    """The events in a record."""
+    """The events of nccl2 in a record."""
     text = record.text
     if "[TC]" in text and (ran := _RAN_NCCL2.search(text)) is not None:
-        yield tell("watchdog-timeout", record, library=LIBRARY, ran_ms=number(record, ran), repeats=False)
+        yield message_event(
+            "watchdog-timeout", record, library=LIBRARY, ran_ms=matched_number(record, ran), repeats=False
+        )
     elif (abort := _ABORT.search(text)) is not None:
-        yield tell("watchdog-thread-terminated", record, reason=abort[1][:REASON_LIMIT], repeats=True)
+        yield message_event("watchdog-thread-terminated", record, reason=abort[1][:REASON_LIMIT], repeats=True)
     elif (error := _ERROR.search(text)) is not None:
-        yield tell("async-error", record, reason=error[1][:REASON_LIMIT])
+        yield message_event("async-error", record, reason=error[1][:REASON_LIMIT])
     elif "FlightRecorderHook: dumping trace on collective failure" in text:
-        yield tell("dump-signal", record, own=True, from_rank=None)
+        yield message_event("dump-signal", record, own=True, from_rank=None)
     elif "[TC]" in text and (thread := _THREAD.search(text)) is not None:
-        # a rank that prints it is one of the job, and its log is here
-        yield tell("group-watched", record, state="begun" if thread[1] == "starting" else "ended")
+        # a rank that prints it belongs to the job, and its log is here
+        yield message_event("group-watched", record, state="begun" if thread[1] == "starting" else "ended")

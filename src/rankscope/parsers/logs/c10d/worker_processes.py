@@ -1,6 +1,6 @@
-"""Workers of Ray and of servers that died, as those who started them say. Source: raylet and vLLM's multiproc_executor.
+"""Deaths of workers of Ray and of servers, as reported by their parents. Source: raylet and vLLM's multiproc_executor.
 
-Who says so knows neither why, nor whether the worker was the first: a watchdog that gives up looks the same.
+The parent knows neither the reason nor whether the worker died first: a watchdog's abort looks the same.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rankscope.parsers.logs.c10d.event_builder import shown, tell
+from rankscope.parsers.logs.c10d.event_builder import message_event, shown_text
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
@@ -32,18 +32,20 @@ def events(record: Record) -> Iterator[Event]:
     elif (named := _NAMED.search(text)) is not None:
         number = _NUMBER.search(named[1])
         made = _died(record, None, None, named[1])
-        # engines that are copies of each other count their workers alike
+        # copies of an engine number their workers alike
         yield made._replace(rank=int(number[1])) if number and made.rank is None and "DP" not in record.label else made
 
 
 def _died(record: Record, pid: int | None, host: str | None, name: str | None) -> Event:
     who = name or (f"process {pid}" if pid is not None else "a worker")
     where = f" on {host}" if host else ""
-    return tell("worker-died", record, f"{shown(who)}{where} died unexpectedly", pid=pid, host=host, name=name)
+    return message_event(
+        "worker-died", record, f"{shown_text(who)}{where} died unexpectedly", pid=pid, host=host, name=name
+    )
 
 
-class Actor:
-    """Collects what Ray lists of an actor that died."""
+class ActorDeath:
+    """Collector of the entries that Ray prints for a dead actor."""
 
     patience = 1
     quotes = True
@@ -72,6 +74,6 @@ class Actor:
         ]  # fmt: skip
 
 
-def begins(record: Record) -> Actor | None:
+def begins(record: Record) -> ActorDeath | None:
     """A list that begins with this record."""
-    return Actor(record) if _ACTOR.match(record.text) else None
+    return ActorDeath(record) if _ACTOR.match(record.text) else None

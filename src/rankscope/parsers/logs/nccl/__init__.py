@@ -1,1 +1,1 @@
-"""What NCCL and RCCL write with NCCL_DEBUG: the collectives, the life of communicators, settings, warnings."""
+"""Output of NCCL and RCCL with NCCL_DEBUG: collectives, lives of communicators, settings, warnings."""

@@ -1,7 +1,7 @@
-"""All COLL lines of a block of a log at once, as columns.
+"""COLL lines of a block of a log, read all at once as columns.
 
-A line is taken apart by its spaces, counted from its end: every name must stand where it should, or the line is left
-to the slow way. The text in front of "NCCL INFO" of many lines is the same: each is looked at once.
+A line is split at its spaces, counted from its end: every name must be at its place, else the slow way takes the line.
+Many lines have the same text before "NCCL INFO": each distinct one is parsed once.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from rankscope.parsers.logs.nccl.packed_words import Mask, Places, Words
 from rankscope.parsers.matrices import NULL
 
 HEAD_BYTES = 192
-"""Longer heads are left to the slow way."""
+"""Longest head; the slow way takes longer ones."""
 _NAMES = ((3, b"[nranks="), (11, b"datatype"), (13, b"count "))
-"""What stands in the so-manieth place from the end; the numbers beside the other names must be numbers."""
+"""Names with their places, counted from the end; the words beside the other names must be numbers."""
 _FIRST_NAMES = ((19, b"opCount "), (22, b"NCCL INF"))
 _NUMBERS = (("count", 12), ("datatype", 10), ("reduction", 8), ("root", 6))
 _TOKENS = 24
 
 
 @dataclass(frozen=True)
-class Group:
-    """What the lines of one group share."""
+class LineGroup:
+    """The common values of the lines of one group."""
 
     head: bytes
-    """In front of "NCCL INFO", without its time."""
+    """The text before "NCCL INFO", without its time."""
     line: bytes
-    """The first of them, without its time."""
+    """The first line of the group, without its time."""
     op: str
     pointer: str
     nranks: bytes
     start: int
-    """Of that line in the block."""
+    """Place of that line in the block."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class CollRows:
     line: Places
     """Index of the line in the block."""
     start: Places
-    """Of the line in the block."""
+    """Place of the line in the block."""
     group: Places
     """Index into `groups`."""
-    groups: list[Group]
+    groups: list[LineGroup]
     count: Places
     datatype: Places
     reduction: Places
@@ -58,19 +58,19 @@ class CollRows:
     """NULL where the head has no time of NCCL's usual form."""
 
 
-class Lines:
-    """The lines of a text of whole lines, and where their words are. `padded` has words.PAD bytes on both sides."""
+class BlockLines:
+    """The lines of a text, and the places of their words. `padded` has PAD_BYTES bytes on both sides."""
 
     def __init__(self, padded: bytearray, size: int, has_returns: bool | None = None) -> None:
         self.padded = padded
-        self.words = w.load(padded)
-        text = np.frombuffer(padded, np.uint8, w.PAD + size)
+        self.words = w.load_words(padded)
+        text = np.frombuffer(padded, np.uint8, w.PAD_BYTES + size)
         self.bytes = text
-        self.has_returns = padded.find(b"\r", 0, w.PAD + size) >= 0 if has_returns is None else has_returns
-        """Only blanks part words then."""
+        self.has_returns = padded.find(b"\r", 0, w.PAD_BYTES + size) >= 0 if has_returns is None else has_returns
+        """Whether only blanks separate words."""
         spaces = (text == 32) | (text == 10) if self.has_returns else text <= 32
         self.separators = np.flatnonzero(spaces)
-        # the first is the end of the padding, which is a line end
+        # the first one is the line end of the padding
         ends = np.flatnonzero(text.take(self.separators) == 10)
         self.first = ends[:-1]
         self.ends = ends[1:]
@@ -78,44 +78,44 @@ class Lines:
 
     def bounds(self) -> tuple[Places, Places]:
         """Where each line begins and ends in the text, without the line end."""
-        return self.places[:-1] + 1 - w.PAD, self.places[1:] - w.PAD
+        return self.places[:-1] + 1 - w.PAD_BYTES, self.places[1:] - w.PAD_BYTES
 
     def start(self, base: Places, token: int) -> Places:
-        """Where the token begins that is the so-manieth before each separator."""
+        """The beginning of the token that is `token` places before each separator."""
         return self.separators.take(base - token) + 1
 
     def end(self, base: Places, token: int) -> Places:
-        """Where it ends."""
+        """The end of that token."""
         return self.separators.take(base - token + 1)
 
 
-def coll_rows(lines: Lines) -> CollRows | None:
-    """The COLL lines of a block; None if there are none."""
+def coll_rows(lines: BlockLines) -> CollRows | None:
+    """The COLL lines of a block; None without any."""
     chosen = np.flatnonzero(lines.ends - lines.first >= _TOKENS)
     if not chosen.size:
         return None
     base = lines.ends.take(chosen)
-    if not w.equal(lines.words, lines.start(base, 3), b"[nranks=").all():
-        base = base - 4 * w.equal(lines.words, lines.start(base, 4), b"task ")
+    if not w.equal_words(lines.words, lines.start(base, 3), b"[nranks=").all():
+        base = base - 4 * w.equal_words(lines.words, lines.start(base, 4), b"task ")
     good = base - lines.first.take(chosen) >= _TOKENS
     for token, text in _NAMES:
-        good &= w.equal(lines.words, lines.start(base, token), text)
+        good &= w.equal_words(lines.words, lines.start(base, token), text)
     chosen, base = chosen[good], base[good]
     return _rows(lines, chosen, base) if chosen.size else None
 
 
-def _rows(lines: Lines, chosen: Places, base: Places) -> CollRows | None:
+def _rows(lines: BlockLines, chosen: Places, base: Places) -> CollRows | None:
     inner = base
-    if not w.equal(lines.words, lines.start(base, 15), b"recvbuff").all():
-        inner = base - 2 * w.equal(lines.words, lines.start(base, 15), b"acc ")
+    if not w.equal_words(lines.words, lines.start(base, 15), b"recvbuff").all():
+        inner = base - 2 * w.equal_words(lines.words, lines.start(base, 15), b"acc ")
     good = inner - lines.first.take(chosen) >= _TOKENS
     for token, text in _FIRST_NAMES:
-        good &= w.equal(lines.words, lines.start(inner, token), text)
+        good &= w.equal_words(lines.words, lines.start(inner, token), text)
     numbers: dict[str, Places] = {}
     for name, token in _NUMBERS:
-        numbers[name], fine = w.decimals(lines.words, lines.start(base, token), lines.end(base, token))
+        numbers[name], fine = w.read_decimals(lines.words, lines.start(base, token), lines.end(base, token))
         good &= fine
-    op_count = w.hexadecimals(lines.words, lines.start(inner, 18), lines.end(inner, 18))
+    op_count = w.read_hexadecimals(lines.words, lines.start(inner, 18), lines.end(inner, 18))
     numbers["op_count"] = op_count[0]
     colon, start = lines.end(inner, 20) - 1, lines.places.take(chosen) + 1
     head_length = lines.start(inner, 22) - start
@@ -126,37 +126,37 @@ def _rows(lines: Lines, chosen: Places, base: Places) -> CollRows | None:
     return _grouped(lines, chosen, base, inner, numbers) if chosen.size else None
 
 
-def _grouped(lines: Lines, chosen: Places, base: Places, inner: Places, numbers: dict[str, Places]) -> CollRows:
-    """The rows, with those together that have the same head, operation, communicator and number of ranks."""
+def _grouped(lines: BlockLines, chosen: Places, base: Places, inner: Places, numbers: dict[str, Places]) -> CollRows:
+    """The rows, grouped by head, operation, communicator and number of ranks."""
     words, start = lines.words, lines.places.take(chosen) + 1
-    stamp_ns, taken = stamped(lines, chosen, start)
+    stamp_ns, taken = stamp_times(lines, chosen, start)
     head, head_end = start + taken, lines.start(inner, 22)
     op, op_end = lines.start(inner, 20), lines.end(inner, 20) - 1
     pointer, pointer_end = lines.start(base, 4), lines.end(base, 4)
     ranks, ranks_end = lines.start(base, 3), lines.end(base, 3)
     key = w.text_hash(words, head, head_end - head)
-    # a name of an operation has "INFO " in front, the others at least eight bytes
-    key = w.mix(key, w.text_hash(words, op - 5, op_end - op + 5))
-    key = w.mix(key, w.text_hash(words, pointer - 5, pointer_end - pointer + 5))
-    key = w.mix(key, w.text_hash(words, ranks, ranks_end - ranks))
+    # the name of an operation has "INFO " in front, the others at least eight bytes
+    key = w.mix_hash(key, w.text_hash(words, op - 5, op_end - op + 5))
+    key = w.mix_hash(key, w.text_hash(words, pointer - 5, pointer_end - pointer + 5))
+    key = w.mix_hash(key, w.text_hash(words, ranks, ranks_end - ranks))
     # RCCL's lines have more at the end
-    key = w.mix(key, (lines.ends.take(chosen) - base).view(np.uint64))
+    key = w.mix_hash(key, (lines.ends.take(chosen) - base).view(np.uint64))
     _, index, inverse = np.unique(key, return_index=True, return_inverse=True)
     places = (head, head_end, lines.places.take(chosen + 1), op, op_end, pointer, pointer_end, ranks, ranks_end, start)
     groups = [_group(lines.padded, row) for row in zip(*(place[index].tolist() for place in places), strict=True)]
-    return CollRows(chosen, start - w.PAD, inverse.reshape(-1), groups, stamp_ns=stamp_ns, **numbers)
+    return CollRows(chosen, start - w.PAD_BYTES, inverse.reshape(-1), groups, stamp_ns=stamp_ns, **numbers)
 
 
-def _group(text: bytearray, places: tuple[int, ...]) -> Group:
+def _group(text: bytearray, places: tuple[int, ...]) -> LineGroup:
     head, head_end, whole, op, op_end, pointer, pointer_end, ranks, ranks_end, start = places
     name, at = text[op:op_end].decode("utf-8", "replace"), text[pointer:pointer_end].decode("utf-8", "replace")
-    return Group(
-        bytes(text[head:head_end]), bytes(text[head:whole]), name, at, bytes(text[ranks:ranks_end]), start - w.PAD
+    return LineGroup(
+        bytes(text[head:head_end]), bytes(text[head:whole]), name, at, bytes(text[ranks:ranks_end]), start - w.PAD_BYTES
     )
 
 
-def stamped(lines: Lines, chosen: Places, start: Places) -> tuple[Places, Places]:
-    """Times `[2026-04-22 21:34:20.123456] ` at the beginning of lines, as ns and as the bytes they take."""
+def stamp_times(lines: BlockLines, chosen: Places, start: Places) -> tuple[Places, Places]:
+    """Times `[2026-04-22 21:34:20.123456] ` at the beginning of lines, in ns, and their length in bytes."""
     taken = np.zeros(len(start), np.int64)
     stamp_ns = np.full(len(start), NULL, np.int64)
     if not (lines.bytes.take(start) == 91).any():
@@ -179,12 +179,12 @@ def stamped(lines: Lines, chosen: Places, start: Places) -> tuple[Places, Places
 def _time(words: Words, start: Places, end: Places) -> tuple[Places, Mask]:
     fields, good = [], np.ones(len(start), np.bool_)
     for first, last in ((1, 5), (6, 8), (9, 11), (12, 14), (15, 17), (18, 20)):
-        value, fine = w.decimals(words, start + first, start + last)
+        value, fine = w.read_decimals(words, start + first, start + last)
         fields.append(value)
         good &= fine
     year, month, day, hour, minute, second = fields
     digits = np.maximum(end - start - 21, 0)
-    fraction, fine = w.decimals(words, end - digits, end)
+    fraction, fine = w.read_decimals(words, end - digits, end)
     good &= (fine | (digits == 0)) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31) & (year >= 1970)
     good &= (year < 2200) & (hour < 24) & (minute < 60)
     seconds = _days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second

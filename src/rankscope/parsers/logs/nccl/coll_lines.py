@@ -1,4 +1,4 @@
-"""Lines of single operations: COLL and CALL. The fast way for whole blocks of COLL lines is in `blocks`.
+"""Lines of single operations: COLL and CALL. `coll_blocks` has the fast way for blocks of COLL lines.
 
     AllReduce: opCount 28c sendbuff 0x7f.. recvbuff 0x7f.. count 9984512 datatype 7 op 0 root 0 comm 0x55.. [nranks=4]
     stream 0x55..
@@ -17,12 +17,12 @@ from rankscope.parsers.logs.model import CODES, IS_CALL, NUMBERS
 from rankscope.parsers.matrices import NULL, Codes, Numbers
 
 _POINTER = r"(?:0x[0-9a-fA-F]{1,16}|\(nil\)|[0-9a-fA-F]{1,16})"
-COLL = re.compile(
+COLL_LINE = re.compile(
     rf"(?P<op>\w{{1,64}}): opCount (?P<op_count>[0-9a-f]{{1,16}}) sendbuff {_POINTER} recvbuff {_POINTER}"
     rf"(?: acc {_POINTER})? count (?P<count>\d{{1,19}}) datatype (?P<datatype>\d{{1,9}}) op (?P<reduction>\d{{1,18}}) "
     rf"root (?P<root>-?\d{{1,9}}) comm (?P<comm>{_POINTER}) \[nranks=(?P<nranks>\d{{1,9}})\] stream (?P<rest>.*)"
 )
-BEGUN = re.compile(r"(?P<op>\w{1,64}): opCount [0-9a-f]")
+COLL_BEGINNING = re.compile(r"(?P<op>\w{1,64}): opCount [0-9a-f]")
 _GLOBAL_RANK = re.compile(r" globalrank (\d{1,9})\b")
 _CALL = re.compile(r"(?P<op>(?:mscclpp_)?nccl\w{1,64})\((?P<values>[^()]{0,400})\)\s*$")
 _RENAMED = {"Bcast": "Broadcast"}
@@ -30,7 +30,7 @@ _INT64 = 2**63
 
 
 class Operation(NamedTuple):
-    """One operation; NULL where the line is cut."""
+    """One operation; NULL for values behind a cut."""
 
     op: str
     pointer: str
@@ -41,12 +41,12 @@ class Operation(NamedTuple):
     root: int
     op_count: int
     rank: int | None = None
-    """In the communicator, where RCCL prints it."""
+    """Rank in the communicator, where RCCL prints it."""
 
 
-def operation(message: str, torn: bool) -> Operation | None:
-    """The operation of a COLL line; None if it is none, or its communicator is cut off."""
-    found = COLL.match(message)
+def coll_operation(message: str, torn: bool) -> Operation | None:
+    """The operation of a COLL line; None for another line, or without its communicator."""
+    found = COLL_LINE.match(message)
     if found is None:
         return None
     rank = None if torn else _GLOBAL_RANK.search(found["rest"])
@@ -59,13 +59,13 @@ def operation(message: str, torn: bool) -> Operation | None:
     )  # fmt: skip
 
 
-def cut(message: str, pointer: str) -> Operation | None:
-    """The operation that a line begins to tell of, of which only the name is sure; None if it is none."""
-    found = BEGUN.match(message)
+def torn_operation(message: str, pointer: str) -> Operation | None:
+    """The operation of a cut line, with only its name certain; None for another line."""
+    found = COLL_BEGINNING.match(message)
     return Operation(found["op"], pointer, None, NULL, -1, NULL, NULL, NULL) if found else None
 
 
-def call(message: str) -> Operation | None:
+def call_operation(message: str) -> Operation | None:
     """The operation of a CALL line: `ncclAllReduce(send,recv,count,datatype,op,root,comm,stream)`."""
     found = _CALL.match(message)
     values = [value.strip() for value in found["values"].split(",")] if found else []
@@ -82,24 +82,24 @@ def _pointer(text: str) -> str:
     return text if text.startswith("0x") else f"0x{text}"
 
 
-# Operations gathered from lines and blocks, as columns.
+# Operations of lines and blocks, as columns.
 
 COLUMNS = (*NUMBERS, *CODES)
 
 
-class Rows:
-    """Operations of communicators in any order; sorted by communicator and offset in the end."""
+class OperationRows:
+    """Operations of communicators in any order; in the end sorted by communicator and offset."""
 
     def __init__(self) -> None:
         self._parts: list[Numbers] = []
         self._single: list[tuple[int, ...]] = []
 
     def one(self, **values: int) -> None:
-        """A single operation, with a value for each column but the ordinal."""
+        """Adds a single operation, with a value for each column but the ordinal."""
         self._single.append(tuple(values.get(name, 0) for name in COLUMNS))
 
     def many(self, **columns: Numbers) -> None:
-        """Several, as columns but for the ordinal."""
+        """Adds several operations, as columns without the ordinal."""
         size = len(columns["offset"])
         part = np.zeros((len(COLUMNS), size), np.int64)
         for i, name in enumerate(COLUMNS):
@@ -109,11 +109,11 @@ class Rows:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of operations."""
         return len(self._single) + sum(int(part.shape[1]) for part in self._parts)
 
     def take(self) -> tuple[Numbers, Codes]:
-        """All of them, which are let go; what CALL lines say only where no COLL line says the same."""
+        """Returns and drops all operations; CALL lines only where no COLL line has the same."""
         single = np.array(self._single, np.int64).reshape(len(self._single), len(COLUMNS)).T
         whole = np.concatenate([*self._parts, single], axis=1)
         if self._single:
@@ -126,7 +126,7 @@ class Rows:
 
 
 def _by_comm(whole: Numbers) -> Numbers:
-    """The order of rows by communicator, without those of none, and without CALL lines beside COLL lines."""
+    """The order of rows by communicator, without rows of none, and without CALL lines beside COLL lines."""
     comm = whole[len(NUMBERS)]
     small = comm.size and int(comm.max()) < 1 << 15
     order = np.argsort(comm.astype(np.int16) if small else comm, kind="stable")
@@ -139,7 +139,7 @@ def _by_comm(whole: Numbers) -> Numbers:
 
 # Names of NCCL's operations and numbers.
 
-P2P = frozenset(("Send", "Recv", "PutSignal", "Signal", "WaitSignal"))
-"""Operations between two ranks: others of the communicator issue none."""
-UNEVEN = frozenset(("AllToAllv", "AlltoAllv"))
+P2P_OPS = frozenset(("Send", "Recv", "PutSignal", "Signal", "WaitSignal"))
+"""Operations between two ranks: the others of the communicator issue none."""
+UNEVEN_OPS = frozenset(("AllToAllv", "AlltoAllv"))
 """Collectives whose count may differ from rank to rank."""

@@ -1,4 +1,4 @@
-"""The processes of a log, and the lives of their communicators, put together line by line."""
+"""The processes of a log, and the lives of their communicators, collected line by line."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankscope.parsers.logs.log_record import Record, Stamp
-from rankscope.parsers.logs.model import Comm, Process
+from rankscope.parsers.logs.model import Comm, LogWriter
 from rankscope.parsers.logs.nccl.packed_words import Places
 
-MOST = 100_000
-"""More processes or communicators are not told apart in one part of a log."""
+MOST_ROWS = 100_000
+"""Most processes, and most communicators, of one part of a log."""
 
 
-class Place(NamedTuple):
-    """Where in a log."""
+class LogPlace(NamedTuple):
+    """A place in a log."""
 
     offset: int
     line: int
 
 
-class Processes:
-    """Who wrote to a log."""
+class ProcessTable:
+    """The processes that wrote to a log."""
 
     def __init__(self) -> None:
-        self.rows: list[Process] = []
+        self.rows: list[LogWriter] = []
         self.places: dict[tuple[str, int], int] = {}
         self._records: Counter[int] = Counter()
         self._devices: defaultdict[int, set[int]] = defaultdict(set)
@@ -36,10 +36,10 @@ class Processes:
         """The index of a process; None if there are too many."""
         at = self.places.get((host, pid))
         if at is None:
-            if len(self.rows) >= MOST:
+            if len(self.rows) >= MOST_ROWS:
                 return None
             at = self.places[host, pid] = len(self.rows)
-            self.rows.append(Process(host, pid, record.rank, record.label, offset=record.offset, glued=glued))
+            self.rows.append(LogWriter(host, pid, record.rank, record.label, offset=record.offset, glued=glued))
             return at
         row = self.rows[at]
         if record.offset < row.offset:
@@ -50,19 +50,19 @@ class Processes:
         return at
 
     def count(self, at: int, records: int, torn_at: int | None = None) -> None:
-        """That so many more records are from a process, the last of them cut at an offset."""
+        """Adds records to a process; `torn_at` is the offset of a last record that is cut."""
         self._records[at] += records
         row = self.rows[at]
         if torn_at is not None and (row.torn_at is None or torn_at < row.torn_at):
             self.rows[at] = row._replace(torn_at=torn_at)
 
     def issued(self, at: int, device: int | None) -> None:
-        """That a thread with a current device issued an operation."""
+        """Notes that a thread with a current device issued an operation."""
         if device is not None:
             self._devices[at].add(device)
 
-    def done(self) -> list[Process]:
-        """All of them."""
+    def done(self) -> list[LogWriter]:
+        """The rows of all processes."""
         return [
             row._replace(
                 records=self._records[at], device=min(self._devices[at]) if len(self._devices[at]) == 1 else None
@@ -71,8 +71,8 @@ class Processes:
         ]
 
 
-class Comms:
-    """Communicators by process and pointer; each has a row for each of its lives."""
+class CommTable:
+    """Communicators by process and pointer, with a row for each life."""
 
     def __init__(self) -> None:
         self.rows: list[Comm] = []
@@ -80,10 +80,10 @@ class Comms:
         self.owners: defaultdict[str, set[int]] = defaultdict(set)
         self.pointers: dict[int, str | None] = {}
         self.lost = 0
-        """How often a line told of one more than `MOST`."""
+        """The number of lines about communicators beyond `MOST_ROWS`."""
 
     def life(self, process: int, pointer: str, state: str, told: dict[str, Any], record: Record) -> None:
-        """What a line of its initialisation or end says."""
+        """Takes a line of the initialisation or end of a communicator."""
         at = self._at(process, pointer, state, record)
         if at is None or not state:
             return
@@ -95,18 +95,18 @@ class Comms:
         self.rows[at] = row._replace(state=state, init=row.init or state in ("start", "complete"), **known)
 
     def _at(self, process: int, pointer: str, state: str, record: Record) -> int | None:
-        """The life that a line belongs to, which may begin with it."""
+        """The life of a line; it may begin with this line."""
         lives = self.lives.get((process, pointer))
         last = self.rows[lives[-1]] if lives else None
         if state == "start" or (state == "complete" and (last is None or last.state != "start")):
-            return self._new(process, pointer, Place(record.offset, record.line))
+            return self._new(process, pointer, LogPlace(record.offset, record.line))
         if last is None:
-            # its beginning stood before what was read: collectives from there on are its own
-            return self._new(process, pointer, Place(0, 0))
+            # its beginning was before this part of the log: collectives from there on are its own
+            return self._new(process, pointer, LogPlace(0, 0))
         return lives[-1] if lives else None
 
-    def _new(self, process: int, pointer: str, place: Place) -> int | None:
-        if len(self.rows) >= MOST:
+    def _new(self, process: int, pointer: str, place: LogPlace) -> int | None:
+        if len(self.rows) >= MOST_ROWS:
             self.lost += 1
             return None
         at = len(self.rows)
@@ -124,16 +124,16 @@ class Comms:
         return max((i for i in lives if self.rows[i].offset <= offset), default=None)
 
     def only(self, process: int) -> str | None:
-        """The pointer of a process that has no other; None without one."""
+        """The pointer of a process with a single one; else None."""
         return self.pointers.get(process)
 
     def owner(self, pointer: str) -> int | None:
-        """The only process that has such a communicator; None if none or several have."""
+        """The only process with this pointer; None if no process or several have it."""
         owners = self.owners.get(pointer, set())
         return next(iter(owners)) if len(owners) == 1 else None
 
     def of_rows(self, process: int, pointer: str, offsets: Places, lines: Places) -> Places:
-        """The life that each of some operations belongs to, in the order of the log; -1 if there are too many."""
+        """The life of each operation, in the order of the log; -1 beyond the limit."""
         lives = self.lives.get((process, pointer), [])
         if len(lives) == 1 and self.rows[lives[0]].end_offset is None and self.rows[lives[0]].offset <= offsets[0]:
             return np.full(len(offsets), lives[0], np.int64)
@@ -147,13 +147,13 @@ class Comms:
                 found[rows] = lives[place]
             late = rows[offsets[rows] > ended] if ended is not None else rows[:0]
             if late.size:
-                begins_at = Place(int(offsets[late[0]]), int(lines[late[0]]))
+                begins_at = LogPlace(int(offsets[late[0]]), int(lines[late[0]]))
                 following = lives[place + 1] if place + 1 < len(lives) else None
                 found[late] = self._without_init(process, pointer, following, begins_at)
         return found
 
-    def _without_init(self, process: int, pointer: str, following: int | None, begins: Place) -> int:
-        """The life of operations of which the initialisation is missing: the following one, if its is missing too."""
+    def _without_init(self, process: int, pointer: str, following: int | None, begins: LogPlace) -> int:
+        """The life of operations without an initialisation: the following one, if that lacks its own, too."""
         if following is not None and not self.rows[following].init:
             self.rows[following] = self.rows[following]._replace(offset=begins.offset, line=begins.line)
             return following
@@ -161,7 +161,7 @@ class Comms:
         return -1 if fresh is None else fresh
 
     def update(self, at: int, nranks: int | None, rank: int | None) -> None:
-        """What lines of operations say."""
+        """Takes the values in lines of operations."""
         row = self.rows[at]
         if (row.nranks is None and nranks is not None) or (row.rank is None and rank is not None):
             self.rows[at] = row._replace(
@@ -174,12 +174,12 @@ def _stamps(state: str, record: Record) -> dict[str, Stamp | int | None]:
         return {"started": record.stamp, "start_offset": record.offset}
     if state == "complete":
         return {"completed": record.stamp, "complete_offset": record.offset}
-    return {"ended": record.stamp, "end_offset": record.offset} if state in ENDED else {}
+    return {"ended": record.stamp, "end_offset": record.offset} if state in END_STATES else {}
 
 
 # Lines of the life of a communicator: initialised, split, finalized, destroyed, aborted.
 
-LIFE = re.compile(
+LIFE_LINE = re.compile(
     r"(?:\[Rank \d{1,9}\] )?(?:(?P<function>nccl\w{1,64}) )?comm (?P<pointer>0x[0-9a-fA-F]{1,16}) "
     r"rank (?P<rank>\d{1,9}) n[rR]anks (?P<nranks>\d{1,9}) (?P<pairs>.{0,600}?)- "
     r"(?P<what>Init|Destroy|Abort|Finalize|Revoke) (?P<step>START|COMPLETE)"
@@ -194,16 +194,16 @@ _STATES = {
     ("Destroy", "COMPLETE"): "destroyed", ("Abort", "START"): "aborting", ("Abort", "COMPLETE"): "aborted",
     ("Revoke", "COMPLETE"): "revoked",
 }  # fmt: skip
-ENDED = ("destroyed", "aborted")
-"""States after which the pointer is free for another communicator."""
+END_STATES = ("destroyed", "aborted")
+"""States after which another communicator may get the pointer."""
 
 
-def life(message: str) -> tuple[str, str, dict[str, Any]] | None:
-    """Pointer, new state and what is said of the communicator, in fields of Comm; None for any other line.
+def comm_life(message: str) -> tuple[str, str, dict[str, Any]] | None:
+    """Pointer, new state and values of a communicator, as fields of Comm; None for any other line.
 
-    The state is "" for a step that changes nothing, as `Destroy START`.
+    The state is "" for a step without a change, as `Destroy START`.
     """
-    found = LIFE.match(message)
+    found = LIFE_LINE.match(message)
     if found is None:
         return None
     told: dict[str, Any] = {"rank": int(found["rank"]), "nranks": int(found["nranks"])}

@@ -1,4 +1,4 @@
-"""Warnings, and the calls that returned their error: `init.cc:867 -> 5` in the same thread, innermost first."""
+"""Warnings of NCCL, and the calls that returned their error: `init.cc:867 -> 5` in the same thread, innermost first."""
 
 from __future__ import annotations
 
@@ -7,54 +7,54 @@ from collections.abc import Iterator
 
 from rankscope.parsers.logs import bounded_events
 from rankscope.parsers.logs.c10d.endings import ranges_in
-from rankscope.parsers.logs.c10d.event_builder import tell
+from rankscope.parsers.logs.c10d.event_builder import message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
-from rankscope.parsers.logs.model import Warned
-from rankscope.parsers.logs.nccl.packed_words import Head
+from rankscope.parsers.logs.model import NcclWarning
+from rankscope.parsers.logs.nccl.packed_words import NcclHead
 
-TRAIL = re.compile(r"(?P<place>[\w./+\-]{1,200}:\d{1,6}) -> (?P<result>\d{1,3})(?: \[[^\]]{0,60}\])?\s*$")
-MOST = 10_000
-"""So many threads are followed."""
+TRAIL_LINE = re.compile(r"(?P<place>[\w./+\-]{1,200}:\d{1,6}) -> (?P<result>\d{1,3})(?: \[[^\]]{0,60}\])?\s*$")
+MOST_THREADS = 10_000
+"""Most threads that are followed."""
 TRAIL_LIMIT = 64
 TEXT_LIMIT = 2_000
 
 
-class Warnings:
-    """The warnings of a log."""
+class WarningReader:
+    """Collector of the warnings of a log."""
 
     def __init__(self) -> None:
-        self._rows = bounded_events.warnings()
-        self._open: dict[tuple[int, int | None], Warned | None] = {}
-        self._said: dict[tuple[int, int | None], tuple[Head, Record]] = {}
+        self._rows = bounded_events.bounded_warnings()
+        self._open: dict[tuple[int, int | None], NcclWarning | None] = {}
+        self._said: dict[tuple[int, int | None], tuple[NcclHead, Record]] = {}
 
-    def done(self) -> list[Warned]:
-        """Those that are kept, in the order of the log."""
+    def done(self) -> list[NcclWarning]:
+        """The kept warnings, in the order of the log."""
         return self._rows.done()
 
     def left_out(self) -> dict[str, int]:
-        """How many are not kept."""
+        """The numbers of dropped warnings."""
         return self._rows.left_out()
 
-    def warn(self, process: int, head: Head, record: Record) -> None:
-        """A warning or an error."""
-        row = Warned(
+    def warn(self, process: int, head: NcclHead, record: Record) -> None:
+        """Takes a warning or an error."""
+        row = NcclWarning(
             process, head.level, head.place, head.message[:TEXT_LIMIT], [], record.offset, record.line, head.tid,
             record.stamp, record.torn,
         )  # fmt: skip
         self._rows.add([row])
-        if len(self._open) < MOST:
+        if len(self._open) < MOST_THREADS:
             self._open[process, head.tid] = row
 
-    def said(self, process: int, head: Head, record: Record) -> None:
-        """Any other text of a thread: an error follows its text, also where that is no warning."""
+    def said(self, process: int, head: NcclHead, record: Record) -> None:
+        """Takes any other text of a thread: an error may follow it."""
         known = self._said.get((process, head.tid))
-        if len(self._said) < MOST and (known is None or known[1].offset < record.offset):
+        if len(self._said) < MOST_THREADS and (known is None or known[1].offset < record.offset):
             self._said[process, head.tid] = head, record
 
-    def trail(self, process: int, head: Head, record: Record) -> bool:
-        """Takes a line of the calls; False if it is none."""
-        if not TRAIL.match(head.message):
+    def trail(self, process: int, head: NcclHead, record: Record) -> bool:
+        """Takes a line of the calls; False for any other line."""
+        if not TRAIL_LINE.match(head.message):
             return False
         open_ = self._open.get((process, head.tid))
         if open_ is None:
@@ -80,11 +80,11 @@ _OTHERS = (
 )
 
 
-def setting(message: str) -> tuple[str, str] | None:
-    """Name and value of a setting; the version is `version`. A number is printed with a dot behind it."""
+def setting_pair(message: str) -> tuple[str, str] | None:
+    """Name and value of a setting, but for the version (`version_pair`). A printed number has a dot behind it."""
     if found := _ENV.match(message):
         return found["name"], found["value"]
-    if told := version(message):
+    if told := version_pair(message):
         return told
     for name, pattern in _OTHERS:
         if found := pattern.match(message):
@@ -92,13 +92,13 @@ def setting(message: str) -> tuple[str, str] | None:
     return None
 
 
-def version(message: str) -> tuple[str, str] | None:
+def version_pair(message: str) -> tuple[str, str] | None:
     """The version of the library: a line without a head up to 2.21."""
     found = _VERSION.match(message)
     return ("version", f"{found['library']} {found['value']}") if found else None
 
 
-# What NCCL 2.31 and later find when they check the hardware of a job (NCCL_RUN_DIAGNOSTICS, `ncclras -D`).
+# Results of hardware checks of NCCL 2.31 and later (NCCL_RUN_DIAGNOSTICS, `ncclras -D`).
 
 LITERALS = ("NCCL DIAG [",)
 KIND = "nccl-diagnosis"
@@ -113,10 +113,10 @@ _OFF = re.compile(r"\boff median\b")
 
 
 def events(record: Record) -> Iterator[Event]:
-    """The event of a line that finds something wrong, or tells the size of a communicator.
+    """The event of a line that reports a fault or the size of a communicator.
 
     Values: `level`; `what`: "fault", "differs" or ""; `ranks`, first and last of ranges; `size` and `comm` of the
-    communicator; `node`, the host of a fault. What is not told is None, or [].
+    communicator; `node`, the host of a fault. Unknown values are None, or [].
     """
     found = _LINE.search(record.text)
     if found is None:
@@ -129,7 +129,7 @@ def events(record: Record) -> Iterator[Event]:
     wrong = level not in ("OK", "INFO") or (one is not None and _OFF.search(text) is not None)
     what = "" if not wrong else "differs" if differs else "fault"
     if what or size is not None:
-        yield tell(
+        yield message_event(
             KIND, record, text, level=level, what=what, ranks=ranks, size=int(size[1]) if size else None,
             comm=comm[1] if comm else None, node=one[2] if one else host[1] if host else None,
         )  # fmt: skip

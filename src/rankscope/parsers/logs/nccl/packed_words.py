@@ -1,7 +1,7 @@
-"""Numbers and names out of many places of a block of bytes at once: eight bytes are loaded as one word, and worked on.
+"""Numbers and names at many places of a block of bytes at once, loaded as words of eight bytes.
 
-A word holds the first byte in its lowest bits. Sums of digits as in "SWAR" parsing: neighbouring digits are joined to
-numbers of two, four and eight digits in three steps.
+A word has its first byte in the lowest bits. As in "SWAR" parsing, neighbouring digits are joined to numbers of two,
+four and eight digits in three steps.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Words = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-PAD = 16
-"""So many bytes stand before and behind the text of a block."""
-BEFORE = b"x" * (PAD - 1) + b"\n"
+PAD_BYTES = 16
+"""Bytes of padding before and behind the text of a block."""
+LEADING_BYTES = b"x" * (PAD_BYTES - 1) + b"\n"
 
 
 def _u(value: int) -> np.uint64:
@@ -26,39 +26,39 @@ def _u(value: int) -> np.uint64:
 
 
 _FIRST = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
-"""Keeps the first n bytes of a word."""
+"""Masks of the first n bytes of a word."""
 _LAST = np.array([((1 << 64) - 1) ^ ((1 << 8 * (8 - n)) - 1) for n in range(9)], np.uint64)
 _ZEROS, _NINES, _HIGH = _u(0x3030303030303030), _u(0x7676767676767676), _u(0x8080808080808080)
 _PRIME = _u(0x9E3779B97F4A7C15)
 
 
-def load(padded: bytearray) -> Words:
+def load_words(padded: bytearray) -> Words:
     """The word that begins at each byte, without copying. Shape (bytes - 7,)."""
     return np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded, strides=(1,))
 
 
-def constant(text: bytes) -> np.uint64:
-    """A word of up to eight bytes."""
+def word_of(text: bytes) -> np.uint64:
+    """The word of up to eight bytes."""
     return _u(int.from_bytes(text, "little"))
 
 
-def equal(words: Words, at: Places, text: bytes) -> Mask:
-    """Whether up to eight bytes stand at each place."""
+def equal_words(words: Words, at: Places, text: bytes) -> Mask:
+    """Whether a text of up to eight bytes is at each place."""
     found = words[at]
     if len(text) < 8:
         found &= _FIRST[len(text)]
-    same: Mask = found == constant(text)
+    same: Mask = found == word_of(text)
     return same
 
 
-def last(words: Words, end: Places, length: Places) -> Words:
+def last_bytes(words: Words, end: Places, length: Places) -> Words:
     """The last `length` bytes before each place, eight at most; the end is in the highest bits."""
     kept: Words = words[end - 8] & _LAST.take(length, mode="clip")
     return kept
 
 
-def mix(hashed: Words, word: Words) -> Words:
-    """Takes a word into a hash: a polynomial of an odd number."""
+def mix_hash(hashed: Words, word: Words) -> Words:
+    """The hash with one more word: a polynomial of an odd number."""
     hashed = hashed * _PRIME
     hashed += word
     return hashed
@@ -69,25 +69,25 @@ def text_hash(words: Words, start: Places, length: Places) -> Words:
     hashed = length.astype(np.uint64)
     final = start + length - 8
     for at in range(0, int(length.max(initial=0)), 8):
-        hashed = mix(hashed, words[np.minimum(start + at, final)])
+        hashed = mix_hash(hashed, words[np.minimum(start + at, final)])
     return hashed
 
 
 def ragged_hash(words: Words, start: Places, length: Places) -> Words:
-    """As `text_hash`, of texts that differ much in length; shorter ones take in what stands before them."""
+    """As `text_hash`, for texts of very different lengths; the hash of short ones includes the bytes before them."""
     order = np.argsort(-length, kind="stable")
     start, length = start[order], length[order]
     hashed = length.astype(np.uint64)
     final, falling = start + length - 8, -length
     for at in range(0, int(length.max(initial=0)), 8):
         some = int(np.searchsorted(falling, -at))
-        hashed[:some] = mix(hashed[:some], words[np.minimum(start[:some] + at, final[:some])])
+        hashed[:some] = mix_hash(hashed[:some], words[np.minimum(start[:some] + at, final[:some])])
     back = np.empty_like(hashed)
     back[order] = hashed
     return back
 
 
-def decimals(words: Words, start: Places, end: Places) -> tuple[Places, Mask]:
+def read_decimals(words: Words, start: Places, end: Places) -> tuple[Places, Mask]:
     """Numbers of up to 16 digits, and whether each is one."""
     length = end - start
     longest = int(length.max(initial=0))
@@ -111,7 +111,7 @@ def _eight(words: Words, end: Places, length: Places) -> tuple[Words, Mask]:
     return (digits * _u(10_000) + (digits >> _u(32))) & _u(0xFFFFFFFF), good
 
 
-def hexadecimals(words: Words, start: Places, end: Places) -> tuple[Places, Mask]:
+def read_hexadecimals(words: Words, start: Places, end: Places) -> tuple[Places, Mask]:
     """Hexadecimal numbers of up to 8 digits in small letters, and whether each is one."""
     length = end - start
     text = words[end - 8]
@@ -123,10 +123,10 @@ def hexadecimals(words: Words, start: Places, end: Places) -> tuple[Places, Mask
     return value.view(np.int64), (length > 0) & (length <= 8)
 
 
-# The head of a record of NCCL: who wrote it, from where.
+# The head of a record of NCCL: its writer and its place in the source.
 
 LEVELS = ("INFO", "WARN", "CALL", "TRACE", "ERROR", "VERSION", "DIAG", "ABORT")
-"""What stands behind "NCCL"."""
+"""Words behind "NCCL"."""
 _HEAD = re.compile(
     r"(?P<host>[\w.<>\-]{1,255}):(?P<pid>\d{1,10})(?::(?P<tid>\d{1,10}))? (?:\[(?P<device>\d{1,4})\] )?"
     r"(?P<place>(?:[\w./:()\-]{1,200} ){0,3}?)(?:NCCL )?(?P<level>" + "|".join(LEVELS) + r")(?: |$)"
@@ -136,31 +136,31 @@ _HEAD = re.compile(
 _SOURCE = re.compile(r"\.(?:cc|cu|cpp|hpp|c|h)$")
 
 
-class Head(NamedTuple):
-    """Who wrote a record, and what is left of it."""
+class NcclHead(NamedTuple):
+    """The writer of a record, and the rest of its text."""
 
     host: str
-    """Up to its first dot."""
+    """Host name up to its first dot."""
     pid: int
     tid: int | None
     device: int | None
-    """The device that was current in the thread: neither the rank nor the number in nvml."""
+    """The current device of the thread: neither the rank nor the number in nvml."""
     place: str
-    """`init.cc:497` or `init.cc:497 (function)` of a warning; "" else."""
+    """`init.cc:497` or `init.cc:497 (function)` of a warning; else ""."""
     level: str
     message: str
 
 
-def head(text: str) -> Head | None:
+def nccl_head(text: str) -> NcclHead | None:
     """The head of a record's text; None if it is not NCCL's."""
     found = _HEAD.match(text)
     if found is None:
         return None
     host, pid, tid, device, place, level = found.groups()
     if tid is None and _SOURCE.search(host):
-        # `init.cc:1247 NCCL WARN`: somebody cut off who wrote it
+        # `init.cc:1247 NCCL WARN`: a filter removed the writer
         return None
-    return Head(
+    return NcclHead(
         host, int(pid), None if tid is None else int(tid), None if device is None else int(device),
         place.strip(), level, text[found.end() :],
     )  # fmt: skip

@@ -1,6 +1,6 @@
-"""What NCCL's RAS subsystem says: the text of `ncclras`, its JSON (2.28.7 on), and the events of its monitor (2.29 on).
+"""Output of NCCL's RAS: the text of `ncclras`, its JSON (2.28.7 on), and the events of its monitor (2.29 on).
 
-Its outliers are the smaller group, not the ones that lag; and it says OK while a collective hangs in the network.
+Its outliers are the smaller group, not the late one; and it reports OK while a collective hangs in the network.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any
 
 import orjson
 
-from rankscope.parsers.flight_recorder.safe_values import integer, text
+from rankscope.parsers.flight_recorder.safe_values import safe_integer, safe_text
 from rankscope.parsers.logs.log_record import Record
 from rankscope.parsers.logs.model import RasComm
 
-MOST = 100_000
+MOST_ROWS = 100_000
 _TABLE = re.compile(
     r"\s*(?P<group>\d{1,9})(?P<numbers>(?:\s+\d{1,9}(?:-\d{1,9})?){5})\s+(?P<status>[A-Z]{3,}\S*)\s+(?P<errors>[A-Z]{2,}\S*)\s*$"
 )
@@ -28,11 +28,11 @@ _RANK = re.compile(
 _TOTALS = re.compile(r"\(total\)\s.*\(total\)\s*$")
 _NUMBERS = re.compile(r"(?:\s*\d{1,9}){2,}\s*$")
 _LISTED = re.compile(r"\s*The missing ranks?: (?P<ranks>\d{1,9}(?:[ ,]+\d{1,9}){0,10000})\s*$")
-"""NCCL 2.24 and 2.25 give numbers alone."""
+"""A list of missing ranks; NCCL 2.24 and 2.25 print only numbers."""
 _GONE = re.compile(r"\s*(?P<count>\d{1,9}) job process(?:es)? (?:is|are) considered dead\b")
 _PROCESS = re.compile(r"\s*Process (?P<pid>\d{1,10}) on node (?P<host>\S{1,255}) managing GPUs? (?P<gpu>\d{1,4})")
 _PEER = re.compile(rf"\s*(?:\[[^\]]{{10,40}}\] )?(?P<event>PEER_[A-Z]{{2,20}}): {_PROCESS.pattern}")
-"""What the monitor prints of a peer."""
+"""An event of the monitor about a peer."""
 _LACKING = re.compile(r"\s*Missing communicator data from \d{1,9} ranks?\s*$")
 _MISSING = re.compile(r"\b(DEAD|TIMEOUT|NOCOMM|INCOMPLETE|UNRESPONSIVE)\b")
 _BEGINS = ("Job summary", "Communicators...", "RAS Monitor Mode")
@@ -40,30 +40,30 @@ _DOCUMENT = re.compile(rb'\s*\{(?s:.{0,4096})"(?:communicators_count|communicato
 
 
 def looks_like_document(head: bytes) -> bool:
-    """Whether a file begins as the JSON of RAS."""
+    """Whether a file begins like the JSON of RAS."""
     return _DOCUMENT.match(head) is not None
 
 
-class Ras:
-    """Rows from the lines of a log that hold RAS output."""
+class RasReader:
+    """Collector of rows from lines of RAS output."""
 
     def __init__(self) -> None:
         self._rows: list[RasComm] = []
         self.active = False
-        """A text of RAS has begun."""
+        """Whether a text of RAS has begun."""
         self._comm, self._kind, self._state = "", "", ""
         self._count: int | None = None
         self._totals = False
-        """The next line of numbers ends with how many GPUs the job has."""
+        """Whether the next line of numbers ends with the number of GPUs of the job."""
         self._sizes: dict[str, int] = {}
-        """By number of its group how many ranks a communicator has."""
+        """The number of ranks of a communicator, by the number of its group."""
 
     def done(self) -> list[RasComm]:
         """All rows."""
         return self._rows
 
     def feed(self, record: Record) -> bool:
-        """Takes a line; False if it is none of RAS."""
+        """Takes a line; False for a line that is not RAS's."""
         line = record.text
         if line.startswith(_BEGINS):
             self.active = True
@@ -93,7 +93,7 @@ class Ras:
         return self._of_ranks(record) or (found is not None and self._rank(found, record)) or self._of_processes(record)
 
     def _of_ranks(self, record: Record) -> bool:
-        """Takes a line that says what holds of the ranks below it."""
+        """Takes a line whose statement applies to the ranks below it."""
         line = record.text
         if found := _KIND.match(line):
             self._kind, self._count, self._state = found[1], None, ""
@@ -108,7 +108,7 @@ class Ras:
         return False
 
     def _of_processes(self, record: Record) -> bool:
-        """Takes lines of processes without their ranks, and of ranks without their processes."""
+        """Takes lines of processes without ranks, and of ranks without processes."""
         line = record.text
         if _GONE.match(line):
             self._comm, self._kind, self._count, self._state = "", "", None, "DEAD"
@@ -122,7 +122,7 @@ class Ras:
     def _group(self, found: re.Match[str], record: Record) -> bool:
         numbers = found["numbers"].split()
         size = int(numbers[3]) if numbers[3].isdecimal() else None
-        if size is not None and len(self._sizes) < MOST:
+        if size is not None and len(self._sizes) < MOST_ROWS:
             self._sizes[found["group"]] = size
         status = f"{found['status']} {found['errors']}"
         return self._add(record, comm=f"group {found['group']}", size=size, status=status)
@@ -133,7 +133,7 @@ class Ras:
     def _rank(self, found: re.Match[str], record: Record) -> bool:
         size = self._size()
         if size is not None and int(found["rank"]) >= size:
-            # NCCL 2.27 printed memory that was not its own
+            # NCCL 2.27 printed uninitialised memory here
             return True
         count = int(found["count"]) if found["count"] else self._count
         state = _MISSING.search(record.text, found.end())
@@ -147,7 +147,7 @@ class Ras:
         return self._add(record, comm=self._comm, rank=rank, status="MISSING", size=self._size())
 
     def _process(self, found: re.Match[str], status: str, record: Record) -> bool:
-        """Takes a process of which no rank is told."""
+        """Takes a process without a rank."""
         host, pid, device = found["host"].rstrip(",;"), int(found["pid"]), int(found["gpu"])
         return self._add(record, comm="job", host=host, pid=pid, device=device, status=status)
 
@@ -159,13 +159,13 @@ class Ras:
         peer = _object(row.get("peer"))
         devices = peer.get("cuda_devs")
         return self._add(
-            record, comm=text(row.get("group")) or "", status=text(row.get("event")) or "",
-            host=text(peer.get("host")) or "", pid=integer(peer.get("pid")),
-            device=integer(devices[0]) if isinstance(devices, list) and devices else None,
+            record, comm=safe_text(row.get("group")) or "", status=safe_text(row.get("event")) or "",
+            host=safe_text(peer.get("host")) or "", pid=safe_integer(peer.get("pid")),
+            device=safe_integer(devices[0]) if isinstance(devices, list) and devices else None,
         )  # fmt: skip
 
     def document(self, document: Any) -> bool:
-        """Takes the JSON of one query; False if there are no communicators in it."""
+        """Takes the JSON of one query; False if it has no communicators."""
         found = document.get("communicators") if isinstance(document, dict) else None
         if not isinstance(found, list):
             return False
@@ -176,10 +176,10 @@ class Ras:
         return True
 
     def _document_comm(self, comm: dict[str, Any], place: Record) -> None:
-        name = text(comm.get("hash")) or str(comm.get("hash", ""))[:64]
-        missing = integer(comm.get("missing_ranks_count"))
+        name = safe_text(comm.get("hash")) or str(comm.get("hash", ""))[:64]
+        missing = safe_integer(comm.get("missing_ranks_count"))
         self._add(
-            place, comm=name, size=integer(comm.get("size")), present=integer(comm.get("ranks_count")),
+            place, comm=name, size=safe_integer(comm.get("size")), present=safe_integer(comm.get("ranks_count")),
             missing=missing, status="INCOMPLETE" if missing else "",
         )  # fmt: skip
         for kind in ("ranks", "missing_ranks"):
@@ -189,10 +189,10 @@ class Ras:
 
     def _document_rank(self, name: str, rank: dict[str, Any], missing: bool, place: Record) -> None:
         counts = rank.get("collective_counts")
-        numbers = {str(k)[:64]: integer(v) for k, v in counts.items()} if isinstance(counts, dict) else {}
+        numbers = {str(k)[:64]: safe_integer(v) for k, v in counts.items()} if isinstance(counts, dict) else {}
         self._add(
-            place, comm=name, rank=integer(rank.get("rank")), host=text(rank.get("host")) or "",
-            pid=integer(rank.get("pid")), device=integer(rank.get("cuda_dev")), status=_status(rank, missing),
+            place, comm=name, rank=safe_integer(rank.get("rank")), host=safe_text(rank.get("host")) or "",
+            pid=safe_integer(rank.get("pid")), device=safe_integer(rank.get("cuda_dev")), status=_status(rank, missing),
             counts={k: v for k, v in numbers.items() if v is not None},
         )  # fmt: skip
 
@@ -207,13 +207,13 @@ class Ras:
             "host": "",
         }
         rest: dict[str, Any] = {"pid": None, "device": None, "counts": {}, "offset": record.offset, "line": record.line}
-        if len(self._rows) < MOST:
+        if len(self._rows) < MOST_ROWS:
             self._rows.append(RasComm(**{**empty, **rest, "text": record.text[:1000], **told}))
         return True
 
 
 def _status(rank: dict[str, Any], missing: bool) -> str:
-    """One word for the state of a rank: what is wrong with it before what is not."""
+    """One word for the state of a rank: an error has priority."""
     status = _object(rank.get("status"))
     if status.get("considered_dead"):
         return "DEAD"
@@ -221,7 +221,7 @@ def _status(rank: dict[str, Any], missing: bool) -> str:
         return "UNRESPONSIVE"
     if missing:
         return "MISSING"
-    error = text(status.get("async_error")) or integer(status.get("async_error"))
+    error = safe_text(status.get("async_error")) or safe_integer(status.get("async_error"))
     if status.get("abort_flag"):
         return "ABORT"
     return f"ERROR {error}" if error not in (None, 0, "", "0", "ncclSuccess") else "RUNNING"

@@ -1,0 +1,97 @@
+"""The rules of the house: what keeps a newcomer's way through it short."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+
+import pytest
+
+from tests.house.sources import circles, definitions, importers, imports, lines, modules, path_of
+
+ROLES = frozenset({"__init__", "__main__", "decode", "model"})
+"""Basenames that stand for a role in each package."""
+MOST_LINES = 400
+MOST_FUNCTION_LINES = 40
+LEAST_LINES = 60
+"""A shorter file has two importers, or goes into its only one."""
+ALONE = re.compile(r"rankscope\.(?:__main__|cli|commands\.\w+|capture(?:\.\w+)*|parsers\.logs\.c10d\.\w+)$")
+"""Modules that stand alone however short: commands, what a job runs, and one recogniser of log lines each."""
+MOST_FILES = 350
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+RIDDLE = re.compile(r"(?:What|Of|That|And|Or|But|Such|So)\b(?! if\b)")
+"""Words that no docstring begins with: it names its subject."""
+
+
+def test_names_of_modules_are_unique() -> None:
+    paths: dict[str, list[str]] = defaultdict(list)
+    for name in modules():
+        paths[path_of(name).stem].append(name)
+    assert {base: own for base, own in paths.items() if len(own) > 1 and base not in ROLES} == {}
+
+
+def test_names_of_classes_are_unique() -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, node in definitions((ast.ClassDef,)):
+        found[getattr(node, "name", "")].append(name)
+    assert {cls: own for cls, own in found.items() if len(own) > 1} == {}
+
+
+def test_files_and_functions_are_short() -> None:
+    assert {name: count for name, count in lines().items() if count > MOST_LINES} == {}
+    long = {
+        f"{name}.{node.name}": length
+        for name, node in definitions(FUNCTIONS)
+        if isinstance(node, FUNCTIONS) and (length := (node.end_lineno or 0) - node.lineno + 1) > MOST_FUNCTION_LINES
+    }
+    assert long == {}
+
+
+def test_a_short_file_has_two_importers() -> None:
+    short = [
+        name
+        for name, count in lines().items()
+        if count < LEAST_LINES and path_of(name).name != "__init__.py" and not ALONE.match(name)
+    ]
+    assert {name for name in short if len(importers().get(name, ())) < 2} == set()
+
+
+def test_there_are_not_more_files() -> None:
+    assert len(modules()) <= MOST_FILES
+
+
+def test_nothing_imports_in_a_circle() -> None:
+    """A package without code does not count: importing a module of it imports nothing else."""
+    empty = {name for name, tree in modules().items() if path_of(name).name == "__init__.py" and len(tree.body) <= 1}
+    assert circles({name: own - empty for name, own in imports().items()}) == []
+
+
+def test_a_circle_is_found() -> None:
+    edges = {"a": frozenset({"b"}), "b": frozenset({"c"}), "c": frozenset({"a", "d"}), "d": frozenset[str]()}
+    assert circles(edges) == [["a", "b", "c"]]
+
+
+@pytest.mark.parametrize("package", ["flight_recorder", "torch_profiler", "py_spy", "logs", "environment", "health"])
+def test_formats_know_nothing_of_each_other(package: str) -> None:
+    """What several formats need lies in `parsers` itself."""
+    own = f"rankscope.parsers.{package}"
+    shared = re.compile(rf"rankscope\.parsers(?:\.\w+)?$|{re.escape(own)}(?:\.|$)")
+    used = {
+        (name, other)
+        for name, others in imports().items()
+        if name.startswith(own)
+        for other in others
+        if other.startswith("rankscope.parsers") and not shared.match(other)
+    }
+    assert used == set()
+
+
+def test_docstrings_name_their_subject() -> None:
+    found = []
+    for name, node in definitions((ast.Module, ast.ClassDef, *FUNCTIONS)):
+        assert isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        text = ast.get_docstring(node) or ""
+        if RIDDLE.match(text):
+            found.append(f"{name}: {text[:60]}")
+    assert found == []
