@@ -10,13 +10,16 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 from rankscope import __version__
 from rankscope.parsers.workers.machine_share import limit_threads
 from rankscope.text.escaping import plain
+
+if TYPE_CHECKING:
+    from rankscope.commands.source import JobSource
 
 UNUSABLE = 2
 """Exit code for unusable input or wrong arguments."""
@@ -26,6 +29,7 @@ DEBUG = "RANKSCOPE_DEBUG"
 _PALETTES = ("none", "8", "16", "256", "true")
 _FORMATS = ("text", "markdown", "json")
 _SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow")
+_LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors")
 _FOLLOWING = ("poll", "freeze_after", "on_freeze")
 _HELP = ("-h", "--help")
 _PANIC = "PanicException"
@@ -150,11 +154,18 @@ def view(**options: Any) -> int:
 
 def _on_local_paths(command: Callable[..., int], options: dict[str, Any], *, again: bool) -> int:
     """Runs a command on local paths, and passes it the user's names of them."""
-    from rankscope.commands.remote import local
+    from rankscope.commands.remote import local_paths
 
     given = options.pop("paths")
-    with local(given, again) as paths:
-        return command(paths, called=given, **options)
+    with local_paths(given, again) as paths:
+        return command(_job_source(paths, options, given), **options)
+
+
+def _job_source(paths: tuple[str, ...], options: dict[str, Any], called: tuple[str, ...] = ()) -> JobSource:
+    """The paths with their options, which are taken out of `options`."""
+    from rankscope.commands.source import JobSource
+
+    return JobSource(paths, **{name: options.pop(name) for name in _LOADING}, called=called)
 
 
 def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
@@ -262,7 +273,8 @@ def export(**options: Any) -> int:
     """
     from rankscope.commands.export import run
 
-    return run(**options)
+    del options["ascii_only"], options["path_map"]
+    return run(_job_source(options.pop("paths"), options), **options)
 
 
 def main() -> NoReturn:

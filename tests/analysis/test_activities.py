@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.analysis.activities import classify
-from rankscope.analysis.stack_frames import own_frames, short_name
+from rankscope.analysis.activities import classify_stack
+from rankscope.analysis.stack_frames import own_frames, short_function_name
 from rankscope.schema import Frame
 from tests.analysis import hosts
 from tests.analysis.hosts import MAIN, Stack
@@ -50,39 +50,39 @@ def frames(stack: Stack) -> list[Frame]:
     ],
 )
 def test_what_a_stack_shows(stack: Stack, doing: str, words: str) -> None:
-    activity = classify(frames(stack), active=False)
+    activity = classify_stack(frames(stack), active=False)
     assert (activity.doing, activity.words) == (doing, words)
 
 
 def test_a_stack_that_nothing_fits_runs_or_is_blocked() -> None:
-    assert classify(frames(hosts.LOOP), active=True).doing == "running"
-    assert classify(frames(hosts.LOOP), active=False).doing == "blocked"
-    assert classify(frames(hosts.LOOP)).doing == "blocked"
+    assert classify_stack(frames(hosts.LOOP), active=True).doing == "running"
+    assert classify_stack(frames(hosts.LOOP), active=False).doing == "blocked"
+    assert classify_stack(frames(hosts.LOOP)).doing == "blocked"
 
 
 def test_a_collective_of_a_checkpoint_is_a_collective_and_a_barrier_of_the_job_is_none() -> None:
     save = ("_save_state_dict", "torch/distributed/checkpoint/state_dict_saver.py", 5)
-    assert classify(frames((*hosts.GATHER[:4], save, *MAIN))).doing == "collective"
-    assert classify(frames((save, *MAIN))).doing == "storage"
-    assert classify(frames((("barrier", "app/sync.py", 5), *MAIN)), active=True).doing == "running"
+    assert classify_stack(frames((*hosts.GATHER[:4], save, *MAIN))).doing == "collective"
+    assert classify_stack(frames((save, *MAIN))).doing == "storage"
+    assert classify_stack(frames((("barrier", "app/sync.py", 5), *MAIN)), active=True).doing == "running"
 
 
 def test_an_event_loop_that_called_the_job_is_not_what_it_does() -> None:
     loop = (("_run_once", "asyncio/base_events.py", 1), ("run_forever", "asyncio/base_events.py", 2))
-    assert classify(frames((*hosts.LOOP, *loop)), active=True).doing == "running"
-    assert classify(frames((*loop, *MAIN))).doing == "thread"
+    assert classify_stack(frames((*hosts.LOOP, *loop)), active=True).doing == "running"
+    assert classify_stack(frames((*loop, *MAIN))).doing == "thread"
 
 
 def test_python_names_a_call_better_than_the_library_below_it() -> None:
     native = (("c10d::Work::wait", "libtorch_cpu.so", 0),)
-    assert classify(frames((*native, *hosts.REDUCE))).words == "in all_reduce"
-    assert classify(frames((*native, *MAIN))).words == "waiting for other ranks, in c10d::Work::wait"
+    assert classify_stack(frames((*native, *hosts.REDUCE))).words == "in all_reduce"
+    assert classify_stack(frames((*native, *MAIN))).words == "waiting for other ranks, in c10d::Work::wait"
 
 
 def test_arguments_of_templates_are_left_out() -> None:
-    assert short_name(Frame("std::f<int (*)(char)>::call(int)", "a.so", 0)) == "std::f"
-    assert short_name(Frame("<lambda>", "a.py", 3)) == "<lambda>"
-    assert short_name(Frame("<" * 200, "a.so", 0)) == "<"
+    assert short_function_name(Frame("std::f<int (*)(char)>::call(int)", "a.so", 0)) == "std::f"
+    assert short_function_name(Frame("<lambda>", "a.py", 3)) == "<lambda>"
+    assert short_function_name(Frame("<" * 200, "a.so", 0)) == "<"
 
 
 def test_own_frames_leave_out_libraries_and_packages() -> None:
@@ -94,7 +94,7 @@ def test_own_frames_leave_out_libraries_and_packages() -> None:
 
 def test_names_of_any_length_and_kind_take_no_time() -> None:
     evil = "cuda" + "Synchronize" * 50_000
-    activity = classify([Frame(evil, "a.so", 0), Frame("{0.__class__}", evil + "/" * 50_000, 1)])
+    activity = classify_stack([Frame(evil, "a.so", 0), Frame("{0.__class__}", evil + "/" * 50_000, 1)])
     assert activity.doing == "device"
     assert len(activity.words) < 300
-    assert classify([Frame("{0.__class__}", evil, 1)]).doing == "blocked"
+    assert classify_stack([Frame("{0.__class__}", evil, 1)]).doing == "blocked"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.explanations import explain
+from rankscope.analysis.explanations import explain_rank
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.rank_view import condition
+from rankscope.analysis.rank_view import operation_state
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.flight_recorder.decode import decode_dump
@@ -174,7 +174,7 @@ def test_what_a_blind_hook_does_not_tell_is_no_rest() -> None:
     made = hooks(3, library="mpi", blind=True)
     steps(made)
     dataset = dumped(made)
-    title = explain(dataset, analyse(dataset), 0).title
+    title = explain_rank(dataset, analyse(dataset), 0).title
     assert "what it waits for is not known" in title
 
 
@@ -301,4 +301,4 @@ def test_an_operation_that_a_hook_retired_at_its_issue_has_not_timed_out() -> No
     steps(made)
     states = dumped(made).ops.select(state_label().alias("label"))["label"].unique().to_list()
     assert states == ["unknown"]
-    assert condition(dumped(made).ops.row(0, named=True)) == "its state is not known"
+    assert operation_state(dumped(made).ops.row(0, named=True)) == "its state is not known"

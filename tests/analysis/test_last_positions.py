@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.counters import CounterDeviation, RankCounts, deviation, standings
+from rankscope.analysis.counters import CounterDeviation, RankCounts, find_deviation, rank_counts
 from rankscope.analysis.facts import Facts
 from rankscope.schema import Dataset
 from tests.parsers.dumps import Groups, Recorder, dataset_of, job, named
@@ -57,7 +57,7 @@ def test_a_send_that_was_left_out_is_counted_by_the_other_pipelines(batched: boo
 
 
 def test_where_a_rank_stands() -> None:
-    found = standings(Facts(pipelines()))
+    found = rank_counts(Facts(pipelines()))
     assert found[0] == RankCounts(
         11, ("default_pg", "all_reduce", 3), (("DATA", 3), ("default_pg", 3)), (("PIPELINE", 6),)
     )
@@ -66,7 +66,7 @@ def test_where_a_rank_stands() -> None:
 
 
 def test_nobody_stands_anywhere_without_a_collective_that_waits() -> None:
-    assert standings(Facts(pipelines(without=None))) == {}
+    assert rank_counts(Facts(pipelines(without=None))) == {}
 
 
 PLACE = ("default_pg", "all_reduce", 3)
@@ -94,4 +94,4 @@ USUAL = RankCounts(20, PLACE, (("default_pg", 3),), (("PIPELINE", 6),))
     ],
 )  # fmt: skip
 def test_held_against_the_others(own: RankCounts, others: list[RankCounts], expected: CounterDeviation | None) -> None:
-    assert deviation(own, others) == expected
+    assert find_deviation(own, others) == expected

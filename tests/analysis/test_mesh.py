@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.mesh_families import LONGEST_NAME, name_of
+from rankscope.analysis.mesh_families import LONGEST_NAME, dimension_name
 from rankscope.analysis.mesh_recovery import find_misfits, recover_mesh
 from rankscope.analysis.model import Mesh
 from tests.analysis.meshes import CP, DP, DP_CP, EMB, EP, MP, PP, TP, Groups, grid, job_of, megatron
@@ -38,7 +38,7 @@ def mesh_of(world: int, groups: Groups, **more: object) -> Mesh:
     ],
 )  # fmt: skip
 def test_descriptions_name_dimensions(description: str, name: str) -> None:
-    assert name_of(description) == name
+    assert dimension_name(description) == name
 
 
 def test_megatron() -> None:

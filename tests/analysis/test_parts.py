@@ -12,7 +12,7 @@ from rankscope.analysis import analyse
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import judge_freeze
 from rankscope.analysis.presence import Absence, Presence
-from rankscope.analysis.signatures import count
+from rankscope.analysis.signatures import element_count
 from rankscope.schema import Dataset
 from tests.analysis.jobs import running
 from tests.builders import START_NS, JobBuilder
@@ -32,7 +32,7 @@ def frontier(dataset: Dataset, **columns: object) -> Dataset:
     [("[[64,32]]", 2048), ("[[4],[5]]", 9), ("[]", None), (None, None), ("[[", None), ("[3]", None)],
 )
 def test_count(sizes: str | None, elements: int | None) -> None:
-    assert count(sizes) == elements
+    assert element_count(sizes) == elements
 
 
 def test_five_kinds_of_absence() -> None:

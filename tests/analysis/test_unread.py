@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.explanations import explain
+from rankscope.analysis.explanations import explain_rank
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.flight_recorder.decode import decode_dump
@@ -113,7 +113,7 @@ def test_of_a_rank_whose_dump_is_cut_off_it_is_not_said_that_it_waits_for_nothin
     whole = builder.build()
     dataset = cut(whole, 1, 1)
     analysis, index = analyse(dataset), OpIndex(dataset)
-    why = explain(dataset, analysis, 1)
+    why = explain_rank(dataset, analysis, 1)
     assert why.title.startswith("rank 1 is not accused: what it waits for is not known; ")
     pane = "\n".join(
         map(text_of, compact(look_up(index, analysis, Selection(1, group=0, seq=2, absence="unknown")), 80))

@@ -10,7 +10,7 @@ import pytest
 
 from rankscope import schema
 from rankscope.analysis import analyse
-from rankscope.analysis.explanations import NoSuchRankError, explain
+from rankscope.analysis.explanations import NoSuchRankError, explain_rank
 from rankscope.analysis.model import RankExplanation
 from rankscope.assemble.load import load
 from rankscope.schema import Dataset
@@ -24,7 +24,7 @@ SECOND = 1_000_000_000
 
 
 def ask(dataset: Dataset, rank: int) -> RankExplanation:
-    return explain(dataset, analyse(dataset), rank)
+    return explain_rank(dataset, analyse(dataset), rank)
 
 
 def told(why: RankExplanation, about: str) -> list[str]:
@@ -236,7 +236,7 @@ def test_every_rank_of_a_job_gets_an_answer_that_agrees_with_the_findings(fault:
     dataset = load([tmp_path])
     analysis = analyse(dataset)
     for rank in range(dataset.world_size):
-        why = explain(dataset, analysis, rank)
+        why = explain_rank(dataset, analysis, rank)
         assert why.accused == any(rank in f.culprit_ranks for f in analysis.findings)
         assert why.finding in {None, *(f.id for f in analysis.findings)}
         assert all(reason.evidence.text for reason in why.lines)

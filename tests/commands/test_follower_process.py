@@ -111,10 +111,11 @@ def test_options_that_are_no_good_are_refused_at_once(dumps: Path) -> None:
 
 STARTER = """
 import sys
-from rankscope.commands.follower_process import Apart, Wanted
-from rankscope.commands.source import Source
-from rankscope.commands.watch import Follow
-Apart(Wanted(Source((sys.argv[1],), jobs=1), Follow())).run(lambda news: print("news", flush=True))
+from rankscope.commands.follower_process import FollowerProcess, FollowRequest
+from rankscope.commands.source import JobSource
+from rankscope.commands.watch import FollowOptions
+request = FollowRequest(JobSource((sys.argv[1],), jobs=1), FollowOptions())
+FollowerProcess(request).run(lambda news: print("news", flush=True))
 """
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from rankscope.cli import run
 from rankscope.commands import remote
-from rankscope.commands.remote import local
+from rankscope.commands.remote import local_paths
 from rankscope.watching.census import AwayError, FileCensus
 from tests.triggers.pages import page, recorded, serving
 from tests.tui.terminal import Terminal
@@ -65,7 +65,7 @@ def test_no_server_is_one_line(capsys: Captured) -> None:
 
 
 def test_paths_stay_what_they_are(tmp_path: Path) -> None:
-    with local((str(tmp_path),), again=True) as paths:
+    with local_paths((str(tmp_path),), again=True) as paths:
         assert paths == (str(tmp_path),)
 
 
@@ -73,7 +73,7 @@ def test_what_was_fetched_goes_with_it_and_is_fetched_again(monkeypatch: pytest.
     monkeypatch.setattr(remote, "POLL_S", 0.01)
     pages = {"fr_trace_json": page(recorded(2, missing=1), "fr_trace_json")}
     with serving(pages) as address:
-        with local(("dumps", address), again=True) as paths:
+        with local_paths(("dumps", address), again=True) as paths:
             assert paths[0] == "dumps"
             dump = Path(paths[1], "fr_trace_rank_1.json")
             assert len(json.loads(dump.read_bytes())["entries"]) == 5
@@ -86,7 +86,7 @@ def test_what_was_fetched_goes_with_it_and_is_fetched_again(monkeypatch: pytest.
 def test_a_server_that_is_gone_is_away_until_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "POLL_S", 0.01)
     pages = {"fr_trace_json": page(recorded(2, missing=1), "fr_trace_json")}
-    with serving(pages) as address, local((address,), again=True) as (path,):
+    with serving(pages) as address, local_paths((address,), again=True) as (path,):
         census, kept = FileCensus([Path(path)]), dict(pages)
         assert census.scan().changed
         pages.clear()
@@ -106,7 +106,7 @@ def test_a_job_whose_server_does_not_answer_yet_is_waited_for(
 ) -> None:
     monkeypatch.setattr(remote, "RETRY_S", 0.01)
     pages: dict[str, str] = {}
-    with serving(pages) as address, local((address,), again=True) as (path,):
+    with serving(pages) as address, local_paths((address,), again=True) as (path,):
         assert "no rank answered" in capsys.readouterr().err
         census = FileCensus([Path(path)])
         with pytest.raises(AwayError, match=f"{address}: no rank answered"):
@@ -120,5 +120,5 @@ def test_a_job_whose_server_does_not_answer_yet_is_waited_for(
 
 
 def test_an_address_that_is_none() -> None:
-    with pytest.raises(click.ClickException, match="no host in it"), local(("http://",), again=False):
+    with pytest.raises(click.ClickException, match="no host in it"), local_paths(("http://",), again=False):
         pass

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from rankscope.analysis.traces.recorded_operations import recorded
+from rankscope.analysis.traces.recorded_operations import recorded_in_dumps
 from rankscope.assemble.load import load
 from tests.jobs.recorded import COLLECTIVES, STEPS, UNWATCHED, WORLD_SIZE
 
@@ -24,7 +24,7 @@ def test_every_traced_collective_is_in_the_dumps(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()
     dataset = load([tmp_path])
     assert dataset.traced["seq"].null_count() == dataset.traced.height, "gloo's traces tell no number"
-    pairs = recorded(dataset)
+    pairs = recorded_in_dumps(dataset)
     assert pairs.height == dataset.traced.height == WORLD_SIZE * (STEPS - UNWATCHED) * COLLECTIVES
     seen, kept = dataset.traced[pairs["row"].to_list()], dataset.ops[pairs["op_row"].to_list()]
     for column in ("rank", "group", "op"):

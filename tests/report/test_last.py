@@ -6,7 +6,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.traces.lateness import is_short, turns
+from rankscope.analysis.traces.lateness import is_short, last_rank_runs
 from rankscope.report.trace_section import last_lines
 from rankscope.schema import Dataset
 from tests.traces import MS, US, TraceBuilder
@@ -57,7 +57,11 @@ def test_it_is_said_how_sure(margin: int, said: str) -> None:
 def test_what_follows_one_another_and_is_alike_is_one_turn() -> None:
     _, analysis = job([{3: 5 * MS}, {1: 4 * MS}, {3: 2 * MS}])
     assert analysis.traces is not None and is_short(analysis.traces.last)
-    assert [(turn.rank, turn.seqs) for turn in turns(analysis.traces.last)] == [(3, (0,)), (1, (1,)), (3, (2,))]
+    assert [(turn.rank, turn.seqs) for turn in last_rank_runs(analysis.traces.last)] == [
+        (3, (0,)),
+        (1, (1,)),
+        (3, (2,)),
+    ]
 
 
 def test_enough_steps_are_counted_not_listed() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope.report.settings_section import settings
+from rankscope.report.settings_section import all_settings
 from rankscope.schema import Dataset
 from tests.logs import setting, with_logs
 from tests.report.samples import healthy
@@ -15,9 +15,9 @@ def logged(*told: tuple[int, str, str, str]) -> Dataset:
 
 def test_they_are_folded_once_for_each_job() -> None:
     one, other = logged((0, "NCCL_ALGO", "Ring", "nccl")), logged()
-    assert settings(one) is settings(one)
-    assert settings(other) == []
-    assert [found.name for found in settings(one)] == ["NCCL_ALGO"]
+    assert all_settings(one) is all_settings(one)
+    assert all_settings(other) == []
+    assert [found.name for found in all_settings(one)] == ["NCCL_ALGO"]
 
 
 def test_what_an_environment_leaves_out_is_unset_and_what_a_log_does_is_not_told() -> None:
@@ -25,6 +25,6 @@ def test_what_an_environment_leaves_out_is_unset_and_what_a_log_does_is_not_told
         (0, "NCCL_ALGO", "Ring", "environ"), (1, "NCCL_DEBUG", "INFO", "msprobe"),
         (2, "NCCL_PROTO", "LL", "nccl"), (3, "NCCL_NET", "IB", "nccl"),
     )  # fmt: skip
-    values = {found.name: [(value.shown, value.ranks) for value in found.values] for found in settings(dataset)}
+    values = {found.name: [(value.shown, value.ranks) for value in found.values] for found in all_settings(dataset)}
     assert values["NCCL_ALGO"] == [("Ring", (0,)), ("(unset)", (1,))]
     assert values["NCCL_PROTO"] == [("LL", (2,)), ("(not told)", (3,))]

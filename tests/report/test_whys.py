@@ -8,7 +8,7 @@ import orjson
 import pytest
 from markdown_it import MarkdownIt
 
-from rankscope.analysis.explanations import explain
+from rankscope.analysis.explanations import explain_rank
 from rankscope.analysis.model import Analysis, Evidence, RankExplanation, Reason
 from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
@@ -24,7 +24,7 @@ EVIDENCE_KEYS = ["file", "rank", "record_id", "line", "time_ns", "text"]
 
 def answered(*ranks: int) -> tuple[Dataset, Analysis]:
     dataset, analysis = samples.hang()
-    return dataset, replace(analysis, whys=tuple(explain(dataset, analysis, rank) for rank in ranks))
+    return dataset, replace(analysis, whys=tuple(explain_rank(dataset, analysis, rank) for rank in ranks))
 
 
 def test_json_has_an_object_for_each_rank() -> None:

@@ -15,9 +15,9 @@ LONGEST_S = 10 * PATIENCE_S
 """Who waits so long has not come back before the test gives up."""
 STORM = """
 import signal
-from rankscope.watching.clock import Wake
+from rankscope.watching.clock import WakeSignal
 
-wake = Wake()
+wake = WakeSignal()
 signal.signal(signal.SIGALRM, lambda *_: wake.set())
 signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0005)
 for _ in range(300_000):

@@ -135,7 +135,7 @@ class StackActivity:
     """The frame that shows the activity; None if no frame does."""
 
 
-def classify(stack: Sequence[Frame], active: bool | None = None) -> StackActivity:
+def classify_stack(stack: Sequence[Frame], active: bool | None = None) -> StackActivity:
     """The activity that a stack shows, innermost frame first; `active` is whether the thread was running."""
     if not stack:
         return StackActivity("none", "without a frame")
@@ -144,14 +144,14 @@ def classify(stack: Sequence[Frame], active: bool | None = None) -> StackActivit
     hits = [(row.tier, row.native, depth, row) for row, depth in rows if row.tier < CALLBACK_TIER or depth < own]
     if hits:
         *_, depth, row = min(hits, key=lambda hit: hit[:3])
-        return StackActivity(row.doing, row.words.format(name_of(stack[depth])), stack[depth])
+        return StackActivity(row.doing, row.words.format(function_name(stack[depth])), stack[depth])
     if active:
         return StackActivity("running", "running")
     # a stack alone does not tell whether the thread ran
     return StackActivity("blocked", "busy or waiting" if active is None else "in a call that the stack does not name")
 
 
-def name_of(frame: Frame) -> str:
+def function_name(frame: Frame) -> str:
     """The function name without its class, cut to a bounded length."""
     return _CLASS_PREFIX.sub("", frame.function[:_LONGEST_NAME])
 
@@ -159,7 +159,7 @@ def name_of(frame: Frame) -> str:
 @lru_cache(1 << 16)
 def _row(frame: Frame) -> FramePattern | None:
     """The pattern that fits a frame."""
-    name, file, native = name_of(frame), frame.file.replace("\\", "/"), is_native(frame)
+    name, file, native = function_name(frame), frame.file.replace("\\", "/"), is_native(frame)
     fits = (
         row
         for row, function, path in _PATTERNS

@@ -9,17 +9,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 
-def filled(column: pl.Series, value: int) -> NDArray[Any]:
+def filled_array(column: pl.Series, value: int) -> NDArray[Any]:
     """A numeric or boolean column as an array, with `value` in place of null."""
     return (column.fill_null(value) if column.null_count() else column).to_numpy()
 
 
-def true_of(column: pl.Series) -> NDArray[np.bool_]:
+def true_mask(column: pl.Series) -> NDArray[np.bool_]:
     """The places where a boolean column is true; null counts as false."""
-    return filled(column, False)
+    return filled_array(column, False)
 
 
-def places_of(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+def expanded_ranges(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
     """All integers of the ranges [start, end), one range after another."""
     sizes = ends - starts
     skipped = np.repeat(starts - np.cumsum(sizes) + sizes, sizes)

@@ -56,7 +56,7 @@ class ReplicaCounters:
         """Comparison by `pg_status`, if the entries before the last collective are gone."""
         own = self._standings.get(rank)
         others = (self._standings[r] for r in replicas if r in self._standings)
-        found = deviation(own, others) if own else None
+        found = find_deviation(own, others) if own else None
         if own is None or found is None:
             return None
         label, op, seq = own.place
@@ -81,7 +81,7 @@ class ReplicaCounters:
 
     @cached_property
     def _standings(self) -> dict[int, RankCounts]:
-        return standings(self.facts)
+        return rank_counts(self.facts)
 
     @cached_property
     def _table(self) -> pl.DataFrame:
@@ -141,7 +141,7 @@ class RankCounts(NamedTuple):
         return (self.place, self.collectives) == (other.place, other.collectives)
 
 
-def standings(facts: Facts) -> dict[int, RankCounts]:
+def rank_counts(facts: Facts) -> dict[int, RankCounts]:
     """Counts of each rank whose last entry is a waiting collective and whose dump has `pg_status`."""
     paired = {g.id for g in facts.groups if g.has_p2p}
     last = facts.dataset.ops.group_by("rank", maintain_order=True).last()
@@ -172,7 +172,7 @@ class CounterDeviation(NamedTuple):
     """The unit that is counted: a batch is one operation, although its parts and its end are records, too."""
 
 
-def deviation(own: RankCounts, others: Iterable[RankCounts]) -> CounterDeviation | None:
+def find_deviation(own: RankCounts, others: Iterable[RankCounts]) -> CounterDeviation | None:
     """Compares a rank with `others`; None if they disagree, or if their record numbers contradict the counts."""
     alike = [other for other in others if own.together(other)]
     ranked = Counter((other.pairs, other.record_id) for other in alike).most_common(1)

@@ -37,7 +37,7 @@ class CollectiveInstances:
         return dict(zip(self.group[last].tolist(), self.seq[last].tolist(), strict=True))
 
 
-def disagreements(calls: pl.DataFrame, instances: CollectiveInstances) -> pl.DataFrame:
+def find_disagreements(calls: pl.DataFrame, instances: CollectiveInstances) -> pl.DataFrame:
     """Instances (group, seq) whose members issued different operations, sorted by group and seq.
 
     Columns `ops`, `sizes` and `dtypes` tell what differs, `members` how many issued it, `finished` whether all are
@@ -76,7 +76,7 @@ class CollectiveRows:
         )
         """None: all rows."""
         own = ops.select("group", "seq")
-        self.instances = instances(own if self.rows is None else own[self.rows])
+        self.instances = collective_instances(own if self.rows is None else own[self.rows])
 
     def of(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The values of a column of ops at these rows."""
@@ -94,7 +94,7 @@ def collectives_of(ops: pl.DataFrame) -> CollectiveRows:
 _last_collectives: dict[str, tuple[ref[pl.DataFrame], CollectiveRows]] = {}
 
 
-def instances(calls: pl.DataFrame) -> CollectiveInstances:
+def collective_instances(calls: pl.DataFrame) -> CollectiveInstances:
     """All instances, sorted by group and sequence number.
 
     Sequence numbers are dense, so the instance of a row is found by counting; numbers that lie far apart are sorted.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rankscope.analysis.model import Analysis, ChainStep, Divergence, Evidence, Finding, RankExplanation, Reason
 from rankscope.analysis.presence import Absence
-from rankscope.analysis.rank_view import RankView, group_of, label_of, name_of, step_evidence, subject
+from rankscope.analysis.rank_view import RankView, group_of, label_of, operation_name, operation_text, step_evidence
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration, plural, ranks_text
@@ -27,7 +27,7 @@ class NoSuchRankError(LookupError):
     """Raised for a rank that the job does not have; the message is for the user."""
 
 
-def explain(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplanation:
+def explain_rank(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplanation:
     """Explains why `rank` is accused or not, with evidence. Raises NoSuchRankError if the job has no such rank."""
     view = RankView(dataset, rank)
     if not (0 <= rank < dataset.world_size or view.seen or view.groups):
@@ -40,7 +40,7 @@ def explain(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplanation:
         return explain_traced(dataset, analysis, rank)
     accusing = sorted((f for f in analysis.findings if rank in f.culprit_ranks), key=lambda f: not f.root_cause)
     if not accusing:
-        return acquit(view, analysis)
+        return explain_acquittal(view, analysis)
     first, *others = accusing
     return RankExplanation(
         rank, True, first.id or None, f"rank {rank} is accused: {first.title}", tuple(_accused(view, first, others))
@@ -62,7 +62,7 @@ def _accused(view: RankView, finding: Finding, others: list[Finding]) -> Iterato
         if evidence.rank in (None, view.rank):
             yield Reason("against", evidence)
     clears = FINDINGS[finding.kind].clears
-    yield Reason("clears", Evidence(clears.format(subject=subject(finding))))
+    yield Reason("clears", Evidence(clears.format(subject=operation_text(finding))))
     for other in others:
         yield Reason("also", Evidence(f"{other.id} {other.kind}: {other.title}"))
 
@@ -90,7 +90,7 @@ NOTABLE_LAG_NS = 1_000_000_000
 """Smallest age difference between dumps that is worth telling."""
 
 
-def acquit(view: RankView, analysis: Analysis) -> RankExplanation:
+def explain_acquittal(view: RankView, analysis: Analysis) -> RankExplanation:
     """The explanation for a rank that no finding accuses."""
     cause = _cause(view, analysis)
     lines = (
@@ -116,7 +116,7 @@ def _short(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
         return f"it waits for rank {steps[0].for_rank}{behind}"
     if view.pending.height:
         held = cause is not None and view.rank in cause.waiting_ranks
-        return f"it waits in {name_of(view.pending.row(0, named=True))}" + (
+        return f"it waits in {operation_name(view.pending.row(0, named=True))}" + (
             ", as all members do" if held else ", and nothing in these dumps says why"
         )
     nothing = "what it waits for is not known" if view.is_cut_off else "it waits for nothing"
@@ -186,7 +186,7 @@ def _unlike(view: RankView, cause: Finding | None) -> Iterator[Reason]:
     """Actions of the rank that a culprit would not have taken."""
     if cause is None or cause.group is None or cause.seq is None or not view.seen:
         return
-    place, accused = subject(cause), ranks_text(cause.culprit_ranks)
+    place, accused = operation_text(cause), ranks_text(cause.culprit_ranks)
     if view.rank not in cause.group.ranks:
         yield Reason(
             "unlike", view.evidence(f"it is no member of {cause.group.description or cause.group.id}, where it began")
@@ -243,7 +243,7 @@ def _diverges(view: RankView, divergence: Divergence) -> str:
             return f"it never issued {place}"
         head = view.pending.row(0, named=True)
         where = label_of(view.dataset, head["group"])
-        return f"it never issued {place}, but has {name_of(head)} of {where} pending, which keeps it from it"
+        return f"it never issued {place}, but has {operation_name(head)} of {where} pending, which keeps it from it"
     if view.seen and view.rank in divergence.unknown:
         return f"its dump cannot tell whether it issued {place}: nothing that it lacks is held against it"
     return ""

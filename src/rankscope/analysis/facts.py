@@ -11,10 +11,15 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope.analysis.collective_calls import IS_PENDING, collect_calls
-from rankscope.analysis.disagreements import CollectiveInstances, collectives_of, disagreements, instances
+from rankscope.analysis.disagreements import (
+    CollectiveInstances,
+    collective_instances,
+    collectives_of,
+    find_disagreements,
+)
 from rankscope.analysis.group_frontiers import UNKNOWN_SEQ, Completions, completions
 from rankscope.analysis.presence import Presence
-from rankscope.analysis.signatures import count
+from rankscope.analysis.signatures import element_count
 from rankscope.schema import BLIND_HOOK, HOOKS, Dataset, Group
 
 UNKNOWN_NAME = "?"
@@ -60,7 +65,7 @@ class Facts:
         known = collectives_of(self.dataset.ops)
         # the calls are all collectives unless operations of a coalesced group became one call
         same = np.array_equal(self.calls["row"].to_numpy(), known.of(np.arange(self.dataset.ops.height)))
-        return known.instances if same else instances(self.calls)
+        return known.instances if same else collective_instances(self.calls)
 
     @cached_property
     def _places(self) -> pl.DataFrame:
@@ -84,8 +89,8 @@ class Facts:
 
     @cached_property
     def disagreements(self) -> pl.DataFrame:
-        """Instances whose members issued different operations; see `disagreements`."""
-        return disagreements(self.calls, self.instances)
+        """Instances whose members issued different operations; see `find_disagreements`."""
+        return find_disagreements(self.calls, self.instances)
 
     @cached_property
     def gloo_groups(self) -> frozenset[int]:
@@ -242,7 +247,7 @@ def _number(rows: pl.DataFrame, presence: Presence) -> pl.DataFrame:
     place = pl.int_range(pl.len()).over(LANE_COLUMNS)
     first_open = pl.when(IS_PENDING).then(place).min().over(LANE_COLUMNS).fill_null(pl.len().over(LANE_COLUMNS))
     sizes = rows.select("sizes").unique()
-    sizes = sizes.with_columns(pl.Series("elements", [count(s) for s in sizes["sizes"]], dtype=pl.Int64))
+    sizes = sizes.with_columns(pl.Series("elements", [element_count(s) for s in sizes["sizes"]], dtype=pl.Int64))
     return rows.with_columns(
         counted=counted, k=pl.when(counted).then(place).otherwise(place.cast(pl.Int64) - first_open.cast(pl.Int64))
     ).join(sizes, on="sizes", how="left", nulls_equal=True, maintain_order="left")

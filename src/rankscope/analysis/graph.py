@@ -177,7 +177,7 @@ def _progress(instance: Instance) -> int:
     return len(instance.entries) - 1 if len(instance.waiting()) == len(instance.entries) else 2
 
 
-def components(graph: WaitGraph) -> list[tuple[WaitNode, ...]]:
+def strong_components(graph: WaitGraph) -> list[tuple[WaitNode, ...]]:
     """Strongly connected components in reverse topological order: sinks first (Tarjan 1972, without recursion)."""
     state = _Tarjan()
     for node in graph.edges:
@@ -230,10 +230,10 @@ class _Tarjan:
         self.found.append(tuple(sorted(members, key=lambda n: (n.kind, n.rank, len(n.key or ()), n.key or ()))))
 
 
-def sinks(graph: WaitGraph) -> list[tuple[WaitNode, ...]]:
+def find_sinks(graph: WaitGraph) -> list[tuple[WaitNode, ...]]:
     """Components that wait for nothing outside themselves: the roots, in a fixed order."""
     out = []
-    for members in components(graph):
+    for members in strong_components(graph):
         inside = set(members)
         if all(edge.target in inside for node in members for edge in graph.edges[node]):
             out.append(members)
@@ -249,7 +249,7 @@ def reverse_edges(graph: WaitGraph) -> dict[WaitNode, list[WaitNode]]:
     return out
 
 
-def upstream(reverse: dict[WaitNode, list[WaitNode]], roots: tuple[WaitNode, ...]) -> set[WaitNode]:
+def waiting_nodes(reverse: dict[WaitNode, list[WaitNode]], roots: tuple[WaitNode, ...]) -> set[WaitNode]:
     """Every node that waits for one of `roots`, themselves included."""
     seen = set(roots)
     queue = deque(roots)

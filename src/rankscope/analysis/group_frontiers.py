@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.arrays import filled, true_of
+from rankscope.analysis.arrays import filled_array, true_mask
 from rankscope.schema import Dataset
 
 TABLE_FACTOR = 8
@@ -78,9 +78,9 @@ class Frontiers(Mapping[Key, Frontier]):
         table = self.table
         rank, group = (table[name].to_numpy().astype(np.int64) for name in ("rank", "group"))
         enqueued, completed, first = (
-            filled(table[name], UNKNOWN_SEQ) for name in ("enqueued", "completed", "first_kept")
+            filled_array(table[name], UNKNOWN_SEQ) for name in ("enqueued", "completed", "first_kept")
         )
-        return FrontierColumns(rank, group, enqueued, completed, first, true_of(table["wrapped"]))
+        return FrontierColumns(rank, group, enqueued, completed, first, true_mask(table["wrapped"]))
 
     @cached_property
     def _places(self) -> dict[Key, int]:
@@ -121,10 +121,12 @@ def completions(frontiers: Frontiers, pending: pl.DataFrame) -> Completions:
 def _done(dataset: Dataset) -> Ints:
     """For each frontier the last collective that a row calls completed; UNKNOWN_SEQ without one."""
     ops, fronts = dataset.ops, dataset.frontiers
-    done = true_of((ops["state"] == "completed") & ~ops["is_p2p"] & ops["group"].is_not_null())
-    seq = np.where(done, filled(ops["seq"], UNKNOWN_SEQ), UNKNOWN_SEQ)
-    groups = 1 + max(int(filled(table["group"], 0).max(initial=0)) for table in (ops, fronts))
-    rows, keys = (filled(t["rank"], -1).astype(np.int64) * groups + filled(t["group"], 0) for t in (ops, fronts))
+    done = true_mask((ops["state"] == "completed") & ~ops["is_p2p"] & ops["group"].is_not_null())
+    seq = np.where(done, filled_array(ops["seq"], UNKNOWN_SEQ), UNKNOWN_SEQ)
+    groups = 1 + max(int(filled_array(table["group"], 0).max(initial=0)) for table in (ops, fronts))
+    rows, keys = (
+        filled_array(t["rank"], -1).astype(np.int64) * groups + filled_array(t["group"], 0) for t in (ops, fronts)
+    )
     last = np.full(len(keys) + 1, UNKNOWN_SEQ)
     np.maximum.at(last, _places(rows, keys, TABLE_FACTOR * ops.height), seq)
     return last[:-1]

@@ -9,7 +9,7 @@ from functools import cached_property
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.host_stacks import HostStack, host_stacks, sites
+from rankscope.analysis.host_stacks import HostStack, host_stacks, stack_sites
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.analysis.stack_outliers import LogContext, find_alone, judge_few
 from rankscope.analysis.stack_text import HostPattern, find_pattern, same_call, site_text, tools_of
@@ -79,7 +79,7 @@ class _HostEvidence:
         if given == "extra-collective":
             finding = judge_few(finding, self.hosts)
         shown = self._of(finding.culprit_ranks) or self._of(finding.candidates) or self._of(_members(finding))
-        text = [_evidence(site_text(site), site.first) for site in sites(shown)[:MOST_SITES]]
+        text = [_evidence(site_text(site), site.first) for site in stack_sites(shown)[:MOST_SITES]]
         against = self._against(finding)
         finding = replace(
             finding,
@@ -131,10 +131,13 @@ class _HostEvidence:
         if FINDINGS[finding.kind].absent != "culprits":
             return []
         accused = [h for h in self._of(finding.culprit_ranks) if h.communicates]
-        out = [_evidence(f"{site_text(s)}: {_excuse(finding, s.first)}", s.first) for s in sites(accused)[:MOST_SITES]]
+        out = [
+            _evidence(f"{site_text(s)}: {_excuse(finding, s.first)}", s.first)
+            for s in stack_sites(accused)[:MOST_SITES]
+        ]
         members = set(_members(finding)) & set(finding.waiting_ranks)
         busy = [h for h in self._of(sorted(members)) if h.activity.doing in _UNRELATED_ACTIVITIES]
-        out += [_evidence(f"{site_text(s)}, though said to wait", s.first) for s in sites(busy)[:MOST_SITES]]
+        out += [_evidence(f"{site_text(s)}, though said to wait", s.first) for s in stack_sites(busy)[:MOST_SITES]]
         return out
 
     def _doubted(self, finding: Finding) -> Finding:

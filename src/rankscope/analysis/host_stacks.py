@@ -16,7 +16,7 @@ from rankscope.analysis.activities import (
     LOCAL_ACTIVITIES,
     OTHER_THREAD_ACTIVITIES,
     StackActivity,
-    classify,
+    classify_stack,
 )
 from rankscope.analysis.stack_frames import own_frames
 from rankscope.schema import Dataset, Frame
@@ -81,7 +81,7 @@ class _ThreadFactory:
         stack = self._dataset.stack(row.stack_id)
         key = (row.stack_id, row.active)
         if key not in self._known:
-            self._known[key] = (own_frames(stack), classify(stack, row.active))
+            self._known[key] = (own_frames(stack), classify_stack(stack, row.active))
         return HostThread(row.thread or "", row.thread_id, bool(row.is_main), row.gil, stack, *self._known[key])
 
     def process(self, row: _ThreadRow) -> list[_ThreadRow]:
@@ -189,7 +189,7 @@ class StackSite:
         return self.first.activity
 
 
-def sites(hosts: Iterable[HostStack]) -> list[StackSite]:
+def stack_sites(hosts: Iterable[HostStack]) -> list[StackSite]:
     """The hosts grouped by place, the place of most ranks first."""
     found: dict[tuple[str, tuple[Frame, ...]], list[HostStack]] = {}
     for host in hosts:

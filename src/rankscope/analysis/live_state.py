@@ -27,7 +27,7 @@ from rankscope.analysis.progress_history import (
     ProgressHistory,
     pause_ns,
     rates_of,
-    remember,
+    updated_history,
 )
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
@@ -95,7 +95,7 @@ class VerdictGate:
 
     def look(self, dataset: Dataset, freeze: Freeze, look: JobProgress) -> tuple[VerdictGate, LiveState, Freeze]:
         """The gate for the next look, the state of the job, and its standstill for the analysis."""
-        memory = remember(self.memory, dataset, look)
+        memory = updated_history(self.memory, dataset, look)
         freeze = _on_one_clock(freeze, max(look.ahead_ns, (memory.least_ns or 0) if memory.has_moved else 0))
         live = _judge(memory, self.freeze_after_ns, dataset, freeze, look)
         memory = replace(memory, still_ns=live.still_ns or 0)

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.disagreements import collectives_of, instances
+from rankscope.analysis.disagreements import collective_instances, collectives_of
 from rankscope.schema import Dataset
 
 _OP_COLUMNS = ["rank", "group", "seq", "p2p_seq", "is_p2p", "op", "peer", "coalesced", "state"]
@@ -96,7 +96,7 @@ def _instances(rows: pl.DataFrame, plain: pl.Series, whole: list[int]) -> NDArra
     Sends and receives come first: the first of a cycle is released, and releasing a collective separates more ranks.
     """
     out = np.zeros(rows.height, np.int64)
-    known = instances(rows.select("group", "seq").filter(plain))
+    known = collective_instances(rows.select("group", "seq").filter(plain))
     rest = (~plain).arg_true()
     if len(rest):
         out[rest.to_numpy()] = _others(rows[rest], whole)

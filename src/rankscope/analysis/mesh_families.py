@@ -58,7 +58,7 @@ def _constant(rows: Ints) -> bool:
     return bool((rows == rows[:, :1]).all())
 
 
-def partition(groups: Sequence[Group], ranks: Ints, seen: frozenset[int]) -> Partition | None:
+def find_partition(groups: Sequence[Group], ranks: Ints, seen: frozenset[int]) -> Partition | None:
     """The groups of one kind as a partition of `ranks` (sorted); None if they are none.
 
     A few groups may be odd (see `_Tiling`), or unknown because no member left a dump.
@@ -68,7 +68,7 @@ def partition(groups: Sequence[Group], ranks: Ints, seen: frozenset[int]) -> Par
     if not own:
         return None
     exact = _exact(own, len(ranks))
-    name = name_of(groups[0].description)
+    name = dimension_name(groups[0].description)
     if exact is not None:
         return Partition(name, exact, fitting=len(own))
     classes = _tiles(own, len(ranks))
@@ -213,7 +213,7 @@ def is_told(description: str) -> bool:
     return description.strip().lower() not in _EMPTY_DESCRIPTIONS
 
 
-def name_of(description: str) -> str:
+def dimension_name(description: str) -> str:
     """The dimension in a description: "tp"; "dp_cp" for a product of two; NO_NAME if there is none."""
     if not is_told(description):
         return NO_NAME
@@ -233,7 +233,7 @@ def _word(word: str) -> str:
     return "" if word in _FILLER_WORDS else _WORDS.get(word, word)
 
 
-def score(name: str) -> int:
+def name_score(name: str) -> int:
     """Rank of a name as a dimension, the likeliest lowest: tp, then others, experts, products."""
     if name in _PLAIN_NAMES:
         return 0
@@ -244,7 +244,7 @@ def score(name: str) -> int:
     return 4 if "embedding" in name else 3 if "_" in name or name == "mp" else 1
 
 
-def kinds(groups: tuple[Group, ...]) -> dict[str, list[Group]]:
+def groups_by_kind(groups: tuple[Group, ...]) -> dict[str, list[Group]]:
     """Groups by kind: by description, without its number if each group has its own.
 
     Groups without a description are separated by the strides of their members.

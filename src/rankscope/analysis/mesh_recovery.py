@@ -9,7 +9,15 @@ from math import prod
 
 import numpy as np
 
-from rankscope.analysis.mesh_families import EXPERT_NAMES, NO_NAME, Ints, Partition, kinds, partition, score
+from rankscope.analysis.mesh_families import (
+    EXPERT_NAMES,
+    NO_NAME,
+    Ints,
+    Partition,
+    find_partition,
+    groups_by_kind,
+    name_score,
+)
 from rankscope.analysis.model import Culprit, Dimension, Evidence, Finding, GroupRef, Mesh, Misfit
 from rankscope.schema import Dataset, Group
 from rankscope.text.wording import rank_ranges, ranks_text
@@ -20,11 +28,11 @@ FITTING_GROUPS = 3
 
 def recover_mesh(dataset: Dataset) -> Mesh | None:
     """The grid that the groups form; None if they do not clearly form one of two dimensions or more."""
-    families = list(kinds(dataset.group_list).values())
+    families = list(groups_by_kind(dataset.group_list).values())
     seen = frozenset(dataset.seen_ranks)
     for ranks in _worlds(dataset, families):
-        found = [p for groups in families if (p := partition(groups, ranks, seen)) is not None]
-        grid = choose(distinct(found), len(ranks))
+        found = [p for groups in families if (p := find_partition(groups, ranks, seen)) is not None]
+        grid = choose_grid(distinct_partitions(found), len(ranks))
         if grid is not None:
             return _mesh(grid, found, ranks, dataset.world_size)
     return None
@@ -75,7 +83,7 @@ def _names(ordered: Sequence[Partition], found: Sequence[Partition]) -> list[str
 def _also(grid: RankGrid, found: Sequence[Partition], ranks: Ints) -> tuple[tuple[Dimension, dict[int, int]], ...]:
     """Expert parallel dimensions, which cross those of the grid."""
     there = {d.name for d in grid.dimensions}
-    across = distinct([p for p in found if p.name in EXPERT_NAMES and p.name not in there])
+    across = distinct_partitions([p for p in found if p.name in EXPERT_NAMES and p.name not in there])
     return tuple((Dimension(p.name, p.size, stride_of(p.classes, ranks)), _placed(p, ranks)) for p in across)
 
 
@@ -120,10 +128,10 @@ def _same_place(dimension: Partition, partition: Partition) -> bool:
     return bool((rows == rows[:, :1]).all())
 
 
-def distinct(partitions: Sequence[Partition]) -> list[Partition]:
+def distinct_partitions(partitions: Sequence[Partition]) -> list[Partition]:
     """One of each set of equal partitions: the one with the clearest name; it keeps the misfits of all."""
     best: dict[bytes, Partition] = {}
-    for one in sorted(partitions, key=lambda p: (score(p.name), p.name)):
+    for one in sorted(partitions, key=lambda p: (name_score(p.name), p.name)):
         key = one.index.tobytes() + one.place.tobytes()
         kept = best.setdefault(key, one)
         if kept is not one:
@@ -131,9 +139,9 @@ def distinct(partitions: Sequence[Partition]) -> list[Partition]:
     return list(best.values())
 
 
-def choose(partitions: Sequence[Partition], count: int) -> RankGrid | None:
+def choose_grid(partitions: Sequence[Partition], count: int) -> RankGrid | None:
     """The grid of `count` ranks with the most dimensions; named dimensions before experts and remainders."""
-    candidates = sorted(partitions, key=lambda p: (score(p.name), -p.size, p.name))[:MOST_PARTITIONS]
+    candidates = sorted(partitions, key=lambda p: (name_score(p.name), -p.size, p.name))[:MOST_PARTITIONS]
     fitting = [[a is not b and a.across(b) for b in candidates] for a in candidates]
     grids = [
         grid for chosen in _cliques(candidates, fitting, count)
@@ -148,7 +156,7 @@ def _preference(grid: RankGrid) -> tuple[bool, bool, int, int]:
         grid.rest,
         any(name in EXPERT_NAMES or "embedding" in name for name in names),
         -len(names),
-        sum(score(name) for name in names),
+        sum(name_score(name) for name in names),
     )
 
 
@@ -177,7 +185,7 @@ def _grid(chosen: list[Partition], partitions: Sequence[Partition], count: int) 
     if not all(rest.across(one) for one in chosen):
         return None
     name = _name_of_rest(rest, chosen, partitions)
-    if name is None and all(score(one.name) or one.misfits for one in chosen):
+    if name is None and all(name_score(one.name) or one.misfits for one in chosen):
         return None
     return RankGrid((*chosen, replace(rest, name=name or REST_NAME)))
 

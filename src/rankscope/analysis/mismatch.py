@@ -61,7 +61,7 @@ def _met(facts: Facts) -> pl.DataFrame:
 
 def _judge(facts: Facts, cohorts: ReplicaCohorts, instance: Instance) -> Root:
     votes = {rank: signature(e) for rank, e in instance.entries.items() if e.op}
-    without_name = instance.group in facts.open_groups and unnamed(facts.dataset, instance.group)
+    without_name = instance.group in facts.open_groups and is_unnamed(facts.dataset, instance.group)
     several = without_name and are_several(facts.dataset, instance.group)
     culprits, right, reasons = (
         (sorted(votes), None, (SEVERAL_GROUPS_REASON,))
@@ -201,7 +201,7 @@ UNNAMED_GROUP_REASON = "the lines do not name the group: in a job with several t
 SEVERAL_GROUPS_REASON = "the lines do not name the group, and are of several: these may be works of two"
 
 
-def unnamed(dataset: Dataset, group: int) -> bool:
+def is_unnamed(dataset: Dataset, group: int) -> bool:
     """Whether a group is known only from lines without a name."""
     found = dataset.group_list[group]
     return not found.name and not found.description and found.membership == "inferred"

@@ -86,7 +86,7 @@ class ProgressHistory:
     """The newest event after the end of a standstill: rates do not include the standstill."""
 
 
-def remember(memory: ProgressHistory, dataset: Dataset, look: JobProgress) -> ProgressHistory:
+def updated_history(memory: ProgressHistory, dataset: Dataset, look: JobProgress) -> ProgressHistory:
     """The history after an update of a whole job."""
     fronts = _frontiers(dataset)
     issued = _issued(dataset)
@@ -95,7 +95,7 @@ def remember(memory: ProgressHistory, dataset: Dataset, look: JobProgress) -> Pr
         written_ns = look.at_ns - max(0, look.age_ns)
         told = replace(memory, fresh_at_ns=written_ns, news_at_ns=written_ns)
     else:
-        told = fresh(memory, look.at_ns) if look.fresh else memory
+        told = refreshed_history(memory, look.at_ns) if look.fresh else memory
     ranks, ranks_at = frozenset(dataset.seen_ranks), memory.ranks_at_ns
     if memory.fresh_at_ns is None:
         ranks_at = look.at_ns - max(0, look.age_ns)
@@ -133,7 +133,7 @@ def _moved(memory: ProgressHistory, newest: int | None, fronts: Mapping[Key, int
     )  # fmt: skip
 
 
-def fresh(memory: ProgressHistory, at_ns: int) -> ProgressHistory:
+def refreshed_history(memory: ProgressHistory, at_ns: int) -> ProgressHistory:
     """The history after files came at a time."""
     if memory.fresh_at_ns is None:
         return memory

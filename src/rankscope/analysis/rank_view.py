@@ -109,7 +109,7 @@ class RankView:
         if rows.height:
             last = rows.row(-1, named=True)
             return self.evidence(
-                f"rank {self.rank}, {label}: last issued {name_of(last)}, {condition(last)}{done}", last
+                f"rank {self.rank}, {label}: last issued {operation_name(last)}, {operation_state(last)}{done}", last
             )
         if frontier is not None and frontier.enqueued:
             return self.evidence(f"rank {self.rank}, {label}: last issued #{frontier.enqueued}{done}")
@@ -148,7 +148,7 @@ def label_of(dataset: Dataset, group: int) -> str:
     return found.description or found.name or "?"
 
 
-def name_of(row: Row) -> str:
+def operation_name(row: Row) -> str:
     """An operation with its number, and its peer: "all_reduce #12", "send to 3"."""
     if row["is_p2p"]:
         way = "from" if row["op"] == "recv" else "to"
@@ -156,7 +156,7 @@ def name_of(row: Row) -> str:
     return f"{row['op']} #{row['seq']}"
 
 
-def condition(row: Row) -> str:
+def operation_state(row: Row) -> str:
     """The state of an operation in words."""
     took = None if row["completed_ns"] is None or row["created_ns"] is None else row["completed_ns"] - row["created_ns"]
     if row["state"] == "completed":
@@ -185,7 +185,7 @@ def step_evidence(dataset: Dataset, step: ChainStep) -> Evidence:
     return view.evidence(text, None if row is None else dataset.ops.row(row, named=True))
 
 
-def subject(finding: Finding) -> str:
+def operation_text(finding: Finding) -> str:
     """The operation of a finding: "all_reduce #11 of tp"; "it" if there is none."""
     if finding.group is None or finding.op is None:
         return "it"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.arrays import filled
+from rankscope.analysis.arrays import filled_array
 from rankscope.analysis.facts import Array, Facts
 from rankscope.analysis.group_frontiers import UNKNOWN_SEQ
 from rankscope.analysis.signatures import ROOTED_OPS
@@ -89,7 +89,7 @@ def _newest(facts: Facts) -> dict[int, int]:
     ops = facts.dataset.ops
     starts = facts.first_rows
     columns = [ops[name] for name in ("created_ns", "completed_ns", "started_ns")]
-    events = [filled(column, 0) for column in columns if column.null_count() < len(column)]
+    events = [filled_array(column, 0) for column in columns if column.null_count() < len(column)]
     none = np.zeros(len(starts), np.int64)
     latest = np.max([none, *(np.maximum.reduceat(times, starts) for times in events)], axis=0)
     return dict(zip(ops["rank"].gather(starts).to_list(), latest.tolist(), strict=True))

@@ -93,8 +93,8 @@ def wire_name(op: str) -> str:
 
 def _elements(op: str | None, in_sizes: str | None, out_sizes: str | None) -> int | None:
     if op in _INPUT_SIZED_OPS:
-        return count(in_sizes)
-    return count(out_sizes) if op in _OUTPUT_SIZED_OPS else None
+        return element_count(in_sizes)
+    return element_count(out_sizes) if op in _OUTPUT_SIZED_OPS else None
 
 
 def _dtype(op: str | None, in_dtypes: str | None, out_dtypes: str | None) -> str | None:
@@ -113,7 +113,7 @@ def _once(dtypes: str) -> str:
     return f"[{names[0].strip()}]" if len({name.strip() for name in names}) == 1 else dtypes
 
 
-def count(sizes: str | None) -> int | None:
+def element_count(sizes: str | None) -> int | None:
     """The number of elements in a JSON list of shapes; None if it is empty or no such list."""
     if not sizes or sizes == "[]":
         return None

@@ -10,7 +10,15 @@ import polars as pl
 from rankscope.analysis.deadlocks import DeadlockRules
 from rankscope.analysis.device_roots import DeviceRules
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Root, WaitGraph, WaitNode, components, reverse_edges, sinks, upstream
+from rankscope.analysis.graph import (
+    Root,
+    WaitGraph,
+    WaitNode,
+    find_sinks,
+    reverse_edges,
+    strong_components,
+    waiting_nodes,
+)
 from rankscope.analysis.host_stacks import host_steps
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.presence import Absence
@@ -44,11 +52,11 @@ class SinkRules:
     @cached_property
     def sinks(self) -> list[tuple[WaitNode, ...]]:
         """The components that everything waits for."""
-        return sinks(self.graph)
+        return find_sinks(self.graph)
 
     def held_up(self, nodes: tuple[WaitNode, ...]) -> set[int]:
         """Ranks that wait, directly or indirectly, for one of `nodes`."""
-        return {rank for node in upstream(self.reverse, nodes) for rank in self.graph.waiting(node)}
+        return {rank for node in waiting_nodes(self.reverse, nodes) for rank in self.graph.waiting(node)}
 
     def judge(self) -> list[Root]:
         """All roots, before mismatches, standstill and missing dumps are considered."""
@@ -77,7 +85,7 @@ class SinkRules:
     @cached_property
     def _circles(self) -> list[tuple[WaitNode, ...]]:
         """Cycles whose only way out is operations that all have joined; these may wait for the cycle, unrecorded."""
-        found = [members for members in components(self.graph) if len(members) > 1]
+        found = [members for members in strong_components(self.graph) if len(members) > 1]
         inside = {node for members in found for node in members}
         return [m for m in found if not (self._reached(m) - set(m)) & inside]
 

@@ -50,7 +50,7 @@ def is_native(frame: Frame) -> bool:
     return frame.line <= 0 and not frame.file.endswith((".py", ">"))
 
 
-def short_name(frame: Frame) -> str:
+def short_function_name(frame: Frame) -> str:
     """The function name; without the long arguments of native templates and functions."""
     name = _ARGUMENTS.sub("", frame.function) if is_native(frame) else frame.function
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rankscope.analysis.host_stacks import HostStack, StackSite, sites
+from rankscope.analysis.host_stacks import HostStack, StackSite, stack_sites
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.analysis.stack_text import find_pattern, host_text, site_text, tools_of
 from rankscope.text.wording import plural, ranks_text, wait_text
@@ -38,7 +38,7 @@ class LogContext:
 def find_alone(hosts: Mapping[int, HostStack], beside: LogContext) -> Finding:
     """One finding: the rank that stands apart if it is clear which, else the pattern of the hosts."""
     pattern = find_pattern(hosts)
-    found = sites(hosts.values())
+    found = stack_sites(hosts.values())
     text = pattern.text if pattern else f"rank {found[0].first.rank} is {host_text(found[0].first)}"
     letter = f"pattern {pattern.letter}, " if pattern else ""
     few = tuple(sorted(beside.unanswered)) if len(beside.unanswered) < len(hosts) else ()
@@ -79,7 +79,7 @@ def _candidates(hosts: Mapping[int, HostStack], leaving: Sequence[int], waited: 
     others = tuple(sorted(set(hosts) - set(waiting)))
     if waiting:
         return others if len(others) <= len(waiting) else ()
-    first = sites(hosts.values())[0]
+    first = stack_sites(hosts.values())[0]
     if (
         len(hosts) < FEWEST_HOSTS
         or first.activity.doing not in _AMBIGUOUS_ACTIVITIES
@@ -171,7 +171,7 @@ def judge_few(finding: Finding, hosts: Mapping[int, HostStack]) -> Finding:
         return replace(finding, confidence_reasons=(f"{seen}: they have left the loop",))
     if not all(host.is_away and host.activity.doing not in _EXIT_ACTIVITIES for host in rest):
         return finding
-    places = sites(rest)
+    places = stack_sites(rest)
     words = {host.activity.words for host in rest}
     one_cause = len(places) == 1 or (len(words) == 1 and "running" not in doing)
     return _shared(finding, rest, seen) if one_cause else _open(finding, seen)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rankscope.analysis.activities import StackActivity, name_of
-from rankscope.analysis.host_stacks import HostStack, HostThread, StackSite, sites
+from rankscope.analysis.activities import StackActivity, function_name
+from rankscope.analysis.host_stacks import HostStack, HostThread, StackSite, stack_sites
 from rankscope.schema import Frame
 from rankscope.text.wording import plural, ranks_text
 
@@ -19,14 +19,14 @@ _VERBS = (
 )  # fmt: skip
 
 
-def place(frames: Sequence[Frame], most: int = 2) -> str:
+def frames_text(frames: Sequence[Frame], most: int = 2) -> str:
     """The innermost frames of the job's own code: "save ckpt.py:77 < main train.py:12"; "" without any."""
     return " < ".join(f"{f.function[:_LONGEST_NAME]} {f.file[-_LONGEST_NAME:]}:{f.line}" for f in frames[:most])
 
 
-def doing(thread: HostThread) -> str:
+def activity_text(thread: HostThread) -> str:
     """The activity of a thread and its place: "in torch.save, from save ckpt.py:77"."""
-    where = place(thread.own)
+    where = frames_text(thread.own)
     if not where:
         return thread.activity.words
     return f"{thread.activity.words}, {'at' if thread.own[0] == thread.stack[0] else 'from'} {where}"
@@ -36,7 +36,7 @@ def holder_text(host: HostStack) -> str:
     """The thread that held the interpreter lock; "" if it is the shown one."""
     holder = host.holder
     if holder is not None:
-        return f"the GIL is held by {holder.label}, {doing(holder)}"
+        return f"the GIL is held by {holder.label}, {activity_text(holder)}"
     if host.activity.doing == "lock":
         return f"no thread that {host.tool} saw holds it, so a native thread does"
     return ""
@@ -45,7 +45,7 @@ def holder_text(host: HostStack) -> str:
 def host_text(host: HostStack) -> str:
     """The stacks of a rank in words, without its name."""
     thread = "" if host.trains.is_main else f" ({host.trains.label})"
-    return "; ".join(part for part in (f"{doing(host.trains)}{thread}", holder_text(host)) if part)
+    return "; ".join(part for part in (f"{activity_text(host.trains)}{thread}", holder_text(host)) if part)
 
 
 def tools_of(hosts: Iterable[HostStack]) -> str:
@@ -63,7 +63,7 @@ def same_call(op: str | None, activity: StackActivity) -> bool:
     frame = activity.frame
     if op is None or frame is None or activity.doing not in ("collective", "p2p"):
         return False
-    return _verb(op) == _verb(name_of(frame)) is not None
+    return _verb(op) == _verb(function_name(frame)) is not None
 
 
 def _verb(name: str) -> str | None:
@@ -94,7 +94,7 @@ def find_pattern(hosts: Mapping[int, HostStack]) -> HostPattern | None:
     """The pattern of at least two hosts."""
     if len(hosts) < 2:
         return None
-    found = tuple(sites(hosts.values()))
+    found = tuple(stack_sites(hosts.values()))
     leaving = tuple(sorted(rank for rank, host in hosts.items() if host.activity.doing == "exit"))
     if leaving and len(leaving) < len(hosts):
         return HostPattern("A", _leaving_text(hosts, leaving), found, leaving)

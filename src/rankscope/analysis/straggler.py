@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.arrays import filled, true_of
+from rankscope.analysis.arrays import filled_array, true_mask
 from rankscope.analysis.counter_evidence import not_always_last
 from rankscope.analysis.facts import Array, Facts
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
@@ -91,8 +91,8 @@ def find_stragglers(facts: Facts) -> list[Finding]:
 def _met(facts: Facts) -> pl.DataFrame:
     """Finished collectives that every member issued: group, seq, last rank, margin, first arrival; in their order."""
     calls, found = facts.calls, facts.instances
-    done = true_of((calls["state"] == "completed") & calls["created_ns"].is_not_null() & ~calls["rooted"])
-    code, rank, created = found.code, calls["rank"].to_numpy(), filled(calls["created_ns"], 0)
+    done = true_mask((calls["state"] == "completed") & calls["created_ns"].is_not_null() & ~calls["rooted"])
+    code, rank, created = found.code, calls["rank"].to_numpy(), filled_array(calls["created_ns"], 0)
     count = len(found.group)
     top, first, second = np.full(count, _BEFORE), np.full(count, _AFTER), np.full(count, _BEFORE)
     early = np.where(done, created, _BEFORE)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rankscope.commands import report, view
-from rankscope.commands.output import ProgressLine, emit
+from rankscope.commands.output import ProgressLine, write_report
 from rankscope.commands.source import JobSource, LoadStep
 from rankscope.commands.watch import FollowOptions
 from rankscope.parsers.workers.machine_share import users_variables
@@ -112,7 +112,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _watch(directory: Path, ascii_only: bool) -> int:
     """Opens the screen on the dumps as they come."""
     follow = FollowOptions(freeze_after=FROZEN_S)
-    return view.run((str(directory),), ascii_only=ascii_only, watch=True, follow=follow)
+    return view.run(JobSource((str(directory),)), ascii_only=ascii_only, watch=True, follow=follow)
 
 
 def _report(directory: Path, ascii_only: bool) -> int:
@@ -126,7 +126,7 @@ def _report(directory: Path, ascii_only: bool) -> int:
         if (said[0] and len(set(said)) == 1) or time.monotonic() > end:
             break
     # the stable verdict, not that of later dumps
-    emit(report.rendered(dataset, analysis, "text", ascii_only), None, False)
+    write_report(report.render_report(dataset, analysis, "text", ascii_only), None, False)
     return int(analysis.is_critical)
 
 

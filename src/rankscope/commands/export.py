@@ -10,23 +10,8 @@ from rankscope.commands.output import ProgressLine, refuse_existing
 from rankscope.commands.source import JobSource, LoadStep
 
 
-def run(
-    paths: tuple[str, ...],
-    *,
-    output: str,
-    force: bool = False,
-    flows: bool = True,
-    ascii_only: bool = False,
-    path_map: tuple[tuple[str, str], ...] = (),
-    rank_from: str | None = None,
-    world_size: int | None = None,
-    attempt: int | None = None,
-    jobs: int | None = None,
-    errors: str | None = None,
-) -> int:
+def run(source: JobSource, *, output: str, force: bool = False, flows: bool = True) -> int:
     """Writes the file and prints its contents; ClickException without a trace."""
-    del ascii_only, path_map  # unused here; all commands that read take them
-    source = JobSource(paths, rank_from, world_size, attempt, jobs, errors)
     source.check()
     if output == "-":
         raise click.ClickException("the merged trace needs a file: -o merged.json.gz")

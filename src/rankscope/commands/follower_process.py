@@ -29,7 +29,7 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope.commands.source import YOUNG_THRESHOLDS, JobSource
-from rankscope.commands.watch import FollowOptions, followed, watcher_for
+from rankscope.commands.watch import FollowOptions, followed_job, watcher_for
 from rankscope.parsers.workers.machine_share import interpreter_command
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def _follow(connection: Connection) -> None:
     from rankscope.watching.update import FollowProgress
 
     wanted: FollowRequest = connection.recv()
-    following = followed(wanted.source, wanted.follow, wanted.path_map)
+    following = followed_job(wanted.source, wanted.follow, wanted.path_map)
     threading.Thread(target=_end_with, args=(connection, following.stop), daemon=True).start()
     gc.freeze()
     gc.set_threshold(*YOUNG_THRESHOLDS)

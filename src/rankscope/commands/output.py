@@ -14,7 +14,7 @@ from rankscope.report.output_files import overwrite, write_new
 from rankscope.text.escaping import plain
 
 
-def emit(content: bytes, output: str | None, force: bool) -> None:
+def write_report(content: bytes, output: str | None, force: bool) -> None:
     """Writes to stdout, or to the file `output` unless it exists and `force` is not set."""
     try:
         if output is None or output == "-":

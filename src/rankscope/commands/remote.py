@@ -34,7 +34,7 @@ def is_address(path: str) -> bool:
 
 
 @contextlib.contextmanager
-def local(paths: tuple[str, ...], again: bool) -> Generator[tuple[str, ...]]:
+def local_paths(paths: tuple[str, ...], again: bool) -> Generator[tuple[str, ...]]:
     """The paths with server addresses replaced by directories, which are deleted with the context.
 
     `again`: the servers are asked repeatedly, even if they do not answer at first. Raises ClickException for a server

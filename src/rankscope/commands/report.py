@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from rankscope.commands.output import ProgressLine, emit, refuse_existing
+from rankscope.commands.output import ProgressLine, refuse_existing, write_report
 from rankscope.commands.source import JobSource, with_local_paths
 
 if TYPE_CHECKING:
@@ -22,9 +22,8 @@ _SUFFIXES: dict[str, Format] = {".json": "json", ".md": "markdown", ".markdown":
 
 
 def run(
-    paths: tuple[str, ...],
+    source: JobSource,
     *,
-    called: tuple[str, ...] = (),
     form: Format | None = None,
     output: str | None = None,
     force: bool = False,
@@ -33,21 +32,15 @@ def run(
     ascii_only: bool = False,
     why: tuple[int, ...] = (),
     path_map: tuple[tuple[str, str], ...] = (),
-    rank_from: str | None = None,
-    world_size: int | None = None,
-    attempt: int | None = None,
-    jobs: int | None = None,
-    errors: str | None = None,
 ) -> int:
     """Writes the report; the exit code says whether anything critical was found."""
-    source = JobSource(paths, rank_from, world_size, attempt, jobs, errors, called)
     source.check()
     refuse_existing(output, force)
     dataset, analysis = with_local_paths(*_load(source), path_map)
     analysis = _answered(dataset, analysis, why)
     if redact or redact_sources:
         dataset, analysis = _redacted(dataset, analysis, not redact_sources)
-    emit(rendered(dataset, analysis, form or _format_of(output), ascii_only), output, force)
+    write_report(render_report(dataset, analysis, form or _format_of(output), ascii_only), output, force)
     return int(analysis.is_critical)
 
 
@@ -55,15 +48,15 @@ def _answered(dataset: Dataset, analysis: Analysis, ranks: tuple[int, ...]) -> A
     """The analysis with an explanation for each of the ranks; ClickException if the job has no such rank."""
     if not ranks:
         return analysis
-    from rankscope.analysis.explanations import NoSuchRankError, explain
+    from rankscope.analysis.explanations import NoSuchRankError, explain_rank
 
     try:
-        return replace(analysis, whys=tuple(explain(dataset, analysis, rank) for rank in dict.fromkeys(ranks)))
+        return replace(analysis, whys=tuple(explain_rank(dataset, analysis, rank) for rank in dict.fromkeys(ranks)))
     except NoSuchRankError as error:
         raise click.ClickException(str(error)) from error
 
 
-def rendered(dataset: Dataset, analysis: Analysis, form: Format, ascii_only: bool) -> bytes:
+def render_report(dataset: Dataset, analysis: Analysis, form: Format, ascii_only: bool) -> bytes:
     """The report in UTF-8, or in ASCII with escapes."""
     if form == "json":
         from rankscope.report.json import render_json

@@ -30,30 +30,20 @@ SWITCH_S = 0.001
 
 
 def run(
-    paths: tuple[str, ...],
+    source: JobSource,
     *,
-    called: tuple[str, ...] = (),
     ascii_only: bool = False,
     palette: Palette | None = None,
     mouse: bool | None = None,
     path_map: tuple[tuple[str, str], ...] = (),
-    rank_from: str | None = None,
-    world_size: int | None = None,
-    attempt: int | None = None,
-    jobs: int | None = None,
-    errors: str | None = None,
     watch: bool = False,
     follow: FollowOptions = DEFAULT_OPTIONS,
     bell: bool = True,
 ) -> int:
     """Opens the app on a terminal; elsewhere prints the report, with its exit code, or follows the job in lines."""
-    source = JobSource(paths, rank_from, world_size, attempt, jobs, errors, called)
     if not on_terminal():
         without = partial(watching.run, follow=follow) if watch else report.run
-        return without(
-            paths, called=called, ascii_only=ascii_only, path_map=path_map, rank_from=rank_from,
-            world_size=world_size, attempt=attempt, jobs=jobs, errors=errors,
-        )  # fmt: skip
+        return without(source, ascii_only=ascii_only, path_map=path_map)
     source.check(may_come=watch)
     from rankscope.tui.app import RankscopeApp
     from rankscope.tui.options import from_environment
@@ -63,7 +53,7 @@ def run(
         os.environ.pop(name, None)
     options = from_environment(
         os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=_export, bell=bell,
-        export_traces=_export_traces, pipes=PathPipes(paths),
+        export_traces=_export_traces, pipes=PathPipes(source.paths),
     )  # fmt: skip
     if watch:
         _app_that_follows(source, follow, options).run()

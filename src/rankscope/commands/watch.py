@@ -100,7 +100,7 @@ class FollowedJob:
         self.watcher.stop()
 
 
-def followed(source: JobSource, follow: FollowOptions, path_map: tuple[tuple[str, str], ...]) -> FollowedJob:
+def followed_job(source: JobSource, follow: FollowOptions, path_map: tuple[tuple[str, str], ...]) -> FollowedJob:
     """The source of updates for the screen; ClickException for bad options."""
     return FollowedJob(watcher_for(source, follow), follow.on_freeze, path_map)
 
@@ -113,22 +113,15 @@ def report_of(update: JobUpdate, path_map: tuple[tuple[str, str], ...] = ()) -> 
 
 
 def run(
-    paths: tuple[str, ...],
+    source: JobSource,
     *,
-    called: tuple[str, ...] = (),
     form: Literal["text", "json"] = "text",
     until_frozen: bool = False,
     follow: FollowOptions = DEFAULT_OPTIONS,
     ascii_only: bool = False,
     path_map: tuple[tuple[str, str], ...] = (),
-    rank_from: str | None = None,
-    world_size: int | None = None,
-    attempt: int | None = None,
-    jobs: int | None = None,
-    errors: str | None = None,
 ) -> int:
     """Follows until a signal; the exit code says whether the last verdict was critical."""
-    source = JobSource(paths, rank_from, world_size, attempt, jobs, errors, called)
     source.check(may_come=True)
     watcher = watcher_for(source, follow)
     gc.enable()

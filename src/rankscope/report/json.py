@@ -34,7 +34,7 @@ Json = dict[str, Any]
 def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) -> bytes:
     """The report as one JSON object, indented by two, with a newline at its end."""
     said, more = log_excerpts.json_rows(dataset)
-    raw = dump(
+    raw = dump_json(
         {
             "schema": SCHEMA,
             "tool": {"name": "rankscope", "version": __version__},
@@ -57,7 +57,7 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
 
 def render_error(message: str) -> bytes:
     """The JSON object that replaces the report after an error."""
-    return dump({"schema": SCHEMA, "error": message})
+    return dump_json({"schema": SCHEMA, "error": message})
 
 
 def finding_json(f: Finding) -> Json:
@@ -149,7 +149,7 @@ def _dimension(d: Dimension) -> Json:
     return {"name": d.name, "size": d.size, "stride": d.stride}
 
 
-def dump(report: Json, *, indented: bool = True) -> bytes:
+def dump_json(report: Json, *, indented: bool = True) -> bytes:
     """Complete JSON that is safe in a terminal: invisible characters are escaped."""
     options = orjson.OPT_APPEND_NEWLINE | (orjson.OPT_INDENT_2 if indented else 0)
     try:

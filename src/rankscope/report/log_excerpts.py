@@ -53,7 +53,7 @@ def filled_time() -> pl.Expr:
     return pl.col("time_ns").forward_fill().over("file")
 
 
-def narrow(dataset: Dataset) -> pl.DataFrame:
+def excerpt_keys(dataset: Dataset) -> pl.DataFrame:
     """For each row of `messages` its properties without the text; cached for one job.
 
     row: its index; rank, time_ns; utc: whether that is UTC, else local to its host; at: `filled_time`; place: index of
@@ -78,9 +78,9 @@ def _narrow(messages: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def accounts(dataset: Dataset) -> pl.DataFrame:
-    """The rows of `narrow` that are causes or victims: causes first, each by time."""
-    return narrow(dataset).filter(pl.col("place") < 2).sort("place", "at", "row", nulls_last=True)
+def cause_rows(dataset: Dataset) -> pl.DataFrame:
+    """The rows of `excerpt_keys` that are causes or victims: causes first, each by time."""
+    return excerpt_keys(dataset).filter(pl.col("place") < 2).sort("place", "at", "row", nulls_last=True)
 
 
 def with_paths(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
@@ -89,13 +89,13 @@ def with_paths(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.join(paths, on="file", how="left", maintain_order="left")
 
 
-def folded(dataset: Dataset, rows: pl.DataFrame, most: int) -> tuple[list[LogExcerpt], int]:
-    """Rows of `narrow`, similar ones merged, the first `most` of them; and the number of rows in none of these."""
+def merged_excerpts(dataset: Dataset, rows: pl.DataFrame, most: int) -> tuple[list[LogExcerpt], int]:
+    """Rows of `excerpt_keys`, similar ones merged, the first `most` of them, and the number of other rows."""
     ranks = pl.col("rank").drop_nulls().unique().sort().alias("ranks")
     grouped = rows.group_by("alike", maintain_order=True).agg(pl.col("row").first(), pl.len().alias("lines"), ranks)
-    shown = grouped.head(most)
-    texts = with_paths(dataset, dataset.messages[shown["row"]]).drop("rank")
-    said = [_said(row) for row in pl.concat([shown, texts], how="horizontal").iter_rows(named=True)]
+    found = grouped.head(most)
+    texts = with_paths(dataset, dataset.messages[found["row"]]).drop("rank")
+    said = [_said(row) for row in pl.concat([found, texts], how="horizontal").iter_rows(named=True)]
     return said, rows.height - sum(one.lines for one in said)
 
 
@@ -106,12 +106,12 @@ def _said(row: dict[str, Any]) -> LogExcerpt:
     )  # fmt: skip
 
 
-def shown(dataset: Dataset) -> tuple[list[LogExcerpt], int]:
+def shown_excerpts(dataset: Dataset) -> tuple[list[LogExcerpt], int]:
     """The excerpts of a report for people, and the number of further lines."""
-    return folded(dataset, accounts(dataset), MOST_SHOWN)
+    return merged_excerpts(dataset, cause_rows(dataset), MOST_SHOWN)
 
 
-def source(said: LogExcerpt) -> str:
+def excerpt_source(said: LogExcerpt) -> str:
     """Place and time of the first line: "rank3.err, line 12, 2023-11-14 22:13:20 local time of its host"."""
     parts = [said.file, f"line {said.line}" if said.line is not None else ""]
     zone = "UTC" if said.utc else "local time of its host"
@@ -127,13 +127,13 @@ def text_lines(said: Sequence[LogExcerpt], more: int) -> list[tuple[str, str]]:
 
 def _line(one: LogExcerpt) -> str:
     times = f", {one.lines} lines" if one.lines > 1 else ""
-    place = source(one)
+    place = excerpt_source(one)
     return f"{one.who}{times}: {one.text[:LONGEST_LINE]}" + (f" ({place})" if place else "")
 
 
 def json_rows(dataset: Dataset) -> tuple[list[dict[str, Any]], int]:
     """The causes and victims for the JSON report, at most MOST_JSON_LINES, and the number of omitted ones."""
-    rows = accounts(dataset)
+    rows = cause_rows(dataset)
     first = with_paths(dataset, dataset.messages[rows["row"].head(MOST_JSON_LINES)]).select(
         "time_ns", "rank", "host", pl.col("path").alias("file"), "line", "role", "pattern", "kind", "text"
     )

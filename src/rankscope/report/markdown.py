@@ -111,10 +111,12 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
 
 
 def _messages(dataset: Dataset) -> Iterator[str]:
-    said, more = log_excerpts.shown(dataset)
+    said, more = log_excerpts.shown_excerpts(dataset)
     if not said:
         return
-    rows = [(one.role, one.who, one.text[: log_excerpts.LONGEST_LINE], log_excerpts.source(one)) for one in said]
+    rows = [
+        (one.role, one.who, one.text[: log_excerpts.LONGEST_LINE], log_excerpts.excerpt_source(one)) for one in said
+    ]
     if more:
         rows.append(("", "", f"{plural(more, 'line')} more in the JSON report", ""))
     yield "## What the logs say"
@@ -122,10 +124,10 @@ def _messages(dataset: Dataset) -> Iterator[str]:
 
 
 def _settings(dataset: Dataset) -> Iterator[str]:
-    found = settings_section.differing(dataset)
+    found = settings_section.differing_settings(dataset)
     if not found:
         return
-    rows = [(one.name, "; ".join(settings_section.phrases(one))) for one in found[: settings_section.MOST_SHOWN]]
+    rows = [(one.name, "; ".join(settings_section.value_phrases(one))) for one in found[: settings_section.MOST_SHOWN]]
     left = len(found) - len(rows)
     if left > 0:
         rows.append(("", f"{plural(left, 'setting')} more in the JSON report"))

@@ -85,7 +85,7 @@ def _said(dataset: Dataset) -> pl.DataFrame:
 
     Similar lines are merged, so all lines after the listed ones have the text of the first.
     """
-    rows = log_excerpts.accounts(dataset).with_row_index("number")
+    rows = log_excerpts.cause_rows(dataset).with_row_index("number")
     first = (
         pl.when(pl.col("number") < log_excerpts.MOST_JSON_LINES)
         .then(pl.col("row"))

@@ -61,10 +61,10 @@ class ReportedSetting(NamedTuple):
     def is_own(self) -> bool:
         """Whether it is meant to differ, or has a distinct value on each of many ranks."""
         # most directories hold no settings, and reading these rules takes time
-        from rankscope.analysis.logs.settings.setting_rules import rules
+        from rankscope.analysis.logs.settings.setting_rules import load_rules
 
         single = all(len(value.ranks) + value.unknown <= 1 for value in self.values if value.value is not None)
-        rule = rules().get(self.name)
+        rule = load_rules().get(self.name)
         known = _PROCESS_VARIABLES.fullmatch(self.name) is not None or (rule is not None and rule.scope == "own")
         return known or (self.told > 2 and single)
 
@@ -75,7 +75,7 @@ class ReportedSetting(NamedTuple):
         return not self.is_own and (self.told > 1 or unset)
 
 
-def settings(dataset: Dataset) -> list[ReportedSetting]:
+def all_settings(dataset: Dataset) -> list[ReportedSetting]:
     """All settings: those with different values first, then those missing on some ranks; each by name.
 
     It takes a second for thousands of ranks, so the result is cached for one job.
@@ -104,9 +104,9 @@ def _folded(dataset: Dataset) -> list[ReportedSetting]:
     return sorted(found, key=lambda one: (not one.differs, one.is_own, one.told < 2, one.name))
 
 
-def differing(dataset: Dataset) -> list[ReportedSetting]:
+def differing_settings(dataset: Dataset) -> list[ReportedSetting]:
     """The settings that differ between ranks."""
-    return [one for one in settings(dataset) if one.differs]
+    return [one for one in all_settings(dataset) if one.differs]
 
 
 def _values(rows: pl.DataFrame) -> pl.DataFrame:
@@ -151,20 +151,20 @@ def value_phrase(value: SettingValue) -> str:
 
 def text_lines(dataset: Dataset) -> list[str]:
     """A line for each differing setting, for a text report."""
-    found = differing(dataset)
-    lines = [f"{one.name}: {'; '.join(phrases(one))}" for one in found[:MOST_SHOWN]]
+    found = differing_settings(dataset)
+    lines = [f"{one.name}: {'; '.join(value_phrases(one))}" for one in found[:MOST_SHOWN]]
     left = len(found) - MOST_SHOWN
     return [*lines, f"({left:,} more in the JSON report)"] if left > 0 else lines
 
 
-def phrases(one: ReportedSetting) -> list[str]:
+def value_phrases(one: ReportedSetting) -> list[str]:
     """The first few values of a setting with their ranks."""
     shown = [value_phrase(value) for value in one.values[:MOST_VALUES]]
     left = len(one.values) - MOST_VALUES
     return [*shown, f"{left:,} more values"] if left > 0 else shown
 
 
-def mentioned(one: ReportedSetting, analysis: Analysis) -> Finding | None:
+def mentioning_finding(one: ReportedSetting, analysis: Analysis) -> Finding | None:
     """The first finding about settings or versions that mentions this one."""
     name = re.compile(rf"(?<![A-Za-z0-9_:]){re.escape(one.name)}(?![A-Za-z0-9_])")
     about = (f for f in analysis.findings if f.kind in _SETTING_FINDINGS)
@@ -179,5 +179,5 @@ def json_rows(dataset: Dataset) -> list[dict[str, Any]]:
     """The differing settings, for the JSON report."""
     return [
         {"name": one.name, "values": [{"value": v.value, "ranks": v.ranks} for v in one.values]}
-        for one in differing(dataset)
+        for one in differing_settings(dataset)
     ]

@@ -10,7 +10,7 @@ from typing import Any
 from rankscope.analysis.live_state import LiveState
 from rankscope.analysis.model import Analysis, Finding, RankExplanation
 from rankscope.report import log_excerpts, settings_section, words
-from rankscope.report.json import SCHEMA, dump, finding_json
+from rankscope.report.json import SCHEMA, dump_json, finding_json
 from rankscope.report.words import host_sections, why_sections
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
@@ -108,7 +108,7 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
 
 
 def _messages(dataset: Dataset) -> Iterator[str]:
-    said, more = log_excerpts.shown(dataset)
+    said, more = log_excerpts.shown_excerpts(dataset)
     if said:
         yield from _title("What the logs say")
         for role, line in log_excerpts.text_lines(said, more):
@@ -171,7 +171,7 @@ def verdict_key(analysis: Analysis, live: LiveState) -> tuple[Any, ...]:
 
 def render_line_json(dataset: Dataset, analysis: Analysis, live: LiveState, time_ns: int) -> bytes:
     """One line of JSON; its form is described in docs/report.md."""
-    return dump(
+    return dump_json(
         {
             "schema": SCHEMA,
             "time_ns": time_ns,

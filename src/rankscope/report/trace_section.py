@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.traces.lateness import LastRankRun, is_short, turns
+from rankscope.analysis.traces.lateness import LastRankRun, is_short, last_rank_runs
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.analysis.traces.trace_story import group_label
 from rankscope.report import words
@@ -232,7 +232,7 @@ def _came(rank: int, times: int, sure: int, margin: int) -> str:
 
 
 def _one_by_one(dataset: Dataset, traces: TraceAnalysis) -> Iterator[str]:
-    for turn in turns(traces.last):
+    for turn in last_rank_runs(traces.last):
         before = "" if turn.second is None or len(turn.seqs) > 1 else f" after rank {turn.second}"
         came = (
             f"{_group(dataset, turn.group)} #{rank_ranges(turn.seqs)}: rank {turn.rank} last, by {turn.margin}{before}"

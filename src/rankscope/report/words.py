@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from rankscope.analysis.host_stacks import HostThread, host_stacks, sites
+from rankscope.analysis.host_stacks import HostThread, host_stacks, stack_sites
 from rankscope.analysis.model import (
     Analysis,
     ChainStep,
@@ -19,7 +19,7 @@ from rankscope.analysis.model import (
     RankExplanation,
     Reason,
 )
-from rankscope.analysis.stack_frames import is_native, kind_of, short_name
+from rankscope.analysis.stack_frames import is_native, kind_of, short_function_name
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.input_kinds import INPUTS
 from rankscope.schema import Dataset, Frame
@@ -296,7 +296,7 @@ MOST_HOST_FRAMES = 14
 def host_sections(finding: Finding, dataset: Dataset) -> Iterator[tuple[str, list[str]]]:
     """(whose, by what tool; lines innermost first) of the culprits, or else the candidates; and who held the GIL."""
     for ranks in (finding.culprit_ranks, finding.candidates):
-        found = sites(host_stacks(dataset, ranks).values()) if ranks else []
+        found = stack_sites(host_stacks(dataset, ranks).values()) if ranks else []
         for site in found[:MOST_HOST_PLACES]:
             who = ranks_text(site.ranks)
             by = f"by {site.first.tool}"
@@ -322,7 +322,7 @@ def frame_lines(stack: Sequence[Frame]) -> list[str]:
 def frame_line(frame: Frame) -> str:
     """A frame: "save  ckpt.py:77", "take_gil  python3.11 (native)"."""
     return (
-        f"{short_name(frame)}  {frame.file} (native)"
+        f"{short_function_name(frame)}  {frame.file} (native)"
         if is_native(frame)
         else f"{frame.function}  {frame.file}:{frame.line}"
     )

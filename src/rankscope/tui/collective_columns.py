@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.arrays import filled, true_of
+from rankscope.analysis.arrays import filled_array, true_mask
 from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.disagreements import collectives_of
 from rankscope.schema import Dataset
@@ -43,8 +43,8 @@ def collectives(dataset: Dataset, columns: NDArray[np.int64]) -> Collectives:
     apart = np.flatnonzero(at > col[code])
     np.maximum.at(col, code[apart], at[apart])
     pending = np.zeros(count, np.bool_)
-    pending[code[np.flatnonzero(mine.of(true_of(dataset.ops.select(IS_PENDING).to_series())))]] = True
-    present = _members(code, mine.of(filled(dataset.ops["rank"], -1)), count)
+    pending[code[np.flatnonzero(mine.of(true_mask(dataset.ops.select(IS_PENDING).to_series())))]] = True
+    present = _members(code, mine.of(filled_array(dataset.ops["rank"], -1)), count)
     places = np.flatnonzero(col >= 0)
     table = pl.DataFrame(
         {"group": known.group, "seq": known.seq, "col": col, "present": present, "pending": pending},

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankscope.analysis.arrays import filled
+from rankscope.analysis.arrays import filled_array
 from rankscope.analysis.logical_time import drawn_rows
 from rankscope.schema import Dataset
 from rankscope.tui.letters import Codes
@@ -48,18 +48,18 @@ Loose = dict[str, Array]
 def operations(dataset: Dataset, codes: Codes, columns: Ints) -> Loose:
     """The operations that are drawn, with the code and the column of each row of ops."""
     ops = dataset.ops
-    group = filled(ops["group"], NO_GROUP).astype(np.int32)
+    group = filled_array(ops["group"], NO_GROUP).astype(np.int32)
     # also where the table of groups does not have it
     group[(group < 0) | (group >= dataset.groups.height)] = -1
     every: Loose = {
-        "rank": filled(ops["rank"], -1),
+        "rank": filled_array(ops["rank"], -1),
         "col": columns.astype(np.int32),
         "code": codes,
         "row": np.arange(ops.height, dtype=np.int32),
         "group": group,
-        "p2p": filled(ops["is_p2p"], False),
-        "seq": filled(ops["seq"], -1),
-        "created": filled(ops["created_ns"], -1),
+        "p2p": filled_array(ops["is_p2p"], False),
+        "seq": filled_array(ops["seq"], -1),
+        "created": filled_array(ops["created_ns"], -1),
         "reason": np.zeros(ops.height, np.uint8),
     }
     drawn = drawn_rows(ops) & ops["rank"].is_not_null()

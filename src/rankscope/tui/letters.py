@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.arrays import filled
+from rankscope.analysis.arrays import filled_array
 
 Codes = NDArray[np.uint8]
 
@@ -87,7 +87,7 @@ def _by_name(names: pl.Series, number: Callable[[str | None], int]) -> Codes:
     physical = names.to_physical().cast(pl.UInt32)
     last = physical.max()
     # one more than the last place stands for null
-    places = filled(physical, last + 1 if isinstance(last, int) else 0)
+    places = filled_array(physical, last + 1 if isinstance(last, int) else 0)
     row_of = np.full(int(places.max(initial=0)) + 1, -1, np.int32)
     row_of[places] = np.arange(len(places), dtype=np.int32)
     there = np.flatnonzero(row_of >= 0)

@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.arrays import filled
+from rankscope.analysis.arrays import filled_array
 from rankscope.analysis.logical_time import logical_columns
 from rankscope.analysis.model import Analysis
-from rankscope.report.settings_section import settings
+from rankscope.report.settings_section import all_settings
 from rankscope.schema import Dataset
 from rankscope.tui.collective_columns import Collectives, collectives
 from rankscope.tui.lane_items import Ints, Items, Loose, in_lanes, operations
@@ -84,7 +84,7 @@ class Model:
 def build_model(dataset: Dataset, analysis: Analysis) -> Model:
     """The lanes of all ranks of the job, those without a dump too."""
     # of many ranks it takes a second, which no key should wait for
-    settings(dataset)
+    all_settings(dataset)
     if not dataset.has_traces:
         return _build(dataset, analysis)
     from rankscope.tui.traces.lanes import build_lanes
@@ -137,14 +137,14 @@ def _marks(dataset: Dataset, analysis: Analysis, known: Collectives, columns: In
     guilty = never & pl.col("rank").is_in(list(analysis.culprits))
     codes = pl.when(guilty).then(code(Mark.ABSENT)).when(never).then(code(Mark.MISSING)).otherwise(code(Mark.GONE))
     return {
-        "rank": filled(found["rank"], -1),
+        "rank": filled_array(found["rank"], -1),
         "col": found["col"].to_numpy().astype(np.int32),
         "code": found.select(codes.cast(pl.UInt8)).to_series().to_numpy(),
         "row": np.full(found.height, -1, np.int32),
         "group": found["group"].to_numpy().astype(np.int32),
         "p2p": found["is_p2p"].to_numpy(),
         "seq": found["seq"].to_numpy(),
-        "created": filled(found["created_ns"], -1),
+        "created": filled_array(found["created_ns"], -1),
         "reason": found["reason"].to_numpy(),
     }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.logs.settings.setting_rules import meaning, packs, rules
-from rankscope.analysis.logs.settings.settings_comparison import distance, intended
+from rankscope.analysis.logs.settings.setting_rules import canonical_value, load_rules, pack_rules
+from rankscope.analysis.logs.settings.settings_comparison import edit_distance, intended_name
 from rankscope.analysis.model import Finding
 from tests.analysis.hosts import missing_one
 from tests.builders import JobBuilder
@@ -132,14 +132,14 @@ def test_a_misspelt_name_is_told() -> None:
     ],
 )  # fmt: skip
 def test_only_names_close_to_one_known_name_are_misspelt(name: str, meant: str | None) -> None:
-    assert intended(name) == meant
+    assert intended_name(name) == meant
 
 
 @pytest.mark.parametrize(
     ("one", "other", "edits"), [("PICE", "PCIE", 1), ("ab", "ba", 1), ("abc", "abc", 0), ("a", "abcd", 3)]
 )
 def test_distance(one: str, other: str, edits: int) -> None:
-    assert distance(one, other, 5) == edits
+    assert edit_distance(one, other, 5) == edits
 
 
 def test_a_mode_that_is_on_in_part_is_told() -> None:
@@ -165,7 +165,7 @@ def test_a_mismatch_is_no_root_of_a_hang() -> None:
 
 
 def test_the_tables_are_sound() -> None:
-    assert {rule.scope for rule in rules().values()} == {"same", "node", "own"}
-    assert {rule.harm for rule in rules().values()} <= {"hang", "result", "speed", "evidence", ""}
-    assert all(rule.name in rules() and rule.trigger in rules() for rule in packs())
-    assert meaning("NCCL_ALGO", '"Ring"') == "ring"
+    assert {rule.scope for rule in load_rules().values()} == {"same", "node", "own"}
+    assert {rule.harm for rule in load_rules().values()} <= {"hang", "result", "speed", "evidence", ""}
+    assert all(rule.name in load_rules() and rule.trigger in load_rules() for rule in pack_rules())
+    assert canonical_value("NCCL_ALGO", '"Ring"') == "ring"

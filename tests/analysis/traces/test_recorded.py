@@ -8,7 +8,13 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis import analyse
-from rankscope.analysis.traces.recorded_operations import NEAR_NS, OperationSeries, laid_on, recorded, same_operations
+from rankscope.analysis.traces.recorded_operations import (
+    NEAR_NS,
+    OperationSeries,
+    laid_on,
+    recorded_in_dumps,
+    same_operations,
+)
 from rankscope.schema import OPS, STACKS, Dataset
 from tests.traces import MS, US, training
 
@@ -52,7 +58,7 @@ def both(seqs: bool, apart: int = 30 * US, first: int = 0) -> Dataset:
 def joined(dataset: Dataset) -> list[tuple[int, int, int, int]]:
     """(rank of the trace, its place there, rank of the dump, its number) of each pair."""
     place = dataset.traced.select("rank", at=pl.int_range(pl.len()).over("rank", "group"))
-    pairs = recorded(dataset)
+    pairs = recorded_in_dumps(dataset)
     return [
         (*place.row(row), *dataset.ops.select("rank", "seq").row(op_row)) for row, op_row in pairs.iter_rows()
     ]  # fmt: skip

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.explanations import explain
+from rankscope.analysis.explanations import explain_rank
 from rankscope.analysis.traces.trace_story import TraceStory
 from rankscope.schema import Dataset, Detail
 from tests.builders import JobBuilder
@@ -268,7 +268,7 @@ def test_the_first_paint_names_the_rank_and_leaves_the_rest_open() -> None:
 def test_why_tells_how_late_a_rank_is() -> None:
     dataset = training(4, 6, slow_host={2: 20 * MS}).build()
     analysis = analyse(dataset)
-    accused_, other = explain(dataset, analysis, 2), explain(dataset, analysis, 1)
+    accused_, other = explain_rank(dataset, analysis, 2), explain_rank(dataset, analysis, 1)
     assert accused_.accused
     assert any("20 ms late by itself" in line.evidence.text for line in accused_.lines)
     assert not other.accused

@@ -11,7 +11,7 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.assemble.load import LoadOptions, load
 from rankscope.report.json import render_json
-from rankscope.report.settings_section import settings, text_lines
+from rankscope.report.settings_section import all_settings, text_lines
 from rankscope.schema import Dataset
 
 BASE = {"PATH": "/bin", "HOME": "/root", "WORLD_SIZE": "4", "NCCL_ALGO": "Ring", "TMP_PASSWORD": "hunter2"}
@@ -71,7 +71,7 @@ def test_what_msprobe_packs_is_of_one_rank(tmp_path: Path) -> None:
     assert [(name, rank) for name, _, rank, _ in files(dataset)] == [
         ("check_0.zip!env", 0), ("check_0.zip!pip", 0), ("check_1.zip!env", 1), ("check_1.zip!pip", 1),
     ]  # fmt: skip
-    assert {s.name: s.differs for s in settings(dataset)}["version:torch"]
+    assert {s.name: s.differs for s in all_settings(dataset)}["version:torch"]
 
 
 def test_a_list_of_requirements_is_not_what_is_installed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from rankscope import schema
 from rankscope.analysis.model import Analysis, Evidence, Finding
-from rankscope.report.settings_section import SettingValue, differing, json_rows, settings
+from rankscope.report.settings_section import SettingValue, all_settings, differing_settings, json_rows
 from rankscope.text.secrets import HIDDEN
 from rankscope.tui.detail.screens.settings_page import SettingsScreen, setting_line, setting_text
 from rankscope.tui.detail.styled_lines import text_of
@@ -22,7 +22,7 @@ from tests.tui.detail.show import opened, screen_text
 
 def test_ranks_with_one_value_stand_together_the_most_first() -> None:
     told = [setting(r, "NCCL_ALGO", "Tree" if r == 3 else "Ring") for r in range(8)]
-    (one,) = differing(with_logs(hang()[0], settings=told))
+    (one,) = differing_settings(with_logs(hang()[0], settings=told))
     assert one.values == (SettingValue("Ring", (0, 1, 2, 4, 5, 6, 7)), SettingValue("Tree", (3,)))
 
 
@@ -31,7 +31,7 @@ def test_what_some_did_not_tell_differs_only_for_variables_of_the_same_source() 
         setting(0, "NCCL_ALGO", "Ring"), setting(1, "NCCL_DEBUG", "INFO"), setting(0, "NCCL_DEBUG", "INFO"),
         setting(0, "version:nccl", "2.27.3"), setting(2, "version:torch", "2.10", source="collect_env"),
     ]  # fmt: skip
-    found = {one.name: one for one in settings(with_logs(hang()[0], settings=told))}
+    found = {one.name: one for one in all_settings(with_logs(hang()[0], settings=told))}
     assert found["NCCL_ALGO"].values == (SettingValue("Ring", (0,)), SettingValue(None, (1,)))
     assert [name for name, one in found.items() if one.differs] == ["NCCL_ALGO"]
     assert found["version:nccl"].values[-1] == SettingValue(None, (1,))
@@ -40,18 +40,18 @@ def test_what_some_did_not_tell_differs_only_for_variables_of_the_same_source() 
 def test_what_is_set_for_each_rank_does_not_differ() -> None:
     told = [setting(r, "RANK", str(r)) for r in range(2)]
     told += [setting(r, name, f"{name}{r}") for r in range(4) for name in ("OWN_FILE", "LOCAL_RANK")]
-    assert differing(with_logs(hang()[0], settings=told)) == []
+    assert differing_settings(with_logs(hang()[0], settings=told)) == []
 
 
 def test_a_process_that_tells_two_values_has_both() -> None:
     told = [setting(0, "A_B", "2"), setting(0, "A_B", "1"), setting(1, "A_B", "1"), setting(1, "A_B", "1")]
-    (one,) = differing(with_logs(hang()[0], settings=told))
+    (one,) = differing_settings(with_logs(hang()[0], settings=told))
     assert one.values == (SettingValue("1", (1,)), SettingValue("1 and 2", (0,)))
 
 
 def test_processes_of_unknown_rank_are_counted() -> None:
     told = [setting(None, "A_B", "1", pid=pid) for pid in (7, 8)] + [setting(0, "A_B", "2"), setting(1, "A_B", "2")]
-    (one,) = differing(with_logs(hang()[0], settings=told))
+    (one,) = differing_settings(with_logs(hang()[0], settings=told))
     assert one.values == (SettingValue("2", (0, 1)), SettingValue("1", (), 2)) or one.values[0] == SettingValue(
         "1", (), 2
     )
@@ -108,7 +108,7 @@ async def test_where_nothing_differs_the_key_for_all_is_named() -> None:
 @pytest.mark.parametrize("width", [1, 20, 80, 200])
 def test_hostile_settings_are_made_harmless(width: int) -> None:
     told = [setting(r, HOSTILE, f"{HOSTILE}{r % 2}" if r else "") for r in range(7)]
-    (one,) = settings(with_logs(hang()[0], settings=told))
+    (one,) = all_settings(with_logs(hang()[0], settings=told))
     lines = [setting_line(one, None, width, 12), *setting_text(one, None, width)]
     assert all(span.text.isprintable() for parts in lines for span in parts)
 
@@ -130,7 +130,7 @@ def test_sixteen_thousand_ranks_with_forty_settings_are_folded() -> None:
         source=pl.lit("nccl"),
     )  # fmt: skip
     dataset = replace(large(4), settings=pl.concat([schema.empty(schema.SETTINGS), table], how="diagonal_relaxed"))
-    (one,) = differing(dataset)
+    (one,) = differing_settings(dataset)
     assert one.values[1] == SettingValue("odd", (77,))
 
 

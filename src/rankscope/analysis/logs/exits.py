@@ -47,7 +47,7 @@ def read_ends(lines: Iterable[LogLine]) -> dict[int, RankEnd]:
     }
 
 
-def earlier(one: LogLine, other: LogLine) -> bool:
+def is_earlier(one: LogLine, other: LogLine) -> bool:
     """Whether one line is certainly older, as clocks of two hosts may differ."""
     if one.time_ns is None or other.time_ns is None:
         return False
@@ -82,12 +82,12 @@ class JobEnds:
     def before(self, reasons: Sequence[str]) -> list[RankEnd]:
         """Ends for one of these reasons before those of all harmed ranks."""
         found = (end for end in self.ends.values() if end.reason in reasons)
-        return [end for end in found if all(earlier(end.line, other.line) for other in self.harmed)]
+        return [end for end in found if all(is_earlier(end.line, other.line) for other in self.harmed)]
 
     def after(self, reasons: Sequence[str]) -> list[RankEnd]:
         """Ends for one of these reasons after that of a harmed rank."""
         found = (end for end in self.ends.values() if end.reason in reasons)
-        return [end for end in found if any(earlier(other.line, end.line) for other in self.harmed)]
+        return [end for end in found if any(is_earlier(other.line, end.line) for other in self.harmed)]
 
 
 # Exceptions that only tell of a failure elsewhere.
@@ -105,9 +105,9 @@ _MESSENGERS = (
 
 def tells_of_others(exception: str) -> bool:
     """Whether an exception of this name, with or without its module, tells of a failure elsewhere."""
-    return short_name(exception) in _MESSENGERS
+    return exception_name(exception) in _MESSENGERS
 
 
-def short_name(exception: str) -> str:
+def exception_name(exception: str) -> str:
     """The name of an exception without its module."""
     return exception.rsplit(".", 1)[-1]

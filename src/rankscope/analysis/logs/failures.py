@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rankscope.analysis.logs.exits import RankEnd, read_ends, short_name, tells_of_others
+from rankscope.analysis.logs.exits import RankEnd, exception_name, read_ends, tells_of_others
 from rankscope.analysis.logs.log_lines import LogLine
-from rankscope.analysis.logs.process_names import label
+from rankscope.analysis.logs.process_names import error_label
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Frame
 
@@ -80,7 +80,7 @@ def _exited(lines: Iterable[LogLine]) -> set[Any]:
     return {line.who for line in lines if EVENTS[line.kind].exit_of == "process" and line.rank is not None}
 
 
-def raised(lines: Sequence[LogLine]) -> list[tuple[LogLine, list[LogLine]]]:
+def find_tracebacks(lines: Sequence[LogLine]) -> list[tuple[LogLine, list[LogLine]]]:
     """Every traceback of a program, with the known errors among its lines."""
     errors: defaultdict[Any, list[LogLine]] = defaultdict(list)
     for line in lines:
@@ -109,7 +109,7 @@ def _near(traceback: LogLine, errors: Mapping[Any, Sequence[LogLine]]) -> list[L
 
 def _of_text(lines: Sequence[LogLine]) -> list[Failure]:
     """Failures from tracebacks and known errors; an error inside a traceback belongs to it."""
-    tracebacks = raised(lines)
+    tracebacks = find_tracebacks(lines)
     inside = {(error.file, error.offset) for _, errors in tracebacks for error in errors}
     found = [failure for line, errors in tracebacks for failure in _of_traceback(line, errors)]
     alone = (x for x in lines if x.pattern and (x.file, x.offset) not in inside)
@@ -148,7 +148,11 @@ def _of_traceback(line: LogLine, errors: Sequence[LogLine]) -> list[Failure]:
             continue
         stack = _frames(frames)
         where = f"{stack[0].file}:{stack[0].line}" if stack else ""
-        what = label(cause) if cause else cut(f"{short_name(str(exception))}: {message}" if message else str(exception))
+        what = (
+            error_label(cause)
+            if cause
+            else cut_text(f"{exception_name(str(exception))}: {message}" if message else str(exception))
+        )
         made = Failure(line, what, (cause.pattern if cause else str(exception), where), 2, stack)
         made = replace(made, mixed=bool(line.values.get("mixed")))
         return [_advised(made, cause)]
@@ -156,7 +160,7 @@ def _of_traceback(line: LogLine, errors: Sequence[LogLine]) -> list[Failure]:
 
 
 def _of_error(line: LogLine) -> Failure:
-    return _advised(Failure(line, label(line), (line.pattern, ""), 2), line)
+    return _advised(Failure(line, error_label(line), (line.pattern, ""), 2), line)
 
 
 def _only_harm(failure: Failure, ends: Mapping[int, RankEnd]) -> bool:
@@ -172,7 +176,7 @@ def _of_capture(ends: Mapping[int, RankEnd], known: set[Any]) -> list[Failure]:
     """Exceptions that ended ranks by their own notes, if there is no traceback of them."""
     return [
         _advised(
-            Failure(end.line, cut(end.error), (end.error.partition(":")[0], ""), 2, seen_end=True),
+            Failure(end.line, cut_text(end.error), (end.error.partition(":")[0], ""), 2, seen_end=True),
             end.line if end.line.pattern else None,
         )
         for end in ends.values()
@@ -191,7 +195,7 @@ def _advised(failure: Failure, error: LogLine | None) -> Failure:
     return replace(failure, meaning=str(told.get("meaning") or ""), advice=str(told.get("next") or ""))
 
 
-def cut(text: str) -> str:
+def cut_text(text: str) -> str:
     """A text short enough for a title."""
     text = " ".join(text.split())
     return text if len(text) <= LONGEST_QUOTE else f"{text[: LONGEST_QUOTE - 1]}…"

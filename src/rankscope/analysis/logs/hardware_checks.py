@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-from rankscope.analysis.logs.failures import cut
+from rankscope.analysis.logs.failures import cut_text
 from rankscope.analysis.logs.log_lines import LogLine
 from rankscope.analysis.model import Finding
 from rankscope.text.wording import ranks_text
@@ -48,7 +48,7 @@ def _faults(own: Sequence[LogLine], comms: dict[str | None, int], whole: int) ->
     return Finding(
         kind="known-error",
         severity="warning",
-        title=f"NCCL's own check finds faults of {who}{inside}: {cut(what)} ({own[0].place})",
+        title=f"NCCL's own check finds faults of {who}{inside}: {cut_text(what)} ({own[0].place})",
         explanation=f"{what}. The check looks at devices, links and bandwidth; it does not say that the job failed.",
         candidates=ranks if global_ else (),
         confidence="low",
@@ -63,7 +63,8 @@ def _differing(own: Sequence[LogLine]) -> Finding:
     return Finding(
         kind="version-mismatch" if versions else "settings-mismatch",
         severity="warning",
-        title=f"NCCL's own check finds what should agree and does not: {cut('; '.join(map(_short, own[:MOST_TOLD])))} "
+        title="NCCL's own check finds what should agree and does not: "
+        f"{cut_text('; '.join(map(_short, own[:MOST_TOLD])))} "
         f"({own[0].place})",
         explanation="; ".join(map(_short, own[:MOST_EVIDENCE])) + ".",
         confidence="medium",

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.analysis.logs.failures import cut, raised, stack_of
-from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, earliest, ranks_of
+from rankscope.analysis.logs.failures import cut_text, find_tracebacks, stack_of
+from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, earliest_line, ranks_of
 from rankscope.analysis.logs.nccl_errors import failed_call
-from rankscope.analysis.logs.process_names import label, who_text
-from rankscope.analysis.logs.unmatched_sends import uneven
+from rankscope.analysis.logs.process_names import error_label, who_text
+from rankscope.analysis.logs.unmatched_sends import uneven_pairs_text
 from rankscope.analysis.model import Finding
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset
@@ -56,7 +56,7 @@ def known_causes(lines: Sequence[LogLine]) -> list[Finding]:
     for line in lines:
         if line.role == "root" and line.values.get("accuses") in ("nobody", None) and line.pattern:
             by_pattern[line.pattern].append(line)
-    fatal = {error.pattern for _, errors in raised(lines) for error in errors}
+    fatal = {error.pattern for _, errors in find_tracebacks(lines) for error in errors}
     causes = {p: _cause(own, p in fatal) for p, own in by_pattern.items() if p not in _OTHER_FINDING_PATTERNS}
     deeper = any(
         cause.severity == "critical" for pattern, cause in causes.items() if pattern not in _REFUSED_CALL_PATTERNS
@@ -66,7 +66,7 @@ def known_causes(lines: Sequence[LogLine]) -> list[Finding]:
 
 
 def _cause(own: list[LogLine], fatal: bool) -> Finding:
-    first = earliest(own)
+    first = earliest_line(own)
     told = first.values
     meaning = f"{told['meaning']} " if told.get("meaning") else ""
     return Finding(
@@ -74,7 +74,7 @@ def _cause(own: list[LogLine], fatal: bool) -> Finding:
         severity="warning"
         if first.pattern in _UNSURE_PATTERNS and not fatal and not any(map(failed_call, own))
         else "critical",
-        title=f"{label(first)}, told by {who_text(own)} ({first.place})",
+        title=f"{error_label(first)}, told by {who_text(own)} ({first.place})",
         explanation=f"{meaning}Who prints it need not be at fault.",
         candidates=ranks_of(own),
         confidence="medium",
@@ -84,14 +84,14 @@ def _cause(own: list[LogLine], fatal: bool) -> Finding:
     )
 
 
-def gave_up(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
+def timeout_finding(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
     """A finding on ranks that gave up waiting for unknown ranks; None if none did."""
     own = [line for line in lines if line.pattern in TIMEOUT_PATTERNS or line.kind == "watchdog-timeout"]
     told = {line.who for line in own}
     stated = [line for line in lines if line.kind == "pg-status" and line.values.get("at_work") is not None]
     own += [line for line in stated if line.who not in told]
     if own:
-        return _waited(own, uneven(dataset))
+        return _waited(own, uneven_pairs_text(dataset))
     asked = [line for line in lines if line.values.get("from_rank") is not None]
     return _asked(asked) or _stuck([line for line in lines if line.kind == "heartbeat"])
 
@@ -132,7 +132,7 @@ def _stuck(own: list[LogLine]) -> Finding | None:
 
 
 def _waited(own: list[LogLine], sends: str) -> Finding:
-    first = earliest(own)
+    first = earliest_line(own)
     ranks = ranks_of(own)
     by_place: defaultdict[str, list[LogLine]] = defaultdict(list)
     named = {line.values.get("seq"): _waited_in(line) for line in own if line.values.get("op")}
@@ -181,12 +181,12 @@ def _short(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[:8]}…"
 
 
-def ended(lines: Sequence[LogLine], *, moves: bool = False) -> Finding | None:
+def ended_finding(lines: Sequence[LogLine], *, moves: bool = False) -> Finding | None:
     """A finding on processes that ended with errors of unknown cause; None if none did.
 
     In a watched job that `moves`, a traceback without its end is still being written.
     """
-    threw = [line for line, _ in raised(lines)]
+    threw = [line for line, _ in find_tracebacks(lines)]
     own = [line for line in threw if line.values.get("exception")]
     exits = [line for line in lines if EVENTS[line.kind].exit_of and line.values["exitcode"] not in _REQUESTED_EXITS]
     # srun tells only of its own tasks: of torchrun, if that starts the ranks
@@ -194,9 +194,9 @@ def ended(lines: Sequence[LogLine], *, moves: bool = False) -> Finding | None:
     own = own or ([] if moves else threw)
     if not own:
         return None
-    first = earliest(own)
+    first = earliest_line(own)
     exited = EVENTS[first.kind].exit_of != ""
-    how = f" with exit code {first.values['exitcode']}" if exited else f": {cut(first.text)}"
+    how = f" with exit code {first.values['exitcode']}" if exited else f": {cut_text(first.text)}"
     if first.kind == "traceback" and not first.values.get("exception"):
         how = " with an exception that is cut off"
     return Finding(
@@ -213,23 +213,23 @@ def ended(lines: Sequence[LogLine], *, moves: bool = False) -> Finding | None:
     )
 
 
-def harmed(lines: Sequence[LogLine]) -> Finding | None:
+def harmed_finding(lines: Sequence[LogLine]) -> Finding | None:
     """A finding on processes that met harm from elsewhere, if there is nothing else; None if none did."""
     harm = [line for line in lines if line.role == "victim"]
     own = [line for line in harm if not _mild(line)] or harm
     if not own:
         return None
-    first = earliest(own)
+    first = earliest_line(own)
     mild = _mild(first)
-    same = [line for line in own if label(line) == label(first)]
+    same = [line for line in own if error_label(line) == error_label(first)]
     late = first.pattern in _SHUTDOWN_PATTERNS
     ranks = ranks_of(own)
     return Finding(
         kind="rank-failed",
         severity="warning" if mild else "critical",
-        title=f"{who_text(same)} {label(first)}, whose process had ended ({first.place})"
+        title=f"{who_text(same)} {error_label(first)}, whose process had ended ({first.place})"
         if late
-        else f"{who_text(same)}: {label(first)} ({first.place})"
+        else f"{who_text(same)}: {error_label(first)} ({first.place})"
         + ("" if mild else "; what failed first, these logs do not tell"),
         explanation=f"{first.values.get('meaning') or ''} Who prints it is a victim of something else.".strip(),
         waiting_ranks=ranks,

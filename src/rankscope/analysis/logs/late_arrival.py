@@ -33,7 +33,7 @@ class _LateArrival:
         return tuple(sorted(line.rank for line in self.late if line.rank is not None))
 
 
-def find_late(lines: Sequence[LogLine], dataset: Dataset, place: Callable[[int], Culprit]) -> Finding | None:
+def find_late_arrival(lines: Sequence[LogLine], dataset: Dataset, place: Callable[[int], Culprit]) -> Finding | None:
     """The rank that was late and waited for nobody itself; None unless there is exactly one."""
     waits = {(line.rank, line.values.get("seq")) for line in lines if line.kind == "watchdog-timeout"}
     told: defaultdict[int, dict[int, LogLine]] = defaultdict(dict)
@@ -123,6 +123,13 @@ def find_silent(lines: Sequence[LogLine], world: int, place: Callable[[int], Cul
     silent = sorted(covered - set(gave_up) - hurt)
     if len(gave_up) < 2 or not silent or len(silent) >= len(gave_up) or len(covered) < world:
         return None
+    return _silent_finding(lines, gave_up, silent, place)
+
+
+def _silent_finding(
+    lines: Sequence[LogLine], gave_up: dict[int, LogLine], silent: list[int], place: Callable[[int], Culprit]
+) -> Finding:
+    """The finding that the `silent` ranks did not come; `gave_up` has the first timeout of each other rank."""
     own = next((line for line in lines if line.rank == silent[0] and line.kind == "torchrun-failure"), None)
     first = next(iter(sorted(gave_up.values(), key=lambda line: (line.file, line.offset))))
     ended = f"; {own.text}" if own is not None else ""

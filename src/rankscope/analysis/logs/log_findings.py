@@ -18,10 +18,16 @@ from rankscope.analysis.logs.failures import find_failures, with_ranks
 from rankscope.analysis.logs.first_exit import find_ended, find_left, find_unheard
 from rankscope.analysis.logs.hardware_checks import find_diagnosed
 from rankscope.analysis.logs.initialisation import find_init_hangs, find_startup
-from rankscope.analysis.logs.known_causes import ended, gave_up, harm_finding, harmed, known_causes
-from rankscope.analysis.logs.late_arrival import find_late, find_silent
+from rankscope.analysis.logs.known_causes import (
+    ended_finding,
+    harm_finding,
+    harmed_finding,
+    known_causes,
+    timeout_finding,
+)
+from rankscope.analysis.logs.late_arrival import find_late_arrival, find_silent
 from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, read_lines
-from rankscope.analysis.logs.nccl_errors import returned, unknown_causes
+from rankscope.analysis.logs.nccl_errors import returned_errors, unknown_causes
 from rankscope.analysis.logs.rank_failures import failed_finding, late_finding
 from rankscope.analysis.logs.ras_findings import find_ras
 from rankscope.analysis.logs.settings.settings_comparison import find_settings
@@ -120,7 +126,7 @@ class _LogEvidence:
         """Adds ranks that c10d, the setup of communicators and RAS name; without dumps, they lead alone."""
         dataset, place = self.facts.dataset, self.places.culprit
         waited = any(line.pattern in TIMEOUT_PATTERNS for line in self.lines)
-        late = find_late(self.lines, dataset, place)
+        late = find_late_arrival(self.lines, dataset, place)
         left = find_left(self.lines, place)
         if left is not None:
             merged.support(left)
@@ -208,10 +214,10 @@ class _LogEvidence:
 
     def _left(self) -> Finding | None:
         """Findings without a known cause: ranks that waited, were harmed, or ended."""
-        waited = gave_up(self.lines, self.facts.dataset)
-        hurt = harmed(self.lines)
+        waited = timeout_finding(self.lines, self.facts.dataset)
+        hurt = harmed_finding(self.lines)
         critical = hurt if hurt and hurt.severity == "critical" else None
-        return waited or critical or ended(self.lines, moves=self.moves) or hurt or returned(self.lines)
+        return waited or critical or ended_finding(self.lines, moves=self.moves) or hurt or returned_errors(self.lines)
 
     @property
     def _guessed(self) -> frozenset[int]:

@@ -124,7 +124,7 @@ def _values(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def earliest(own: Sequence[LogLine]) -> LogLine:
+def earliest_line(own: Sequence[LogLine]) -> LogLine:
     """The first line in time; of lines without a time the first in its file."""
     return min(own, key=lambda line: (line.since_ns is None, line.since_ns or 0, line.file, line.offset))
 

@@ -10,8 +10,8 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-from rankscope.analysis.logs.failures import cut
-from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, earliest, precedes, ranks_of
+from rankscope.analysis.logs.failures import cut_text
+from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, earliest_line, precedes, ranks_of
 from rankscope.analysis.logs.process_names import who_text
 from rankscope.analysis.model import Finding
 
@@ -47,10 +47,10 @@ def unknown_causes(lines: Sequence[LogLine]) -> list[Finding]:
     own = failed or own
     alike: defaultdict[str, list[LogLine]] = defaultdict(list)
     for line in own:
-        alike[_NUMBERS.sub("", said(line))].append(line)
-    first = earliest(own)
-    same = alike[_NUMBERS.sub("", said(first))]
-    words = f"a call {'of' if failed else 'inside'} NCCL failed: {cut(said(first))}"
+        alike[_NUMBERS.sub("", warning_text(line))].append(line)
+    first = earliest_line(own)
+    same = alike[_NUMBERS.sub("", warning_text(first))]
+    words = f"a call {'of' if failed else 'inside'} NCCL failed: {cut_text(warning_text(first))}"
     return [
         Finding(
             kind="known-error",
@@ -66,12 +66,12 @@ def unknown_causes(lines: Sequence[LogLine]) -> list[Finding]:
     ]
 
 
-def returned(lines: Sequence[LogLine]) -> Finding | None:
+def returned_errors(lines: Sequence[LogLine]) -> Finding | None:
     """A finding on failed calls of which lines tell only the place in NCCL; None if none failed."""
     own = [line for line in lines if sum(bool(_OUTER_CALL.search(row)) for row in _rows(line)) >= _FEWEST_CALLS]
     if not own:
         return None
-    first = earliest(own)
+    first = earliest_line(own)
     code = int(_rows(first)[0].split(" -> ")[1].split(" ")[0])
     return Finding(
         kind="rank-failed",
@@ -97,7 +97,7 @@ def _rows(line: LogLine) -> list[str]:
     return [str(row) for row in trail] if isinstance(trail, list) else []
 
 
-def said(line: LogLine) -> str:
+def warning_text(line: LogLine) -> str:
     """The words of a warning, without its head."""
     found = _HEAD.match(line.text)
     return line.text[found.end() :].strip() if found else line.text.strip()

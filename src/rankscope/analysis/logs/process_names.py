@@ -109,7 +109,7 @@ _XID = re.compile(
 )
 
 
-def label(error: LogLine) -> str:
+def error_label(error: LogLine) -> str:
     """The id of a known error in words."""
     if error.pattern in ("xid", "xid-cleanup") and (told := _XID.search(error.text)) is not None:
         after = f" after Xid {told[3]}" if told[3] else ""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.analysis.model import Evidence, Finding, GroupRef
-from rankscope.analysis.signatures import count
+from rankscope.analysis.signatures import element_count
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural
 
@@ -112,7 +112,7 @@ def _told(one: _UnmatchedLane) -> str:
 
 
 def _size(what: _SizeType) -> str:
-    elements = count(what[0])
+    elements = element_count(what[0])
     kind = (what[1] or "").strip('[]"')
     return f"{'?' if elements is None else elements} elements{f' {kind}' if kind else ''}"
 
@@ -123,7 +123,7 @@ MOST_PAIRS = 3
 LANE_COLUMNS = ["group", "src", "dst"]
 
 
-def uneven(dataset: Dataset) -> str:
+def uneven_pairs_text(dataset: Dataset) -> str:
     """A sentence on pairs of ranks with more operations on one side than on the other; "" if all agree."""
     lanes = (
         p2p_lines(dataset)

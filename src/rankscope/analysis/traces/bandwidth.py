@@ -11,7 +11,7 @@ from __future__ import annotations
 import orjson
 import polars as pl
 
-from rankscope.analysis.signatures import count
+from rankscope.analysis.signatures import element_count
 from rankscope.analysis.traces.lateness import MATCH_COLUMNS
 from rankscope.analysis.traces.model import BANDWIDTH
 
@@ -63,7 +63,7 @@ def sizes_of(traced: pl.DataFrame) -> pl.DataFrame:
 
 
 def _bytes(in_sizes: str | None, out_sizes: str | None, dtypes: str | None) -> int | None:
-    elements = max(count(in_sizes) or 0, count(out_sizes) or 0)
+    elements = max(element_count(in_sizes) or 0, element_count(out_sizes) or 0)
     width = _width(dtypes)
     return elements * width if elements and width else None
 

@@ -46,7 +46,7 @@ class FileClocks:
     """Doubts about the clocks, for the user."""
 
 
-def align(matching: Matching, traces: pl.DataFrame, paths: Mapping[int, str]) -> FileClocks:
+def align_clocks(matching: Matching, traces: pl.DataFrame, paths: Mapping[int, str]) -> FileClocks:
     """The clocks of all files of `traces`, from `matching`."""
     hosts = {file: host for file, host in traces.select("file", "host").iter_rows() if host}
     files = traces["file"].to_list()

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.arrays import places_of
+from rankscope.analysis.arrays import expanded_ranges
 from rankscope.schema import Dataset
 
 WORK_KINDS = ("compute", "communication", "memory")
@@ -27,7 +27,7 @@ _LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtim
 Places = npt.NDArray[np.int64]
 
 
-def among(column: str, names: Sequence[str]) -> pl.Expr:
+def is_among(column: str, names: Sequence[str]) -> pl.Expr:
     """An expression: whether a categorical column is one of `names`, without converting each value to text."""
     return pl.col(column).is_in(pl.Series(names, dtype=pl.Categorical).implode())
 
@@ -67,7 +67,7 @@ class SpanIndex:
         """All spans of a file with their track and lane, by track."""
         tracks = self._tracks_of.get(file, self._tracks[:0])
         begin, end = tracks["begin"].to_numpy().astype(np.int64), tracks["end"].to_numpy().astype(np.int64)
-        rows = places_of(begin, end)
+        rows = expanded_ranges(begin, end)
         together = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)
         spans = self.dataset.spans[int(rows[0]) : int(rows[-1]) + 1] if together else self.dataset.spans[rows]
         return (
@@ -85,14 +85,14 @@ class SpanIndex:
         return self._once("device", file, self._device)
 
     def _device(self, all_: pl.DataFrame) -> pl.DataFrame:
-        used = all_.filter(pl.col("device").is_not_null() & ~among("category", _MARK_CATEGORIES))
+        used = all_.filter(pl.col("device").is_not_null() & ~is_among("category", _MARK_CATEGORIES))
         kernels = _on_host(all_) if used.is_empty() else used
         names = kernels["name"].unique().cast(pl.String).drop_nulls()
         nccl = [name for name in names if _COMMUNICATION_KERNEL.search(name)]
-        communicates = pl.col("op").is_not_null() | among("name", nccl)
+        communicates = pl.col("op").is_not_null() | is_among("name", nccl)
         what = (
             pl.when(communicates).then(pl.lit("communication"))
-            .when(among("category", _COPY_CATEGORIES)).then(pl.lit("memory"))
+            .when(is_among("category", _COPY_CATEGORIES)).then(pl.lit("memory"))
             .otherwise(pl.lit("compute")).cast(WorkKind)
         )  # fmt: skip
         columns = ("row", "file", "track", "lane", what.alias("what"), "name", "start_ns", "end_ns", "correlation")
@@ -111,7 +111,7 @@ class SpanIndex:
         """The calls that started work on a device, each once: correlation, call_ns, called_ns."""
         calls = all_.filter(
             pl.col("device").is_null() & pl.col("correlation").is_not_null()
-            & among("category", _LAUNCH_CATEGORIES)
+            & is_among("category", _LAUNCH_CATEGORIES)
         )  # fmt: skip
         return calls.select("correlation", call_ns="start_ns", called_ns="end_ns").unique("correlation", keep="first")
 
@@ -136,7 +136,7 @@ class SpanIndex:
 
 def _on_host(host: pl.DataFrame) -> pl.DataFrame:
     names = host["name"].unique().cast(pl.String).drop_nulls()
-    computes = among("category", ["cpu_op"]) & ~among("name", [n for n in names if _ISSUING_OPERATOR.match(n)])
+    computes = is_among("category", ["cpu_op"]) & ~is_among("name", [n for n in names if _ISSUING_OPERATOR.match(n)])
     return host.filter(pl.col("op").is_not_null() | computes)
 
 

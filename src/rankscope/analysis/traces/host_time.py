@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.traces.device_spans import among
+from rankscope.analysis.traces.device_spans import is_among
 from rankscope.analysis.traces.lateness import STEP_NAME
 
 _BUILT_IN = re.compile(r"^<built-in (?:method|function) (.*?)(?: of .*)?>$")
@@ -37,7 +37,7 @@ class HostTime:
     def of(cls, host: pl.DataFrame) -> HostTime:
         """The main thread from the host's spans of a file, sorted by track and start."""
         names = [name for name in host["name"].unique().cast(pl.String) if STEP_NAME.match(name)]
-        steps = host.filter(among("name", names))["track"]
+        steps = host.filter(is_among("name", names))["track"]
         tracks = steps if len(steps) else host["track"]
         main = host.filter(pl.col("track") == tracks.mode().sort()[0]) if len(tracks) else host
         return cls(main, _parents(main["depth"].to_numpy().astype(np.int64)))
@@ -74,7 +74,7 @@ def _parents(depth: Places) -> Places:
     return out
 
 
-def spoken(name: str) -> str:
+def span_text(name: str) -> str:
     """The name of a span for people: "sleep" for a built-in, "load (data.py:12)" for a Python function."""
     built_in = _BUILT_IN.match(name)
     if built_in:
@@ -85,6 +85,6 @@ def spoken(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
 
 
-def activity(names: list[str]) -> str:
+def activity_name(names: list[str]) -> str:
     """The activity that the names of a stack show, innermost first; "" if there is none."""
     return next((what for name in names for pattern, what in _ACTIVITIES if pattern.search(name)), "")

@@ -71,7 +71,7 @@ class LateRank:
         return pl.col("unit") % self.every == self.phase
 
 
-def find_late(rows: pl.DataFrame, on_host: bool = False, by_step: bool = True) -> list[LateRank]:
+def find_late_ranks(rows: pl.DataFrame, on_host: bool = False, by_step: bool = True) -> list[LateRank]:
     """The ranks that are late by themselves, the costliest first.
 
     `rows` of blocking matches with all members, with `unit`, `own_ns`, `cost_ns`; `on_host`: hosts communicate

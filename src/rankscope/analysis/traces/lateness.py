@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from rankscope.analysis.traces.device_spans import BusyIntervals, among
+from rankscope.analysis.traces.device_spans import BusyIntervals, is_among
 from rankscope.analysis.traces.late_ranks import FEWEST_UNITS
 from rankscope.analysis.traces.model import LAST
 from rankscope.schema import Dataset
@@ -129,7 +129,7 @@ def is_short(last: pl.DataFrame) -> bool:
     return 0 < last.height <= MOST_LISTED and units < FEWEST_UNITS
 
 
-def turns(last: pl.DataFrame) -> Iterator[LastRankRun]:
+def last_rank_runs(last: pl.DataFrame) -> Iterator[LastRankRun]:
     """The collectives of each group in order, successive equal ones merged."""
     ordered = last.sort("group", "match")
     new = pl.any_horizontal(pl.col(name) != pl.col(name).shift() for name in ("group", "last", "sure"))
@@ -143,7 +143,7 @@ def turns(last: pl.DataFrame) -> Iterator[LastRankRun]:
         )
 
 
-def most(last: pl.DataFrame) -> str:
+def most_frequent_last(last: pl.DataFrame) -> str:
     """The rank that came last most often in a short window, with the collectives and those that are not sure."""
     if last.is_empty():
         return ""
@@ -172,7 +172,7 @@ def step_spans(dataset: Dataset) -> pl.DataFrame:
     """Steps that `torch.profiler.profile.step` marked: file, step, begin_ns, end_ns on the file's own clock."""
     steps = [name for name in dataset.spans["name"].unique().cast(pl.String).drop_nulls() if STEP_NAME.match(name)]
     host = dataset.tracks.filter(pl.col("kind") == "host").select("track", "file")
-    marked = among("name", steps) & among("category", ["user_annotation"])
+    marked = is_among("name", steps) & is_among("category", ["user_annotation"])
     return (
         dataset.spans.filter(marked).join(host, on="track")
         .select(

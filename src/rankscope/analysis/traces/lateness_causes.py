@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.traces.device_spans import BusyIntervals, SpanIndex, Times
-from rankscope.analysis.traces.host_time import HostTime, activity
+from rankscope.analysis.traces.host_time import HostTime, activity_name
 from rankscope.analysis.traces.late_ranks import LateRank
 from rankscope.analysis.traces.lateness import MATCH_COLUMNS, STEP_NAME
 from rankscope.analysis.traces.model import Lateness
@@ -127,7 +127,7 @@ class LatenessExplainer:
             "host",
             name,
             share * min(1.0, gained / max(total, 1.0)),
-            activity(list(names)),
+            activity_name(list(names)),
             stack[0][0],
             where,
             names,

@@ -130,7 +130,7 @@ def _fit(seen: Ints, issued: Ints, shift: int) -> tuple[bool, int] | None:
     return (True, middle) if held and few else None
 
 
-def recorded(dataset: Dataset) -> pl.DataFrame:
+def recorded_in_dumps(dataset: Dataset) -> pl.DataFrame:
     """row (of `traced`), op_row (of `ops`): the traced operations that are in dumps as well."""
     schema = {"row": pl.Int64, "op_row": pl.Int64}
     dumped = dataset.ops.with_row_index("row").filter(pl.col("source") == SOURCES[0])

@@ -9,9 +9,9 @@ from functools import cached_property
 import polars as pl
 
 from rankscope.analysis.traces.bandwidth import bandwidth_table, sizes_of, with_speed
-from rankscope.analysis.traces.clock_alignment import FileClocks, align
+from rankscope.analysis.traces.clock_alignment import FileClocks, align_clocks
 from rankscope.analysis.traces.device_spans import SpanIndex
-from rankscope.analysis.traces.late_ranks import LateRank, find_late
+from rankscope.analysis.traces.late_ranks import LateRank, find_late_ranks
 from rankscope.analysis.traces.lateness import (
     MATCH_COLUMNS,
     last_table,
@@ -24,7 +24,7 @@ from rankscope.analysis.traces.lateness import (
 from rankscope.analysis.traces.lateness_causes import LatenessExplainer
 from rankscope.analysis.traces.matching import Matching, cluster_windows, executed_rows, jobs_of, match_rows
 from rankscope.analysis.traces.model import MATCHED, STEPS, Columns, Lateness, TraceAnalysis
-from rankscope.analysis.traces.recorded_operations import recorded
+from rankscope.analysis.traces.recorded_operations import recorded_in_dumps
 from rankscope.analysis.traces.trace_tables import tables_of_all
 from rankscope.analysis.traces.window_offset import AGREEMENT_NS
 from rankscope.schema import Dataset, Group
@@ -64,7 +64,7 @@ class TraceStory:
     @cached_property
     def clocks(self) -> FileClocks:
         """Clock differences."""
-        return align(self.matching, self.dataset.traces, self.paths)
+        return align_clocks(self.matching, self.dataset.traces, self.paths)
 
     @cached_property
     def steps(self) -> pl.DataFrame:
@@ -116,7 +116,7 @@ class TraceStory:
         stages = pipeline_groups(self.dataset.traced.filter(own), self.dataset.group_list)
         on_host = bool(self.dataset.tracks.filter(own)["device"].is_null().all())
         within = rows.filter(~pl.col("group").is_in(list(stages)))
-        return find_late(within, on_host, by_step=not self.steps.is_empty())
+        return find_late_ranks(within, on_host, by_step=not self.steps.is_empty())
 
     @cached_property
     def causes(self) -> dict[int, Lateness]:
@@ -136,8 +136,8 @@ class TraceStory:
 
     @cached_property
     def recorded(self) -> pl.DataFrame:
-        """Traced operations that are in dumps as well; see `recorded`."""
-        return recorded(self.dataset)
+        """Traced operations that are in dumps as well; see `recorded_in_dumps`."""
+        return recorded_in_dumps(self.dataset)
 
     def analysis(self) -> TraceAnalysis:
         """All results."""

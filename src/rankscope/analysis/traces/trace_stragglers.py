@@ -9,7 +9,7 @@ import polars as pl
 
 from rankscope.analysis.model import Analysis, Confidence, Evidence, Finding, GroupRef, RankExplanation, Reason
 from rankscope.analysis.places import Places
-from rankscope.analysis.traces.host_time import spoken
+from rankscope.analysis.traces.host_time import span_text
 from rankscope.analysis.traces.late_ranks import ABOVE, FLOOR_SHARE, LateRank
 from rankscope.analysis.traces.lateness_causes import LATE_QUANTILE, PROFILER_FRAMES
 from rankscope.analysis.traces.model import Lateness, TraceAnalysis
@@ -167,9 +167,9 @@ def cause_text(cause: Lateness) -> str:
     if cause.cause == "host":
         if not cause.what:
             return "host, outside of any recorded operation"
-        where = f" in {spoken(cause.where)}" if cause.where else ""
+        where = f" in {span_text(cause.where)}" if cause.where else ""
         doing = f" ({cause.detail})" if cause.detail and cause.detail not in cause.what.replace("_", " ") else ""
-        return f"host, {spoken(cause.what)}{where}{doing}"
+        return f"host, {span_text(cause.what)}{where}{doing}"
     if cause.cause == "launch":
         return "its kernels start late after they were launched"
     return f"compute, {cause.detail}"
@@ -178,10 +178,12 @@ def cause_text(cause: Lateness) -> str:
 def _cause_sentence(cause: Lateness) -> str:
     share = f"{100 * cause.share:.0f} %"
     if cause.cause == "compute":
-        return f"Its device computed meanwhile: {share} of it; {cause.detail}, most time goes to {spoken(cause.what)}."
+        return (
+            f"Its device computed meanwhile: {share} of it; {cause.detail}, most time goes to {span_text(cause.what)}."
+        )
     if cause.cause == "launch":
         return f"Its device was idle meanwhile although kernels had been launched: {share} of it."
-    what = f"its host was in {spoken(cause.what)}" if cause.what else "no span shows what its host did"
+    what = f"its host was in {span_text(cause.what)}" if cause.what else "no span shows what its host did"
     return f"It computed nothing in {share} of that time: {what}."
 
 
@@ -204,7 +206,7 @@ def _next(cause: Lateness, on_host: bool) -> str:
         return SLOW_HOST_STEP.format(rank=cause.rank)
     if cause.cause == "host" and not cause.what:
         return STACK_STEP.format(rank=cause.rank)
-    where = spoken(cause.where or cause.what) if cause.cause == "host" else ""
+    where = span_text(cause.where or cause.what) if cause.cause == "host" else ""
     return STEPS_BY_CAUSE[cause.cause].format(rank=cause.rank, where=where)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.traces.device_spans import BusyIntervals, SpanIndex, among
+from rankscope.analysis.traces.device_spans import BusyIntervals, SpanIndex, is_among
 from rankscope.analysis.traces.model import IDLE, IDLE_KINDS, KERNELS, LAUNCHES, QUEUES, STEPS, Columns
 from rankscope.schema import Dataset
 
@@ -22,7 +22,7 @@ LATE_START_NS = 100_000
 """A kernel that starts this long after its launch is an outlier."""
 
 
-def kernels(ran: pl.DataFrame) -> pl.DataFrame:
+def kernel_table(ran: pl.DataFrame) -> pl.DataFrame:
     """One row per kernel of a file, with KERNELS but the rank; `ran` is the work of its devices."""
     length = pl.col("end_ns") - pl.col("start_ns")
     by = [-pl.col("total_ns"), pl.col("kind"), pl.col("name").cast(pl.String)]
@@ -33,7 +33,7 @@ def kernels(ran: pl.DataFrame) -> pl.DataFrame:
     return _shaped(table, KERNELS).sort(by)
 
 
-def idle(launched: pl.DataFrame) -> pl.DataFrame:
+def idle_table(launched: pl.DataFrame) -> pl.DataFrame:
     """One row per stream of a file and kind of idle time, with IDLE but the rank; see `SpanIndex.launched`.
 
     Host wait: the next kernel was launched only after the end of the previous one. Kernel wait: the gap is the cost of
@@ -54,7 +54,7 @@ def idle(launched: pl.DataFrame) -> pl.DataFrame:
     return _shaped(table, IDLE).sort("track", "kind")
 
 
-def queues(launched: pl.DataFrame) -> pl.DataFrame:
+def queue_table(launched: pl.DataFrame) -> pl.DataFrame:
     """One row per stream of a file, with QUEUES but the rank: operations launched and not started, at each change."""
     ran = launched.filter(pl.col("call_ns").is_not_null())
     changes = pl.concat([
@@ -71,7 +71,7 @@ def queues(launched: pl.DataFrame) -> pl.DataFrame:
     return _shaped(table, QUEUES).sort("lane")
 
 
-def launches(launched: pl.DataFrame) -> pl.DataFrame:
+def launch_table(launched: pl.DataFrame) -> pl.DataFrame:
     """One row per file, with LAUNCHES but the rank; a kernel that starts during its launch has no delay."""
     delay = (pl.col("start_ns") - pl.col("called_ns")).clip(0)
     call, kernel = pl.col("called_ns") - pl.col("call_ns"), pl.col("end_ns") - pl.col("start_ns")
@@ -90,7 +90,7 @@ FileTables = dict[str, pl.DataFrame]
 """Tables of one file by name, without its rank: "steps" on its own clock, and KERNELS, IDLE, QUEUES, LAUNCHES."""
 TABLES: dict[str, Columns] = {"kernels": KERNELS, "idle": IDLE, "queues": QUEUES, "launches": LAUNCHES}
 _LAUNCH_TABLES: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
-    "idle": idle, "queues": queues, "launches": launches,
+    "idle": idle_table, "queues": queue_table, "launches": launch_table,
 }  # fmt: skip
 _LATER_COLUMNS = ("late_ns", "waited_ns")
 
@@ -125,7 +125,7 @@ def _of(spans: SpanIndex, file: int, steps: pl.DataFrame) -> FileTables:
     ran, launched = spans.device(file), spans.launched(file)
     tables = {"steps": split_steps(spans, file, steps)}
     if ran is not None:
-        tables["kernels"] = kernels(ran)
+        tables["kernels"] = kernel_table(ran)
         tables |= {name: make(launched) for name, make in _LAUNCH_TABLES.items()}
     return tables
 
@@ -184,7 +184,7 @@ def _active(spans: SpanIndex, file: int) -> BusyIntervals:
     host = spans.host(file)
     if host is None:
         return BusyIntervals(np.empty(0, np.int64), np.empty(0, np.int64))
-    host = host.filter(among("category", _ACTIVE_CATEGORIES))
+    host = host.filter(is_among("category", _ACTIVE_CATEGORIES))
     waits = [name for name in host["name"].unique().cast(pl.String) if _WAIT_CALL.search(name)]
-    active = host.filter(~among("name", waits))
+    active = host.filter(~is_among("name", waits))
     return BusyIntervals.of(active["start_ns"].to_numpy(), active["end_ns"].to_numpy())

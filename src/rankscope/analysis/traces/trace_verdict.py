@@ -8,7 +8,7 @@ from dataclasses import replace
 from rankscope.analysis.model import Analysis, Evidence, Finding, Status
 from rankscope.analysis.places import Places
 from rankscope.analysis.traces.late_ranks import FEWEST_UNITS
-from rankscope.analysis.traces.lateness import MATCH_COLUMNS, most
+from rankscope.analysis.traces.lateness import MATCH_COLUMNS, most_frequent_last
 from rankscope.analysis.traces.slow_links import link_findings
 from rankscope.analysis.traces.trace_story import TraceStory
 from rankscope.analysis.traces.trace_stragglers import StragglerWriter
@@ -84,7 +84,10 @@ def _judged(story: TraceStory, links: Sequence[Finding], ranks: int) -> tuple[St
         return "unknown", f"{text}, but no group was traced whole: who comes last cannot be told"
     units = story.joined.select("window", "unit").drop_nulls().unique().height
     if units < FEWEST_UNITS:
-        return "unknown", f"{text}: {most(story.last)}in {plural(units, 'step')}: too little to call a rank late"
+        return (
+            "unknown",
+            f"{text}: {most_frequent_last(story.last)}in {plural(units, 'step')}: too little to call a rank late",
+        )
     if links:
         return "slow", f"{text}; {links[0].title}"
     return "healthy", f"{text}: nobody comes late again and again"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.stack_frames import kind_of, short_name
+from rankscope.analysis.stack_frames import kind_of, short_function_name
 from rankscope.schema import Frame
 from rankscope.text.escaping import plain
 from rankscope.text.tensors import payload
@@ -128,7 +128,7 @@ def frame_line(frame: Frame) -> Line:
     own = kind_of(frame) == "user"
     return line(
         "  ",
-        Span(plain(short_name(frame)) or "?", "bold" if own else "dim"),
+        Span(plain(short_function_name(frame)) or "?", "bold" if own else "dim"),
         Span(f"  {place(frame)}", "text" if own else "dim"),
     )
 

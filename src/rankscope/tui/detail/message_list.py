@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import polars as pl
 
-from rankscope.report.log_excerpts import ROLES, LogExcerpt, filled_time, folded, narrow
+from rankscope.report.log_excerpts import ROLES, LogExcerpt, excerpt_keys, filled_time, merged_excerpts
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
@@ -200,13 +200,13 @@ def around(dataset: Dataset, rank: int, at_ns: int | None, zones: Zones = "any")
     """
     if dataset.messages.is_empty():
         return Around()
-    told = narrow(dataset).filter(pl.col("place") < _NOISE)
+    told = excerpt_keys(dataset).filter(pl.col("place") < _NOISE)
     if zones != "any":
         known = pl.when(pl.col("utc") == (zones == "utc"))
         told = told.with_columns(known.then("time_ns").alias("time_ns"), known.then("at").alias("at"))
     others, timed = _others(told.filter(pl.col("rank").fill_null(-1) != rank), at_ns)
     own = _own(told.filter(pl.col("rank") == rank), at_ns)
-    return Around(_texts(dataset, own), tuple(folded(dataset, others, _OTHERS)[0]), timed)
+    return Around(_texts(dataset, own), tuple(merged_excerpts(dataset, others, _OTHERS)[0]), timed)
 
 
 def zones_for(index: OpIndex, source: str | None) -> Zones:
@@ -217,7 +217,7 @@ def zones_for(index: OpIndex, source: str | None) -> Zones:
     """
     if source in LOGS:
         return "printed"
-    told = narrow(index.dataset).filter(~pl.col("utc"))["time_ns"].max()
+    told = excerpt_keys(index.dataset).filter(~pl.col("utc"))["time_ns"].max()
     if not isinstance(told, int) or index.newest_ns is None:
         return "any"
     newest = max(index.newest_ns, index.written_ns or 0)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.analysis.stack_frames import kind_of, short_name
+from rankscope.analysis.stack_frames import kind_of, short_function_name
 from rankscope.schema import Dataset, Frame
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, rank_ranges
@@ -122,7 +122,7 @@ def _frame_spans(frame: Frame) -> list[Span]:
     if is_remark(frame):
         return [Span(f"({plain(frame.function)})", "warn")]
     role: Role = "text" if kind_of(frame) == "user" else "dim"
-    return [Span(plain(short_name(frame)) or "?", role), Span(f" {place(frame)}", "dim")]
+    return [Span(plain(short_function_name(frame)) or "?", role), Span(f" {place(frame)}", "dim")]
 
 
 # The stacks of all members of a collective as lines of trees: of those that issued it, and of those that did not.

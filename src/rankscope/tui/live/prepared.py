@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.arrays import filled
+from rankscope.analysis.arrays import filled_array
 from rankscope.schema import Dataset
 from rankscope.tui.model import build_model
 from rankscope.tui.overview import worst_by_column
@@ -74,7 +74,7 @@ def _of_operations(ops: pl.DataFrame) -> Marks:
     starts = np.flatnonzero(np.diff(ranks, prepend=-1))
     if not len(starts):
         return {}
-    columns = [np.maximum.reduceat(filled(ops[name], 0), starts) for name in ("created_ns", "completed_ns")]
+    columns = [np.maximum.reduceat(filled_array(ops[name], 0), starts) for name in ("created_ns", "completed_ns")]
     done = np.add.reduceat((ops["state"] == "completed").fill_null(value=False).to_numpy(), starts, dtype=np.int64)
     counts = np.diff(starts, append=len(ranks))
     rows = zip(*(part.tolist() for part in (ranks[starts], *columns, done, counts)), strict=True)

@@ -43,13 +43,13 @@ class PackRule(NamedTuple):
 
 
 @cache
-def rules() -> dict[str, SettingRule]:
+def load_rules() -> dict[str, SettingRule]:
     """All rules by name."""
     return {row[0]: SettingRule(*row) for row in _rows("rules.tsv")}
 
 
 @cache
-def packs() -> tuple[PackRule, ...]:
+def pack_rules() -> tuple[PackRule, ...]:
     """The rules of modes."""
     return tuple(PackRule(*row) for row in _rows("packs.tsv"))
 
@@ -109,7 +109,7 @@ def names_of(told: Sequence[ProcessSettings]) -> set[str]:
     return {name for p in told for name in p.means} | (set(told[0].values) if told else set())
 
 
-def processes(dataset: Dataset) -> list[ProcessSettings]:
+def process_settings(dataset: Dataset) -> list[ProcessSettings]:
     """All processes with a setting or version, by rank if it is known; dumps tell the version of NCCL."""
     table = _table(dataset)
     alike, rest = _alike(table)
@@ -125,7 +125,7 @@ def processes(dataset: Dataset) -> list[ProcessSettings]:
     for rank, host, pid, name, value, source, file, line, alone in rest.iter_rows():
         own = found[_key(rank, host, pid, alone)]
         told = several[id(own), name]
-        told.setdefault(meaning(name, value), value)
+        told.setdefault(canonical_value(name, value), value)
         own.values[name], own.means[name] = ", ".join(sorted(told.values())), ", ".join(sorted(told))
         own.places.maps[0].setdefault(name, (file, line or 0))
         if source == "nccl" and ENV_NAME.fullmatch(name):
@@ -184,7 +184,7 @@ def _share(told: Sequence[ProcessSettings]) -> None:
 
 
 @lru_cache(maxsize=1 << 16)
-def meaning(name: str, value: str) -> str:
+def canonical_value(name: str, value: str) -> str:
     """The canonical spelling of a value: truth values, numbers, lists without order, versions without build."""
     text = value.strip().strip('"').lower()
     if name.startswith("version:"):

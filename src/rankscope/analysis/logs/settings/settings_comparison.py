@@ -11,11 +11,11 @@ from rankscope.analysis.logs.settings.setting_rules import (
     ENV_NAME,
     ProcessSettings,
     SettingRule,
-    meaning,
+    canonical_value,
+    load_rules,
     names_of,
-    packs,
-    processes,
-    rules,
+    pack_rules,
+    process_settings,
 )
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.schema import Dataset
@@ -27,7 +27,7 @@ MOST_NAMES = 3
 
 def find_settings(dataset: Dataset, place: Callable[[int], Culprit]) -> list[Finding]:
     """Findings about settings and versions, those that can hang a job first."""
-    told = processes(dataset)
+    told = process_settings(dataset)
     if not told:
         return []
     paths = dict(dataset.files.select("file", "path").iter_rows())
@@ -40,7 +40,7 @@ def find_settings(dataset: Dataset, place: Callable[[int], Culprit]) -> list[Fin
 
 def _finding(splits: list[SettingSplit], paths: dict[int, str], place: Callable[[int], Culprit]) -> Finding:
     first = splits[0]
-    people = who(first.odd)
+    people = processes_text(first.odd)
     if first.common is None:
         names = ", ".join(s.name for s in splits[:MOST_NAMES])
         title = f"{people} do not agree on {names}: {' or '.join(_values(first))}"
@@ -58,7 +58,7 @@ def _finding(splits: list[SettingSplit], paths: dict[int, str], place: Callable[
         title=title,
         explanation=" ".join(dict.fromkeys(f"{s.name}: {s.rule.effect}" for s in splits[:MOST_EVIDENCE])),
         culprit_ranks=ranks if accused else (),
-        culprits=culprits(first.odd, place) if accused else (),
+        culprits=process_culprits(first.odd, place) if accused else (),
         candidates=() if accused else ranks,
         confidence="low" if not accused else "medium" if absent else "high",
         confidence_reasons=_reasons(first, absent),
@@ -124,7 +124,7 @@ class SettingSplit:
 def find_splits(told: Sequence[ProcessSettings]) -> list[SettingSplit]:
     found = []
     for name in sorted({name for process in told for name in process.means}):
-        rule = rules().get(name) or (VERSION_RULE if name.startswith("version:") else None)
+        rule = load_rules().get(name) or (VERSION_RULE if name.startswith("version:") else None)
         rule = rule or (UNKNOWN_RULE if ENV_NAME.fullmatch(name) else None)
         if rule is None or rule.scope == "own":
             continue
@@ -140,7 +140,7 @@ def _split(name: str, rule: SettingRule, told: Sequence[ProcessSettings]) -> Set
     values = {id(p): p.means[name] for p in printed}
     usual = _usual(printed)
     silent = [p for p in told if name not in p.means and _would_print(p, name, usual)]
-    unset = meaning(name, rule.default) if rule.default else ""
+    unset = canonical_value(name, rule.default) if rule.default else ""
     values |= {id(p): unset for p in silent}
     people = [*printed, *silent]
     counts = Counter(values.values()).most_common()
@@ -198,7 +198,7 @@ def find_modes(
     """Modes that are on without all they need."""
     found: defaultdict[tuple[str, str], list[tuple[ProcessSettings, str]]] = defaultdict(list)
     effects: dict[tuple[str, str], str] = {}
-    for rule in packs():
+    for rule in pack_rules():
         for process in told:
             value = process.values.get(rule.trigger)
             if value is None or not re.fullmatch(rule.value, value.strip(), re.IGNORECASE):
@@ -212,8 +212,8 @@ def find_modes(
     return [
         Finding(
             kind="settings-mismatch", severity="warning",
-            title=f"{pack} is on, but {name} is {people[0][1]} on {who([p for p, _ in people])}",
-            explanation=effects[pack, name], culprits=culprits([p for p, _ in people], place),
+            title=f"{pack} is on, but {name} is {people[0][1]} on {processes_text([p for p, _ in people])}",
+            explanation=effects[pack, name], culprits=process_culprits([p for p, _ in people], place),
             culprit_ranks=tuple(sorted(p.rank for p, _ in people if p.rank is not None)),
             evidence=tuple(told_by(p, name, paths) for p, _ in people[:MOST_LINES]),
         )
@@ -225,7 +225,7 @@ def find_misspelt(
     told: Sequence[ProcessSettings], paths: dict[int, str], place: Callable[[int], Culprit]
 ) -> list[Finding]:
     """Names that are almost those of known settings."""
-    names = misspelt(names_of(told))
+    names = misspelt_names(names_of(told))
     out = []
     for name, meant in sorted(names.items()):
         people = [p for p in told if name in p.values]
@@ -233,9 +233,9 @@ def find_misspelt(
             Finding(
                 kind="settings-mismatch", severity="warning",
                 title=f"{name} is no known setting: {meant} may be meant",
-                explanation=f"Set on {who(people)}. Unknown variables are ignored in silence.",
+                explanation=f"Set on {processes_text(people)}. Unknown variables are ignored in silence.",
                 culprit_ranks=tuple(sorted(p.rank for p in people if p.rank is not None)),
-                culprits=culprits(people, place), confidence="medium",
+                culprits=process_culprits(people, place), confidence="medium",
                 confidence_reasons=("a newer version, or a program of your own, may know the name",),
                 evidence=tuple(told_by(p, name, paths) for p in people[:MOST_LINES]),
                 next_steps=(f"Set {meant} instead, if that is what was meant.",),
@@ -251,25 +251,25 @@ LONGEST_SHORT_NAME = 14
 """Names up to this length may differ in one place only, because short names are close by chance."""
 
 
-def intended(name: str) -> str | None:
+def intended_name(name: str) -> str | None:
     """The known setting that an unknown name was probably meant to be; None unless exactly one fits."""
-    known = rules()
+    known = load_rules()
     if name in known or not name.startswith(PREFIXES):
         return None
     most = 1 if len(name) <= LONGEST_SHORT_NAME else 2
-    near = [(distance(name, other, most), other) for other in known if abs(len(other) - len(name)) <= most]
+    near = [(edit_distance(name, other, most), other) for other in known if abs(len(other) - len(name)) <= most]
     best = sorted(pair for pair in near if pair[0] <= most)
     if not best or (len(best) > 1 and best[0][0] == best[1][0]):
         return None
     return best[0][1]
 
 
-def misspelt(names: Iterable[str]) -> dict[str, str]:
+def misspelt_names(names: Iterable[str]) -> dict[str, str]:
     """By each probably misspelt name: the intended name."""
-    return {name: meant for name in names if (meant := intended(name)) is not None}
+    return {name: meant for name in names if (meant := intended_name(name)) is not None}
 
 
-def distance(one: str, other: str, most: int) -> int:
+def edit_distance(one: str, other: str, most: int) -> int:
     """Edit distance of two names: insertions, deletions, substitutions, swaps of neighbours (Damerau, restricted).
 
     Counting stops above `most`.
@@ -302,7 +302,7 @@ def told_by(process: ProcessSettings, name: str, paths: dict[int, str]) -> Evide
     return Evidence(f"{name}={process.values[name]}", paths.get(file), process.rank, line=line or None)
 
 
-def who(people: Sequence[ProcessSettings]) -> str:
+def processes_text(people: Sequence[ProcessSettings]) -> str:
     """Ranks, and the number of processes without a rank on which hosts."""
     ranks = sorted(p.rank for p in people if p.rank is not None)
     rest = [p for p in people if p.rank is None]
@@ -312,7 +312,7 @@ def who(people: Sequence[ProcessSettings]) -> str:
     return " and ".join(part for part in (ranks_text(ranks) if ranks else "", more) if part)
 
 
-def culprits(people: Sequence[ProcessSettings], place: Callable[[int], Culprit]) -> tuple[Culprit, ...]:
+def process_culprits(people: Sequence[ProcessSettings], place: Callable[[int], Culprit]) -> tuple[Culprit, ...]:
     """All processes as culprits, ranks first."""
     known = sorted(p.rank for p in people if p.rank is not None)
     return (*map(place, known), *(Culprit(None, p.host or None, p.pid) for p in people if p.rank is None))

@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import SEVERITIES
-from rankscope.report.settings_section import ReportedSetting, SettingValue, mentioned, settings
+from rankscope.report.settings_section import ReportedSetting, SettingValue, all_settings, mentioning_finding
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clipped, plural, rank_ranges
@@ -70,7 +70,7 @@ class SettingsScreen(ListPage):
     def __init__(self, dataset: Dataset, analysis: Analysis, options: ViewOptions | None = None) -> None:
         super().__init__(options or ViewOptions())
         self.dataset = dataset
-        about = [(one, mentioned(one, analysis)) for one in settings(dataset)]
+        about = [(one, mentioning_finding(one, analysis)) for one in all_settings(dataset)]
         self.settings = sorted(about, key=lambda pair: (pair[1] is None, not pair[0].differs))
         self.everything = False
         self._shown = self.settings

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
-from rankscope.analysis.explanations import NoSuchRankError, explain
+from rankscope.analysis.explanations import NoSuchRankError, explain_rank
 from rankscope.analysis.model import Analysis, RankExplanation
 from rankscope.report.words import why_sections
 from rankscope.schema import Dataset
@@ -52,7 +52,7 @@ class WhyScreen(Page):
 
     def _ask(self, rank: int) -> RankExplanation:
         try:
-            return explain(self.dataset, self.analysis, rank)
+            return explain_rank(self.dataset, self.analysis, rank)
         except NoSuchRankError as error:
             return RankExplanation(rank, False, None, str(error))
 
