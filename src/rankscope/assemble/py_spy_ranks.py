@@ -1,4 +1,4 @@
-"""Which rank stacks are of: as they say, or by a name or a command line. A wrong stack at a rank is worse than none."""
+"""Ranks of stacks: from their content, a name or a command line. A wrong stack at a rank is worse than none."""
 
 from __future__ import annotations
 
@@ -25,33 +25,34 @@ _BARE = re.compile(
 )
 
 Named = Mapping[int, Sequence[SourceFile]]
-"""Dumps of flight recorders by the rank in their names."""
+"""Dumps of flight recorders, by the rank in their names."""
 
 
 @dataclass
 class RankedStacks:
-    """Stacks of processes, and the rank of each as far as it is known."""
+    """Stacks of processes, and the known rank of each."""
 
     source: SourceFile
     snapshot: Snapshot
     ranks: dict[int, int] = field(default_factory=dict)
-    """By index of the owner."""
+    """Ranks by index of the owner."""
     how: str | None = None
     """One of schema.RANK_SOURCES."""
     local: bool = False
     """The number counts within a node."""
     bare: bool = False
-    """The number in the name is not called a rank."""
+    """The name does not call the number a rank."""
     certain: bool = False
-    """The recorder's dump beside it, or the user, says so too."""
+    """The recorder's dump beside it, or the user, confirms it."""
     before_ns: int | None = None
-    """It was written before this time, by the names of files of one directory; None where only its own time tells."""
+    """Time before which it was written, from the names of files of one directory; None if only its own time tells
+    it."""
     in_log: bool = False
-    """The stacks stand in a log, which tells more than them."""
+    """The stacks are in a log, which has further events."""
 
     @cached_property
     def owners(self) -> dict[Identity, list[int]]:
-        """Processes that are ranks: by identity the index of each time it was dumped."""
+        """Processes that are ranks: for each identity the indices of its dumps."""
         found: dict[Identity, list[int]] = defaultdict(list)
         for index in sorted({role.owner for role in self.snapshot.roles if role.owner is not None}):
             found[self.snapshot.identities[index]].append(index)
@@ -59,23 +60,23 @@ class RankedStacks:
 
     @property
     def unknown(self) -> list[Identity]:
-        """Those of which no rank is known."""
+        """The identities without a known rank."""
         return [one for one, indices in self.owners.items() if not self.ranks.keys() & set(indices)]
 
     @property
     def written_ns(self) -> int | None:
-        """When it was written: as its file's time says, unless a later one has an older time, as copies have."""
+        """The write time: of its file, unless a later file has an older time, as copies have."""
         own = self.source.mtime_ns
         return own if self.before_ns is None else min(self.before_ns, self.before_ns if own is None else own)
 
     @property
     def claimed(self) -> dict[int, int]:
-        """By rank the index of the process that is it; of several in one file the last."""
+        """By rank, the index of its process; of several in one file the last."""
         return {rank: index for index, rank in sorted(self.ranks.items())}
 
     @cached_property
     def place(self) -> str:
-        """Where it was collected: the host that its path names, else its directory."""
+        """The place of collection: the host in its path, else its directory."""
         return self.source.host or self.source.directory
 
     def threads_of(self, identity: Identity) -> frozenset[int | None]:
@@ -89,7 +90,7 @@ class RankedStacks:
         return None if owner is None else self.ranks.get(owner)
 
     def give_up(self, note: str) -> None:
-        """Says why no rank is known."""
+        """Notes why no rank is known."""
         self.ranks, self.how = {}, None
         self.source.note = f"{UNRANKED}{' of the stacks in it' if self.in_log else ''}: {note}"
 
@@ -97,9 +98,9 @@ class RankedStacks:
 def claim_process_ranks(
     seen: RankedStacks, pattern: re.Pattern[str] | None, dumps: Named, files: int, world: int
 ) -> None:
-    """Gives the processes of a file the rank that they, the user, the name or their command lines say.
+    """Gives the processes of a file the ranks in their content, the user's option, the name or their command lines.
 
-    `dumps` are the recorders' of the same attempt, `files` counts those of py-spy, `world` is 0 if unknown.
+    `dumps` are the recorders' dumps of the same attempt, `files` is the number of py-spy's, `world` is 0 if unknown.
     """
     if _by_content(seen):
         return
@@ -116,7 +117,7 @@ def claim_process_ranks(
 
 
 def _by_content(seen: RankedStacks) -> bool:
-    """Takes the ranks that stand beside the stacks: of the whole job, else within the node."""
+    """Sets the ranks beside the stacks: global ones, else those within the node."""
     owners = [index for indices in seen.owners.values() for index in indices]
     for name in ("rank", "local_rank"):
         told = {index: getattr(seen.snapshot.processes[index], name) for index in owners}
@@ -136,7 +137,7 @@ def _by_name(seen: RankedStacks, dumps: Named, most: int) -> None:
     alike = [s for s in dumps.get(named, ()) if bool(local) == bool(_LOCAL.search(s.shown))]
     beside = {s.rank: s for s in alike if _together(s, seen.source)}
     if len(beside) == 1:
-        # the same node counts alike: what was found out of the recorder's dump holds for this one
+        # numbers of one node are of one kind: the result for the recorder's dump applies here too
         rank, dump = next(iter(beside.items()))
         if rank is not None:
             _give(seen, rank, dump.rank_source or "name")
@@ -150,7 +151,7 @@ def _by_name(seen: RankedStacks, dumps: Named, most: int) -> None:
 
 
 def _may_be_rank(seen: RankedStacks, number: int, most: int) -> bool:
-    """Whether a number that nothing calls a rank can be one: it is no process id, and follows a word for a stack."""
+    """Whether a bare number can be a rank: it is no process id, and follows a word for a stack."""
     name = PurePosixPath(seen.source.shown.replace("!", "/")).name.lower()
     before = re.split(rf"{number}(?:\.\w+)*$", name)[0]
     return (
@@ -166,7 +167,7 @@ def _together(dump: SourceFile, other: SourceFile) -> bool:
 
 
 def _give(seen: RankedStacks, rank: int, how: str) -> None:
-    """All of a file is of one rank, if it holds one process that can be."""
+    """Gives all processes of a file the same rank, if only one of them can be a rank."""
     if len(seen.owners) != 1:
         seen.give_up(_why(seen))
         return
@@ -199,7 +200,7 @@ def _why(seen: RankedStacks) -> str:
 
 
 def one_node(seen: Sequence[RankedStacks], world: int) -> bool:
-    """Whether the job ran on one node, where a rank within the node is the rank."""
+    """Whether the job ran on one node, so that a rank within the node is the global rank."""
     full = world > 0 and any(s.local and rank == world - 1 for s in seen for rank in s.ranks.values())
     lines = {line for s in seen for p in s.snapshot.processes for line in _lines(p)}
     return full or any(thread_roles.on_one_node(line, world) for line in lines)

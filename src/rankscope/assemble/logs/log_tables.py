@@ -1,4 +1,4 @@
-"""Logs into the tables of one attempt."""
+"""Tables of logs for one attempt."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def read_scene(
     run: int,
     recall: CommMemory | None,
 ) -> LogScene:
-    """Who wrote the logs of one attempt, given with their rows of `files`; `world` is the job's size if it is known.
+    """The scene of the logs of one attempt, given with their rows of `files`; `world` is the job's size, if known.
 
-    Of a log in which several runs of the job follow each other the one of that number is read, -1 for the last.
-    `recall` is what was known of communicators when these logs were read before.
+    From a log with several runs of the job, it reads the run of that number, -1 for the last. `recall` holds known
+    communicators from earlier reads of these logs.
     """
     scene = build_scene(sources, run)
     process_ranks.settle_labels(scene, world)
@@ -60,7 +60,7 @@ def read_scene(
 
 
 def add_log_tables(tables: Tables, scene: LogScene) -> Tables:
-    """`tables` of the dumps with what logs tell. Of a rank's group with a dump, rows of logs are only compared."""
+    """`tables` of dumps with the rows of logs. For a rank's group with a dump, log rows are only compared."""
     groups = LogGroups(tables["groups"], scene.sized)
     claims: Claims = defaultdict(Claim, read_reports(scene, groups))
     place_fingerprints(scene, groups, claims)
@@ -69,7 +69,7 @@ def add_log_tables(tables: Tables, scene: LogScene) -> Tables:
     rows = housed_rows(scene, groups, _named(scene), numbering, group_evidence(tables["ops"], claims))
     dumped = set(tables["frontiers"].select("rank", "group").iter_rows())
     agreement = compare_logs(rows, tables["ops"])
-    # relative numbers join no dump
+    # relative numbers do not match those of dumps
     unfit = frozenset(agreement.unfit | (_relative(scene, numbering) & {group for _, group in dumped}))
     rows = _without(rows, dumped).filter(~pl.col("group").is_in(list(unfit)))
     kept = _kept(claims, dumped, groups.with_p2p())
@@ -78,7 +78,7 @@ def add_log_tables(tables: Tables, scene: LogScene) -> Tables:
     if log_messages.failed_ranks(scene):
         rows = add_absent_rows(rows, kept, groups.members)
     if tables["ops"].height:
-        # a log's times are local, a dump's are not
+        # a log has local times, a dump does not
         rows = rows.with_columns(created_ns=pl.lit(None, pl.Int64))
     frontiers = claimed_frontiers(seen_in(rows), kept, reached)
     ops = pl.concat([tables["ops"], rows.drop("line").select(tables["ops"].columns)])
@@ -95,7 +95,7 @@ def add_log_tables(tables: Tables, scene: LogScene) -> Tables:
 
 
 def _kept(claims: Claims, dumped: Collection[tuple[int, int]], mixed: Collection[int]) -> Claims:
-    """What is said of ranks and groups without dumps; of groups with sends and receives without counters."""
+    """The claims about ranks and groups without dumps; without counters for groups with sends and receives."""
     return {
         key: claim.without_counters() if key[1] in mixed else claim
         for key, claim in claims.items()
@@ -106,7 +106,7 @@ def _kept(claims: Claims, dumped: Collection[tuple[int, int]], mixed: Collection
 def _remarks(
     scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering], agreement: LogAgreement, unfit: frozenset[int]
 ) -> list[dict[str, Any]]:
-    """What is to be said of the logs themselves, as rows of `messages`."""
+    """The remarks on logs, as rows of `messages`."""
     return [
         *log_remarks.unplaced_remarks(scene), *log_remarks.differing_operations(agreement),
         *log_remarks.unnumbered_remarks(scene, numbering, unfit),
@@ -121,7 +121,7 @@ def _relative(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]
 
 
 def _named(scene: LogScene) -> dict[str, tuple[str, str]]:
-    """Name and description of the process group of communicators, where c10d says which pointer is whose."""
+    """Name and description of the process group of each communicator that c10d connects with a pointer."""
     by_pointer: dict[str, list[Any]] = defaultdict(list)
     for life in scene.lives:
         if life.identity and life.stands:
@@ -152,7 +152,7 @@ def _keys(dumped: set[tuple[int, int]]) -> pl.DataFrame:
     return pl.DataFrame(sorted(dumped), schema={"rank": pl.Int32, "group": pl.UInt32}, orient="row")
 
 
-# The tables of settings, communicators and RAS.
+# Tables of settings, communicators and RAS.
 
 
 def record_tables(scene: LogScene) -> dict[str, pl.DataFrame]:
@@ -161,7 +161,7 @@ def record_tables(scene: LogScene) -> dict[str, pl.DataFrame]:
 
 
 def _setting_table(scene: LogScene) -> pl.DataFrame:
-    """The table `settings`, each value of a process once."""
+    """The table `settings`, with each value of a process once."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for log in scene.logs:
         for row in _settings(log, scene):
@@ -214,7 +214,7 @@ def _comm_table(scene: LogScene) -> pl.DataFrame:
 
 
 def _versions(scene: LogScene) -> dict[int, str]:
-    """NCCL's version by speaker; by -1 - log where the line does not say whose it is."""
+    """NCCL's version by log process; by -1 - log for a line without a process."""
     versions: dict[int, str] = {}
     for at, log in enumerate(scene.logs):
         for setting in log.content.settings:
