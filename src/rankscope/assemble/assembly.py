@@ -103,8 +103,8 @@ def _of_processes(
         world = ended.sidecar_world(ends)
     there = {source.kind for source in sources}
     for kind in INPUTS.values():
-        if kind.bring and kind.name in there:
-            told: int = function(kind.bring)(tables, sources, chosen, pattern)
+        if kind.add_rows and kind.name in there:
+            told: int = function(kind.add_rows)(tables, sources, chosen, pattern)
             world = world or told
     return world
 

@@ -72,7 +72,7 @@ class SparseReading:
         if source.trace is not None:
             self._sparse.add(stamp)
 
-    def take(self, found: Sequence[FoundPath]) -> tuple[list[FoundPath], list[SourceFile]]:
+    def split_files(self, found: Sequence[FoundPath]) -> tuple[list[FoundPath], list[SourceFile]]:
         """The files that must be read, and the contents of the others, which are then dropped."""
         stamps = {(f.path, f.size, f.mtime_ns): f for f in found}
         known = [stamp for stamp in stamps if stamp in self._read and stamp not in self._sparse]
@@ -110,7 +110,7 @@ def _load(
     found = _walk(paths)
     known: list[SourceFile] = []
     if kept is not None and options.detail == "all":
-        found, known = kept.take(found)
+        found, known = kept.split_files(found)
         kept = None
     pool = _pool(found, options)
     try:
@@ -228,7 +228,7 @@ def _read(
     files_done, bytes_done, rows = len(sources), 0, 0
     ranges = FileRanges()
     for result in pool.run():
-        whole = ranges.take(result)
+        whole = ranges.add(result)
         if whole is not None and whole.kind is not None:
             sources.append(_source(whole))
             _draw(sources[-1])

@@ -18,10 +18,10 @@ from typing import Any, cast
 
 from . import identity
 from .card import SidecarRecord, is_passing
+from .end_writer import EndWriter
 from .sampler import JOINING_INTERVAL_S, DumpRequest, Sampler
 from .settings import CaptureSettings, checked_settings, turn_recorder_on
 from .signals import Signals, die_of, is_free
-from .teller import Teller
 
 _LOG = logging.getLogger("rankscope.capture")
 END_WAIT_S = 5.0
@@ -41,7 +41,7 @@ class Agent:
         self.pid = os.getpid()
         self.card = SidecarRecord()
         self.sampler = Sampler(settings, self.card)
-        self.teller = Teller(self.sampler)
+        self.end_writer = EndWriter(self.sampler)
         self.signals = self._take_signals(settings.signal)
         self.sampler.look = self._look
         self._previous_hook = sys.excepthook
@@ -59,7 +59,7 @@ class Agent:
         else:
             threading.Thread(target=self._wait_for_torch, name="rankscope-hook", daemon=True).start()
         self.sampler.start()
-        self.teller.start()
+        self.end_writer.start()
         if self.signals is not None:
             self.signals.start()
 
@@ -117,9 +117,9 @@ class Agent:
         until = time.monotonic() + wait
         self.card.end(reason, error)
         text = "" if error is None else "".join(traceback.format_exception(error))[-TRACEBACK_LIMIT:]
-        self.teller.end(DumpRequest(reason, False, text))
+        self.end_writer.end(DumpRequest(reason, False, text))
         self.sampler.ask(reason, error is not None, wait, text, last)
-        self.teller.told.wait(max(0.0, until - time.monotonic()))
+        self.end_writer.told.wait(max(0.0, until - time.monotonic()))
 
     def _on_exit(self) -> None:
         if _running.pop(os.getpid(), None) is self:

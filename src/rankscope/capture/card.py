@@ -43,7 +43,7 @@ class SidecarRecord:
         """The key of this process, which differs from an earlier process of the same rank."""
         return self._fixed["host"], self._fixed["pid"], self.started_ns
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Updates rank, world and groups; keeps the facts of a removed process group."""
         rank, world = identity.rank_and_world()
         self.rank = rank if rank is not None else self.rank

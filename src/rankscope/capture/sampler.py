@@ -127,7 +127,7 @@ class Sampler(threading.Thread):
     def _place(self) -> DumpFiles | None:
         """The files of this rank; None before its rank is known."""
         with self._placing:
-            self.card.look()
+            self.card.update()
             if self._files is None and self.card.rank is not None:
                 self._files = DumpFiles(self.settings.directory, self.card.rank, self.settings.keep)
                 prefixes = [recorder.NCCL_FILE, recorder.OTHER_FILE]

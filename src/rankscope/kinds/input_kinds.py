@@ -27,7 +27,7 @@ class InputKind:
     """Function (stream, size, part) -> content, for a file too large for memory; "" if all are read whole."""
     restore: str = ""
     """Function (header, body, rows) -> content, as in the worker process that read the file."""
-    bring: str = ""
+    add_rows: str = ""
     """Function (tables, sources, attempt, option of ranks) -> number of ranks in these files, 0 for none. Adds their
     rows for the attempt to `tables`, by the names of the fields of Dataset; "" for kinds that are assembled with the
     dumps."""
@@ -67,7 +67,7 @@ HEALTH_CHECK = InputKind(
     noun="health check", place=7,
     begins="parsers.health.checks:looks_like_check", decode="parsers.health.checks:decode_check",
     restore="parsers.health.checks:check_from",
-    bring="assemble.health_checks:add_check",
+    add_rows="assemble.health_checks:add_check",
     # for all ranks of the largest jobs it is less
     most_bytes=64 << 20,
 )  # fmt: skip
@@ -79,7 +79,7 @@ DUMP = InputKind(
 ENVIRONMENT = InputKind(
     name="environ", meaning="the environment of a process, or a list of packages", noun="environment", place=4,
     begins="parsers.environment.decode:looks_like_environment", decode="parsers.environment.decode:decode_environment",
-    restore="parsers.environment.decode:environment_from", bring="assemble.environments:add_environments",
+    restore="parsers.environment.decode:environment_from", add_rows="assemble.environments:add_environments",
     # Linux allows a few MiB
     most_bytes=16 << 20,
 )  # fmt: skip

@@ -185,7 +185,7 @@ def housed_rows(
     first = len(groups.members)
     for at, party in enumerate(parties):
         for life in party.lives:
-            life.put(first + at)
+            life.set_group(first + at)
     rows = collective_rows(scene, [*groups.members, *(party.members for party in parties)], numbering)
     homes = _house(parties, choose_groups(parties, rows, first, known), groups)
     old = range(first, first + len(homes))
@@ -232,7 +232,7 @@ def _house(parties: Sequence[CandidateComm], homes: Sequence[int | None], groups
         if at is None and not doubtful:
             at = groups.add(party.name or party.identity, party.description, party.members, True)
         for life in party.lives:
-            life.put(at)
+            life.set_group(at)
         if at is not None:
             groups.has_p2p[at] = groups.has_p2p[at] or any(
                 piece.comm.p2p for life in party.lives for piece in life.pieces

@@ -62,7 +62,7 @@ def _repeats(comm: Comm, other: Comm) -> bool:
 
 def _fuller(one: CommLife, other: CommLife) -> CommLife:
     """The life with more rows of two equal ones; the other is marked as its twin."""
-    best, rest = (one, other) if one.told >= other.told else (other, one)
+    best, rest = (one, other) if one.operation_count >= other.operation_count else (other, one)
     for piece in rest.pieces:
         piece.twin = True
     return best
@@ -189,7 +189,7 @@ class CommMemory:
                 life.comm = fill_life(life.comm, known.comm)._replace(state=state)
                 life.recalled = known.identity
 
-    def take(self, scene: LogScene) -> None:
+    def remember(self, scene: LogScene) -> None:
         """Remembers communicators that live and have a unique key."""
         for life in scene.lives:
             if not life.stands:

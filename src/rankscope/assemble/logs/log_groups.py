@@ -114,7 +114,7 @@ class LogGroups:
             return None
         return self.members[at][place]
 
-    def settle(self, scene: LogScene) -> None:
+    def settle_members(self, scene: LogScene) -> None:
         """Gives groups of c10d's lines their members: those of the only communicator that they fit.
 
         Without one, a group of known size gets all ranks below it if its members have the places of their own numbers;

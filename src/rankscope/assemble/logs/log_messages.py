@@ -184,7 +184,7 @@ def _seen(log: LogFile, dumps: list[Event], only: int | None) -> RankedStacks:
         process = collector.process(pid, None, "", "", rank, within, values["tool"])
         for number, name, gil, frames in values["threads"]:
             collector.thread(process, name, number, (None, gil), _frames(frames))
-    snapshot = collector.done([])
+    snapshot = collector.result([])
     snapshot.roles = roles_of(snapshot)
     alone = not log.speakers and all(EVENTS[event.kind].of_stacks for event in log.content.events)
     return RankedStacks(log.source, snapshot, in_log=not alone)

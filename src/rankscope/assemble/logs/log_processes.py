@@ -89,11 +89,11 @@ class CommLife:
         return not (self.twin or self.goes_on)
 
     @property
-    def told(self) -> int:
+    def operation_count(self) -> int:
         """The number of printed operations."""
         return sum(piece.comm.collectives + piece.comm.p2p for piece in self.pieces)
 
-    def put(self, group: int | None) -> None:
+    def set_group(self, group: int | None) -> None:
         """Sets the group of all pieces of the life."""
         for piece in self.pieces:
             piece.group = group

@@ -54,7 +54,7 @@ def read_scene(
         recall.remind(scene)
     identify_lives(scene)
     if recall is not None:
-        recall.take(scene)
+        recall.remember(scene)
     process_ranks.settle_process_ranks(scene, world, highest_rank(scene), pattern)
     return scene
 
@@ -64,7 +64,7 @@ def add_log_tables(tables: Tables, scene: LogScene) -> Tables:
     groups = LogGroups(tables["groups"], scene.sized)
     claims: Claims = defaultdict(Claim, read_reports(scene, groups))
     place_fingerprints(scene, groups, claims)
-    groups.settle(scene)
+    groups.settle_members(scene)
     numbering = number_lives(scene)
     rows = housed_rows(scene, groups, _named(scene), numbering, group_evidence(tables["ops"], claims))
     dumped = set(tables["frontiers"].select("rank", "group").iter_rows())

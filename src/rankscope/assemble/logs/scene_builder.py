@@ -103,7 +103,7 @@ def _twins(lives: Sequence[CommLife], series: dict[int, int]) -> None:
         same[life.speaker, life.comm.pointer, counted[key]].append(life)
         counted[key] += 1
     for group in same.values():
-        best = max(group, key=lambda life: (life.told, life.comm.init))
+        best = max(group, key=lambda life: (life.operation_count, life.comm.init))
         for life in group:
             if life is not best:
                 for piece in life.pieces:

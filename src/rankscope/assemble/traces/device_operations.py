@@ -139,7 +139,7 @@ def _with_shapes(call: TracedCall, other: TracedCall) -> TracedCall:
 
 def number_of(roles: SpanRoles, row: DeviceOperation, name: str) -> int | None:
     """Its `seq` in the group, or its `comms_id`; None if the trace lacks it."""
-    numbers = roles.told(name)
+    numbers = roles.column_list(name)
     if row.issue >= 0 and (number := numbers[row.issue]) != NULL:
         return number
     return next((numbers[run] for run in row.runs if numbers[run] != NULL), None)

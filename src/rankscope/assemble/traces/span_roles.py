@@ -26,7 +26,7 @@ class SpanRoles:
         column: Numbers = self.window.content.call_numbers[CALL_NUMBERS.index(name)]
         return column
 
-    def told(self, name: str) -> list[int]:
+    def column_list(self, name: str) -> list[int]:
         """A number column as a list, which is faster for single values."""
         if name not in self._told:
             self._told[name] = self.number(name).tolist()

@@ -95,7 +95,7 @@ def _good(layout: PickleLayout, stacks: tuple[list[bytes], Codes], lists: tuple[
         if table and not looked_at:
             good &= _plain(pattern, table)[codes]
     _check_worth(good)
-    puts.settle(layout.data, layout.starts, layout.ends, good, layout.known)
+    puts.assign_indices(layout.data, layout.starts, layout.ends, good, layout.known)
     good = puts.unused(layout.data, good)
     _check_worth(good)
     return good

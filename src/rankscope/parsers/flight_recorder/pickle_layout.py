@@ -284,7 +284,7 @@ def _walk(fields: EntryFields, which: Numbers, ends: Numbers, kept: Mask | None)
             break
         places = at[going]
         heads = fields.heads(places)
-        puts = fields.puts.take(going, heads)
+        puts = fields.puts.note(going, heads)
         if kept is not None:
             _leave_out(kept, places, puts)
         lengths = _lengths(heads)

@@ -74,7 +74,7 @@ class BoundedKind(Generic[T]):
                 self._each = max(LEAST_PER_KIND, self._each // 2)
                 self._cut()
 
-    def done(self) -> list[T]:
+    def result(self) -> list[T]:
         """The kept rows, in the order of the log."""
         kept = [row for key, last in self._last.items() for row in (*self._first[key], *last)]
         return sorted(kept, key=lambda row: row.offset)

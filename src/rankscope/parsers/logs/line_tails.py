@@ -133,7 +133,7 @@ class CommTails:
         other.tails, other._most = {at: tail.copy() for at, tail in self.tails.items()}, self._most
         return other
 
-    def done(self, comms: list[Comm]) -> tuple[list[Comm], Numbers, Codes]:
+    def result(self, comms: list[Comm]) -> tuple[list[Comm], Numbers, Codes]:
         """The communicators with their counts, and their kept operations."""
         parts = [self.tails[at].rows(self._most) for at in sorted(self.tails)]
         told = [_told(row, self.tails[at]) if at in self.tails else row for at, row in enumerate(comms)]

@@ -67,15 +67,15 @@ class LogJoiner:
         other._tails, other._problems = self._tails.copy(), self._problems.copy()
         return other
 
-    def done(self) -> LogContent:
+    def result(self) -> LogContent:
         """The content of the whole log."""
         content = self._content
         content.ops, counts = list(self._ops), self._counts.copy()
-        content.events, content.warnings = self._events.done(), self._warnings.done()
+        content.events, content.warnings = self._events.result(), self._warnings.result()
         for rows in (self._events, self._warnings):
             counts.update(rows.left_out())
         content.counts = dict(counts)
-        content.comms, content.numbers, content.codes = self._tails.done(content.comms)
+        content.comms, content.numbers, content.codes = self._tails.result(content.comms)
         content.problem = "; ".join(self._problems) or None
         move_phantoms(content)
         return content
@@ -255,7 +255,7 @@ class GrowingLog:
         joiner = self._firm.copy()
         if self._loose is not None:
             joiner.add(_own(self._loose))
-        content = joiner.done()
+        content = joiner.result()
         if self._told is None or not _says_same(self._told, content):
             self._told = content
         self._is_told = True

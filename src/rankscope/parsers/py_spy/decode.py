@@ -68,7 +68,7 @@ def decode_document(data: bytes, start: int) -> Snapshot:
     for threads, whole in _lists(data, start):
         torn |= not whole
         _document(threads, collector)
-    return collector.done([_CUT if torn else ""])
+    return collector.result([_CUT if torn else ""])
 
 
 def _lists(data: bytes, start: int) -> Iterator[tuple[list[Any], bool]]:

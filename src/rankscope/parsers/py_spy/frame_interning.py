@@ -74,7 +74,7 @@ class SnapshotCollector:
             thread_id = None
         self.snapshot.threads.append(SampledThread(process, clip_text(name), thread_id, *state, stack))
 
-    def done(self, notes: Iterable[str]) -> Snapshot:
+    def result(self, notes: Iterable[str]) -> Snapshot:
         """The Snapshot, with notes on unreadable parts."""
         snapshot = self.snapshot
         snapshot.processes = number_frames(snapshot)

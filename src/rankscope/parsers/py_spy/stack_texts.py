@@ -63,7 +63,7 @@ def decode_texts(data: bytes) -> Snapshot:
         own = text[start : cuts[bisect_right(cuts, start)]]
         errors.append(_block(own, collector, _rank_at(sections, start)))
     torn = "cut off" if not text.endswith("\n") and _is_torn(text[text.rfind("\n") + 1 :]) else ""
-    return collector.done([torn, next(filter(None, errors), "")])
+    return collector.result([torn, next(filter(None, errors), "")])
 
 
 def _without_process(text: str, collector: SnapshotCollector) -> str:

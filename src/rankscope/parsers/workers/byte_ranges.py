@@ -22,13 +22,13 @@ class FileRanges:
     def __init__(self) -> None:
         self._files: dict[str, _RangedFile] = {}
 
-    def take(self, result: Result) -> Result | None:
+    def add(self, result: Result) -> Result | None:
         """The complete result: this one, a whole file, or None."""
         task = result.task
         if task.parts == 1 or result.inner or task.found.shown.endswith(ARCHIVE_SUFFIXES):
             return result
         file = self._files.setdefault(task.found.path, _RangedFile(task.parts))
-        whole = file.take(result)
+        whole = file.add(result)
         if file.left == 0:
             del self._files[task.found.path]
         return whole
@@ -47,7 +47,7 @@ class _RangedFile:
         self._other: Result | None = None
         self._problems: list[str] = []
 
-    def take(self, result: Result) -> Result | None:
+    def add(self, result: Result) -> Result | None:
         """Takes the result of a range; returns the whole file with the last one."""
         self._results[result.task.part].append(result)
         if not result.last:
@@ -82,7 +82,7 @@ class _RangedFile:
             return self._other or last
         for problem in self._problems:
             self._joiner.lost(problem)
-        content = self._joiner.done()
+        content = self._joiner.result()
         return replace(last, kind=LOG.name, problem=content.problem, decoded=content)
 
 

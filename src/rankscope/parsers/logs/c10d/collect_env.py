@@ -54,7 +54,7 @@ class EnvReport:
         self._lines = 0
         self._take(record.text.strip())
 
-    def takes(self, record: Record) -> bool:
+    def consumes(self, record: Record) -> bool:
         """Whether a line belongs to the report; reads it if so."""
         text = record.text.rstrip()
         if self._lines >= LINE_LIMIT or _BEGIN.match(text):
@@ -84,7 +84,7 @@ class EnvReport:
         if value.strip() not in _NOTHING and not value.startswith("Probably one of"):
             self._settings.setdefault(name, value.strip()[:VALUE_LIMIT])
 
-    def done(self) -> list[Event]:
+    def result(self) -> list[Event]:
         """The event, at the report's first line."""
         if self._gpus:
             self._set("gpus", ", ".join(f"{count} x {name}" for name, count in sorted(self._gpus.items())))

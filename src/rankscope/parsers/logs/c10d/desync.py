@@ -40,7 +40,7 @@ class DesyncReport:
         self._seq: int | None = None
         self._lines = 0
 
-    def takes(self, record: Record) -> bool:
+    def consumes(self, record: Record) -> bool:
         """Whether a line belongs to the report; reads it if so."""
         text = record.text[:TEXT_LIMIT]
         if not _LINE.match(text) or _START.search(text) or self._lines >= LINE_LIMIT:
@@ -59,7 +59,7 @@ class DesyncReport:
             lagging += [[rank, "never-joined", 0] for rank in _numbers(never[1])]
         return True
 
-    def done(self) -> list[Event]:
+    def result(self) -> list[Event]:
         """The event, at the report's first line."""
         return [message_event("desync", self._record, **self._values)]
 

@@ -112,7 +112,7 @@ class ThreadDump:
         """Most lines between; None once another dump has begun."""
         return 0 if self._over else FOREIGN_LIMIT
 
-    def takes(self, record: Record) -> bool:
+    def consumes(self, record: Record) -> bool:
         """Whether a line belongs to it; reads it if so."""
         text = record.text[:TEXT_LIMIT].rstrip()
         if self._over or not text:
@@ -130,7 +130,7 @@ class ThreadDump:
             return True
         return self._within(text)
 
-    def done(self) -> list[Event]:
+    def result(self) -> list[Event]:
         """The event, at its first line."""
         record = self._record
         if not self._threads:

@@ -92,7 +92,7 @@ class Traceback:
         self.quotes = self._headless and self._frame(record.text)
         """Whether the last line is code, not a message."""
 
-    def takes(self, record: Record) -> bool:
+    def consumes(self, record: Record) -> bool:
         """Whether a line belongs to it; reads it if so."""
         text = record.text[:TEXT_LIMIT]
         text = text[self._indent :] if not text[: self._indent].strip() else text
@@ -123,7 +123,7 @@ class Traceback:
         over = bool(self._chain[-1].kind) and not self._waits
         return 0 if over or (self._headless and not self._waits) else FOREIGN_LIMIT
 
-    def done(self) -> list[Event]:
+    def result(self) -> list[Event]:
         """The event, at its first line."""
         chain = [link for link in self._chain if link.kind or link.frames]
         last = chain[-1] if chain else _Link()

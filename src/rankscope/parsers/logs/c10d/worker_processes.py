@@ -55,7 +55,7 @@ class ActorDeath:
         self._record = record
         self._entries: dict[str, str] = {}
 
-    def takes(self, record: Record) -> bool:
+    def consumes(self, record: Record) -> bool:
         """Whether a line is an entry; reads it if so."""
         entry = _ENTRY.match(record.text)
         if entry is None or len(self._entries) >= ENTRIES:
@@ -63,7 +63,7 @@ class ActorDeath:
         self._entries[entry[1]] = entry[2].strip()
         return True
 
-    def done(self) -> list[Event]:
+    def result(self) -> list[Event]:
         """The event, at the first line."""
         pid = self._entries.get("pid", "")
         return [

@@ -251,7 +251,7 @@ class UnheardLines:
         if kind == "other":
             self._keep(process, without_time(front)[0], line)
 
-    def take(self, process: int) -> list[InfoLine]:
+    def drain(self, process: int) -> list[InfoLine]:
         """Returns the last lines of the threads of a process, and drops them."""
         return list(self._last.pop(process, {}).values())
 

@@ -28,9 +28,9 @@ class WarningReader:
         self._open: dict[tuple[int, int | None], NcclWarning | None] = {}
         self._said: dict[tuple[int, int | None], tuple[NcclHead, Record]] = {}
 
-    def done(self) -> list[NcclWarning]:
+    def result(self) -> list[NcclWarning]:
         """The kept warnings, in the order of the log."""
-        return self._rows.done()
+        return self._rows.result()
 
     def left_out(self) -> dict[str, int]:
         """The numbers of dropped warnings."""
@@ -46,7 +46,7 @@ class WarningReader:
         if len(self._open) < MOST_THREADS:
             self._open[process, head.tid] = row
 
-    def said(self, process: int, head: NcclHead, record: Record) -> None:
+    def note_text(self, process: int, head: NcclHead, record: Record) -> None:
         """Takes any other text of a thread: an error may follow it."""
         known = self._said.get((process, head.tid))
         if len(self._said) < MOST_THREADS and (known is None or known[1].offset < record.offset):

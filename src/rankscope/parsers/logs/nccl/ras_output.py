@@ -58,7 +58,7 @@ class RasReader:
         self._sizes: dict[str, int] = {}
         """The number of ranks of a communicator, by the number of its group."""
 
-    def done(self) -> list[RasComm]:
+    def result(self) -> list[RasComm]:
         """All rows."""
         return self._rows
 

@@ -9,7 +9,7 @@ import threading
 from .sampler import DumpRequest, Sampler
 
 
-class Teller(threading.Thread):
+class EndWriter(threading.Thread):
     """The writing thread of the end. A process starts it early: some versions of Python start no thread at exit."""
 
     def __init__(self, sampler: Sampler) -> None:
