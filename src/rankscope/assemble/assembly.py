@@ -44,22 +44,22 @@ def assemble(
     It fills in the facts of the sources. `errors` is the path of the user's own table of known errors, and `recall`
     keeps communicators of the logs of a watched job. Raises NoSuchAttemptError.
     """
-    runs, chosen, used = _settled(sources, pattern, attempt)
+    runs, chosen, used = _settled_attempts(sources, pattern, attempt)
     _place_undecoded(sources, chosen)
     attempts.place_sidecars(sources)
     known = world_size or _known_world(used)
     places = {id(source): i for i, source in enumerate(sources)}
     run = LogRun(runs, chosen, pattern, asked=attempt is not None)
-    scene = _logs(sources, places, run, known, recall)
-    seen = py_spy_snapshots.settle_snapshots(sources, runs, chosen, pattern, known, _in_logs(scene))
-    windows = _windows(sources, max(0, chosen), pattern)
+    scene = _log_scene(sources, places, run, known, recall)
+    seen = py_spy_snapshots.settle_snapshots(sources, runs, chosen, pattern, known, _log_stacks(scene))
+    windows = _trace_windows(sources, max(0, chosen), pattern)
     told_worlds = (one.world for one in (windows, scene) if one is not None)
     highest = max((r for s in seen for r in s.ranks.values()), default=-1)
     world = world_size or max(_world(used, sources, chosen), 1 + highest, *told_worlds)
     tables = dump_tables(used, [places[id(s)] for s in used], world)
-    tables, world = _brought(tables, scene, windows, world, fixed=world_size)
+    tables, world = _with_logs_and_traces(tables, scene, windows, world, fixed=world_size)
     tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
-    told_by_processes = _of_processes(tables, sources, chosen, pattern, errors)
+    told_by_processes = _add_processes(tables, sources, chosen, pattern, errors)
     return Dataset(
         **tables,
         files=file_table(sources),
@@ -71,7 +71,7 @@ def assemble(
     )
 
 
-def _settled(
+def _settled_attempts(
     sources: Sequence[SourceFile], pattern: re.Pattern[str] | None, attempt: int | None
 ) -> tuple[list[Attempt], int, list[SourceFile]]:
     """The attempts, the number of the chosen one, and its dumps. Raises NoSuchAttemptError."""
@@ -79,14 +79,14 @@ def _settled(
         if source.snapshot is None and source.kind not in (LOG.name, TRACE.name):
             dump_ranks.claim_dump_rank(source, pattern)
     attempts.attach_sidecars(sources)
-    runs = _runs(sources)
+    runs = _settled_runs(sources)
     chosen = attempts.newest_attempt(runs) if attempt is None else attempt
     if runs and not 0 <= chosen < len(runs):
         raise NoSuchAttemptError(chosen, len(runs))
-    return runs, chosen, _used(runs[chosen]) if runs else []
+    return runs, chosen, _used_sources(runs[chosen]) if runs else []
 
 
-def _of_processes(
+def _add_processes(
     tables: dict[str, pl.DataFrame],
     sources: Sequence[SourceFile],
     chosen: int,
@@ -109,7 +109,7 @@ def _of_processes(
     return world
 
 
-def _brought(
+def _with_logs_and_traces(
     tables: dict[str, pl.DataFrame], scene: LogScene | None, windows: TraceWindows | None, world: int, fixed: int | None
 ) -> tuple[dict[str, pl.DataFrame], int]:
     """The tables with rows of logs and traces, and the number of ranks, unless the user has fixed it."""
@@ -135,7 +135,7 @@ class LogRun(NamedTuple):
     """Whether the user has chosen the run."""
 
 
-def _logs(
+def _log_scene(
     sources: Sequence[SourceFile], places: dict[int, int], run: LogRun, world: int, recall: CommMemory | None
 ) -> LogScene | None:
     """The log processes of the chosen attempt; None without a log, at no cost."""
@@ -152,7 +152,7 @@ def _logs(
     return read_scene(mine, world, run.pattern, number, recall)
 
 
-def _in_logs(scene: LogScene | None) -> list[RankedStacks]:
+def _log_stacks(scene: LogScene | None) -> list[RankedStacks]:
     """The stacks in logs."""
     if scene is None:
         return []
@@ -161,7 +161,7 @@ def _in_logs(scene: LogScene | None) -> list[RankedStacks]:
     return stacks_in(scene)
 
 
-def _windows(sources: Sequence[SourceFile], attempt: int, pattern: re.Pattern[str] | None) -> TraceWindows | None:
+def _trace_windows(sources: Sequence[SourceFile], attempt: int, pattern: re.Pattern[str] | None) -> TraceWindows | None:
     """The traces of the attempt with their ranks; None without a trace, at no cost."""
     if not any(source.trace is not None for source in sources):
         return None
@@ -176,7 +176,7 @@ def _highest(groups: pl.DataFrame) -> int:
     return int(highest) if isinstance(highest, int) else -1
 
 
-def _runs(sources: Sequence[SourceFile]) -> list[Attempt]:
+def _settled_runs(sources: Sequence[SourceFile]) -> list[Attempt]:
     """The attempts, with numbers and ranks settled; copies are in none of them."""
     distinct = repeats.set_aside([s for s in sources if s.dump is not None])
     runs = attempts.with_silent_attempts(attempts.split_attempts(sorted(distinct, key=lambda s: s.shown)), sources)
@@ -187,7 +187,7 @@ def _runs(sources: Sequence[SourceFile]) -> list[Attempt]:
     return runs
 
 
-def _used(run: Attempt) -> list[SourceFile]:
+def _used_sources(run: Attempt) -> list[SourceFile]:
     """The sources of a run in order of rank; of two with the same rank from the user, the newest."""
     used = []
     seen: dict[tuple[int | None, str], SourceFile] = {}

@@ -71,14 +71,14 @@ def split_attempts(sources: list[SourceFile]) -> list[Attempt]:
             attempts.append(Attempt())
         attempts[-1].sources.append(source)
         end = max(end, last)
-    attempts = _joined(attempts, sources)
+    attempts = _joined_clusters(attempts, sources)
     for source in sources:
         if source.span is None:
             _place(source, attempts)
     return attempts
 
 
-def _joined(clusters: list[Attempt], sources: list[SourceFile]) -> list[Attempt]:
+def _joined_clusters(clusters: list[Attempt], sources: list[SourceFile]) -> list[Attempt]:
     """Joins clusters again if nothing shows a restart between them."""
     world = config_world(sources)
     joined: list[Attempt] = []
@@ -214,7 +214,7 @@ def with_silent_attempts(runs: Sequence[Attempt], sources: Sequence[SourceFile])
             fitting[0].add(source, card)
     if len(known) == 1 and not runs:
         return []
-    return _in_order(runs, [run.attempt for run in known[len(runs) :]])
+    return _ordered_runs(runs, [run.attempt for run in known[len(runs) :]])
 
 
 def _without_dumps(sources: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, Sidecar]]:
@@ -224,7 +224,7 @@ def _without_dumps(sources: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, 
             yield source, source.content
 
 
-def _in_order(runs: Sequence[Attempt], silent: Sequence[Attempt]) -> list[Attempt]:
+def _ordered_runs(runs: Sequence[Attempt], silent: Sequence[Attempt]) -> list[Attempt]:
     """Both kinds of runs, each without dumps before the first run that began later."""
     found = list(runs)
     for one in silent:

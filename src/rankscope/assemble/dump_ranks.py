@@ -46,13 +46,13 @@ def settle_dump_ranks(sources: list[SourceFile]) -> None:
     order = {directory: i for i, directory in enumerate(sorted({s.directory for s in open_sources}))}
     for source in sorted(open_sources, key=lambda s: s.shown):
         if source.candidates is not None and len(source.candidates) == 1 and not source.candidates & taken:
-            _give(source, min(source.candidates), "content", taken)
+            _give_rank(source, min(source.candidates), "content", taken)
         else:
             source.rank = None
     size = 1 + max((s.named for s in open_sources if s.named is not None), default=0)
     for source in sorted((s for s in open_sources if s.rank is None), key=_order):
         local = order[source.directory] * size + (source.named or 0)
-        _give(source, _guess(source, local, taken), "guess", taken)
+        _give_rank(source, _guess(source, local, taken), "guess", taken)
 
 
 def _order(source: SourceFile) -> tuple[str, int, str]:
@@ -88,6 +88,6 @@ def _guess(source: SourceFile, local: int, taken: set[int | None]) -> int:
     return next(iter(free), next(r for r in range(len(taken) + 1) if r not in taken))
 
 
-def _give(source: SourceFile, rank: int, how: str, taken: set[int | None]) -> None:
+def _give_rank(source: SourceFile, rank: int, how: str, taken: set[int | None]) -> None:
     source.rank, source.rank_source = rank, how
     taken.add(rank)

@@ -17,7 +17,7 @@ from rankscope.parsers.environment.decode import Environment, EnvironmentProcess
 _PID = re.compile(r"(?:^|[/!])proc/(\d{1,9})/environ$|environ[._\-]?(\d{1,9})$|(?:pid|proc)[._\-]?(\d{1,9})")
 _MSPROBE = re.compile(r"![^!]*\b(?:env|pip)$")
 """Files that msprobe's config_check packs."""
-_INSTALLED = re.compile(r"pip|freeze|packages", re.IGNORECASE)
+_PACKAGE_LIST = re.compile(r"pip|freeze|packages", re.IGNORECASE)
 
 
 def add_environments(
@@ -116,4 +116,4 @@ def _msprobe_ranks(sources: Sequence[SourceFile]) -> dict[str, int]:
 def _required(source: SourceFile, told: Environment) -> bool:
     """Whether the file lists required packages: its name does not say that they are installed."""
     versions = all(v.name.startswith("version:") for process in told.processes for v in process.variables)
-    return versions and not _INSTALLED.search(PurePosixPath(source.shown.replace("!", "/")).name)
+    return versions and not _PACKAGE_LIST.search(PurePosixPath(source.shown.replace("!", "/")).name)

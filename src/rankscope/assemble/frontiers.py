@@ -73,7 +73,7 @@ def frontier_table(
     has_p2p: set[int],
 ) -> pl.DataFrame:
     """The table `frontiers`; `facts` belong to the sources."""
-    kept = _kept(ops)
+    kept = _group_entries(ops)
     chosen: dict[tuple[int, int], SourceFacts] = {}
     for i, source in enumerate(sources):
         used = set(groups.by_call.get(i, ()))
@@ -117,7 +117,7 @@ def has_timing(dump: Dump) -> bool:
     return bool(seen) or any(call.state == "started" for call in dump.calls)
 
 
-def _kept(ops: pl.DataFrame) -> dict[tuple[int, int], GroupEntries]:
+def _group_entries(ops: pl.DataFrame) -> dict[tuple[int, int], GroupEntries]:
     alone = ~pl.col("is_p2p")
     seq = pl.col("seq")
     unfinished = alone & (pl.col("state") != "completed")

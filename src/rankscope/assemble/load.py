@@ -126,7 +126,7 @@ def _load(
     _log_slow(sources)
     root = root_of(paths, options)
     if not any(source.tells for source in sources):
-        raise InputError(_nothing(root, sources))
+        raise InputError(_empty_reason(root, sources))
     try:
         errors = None if options.errors is None else str(options.errors.resolve())
         return assemble(sources, printable_text(root), pattern, options.world_size, options.attempt, errors=errors)
@@ -261,7 +261,7 @@ def _source(result: Result) -> SourceFile:
     return SourceFile(found.shown + result.inner, kind, size, mtime_ns, result.problem, result.decoded)
 
 
-def _nothing(root: str, sources: Sequence[SourceFile]) -> str:
+def _empty_reason(root: str, sources: Sequence[SourceFile]) -> str:
     """The reason why there is nothing to show, with the first problems."""
     if not sources:
         return f"{printable_text(root)}: no files"

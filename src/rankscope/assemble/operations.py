@@ -87,7 +87,7 @@ def entry_rows(
     columns: dict[str, Any] = {}
     for i, name in enumerate(NUMBERS):
         columns[name] = _nullable(np.concatenate([np.empty(0, np.int64), *(d.numbers[i] for d in dumps)]))
-    codes = {name: _joined(dumps, name) for name in CODES}
+    codes = {name: _joined_codes(dumps, name) for name in CODES}
     calls = call_meanings(list(sources), groups)
     columns.update({name: calls[name].gather(codes["call"]) for name in calls.columns})
     for name in RecordedShape._fields:
@@ -137,7 +137,7 @@ def _nullable(values: np.ndarray[Any, np.dtype[np.int64]]) -> pl.Series:
     return series.replace(NULL, None) if len(values) and values.min() == NULL else series
 
 
-def _joined(dumps: Sequence[Dump], name: str) -> pl.Series:
+def _joined_codes(dumps: Sequence[Dump], name: str) -> pl.Series:
     """Codes into the joined tables of all dumps; null for none."""
     codes = np.concatenate([np.empty(0, np.int32), *(dump.code(name) for dump in dumps)])
     lengths = [len(getattr(dump, _CODE_TABLES[name])) for dump in dumps]
@@ -149,7 +149,7 @@ def _joined(dumps: Sequence[Dump], name: str) -> pl.Series:
 # Coalesced groups: operations launched together, and the closer with their state.
 
 _KEY = ("file", "group", "seq", "p2p_seq")
-_CARRIED = ("state", "retired", "started_ns", "completed_ns")
+_CARRIED_COLUMNS = ("state", "retired", "started_ns", "completed_ns")
 
 
 def resolve_coalesced(ops: pl.DataFrame) -> pl.DataFrame:
@@ -159,19 +159,21 @@ def resolve_coalesced(ops: pl.DataFrame) -> pl.DataFrame:
     closers = ops.filter(closing)
     if closers.is_empty():
         return ops.drop("row")
-    table = closers.select(*_KEY, pl.col("row").alias("closer"), *(pl.col(c).alias(f"closer_{c}") for c in _CARRIED))
+    table = closers.select(
+        *_KEY, pl.col("row").alias("closer"), *(pl.col(c).alias(f"closer_{c}") for c in _CARRIED_COLUMNS)
+    )
     joined = ops.join(table.unique(_KEY, keep="first"), on=_KEY, how="left", nulls_equal=True, maintain_order="left")
     inner = (pl.col("row") < pl.col("closer")).fill_null(False)
     is_closer = pl.col("row").is_in(closers["row"].implode())
     kind = pl.when(is_closer).then(pl.lit("closer")).when(inner).then(pl.lit("inner")).otherwise(pl.lit("none"))
-    carried = [pl.when(inner).then(pl.col(f"closer_{c}")).otherwise(pl.col(c)).alias(c) for c in _CARRIED]
-    is_p2p = pl.col("is_p2p") | pl.col("row").is_in(_of_pairs(closers, joined.filter(inner)).implode())
+    carried = [pl.when(inner).then(pl.col(f"closer_{c}")).otherwise(pl.col(c)).alias(c) for c in _CARRIED_COLUMNS]
+    is_p2p = pl.col("is_p2p") | pl.col("row").is_in(_pair_closers(closers, joined.filter(inner)).implode())
     return (
         joined.with_columns(kind.alias("coalesced"), is_p2p.alias("is_p2p"), *carried).select(ops.columns).drop("row")
     )
 
 
-def _of_pairs(closers: pl.DataFrame, inner: pl.DataFrame) -> pl.Series:
+def _pair_closers(closers: pl.DataFrame, inner: pl.DataFrame) -> pl.Series:
     """Rows of the closers of sends and receives.
 
     A closer whose operations were overwritten in the ring has the sort of all others of its group and name.

@@ -106,14 +106,14 @@ def claim_process_ranks(
         return
     told = file_names.rank_by(pattern, seen.source.shown) if pattern is not None else None
     if told is not None:
-        _give(seen, told, "option")
+        _give_rank(seen, told, "option")
         seen.certain = True
         return
     _by_name(seen, dumps, world or max(LIKELY_RANKS, LIKELY_SHARE * files))
     if not seen.ranks and seen.source.note is None:
         _by_command(seen)
     if not seen.ranks and seen.source.note is None:
-        seen.give_up(_why(seen))
+        seen.give_up(_unknown_reason(seen))
 
 
 def _by_content(seen: RankedStacks) -> bool:
@@ -135,17 +135,17 @@ def _by_name(seen: RankedStacks, dumps: Named, most: int) -> None:
     if named is None or not (local or file_names.says_rank(shown) or _may_be_rank(seen, named, most)):
         return
     alike = [s for s in dumps.get(named, ()) if bool(local) == bool(_LOCAL.search(s.shown))]
-    beside = {s.rank: s for s in alike if _together(s, seen.source)}
+    beside = {s.rank: s for s in alike if _same_node(s, seen.source)}
     if len(beside) == 1:
         # numbers of one node are of one kind: the result for the recorder's dump applies here too
         rank, dump = next(iter(beside.items()))
         if rank is not None:
-            _give(seen, rank, dump.rank_source or "name")
+            _give_rank(seen, rank, dump.rank_source or "name")
             seen.certain = True
     elif any(s.rank != named for s in alike):
         seen.give_up(f"other nodes count their own ranks, too, and {named} is not one over all of them")
     else:
-        _give(seen, named, "name")
+        _give_rank(seen, named, "name")
         seen.local = bool(local)
         seen.bare = not local and not file_names.says_rank(shown)
 
@@ -161,15 +161,15 @@ def _may_be_rank(seen: RankedStacks, number: int, most: int) -> bool:
     )
 
 
-def _together(dump: SourceFile, other: SourceFile) -> bool:
+def _same_node(dump: SourceFile, other: SourceFile) -> bool:
     """Whether two files come from one node."""
     return dump.host == other.host if dump.host and other.host else dump.directory == other.directory
 
 
-def _give(seen: RankedStacks, rank: int, how: str) -> None:
+def _give_rank(seen: RankedStacks, rank: int, how: str) -> None:
     """Gives all processes of a file the same rank, if only one of them can be a rank."""
     if len(seen.owners) != 1:
-        seen.give_up(_why(seen))
+        seen.give_up(_unknown_reason(seen))
         return
     seen.ranks = {index: rank for indices in seen.owners.values() for index in indices}
     seen.how = how
@@ -189,7 +189,7 @@ def _by_command(seen: RankedStacks) -> None:
         seen.give_up("several processes in it say that they are the same one")
 
 
-def _why(seen: RankedStacks) -> str:
+def _unknown_reason(seen: RankedStacks) -> str:
     if len(seen.owners) > 1:
         return f"{len(seen.owners)} processes in it may be ranks, and none says which"
     if not seen.owners:

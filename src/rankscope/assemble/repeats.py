@@ -34,7 +34,7 @@ def repeat_table(sources: Sequence[SourceFile]) -> pl.DataFrame:
     """
     placed = list(enumerate(sources))
     earlier = [_row(place, source, source.newer) for place, source in placed if source.newer is not None]
-    watched = [row for place, source in placed if source.used for row in _of_versions(place, source)]
+    watched = [row for place, source in placed if source.used for row in _version_rows(place, source)]
     rows = [row for row in earlier if row is not None] + watched
     return pl.DataFrame(rows, schema=dict(schema.REPEATS))
 
@@ -56,7 +56,7 @@ def _row(place: int, source: SourceFile, used: SourceFile) -> Row | None:
     }
 
 
-def _of_versions(place: int, source: SourceFile) -> Iterator[Row]:
+def _version_rows(place: int, source: SourceFile) -> Iterator[Row]:
     versions = source.versions
     if versions is None or source.dump is None:
         return
@@ -96,17 +96,17 @@ def progressed(before: Dump, after: Dump, written_ns: int | None) -> bool | None
     if _issued(before, after):
         return True
     if not before.rows:
-        return _counted(before, after, ("started", "completed"))
+        return _has_counted(before, after, ("started", "completed"))
     mine, theirs = _shared(_key(before), _key(after))
-    return _went_on(before, after, mine, theirs, written_ns) or _left(before, mine, written_ns)
+    return _went_on(before, after, mine, theirs, written_ns) or _has_left(before, mine, written_ns)
 
 
 def _issued(before: Dump, after: Dump) -> bool:
     newer = bool(after.rows) and (not before.rows or int(_key(after).max()) > int(_key(before).max()))
-    return newer or _counted(before, after, ("enqueued",))
+    return newer or _has_counted(before, after, ("enqueued",))
 
 
-def _counted(before: Dump, after: Dump, counters: tuple[str, ...]) -> bool:
+def _has_counted(before: Dump, after: Dump, counters: tuple[str, ...]) -> bool:
     old = {status.pg_id: status for status in before.status or ()}
     pairs = [(old[status.pg_id], status) for status in after.status or () if status.pg_id in old]
     return any(getattr(late, name) > getattr(early, name) for early, late in pairs for name in counters)
@@ -134,7 +134,7 @@ def _went_on(before: Dump, after: Dump, mine: Places, theirs: Places, written_ns
     return bool((((new > old) & (old != UNTOLD) | noticed) & ~aborted).any())
 
 
-def _left(before: Dump, mine: Places, written_ns: int | None) -> bool:
+def _has_left(before: Dump, mine: Places, written_ns: int | None) -> bool:
     """Whether a pending operation is gone: only completed ones are left out."""
     stages = _stages(before)
     gone = (stages == STAGES["scheduled"]) | (stages == STAGES["started"])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FEWEST_LOG_LINES = 3
 """Fewest lines of NCCL in a log without other events."""
-_OWN = (
+_OWN_TABLES = (
     "dump", "snapshot", "directory", "tag", "place_named", "libraries", "span", "candidates", "threads", "highest",
     "complete",
 )  # fmt: skip
@@ -95,7 +95,7 @@ class SourceFile:
     def renewed(self) -> SourceFile:
         """The file before its assembly with others; results from its content alone are kept."""
         other = SourceFile(self.shown, self.kind, self.size, self.mtime_ns, self.problem, self.content)
-        other.__dict__.update({name: getattr(self, name) for name in _OWN})
+        other.__dict__.update({name: getattr(self, name) for name in _OWN_TABLES})
         return other
 
     @cached_property

@@ -121,7 +121,7 @@ class DumpFiles:
                 (target / name).unlink(missing_ok=True)
 
 
-def _told(card: Path) -> dict[str, Any]:
+def _sidecar_values(card: Path) -> dict[str, Any]:
     """The content of a sidecar; empty if it cannot be read."""
     try:
         told = json.loads(card.read_bytes())
@@ -132,12 +132,12 @@ def _told(card: Path) -> dict[str, Any]:
 
 def _writer(card: Path) -> tuple[object, ...]:
     """(host, pid, start) of the writer of a sidecar."""
-    told = _told(card)
+    told = _sidecar_values(card)
     return tuple(told[key] for key in ("host", "pid", "started_ns") if key in told)
 
 
 def _dumps(card: Path, rank: int) -> list[str]:
     """The names of a rank's dumps beside its sidecar."""
-    named = _told(card).get("dumps")
+    named = _sidecar_values(card).get("dumps")
     names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
     return [name for name in names if name == Path(name).name and name.endswith(f"_rank_{rank}")]

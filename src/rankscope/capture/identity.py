@@ -78,7 +78,9 @@ def groups() -> list[ProcessGroup]:
         placed = members.get(group)
         if placed:
             ranks = sorted(placed, key=placed.__getitem__)
-            found.append(ProcessGroup(str(name), str(getattr(group, "group_desc", "")), _named(world, group), ranks))
+            found.append(
+                ProcessGroup(str(name), str(getattr(group, "group_desc", "")), _backend_names(world, group), ranks)
+            )
     return found
 
 
@@ -88,20 +90,22 @@ def backends() -> list[Backend]:
     hooks = getattr(world, "pg_flight_recorder_hooks", None)
     found: dict[str, Backend] = {}
     for group in list(world.pg_names):
-        for one in _configured(world, group) if hooks is None else _made(world, group, group in hooks):
+        for one in (
+            _configured_backends(world, group) if hooks is None else _made_backends(world, group, group in hooks)
+        ):
             # one of two groups may have been made while the recorder was off
             if one.name not in found or found[one.name].recorder == NOBODY:
                 found[one.name] = one
     return list(found.values())
 
 
-def _configured(world: Any, group: Any) -> list[Backend]:
+def _configured_backends(world: Any, group: Any) -> list[Backend]:
     """The requested backends of a group: "gloo", or "cpu:gloo,cuda:nccl"."""
     names = [_NAMES.findall(part) for part in _config(world, group).lower().split(",")]
     return [Backend(found[-1], ITSELF) for found in names if found]
 
 
-def _made(world: Any, group: Any, hooked: bool) -> list[Backend]:
+def _made_backends(world: Any, group: Any, hooked: bool) -> list[Backend]:
     """The backends of a group, since torch 2.15; a group written only in Python has none."""
     found = []
     for backend in _by_device(group).values():
@@ -109,14 +113,14 @@ def _made(world: Any, group: Any, hooked: bool) -> list[Backend]:
         recorder = ITSELF if name in _RECORD_THEMSELVES else HOOK if hooked else NOBODY
         completion = getattr(backend, "supports_completion_hooks", None) is True if recorder == HOOK else None
         found.append(Backend(name, recorder, completion, name))
-    return found or [one._replace(recorder=NOBODY) for one in _configured(world, group)]
+    return found or [one._replace(recorder=NOBODY) for one in _configured_backends(world, group)]
 
 
 def _by_device(group: Any) -> dict[str, Any]:
     return {device.type: group._get_backend(device) for device in getattr(group, "_device_types", ())}
 
 
-def _named(world: Any, group: Any) -> str:
+def _backend_names(world: Any, group: Any) -> str:
     """The name of a group's backends: "nccl", or "cpu:gloo,cuda:nccl" for several devices."""
     config = _config(world, group)
     if hasattr(world, "pg_flight_recorder_hooks"):

@@ -23,12 +23,12 @@ _OF_OWN_FILE = "{}_trace_rank_"
 """Prefix of dumps from the ring of another backend."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _NCCL = "nccl"
-_SAFE_WHEN_GONE = {"gloo"}
+_SAFE_BACKENDS = {"gloo"}
 """Backends that record no device events: their recorder can be read after the end of its process groups."""
 _ENTRY, _ENTRIES, _NUMBER = b"profiling_name", b"entries", b"record_id"
-_VALUE = 24
+_VALUE_BYTES = 24
 """Bytes behind the name within which the number of the first entry stands."""
-_NOTICED = ("time_discovered_started_ns", "time_discovered_completed_ns")
+_NOTICE_TIMES = ("time_discovered_started_ns", "time_discovered_completed_ns")
 """Times at which a dump noticed the start or end of an unretired operation; they differ in each dump. After a failure
 of NCCL no operation is retired, so no two dumps are equal."""
 
@@ -51,8 +51,8 @@ def recorders(used: Sequence[Backend], destroyed: bool) -> list[Recorder]:
     """The readable recorders of these backends, in their order."""
     c10d = _c10d()
     # a shared ring is safe only if all of its backends are
-    all_safe = {backend.name for backend in used} <= _SAFE_WHEN_GONE
-    safe = [b for b in used if b.name in _SAFE_WHEN_GONE and (b.ring or all_safe)] if destroyed else used
+    all_safe = {backend.name for backend in used} <= _SAFE_BACKENDS
+    safe = [b for b in used if b.name in _SAFE_BACKENDS and (b.ring or all_safe)] if destroyed else used
     found = dict.fromkeys(one for one in map(of_backend, safe) if one is not None)
     return [one for one in found if hasattr(c10d, one.function)]
 
@@ -95,7 +95,7 @@ def read_ring(recorder: Recorder, stacks: bool) -> bytes:
 
 def says_same(one: bytes, other: bytes) -> bool:
     """Whether nothing happened between two reads of a recorder of this process."""
-    begin = one.find(_NUMBER, one.find(_ENTRIES)) + _VALUE
+    begin = one.find(_NUMBER, one.find(_ENTRIES)) + _VALUE_BYTES
     if one == other or len(one) != len(other) or one[:begin] != other[:begin]:
         # a ring that went on has another first entry
         return one == other
@@ -112,7 +112,8 @@ def _is_same(before: dict[str, Any], after: dict[str, Any]) -> bool:
     if before == after or before.keys() != after.keys() or after.get("retired"):
         return before == after
     return all(
-        value == after[key] or (key in _NOTICED and None not in (value, after[key])) for key, value in before.items()
+        value == after[key] or (key in _NOTICE_TIMES and None not in (value, after[key]))
+        for key, value in before.items()
     )
 
 

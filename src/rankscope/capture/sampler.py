@@ -19,9 +19,9 @@ _LOG = logging.getLogger("rankscope.capture")
 INTERVAL_REASON = "interval"
 REMEMBERED_EVERY = 3
 """Interval dumps per kept earlier one; the first of several equal dumps is also kept."""
-_WAITING = 8
+_MOST_WAITING = 8
 """Most waiting requests; beyond that only the last is kept, as earlier ones ask for the same."""
-_COSTS = 3
+_COST_DUMPS = 3
 STILL_DUMPS = 2
 """Equal dumps in a row after which a rank stands still."""
 COPY_NS = 1_000_000_000
@@ -56,12 +56,12 @@ class Sampler(threading.Thread):
         card.interval_s = settings.interval
         self.joined = threading.Event()
         """Set with the first process group."""
-        self.look: Callable[[], None] = _nothing
+        self.look: Callable[[], None] = _do_nothing
         """Function that is called before each dump, to note further facts."""
         self._files: DumpFiles | None = None
         self._placing = threading.Lock()
         """Lock for the choice of the directory and the write of the sidecar."""
-        self._requests: queue.Queue[DumpRequest] = queue.Queue(_WAITING)
+        self._requests: queue.Queue[DumpRequest] = queue.Queue(_MOST_WAITING)
         self._last: dict[recorder.Recorder, bytes] = {}
         self._still: dict[recorder.Recorder, int] = {}
         self._costs: list[float] = []
@@ -210,7 +210,7 @@ class Sampler(threading.Thread):
         begin, begin_ns = time.perf_counter(), time.time_ns()
         data = recorder.read_ring(one, stacks)
         took = time.perf_counter() - begin
-        self._costs = [*self._costs, took][-_COSTS:]
+        self._costs = [*self._costs, took][-_COST_DUMPS:]
         self.card.delayed(took)
         return data, _taken_ns(begin_ns)
 
@@ -228,7 +228,7 @@ class Sampler(threading.Thread):
                 self._written = content
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Does nothing."""
 
 

@@ -34,7 +34,7 @@ _ENTRY = b"profiling_name"
 """Text in the pickle of a recorder with any operation."""
 _NO_FILE_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _NOT_THERE = 404
-_FAILED = 500
+_FAILED_STATUS = 500
 _FOUND = 200
 
 
@@ -129,9 +129,9 @@ class DebugServer:
         try:
             page = _get(urllib.request.Request(address), PAGE_TIMEOUT_S)
         except urllib.error.HTTPError as error:
-            if error.code in (_NOT_THERE, _FAILED):
-                if error.code == _FAILED:
-                    self._failed = f"the server failed: {_said(error)}"
+            if error.code in (_NOT_THERE, _FAILED_STATUS):
+                if error.code == _FAILED_STATUS:
+                    self._failed = f"the server failed: {_error_text(error)}"
                 return []
             raise ServerError(f"{address}: {error.code} {error.reason}") from error
         except (OSError, ValueError, http.client.HTTPException) as error:
@@ -143,7 +143,7 @@ class DebugServer:
         return read_answers(text)
 
 
-def _said(error: urllib.error.HTTPError) -> str:
+def _error_text(error: urllib.error.HTTPError) -> str:
     """The text of an error page, in one line, without tags."""
     text = re.sub(r"<[^>]*>", " ", error.read(10_000).decode("utf-8", "replace"))
     return " ".join(text.split())[:200] or str(error.reason)

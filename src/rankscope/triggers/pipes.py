@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _NAME = re.compile(r"(\d{1,7})\.pipe$")
-_GONE = (errno.ENXIO, errno.EPIPE)
+_GONE_ERRORS = (errno.ENXIO, errno.EPIPE)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def _ask(path: Path) -> str | None:
         # a path that meanwhile became something else must not block the open, and must not be written
         handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        return "nobody reads it: the process has ended" if error.errno in _GONE else str(error.strerror)
+        return "nobody reads it: the process has ended" if error.errno in _GONE_ERRORS else str(error.strerror)
     try:
         if not stat.S_ISFIFO(os.fstat(handle).st_mode):
             return "not a pipe"

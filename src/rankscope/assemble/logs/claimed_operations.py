@@ -21,7 +21,7 @@ def add_claimed_rows(rows: pl.DataFrame, claims: Claims, lines_before: Mapping[i
     `lines_before` holds the number of earlier lines of a file that continues others.
     """
     told = [
-        _told(rank, group, row)
+        _claimed_row(rank, group, row)
         for (rank, group), claim in claims.items()
         for row in (*claim.rows.values(), *claim.p2p.values())
     ]
@@ -73,7 +73,7 @@ def add_absent_rows(rows: pl.DataFrame, claims: Claims, members: Sequence[tuple[
     )
 
 
-def _told(rank: int, group: int, row: ClaimedOperation) -> dict[str, Any]:
+def _claimed_row(rank: int, group: int, row: ClaimedOperation) -> dict[str, Any]:
     return {
         "rank": rank, "group": group, "seq": None if row.is_p2p else row.seq,
         "p2p_seq": row.seq if row.is_p2p else None, "op": row.op or "unknown", "state": row.state,

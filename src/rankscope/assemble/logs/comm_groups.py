@@ -48,7 +48,10 @@ def choose_groups(
         if len(tied) == 1 and len(parties[tied[0]].candidates) == 1:
             homes[tied[0]] = parties[tied[0]].candidates[0]
             continue
-        fits = {at: _fitting(rows.filter(pl.col("group") == first + at), parties[at].candidates, known) for at in tied}
+        fits = {
+            at: _fitting_groups(rows.filter(pl.col("group") == first + at), parties[at].candidates, known)
+            for at in tied
+        }
         found = _eliminate(fits)
         left = [at for at in tied if at not in found]
         free = {group for at in left for group in fits[at]} - set(found.values())
@@ -96,15 +99,15 @@ def _wire(rows: pl.DataFrame) -> pl.DataFrame:
     return as_wire_rows(rows.with_columns(in_dtypes=pl.lit(None, pl.String)))
 
 
-def _fitting(rows: pl.DataFrame, candidates: Sequence[int], known: pl.DataFrame) -> frozenset[int]:
+def _fitting_groups(rows: pl.DataFrame, candidates: Sequence[int], known: pl.DataFrame) -> frozenset[int]:
     """The possible groups of the operations of a communicator: those with the same work, else those without any."""
     own = _wire(rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())).select(*_KEY, "wire")
-    found = {group: _share(own, known.filter(pl.col("group") == group)) for group in candidates}
+    found = {group: _equal_share(own, known.filter(pl.col("group") == group)) for group in candidates}
     alike = frozenset(group for group, share in found.items() if share is not None and share >= LEAST_EQUAL_SHARE)
     return alike or frozenset(group for group, share in found.items() if share is None)
 
 
-def _share(own: pl.DataFrame, known: pl.DataFrame) -> float | None:
+def _equal_share(own: pl.DataFrame, known: pl.DataFrame) -> float | None:
     """The share of a communicator's operations that a group has too, 0 if their last numbers differ; None without
     any."""
     ends = own.group_by("rank").agg(pl.col("seq").max()).join(
@@ -137,14 +140,14 @@ def _by_order(
     known: pl.DataFrame,
 ) -> dict[int, int]:  # fmt: skip
     """The k-th made communicator belongs to the k-th used group, if their numbers are equal and all fit."""
-    made, used = _made(tied, parties), _used(groups, known)
+    made, used = _creation_order(tied, parties), _use_order(groups, known)
     if len(tied) != len(groups) or made is None or used is None:
         return {}
     pairs = dict(zip(made, used, strict=True))
     return pairs if all(group in fits[at] for at, group in pairs.items()) else {}
 
 
-def _made(tied: Sequence[int], parties: Sequence[CandidateComm]) -> tuple[int, ...] | None:
+def _creation_order(tied: Sequence[int], parties: Sequence[CandidateComm]) -> tuple[int, ...] | None:
     """Parties in the order in which every process made them; None if processes differ."""
     by_speaker: dict[int, list[tuple[int, int]]] = {}
     for at in tied:
@@ -155,7 +158,7 @@ def _made(tied: Sequence[int], parties: Sequence[CandidateComm]) -> tuple[int, .
     return whole.pop() if len(whole) == 1 and len(orders) == 1 else None
 
 
-def _used(groups: Sequence[int], known: pl.DataFrame) -> tuple[int, ...] | None:
+def _use_order(groups: Sequence[int], known: pl.DataFrame) -> tuple[int, ...] | None:
     """Groups in the order in which every rank first used them; None if unknown."""
     rows = known.filter(pl.col("group").is_in(list(groups)))
     begun = rows.filter((pl.col("seq") == 1) & pl.col("place").is_not_null()).sort("place")
@@ -187,7 +190,7 @@ def housed_rows(
         for life in party.lives:
             life.set_group(first + at)
     rows = collective_rows(scene, [*groups.members, *(party.members for party in parties)], numbering)
-    homes = _house(parties, choose_groups(parties, rows, first, known), groups)
+    homes = _set_groups(parties, choose_groups(parties, rows, first, known), groups)
     old = range(first, first + len(homes))
     moved = pl.DataFrame({"group": old, "home": homes}, schema={"group": pl.UInt32, "home": pl.UInt32})
     placed = rows.join(moved, on="group", how="left", maintain_order="left")
@@ -219,7 +222,7 @@ def _seated(groups: LogGroups, lives: Sequence[CommLife], size: int) -> list[int
     return groups.seated(seats, size) if seats else []
 
 
-def _house(parties: Sequence[CandidateComm], homes: Sequence[int | None], groups: LogGroups) -> list[int | None]:
+def _set_groups(parties: Sequence[CandidateComm], homes: Sequence[int | None], groups: LogGroups) -> list[int | None]:
     """Sets `group` of every life, and returns it for each party.
 
     A communicator whose members no known group has becomes a new group. It gets none if it could be one of several

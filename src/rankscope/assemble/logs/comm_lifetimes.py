@@ -34,11 +34,11 @@ def join_lives(series: FileSeries, lives: Sequence[CommLife], logs: Sequence[Log
             life.parent = last.get((life.speaker, life.comm.parent))
         head = last.get(key)
         if head is None or not is_continued(head.comm, life.comm):
-            last[key] = life if head is None or not _repeats(head.comm, life.comm) else _fuller(head, life)
+            last[key] = life if head is None or not _is_repeated(head.comm, life.comm) else _fuller_life(head, life)
             continue
         between = range(series.members.index(head.pieces[-1].log) + 1, series.members.index(life.log) + 1)
         gap = any(series.members[i] in series.behind_gaps for i in between)
-        _go_on(head, life, adrift=gap or _jumps(head, life, logs))
+        _go_on(head, life, adrift=gap or _count_jumps(head, life, logs))
         of_piece[id(life)] = head
     for life in lives:
         if life.parent is not None:
@@ -54,13 +54,13 @@ def _go_on(head: CommLife, life: CommLife, *, adrift: bool) -> None:
     head.rest.append(life)
 
 
-def _repeats(comm: Comm, other: Comm) -> bool:
+def _is_repeated(comm: Comm, other: Comm) -> bool:
     """Whether both begin with the same line: the file is being copied, and will then be emptied."""
     same = (comm.offset, comm.line, comm.comm_id) == (other.offset, other.line, other.comm_id)
     return same and comm.init and other.init
 
 
-def _fuller(one: CommLife, other: CommLife) -> CommLife:
+def _fuller_life(one: CommLife, other: CommLife) -> CommLife:
     """The life with more rows of two equal ones; the other is marked as its twin."""
     best, rest = (one, other) if one.operation_count >= other.operation_count else (other, one)
     for piece in rest.pieces:
@@ -68,7 +68,7 @@ def _fuller(one: CommLife, other: CommLife) -> CommLife:
     return best
 
 
-def _jumps(head: CommLife, life: CommLife, logs: Sequence[LogFile]) -> bool:
+def _count_jumps(head: CommLife, life: CommLife, logs: Sequence[LogFile]) -> bool:
     """Whether opCount, where it rises at all, rises otherwise between the files than within them."""
     first, newer = life.comm.first_op_count, _op_counts(life, logs)
     older = next((found for piece in reversed(head.pieces) if len(found := _op_counts(piece, logs))), newer[:0])
@@ -127,7 +127,7 @@ def series_of(paths: Sequence[str]) -> list[FileSeries]:
             members[parts][place] = None
         elif name is not None:
             members[name.base][place] = name
-    found = (_in_order(names) for names in members.values() if len(names) > 1)
+    found = (_series_in_order(names) for names in members.values() if len(names) > 1)
     return [series for series in found if series is not None]
 
 
@@ -145,7 +145,7 @@ def _turned(directory: str, name: str) -> _Name | None:
     return _Name(base, number, re.sub(r"\D", "", match["date"] or ""))
 
 
-def _in_order(names: dict[int, _Name | None]) -> FileSeries | None:
+def _series_in_order(names: dict[int, _Name | None]) -> FileSeries | None:
     """Files of one base name; the one without number or date is the newest; None if numbers and dates are mixed."""
     newest = [place for place, name in names.items() if name is None]
     dated = sorted((name.date, place) for place, name in names.items() if name is not None and name.number is None)

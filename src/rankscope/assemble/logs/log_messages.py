@@ -69,7 +69,7 @@ def _messages(number: int, scene: LogScene, groups: LogGroups) -> Iterator[dict[
             row["group"] = scene.told_groups.get((number, event.offset))
     for warning in log.content.warnings:
         of_line[warning.offset].append(_warning(log, scene, warning))
-    yield from (_as_one(rows) for rows in of_line.values())
+    yield from (_joined_row(rows) for rows in of_line.values())
     for events in noise.values():
         alone = [event for event in events if event.offset not in of_line]
         if alone:
@@ -78,7 +78,7 @@ def _messages(number: int, scene: LogScene, groups: LogGroups) -> Iterator[dict[
             yield {**row, "values": {**row["values"], "count": len(alone) + more}}
 
 
-def _as_one(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _joined_row(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The row of a line with several events, with the values of each."""
     if len(rows) == 1:
         return rows[0]
@@ -169,11 +169,11 @@ def stacks_in(scene: LogScene) -> list[RankedStacks]:
     for log in scene.logs:
         dumps = [event for event in log.content.events if event.kind == KIND]
         if dumps:
-            found.append(_seen(log, dumps, _only_rank(scene, log)))
+            found.append(_log_stacks(log, dumps, _only_rank(scene, log)))
     return found
 
 
-def _seen(log: LogFile, dumps: list[Event], only: int | None) -> RankedStacks:
+def _log_stacks(log: LogFile, dumps: list[Event], only: int | None) -> RankedStacks:
     collector = SnapshotCollector()
     for event in dumps:
         values = event.values

@@ -40,7 +40,7 @@ def collective_rows(
     ops: dict[str, int] = {}
     dated = dated_logs(scene) if dated is None else dated
     numbers = range(len(scene.logs)) if only is None else sorted(only)
-    parts = [_of_log(scene, number, ops, dated=number in dated) for number in numbers]
+    parts = [_log_columns(scene, number, ops, dated=number in dated) for number in numbers]
     if not any(part["life"].size for part in parts):
         return empty_rows()
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -69,11 +69,11 @@ def empty_rows() -> pl.DataFrame:
     return schema.empty({**schema.OPS, "line": pl.Int64})
 
 
-def _of_log(scene: LogScene, number: int, ops: dict[str, int], *, dated: bool) -> dict[str, np.ndarray[Any, Any]]:
+def _log_columns(scene: LogScene, number: int, ops: dict[str, int], *, dated: bool) -> dict[str, np.ndarray[Any, Any]]:
     """Columns of the usable operations of a log; `life` is an index into the scene's lives, `code` into `ops`."""
     content = scene.logs[number].content
     at = [scene.by_place[number, i] for i in range(len(content.comms))]
-    rows = _usable(at, content)
+    rows = _usable_rows(at, content)
     index = np.array([one.index for one in at] or [0], np.int64)
     before = np.array([one.before for one in at] or [(0, 0)], np.int64)
     codes = np.array([ops.setdefault(op, len(ops)) for op in content.ops] or [0], np.int64)
@@ -92,7 +92,7 @@ def _of_log(scene: LogScene, number: int, ops: dict[str, int], *, dated: bool) -
     }
 
 
-def _usable(lives: Sequence[CommLife], content: LogContent) -> Numbers:
+def _usable_rows(lives: Sequence[CommLife], content: LogContent) -> Numbers:
     """The operations of known ranks and groups; of sends and receives only countable ones."""
     comm, p2p = content.code("comm"), (content.code("flags") & IS_P2P) > 0
     known = np.array([not one.twin and None not in (one.group, one.rank) for one in lives] or [False], np.bool_)

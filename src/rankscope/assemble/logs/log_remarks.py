@@ -135,11 +135,11 @@ def count_remarks(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumber
         placed = [life.pieces[-1] for life in lives if None not in (life.group, life.rank)][:MOST_LIVES]
         lost = [life for life in placed if (life.log, life.at) not in numbering]
         if lost:
-            out += _of_group(scene, lost, placed)
+            out += _group_remarks(scene, lost, placed)
     return out
 
 
-def _of_group(scene: LogScene, lost: Sequence[CommLife], placed: Sequence[CommLife]) -> list[dict[str, Any]]:
+def _group_remarks(scene: LogScene, lost: Sequence[CommLife], placed: Sequence[CommLife]) -> list[dict[str, Any]]:
     rows = {life.index: _rows(scene, life) for life in placed}
     found = []
     for life in lost:

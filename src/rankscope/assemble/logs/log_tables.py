@@ -66,13 +66,13 @@ def add_log_tables(tables: Tables, scene: LogScene) -> Tables:
     place_fingerprints(scene, groups, claims)
     groups.settle_members(scene)
     numbering = number_lives(scene)
-    rows = housed_rows(scene, groups, _named(scene), numbering, group_evidence(tables["ops"], claims))
+    rows = housed_rows(scene, groups, _named_groups(scene), numbering, group_evidence(tables["ops"], claims))
     dumped = set(tables["frontiers"].select("rank", "group").iter_rows())
     agreement = compare_logs(rows, tables["ops"])
     # relative numbers do not match those of dumps
     unfit = frozenset(agreement.unfit | (_relative(scene, numbering) & {group for _, group in dumped}))
     rows = _without(rows, dumped).filter(~pl.col("group").is_in(list(unfit)))
-    kept = _kept(claims, dumped, groups.with_p2p())
+    kept = _kept_claims(claims, dumped, groups.with_p2p())
     reached = {k: n for k, n in last_counted(scene, numbering).items() if k not in dumped and k[1] not in unfit}
     rows = add_claimed_rows(rows, kept, scene.lines_before)
     if log_messages.failed_ranks(scene):
@@ -94,7 +94,7 @@ def add_log_tables(tables: Tables, scene: LogScene) -> Tables:
     return {**tables, **made, **record_tables(scene)}
 
 
-def _kept(claims: Claims, dumped: Collection[tuple[int, int]], mixed: Collection[int]) -> Claims:
+def _kept_claims(claims: Claims, dumped: Collection[tuple[int, int]], mixed: Collection[int]) -> Claims:
     """The claims about ranks and groups without dumps; without counters for groups with sends and receives."""
     return {
         key: claim.without_counters() if key[1] in mixed else claim
@@ -120,7 +120,7 @@ def _relative(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]
     return {life.group for life in lives if life.group is not None}
 
 
-def _named(scene: LogScene) -> dict[str, tuple[str, str]]:
+def _named_groups(scene: LogScene) -> dict[str, tuple[str, str]]:
     """Name and description of the process group of each communicator that c10d connects with a pointer."""
     by_pointer: dict[str, list[Any]] = defaultdict(list)
     for life in scene.lives:

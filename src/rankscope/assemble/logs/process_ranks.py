@@ -29,7 +29,7 @@ def settle_process_ranks(scene: LogScene, world: int, highest: int, pattern: re.
     `world` is the size of the job from other files than logs, else 0; `highest` is the highest global rank in any log,
     -1 without one.
     """
-    _runs(scene)
+    _find_runs(scene)
     for speaker in scene.speakers:
         if len(speaker.told) == 1 and not speaker.old:
             speaker.rank, speaker.how = min(speaker.told), "prefix"
@@ -61,7 +61,7 @@ def _says_size(scene: LogScene) -> bool:
     )
 
 
-def _runs(scene: LogScene) -> None:
+def _find_runs(scene: LogScene) -> None:
     """Finds consecutive runs in a log: communicators of one size, each of other processes."""
     largest = max((life.comm.nranks or 0 for life in scene.lives), default=0)
     by_log: dict[int, list[tuple[int, set[int]]]] = defaultdict(list)

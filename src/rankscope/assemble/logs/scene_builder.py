@@ -33,12 +33,12 @@ def build_scene(sources: Sequence[tuple[int, SourceFile]], run: int = -1) -> Log
                 speakers[at].device = process.device
             here.append(at)
         logs.append(LogFile(place, source, content, here))
-    logs, series = _in_order(logs)
+    logs, series = _ordered_logs(logs)
     lives, by_place = _lives(logs, series)
     return LogScene(logs, speakers, lives, by_place, lines_before=_lines_before(logs, series))
 
 
-def _in_order(logs: Sequence[LogFile]) -> tuple[list[LogFile], list[FileSeries]]:
+def _ordered_logs(logs: Sequence[LogFile]) -> tuple[list[LogFile], list[FileSeries]]:
     """The logs, with those of a series in the order of writing, and the series."""
     spoken: dict[tuple[int, str], set[int]] = defaultdict(set)
     for number, log in enumerate(logs):

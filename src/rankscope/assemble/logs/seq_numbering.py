@@ -60,11 +60,11 @@ class _CountedLane:
 
 def number_lives(scene: LogScene) -> dict[tuple[int, int], SeqNumbering]:
     """Numberings by log and communicator; unknown ones are left out."""
-    lanes = _as_one(scene, _lanes(scene))
+    lanes = _joined_lanes(scene, _lanes(scene))
     found: dict[tuple[int, int], SeqNumbering] = {}
     for lives in scene.identities().values():
         own = [lanes[id(life)] for life in lives if id(life) in lanes]
-        for lane, numbering in _settle(own):
+        for lane, numbering in _settle_lanes(own):
             last = int(lane.ordinals[-1]) + numbering.shift if not lane.torn else None
             for piece in lane.life.pieces:
                 if not piece.adrift:
@@ -105,7 +105,7 @@ def _lanes(scene: LogScene) -> dict[int, _CountedLane]:
     return lanes
 
 
-def _as_one(scene: LogScene, lanes: dict[int, _CountedLane]) -> dict[int, _CountedLane]:
+def _joined_lanes(scene: LogScene, lanes: dict[int, _CountedLane]) -> dict[int, _CountedLane]:
     """The lanes, with the pieces of a life joined as far back as no operation between them is missing."""
     for life in scene.lives:
         parts = [lanes.pop(id(piece)) for piece in life.pieces if id(piece) in lanes] if life.rest else []
@@ -155,7 +155,7 @@ def _from_zero(life: CommLife, op_counts: Numbers) -> bool:
     return life.comm.first_op_count == 0 and (len(op_counts) == 1 or int(op_counts.max()) > 0)
 
 
-def _settle(lanes: Sequence[_CountedLane]) -> list[tuple[_CountedLane, SeqNumbering]]:
+def _settle_lanes(lanes: Sequence[_CountedLane]) -> list[tuple[_CountedLane, SeqNumbering]]:
     """The lanes with a known place, and their numbers."""
     sound = [lane for lane in lanes if lane.whole and not lane.torn]
     pattern = max(sound or lanes, key=_length, default=None)
@@ -168,7 +168,7 @@ def _settle(lanes: Sequence[_CountedLane]) -> list[tuple[_CountedLane, SeqNumber
         out.append((pattern, counting))
     for lane in lanes:
         if lane is not pattern and not (lane.whole and not lane.torn):
-            placed = _counted(lane, pattern) if lane.whole else _beside(lane, pattern)
+            placed = _counted_numbering(lane, pattern) if lane.whole else _aligned_numbering(lane, pattern)
             out += [(lane, placed._replace(relative=relative))] if placed is not None else []
     return out
 
@@ -177,20 +177,24 @@ def _length(lane: _CountedLane) -> tuple[bool, int]:
     return lane.whole, len(lane.codes)
 
 
-def _counted(lane: _CountedLane, pattern: _CountedLane) -> SeqNumbering | None:
+def _counted_numbering(lane: _CountedLane, pattern: _CountedLane) -> SeqNumbering | None:
     """The numbers of a torn lane from the start: its matching part, else an alignment."""
     low = max(int(lane.ordinals[0]), int(pattern.ordinals[0]))
     high = min(int(lane.ordinals[-1]), int(pattern.ordinals[-1]))
     a = lane.codes[(lane.ordinals >= low) & (lane.ordinals <= high)]
     b = pattern.codes[(pattern.ordinals >= low) & (pattern.ordinals <= high)]
     if len(a) != len(b) or not len(a):
-        return _beside(lane, pattern)
+        return _aligned_numbering(lane, pattern)
     differ = np.flatnonzero(a != b)
     same = int(differ[0]) if differ.size else len(a)
-    return SeqNumbering(FIRST_SEQ, first=low, until=low + same - 1) if 2 * same >= len(a) else _beside(lane, pattern)
+    return (
+        SeqNumbering(FIRST_SEQ, first=low, until=low + same - 1)
+        if 2 * same >= len(a)
+        else _aligned_numbering(lane, pattern)
+    )
 
 
-def _beside(lane: _CountedLane, pattern: _CountedLane) -> SeqNumbering | None:
+def _aligned_numbering(lane: _CountedLane, pattern: _CountedLane) -> SeqNumbering | None:
     """The numbers of `lane` at the one place of `pattern` with the longest run of equal operations."""
     often = pattern.occurs[np.minimum(lane.codes, len(pattern.occurs) - 1)]
     if not often.any():
@@ -199,7 +203,7 @@ def _beside(lane: _CountedLane, pattern: _CountedLane) -> SeqNumbering | None:
     places = np.flatnonzero(pattern.codes == lane.codes[anchor])
     if len(places) > MOST_PLACES:
         return None
-    runs = sorted((_run(lane.codes, pattern.codes, int(p) - anchor) for p in places), reverse=True)
+    runs = sorted((_longest_run(lane.codes, pattern.codes, int(p) - anchor) for p in places), reverse=True)
     best = runs[0]
     alike = len(runs) > 1 and runs[1].length == best.length
     if alike or (best.length < SHORTEST_RUN and not best.length == len(lane.codes) == len(pattern.codes)):
@@ -217,7 +221,7 @@ class _MatchingRun(NamedTuple):
     """Index in the lane."""
 
 
-def _run(a: Numbers, b: Numbers, offset: int) -> _MatchingRun:
+def _longest_run(a: Numbers, b: Numbers, offset: int) -> _MatchingRun:
     """The longest run of equal operations if `a` begins `offset` operations behind the beginning of `b`."""
     low, high = max(0, -offset), min(len(a), len(b) - offset)
     if low >= high:

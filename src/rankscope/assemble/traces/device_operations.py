@@ -161,7 +161,7 @@ def host_operations(roles: SpanRoles) -> list[DeviceOperation]:
     busy = roles.within(np.concatenate([roles.comms, _others(roles)]), operators)
     free = np.ones(len(operators), np.bool_)
     free[busy[busy >= 0]] = False
-    joined = _joined(roles, operators[free], np.array(annotations, np.int64))
+    joined = _joined_runs(roles, operators[free], np.array(annotations, np.int64))
     return [_row(roles, operator, run) for operator, run in joined]
 
 
@@ -188,7 +188,7 @@ def _row(roles: SpanRoles, operator: int, run: int) -> DeviceOperation:
     return row
 
 
-def _joined(roles: SpanRoles, operators: Places, annotations: Places) -> list[tuple[int, int]]:
+def _joined_runs(roles: SpanRoles, operators: Places, annotations: Places) -> list[tuple[int, int]]:
     """Pairs of operators and their runs, -1 for a run after the window; runs without an operator were issued before it.
 
     It works in order: the run of an operator depends on the operators before it.
@@ -205,7 +205,7 @@ def _joined(roles: SpanRoles, operators: Places, annotations: Places) -> list[tu
     for run in left[np.argsort(start[left], kind="stable")].tolist():
         queue = waiting[_host_kind(roles.names[run])]
         ahead = islice(queue, LAUNCH_LEAD)
-        fitting = (o for o in ahead if start[o] <= start[run] and _fits(roles.calls[o], roles.calls[run]))
+        fitting = (o for o in ahead if start[o] <= start[run] and _run_fits(roles.calls[o], roles.calls[run]))
         operator = next(fitting, -1)
         if operator >= 0:
             queue.remove(operator)
@@ -218,7 +218,7 @@ def _host_kind(name: str) -> str:
     return _VARIANT.sub("", name.partition(":")[2].lstrip(":").partition(" ")[0])
 
 
-def _fits(operator: TracedCall, run: TracedCall) -> bool:
+def _run_fits(operator: TracedCall, run: TracedCall) -> bool:
     """Whether the tensor of a run is among those of an operator, if shapes were recorded."""
     mine, its = _sizes(run.dims), _sizes(operator.dims)
     return not mine or not its or bool(mine & its)

@@ -16,7 +16,7 @@ DEFAULT_GROUP = "default_pg"
 MOST_COMPARED = 64
 """Most windows of one rank that are compared for overlaps."""
 _RANK = re.compile(r"(?<![a-z])(?<!local.)rank[_.\-\[]?(\d{1,7})(?!\d)", re.IGNORECASE)
-_OWN = (
+_OWN_FORMS = (
     _RANK,
     re.compile(r"^r(\d{1,7})-\d{4}"),  # torchtune
     re.compile(r"(?<![a-z])worker[_\-]?(\d{1,7})(?=[_.\-]|$)", re.IGNORECASE),  # param
@@ -27,7 +27,7 @@ _PLACE = re.compile(r"-(TP|DP|PP|EP)-(\d{1,6})")
 def rank_in(shown: str) -> int | None:
     """The rank in the path of a trace, in the forms of trainers and servers."""
     name, *above = reversed(shown.replace("!", "/").split("/"))
-    for pattern in _OWN:
+    for pattern in _OWN_FORMS:
         if found := pattern.findall(name):
             return _checked(int(found[-1]))
     places = {kind: int(number) for kind, number in _PLACE.findall(name)}

@@ -129,8 +129,8 @@ def settle_clock_bases(windows: list[TraceWindow]) -> None:
         relative = starts.size > 0 and abs(int(starts.max())) < ABSOLUTE_NS
         window.base_ns = base if base is not None else usual if usual is not None and relative else 0
         if base is None and relative and starts.size:
-            window.source.note = _NO_BASE if usual is None else _BORROWED
+            window.source.note = _NO_BASE if usual is None else _BORROWED_BASE
 
 
 _NO_BASE = "the base of its clock is cut off: its times join no other file's"
-_BORROWED = "the base of its clock is cut off: that of the other traces is taken"
+_BORROWED_BASE = "the base of its clock is cut off: that of the other traces is taken"

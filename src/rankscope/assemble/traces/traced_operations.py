@@ -36,7 +36,7 @@ def operation_values(window: TraceWindow, groups: TraceGroups) -> tuple[pl.DataF
         return _complete(pl.DataFrame(schema=_COLUMNS), window), executes
     told = _OperationValues(roles, groups)
     columns = dict(zip(_COLUMNS, map(list, zip(*map(told.values, rows), strict=True)), strict=True))
-    order = _in_order(columns)
+    order = _issue_order(columns)
     place = np.argsort(order)
     runs = roles.span[[run for row in rows for run in row.runs]]
     executes[runs] = np.repeat(place, [len(row.runs) for row in rows])
@@ -90,7 +90,7 @@ class _OperationValues:
     def _group(self, row: DeviceOperation) -> int:
         if row.group is not None:
             return self._groups.of(self._roles.window, row.group)
-        return self._groups.of(self._roles.window, self._code[_told(self._roles, row)])
+        return self._groups.of(self._roles.window, self._code[_telling_candidate(self._roles, row)])
 
     def _said(self, call: TracedCall | None) -> tuple[str | None, ...]:
         """Input and output sizes and types: equal for all calls with the same arguments."""
@@ -101,7 +101,7 @@ class _OperationValues:
         return self._arguments[call]
 
 
-def _told(roles: SpanRoles, row: DeviceOperation) -> int:
+def _telling_candidate(roles: SpanRoles, row: DeviceOperation) -> int:
     """The candidate whose arguments name the group."""
     named = [i for i in (row.issue, *row.runs) if i >= 0 and roles.calls[i].group is not None]
     return named[0] if named else row.issue if row.issue >= 0 else row.runs[0]
@@ -146,7 +146,7 @@ def _json(said: str | None) -> Any:
         return None
 
 
-def _in_order(columns: dict[str, list[Any]]) -> Numbers:
+def _issue_order(columns: dict[str, list[Any]]) -> Numbers:
     """Rows by time of issue on the host; operations issued before the window come first, by time of execution."""
     created = [NULL if t is None else t for t in columns["created_ns"]]
     started = [0 if t is None else t for t in columns["started_ns"]]

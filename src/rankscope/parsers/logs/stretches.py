@@ -254,7 +254,7 @@ class GrowingLog:
             return self._told
         joiner = self._firm.copy()
         if self._loose is not None:
-            joiner.add(_own(self._loose))
+            joiner.add(_own_copy(self._loose))
         content = joiner.result()
         if self._told is None or not _says_same(self._told, content):
             self._told = content
@@ -262,15 +262,15 @@ class GrowingLog:
         return self._told
 
 
-def _own(content: LogContent) -> LogContent:
+def _own_copy(content: LogContent) -> LogContent:
     """A copy for the joiner, which changes its input."""
     return replace(content, numbers=content.numbers.copy(), codes=content.codes.copy())
 
 
 def _is_silent(content: LogContent) -> bool:
     """Whether a stretch has only lines that are not kept."""
-    tables = (getattr(content, name) for name in _COMPARED if name != "ranged")
-    return not content.numbers.shape[1] and not any(tables) and not any(_told(content).values())
+    tables = (getattr(content, name) for name in _COMPARED_FIELDS if name != "ranged")
+    return not content.numbers.shape[1] and not any(tables) and not any(_told_counts(content).values())
 
 
 def _says_same(one: LogContent, other: LogContent) -> bool:
@@ -278,14 +278,16 @@ def _says_same(one: LogContent, other: LogContent) -> bool:
     return (
         np.array_equal(one.numbers, other.numbers)
         and np.array_equal(one.codes, other.codes)
-        and _told(one) == _told(other)
-        and all(getattr(one, name) == getattr(other, name) for name in _COMPARED)
+        and _told_counts(one) == _told_counts(other)
+        and all(getattr(one, name) == getattr(other, name) for name in _COMPARED_FIELDS)
     )
 
 
-_COMPARED = [field.name for field in fields(LogContent) if field.name not in ("numbers", "codes", "counts", "_packed")]
+_COMPARED_FIELDS = [
+    field.name for field in fields(LogContent) if field.name not in ("numbers", "codes", "counts", "_packed")
+]
 _LINES = ("lines", "records")
 
 
-def _told(content: LogContent) -> dict[str, int]:
+def _told_counts(content: LogContent) -> dict[str, int]:
     return {name: count for name, count in content.counts.items() if name not in _LINES}

@@ -58,20 +58,20 @@ _BETWEEN = re.compile(r"\s*,\s*(?=\{)")
 _END = re.compile(r"\s*\]")
 DAMAGE_LIMIT = 64
 """Most torn lists of a file; after them the read ends."""
-_CUT = "cut off or damaged: whole threads kept"
+_CUT_PROBLEM = "cut off or damaged: whole threads kept"
 
 
 def decode_document(data: bytes, start: int) -> Snapshot:
     """The dumps in a file whose first list begins at `start`. A list torn in its first thread gives none."""
     collector = SnapshotCollector()
     torn = False
-    for threads, whole in _lists(data, start):
+    for threads, whole in _thread_lists(data, start):
         torn |= not whole
         _document(threads, collector)
-    return collector.result([_CUT if torn else ""])
+    return collector.result([_CUT_PROBLEM if torn else ""])
 
 
-def _lists(data: bytes, start: int) -> Iterator[tuple[list[Any], bool]]:
+def _thread_lists(data: bytes, start: int) -> Iterator[tuple[list[Any], bool]]:
     """The lists of threads, and whether each is whole."""
     try:
         whole = orjson.loads(data[start:])

@@ -31,18 +31,18 @@ _SECTION = re.compile(r"^=== Rank (\d{1,7}): \S{0,1000}/handler/pyspy_dump\S{0,1
 _BARE = re.compile(r'^Thread (?:0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \([a-z+]{1,32}\)(?:: ".*)?$', re.MULTILINE)
 _PROCESS = re.compile(r"^[ \t]*Process (\d{1,10}): ", re.MULTILINE)
 _PYTHON = re.compile(r"^Python v\d\S* ?\(.*\)[ \t]*$", re.MULTILINE)
-_BEGUN = re.compile(r"^(?:Python v\d|Thread (?:0x|\d))", re.MULTILINE)
+_DUMP_START = re.compile(r"^(?:Python v\d|Thread (?:0x|\d))", re.MULTILINE)
 _PARENT = re.compile(r"^Parent Process (\d{1,10}): (.*)$", re.MULTILINE)
 _THREAD = re.compile(r'^Thread (0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \(([a-z+]{1,32})\)(?:: "(.*))?$')
 _FRAME = re.compile(r"^(?: {1,7}|\t ?)(?=[^ \t])(.+)$")
-_DEEPER = re.compile(r"^(?: {8}|\t[ \t]{2})")
+_LOCAL_LINE = re.compile(r"^(?: {8}|\t[ \t]{2})")
 _LINE = re.compile(r":(\d{1,18})$")
 _ONE_WORD = re.compile(r"^[^\s()]+(?= \()")
 _STATES: dict[str, tuple[bool | None, bool | None]] = {
     # for an idle thread, the text lacks the state of the lock
     "active+gil": (True, True), "active": (True, False), "idle": (False, None), "idle+gil": (False, True),
 }  # fmt: skip
-_TORN = re.compile(r"^(?:Thread (?:0x|\d)|Python v\d|Process \d)")
+_HEAD_START = re.compile(r"^(?:Thread (?:0x|\d)|Python v\d|Process \d)")
 
 
 def decode_texts(data: bytes) -> Snapshot:
@@ -51,7 +51,7 @@ def decode_texts(data: bytes) -> Snapshot:
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     sections = [(match.start(), int(match[1])) for match in _SECTION.finditer(text)]
     starts = [match.start() for match in _PROCESS.finditer(text)]
-    if starts and _BEGUN.search(text, starts[0]) is None:
+    if starts and _DUMP_START.search(text, starts[0]) is None:
         starts = []
     collector, errors = SnapshotCollector(), [""]
     if not starts:
@@ -89,7 +89,7 @@ def _rank_at(sections: Sequence[tuple[int, int]], at: int) -> int | None:
 def _block(text: str, collector: SnapshotCollector, rank: int | None = None) -> str:
     """Adds one process; returns the error at the end of py-spy's output, if any."""
     start = _PROCESS.match(text)
-    if start is None or _BEGUN.search(text) is None:
+    if start is None or _DUMP_START.search(text) is None:
         return ""
     # the command line of a script given with -c has all lines of the script
     python = _PYTHON.search(text)
@@ -140,7 +140,7 @@ def _id(text: str) -> int | None:
 
 def _written(line: str) -> StackFrame | None:
     """The frame in an indented line; None for a local variable or a torn line."""
-    frame = None if _DEEPER.match(line) else _FRAME.match(line)
+    frame = None if _LOCAL_LINE.match(line) else _FRAME.match(line)
     return _frame(frame[1]) if frame else None
 
 
@@ -174,5 +174,5 @@ def _opening(text: str) -> int:
 def _is_torn(last: str) -> bool:
     """Whether a last line without line end is incomplete."""
     if frame := _FRAME.match(last):
-        return not _DEEPER.match(last) and _frame(frame[1]) is None
-    return bool(_TORN.match(last)) and not last.endswith('"') and not _THREAD.match(last)
+        return not _LOCAL_LINE.match(last) and _frame(frame[1]) is None
+    return bool(_HEAD_START.match(last)) and not last.endswith('"') and not _THREAD.match(last)

@@ -106,12 +106,12 @@ _PER_NODE = re.compile(r"(?:^|\s)--nproc[_-]per[_-]node(?:=|\s+)(\d{1,6})(?=\s|$
 
 def rank_in(command: str, parent: str) -> int | None:
     """The global rank, if exactly one is given. Under a launcher the option belongs to the script."""
-    return None if is_launcher(parent) else _only(_RANK, command)
+    return None if is_launcher(parent) else _single_number(_RANK, command)
 
 
 def local_rank_in(command: str) -> int | None:
     """The rank within the node, if exactly one is given."""
-    return _only(_LOCAL_RANK, command)
+    return _single_number(_LOCAL_RANK, command)
 
 
 def says_rank(command: str) -> bool:
@@ -134,10 +134,10 @@ def is_launcher(command: str) -> bool:
 
 def on_one_node(command: str, world: int) -> bool:
     """Whether a launcher was told to start all `world` ranks (0: unknown) of the job on its own node."""
-    each = _only(_PER_NODE, command)
+    each = _single_number(_PER_NODE, command)
     return is_launcher(command) and (_ONE_NODE.search(command) is not None or (world > 0 and each == world))
 
 
-def _only(pattern: re.Pattern[str], command: str) -> int | None:
+def _single_number(pattern: re.Pattern[str], command: str) -> int | None:
     found = {int(number) for number in pattern.findall(command)}
     return found.pop() if len(found) == 1 else None

@@ -168,7 +168,7 @@ def _launches(text: bytes, begin: int, end: int, stop: int) -> Iterator[tuple[in
 
 # Files of two processes: the profiler of each rank got the same name.
 
-_OWN = frozenset({"cpu_op", "python_function"})
+_OPERATOR_CATEGORIES = frozenset({"cpu_op", "python_function"})
 MOST_NAMED_PROCESSES = 4
 FEWEST_NAMES = 2
 
@@ -191,7 +191,7 @@ def _processes(content: TraceContent) -> list[int]:
     own = [
         i
         for i, lane in enumerate(content.lanes)
-        if event_names.current_category(lane.category, "") in _OWN and lane.pid is not None
+        if event_names.current_category(lane.category, "") in _OPERATOR_CATEGORIES and lane.pid is not None
     ]
     counts = np.bincount(content.code("lane"), minlength=len(content.lanes))
     spans: Counter[int] = Counter()
@@ -219,14 +219,14 @@ def _drop_repeated(content: TraceContent) -> int:
     if (same & (content.column("correlation") != NULL)).sum() < FEWEST_NAMES:
         return 0
     place = np.cumsum(~same) - 1
-    kept = _kept(content, same)
+    kept = _first_places(content, same)
     content.numbers, content.codes = content.numbers[:, ~same], content.codes[:, ~same]
     content.call_numbers, content.call_codes = content.call_numbers[:, kept], content.call_codes[:, kept]
     content.call_numbers[CALL_NUMBERS.index("span")] = place[content.call_numbers[CALL_NUMBERS.index("span")]]
     return int(same.sum())
 
 
-def _kept(content: TraceContent, same: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _first_places(content: TraceContent, same: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     spans = content.call_numbers[CALL_NUMBERS.index("span")]
     kept: npt.NDArray[np.bool_] = ~same[spans] if len(spans) else np.empty(0, np.bool_)
     return kept

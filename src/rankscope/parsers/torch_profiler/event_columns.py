@@ -193,7 +193,7 @@ class EventColumns:
                 continue
             said = args.name if args.name is not None else args.labels
             place = safe_integer(event.pid), safe_integer(event.tid)
-            self.labels[Label(event.name[:64], *place, _said(said) or "", safe_integer(args.sort_index))] = None
+            self.labels[Label(event.name[:64], *place, _text(said) or "", safe_integer(args.sort_index))] = None
 
 
 def _decoded(args: list[msgspec.Raw], decoder: msgspec.json.Decoder[list[Decoded]]) -> list[Decoded]:
@@ -201,10 +201,10 @@ def _decoded(args: list[msgspec.Raw], decoder: msgspec.json.Decoder[list[Decoded
     try:
         return decoder.decode(b"[" + b",".join(args) + b"]")
     except JSON_ERRORS:
-        return [_one(one, decoder) for one in args]
+        return [_decoded_args(one, decoder) for one in args]
 
 
-def _one(args: msgspec.Raw, decoder: msgspec.json.Decoder[list[Decoded]]) -> Decoded:
+def _decoded_args(args: msgspec.Raw, decoder: msgspec.json.Decoder[list[Decoded]]) -> Decoded:
     try:
         return decoder.decode(b"[" + bytes(args) + b"]")[0]
     except JSON_ERRORS:
@@ -240,13 +240,13 @@ def _call(key: tuple[Any, ...]) -> TracedCall:
     collective, dtype, in_elements, out_elements, size, group, description, members, *numbers, dims, types = key
     rank, start, stride, source, target = map(safe_integer, numbers)
     return TracedCall(
-        _said(collective), _said(dtype), safe_integer(in_elements), safe_integer(out_elements), safe_integer(size),
-        _said(group), _said(description), _said(members), rank, start, stride, source, target,
+        _text(collective), _text(dtype), safe_integer(in_elements), safe_integer(out_elements), safe_integer(size),
+        _text(group), _text(description), _text(members), rank, start, stride, source, target,
         _shapes(dims), _shapes(types),
     )  # fmt: skip
 
 
-def _said(value: Any) -> str | None:
+def _text(value: Any) -> str | None:
     return None if value is None else safe_text(str(value))
 
 

@@ -184,7 +184,7 @@ class TraceContent(ColumnMatrix):
         plain = {name: getattr(self, name) for name in _PLAIN}
         tables = {name: list(map(tuple, getattr(self, name))) for name in _TABLES}
         calls = int(self.call_numbers.shape[1])
-        return {**plain, **tables, "about": _plain(self.about), "spans": self.rows, "called": calls}
+        return {**plain, **tables, "about": _plain_header(self.about), "spans": self.rows, "called": calls}
 
     def body(self) -> list[memoryview]:
         """The arrays as bytes."""
@@ -211,7 +211,7 @@ def trace_from(header: dict[str, Any], body: memoryview, *_: object) -> TraceCon
     return content
 
 
-def _plain(about: TraceHeader) -> tuple[Any, ...]:
+def _plain_header(about: TraceHeader) -> tuple[Any, ...]:
     return tuple(about._replace(groups=[group.row() for group in about.groups]))  # type: ignore[misc]
 
 

@@ -28,10 +28,10 @@ def join_ranges(parts: Sequence[TraceContent], problems: Sequence[str]) -> Trace
         resolution_ns=min((part.resolution_ns for part in parts if part.rows), default=1000, key=_fineness),
         events=sum(part.events for part in parts), lost=sum(part.lost for part in parts),
         ended=True, whole=any(part.whole for part in last), problem="; ".join(dict.fromkeys(notes)) or None,
-        numbers=_beside([part.numbers for part in parts]),
-        codes=_beside([_recoded(p.codes, tables) for p, *tables in zip(parts, name_of, lane_of, strict=True)]),
-        call_numbers=_beside([_shifted(p.call_numbers, int(b)) for p, b in zip(parts, before, strict=False)]),
-        call_codes=_beside([_recoded(p.call_codes, [table]) for p, table in zip(parts, call_of, strict=True)]),
+        numbers=_joined_arrays([part.numbers for part in parts]),
+        codes=_joined_arrays([_recoded(p.codes, tables) for p, *tables in zip(parts, name_of, lane_of, strict=True)]),
+        call_numbers=_joined_arrays([_shifted(p.call_numbers, int(b)) for p, b in zip(parts, before, strict=False)]),
+        call_codes=_joined_arrays([_recoded(p.call_codes, [table]) for p, table in zip(parts, call_of, strict=True)]),
     )  # fmt: skip
     whole.problem = problem_of(whole)
     return whole
@@ -48,7 +48,7 @@ def _merged(tables: Iterable[Sequence[Hashable]]) -> tuple[list[Any], list[npt.N
     return list(index), places
 
 
-def _beside(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def _joined_arrays(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return np.concatenate(arrays, axis=1)
 
 

@@ -10,7 +10,7 @@ _KEYS = re.compile(
     rb'|cupti_version|roctracer_version)"\s*:'
 )
 _LIST = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{[^{}]{0,400}?(?:\{[^{}]{0,400}\}[^{}]{0,200}?)?"ph"\s*:')
-_OTHERS = re.compile(rb'"cat"\s*:\s*"(?:py-spy|viztracer|FEE|blink|devtools)')
+_FOREIGN_CATEGORIES = re.compile(rb'"cat"\s*:\s*"(?:py-spy|viztracer|FEE|blink|devtools)')
 """Categories of other programs that write the same events: their lists begin with them."""
 
 
@@ -18,4 +18,4 @@ def looks_like_trace(head: bytes) -> bool:
     """Whether the first bytes of a file can begin a trace."""
     if _DOCUMENT.match(head) is not None and _KEYS.search(head) is not None:
         return True
-    return _LIST.match(head) is not None and _OTHERS.search(head) is None
+    return _LIST.match(head) is not None and _FOREIGN_CATEGORIES.search(head) is None

@@ -58,13 +58,13 @@ def solve_groups(lanes: PrintedLanes, job: JobFacts) -> Solution | None:
         options: list[Groups] = (
             group_choices(ordered) if job.named is None else [tuple(own.members for own in job.named)]
         )
-        fitting = [runs for groups in options if (runs := _runs(ordered, groups, job))]
+        fitting = [runs for groups in options if (runs := _solver_runs(ordered, groups, job))]
         if len(fitting) == 1:
             return _solved(fitting[0], job)
     return None
 
 
-def _runs(lanes: PrintedLanes, groups: Groups, job: JobFacts) -> list[_Run]:
+def _solver_runs(lanes: PrintedLanes, groups: Groups, job: JobFacts) -> list[_Run]:
     """The ways through the lanes up to the last line of each rank; none beyond the limit."""
     todo: list[tuple[int, ...]] = [()]
     found: list[_Run] = []
@@ -92,17 +92,19 @@ def _to_the_end(lanes: PrintedLanes, rank: int, played: LaneProgress) -> bool:
 
 def _solved(runs: Sequence[_Run], job: JobFacts) -> Solution:
     step, played = runs[0]
-    groups = _either(job.named if job.named is not None else [_unnamed(own, job.world) for own in _counted(step)])
+    groups = _ambiguous_groups(
+        job.named if job.named is not None else [_unnamed(own, job.world) for own in _counted_members(step)]
+    )
     numbers: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
     for at, named in enumerate(groups):
         numbers[named.members].append(at)
     agreed = len({_content(run) for run in runs}) == 1
     teams = {rank: list(own.teams) for rank, own in played.items()} if agreed else _common(runs)
-    mixed = {team for team, members in enumerate(step.teams) if _mixed(step, team, teams[members[0]], members[0])}
+    mixed = {team for team, members in enumerate(step.teams) if _is_mixed(step, team, teams[members[0]], members[0])}
     last = {} if mixed or not agreed else last_teams(step, played, job.reports) or {}
     for rank, team in last.items():
         teams[rank][played[rank].at] = team
-    of = {rank: _numbered(step, rank, own, mixed, numbers) for rank, own in teams.items()}
+    of = {rank: _numbered_lines(step, rank, own, mixed, numbers) for rank, own in teams.items()}
     return Solution(groups, of)
 
 
@@ -132,12 +134,12 @@ def _common(runs: Sequence[_Run]) -> dict[int, list[int | None]]:
     return teams
 
 
-def _counted(step: Lockstep) -> list[tuple[int, ...]]:
+def _counted_members(step: Lockstep) -> list[tuple[int, ...]]:
     """Members of each group, repeated for each group of the same members."""
     return [members for team, members in enumerate(step.teams) for _ in range(step.counts[team])]
 
 
-def _either(named: Sequence[NamedGroup]) -> list[NamedGroup]:
+def _ambiguous_groups(named: Sequence[NamedGroup]) -> list[NamedGroup]:
     """Groups in which those of the same members have the names of all: nothing distinguishes them."""
     alike: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
     for own in named:
@@ -156,7 +158,7 @@ def _unnamed(members: tuple[int, ...], world: int) -> NamedGroup:
     return NamedGroup(WORLD_GROUP if members == tuple(range(world)) else "", members)
 
 
-def _mixed(step: Lockstep, team: int, teams: Sequence[int | None], rank: int) -> bool:
+def _is_mixed(step: Lockstep, team: int, teams: Sequence[int | None], rank: int) -> bool:
     """Whether groups of the same members made different calls under the same number, so that each could be of
     either."""
     prints = step.lanes[rank].prints
@@ -164,7 +166,7 @@ def _mixed(step: Lockstep, team: int, teams: Sequence[int | None], rank: int) ->
     return len({seq for seq, _ in calls}) < len(calls)
 
 
-def _numbered(
+def _numbered_lines(
     step: Lockstep, rank: int, teams: Sequence[int | None], mixed: set[int],
     numbers: Mapping[tuple[int, ...], list[int]],
 ) -> list[int | None]:  # fmt: skip

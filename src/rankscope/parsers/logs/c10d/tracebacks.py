@@ -133,7 +133,7 @@ class Traceback:
         values = {
             "exception": last.kind, "message": message, "frames": last.frames[::-1],
             "causes": [link.row() for link in chain[-2::-1]], "mixed": self._mixed,
-            "launcher": last.kind.endswith("ChildFailedError") or _of_launcher(last),
+            "launcher": last.kind.endswith("ChildFailedError") or _is_launchers(last),
         }  # fmt: skip
         if self._process is not None:
             values |= dict(zip(("pid", "host"), self._process, strict=True))
@@ -189,7 +189,7 @@ class Traceback:
         return _HEAD.match(text) is not None or (record.stamp is not None) != stamped
 
 
-def _of_launcher(last: _Link) -> bool:
+def _is_launchers(last: _Link) -> bool:
     if any(place in str(frame[1]) for frame in last.frames for place in _LAUNCHERS):
         return True
     # the frames of a child begin in the file where the frames of its parent end

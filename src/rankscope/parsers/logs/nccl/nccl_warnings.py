@@ -104,7 +104,7 @@ LITERALS = ("NCCL DIAG [",)
 KIND = "nccl-diagnosis"
 _LINE = re.compile(r"NCCL DIAG \[(OK|INFO|WARN|ERROR|FAIL)\] (.{1,1000})")
 _RANKS = re.compile(r"rank\(s\) (\d[\d,\- ]{0,2000})")
-_ONE = re.compile(r"\b(?:write |read )?rank (\d{1,7}) \((\S{1,255})\): (.{1,200}?)(?: in comm |$)")
+_SINGLE_RANK = re.compile(r"\b(?:write |read )?rank (\d{1,7}) \((\S{1,255})\): (.{1,200}?)(?: in comm |$)")
 _SIZE = re.compile(r"\bacross (\d{1,7}) ranks\b")
 _COMM = re.compile(r"\bin comm (0x[0-9a-fA-F]{1,16})\b")
 _HOST = re.compile(r"\bon host (\S{1,255}?)(?:[.,;]? |$)")
@@ -122,7 +122,7 @@ def events(record: Record) -> Iterator[Event]:
     if found is None:
         return
     level, text = found.groups()
-    one, size, comm, host = _ONE.search(text), _SIZE.search(text), _COMM.search(text), _HOST.search(text)
+    one, size, comm, host = _SINGLE_RANK.search(text), _SIZE.search(text), _COMM.search(text), _HOST.search(text)
     listed = _RANKS.search(text)
     ranks = [[int(one[1])] * 2] if one else ranges_in(listed[1].replace(" ", "")) if listed else []
     differs = _DIFFER.search(text) is not None
