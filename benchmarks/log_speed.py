@@ -65,7 +65,7 @@ def one_process(path: Path) -> int:
 def all_processes(path: Path) -> int:
     """As the program does it: with the start of the workers, ranges, and joining them."""
     pool, ranges = Pool(walk_paths([path]), None), FileRanges()
-    whole = [found for result in pool.run() if (found := ranges.take(result)) is not None]
+    whole = [found for result in pool.run() if (found := ranges.add(result)) is not None]
     decoded: list[DecodedFile] = [found.decoded for found in whole if found.decoded is not None]
     return sum(one.rows for one in decoded)
 

@@ -15,7 +15,7 @@ READ = [kind for kind in INPUTS.values() if kind.restore]
 
 @pytest.mark.parametrize("kind", READ, ids=lambda kind: kind.name)
 def test_functions_are_there(kind: InputKind) -> None:
-    given = {"begins": 1, "decode": 1, "read": 3, "restore": 3, "bring": 4}
+    given = {"begins": 1, "decode": 1, "read": 3, "restore": 3, "add_rows": 4}
     for part, count in given.items():
         if name := getattr(kind, part):
             inspect.signature(function(name)).bind(*range(count))

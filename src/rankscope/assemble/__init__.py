@@ -1,1 +1,1 @@
-"""Many dumps to one Dataset: who wrote which, which run they are of, and what their groups are over all ranks."""
+"""Assembly of files to one Dataset: the writer and run of each file, and groups over all ranks."""

@@ -1,4 +1,4 @@
-"""All of it put together: the sources of one job to its Dataset."""
+"""Assembly of the sources of one job to its Dataset."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ def assemble(
 ) -> Dataset:
     """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows.
 
-    What is known of the sources is filled in. `errors` is the path of the user's own table of known errors, and
-    `recall` keeps what logs of a job that is watched told of communicators. Raises NoSuchAttemptError.
+    It fills in the facts of the sources. `errors` is the path of the user's own table of known errors, and `recall`
+    keeps communicators of the logs of a watched job. Raises NoSuchAttemptError.
     """
-    runs, chosen, used = _settled(sources, pattern, attempt)
+    runs, chosen, used = _settled_attempts(sources, pattern, attempt)
     _place_undecoded(sources, chosen)
     attempts.place_sidecars(sources)
     known = world_size or _known_world(used)
     places = {id(source): i for i, source in enumerate(sources)}
     run = LogRun(runs, chosen, pattern, asked=attempt is not None)
-    scene = _logs(sources, places, run, known, recall)
-    seen = py_spy_snapshots.settle_snapshots(sources, runs, chosen, pattern, known, _in_logs(scene))
-    windows = _windows(sources, max(0, chosen), pattern)
+    scene = _log_scene(sources, places, run, known, recall)
+    seen = py_spy_snapshots.settle_snapshots(sources, runs, chosen, pattern, known, _log_stacks(scene))
+    windows = _trace_windows(sources, max(0, chosen), pattern)
     told_worlds = (one.world for one in (windows, scene) if one is not None)
     highest = max((r for s in seen for r in s.ranks.values()), default=-1)
     world = world_size or max(_world(used, sources, chosen), 1 + highest, *told_worlds)
     tables = dump_tables(used, [places[id(s)] for s in used], world)
-    tables, world = _brought(tables, scene, windows, world, fixed=world_size)
+    tables, world = _with_logs_and_traces(tables, scene, windows, world, fixed=world_size)
     tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
-    told_by_processes = _of_processes(tables, sources, chosen, pattern, errors)
+    told_by_processes = _add_processes(tables, sources, chosen, pattern, errors)
     return Dataset(
         **tables,
         files=file_table(sources),
@@ -71,31 +71,31 @@ def assemble(
     )
 
 
-def _settled(
+def _settled_attempts(
     sources: Sequence[SourceFile], pattern: re.Pattern[str] | None, attempt: int | None
 ) -> tuple[list[Attempt], int, list[SourceFile]]:
-    """The attempts, the number of the one that is wanted, and its dumps. Raises NoSuchAttemptError."""
+    """The attempts, the number of the chosen one, and its dumps. Raises NoSuchAttemptError."""
     for source in sources:
         if source.snapshot is None and source.kind not in (LOG.name, TRACE.name):
             dump_ranks.claim_dump_rank(source, pattern)
     attempts.attach_sidecars(sources)
-    runs = _runs(sources)
+    runs = _settled_runs(sources)
     chosen = attempts.newest_attempt(runs) if attempt is None else attempt
     if runs and not 0 <= chosen < len(runs):
         raise NoSuchAttemptError(chosen, len(runs))
-    return runs, chosen, _used(runs[chosen]) if runs else []
+    return runs, chosen, _used_sources(runs[chosen]) if runs else []
 
 
-def _of_processes(
+def _add_processes(
     tables: dict[str, pl.DataFrame],
     sources: Sequence[SourceFile],
     chosen: int,
     pattern: re.Pattern[str] | None,
     errors: str | None,
 ) -> int:
-    """Adds how processes ended, and what files say that are brought in by the rows of their kinds.
+    """Adds the ends of processes, and the rows of files whose kinds have their own function.
 
-    Returns the number of ranks that these tell; 0 if none.
+    Returns the number of ranks in these tables; 0 if none.
     """
     world = 0
     if ends := ended.attempt_ends(sources, max(0, chosen)):
@@ -103,16 +103,16 @@ def _of_processes(
         world = ended.sidecar_world(ends)
     there = {source.kind for source in sources}
     for kind in INPUTS.values():
-        if kind.bring and kind.name in there:
-            told: int = function(kind.bring)(tables, sources, chosen, pattern)
+        if kind.add_rows and kind.name in there:
+            told: int = function(kind.add_rows)(tables, sources, chosen, pattern)
             world = world or told
     return world
 
 
-def _brought(
+def _with_logs_and_traces(
     tables: dict[str, pl.DataFrame], scene: LogScene | None, windows: TraceWindows | None, world: int, fixed: int | None
 ) -> tuple[dict[str, pl.DataFrame], int]:
-    """The tables with what logs and traces tell, and the number of ranks then, unless the user has fixed it."""
+    """The tables with rows of logs and traces, and the number of ranks, unless the user has fixed it."""
     if scene is not None:
         from rankscope.assemble.logs.log_tables import add_log_tables
 
@@ -126,19 +126,19 @@ def _brought(
 
 
 class LogRun(NamedTuple):
-    """Which of the runs of a job its logs are read of."""
+    """The run of a job whose logs are read."""
 
     runs: list[Attempt]
     chosen: int
     pattern: re.Pattern[str] | None
     asked: bool
-    """Whether the user has chosen it."""
+    """Whether the user has chosen the run."""
 
 
-def _logs(
+def _log_scene(
     sources: Sequence[SourceFile], places: dict[int, int], run: LogRun, world: int, recall: CommMemory | None
 ) -> LogScene | None:
-    """Who wrote the logs of the chosen attempt; None without a log, which costs nothing."""
+    """The log processes of the chosen attempt; None without a log, at no cost."""
     if not any(source.kind == LOG.name for source in sources):
         return None
     from rankscope.assemble.logs import restarts as log_attempts
@@ -152,8 +152,8 @@ def _logs(
     return read_scene(mine, world, run.pattern, number, recall)
 
 
-def _in_logs(scene: LogScene | None) -> list[RankedStacks]:
-    """The stacks that stand in logs."""
+def _log_stacks(scene: LogScene | None) -> list[RankedStacks]:
+    """The stacks in logs."""
     if scene is None:
         return []
     from rankscope.assemble.logs.log_messages import stacks_in
@@ -161,8 +161,8 @@ def _in_logs(scene: LogScene | None) -> list[RankedStacks]:
     return stacks_in(scene)
 
 
-def _windows(sources: Sequence[SourceFile], attempt: int, pattern: re.Pattern[str] | None) -> TraceWindows | None:
-    """Whose the profilers' traces are; None without one, which costs nothing."""
+def _trace_windows(sources: Sequence[SourceFile], attempt: int, pattern: re.Pattern[str] | None) -> TraceWindows | None:
+    """The traces of the attempt with their ranks; None without a trace, at no cost."""
     if not any(source.trace is not None for source in sources):
         return None
     from rankscope.assemble.traces.trace_dataset import read_windows
@@ -176,8 +176,8 @@ def _highest(groups: pl.DataFrame) -> int:
     return int(highest) if isinstance(highest, int) else -1
 
 
-def _runs(sources: Sequence[SourceFile]) -> list[Attempt]:
-    """The attempts with their numbers given out and their ranks settled; copies are in none of them."""
+def _settled_runs(sources: Sequence[SourceFile]) -> list[Attempt]:
+    """The attempts, with numbers and ranks settled; copies are in none of them."""
     distinct = repeats.set_aside([s for s in sources if s.dump is not None])
     runs = attempts.with_silent_attempts(attempts.split_attempts(sorted(distinct, key=lambda s: s.shown)), sources)
     for number, run in enumerate(runs):
@@ -187,8 +187,8 @@ def _runs(sources: Sequence[SourceFile]) -> list[Attempt]:
     return runs
 
 
-def _used(run: Attempt) -> list[SourceFile]:
-    """The sources of a run in order of rank; of two that the user gave one rank, the newest."""
+def _used_sources(run: Attempt) -> list[SourceFile]:
+    """The sources of a run in order of rank; of two with the same rank from the user, the newest."""
     used = []
     seen: dict[tuple[int | None, str], SourceFile] = {}
     for source in sorted(run.sources, key=lambda s: (-(s.span or (0, 0))[1], s.shown)):
@@ -208,7 +208,7 @@ def _recorders(source: SourceFile) -> list[tuple[int | None, str]]:
 
 
 def _place_undecoded(sources: Sequence[SourceFile], newest: int) -> None:
-    """Files that could not be decoded are dumps if their name says whose, and belong to the run of their directory."""
+    """Takes files that could not be decoded as dumps if their name holds a rank, in the run of their directory."""
     by_directory: dict[str, int] = {}
     for source in sources:
         if source.attempt is not None:
@@ -217,10 +217,10 @@ def _place_undecoded(sources: Sequence[SourceFile], newest: int) -> None:
         if not INPUTS[source.kind].may_be_dump:
             continue
         if source.kind == EMPTY.name and file_names.of_py_spy(source.shown):
-            # that py-spy wrote nothing says nothing of what the rank left itself
+            # an empty file of py-spy says nothing about the rank's own files
             source.kind, source.rank, source.rank_source = PY_SPY.name, None, None
             continue
-        # the capture had begun to write it when its process ended, or has not ended yet
+        # the capture may have been writing it when its process ended, or still is
         unfinished = file_names.is_part(source.shown)
         source.kind = (DUMP if source.named is not None and not unfinished else UNKNOWN).name
         if source.named is not None:
@@ -228,7 +228,7 @@ def _place_undecoded(sources: Sequence[SourceFile], newest: int) -> None:
 
 
 def _world(used: Sequence[SourceFile], sources: Sequence[SourceFile], attempt: int) -> int:
-    """The most that groups, dumps, and dumps that could not be decoded speak of."""
+    """The highest number of ranks in groups, dumps, and dumps that could not be decoded."""
     told = [s.rank + 1 for s in used if s.rank is not None]
     told += [s.highest + 1 for s in used]
     told += [max(g.ranks) + 1 for s in used for g in s.carded if g.ranks]
@@ -241,12 +241,12 @@ def _world(used: Sequence[SourceFile], sources: Sequence[SourceFile], attempt: i
 
 
 def _known_world(used: Sequence[SourceFile]) -> int:
-    """The number of ranks where groups are written down; 0 where only the dumps that are there tell."""
+    """The number of ranks, where groups are written down; 0 if only the present dumps tell it."""
     world = config_world(list(used))
     return max([world, *(1 + s.rank for s in used if s.rank is not None)]) if world else 0
 
 
-# The table of files: what was looked at, what is known of it, and what was wrong with it.
+# The table of files: each file, its facts, and its problem.
 
 
 def file_table(sources: Sequence[SourceFile]) -> pl.DataFrame:
@@ -286,11 +286,11 @@ def _row(place: int, source: SourceFile) -> dict[str, Any]:
     }
 
 
-# The tables that come of dumps alone.
+# The tables of dumps alone.
 
 
 def dump_tables(used: list[SourceFile], places: list[int], world: int) -> dict[str, pl.DataFrame]:
-    """The tables ops, stacks, groups and frontiers of sources that lie at `places` of the table of files."""
+    """The tables ops, stacks, groups and frontiers of sources with these rows in the table of files."""
     if not used:
         tables = {"ops": schema.OPS, "groups": schema.GROUPS, "frontiers": schema.FRONTIERS}
         return {**{name: schema.empty(columns) for name, columns in tables.items()}, "stacks": StackIds().table()}
@@ -302,9 +302,9 @@ def dump_tables(used: list[SourceFile], places: list[int], world: int) -> dict[s
 
 
 def _settle_recorders(sources: Sequence[SourceFile]) -> None:
-    """Takes dumps of a job without operations for what all others are.
+    """Gives dumps without operations the recorder of all other dumps.
 
-    Not of a rank that has left another one with operations: the empty one is of another backend.
+    It skips ranks with another dump that has operations: there the empty one is of another backend.
     """
     known = {source.recorder for source in sources} - {None}
     told = {source.rank for source in sources if source.recorder is not None}
@@ -319,7 +319,7 @@ def _settle_recorders(sources: Sequence[SourceFile]) -> None:
 def _tables(
     frame: pl.DataFrame, used: list[SourceFile], places: list[int], groups: GroupIndex, facts: Sequence[SourceFacts]
 ) -> dict[str, pl.DataFrame]:
-    """All but the stacks."""
+    """All tables of dumps but the stacks."""
     counted = [place for place, fact in zip(places, facts, strict=True) if fact.torchcomms]
     ops = operation_table(frame, used, counted)
     described = pl.DataFrame(

@@ -1,4 +1,4 @@
-"""Runs of the job whose dumps lie in one tree: a job that is restarted writes the same ranks again, later."""
+"""Attempts: runs of the job whose dumps are in one tree. A restarted job writes the same ranks again, later."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rankscope.parsers.sidecar.model import Sidecar
 from rankscope.text.wording import moment
 
 SAME_RUN_NS = 600 * 1_000_000_000
-"""Nodes of one run stop within this time of each other; only asked where names of ranks repeat from node to node."""
+"""Longest time between the ends of nodes in one run; only used if names of ranks repeat from node to node."""
 
 
 class NoSuchAttemptError(Exception):
-    """The attempt that was asked for is not there; the message says which are."""
+    """The chosen attempt does not exist; the message lists the attempts."""
 
     def __init__(self, number: int, count: int) -> None:
         super().__init__(f"there is no attempt {number}: they are numbered from 0 to {count - 1}")
@@ -29,27 +29,27 @@ class NoSuchAttemptError(Exception):
 
 @dataclass
 class Attempt:
-    """One run."""
+    """One run of the job."""
 
     sources: list[SourceFile] = field(default_factory=list)
     """Its dumps."""
     cards: list[SourceFile] = field(default_factory=list)
-    """Sidecars without dumps; of some attempts nothing else is left."""
+    """Sidecars without dumps; some attempts left nothing else."""
 
     @property
     def files(self) -> list[SourceFile]:
-        """All that it left of itself."""
+        """All files of the attempt."""
         return [*self.sources, *self.cards]
 
     @property
     def started_ns(self) -> int | None:
-        """When its first process began, as sidecars say, else its first event."""
+        """Start of its first process, from sidecars, else its first event."""
         begun = [card.started_ns for card in self._told if card.started_ns is not None]
         return min(begun or [s.span[0] for s in self.sources if s.span], default=None)
 
     @property
     def newest_ns(self) -> int | None:
-        """Its last event; without dumps, when the last of its processes ended or began."""
+        """Its last event; without dumps, the last end or start of a process."""
         if self.sources:
             return max((s.span[1] for s in self.sources if s.span), default=None)
         return max((card.ended_ns or card.started_ns or 0 for card in self._told), default=None)
@@ -61,7 +61,7 @@ class Attempt:
 
 
 def split_attempts(sources: list[SourceFile]) -> list[Attempt]:
-    """The runs, oldest first. Between two there is a time without events, after which a rank comes again."""
+    """The runs, oldest first. Between two runs is a time without events, after which a rank repeats."""
     timed = sorted((s for s in sources if s.span), key=lambda s: (s.span or (0, 0), s.shown))
     attempts: list[Attempt] = []
     end = 0
@@ -71,15 +71,15 @@ def split_attempts(sources: list[SourceFile]) -> list[Attempt]:
             attempts.append(Attempt())
         attempts[-1].sources.append(source)
         end = max(end, last)
-    attempts = _joined(attempts, sources)
+    attempts = _joined_clusters(attempts, sources)
     for source in sources:
         if source.span is None:
             _place(source, attempts)
     return attempts
 
 
-def _joined(clusters: list[Attempt], sources: list[SourceFile]) -> list[Attempt]:
-    """Puts clusters together again between which nothing tells of a restart."""
+def _joined_clusters(clusters: list[Attempt], sources: list[SourceFile]) -> list[Attempt]:
+    """Joins clusters again if nothing shows a restart between them."""
     world = config_world(sources)
     joined: list[Attempt] = []
     for cluster in clusters:
@@ -99,7 +99,7 @@ def _restarted(before: Attempt, after: Attempt, world: int) -> bool:
 
 
 def _rivals(one: SourceFile, other: SourceFile) -> bool:
-    """Whether two dumps of a rank cannot be of two recorders of one process."""
+    """Whether two dumps of a rank cannot come from two recorders of one process."""
     return not one.libraries or not other.libraries or not one.libraries.isdisjoint(other.libraries)
 
 
@@ -115,7 +115,7 @@ def _local_names(before: Attempt, after: Attempt, world: int) -> bool:
 
 
 def _place(source: SourceFile, attempts: list[Attempt]) -> None:
-    """Puts a dump without events to its neighbours: those of its directory, else of the nearest write time."""
+    """Puts a dump without events to its neighbours: those of its directory, else those with the nearest write time."""
     if not attempts:
         attempts.append(Attempt())
     fitting = [a for a in attempts if all(s.rank != source.rank or s.rank is None for s in a.sources)]
@@ -137,7 +137,7 @@ def attempt_table(runs: list[Attempt]) -> pl.DataFrame:
 
 
 def attempt_label(attempt: Attempt, others: list[Attempt]) -> str:
-    """What to call a run: its directory, if that is its own, else when it ended."""
+    """The label of a run: its directory, if no other run has it, else the time of its end."""
     own = {_top(s) for s in attempt.files}
     taken = {_top(s) for other in others if other is not attempt for s in other.files}
     if others and len(own) == 1 and own.isdisjoint(taken) and own != {"."}:
@@ -150,11 +150,11 @@ def _top(source: SourceFile) -> str:
     return source.tag or source.directory
 
 
-# Attempts of which only sidecars are left: their processes ended before they recorded anything.
+# Attempts with only sidecars: their processes ended before they recorded anything.
 
 
 class _SidecarSummary:
-    """What the sidecars of an attempt say of it."""
+    """Summary of the sidecars of an attempt."""
 
     def __init__(self, attempt: Attempt) -> None:
         self.attempt = attempt
@@ -162,15 +162,15 @@ class _SidecarSummary:
         self._attempts: set[int] = set()
         self._ranks: set[int] = set()
         self._started: dict[str, int] = {}
-        """By host when the last of its processes began, ..."""
+        """By host, the start of its last process."""
         self._ended: dict[str, int] = {}
-        """... and when the first of them ended."""
+        """By host, the end of its first process."""
         for source in attempt.sources:
             if source.card is not None:
                 self._take(source.card)
 
     def add(self, source: SourceFile, card: Sidecar) -> None:
-        """Takes a sidecar without dumps."""
+        """Adds a sidecar without dumps."""
         self.attempt.cards.append(source)
         self._take(card)
 
@@ -184,7 +184,7 @@ class _SidecarSummary:
             self._ended[card.host] = min(card.ended_ns, self._ended.get(card.host, card.ended_ns))
 
     def fits(self, card: Sidecar) -> bool:
-        """Whether nothing speaks against its process being one of them."""
+        """Whether its process may belong to the attempt."""
         begun, ended = self._started.get(card.host), self._ended.get(card.host)
         before = card.ended_ns is not None and begun is not None and card.ended_ns < begun
         after = card.started_ns is not None and ended is not None and ended < card.started_ns
@@ -193,9 +193,9 @@ class _SidecarSummary:
 
 
 def with_silent_attempts(runs: Sequence[Attempt], sources: Sequence[SourceFile]) -> list[Attempt]:
-    """The runs that left dumps, with those that did not between them; sidecars without dumps are put to theirs.
+    """The runs with dumps and the runs without, in order; sidecars without dumps are put to their runs.
 
-    Where nothing left dumps, and there is only one run, there is none.
+    A single run without any dumps is left out.
     """
     waiting = sorted(_without_dumps(sources), key=lambda found: (found[1].started_ns or 0, found[0].shown))
     if not waiting:
@@ -210,7 +210,7 @@ def with_silent_attempts(runs: Sequence[Attempt], sources: Sequence[SourceFile])
             fitting[0].add(source, card)
     if len(known) == 1 and not runs:
         return []
-    return _in_order(runs, [run.attempt for run in known[len(runs) :]])
+    return _ordered_runs(runs, [run.attempt for run in known[len(runs) :]])
 
 
 def _without_dumps(sources: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, Sidecar]]:
@@ -220,8 +220,8 @@ def _without_dumps(sources: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, 
             yield source, source.content
 
 
-def _in_order(runs: Sequence[Attempt], silent: Sequence[Attempt]) -> list[Attempt]:
-    """Both, those without dumps in front of the first that began later."""
+def _ordered_runs(runs: Sequence[Attempt], silent: Sequence[Attempt]) -> list[Attempt]:
+    """Both kinds of runs, each without dumps before the first run that began later."""
     found = list(runs)
     for one in silent:
         later = (i for i, run in enumerate(found) if (run.started_ns or 0) > (one.started_ns or 0))
@@ -230,9 +230,9 @@ def _in_order(runs: Sequence[Attempt], silent: Sequence[Attempt]) -> list[Attemp
 
 
 def newest_attempt(runs: Sequence[Attempt]) -> int:
-    """The attempt to be read if none is asked for, -1 without any: the newest of which there is something to read.
+    """The default attempt, -1 without any: the newest with something to read.
 
-    Where others left dumps, one without is that if an exception ended one of its processes: else it may only just have
+    If other attempts have dumps, one without them counts only if an exception ended a process: else it may have just
     begun.
     """
     if not any(run.sources for run in runs):
@@ -245,15 +245,15 @@ def _failed(run: Attempt) -> bool:
     return any(isinstance(source.content, Sidecar) and source.content.ended == "exception" for source in run.cards)
 
 
-# Brings the sidecars of the capture to the dumps they tell of: rank, host, and members of groups are certain then.
+# Sidecars with the dumps that they name: rank, host, and members of groups are then certain.
 
 HISTORY = "history"
-"""The directory with earlier dumps, below the one of the newest and of the sidecar."""
+"""The directory with earlier dumps, below the directory of the newest dump and the sidecar."""
 _NUMBERED = re.compile(r"^\d+_")
 
 
 def attach_sidecars(sources: Sequence[SourceFile]) -> None:
-    """Gives every dump that a sidecar names its card; the rank that the user's option gives is believed instead."""
+    """Gives every dump the card that names it; a rank from the user's option has priority."""
     cards = {}
     for source in sources:
         if isinstance(source.content, Sidecar):
@@ -268,7 +268,7 @@ def attach_sidecars(sources: Sequence[SourceFile]) -> None:
 
 
 def place_sidecars(sources: Sequence[SourceFile]) -> None:
-    """Gives sidecars the attempt of their dumps, and takes the history of a dump for no trouble."""
+    """Gives sidecars the attempt of their dumps, and marks the history of a dump as harmless."""
     attempts = {id(s.card): s.attempt for s in sources if s.card is not None and s.attempt is not None}
     for source in sources:
         if isinstance(source.content, Sidecar):
@@ -282,7 +282,7 @@ def _is_history(source: SourceFile) -> bool:
 
 
 def _place_card(source: SourceFile) -> tuple[str, str]:
-    """(directory of its sidecar, its name there)."""
+    """(directory of the sidecar of a dump, name of the dump there)."""
     name = PurePosixPath(source.shown.replace("!", "/")).name
     if not _is_history(source):
         return source.directory, name

@@ -1,4 +1,4 @@
-"""Which rank wrote which dump: told by the user, by the name, by what the dump says, or numbered."""
+"""The rank of each dump: from the user, the name, the content, or a numbering."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from rankscope.assemble.sources import SourceFile, config_world
 from rankscope.kinds.input_kinds import INPUTS
 
 FINAL_SOURCES = ("option", "sidecar")
-"""Sources of a rank that nothing else outweighs."""
+"""Sources of a rank with priority over all others."""
 LIKELY_RANKS, LIKELY_SHARE = 64, 16
-"""Where no group tells the size of the job, a bare number in a name is a rank below this, or this times the files."""
+"""Bounds of a rank if no group gives the size of the job: a bare number in a name is a rank below the first, or below
+the second times the number of files."""
 
 
 def claim_dump_rank(source: SourceFile, pattern: re.Pattern[str] | None) -> None:
-    """Gives a file the rank that the user's option or its name says, else what its content leaves open no doubt of."""
+    """Gives a file the rank in the user's option or its name, else one that its content proves."""
     told = file_names.rank_by(pattern, source.shown) if pattern is not None else None
     if not INPUTS[source.kind].is_ranked:
         return
@@ -32,7 +33,8 @@ def claim_dump_rank(source: SourceFile, pattern: re.Pattern[str] | None) -> None
 
 
 def settle_dump_ranks(sources: list[SourceFile]) -> None:
-    """Gives every dump of one run its rank; what two dumps claim or its own groups contradict is decided anew."""
+    """Gives every dump of one run its rank. It decides anew on ranks that two dumps claim or that its groups
+    contradict."""
     world = config_world(sources)
     _forget_numbers(sources, world or max(LIKELY_RANKS, LIKELY_SHARE * len(sources)))
     claims = Counter((s.rank, library) for s in sources for library in s.libraries or {""})
@@ -44,13 +46,13 @@ def settle_dump_ranks(sources: list[SourceFile]) -> None:
     order = {directory: i for i, directory in enumerate(sorted({s.directory for s in open_sources}))}
     for source in sorted(open_sources, key=lambda s: s.shown):
         if source.candidates is not None and len(source.candidates) == 1 and not source.candidates & taken:
-            _give(source, min(source.candidates), "content", taken)
+            _give_rank(source, min(source.candidates), "content", taken)
         else:
             source.rank = None
     size = 1 + max((s.named for s in open_sources if s.named is not None), default=0)
     for source in sorted((s for s in open_sources if s.rank is None), key=_order):
         local = order[source.directory] * size + (source.named or 0)
-        _give(source, _guess(source, local, taken), "guess", taken)
+        _give_rank(source, _guess(source, local, taken), "guess", taken)
 
 
 def _order(source: SourceFile) -> tuple[str, int, str]:
@@ -58,7 +60,7 @@ def _order(source: SourceFile) -> tuple[str, int, str]:
 
 
 def _forget_numbers(sources: list[SourceFile], most: int) -> None:
-    """Drops claims that rest on a bare number which is too large for a rank."""
+    """Drops claims from a bare number that is too large for a rank."""
     for source in sources:
         bare = source.rank_source == "name" and not file_names.says_rank(source.shown)
         if bare and source.named is not None and source.named >= most:
@@ -66,10 +68,10 @@ def _forget_numbers(sources: list[SourceFile], most: int) -> None:
 
 
 def _doubtful(source: SourceFile, world: int) -> bool:
-    """Whether there is no claim, or the dump's own groups rule it out."""
+    """Whether there is no claim, or the dump's own groups exclude it."""
     if source.rank is None:
         return True
-    # a rank beyond all groups is of a job whose groups count within replicas: they say nothing of it
+    # a rank beyond all groups belongs to a job whose groups count within replicas: they prove nothing
     return source.candidates is not None and source.rank < world and source.rank not in source.candidates
 
 
@@ -78,7 +80,7 @@ def _contested(source: SourceFile, claims: Counter[tuple[int | None, str]]) -> b
 
 
 def _guess(source: SourceFile, local: int, taken: set[int | None]) -> int:
-    """The rank of a node that counts its own, else the lowest that is free and allowed."""
+    """The rank on a node that counts its own ranks, else the lowest free and allowed one."""
     allowed = source.candidates
     if source.named is not None and local not in taken and (allowed is None or local in allowed):
         return local
@@ -86,6 +88,6 @@ def _guess(source: SourceFile, local: int, taken: set[int | None]) -> int:
     return next(iter(free), next(r for r in range(len(taken) + 1) if r not in taken))
 
 
-def _give(source: SourceFile, rank: int, how: str, taken: set[int | None]) -> None:
+def _give_rank(source: SourceFile, rank: int, how: str, taken: set[int | None]) -> None:
     source.rank, source.rank_source = rank, how
     taken.add(rank)

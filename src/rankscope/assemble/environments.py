@@ -1,4 +1,4 @@
-"""Rows of `settings` from environments: whose they are, and of which attempt."""
+"""Rows of `settings` from environments, with their rank and attempt."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rankscope.parsers.environment.decode import Environment, EnvironmentProcess
 
 _PID = re.compile(r"(?:^|[/!])proc/(\d{1,9})/environ$|environ[._\-]?(\d{1,9})$|(?:pid|proc)[._\-]?(\d{1,9})")
 _MSPROBE = re.compile(r"![^!]*\b(?:env|pip)$")
-"""What msprobe's config_check packs."""
-_INSTALLED = re.compile(r"pip|freeze|packages", re.IGNORECASE)
+"""Files that msprobe's config_check packs."""
+_PACKAGE_LIST = re.compile(r"pip|freeze|packages", re.IGNORECASE)
 
 
 def add_environments(
     tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
 ) -> int:
-    """Adds the environments of the chosen attempt to `settings`; the number of ranks that these tell, 0 for none."""
+    """Adds the environments of the chosen attempt to `settings`; returns the number of their ranks, 0 for none."""
     told = settle_environments(sources, chosen, pattern)
     if not told:
         return 0
@@ -35,7 +35,7 @@ def add_environments(
 def settle_environments(
     sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
 ) -> list[SourceFile]:
-    """Gives environments their rank and attempt; those of the chosen one."""
+    """Gives environments their rank and attempt; returns those of the chosen one."""
     ranks = _msprobe_ranks(sources)
     attempts = {s.directory: s.attempt for s in sources if s.attempt is not None}
     found = []
@@ -55,7 +55,7 @@ def settle_environments(
 
 
 def environment_world(sources: Sequence[SourceFile]) -> int:
-    """The size of the job as most environments of ranks tell it; 0 if none does."""
+    """The size of the job in most environments of ranks; 0 if none has it."""
     told = [
         process.world_size
         for source in sources
@@ -89,7 +89,7 @@ def _processes(source: SourceFile) -> list[EnvironmentProcess]:
 
 
 def _rank(source: SourceFile, told: Environment, pattern: re.Pattern[str] | None, ranks: dict[str, int]) -> None:
-    """By the user's option, by what the launcher set, else by a name that says rank."""
+    """Sets the rank from the user's option, from the launcher's variables, else from a name with a rank."""
     own = {process.rank for process in told.processes}
     option = file_names.rank_by(pattern, source.shown) if pattern is not None else None
     source.rank = source.rank_source = source.named = None
@@ -104,7 +104,7 @@ def _rank(source: SourceFile, told: Environment, pattern: re.Pattern[str] | None
 
 
 def _msprobe_ranks(sources: Sequence[SourceFile]) -> dict[str, int]:
-    """By archive the rank that its environment tells, for the list of packages beside it."""
+    """The rank in the environment of each archive, for the list of packages in the same archive."""
     found = {}
     for source in sources:
         for process in _processes(source):
@@ -114,6 +114,6 @@ def _msprobe_ranks(sources: Sequence[SourceFile]) -> dict[str, int]:
 
 
 def _required(source: SourceFile, told: Environment) -> bool:
-    """Whether it lists packages, and its name does not say that they are installed."""
+    """Whether the file lists required packages: its name does not say that they are installed."""
     versions = all(v.name.startswith("version:") for process in told.processes for v in process.variables)
-    return versions and not _INSTALLED.search(PurePosixPath(source.shown.replace("!", "/")).name)
+    return versions and not _PACKAGE_LIST.search(PurePosixPath(source.shown.replace("!", "/")).name)

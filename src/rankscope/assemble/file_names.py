@@ -1,4 +1,4 @@
-"""Rank, host and attempt as the names of files and directories tell them."""
+"""Rank, host and attempt in the names of files and directories."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
 
 REMEMBERED_PATHS = 1 << 16
-"""Paths whose names are not looked at again: those of a job that is watched."""
+"""Number of paths whose parsed names are remembered, for a watched job."""
 _SUFFIX = re.compile(r"\.(?:json|pkl|pickle|pt|bin|txt|log|dump|trace|old|bak|gz|zst|tar|tgz|zip)$", re.IGNORECASE)
 _TIMESTAMP = re.compile(r"[_.\-]?\d{8}[_T\-]?\d{4,6}(?=$|[_.\-])|[_.\-]\d{9,}(?=$|[_.\-])")
 _RANK = re.compile(r"(?:^|[^a-zA-Z])(?<!local.)rank[_.\-]?(\d{1,7})(?!\d)", re.IGNORECASE)
@@ -23,7 +23,7 @@ _NODE = re.compile(
     r"(?:_?\d+|[a-z]?\d+|(?:-[a-z0-9]+)*-[a-z0-9]*\d+)(?:[.\-][a-z0-9.\-]*\d)?$",
     re.IGNORECASE,
 )
-"""Of a host: its name has no underscores but one in front of a number. "multi_node_2" tells how many there are."""
+"""A name of a host: it has no underscores but one before a number. "multi_node_2" is a number of nodes."""
 _ATTEMPT = re.compile(r"^(?:attempt|restart|retry|try|run|incarnation|job)[_.\-]?\w*\d\w*$", re.IGNORECASE)
 
 
@@ -47,7 +47,7 @@ def says_rank(shown: str) -> bool:
 
 @lru_cache(REMEMBERED_PATHS)
 def rank_of(shown: str) -> int | None:
-    """The rank that a path names: in the file name, else in a directory "rank_3" above it."""
+    """The rank in a path: in the file name, else in a directory "rank_3" above it."""
     rank = _number_in(shown)
     return rank if rank is not None and rank < RANK_LIMIT else None
 
@@ -65,7 +65,7 @@ def _number_in(shown: str) -> int | None:
 
 
 def rank_by(pattern: re.Pattern[str], shown: str) -> int | None:
-    """The rank that the user's regular expression finds: its first group, else all it matches."""
+    """The rank that the user's regular expression finds: its first group, else the whole match."""
     match = pattern.search(shown)
     if match is None:
         return None
@@ -75,7 +75,7 @@ def rank_by(pattern: re.Pattern[str], shown: str) -> int | None:
 
 
 def host_of(shown: str) -> str | None:
-    """The host that a path names plainly; None if it does not."""
+    """The host that a path plainly names; None without one."""
     name, above = _parts(shown)
     stem = _stem(name)
     for pattern in (_HOST_BEFORE, _HOST_AFTER, _HOST_RANK):
@@ -85,21 +85,21 @@ def host_of(shown: str) -> str | None:
 
 
 def of_py_spy(shown: str) -> bool:
-    """Whether a file is named as if py-spy had been told to write it."""
+    """Whether a file has a name like an output of py-spy."""
     return _PY_SPY.search(_parts(shown)[0]) is not None
 
 
 def is_part(shown: str) -> bool:
-    """Whether a file is named as the capture names what it has not written to the end yet."""
+    """Whether a file has the name of an unfinished file of the capture."""
     name = _parts(shown)[0]
     return name.startswith(".") and name.endswith(".part")
 
 
 def attempt_of(shown: str) -> str | None:
-    """The directory that names an attempt ("attempt_1"); None if there is none."""
+    """The directory that names an attempt ("attempt_1"); None without one."""
     return next((directory for directory in _parts(shown)[1] if _ATTEMPT.match(directory)), None)
 
 
 def directory_of(shown: str) -> str:
-    """The directory of a file, archives taken as directories."""
+    """The directory of a file; archives count as directories."""
     return str(PurePosixPath(shown.replace("!", "/")).parent)

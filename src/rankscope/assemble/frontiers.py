@@ -1,7 +1,7 @@
-"""How far each rank got on each of its groups, and whether that is known.
+"""Frontiers: the progress of each rank on each of its groups, and whether it is known.
 
 pg_status counts the last operation of any sort: on a group with sends and receives it mixes two counters, on gloo it
-counts operations that leave no entry. There only entries tell, and in a filtered or torn dump not always they.
+counts operations without an entry. There only entries are reliable, and not always in a filtered or torn dump.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ class GroupEntries:
     """Highest collective sequence number; sends and receives carry it too."""
     first: int | None
     last: int | None
-    """Of collectives."""
+    """Last collective sequence number."""
     pending: int | None
     """First collective that has not completed."""
     unknown: bool
-    """The state of some collective is not told."""
+    """The state of some collective is unknown."""
     started: int | None
-    """Last collective seen to have started."""
+    """Last collective that is known to have started."""
     counter: int | None
-    """What the newest entry bumped."""
+    """The counter that the newest entry increased."""
     op_id: int | None
-    """Of the newest entry."""
+    """op_id of the newest entry."""
 
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """What a source says of all of its groups."""
+    """Facts of a source about all of its groups."""
 
     dump: Dump
     complete: Completeness
     status: dict[int, GroupStatus]
     mapped: bool
-    """Every id of pg_status could be given a group."""
+    """Every id of pg_status has a known group."""
     torchcomms: bool
     """torchcomms wrote it."""
     single_counter: bool
     """pg_status counts something else than the collectives of a group."""
     timing: bool
     hook: bool
-    """A hook wrote it: pg_status counts all operations of a group from 0, and completions are in no order."""
+    """A hook wrote it: pg_status counts all operations of a group from 0, and completions are unordered."""
     uncounted: dict[int, int]
-    """Of a hook: by group how many operations before the newest entry have no sequence number."""
+    """For each group in a dump of a hook, the number of operations before the newest entry without sequence number."""
 
 
 def frontier_table(
@@ -72,8 +72,8 @@ def frontier_table(
     groups: GroupIndex,
     has_p2p: set[int],
 ) -> pl.DataFrame:
-    """The table `frontiers`; `facts` are what each of the sources says."""
-    kept = _kept(ops)
+    """The table `frontiers`; `facts` belong to the sources."""
+    kept = _group_entries(ops)
     chosen: dict[tuple[int, int], SourceFacts] = {}
     for i, source in enumerate(sources):
         used = set(groups.by_call.get(i, ()))
@@ -89,7 +89,7 @@ def frontier_table(
 
 
 def facts_of(place: int, source: SourceFile, groups: GroupIndex) -> SourceFacts:
-    """What a source says of all of its groups; it is at a place among those that `groups` were made of."""
+    """The facts of a source about its groups; `place` is its index among the sources of `groups`."""
     dump = source.dump or Dump()
     ids = names_by_id(dump)
     by_name = groups.by_name[place]
@@ -105,19 +105,19 @@ def facts_of(place: int, source: SourceFile, groups: GroupIndex) -> SourceFacts:
 
 
 def _uncounted(dump: Dump, group_of_call: Sequence[int]) -> dict[int, int]:
-    """By group of a hook's dump how many operations before its newest entry have no sequence number."""
+    """For each group in a dump of a hook, the number of operations before its newest entry without sequence number."""
     groups = np.array(group_of_call, np.int64)[dump.code("call")]
     table = pl.DataFrame({"group": groups, "more": recorders.uncounted_libraries(dump)})
     return dict(table.group_by("group").agg(pl.col("more").last()).iter_rows())
 
 
 def has_timing(dump: Dump) -> bool:
-    """Whether start events were recorded: a start or a duration was seen. A hook records none."""
+    """Whether start events were recorded, as shown by a start or a duration. A hook records none."""
     seen = any((dump.column(name) != NULL).any() for name in ("started_ns", "duration_ns"))
     return bool(seen) or any(call.state == "started" for call in dump.calls)
 
 
-def _kept(ops: pl.DataFrame) -> dict[tuple[int, int], GroupEntries]:
+def _group_entries(ops: pl.DataFrame) -> dict[tuple[int, int], GroupEntries]:
     alone = ~pl.col("is_p2p")
     seq = pl.col("seq")
     unfinished = alone & (pl.col("state") != "completed")
@@ -159,12 +159,12 @@ def _row(fact: SourceFacts, kept: GroupEntries | None, group: int, *, has_p2p: b
 
 
 def _as_seq(status: GroupStatus, uncounted: int) -> GroupStatus:
-    """What a hook says it has issued as a sequence number; its last completion is no frontier, and is left out."""
+    """The issue counter of a hook as a sequence number; its last completion is no frontier, and is left out."""
     return status._replace(enqueued=status.enqueued + 1 - uncounted, started=-1, completed=-1)
 
 
 def _contradicts(status: GroupStatus, kept: GroupEntries, whole: bool) -> bool:
-    """Whether entries show that pg_status counts something that has no entry any more."""
+    """Whether entries prove that pg_status counts operations whose entry is gone."""
     done_too_far = kept.pending is not None and status.completed >= kept.pending
     return done_too_far or (whole and kept.counter != status.enqueued)
 
@@ -180,8 +180,8 @@ def _enqueued(
         return None
     if fact.complete.filtered == "none":
         return kept.top
-    # what completed is left out. Later collectives of a group cannot complete before one that is still there,
-    # and the newest operation of any sort is there if its counter is the one that pg_status ends with
+    # completed operations are left out. Later collectives of a group cannot complete before one that is still there,
+    # and the newest operation of any sort is there if its counter is the last one of pg_status
     in_order = kept.pending is not None and not has_p2p
     last = kept.op_id if fact.hook else kept.counter
     newest = status is not None and not fact.single_counter and last == status.enqueued
@@ -214,7 +214,7 @@ def _completed(
 
 
 def _all_done(fact: SourceFacts) -> bool:
-    """Whether a hook left out of its dump what has completed: what has no entry is done."""
+    """Whether a hook left completed operations out of its dump: an operation without an entry is then done."""
     return fact.hook and fact.complete.filtered == "only-active"
 
 
@@ -230,7 +230,7 @@ def _wrapped(fact: SourceFacts, kept: GroupEntries | None, status: GroupStatus |
     if fact.complete.wrapped is None:
         return None
     if kept is not None:
-        # record numbers start anew when the recorder is reset, sequence numbers do not
+        # record numbers restart when the recorder is reset, sequence numbers do not
         if kept.first is not None:
             return kept.first > 1
         return None if fact.complete.wrapped else False
@@ -240,7 +240,7 @@ def _wrapped(fact: SourceFacts, kept: GroupEntries | None, status: GroupStatus |
 
 
 def p2p_groups(ops: pl.DataFrame, descriptions: pl.DataFrame) -> set[int]:
-    """Groups with sends or receives, and those of the same description: theirs may all be gone."""
+    """Groups with sends or receives, and groups of the same description: their entries may be gone."""
     seen = ops.select("group", "is_p2p", "p2p_seq").filter(pl.col("is_p2p") | (pl.col("p2p_seq") > 0))["group"].unique()
     roles = descriptions.filter(pl.col("group").is_in(seen.implode()))["description"].unique()
     roles = roles.filter(~roles.is_in(["", "undefined"]))
@@ -248,18 +248,18 @@ def p2p_groups(ops: pl.DataFrame, descriptions: pl.DataFrame) -> set[int]:
     return set(seen.to_list()) | set(alike.to_list())
 
 
-# From the numbers of groups in pg_status to their names: per process, where nothing speaks against it.
+# Names of the groups in pg_status, from their numbers: per process, unless something contradicts.
 
 
 def names_by_id(dump: Dump) -> dict[str, str]:
-    """The name of the group behind each id of pg_status, as far as the dump tells."""
+    """The name of the group of each id of pg_status, as far as the dump has it."""
     if dump.status is None:
         return {}
     from_entries = {str(c.pg_id): call_group(c) for c in dump.calls if c.pg_id is not None}
     ids = sorted((s.pg_id for s in dump.status), key=_numeric)
     named = sorted((g.name for g in dump.config if g.name or g.description), key=_numeric)
     candidates = [dict(zip(ids, named, strict=True))] if len(ids) == len(named) else []
-    # ids count the groups that this process made, in the order in which names were given
+    # ids count the groups that this process made, in the order of their names
     candidates.append({i: named[int(i)] for i in ids if i.isdigit() and int(i) < len(named)})
     candidates.append({i: i for i in ids if i in named})
     for guess in candidates:

@@ -1,6 +1,6 @@
-"""One identity for each process group over all ranks: its name and its members.
+"""Identity of process groups over all ranks: name and members.
 
-pg_id is a counter of each process and joins nothing; what a file does not say about a group another one may.
+pg_id is a counter of each process and joins nothing; facts that one file lacks may be in another.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ NO_DESCRIPTION = ("", "undefined")
 
 
 class GroupKey(NamedTuple):
-    """What makes two ranks' groups the same one. `members` is None where they have to be inferred."""
+    """The key that equal groups of several ranks share. `members` is None if they must be inferred."""
 
     name: str
     members: tuple[int, ...] | None
     library: str = ""
-    """Set where two recorders of a process count the same group apart."""
+    """Set if two recorders of a process count the same group separately."""
     ordinal: int = 0
-    """Format 1.x has no names: which of the groups with these members it is, counted by pg_id."""
+    """Number of the group among those with the same members, in order of pg_id, for format 1.x without names."""
 
 
 @dataclass
 class GroupRow:
-    """A group in the making."""
+    """A row of the table of groups during assembly."""
 
     key: GroupKey
     names: list[str] = field(default_factory=list)
     descriptions: list[str] = field(default_factory=list)
     users: set[int] = field(default_factory=set)
-    """Ranks that have operations on it."""
+    """Ranks with operations on it."""
 
 
 @dataclass
 class GroupIndex:
-    """All groups, and how each source gets at them."""
+    """All groups, and the groups of each source."""
 
     rows: list[GroupRow]
     members: list[tuple[int, ...]]
     by_call: dict[int, list[int]]
-    """For each source (by its place) the group of each of its calls."""
+    """For each source (by its index) the group of each of its calls."""
     by_name: dict[int, dict[str, int]]
-    """For each source the groups it names, used or not."""
+    """For each source the groups that it names, used or not."""
 
 
 def call_group(call: RecordedCall) -> str:
-    """The group of an operation, by its name, else by its number in formats that have no names."""
+    """The group of an operation: its name, else its number in formats without names."""
     return call.name if call.name is not None else "" if call.pg_id is None else str(call.pg_id)
 
 
 def resolve_groups(sources: list[SourceFile], world: int) -> GroupIndex:
-    """The groups that the sources (with ranks) speak of, in order of name and members."""
+    """The groups in the sources (with ranks), in order of name and members."""
     known = _known(sources)
     contested = _contested(sources)
     keys = [_keys_of(source, known, contested) for source in sources]
@@ -78,13 +78,13 @@ def calls_of(source: SourceFile, by_name: dict[str, int]) -> list[int]:
 
 
 def group_description(row: GroupRow) -> str:
-    """The description that most ranks give."""
+    """The description from most ranks."""
     told = [d for d in row.descriptions if d not in NO_DESCRIPTION]
     return common_members(told) or common_members(row.descriptions)
 
 
 def group_label(row: GroupRow) -> str:
-    """The name to show."""
+    """The name for users."""
     return row.key.name or common_members(row.names)
 
 
@@ -103,7 +103,7 @@ def _known(sources: list[SourceFile]) -> dict[str, Counter[tuple[int, ...]]]:
 
 
 def _contested(sources: list[SourceFile]) -> dict[str, set[str]]:
-    """Names of groups that two recorders of one process both have entries for, with the libraries' own counters."""
+    """Names of groups with entries of two recorders of one process, and with the libraries' own counters."""
     users: dict[tuple[int | None, str], set[int]] = defaultdict(set)
     for i, source in enumerate(sources):
         for call in source.dump.calls if source.dump else ():
@@ -138,7 +138,7 @@ def _keys_of(
 
 
 def _by_number(stated: list[GroupConfig]) -> list[tuple[str, GroupKey]]:
-    """Groups of format 1.x: by their members, and by their order among those with the same."""
+    """Groups of format 1.x: by their members, and by their order among groups with the same."""
     seen: Counter[tuple[int, ...]] = Counter()
     keys = []
     for group in sorted((g for g in stated if g.pg_id is not None), key=lambda g: g.pg_id or 0):

@@ -1,7 +1,7 @@
-"""Rows of `messages` from the newest health check of a debug server: whose watchdog saw an operation time out or fail.
+"""Rows of `messages` from the newest health check of a debug server: ranks whose operation timed out or failed.
 
-A rank that answers that it is healthy while others are not had nothing pending that timed out: it waits for nobody. One
-that does not answer is gone, as the cause or by its own timeout: its row is of no rank, so that nobody is judged by it.
+A healthy rank beside unhealthy ones had no pending operation that timed out: it waits for nobody. A rank without an
+answer is gone, as the cause or by its own timeout: its row has no rank, so that it is not judged by that.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from rankscope.parsers.logs.c10d.event_builder import shown_text
 
 KIND = "health-check"
 GAVE_UP = "watchdog-timeout"
-"""The known error of a rank that waited until it gave up."""
+"""The known error of a rank that waited until its timeout."""
 _STAMP = re.compile(r"_(\d{8}_\d{6})\.txt\b")
 _SECOND_NS = 1_000_000_000
 
 
 def newest_check(sources: Sequence[SourceFile], chosen: int) -> tuple[int, SourceFile] | None:
-    """The newest check in which a rank of the chosen attempt answered, with its row of `files`; None without one."""
+    """The newest check with an answer of a rank of the chosen attempt, and its row of `files`; None without one."""
     attempts = {s.directory: s.attempt for s in sources if s.attempt is not None}
     found = []
     for place, source in enumerate(sources):
@@ -43,7 +43,7 @@ def newest_check(sources: Sequence[SourceFile], chosen: int) -> tuple[int, Sourc
 
 
 def add_check(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, _: object = None) -> int:
-    """Adds the newest check of the chosen attempt to `messages`; the number of ranks that were asked, 0 without one."""
+    """Adds the newest check of the chosen attempt to `messages`; returns the number of asked ranks, 0 without one."""
     newest = newest_check(sources, chosen)
     if newest is None:
         return 0
@@ -53,7 +53,7 @@ def add_check(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], ch
 
 
 def with_check(messages: pl.DataFrame | None, place: int, source: SourceFile) -> pl.DataFrame:
-    """`messages` with a row for each rank that was asked, where any is unhealthy; none where all are well."""
+    """`messages` with a row for each asked rank, if any is unhealthy; unchanged if all are well."""
     assert isinstance(source.content, HealthCheck)
     table = pl.DataFrame(list(_rows(source.content.ranks, place, _told_ns(source))), schema=dict(schema.MESSAGES))
     if messages is None or messages.is_empty():
@@ -86,7 +86,7 @@ def _text(health: RankHealth) -> str:
 
 
 def _told_ns(source: SourceFile) -> int | None:
-    """When the server wrote it, as the name says in the time of its host; else the time of the file."""
+    """The time at which the server wrote it: from its name, in the host's time; else the time of the file."""
     stamp = _STAMP.search(source.shown)
     if stamp is not None:
         try:

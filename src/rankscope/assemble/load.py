@@ -1,4 +1,4 @@
-"""Paths to a Dataset. Importing this is cheap: polars is imported while the workers already start."""
+"""Loader: paths to a Dataset. Its import is cheap: polars is imported while the workers start."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ _BLAS = "OPENBLAS_NUM_THREADS"
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """What a user can settle by hand."""
+    """Options of the user."""
 
     rank_from: str | None = None
     """Regular expression over the path; its first group is the rank."""
     world_size: int | None = None
     attempt: int | None = None
-    """None: the newest."""
+    """None for the newest."""
     jobs: int | None = None
-    """Worker processes at most; None: one for each core."""
+    """Most worker processes; None for one for each core."""
     errors: Path | None = None
-    """A table of known errors of the user's own; see parsers/logs/c10d/known_errors.tsv."""
+    """The user's own table of known errors; see parsers/logs/c10d/known_errors.tsv."""
     called: tuple[str, ...] = ()
-    """What the user calls the paths; empty: they are what was given."""
+    """The user's names for the paths; empty for the paths themselves."""
     detail: str = "all"
-    """How much of profilers' traces is read, one of schema.DETAILS: "collectives" is several times as fast."""
+    """Detail of profilers' traces, one of schema.DETAILS: "collectives" is several times as fast."""
 
 
 @dataclass(frozen=True)
 class LoadProgress:
-    """How far reading got."""
+    """Progress of the read."""
 
     files_done: int
     files_total: int
@@ -59,21 +59,21 @@ class LoadProgress:
 
 
 class SparseReading:
-    """What a first, sparse reading has read whole, so that a second one reads only the traces again."""
+    """Files that a first, sparse read has read in full, so that a second one reads only the traces again."""
 
     def __init__(self) -> None:
         self._read: dict[tuple[str, int, int | None], list[SourceFile]] = {}
         self._sparse: set[tuple[str, int, int | None]] = set()
 
     def add(self, found: FoundPath, source: SourceFile) -> None:
-        """Takes what a file, or a member of it, told."""
+        """Adds the content of a file, or of a member of it."""
         stamp = found.path, found.size, found.mtime_ns
         self._read.setdefault(stamp, []).append(source)
         if source.trace is not None:
             self._sparse.add(stamp)
 
-    def take(self, found: Sequence[FoundPath]) -> tuple[list[FoundPath], list[SourceFile]]:
-        """The files that have to be read, and what the others told; they are held no longer."""
+    def split_files(self, found: Sequence[FoundPath]) -> tuple[list[FoundPath], list[SourceFile]]:
+        """The files that must be read, and the contents of the others, which are then dropped."""
         stamps = {(f.path, f.size, f.mtime_ns): f for f in found}
         known = [stamp for stamp in stamps if stamp in self._read and stamp not in self._sparse]
         sources = [source.renewed() for stamp in known for source in self._read[stamp]]
@@ -82,7 +82,7 @@ class SparseReading:
 
 
 class InputError(Exception):
-    """Nothing can be read; the message is for a person."""
+    """Nothing can be read; the message is for the user."""
 
 
 def load(
@@ -91,9 +91,10 @@ def load(
     progress: Callable[[LoadProgress], None] | None = None,
     kept: SparseReading | None = None,
 ) -> Dataset:
-    """Everything under `paths`. What cannot be read becomes a row of `files`. Raises InputError if nothing is told.
+    """The Dataset of everything under `paths`. Unreadable files become rows of `files`. Raises InputError without any
+    content.
 
-    `kept` is filled by a sparse reading, and spares the next one all but the traces.
+    A sparse read fills `kept`, so that the next one reads only the traces again.
     """
     with _undisturbed():
         return _load(paths, options, progress, kept)
@@ -109,7 +110,7 @@ def _load(
     found = _walk(paths)
     known: list[SourceFile] = []
     if kept is not None and options.detail == "all":
-        found, known = kept.take(found)
+        found, known = kept.split_files(found)
         kept = None
     pool = _pool(found, options)
     try:
@@ -125,7 +126,7 @@ def _load(
     _log_slow(sources)
     root = root_of(paths, options)
     if not any(source.tells for source in sources):
-        raise InputError(_nothing(root, sources))
+        raise InputError(_empty_reason(root, sources))
     try:
         errors = None if options.errors is None else str(options.errors.resolve())
         return assemble(sources, printable_text(root), pattern, options.world_size, options.attempt, errors=errors)
@@ -134,7 +135,7 @@ def _load(
 
 
 def _log_slow(sources: Sequence[SourceFile]) -> None:
-    """Says in the debug log how many dumps were unpickled whole, which takes three times as long, and why."""
+    """Writes the number of fully unpickled dumps, which take three times as long, and the reasons to the debug log."""
     import logging
 
     log = logging.getLogger(LOG)
@@ -148,14 +149,14 @@ def _log_slow(sources: Sequence[SourceFile]) -> None:
 
 
 def root_of(paths: Sequence[Path], options: LoadOptions) -> str:
-    """What is read, in a few words, as the user calls it."""
+    """A short name of the input, in the user's words."""
     names = options.called or tuple(map(str, paths))
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Nobody looks for garbage meanwhile: loading makes hundreds of thousands of objects, and next to none."""
+    """Turns garbage collection off: the load makes hundreds of thousands of objects, and almost no garbage."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -166,7 +167,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _import_numpy() -> None:
-    """Without the threads of its linear algebra, which nothing here needs: they spin for a while when they start."""
+    """Imports numpy without the threads of its linear algebra: they are not needed, and use time at their start."""
     if "numpy" in sys.modules or _BLAS in os.environ:
         return
     os.environ[_BLAS] = "1"
@@ -177,7 +178,7 @@ def _import_numpy() -> None:
 
 
 def pattern_of(text: str | None) -> re.Pattern[str] | None:
-    """The option `rank_from` as it is used. Raises InputError."""
+    """The compiled option `rank_from`. Raises InputError."""
     try:
         return None if text is None else re.compile(text)
     except re.error as error:
@@ -202,7 +203,7 @@ def _pool(found: Sequence[FoundPath], options: LoadOptions) -> Pool:
 
 
 def environment_of(errors: Path | None) -> dict[str, str]:
-    """What the processes that read have to know besides the files. Raises InputError."""
+    """The environment of worker processes. Raises InputError."""
     if errors is None:
         return {}
     from rankscope.parsers.logs.c10d.error_table import USER_TABLE, TableError, read_table
@@ -227,7 +228,7 @@ def _read(
     files_done, bytes_done, rows = len(sources), 0, 0
     ranges = FileRanges()
     for result in pool.run():
-        whole = ranges.take(result)
+        whole = ranges.add(result)
         if whole is not None and whole.kind is not None:
             sources.append(_source(whole))
             _draw(sources[-1])
@@ -243,7 +244,7 @@ def _read(
 
 
 def _draw(source: SourceFile) -> None:
-    """What of a trace hangs on no other file is worked out while others are still being read."""
+    """Computes the parts of a trace that need no other file, while others are still being read."""
     if source.trace is not None:
         from rankscope.assemble.traces.trace_dataset import arrange_trace
 
@@ -260,8 +261,8 @@ def _source(result: Result) -> SourceFile:
     return SourceFile(found.shown + result.inner, kind, size, mtime_ns, result.problem, result.decoded)
 
 
-def _nothing(root: str, sources: Sequence[SourceFile]) -> str:
-    """Why there is nothing to show, with the first reasons."""
+def _empty_reason(root: str, sources: Sequence[SourceFile]) -> str:
+    """The reason why there is nothing to show, with the first problems."""
     if not sources:
         return f"{printable_text(root)}: no files"
     reasons = [f"{s.shown}: {s.problem or 'it tells nothing of ranks or errors'}" for s in sources][:5]

@@ -1,4 +1,4 @@
-"""What the name of an operation says: "nccl:send 0->1" is a send of library nccl to the member at place 1."""
+"""Parts of an operation's name: "nccl:send 0->1" is a send of library nccl to the member at place 1."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ import re
 
 _P2P = re.compile(r"^[^:]*:?(?:send|recv) (\d{1,9})(?:->|<-)(\d{1,9}|\?)")
 STATELESS_LIBRARIES = frozenset({"gloo"})
-"""Libraries whose recorder never observes a state: retired stands for completed."""
+"""Libraries whose recorder never observes a state: retired then means completed."""
 DEVICE_LIBRARIES = frozenset({"nccl", "nccl2", "nccl-lazy", "ncclx", "rccl", "rcclx", "xccl", "mccl", "hccl", "bccl"})
-"""Libraries whose recorder observes states: retired and not completed means timed out."""
+"""Libraries whose recorder observes states: retired without completed means timed out."""
 P2P_OPS = frozenset({"send", "recv"})
 
 
 def library_of(profiling_name: str) -> str:
-    """What stands before the first ':'; empty without one."""
+    """The text before the first ':'; empty without one."""
     library, colon, _ = profiling_name.partition(":")
     return library if colon else ""
 
 
 def op_of(profiling_name: str) -> str:
-    """The operation, without library and without what follows it."""
+    """The operation, without the library and the text behind it."""
     rest = profiling_name.partition(":")[2] or profiling_name
     return rest.partition(" ")[0] or rest
 
 
 def p2p_ranks(profiling_name: str) -> tuple[int, int | None] | None:
-    """Own place in the group and that of the peer, None for a receive from any source; None if the name tells neither.
+    """Own place in the group and the peer's, None for a receive from any source; None for a name without places.
 
-    "recv 0<-?" is how the hook of torch 2.15 writes a receive from any source.
+    The hook of torch 2.15 writes a receive from any source as "recv 0<-?".
     """
     match = _P2P.match(profiling_name)
     return None if match is None else (int(match[1]), None if match[2] == "?" else int(match[2]))
 
 
 def is_closer_name(op: str) -> bool:
-    """Whether an operation of this name without sizes is the one that launched a coalesced group."""
+    """Whether an operation of this name, without sizes, launched a coalesced group."""
     return op == "coalesced" or op.endswith("_coalesced")

@@ -1,4 +1,4 @@
-"""The table of operations: columns of all dumps behind one another, ranks in order, each in the order of its dump."""
+"""The table of operations: the columns of all dumps, in order of rank, each in the order of its dump."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CODE_TABLES = {"call": "calls", "shape": "shapes", "stack": "stacks"}
 
 
 class StackIds:
-    """The stacks of all dumps, each once, in the order in which they were seen first."""
+    """The stacks of all dumps, each once, in order of first appearance."""
 
     def __init__(self) -> None:
         self._frames: dict[StackFrame, int] = {}
@@ -35,7 +35,7 @@ class StackIds:
         return len(self._stacks)
 
     def ids(self, dumps: Iterable[Dump | Snapshot]) -> pl.Series:
-        """For each stack of each dump its id."""
+        """The id of each stack of each dump."""
         frames, stacks = self._frames, self._stacks
         ids: list[int] = []
         for dump in dumps:
@@ -62,7 +62,7 @@ class StackIds:
 
 
 def stack_table(dumps: Sequence[Dump | Snapshot]) -> tuple[pl.DataFrame, pl.Series]:
-    """The table `stacks`, and for each stack of each dump its id."""
+    """The table `stacks`, and the id of each stack of each dump."""
     stacks = StackIds()
     ids = stacks.ids(dumps)
     return stacks.table(), ids
@@ -73,7 +73,7 @@ def operation_table(
 ) -> pl.DataFrame:
     """The table `ops`, from the entries of sources in order of rank; torchcomms wrote some of the files."""
     if len({s.rank for s in sources}) < len(sources):
-        # several recorders of one process: their entries interleave
+        # entries of several recorders of one process interleave
         frame = frame.sort("rank", "created_ns", maintain_order=True)
     frame = resolve_coalesced(torchcomms.renumber_groups(frame, torchcomms_files))
     return frame.select([pl.col(n).cast(t) for n, t in schema.OPS.items()])
@@ -82,12 +82,12 @@ def operation_table(
 def entry_rows(
     sources: Sequence[SourceFile], places: Sequence[int], groups: GroupIndex, stacks: StackIds
 ) -> pl.DataFrame:
-    """The entries of each source as they stand there, in the words of the frame; no row depends on another one."""
+    """The raw entries of each source, in the words of the frame; no row depends on another one."""
     dumps = [source.dump or Dump() for source in sources]
     columns: dict[str, Any] = {}
     for i, name in enumerate(NUMBERS):
         columns[name] = _nullable(np.concatenate([np.empty(0, np.int64), *(d.numbers[i] for d in dumps)]))
-    codes = {name: _joined(dumps, name) for name in CODES}
+    codes = {name: _joined_codes(dumps, name) for name in CODES}
     calls = call_meanings(list(sources), groups)
     columns.update({name: calls[name].gather(codes["call"]) for name in calls.columns})
     for name in RecordedShape._fields:
@@ -104,9 +104,9 @@ def entry_rows(
 
 
 def _as_hooks_mean(frame: pl.DataFrame, hooked: list[int]) -> pl.DataFrame:
-    """Without the starts that a hook writes, which are the moments of its ends, and the ends of batches at their issue.
+    """Removes starts from a hook, which are its ends, and ends of batches, which are their issues.
 
-    A batch of sends and receives is completed for the hook as soon as it is issued, whatever becomes of it.
+    A hook sees a batch of sends and receives as completed as soon as it is issued, whatever happens to it.
     """
     if not hooked:
         return frame
@@ -121,7 +121,7 @@ def _as_hooks_mean(frame: pl.DataFrame, hooked: list[int]) -> pl.DataFrame:
 
 
 def _per_source(sources: Sequence[SourceFile], places: Sequence[int], counts: Sequence[int]) -> dict[str, pl.Series]:
-    """Columns whose value is the same for all entries of a dump."""
+    """Columns with one value for all entries of a dump."""
     table = {
         "file": pl.Series(places, dtype=pl.UInt32),
         "rank": pl.Series([s.rank for s in sources], dtype=pl.Int32),
@@ -137,8 +137,8 @@ def _nullable(values: np.ndarray[Any, np.dtype[np.int64]]) -> pl.Series:
     return series.replace(NULL, None) if len(values) and values.min() == NULL else series
 
 
-def _joined(dumps: Sequence[Dump], name: str) -> pl.Series:
-    """Codes into the tables of all dumps behind one another; null for those that point nowhere."""
+def _joined_codes(dumps: Sequence[Dump], name: str) -> pl.Series:
+    """Codes into the joined tables of all dumps; null for none."""
     codes = np.concatenate([np.empty(0, np.int32), *(dump.code(name) for dump in dumps)])
     lengths = [len(getattr(dump, _CODE_TABLES[name])) for dump in dumps]
     offsets = np.repeat(np.cumsum([0, *lengths])[:-1].astype(np.uint32), [dump.rows for dump in dumps])
@@ -146,35 +146,37 @@ def _joined(dumps: Sequence[Dump], name: str) -> pl.Series:
     return joined.set(pl.Series(codes < 0), None) if len(codes) and codes.min() < 0 else joined
 
 
-# Coalesced groups: operations that were launched together, and the closer that carries their state.
+# Coalesced groups: operations launched together, and the closer with their state.
 
 _KEY = ("file", "group", "seq", "p2p_seq")
-_CARRIED = ("state", "retired", "started_ns", "completed_ns")
+_CARRIED_COLUMNS = ("state", "retired", "started_ns", "completed_ns")
 
 
 def resolve_coalesced(ops: pl.DataFrame) -> pl.DataFrame:
-    """Marks inner operations and closers, gives the inner ones what their closer says, and it what they are."""
+    """Marks inner operations and closers; inner ones get the closer's state, and the closer gets their sort."""
     ops = ops.with_row_index("row")
     closing = pl.col("names_closer") & (pl.col("in_sizes") == "[]") & (pl.col("out_sizes") == "[]")
     closers = ops.filter(closing)
     if closers.is_empty():
         return ops.drop("row")
-    table = closers.select(*_KEY, pl.col("row").alias("closer"), *(pl.col(c).alias(f"closer_{c}") for c in _CARRIED))
+    table = closers.select(
+        *_KEY, pl.col("row").alias("closer"), *(pl.col(c).alias(f"closer_{c}") for c in _CARRIED_COLUMNS)
+    )
     joined = ops.join(table.unique(_KEY, keep="first"), on=_KEY, how="left", nulls_equal=True, maintain_order="left")
     inner = (pl.col("row") < pl.col("closer")).fill_null(False)
     is_closer = pl.col("row").is_in(closers["row"].implode())
     kind = pl.when(is_closer).then(pl.lit("closer")).when(inner).then(pl.lit("inner")).otherwise(pl.lit("none"))
-    carried = [pl.when(inner).then(pl.col(f"closer_{c}")).otherwise(pl.col(c)).alias(c) for c in _CARRIED]
-    is_p2p = pl.col("is_p2p") | pl.col("row").is_in(_of_pairs(closers, joined.filter(inner)).implode())
+    carried = [pl.when(inner).then(pl.col(f"closer_{c}")).otherwise(pl.col(c)).alias(c) for c in _CARRIED_COLUMNS]
+    is_p2p = pl.col("is_p2p") | pl.col("row").is_in(_pair_closers(closers, joined.filter(inner)).implode())
     return (
         joined.with_columns(kind.alias("coalesced"), is_p2p.alias("is_p2p"), *carried).select(ops.columns).drop("row")
     )
 
 
-def _of_pairs(closers: pl.DataFrame, inner: pl.DataFrame) -> pl.Series:
+def _pair_closers(closers: pl.DataFrame, inner: pl.DataFrame) -> pl.Series:
     """Rows of the closers of sends and receives.
 
-    One whose operations the ring has overwritten is of the sort of all others of its group and name.
+    A closer whose operations were overwritten in the ring has the sort of all others of its group and name.
     """
     sorts = inner.group_by("closer").agg(pl.col("is_p2p").any().alias("pairs"))
     told = closers.select("row", "group", "op").join(sorts, left_on="row", right_on="closer", how="left")
@@ -185,11 +187,11 @@ def _of_pairs(closers: pl.DataFrame, inner: pl.DataFrame) -> pl.Series:
 def complete_filtered(
     ops: pl.DataFrame, reached: dict[int, dict[int, int]], descriptions: pl.DataFrame
 ) -> pl.DataFrame:
-    """Completes inner operations whose closer was left out of a dump of only active operations: it had completed.
+    """Completes inner operations whose closer is missing in a dump of active operations: the closer had completed.
 
-    That is known of collectives that share a number, and of sends and receives on groups (or on others with their
-    description) that are seen to launch them together. `reached` has the files of such dumps, each with the last
-    operation that `pg_status` calls completed, by group.
+    This is known for collectives that share a number, and for sends and receives on groups (or on others with their
+    description) that launch them together. `reached` has the files of such dumps, each with the last completed
+    operation in `pg_status`, by group.
     """
     if not reached:
         return ops
@@ -220,10 +222,10 @@ def _batched_groups(ops: pl.DataFrame, descriptions: pl.DataFrame, reached: dict
 
 
 def _left_behind(ops: pl.DataFrame, reached: dict[int, dict[int, int]]) -> set[int]:
-    """Groups of which operations are kept that `pg_status` calls completed: what completed were their closers.
+    """Groups with kept operations that `pg_status` counts as completed: their closers had completed.
 
-    Only where sends and receives alone are counted, for `pg_status` has one place for both counters. A single one may
-    have completed at the moment of the dump.
+    Only for groups with sends and receives alone, because `pg_status` has one place for both counters. A single
+    operation may have completed at the moment of the dump.
     """
     table = pl.DataFrame(
         [(file, group, last) for file, groups in reached.items() for group, last in groups.items()],
@@ -239,7 +241,7 @@ def _left_behind(ops: pl.DataFrame, reached: dict[int, dict[int, int]]) -> set[i
     return set(told.filter((pl.col("last") == pl.col("completed")) & (pl.col("count") > 1))["group"].to_list())
 
 
-# What repeats in the operations of all dumps, worked out once for each distinct value.
+# Repeated values in the operations of all dumps, computed once for each distinct value.
 
 
 class CallMeaning(NamedTuple):
@@ -265,7 +267,7 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 
 
 def call_meanings(sources: list[SourceFile], groups: GroupIndex) -> pl.DataFrame:
-    """The meaning of every call of every source, one after the other."""
+    """The meanings of all calls of all sources, in order."""
     rows: list[CallMeaning] = []
     for i, source in enumerate(sources):
         dump = source.dump or Dump()
@@ -278,7 +280,7 @@ def call_meanings(sources: list[SourceFile], groups: GroupIndex) -> pl.DataFrame
 
 
 def _states(source: SourceFile, dump: Dump) -> Callable[[RecordedCall], str]:
-    """The state of a call of a dump, as its recorder means it."""
+    """A function from a call of a dump to its state, as its recorder defines it."""
     if source.recorder == BLIND_HOOK:
         return lambda _: "unknown"
     return _by_retirement if records_no_states(dump) else _as_written
@@ -297,7 +299,7 @@ def _meaning(
 
 
 def _peer(place: int | None, group: int, groups: GroupIndex) -> int | None:
-    """The global rank at a place of a group. Inferred members may lack some, and then places tell nothing."""
+    """The global rank at a place of a group; None for inferred members, which may be incomplete."""
     if place is None:
         return None
     members = groups.members[group]
@@ -314,7 +316,7 @@ def _as_written(call: RecordedCall) -> str:
 
 
 def _thread_names(calls: Iterable[RecordedCall]) -> dict[tuple[str | None, str | None], str]:
-    """What to call each thread: its name, with its id where two have the same."""
+    """The label of each thread: its name, with its id if two have the same."""
     ids: dict[str | None, set[str | None]] = defaultdict(set)
     for call in calls:
         ids[call.thread_name].add(call.thread_id)

@@ -1,6 +1,6 @@
-"""How processes ended, as their sidecars say: rows of `messages`, and the time of the tracebacks they left beside them.
+"""Ends of processes, from their sidecars: rows of `messages`, and times for the tracebacks beside them.
 
-A traceback that the capture wrote has no time; the sidecar of the same process has it.
+A traceback of the capture has no time; the sidecar of the same process has it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ END_WORDS = {
     "terminated": "was ended by SIGTERM",
 }
 TRACEBACK = "exception_rank_"
-"""How the capture calls the file with the traceback."""
+"""Prefix of the capture's file with the traceback."""
 Ends = dict[int, tuple[int, SourceFile]]
-"""By rank: the row of `files` of its sidecar, and that."""
+"""By rank: the row of `files` of its sidecar, and the sidecar."""
 
 
 def attempt_ends(sources: Sequence[SourceFile], attempt: int) -> Ends:
-    """The newest sidecar of each rank of an attempt; one without dumps only where nothing tells that it is older."""
+    """The newest sidecar of each rank of an attempt; one without dumps only if nothing shows that it is older."""
     found: Ends = {}
     cards = [(place, source) for place, source in enumerate(sources) if isinstance(source.content, Sidecar)]
     mine = [_card(source) for _, source in cards if source.attempt == attempt]
@@ -52,7 +52,7 @@ def _card(source: SourceFile) -> Sidecar:
 
 
 def _ended_before(card: Sidecar, other: Sidecar) -> bool:
-    """Whether a process belongs to an earlier run than another: by what the launcher counts, or as it ended before."""
+    """Whether a process belongs to an earlier run than another: by the launcher's count, or by its earlier end."""
     if card.job and other.job and card.job != other.job:
         return True
     if card.attempt is not None and other.attempt is not None and card.attempt != other.attempt:
@@ -62,14 +62,14 @@ def _ended_before(card: Sidecar, other: Sidecar) -> bool:
 
 
 def sidecar_world(ends: Ends) -> int:
-    """The number of ranks that these processes know of."""
+    """The number of ranks that these processes know."""
     return max((_card(source).world_size or 1 + rank for rank, (_, source) in ends.items()), default=0)
 
 
 def with_ends(
     messages: pl.DataFrame | None, ends: Ends, files: Sequence[SourceFile], errors: str | None = None
 ) -> pl.DataFrame:
-    """`messages` with a row for each process that ended, and with times in the tracebacks that these left.
+    """`messages` with a row for each ended process, and with times for the lines of their tracebacks.
 
     `errors` is the path of the user's own table of known errors.
     """
@@ -87,7 +87,7 @@ def with_ends(
 
 
 def _row(place: int, card: Sidecar, beside: bool, errors: str | None) -> dict[str, Any]:
-    """A row; an exception whose traceback is `beside` is no second cause, nor harm twice."""
+    """A row; an exception with a traceback `beside` it is no second cause, and no second consequence."""
     text = END_WORDS.get(card.ended, shown_text(card.ended))
     failed, known = card.ended == "exception" and not beside, _known(card, errors)
     values = {"reason": card.ended, "error": card.error, "cause": card.cause, **known, "utc": True}
@@ -104,13 +104,14 @@ def _row(place: int, card: Sidecar, beside: bool, errors: str | None) -> dict[st
 def _known(card: Sidecar, errors: str | None) -> Mapping[str, Any]:
     if not card.error:
         return {}
-    # a job of which no process failed needs no table
+    # a job without a failed process needs no table
 
     return known_error(card.error, card.cause, errors)
 
 
 def _timed(messages: pl.DataFrame, beside: Mapping[int, Sidecar]) -> pl.DataFrame:
-    """Lines without a time in the file that the capture wrote when an exception ended its process get that time."""
+    """Gives lines without a time in a traceback file of the capture the time at which the exception ended the
+    process."""
     if not beside:
         return messages
     told = pl.DataFrame(
@@ -131,7 +132,7 @@ def _timed(messages: pl.DataFrame, beside: Mapping[int, Sidecar]) -> pl.DataFram
 
 
 def _tracebacks(ends: Iterable[tuple[int, SourceFile]], places: Mapping[str, int]) -> dict[int, Sidecar]:
-    """By row of `files`: the traceback beside a sidecar, and that."""
+    """By row of `files`: the sidecar beside each traceback."""
     found = {}
     for _, source in ends:
         card = _card(source)
@@ -144,17 +145,17 @@ def _tracebacks(ends: Iterable[tuple[int, SourceFile]], places: Mapping[str, int
     return found
 
 
-# What the table of known errors says of the exception that ended a process; not for a worker, which has no room.
+# Known errors of exceptions that ended a process; not in workers, whose memory is too small.
 
 _EXCEPTION_ENDS = ("id", "role", "accuses", "meaning", "next")
 
 
 @lru_cache(4096)
 def known_error(error: str, cause: str, users: str | None = None) -> dict[str, Any]:
-    """The entry that an exception matches, else the one of what it came of if that is harm from elsewhere; or empty.
+    """The entry that an exception matches, else the one of its cause if that is a victim's error; or empty.
 
-    `users` is the path of the user's own table. Only harm: what a program got over before it raised something else is
-    no cause of that.
+    `users` is the path of the user's own table. Other causes do not count: the program handled them before it raised
+    another exception.
     """
     own = _look_up(error, users)
     if own.get("role") in ("root", "victim") or not cause:
@@ -164,7 +165,7 @@ def known_error(error: str, cause: str, users: str | None = None) -> dict[str, A
 
 
 def _look_up(text: str, users: str | None) -> dict[str, Any]:
-    # a table knows lines
+    # the table matches lines
     lines = [Record(0, i, line) for i, line in enumerate(text.splitlines(), 1)]
     found = [event.values for event in _table(users).events(lines)]
     strongest = next((values for role in ("root", "victim") for values in found if values["role"] == role), None)

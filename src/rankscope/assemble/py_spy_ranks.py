@@ -1,4 +1,4 @@
-"""Which rank stacks are of: as they say, or by a name or a command line. A wrong stack at a rank is worse than none."""
+"""Ranks of stacks: from their content, a name or a command line. A wrong stack at a rank is worse than none."""
 
 from __future__ import annotations
 
@@ -25,33 +25,34 @@ _BARE = re.compile(
 )
 
 Named = Mapping[int, Sequence[SourceFile]]
-"""Dumps of flight recorders by the rank in their names."""
+"""Dumps of flight recorders, by the rank in their names."""
 
 
 @dataclass
 class RankedStacks:
-    """Stacks of processes, and the rank of each as far as it is known."""
+    """Stacks of processes, and the known rank of each."""
 
     source: SourceFile
     snapshot: Snapshot
     ranks: dict[int, int] = field(default_factory=dict)
-    """By index of the owner."""
+    """Ranks by index of the owner."""
     how: str | None = None
     """One of schema.RANK_SOURCES."""
     local: bool = False
     """The number counts within a node."""
     bare: bool = False
-    """The number in the name is not called a rank."""
+    """The name does not call the number a rank."""
     certain: bool = False
-    """The recorder's dump beside it, or the user, says so too."""
+    """The recorder's dump beside it, or the user, confirms it."""
     before_ns: int | None = None
-    """It was written before this time, by the names of files of one directory; None where only its own time tells."""
+    """Time before which it was written, from the names of files of one directory; None if only its own time tells
+    it."""
     in_log: bool = False
-    """The stacks stand in a log, which tells more than them."""
+    """The stacks are in a log, which has further events."""
 
     @cached_property
     def owners(self) -> dict[Identity, list[int]]:
-        """Processes that are ranks: by identity the index of each time it was dumped."""
+        """Processes that are ranks: for each identity the indices of its dumps."""
         found: dict[Identity, list[int]] = defaultdict(list)
         for index in sorted({role.owner for role in self.snapshot.roles if role.owner is not None}):
             found[self.snapshot.identities[index]].append(index)
@@ -59,23 +60,23 @@ class RankedStacks:
 
     @property
     def unknown(self) -> list[Identity]:
-        """Those of which no rank is known."""
+        """The identities without a known rank."""
         return [one for one, indices in self.owners.items() if not self.ranks.keys() & set(indices)]
 
     @property
     def written_ns(self) -> int | None:
-        """When it was written: as its file's time says, unless a later one has an older time, as copies have."""
+        """The write time: of its file, unless a later file has an older time, as copies have."""
         own = self.source.mtime_ns
         return own if self.before_ns is None else min(self.before_ns, self.before_ns if own is None else own)
 
     @property
     def claimed(self) -> dict[int, int]:
-        """By rank the index of the process that is it; of several in one file the last."""
+        """By rank, the index of its process; of several in one file the last."""
         return {rank: index for index, rank in sorted(self.ranks.items())}
 
     @cached_property
     def place(self) -> str:
-        """Where it was collected: the host that its path names, else its directory."""
+        """The place of collection: the host in its path, else its directory."""
         return self.source.host or self.source.directory
 
     def threads_of(self, identity: Identity) -> frozenset[int | None]:
@@ -89,7 +90,7 @@ class RankedStacks:
         return None if owner is None else self.ranks.get(owner)
 
     def give_up(self, note: str) -> None:
-        """Says why no rank is known."""
+        """Notes why no rank is known."""
         self.ranks, self.how = {}, None
         self.source.note = f"{UNRANKED}{' of the stacks in it' if self.in_log else ''}: {note}"
 
@@ -97,26 +98,26 @@ class RankedStacks:
 def claim_process_ranks(
     seen: RankedStacks, pattern: re.Pattern[str] | None, dumps: Named, files: int, world: int
 ) -> None:
-    """Gives the processes of a file the rank that they, the user, the name or their command lines say.
+    """Gives the processes of a file the ranks in their content, the user's option, the name or their command lines.
 
-    `dumps` are the recorders' of the same attempt, `files` counts those of py-spy, `world` is 0 if unknown.
+    `dumps` are the recorders' dumps of the same attempt, `files` is the number of py-spy's, `world` is 0 if unknown.
     """
     if _by_content(seen):
         return
     told = file_names.rank_by(pattern, seen.source.shown) if pattern is not None else None
     if told is not None:
-        _give(seen, told, "option")
+        _give_rank(seen, told, "option")
         seen.certain = True
         return
     _by_name(seen, dumps, world or max(LIKELY_RANKS, LIKELY_SHARE * files))
     if not seen.ranks and seen.source.note is None:
         _by_command(seen)
     if not seen.ranks and seen.source.note is None:
-        seen.give_up(_why(seen))
+        seen.give_up(_unknown_reason(seen))
 
 
 def _by_content(seen: RankedStacks) -> bool:
-    """Takes the ranks that stand beside the stacks: of the whole job, else within the node."""
+    """Sets the ranks beside the stacks: global ones, else those within the node."""
     owners = [index for indices in seen.owners.values() for index in indices]
     for name in ("rank", "local_rank"):
         told = {index: getattr(seen.snapshot.processes[index], name) for index in owners}
@@ -134,23 +135,23 @@ def _by_name(seen: RankedStacks, dumps: Named, most: int) -> None:
     if named is None or not (local or file_names.says_rank(shown) or _may_be_rank(seen, named, most)):
         return
     alike = [s for s in dumps.get(named, ()) if bool(local) == bool(_LOCAL.search(s.shown))]
-    beside = {s.rank: s for s in alike if _together(s, seen.source)}
+    beside = {s.rank: s for s in alike if _same_node(s, seen.source)}
     if len(beside) == 1:
-        # the same node counts alike: what was found out of the recorder's dump holds for this one
+        # numbers of one node are of one kind: the result for the recorder's dump applies here too
         rank, dump = next(iter(beside.items()))
         if rank is not None:
-            _give(seen, rank, dump.rank_source or "name")
+            _give_rank(seen, rank, dump.rank_source or "name")
             seen.certain = True
     elif any(s.rank != named for s in alike):
         seen.give_up(f"other nodes count their own ranks, too, and {named} is not one over all of them")
     else:
-        _give(seen, named, "name")
+        _give_rank(seen, named, "name")
         seen.local = bool(local)
         seen.bare = not local and not file_names.says_rank(shown)
 
 
 def _may_be_rank(seen: RankedStacks, number: int, most: int) -> bool:
-    """Whether a number that nothing calls a rank can be one: it is no process id, and follows a word for a stack."""
+    """Whether a bare number can be a rank: it is no process id, and follows a word for a stack."""
     name = PurePosixPath(seen.source.shown.replace("!", "/")).name.lower()
     before = re.split(rf"{number}(?:\.\w+)*$", name)[0]
     return (
@@ -160,15 +161,15 @@ def _may_be_rank(seen: RankedStacks, number: int, most: int) -> bool:
     )
 
 
-def _together(dump: SourceFile, other: SourceFile) -> bool:
+def _same_node(dump: SourceFile, other: SourceFile) -> bool:
     """Whether two files come from one node."""
     return dump.host == other.host if dump.host and other.host else dump.directory == other.directory
 
 
-def _give(seen: RankedStacks, rank: int, how: str) -> None:
-    """All of a file is of one rank, if it holds one process that can be."""
+def _give_rank(seen: RankedStacks, rank: int, how: str) -> None:
+    """Gives all processes of a file the same rank, if only one of them can be a rank."""
     if len(seen.owners) != 1:
-        seen.give_up(_why(seen))
+        seen.give_up(_unknown_reason(seen))
         return
     seen.ranks = {index: rank for indices in seen.owners.values() for index in indices}
     seen.how = how
@@ -188,7 +189,7 @@ def _by_command(seen: RankedStacks) -> None:
         seen.give_up("several processes in it say that they are the same one")
 
 
-def _why(seen: RankedStacks) -> str:
+def _unknown_reason(seen: RankedStacks) -> str:
     if len(seen.owners) > 1:
         return f"{len(seen.owners)} processes in it may be ranks, and none says which"
     if not seen.owners:
@@ -199,7 +200,7 @@ def _why(seen: RankedStacks) -> str:
 
 
 def one_node(seen: Sequence[RankedStacks], world: int) -> bool:
-    """Whether the job ran on one node, where a rank within the node is the rank."""
+    """Whether the job ran on one node, so that a rank within the node is the global rank."""
     full = world > 0 and any(s.local and rank == world - 1 for s in seen for rank in s.ranks.values())
     lines = {line for s in seen for p in s.snapshot.processes for line in _lines(p)}
     return full or any(thread_roles.on_one_node(line, world) for line in lines)

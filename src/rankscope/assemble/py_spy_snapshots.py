@@ -1,4 +1,4 @@
-"""The stacks of one attempt, in dumps of py-spy and in logs, and their processes brought to their ranks."""
+"""Stacks of one attempt, in dumps of py-spy and in logs, with the ranks of their processes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from rankscope.parsers.py_spy.thread_roles import is_main
 from rankscope.schema import UNRANKED
 
 SLACK_NS = 60 * 1_000_000_000
-"""Clocks of hosts and of file servers differ by less; two processes of one rank start further apart."""
+"""Largest clock difference between hosts and file servers; two processes of one rank start further apart."""
 STEP_NS = 1_000_000_000
-"""The names of such files have seconds."""
+"""Resolution of the times in such names."""
 _SERIES = re.compile(r"(?:^|[/!])(stacks|pyspy_dump)_(\d{8}_\d{6})\.txt(?:\.\w{1,4})?$")
 COPIED_NS = 86_400 * 1_000_000_000
-"""A file written so long after the last event was copied: its time does not tell of which attempt it is."""
+"""Time after the last event beyond which a file is a copy: its write time then does not show its attempt."""
 
 
 def settle_snapshots(
@@ -36,7 +36,7 @@ def settle_snapshots(
     """The stacks of the chosen attempt with their ranks; py-spy dumps of others get a note.
 
     `world` is the number of ranks of the job, 0 if only the ranks of dumps tell it; `in_logs` are stacks in logs of the
-    attempt. Ranks of processes that contradict each other are given up.
+    attempt. Contradicting ranks are removed.
     """
     if not in_logs and not any(source.snapshot is not None for source in sources):
         return []
@@ -63,7 +63,7 @@ def settle_snapshots(
 
 
 def _in_time(seen: Sequence[RankedStacks]) -> None:
-    """Puts the files that a debug server writes again and again into the order that their names tell."""
+    """Orders the files that a debug server writes repeatedly by the times in their names."""
     series: dict[tuple[str, str], list[tuple[str, RankedStacks]]] = defaultdict(list)
     for one in seen:
         if (named := _SERIES.search(one.source.shown)) is not None:
@@ -88,7 +88,7 @@ def _finish(seen: RankedStacks) -> None:
 
 
 def _attempts(sources: Sequence[SourceFile], runs: Sequence[Attempt]) -> None:
-    """Gives every py-spy dump the number of its attempt; None if it is of none that has dumps."""
+    """Gives every py-spy dump the number of its attempt; None if it belongs to no attempt with dumps."""
     snapshots = [s for s in sources if s.snapshot is not None]
     if not runs:
         newest = max(snapshots, key=lambda s: (s.mtime_ns or 0, s.shown), default=None)
@@ -121,7 +121,7 @@ def _check_time(source: SourceFile, run: Attempt) -> None:
 
 
 def _by_time(source: SourceFile, runs: Sequence[Attempt]) -> None:
-    """The last attempt that had begun when the file was written."""
+    """Sets the last attempt that had begun when the file was written."""
     last = runs[-1].newest_ns
     untimed = source.mtime_ns is None or (last is not None and source.mtime_ns > last + COPIED_NS)
     if len(runs) > 1 and untimed:
@@ -137,7 +137,7 @@ def _start(run: Attempt) -> int | None:
 
 
 def _local(seen: Sequence[RankedStacks], world: int) -> None:
-    """Takes back ranks that count within a node, unless there is only one."""
+    """Removes ranks that count within a node, unless there is only one node."""
     if not one_node(seen, world):
         for one in seen:
             if one.local and one.ranks:
@@ -152,7 +152,7 @@ def _beyond(seen: Sequence[RankedStacks], world: int) -> None:
 
 
 def _samples(seen: Sequence[RankedStacks]) -> None:
-    """Takes back bare numbers that count the dumps of one process."""
+    """Removes bare numbers that count the dumps of one process."""
     by_pid: dict[tuple[str, Identity], list[RankedStacks]] = defaultdict(list)
     for one in seen:
         if one.bare:
@@ -172,7 +172,7 @@ def _same_process(one: RankedStacks, other: RankedStacks, pid: Identity) -> bool
 
 
 def _recognise(seen: Sequence[RankedStacks]) -> None:
-    """Gives processes of files that tell no rank the one that another file of the same place gives them."""
+    """Gives processes without a rank the one from another file of the same place."""
     known: dict[tuple[str, Identity], list[tuple[int, RankedStacks]]] = defaultdict(list)
     for one in seen:
         for index, rank in one.ranks.items():
@@ -186,7 +186,7 @@ def _recognise(seen: Sequence[RankedStacks]) -> None:
 
 
 def _rivals(seen: Sequence[RankedStacks]) -> list[RankedStacks]:
-    """Sets aside dumps of an earlier process of a rank, and takes back ranks that different processes claim."""
+    """Sets aside dumps of an earlier process of a rank, and removes ranks that different processes claim."""
     claims: dict[tuple[int, bool], list[tuple[RankedStacks, Identity]]] = defaultdict(list)
     for one in seen:
         for rank, index in one.claimed.items():
@@ -202,7 +202,7 @@ def _rivals(seen: Sequence[RankedStacks]) -> list[RankedStacks]:
 
 
 def _contest(rank: int, claimed: list[tuple[RankedStacks, Identity]]) -> set[int]:
-    """Settles who is a rank that several processes claim; returns the identities of what is set aside."""
+    """Decides on a rank that several processes claim; returns the identities that are set aside."""
     certain = [c for c in claimed if c[0].certain]
     if certain and len(certain) < len(claimed):
         _take_back(rank, [c for c in claimed if not c[0].certain])
@@ -218,7 +218,7 @@ def _contest(rank: int, claimed: list[tuple[RankedStacks, Identity]]) -> set[int
 
 
 def _one_place(one: tuple[RankedStacks, Identity], other: tuple[RankedStacks, Identity]) -> bool:
-    """Whether two dumps of one process id are of one process: containers on different nodes count alike."""
+    """Whether two dumps of one process id are of one process: containers on different nodes reuse ids."""
     (a, pid), (b, _) = one, other
     if a.place == b.place or (a.certain and b.certain):
         return True
@@ -228,7 +228,7 @@ def _one_place(one: tuple[RankedStacks, Identity], other: tuple[RankedStacks, Id
 
 
 def _earlier(one: tuple[RankedStacks, Identity], newest: tuple[RankedStacks, Identity]) -> bool:
-    """Whether a process of the same node was there before, as far as the files' times tell."""
+    """Whether a process of the same node existed earlier, by the files' times."""
     times = one[0].source.mtime_ns, newest[0].source.mtime_ns
     apart = times[0] is not None and times[1] is not None and times[1] - times[0] > SLACK_NS
     return apart and one[0].place == newest[0].place and len(one[0].owners) == 1

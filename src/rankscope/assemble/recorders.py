@@ -1,9 +1,9 @@
-"""How a dump was made: by a recorder of the backend itself, or by the hook that torch 2.15 attaches to all others.
+"""Recorders of dumps: the backend's own, or the hook that torch 2.15 attaches to all others.
 
-Both write version 2.10 with the same keys, and mean other things (torch/csrc/distributed/c10d/FlightRecorderHook.cpp
-of 2.15): the hook counts `op_id` from 0 in each group, where recorders count from 1, and every send and receive bumps
-it, also inside a batch; `pg_status` holds these numbers. A backend that tells the hook of no completion has entries
-that are retired and scheduled from the moment of their issue, for ever.
+Both write version 2.10 with the same keys but other meanings (torch/csrc/distributed/c10d/FlightRecorderHook.cpp of
+2.15): the hook counts `op_id` from 0 in each group, where recorders count from 1, and every send and receive increases
+it, also inside a batch; `pg_status` holds these numbers. A backend that reports no completions to the hook has entries
+that are retired and scheduled from their issue on.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     pass
 
 HOOK_LIBRARIES = frozenset({"nccl2", "nccl-lazy"})
-"""Libraries that have no recorder of their own."""
+"""Libraries without a recorder of their own."""
 AT_ISSUE_NS = 1_000_000
-"""A send or receive that completes sooner was part of a batch: the hook is told so when the batch is issued."""
+"""Duration below which a send or receive was part of a batch: the hook marks it as completed at the issue."""
 
 
 def recorder_of(dump: Dump) -> str | None:
-    """One of schema.RECORDERS; None for a dump without operations, which nothing tells apart."""
+    """One of schema.RECORDERS; None for a dump without operations, which nothing distinguishes."""
     if not dump.rows:
         return None
     if not _hooked(dump):
@@ -39,7 +39,7 @@ def recorder_of(dump: Dump) -> str | None:
 
 
 def records_no_states(dump: Dump) -> bool:
-    """Whether the recorder of a backend never observes states, so that only `retired` tells of an end."""
+    """Whether the recorder of a backend never observes states, so that only `retired` shows an end."""
     libraries = {library_of(call.profiling_name) for call in dump.calls}
     if not libraries or libraries <= STATELESS_LIBRARIES:
         return bool(libraries)
@@ -48,10 +48,10 @@ def records_no_states(dump: Dump) -> bool:
 
 
 def uncounted_libraries(dump: Dump) -> Numbers:
-    """For each entry of a hook how many operations of its group before it have no entry and no sequence number.
+    """For each entry of a hook, the number of operations of its group before it without entry and sequence number.
 
-    Operations under CUDA graph capture are counted in `op_id` and not recorded; all others are counted in the sequence
-    numbers, too: op_id = seq + p2p_seq - 1 + what is returned here.
+    Operations under CUDA graph capture count in `op_id` and are not recorded; all others count in the sequence numbers,
+    too: op_id = seq + p2p_seq - 1 + the returned number.
     """
     return dump.column("op_id") - dump.column("seq") - dump.column("p2p_seq") + 1
 
@@ -61,27 +61,27 @@ def _hooked(dump: Dump) -> bool:
         return True
     if any((dump.column(name) == NULL).any() for name in ("op_id", "seq", "p2p_seq")) or is_torchcomms(dump):
         return False
-    # a recorder counts from 1, so that none of its entries has so low a number
+    # a recorder counts from 1, so none of its entries has so low a number
     return bool(np.any(uncounted_libraries(dump) == 0) and (dump.column("seq") + dump.column("p2p_seq")).min() > 0)
 
 
-# What a dump left out: overwritten by the ring, or filtered because it had completed.
+# Missing entries of a dump: overwritten in the ring, or filtered because they had completed.
 
 
 @dataclass(frozen=True)
 class Completeness:
-    """What is known of the entries that a dump does not have."""
+    """Facts on the missing entries of a dump."""
 
     wrapped: bool | None
-    """Older entries were overwritten; None: cannot be told."""
+    """Older entries were overwritten; None if unknown."""
     filtered: str
     """One of schema.FILTERS."""
 
 
 def completeness(dump: Dump, recorder: str | None) -> Completeness:
-    """Looks at the record numbers, which count every entry of the process, and at what has completed.
+    """The completeness of a dump, from record numbers, which count every entry of the process, and from completions.
 
-    `recorder` is how the dump was made, one of schema.RECORDERS; None where nothing tells.
+    `recorder` is one of schema.RECORDERS; None if unknown.
     """
     if not dump.rows and not dump.truncated and dump.status == []:
         return Completeness(False, "none")  # nothing was ever recorded
@@ -93,7 +93,7 @@ def completeness(dump: Dump, recorder: str | None) -> Completeness:
 
 
 def _filtered(dump: Dump, recorder: str | None) -> str:
-    first = 0 if recorder == HOOK else 1  # the lowest number that each gives
+    first = 0 if recorder == HOOK else 1  # the lowest number of each
     done = dump.status is not None and any(s.completed >= first for s in dump.status)
     if not dump.rows:
         return _filtered_empty(dump, recorder)
@@ -113,7 +113,7 @@ def _filtered_empty(dump: Dump, recorder: str | None) -> str:
         return "only-active"
     if dump.truncated or not dump.status or dump.library_version == "":
         return "unknown"
-    # entries that are active would be there, unless all entries were left out
+    # active entries would be there, unless all entries were left out
     return "only-active" if all(s.enqueued <= s.completed for s in dump.status) else "unknown"
 
 
@@ -122,13 +122,13 @@ def _any_completed(dump: Dump) -> bool:
     return bool(np.array(states)[dump.code("call")].any())
 
 
-# torchcomms counts all groups of a recorder with one counter: there the ordinal within the group takes its place.
+# torchcomms counts all groups of a recorder together: the ordinal within the group replaces its number.
 
 
 def is_torchcomms(dump: Dump) -> bool:
-    """Whether a dump is of torchcomms: groups described by their backend, one counter from 0 that runs with record_id.
+    """Whether a dump is of torchcomms: groups described by their backend, one counter from 0 parallel to record_id.
 
-    c10d counts each group from 1, tells sends and receives apart, and describes groups by what they are for.
+    c10d counts each group from 1, separates sends and receives, and describes groups by their purpose.
     """
     if not dump.rows or any(call.is_p2p for call in dump.calls) or dump.column("p2p_seq").any():
         return False
@@ -140,7 +140,7 @@ def is_torchcomms(dump: Dump) -> bool:
 
 
 def renumber_groups(ops: pl.DataFrame, files: Sequence[int]) -> pl.DataFrame:
-    """Counts collectives within each group from 1 in the dumps of torchcomms; null where the first ones are gone."""
+    """Counts collectives within each group from 1 in dumps of torchcomms; null if the first ones are gone."""
     if not files:
         return ops
     mine = pl.col("file").is_in(list(files))

@@ -1,4 +1,4 @@
-"""Dumps of one recorder some time apart: whether anything went on between an earlier one and the one that is used."""
+"""Earlier dumps of one recorder: whether the job progressed between an earlier one and the used one."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Places = npt.NDArray[np.int64]
 
 STAGES = {"scheduled": 0, "started": 1, "completed": 2}
 UNTOLD = -1
-"""Stage of an operation whose state is not told."""
+"""Stage of an operation with unknown state."""
 
 
 def repeat_table(sources: Sequence[SourceFile]) -> pl.DataFrame:
-    """A row for each source with a `newer` that is used, unless it is only a copy of it; columns of schema.REPEATS.
+    """A row for each source with a used `newer` one, unless it is a copy of that; columns of schema.REPEATS.
 
-    A file that was written anew while it was watched has rows for what its versions say, behind all others. `sources`
-    are all files, in the order of their rows.
+    A watched file with several versions has rows for them, behind all others. `sources` are all files, in the order of
+    their rows.
     """
     placed = list(enumerate(sources))
     earlier = [_row(place, source, source.newer) for place, source in placed if source.newer is not None]
-    watched = [row for place, source in placed if source.used for row in _of_versions(place, source)]
+    watched = [row for place, source in placed if source.used for row in _version_rows(place, source)]
     rows = [row for row in earlier if row is not None] + watched
     return pl.DataFrame(rows, schema=dict(schema.REPEATS))
 
@@ -56,7 +56,7 @@ def _row(place: int, source: SourceFile, used: SourceFile) -> Row | None:
     }
 
 
-def _of_versions(place: int, source: SourceFile) -> Iterator[Row]:
+def _version_rows(place: int, source: SourceFile) -> Iterator[Row]:
     versions = source.versions
     if versions is None or source.dump is None:
         return
@@ -69,56 +69,57 @@ def _of_versions(place: int, source: SourceFile) -> Iterator[Row]:
 
 
 def _swapped(source: SourceFile, used: SourceFile) -> bool:
-    """Whether the one that is not used was written later: it holds no newer event, and less of what explains them."""
+    """Whether the unused one was written later: it holds no newer event, and fewer explaining facts."""
     same_end = (source.span or (0, 0))[1] == (used.span or (0, 0))[1]
     return same_end and (source.mtime_ns or 0) > (used.mtime_ns or 0)
 
 
 def _may_be_copy(one: SourceFile, other: SourceFile) -> bool:
-    """Whether two dumps that say the same may be one: no time between them, or the same in another form."""
+    """Whether two equal dumps may be one: without time between them, or in another form."""
     forms = [(bool(s.dump and s.dump.stacks), s.shown.lower().endswith(".json")) for s in (one, other)]
     return None in (one.mtime_ns, other.mtime_ns) or one.mtime_ns == other.mtime_ns or forms[0] != forms[1]
 
 
 def _believed(source: SourceFile) -> bool:
-    """Whether a file is not older than what is in it."""
+    """Whether a file is not older than its content."""
     return source.mtime_ns is not None and schema.latest_ns(source.mtime_ns) >= (source.span or (0, 0))[1]
 
 
 def progressed(before: Dump, after: Dump, written_ns: int | None) -> bool | None:
-    """Whether an operation was issued, started or completed between two dumps of one recorder; None: cannot be told.
+    """Whether an operation was issued, started or completed between two dumps of one recorder; None if unknown.
 
-    `written_ns` is when the later one was written. What ended only after its timeout was aborted, and is no progress.
+    `written_ns` is the write time of the later one. An operation that ended only after its timeout was aborted, which
+    is no progress.
     """
     if before.truncated or after.truncated:
         return None
     if _issued(before, after):
         return True
     if not before.rows:
-        return _counted(before, after, ("started", "completed"))
+        return _has_counted(before, after, ("started", "completed"))
     mine, theirs = _shared(_key(before), _key(after))
-    return _went_on(before, after, mine, theirs, written_ns) or _left(before, mine, written_ns)
+    return _went_on(before, after, mine, theirs, written_ns) or _has_left(before, mine, written_ns)
 
 
 def _issued(before: Dump, after: Dump) -> bool:
     newer = bool(after.rows) and (not before.rows or int(_key(after).max()) > int(_key(before).max()))
-    return newer or _counted(before, after, ("enqueued",))
+    return newer or _has_counted(before, after, ("enqueued",))
 
 
-def _counted(before: Dump, after: Dump, counters: tuple[str, ...]) -> bool:
+def _has_counted(before: Dump, after: Dump, counters: tuple[str, ...]) -> bool:
     old = {status.pg_id: status for status in before.status or ()}
     pairs = [(old[status.pg_id], status) for status in after.status or () if status.pg_id in old]
     return any(getattr(late, name) > getattr(early, name) for early, late in pairs for name in counters)
 
 
 def _key(dump: Dump) -> Numbers:
-    """What identifies an entry in all dumps of a recorder, rising."""
+    """A rising number that identifies an entry in all dumps of a recorder."""
     records = dump.column("record_id")
     return dump.column("created_ns") if (records == NULL).any() else records
 
 
 def _shared(before: Numbers, after: Numbers) -> tuple[Places, Places]:
-    """Places of the entries that are in both."""
+    """Indices of the entries that are in both."""
     if np.array_equal(before, after):
         every = np.arange(len(before))
         return every, every
@@ -133,8 +134,8 @@ def _went_on(before: Dump, after: Dump, mine: Places, theirs: Places, written_ns
     return bool((((new > old) & (old != UNTOLD) | noticed) & ~aborted).any())
 
 
-def _left(before: Dump, mine: Places, written_ns: int | None) -> bool:
-    """Whether an operation that was pending is gone: only what has completed is left out."""
+def _has_left(before: Dump, mine: Places, written_ns: int | None) -> bool:
+    """Whether a pending operation is gone: only completed ones are left out."""
     stages = _stages(before)
     gone = (stages == STAGES["scheduled"]) | (stages == STAGES["started"])
     gone[mine] = False
@@ -151,7 +152,7 @@ def _stages(dump: Dump) -> Places:
 
 
 def _too_late(dump: Dump, written_ns: int | None) -> Flags:
-    """Whether an operation had its timeout behind it when it ended, or when the later dump was written."""
+    """Whether an operation was past its timeout at its end, or when the later dump was written."""
     limits = np.array([call.timeout_ms or 0 for call in dump.calls], np.int64)[dump.code("call")] * 1_000_000
     ended, created = dump.column("completed_ns"), dump.column("created_ns")
     ended = np.where(ended == NULL, NULL if written_ns is None else written_ns, ended)
@@ -160,11 +161,11 @@ def _too_late(dump: Dump, written_ns: int | None) -> Flags:
     return late
 
 
-# Dumps of one recorder that were written more than once: the newest is used.
+# Dumps of one recorder that were written several times: the newest is used.
 
 
 def set_aside(sources: Iterable[SourceFile]) -> list[SourceFile]:
-    """The dumps without the copies, which get a note."""
+    """The dumps without copies, which get a note."""
     by_rank: dict[int | None, list[SourceFile]] = defaultdict(list)
     for source in sources:
         by_rank[source.rank].append(source)
@@ -184,7 +185,7 @@ def _distinct(sources: list[SourceFile]) -> list[SourceFile]:
 
 
 def _worth(source: SourceFile) -> tuple[int, int, int, bool, bool, int, str]:
-    """Orders copies: the newest by events and by counters, the most rows, stacks, written groups, the file's time."""
+    """Order of copies: the newest by events and by counters, the most rows, stacks, written groups, the file's time."""
     dump = source.dump or Dump()
     resolved = any(group.name for group in dump.config)
     newest = source.span[1] if source.span else 0
@@ -194,7 +195,7 @@ def _worth(source: SourceFile) -> tuple[int, int, int, bool, bool, int, str]:
 
 
 def same_recorder(one: SourceFile, other: SourceFile) -> bool:
-    """Whether two dumps of a rank hold the same entries, or one goes on where the other ended."""
+    """Whether two dumps of a rank hold the same entries, or one continues the other."""
     if one.dump is None or other.dump is None:
         return False
     if not one.dump.rows or not other.dump.rows:
@@ -213,14 +214,14 @@ def _same_header(one: Dump, other: Dump) -> bool:
 
 
 def _compatible(one: SourceFile, other: SourceFile) -> bool:
-    """Nothing speaks against their being of one process."""
+    """Whether both can be of one process."""
     threads = not one.threads or not other.threads or bool(one.threads & other.threads)
     places = one.candidates is None or other.candidates is None or bool(one.candidates & other.candidates)
     return threads and places
 
 
 def _overlap(one: Dump, other: Dump) -> bool:
-    """Whether any entry is in both: the same record at the same nanosecond."""
+    """Whether both have a common entry: the same record at the same nanosecond."""
     return bool(np.isin(_key_of_copy(one), _key_of_copy(other)).any())
 
 
@@ -234,18 +235,18 @@ def _bounds(dump: Dump | None) -> tuple[int, int]:
     return (int(records.min()), int(records.max())) if records.size else (-1, -1)
 
 
-# What the versions of one dump say that was written anew while it was watched: since when nothing has changed.
+# Versions of one dump that was written anew while it was watched, and the time since its last change.
 
 
 def first_version(source: SourceFile, restarted: bool = False) -> DumpVersions | None:
-    """What one version says by itself: nothing, but it begins the count. None without a time."""
+    """The history of a single version, which begins the count. None without a time."""
     if source.dump is None or source.mtime_ns is None:
         return None
     return DumpVersions(source.mtime_ns, source.mtime_ns, restarted=restarted)
 
 
 def next_version(before: SourceFile, after: SourceFile) -> DumpVersions | None:
-    """What is known with a newer version of the dump `before`; the times are of one clock, the file server's."""
+    """The history with a newer version of the dump `before`; both times are of one clock, the file server's."""
     old, new = before.versions, first_version(after)
     if old is None or new is None or before.dump is None or after.dump is None or new.newest_ns <= old.newest_ns:
         return new

@@ -1,4 +1,4 @@
-"""The files that were looked at, with what is known of each; filled in from step to step."""
+"""Source files with their known facts, which are filled in step by step."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from rankscope.parsers.torch_profiler.model import TraceContent
 
 FEWEST_LOG_LINES = 3
-"""So many lines of NCCL make a text a log that tells nothing else."""
-_OWN = (
+"""Fewest lines of NCCL in a log without other events."""
+_OWN_TABLES = (
     "dump", "snapshot", "directory", "tag", "place_named", "libraries", "span", "candidates", "threads", "highest",
     "complete",
 )  # fmt: skip
@@ -45,13 +45,13 @@ class DumpVersions:
     """Since this version no operation was issued, started or completed."""
     newest_ns: int
     moved: Span | None = None
-    """The last two versions of which the later one shows more."""
+    """The last two versions with progress between them."""
     restarted: bool = False
-    """The first of them took the place of another recorder's."""
+    """The first version replaced a dump of another recorder."""
 
     @property
     def unchanged(self) -> Span | None:
-        """The first and the last version that say the same; None if there is only one."""
+        """The first and the last of the equal versions; None if there is only one."""
         return (self.since_ns, self.newest_ns) if self.since_ns < self.newest_ns else None
 
 
@@ -62,7 +62,7 @@ class WindowSpans:
     order: Numbers
     """Rows of the window."""
     columns: pl.DataFrame
-    """What stands in the table of spans and hangs on no other file; `track` and `start_ns` as the file counts them."""
+    """Columns of the table of spans that need no other file; `track` and `start_ns` as in the file."""
 
 
 @dataclass
@@ -80,47 +80,47 @@ class SourceFile:
     attempt: int | None = None
     used: bool = False
     note: str | None = None
-    """Why it is not used although nothing is wrong with it."""
+    """The reason why a correct file is not used."""
     named: int | None = field(default=None)
-    """The rank that its name or the user's option gives."""
+    """The rank in its name or the user's option."""
     card: Sidecar | None = None
-    """Of a dump that the capture wrote: what it says of itself."""
+    """The sidecar of a dump of the capture."""
     newer: SourceFile | None = None
-    """The dump of the same recorder for which this one was set aside."""
+    """The newer dump of the same recorder, which is used instead."""
     drawn: WindowSpans | None = None
-    """Of a trace: its spans in order, if that was worked out when it had been read."""
+    """The sorted spans of a trace, if they were computed after its read."""
     versions: DumpVersions | None = None
-    """Of a dump that was watched while it was written anew: what its versions say."""
+    """The versions of a watched dump that was written anew."""
 
     def renewed(self) -> SourceFile:
-        """As it was before it was assembled with others; what is worked out of its content alone is kept."""
+        """The file before its assembly with others; results from its content alone are kept."""
         other = SourceFile(self.shown, self.kind, self.size, self.mtime_ns, self.problem, self.content)
-        other.__dict__.update({name: getattr(self, name) for name in _OWN})
+        other.__dict__.update({name: getattr(self, name) for name in _OWN_TABLES})
         return other
 
     @cached_property
     def dump(self) -> Dump | None:
-        """The flight recorder's, if it is one."""
+        """The content, if it is a flight recorder's dump."""
         return self.content if isinstance(self.content, Dump) else None
 
     @cached_property
     def snapshot(self) -> Snapshot | None:
-        """py-spy's, if it is one."""
+        """The content, if it is py-spy's."""
         return self.content if isinstance(self.content, Snapshot) else None
 
     @property
     def log(self) -> LogContent | None:
-        """What it says, if it is a log."""
+        """The content, if it is a log."""
         return cast("LogContent", self.content) if self.kind == LOG.name and self.content is not None else None
 
     @property
     def trace(self) -> TraceContent | None:
-        """What it says, if it is a profiler's trace."""
+        """The content, if it is a profiler's trace."""
         return cast("TraceContent", self.content) if self.kind == TRACE.name and self.content is not None else None
 
     @property
     def is_report(self) -> bool:
-        """Whether it is a log of nothing but what collect_env printed."""
+        """Whether it is a log with only the output of collect_env."""
         log = self.log
         if log is None or not log.events or log.processes:
             return False
@@ -128,14 +128,14 @@ class SourceFile:
 
     @property
     def tells(self) -> bool:
-        """Whether there is anything in it; a text that only looks like a log has nothing."""
+        """Whether it has any content; a text that only looks like a log has none."""
         if self.log is None:
             return self.content is not None
         return self.log.rows > 0 or self._has_tables or self.only_starts
 
     @property
     def only_starts(self) -> bool:
-        """Whether all that stands in a log is how NCCL connects some processes."""
+        """Whether a log only shows how NCCL connects some processes."""
         log = self.log
         return (
             log is not None and not log.rows and not self._has_tables and log.counts.get("INFO", 0) >= FEWEST_LOG_LINES
@@ -148,7 +148,7 @@ class SourceFile:
 
     @cached_property
     def directory(self) -> str:
-        """Where it lies."""
+        """Its directory."""
         return file_names.directory_of(self.shown)
 
     @cached_property
@@ -158,19 +158,19 @@ class SourceFile:
 
     @cached_property
     def place_named(self) -> str | None:
-        """The host that its path names."""
+        """The host in its path."""
         return file_names.host_of(self.shown)
 
     @property
     def host(self) -> str | None:
-        """As its sidecar says, else as far as its path tells."""
+        """The host in its sidecar, else in its path."""
         return self.card.host if self.card is not None and self.card.host else self.place_named
 
     @property
     def stated(self) -> list[GroupConfig]:
-        """Groups of which the members are written down, in the dump or in its sidecar.
+        """Groups with written members, in the dump or in its sidecar.
 
-        gloo writes one without a name into its dumps, overwritten by every new group.
+        gloo writes one without a name into its dumps, which every new group overwrites.
         """
         return self._own + self.carded
 
@@ -181,7 +181,7 @@ class SourceFile:
 
     @property
     def carded(self) -> list[GroupConfig]:
-        """Groups that only the sidecar tells of, and that this recorder would write about."""
+        """Groups that only the sidecar has, and that this recorder would record."""
         if self.card is None:
             return []
         known = {group.name for group in self._own}
@@ -194,18 +194,18 @@ class SourceFile:
         ]
 
     def _writes(self, backend: str) -> bool:
-        # "nccl" is part of "nccl2", and another recorder
+        # "nccl" is part of "nccl2", which is another recorder
         named = re.split("[:,]", backend)
         return not backend or not self.libraries or any(library in named for library in self.libraries)
 
     @cached_property
     def libraries(self) -> frozenset[str]:
-        """What stands before the ':' in its operations."""
+        """The texts before the ':' in its operations."""
         return frozenset(library_of(call.profiling_name) for call in self.dump.calls) if self.dump else frozenset()
 
     @cached_property
     def span(self) -> tuple[int, int] | None:
-        """Time of its first and of its last event; None without one."""
+        """Times of its first and its last event; None without one."""
         if self.dump is None:
             return None
         times = [self.dump.column(name) for name in ("created_ns", "completed_ns")]
@@ -214,33 +214,33 @@ class SourceFile:
 
     @cached_property
     def candidates(self) -> frozenset[int] | None:
-        """The ranks that its own groups and peers allow; None if they tell nothing."""
+        """The ranks that its own groups and peers allow; None without such facts."""
         return None if self.dump is None else own_ranks(self.dump)
 
     @cached_property
     def highest(self) -> int:
-        """The highest rank that its own groups speak of; -1 without one."""
+        """The highest rank in its own groups; -1 without one."""
         return max((group.ranks.highest for group in self.dump.config if group.ranks), default=-1) if self.dump else -1
 
     @cached_property
     def complete(self) -> Completeness | None:
-        """What its dump left out; None if it is none."""
+        """The completeness of its dump; None without one."""
         return completeness(self.dump, self.recorder) if self.dump is not None else None
 
     @cached_property
     def recorder(self) -> str | None:
-        """How its dump was made, one of schema.RECORDERS; None if it is none, or holds no operation."""
+        """The recorder of its dump, one of schema.RECORDERS; None without a dump or operations."""
         return recorder_of(self.dump) if self.dump is not None else None
 
     @cached_property
     def threads(self) -> frozenset[str]:
-        """Identities of the threads it names."""
+        """Identities of the threads that it names."""
         calls = self.dump.calls if self.dump else []
         return frozenset(call.thread_id for call in calls if call.thread_id)
 
 
 def own_ranks(dump: Dump) -> frozenset[int] | None:
-    """The ranks that could have written a dump: in all of its groups, at the place its sends and receives tell."""
+    """The possible ranks of a dump: members of all of its groups, at the place of its sends and receives."""
     members = {group.name: group.ranks for group in dump.config if group.ranks and group.name}
     sets = [ranks.as_set for ranks in members.values()]
     for name, own in {(c.name, p2p_ranks(c.profiling_name)) for c in dump.calls}:
@@ -252,12 +252,12 @@ def own_ranks(dump: Dump) -> frozenset[int] | None:
 
 
 def config_world(sources: list[SourceFile]) -> int:
-    """The number of ranks that the groups written down in the dumps speak of; 0 if there is none."""
+    """The number of ranks in written groups of the dumps; 0 without any."""
     told = [s.card.world_size for s in sources if s.card is not None and s.card.world_size is not None]
     return max([0, *told, *(s.highest + 1 for s in sources)])
 
 
 def common_members(values: list[str]) -> str:
-    """The value most often given; of several the first in order. Empty without values."""
+    """The most frequent value; of several the first in order. Empty without values."""
     counts = Counter(values)
     return min(counts, key=lambda v: (-counts[v], v)) if counts else ""

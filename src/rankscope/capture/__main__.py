@@ -1,4 +1,4 @@
-"""Runs a training script that cannot be edited: `python -m rankscope.capture -o dumps train.py --lr 0.1`.
+"""Runner of a training script that cannot be edited: `python -m rankscope.capture -o dumps train.py --lr 0.1`.
 
 Under torchrun: `torchrun ... -m rankscope.capture -o dumps train.py --lr 0.1`; `-m package.train` for a module.
 """
@@ -17,7 +17,7 @@ from .settings import STACK_MODES
 
 
 def split(argv: list[str]) -> tuple[list[str], list[str]]:
-    """The options for the capture, which all take a value, and what is run with its own arguments."""
+    """The options of the capture, which all take a value, and the script with its own arguments."""
     at = 0
     while at < len(argv) and argv[at].startswith("-") and argv[at] != "-m":
         at += 1 if "=" in argv[at] or argv[at] in ("-h", "--help", "--") else 2
@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str]) -> None:
-    """Starts the capture and becomes the script."""
+    """Starts the capture and then runs the script."""
     own, target = split(argv)
     parser = _parser()
     options = parser.parse_args(own)
@@ -60,14 +60,14 @@ def main(argv: list[str]) -> None:
 
 def _run_module(name: str, arguments: list[str]) -> None:
     sys.argv = [name, *arguments]
-    # where "python -m" looks; -P and -I have taken it out
+    # the path that "python -m" searches; -P and -I have removed it
     if not sys.path or sys.path[0] not in ("", os.getcwd()):  # noqa: PTH109 - compared as the interpreter writes it
         sys.path.insert(0, "")
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def _run_script(path: str, arguments: list[str]) -> None:
-    """Runs a script in a module that stays `__main__`, so that what it pickles and forks finds it."""
+    """Runs a script in a module that stays `__main__`, so that its pickles and forks find it."""
     sys.argv = [path, *arguments]
     sys.path[0] = str(Path(path).resolve().parent)
     module = types.ModuleType("__main__")
@@ -77,7 +77,7 @@ def _run_script(path: str, arguments: list[str]) -> None:
         code = compile(Path(path).read_bytes(), path, "exec")
     except OSError as error:
         raise SystemExit(f"{path}: {error.strerror}") from None
-    exec(code, module.__dict__)  # noqa: S102 - it is what the user asked to run
+    exec(code, module.__dict__)  # noqa: S102 - the user asked to run it
 
 
 if __name__ == "__main__":

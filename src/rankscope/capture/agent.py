@@ -1,4 +1,4 @@
-"""Starts and stops the capture of this process, and asks for a last dump when the process ends."""
+"""Start and stop of the capture of this process, and its last dump at the end of the process."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from typing import Any, cast
 
 from . import identity
 from .card import SidecarRecord, is_passing
+from .end_writer import EndWriter
 from .sampler import JOINING_INTERVAL_S, DumpRequest, Sampler
 from .settings import CaptureSettings, checked_settings, turn_recorder_on
 from .signals import Signals, die_of, is_free
-from .teller import Teller
 
 _LOG = logging.getLogger("rankscope.capture")
 END_WAIT_S = 5.0
-"""The end of the process waits for its last dump at most so long."""
+"""Longest wait of the end of the process for its last dump."""
 TERM_WAIT_S = 8.0
-"""So does its death by SIGTERM; torchrun waits 30 s before it kills."""
+"""Longest wait of its death by SIGTERM; torchrun waits 30 s before it kills."""
 TRACEBACK_LIMIT = 1 << 20
-"""Characters of it that are kept, the last."""
+"""Characters of the traceback that are kept, the last ones."""
 _running: dict[int, Agent] = {}
-"""By process id: a fork inherits that of its parent, which is not its own."""
+"""Agents by process id: a fork inherits its parent's entry, which is not its own."""
 
 
 class Agent:
@@ -41,30 +41,30 @@ class Agent:
         self.pid = os.getpid()
         self.card = SidecarRecord()
         self.sampler = Sampler(settings, self.card)
-        self.teller = Teller(self.sampler)
+        self.end_writer = EndWriter(self.sampler)
         self.signals = self._take_signals(settings.signal)
         self.sampler.look = self._look
         self._previous_hook = sys.excepthook
         self._problem(turn_recorder_on(identity.initialized()))
 
     def start(self) -> None:
-        """Starts the threads and hooks into how the process ends."""
+        """Starts the threads and the hooks at the end of the process."""
         sys.excepthook = self._on_exception
         atexit.register(self._on_exit)
         if multiprocessing.parent_process() is not None:
-            # such a process ends without its exit handlers
+            # a process of multiprocessing ends without its exit handlers
             multiprocessing.util.Finalize(None, self._on_exit, exitpriority=100)
         if identity.distributed() is not None:
             self._hook_destroy()
         else:
             threading.Thread(target=self._wait_for_torch, name="rankscope-hook", daemon=True).start()
         self.sampler.start()
-        self.teller.start()
+        self.end_writer.start()
         if self.signals is not None:
             self.signals.start()
 
     def stop(self) -> None:
-        """Writes a last dump and gives everything back."""
+        """Writes a last dump and removes all hooks."""
         self.sampler.ask("stop", False, END_WAIT_S, last=True)
         atexit.unregister(self._on_exit)
         if sys.excepthook == self._on_exception:
@@ -78,7 +78,7 @@ class Agent:
             _LOG.warning("rankscope.capture: %s", text)
 
     def _look(self) -> None:
-        """Notes who has taken a signal since; SIGTERM is the trainer's own affair."""
+        """Notes other handlers of its signals; SIGTERM is the trainer's own matter."""
         for number in self.signals.lost if self.signals is not None else ():
             if number != signal.SIGTERM:
                 self.card.problem(f"no dump at {number.name}: it is handled by somebody else now")
@@ -117,9 +117,9 @@ class Agent:
         until = time.monotonic() + wait
         self.card.end(reason, error)
         text = "" if error is None else "".join(traceback.format_exception(error))[-TRACEBACK_LIMIT:]
-        self.teller.end(DumpRequest(reason, False, text))
+        self.end_writer.end(DumpRequest(reason, False, text))
         self.sampler.ask(reason, error is not None, wait, text, last)
-        self.teller.told.wait(max(0.0, until - time.monotonic()))
+        self.end_writer.told.wait(max(0.0, until - time.monotonic()))
 
     def _on_exit(self) -> None:
         if _running.pop(os.getpid(), None) is self:
@@ -134,7 +134,7 @@ class Agent:
         self._hook_destroy()
 
     def _hook_destroy(self) -> None:
-        """What NCCL recorded cannot be read once its groups are destroyed: the last dump is written before."""
+        """Hooks `destroy_process_group`: NCCL's records are lost after it, so the last dump is written before."""
         module = identity.distributed()
         for place in (module, module.distributed_c10d):
             original = getattr(place, "destroy_process_group", None)
@@ -143,7 +143,7 @@ class Agent:
 
 
 def _unhandled(error: BaseException | None) -> BaseException | None:
-    """The exception that ends a child of multiprocessing, which never comes to `sys.excepthook`.
+    """The exception that ends a child of multiprocessing, which never reaches `sys.excepthook`.
 
     `torch.multiprocessing.spawn` catches it and exits with 1.
     """
@@ -153,7 +153,7 @@ def _unhandled(error: BaseException | None) -> BaseException | None:
 
 
 def _with_dump(original: Any) -> Any:
-    """`destroy_process_group` that asks whoever captures this process then for a dump first."""
+    """A `destroy_process_group` that first asks the current capture of this process for a dump."""
 
     @functools.wraps(original)
     def destroy_process_group(group: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -177,10 +177,10 @@ def start(
     stacks: str = "auto",
     share: float = 0.005,
 ) -> None:
-    """Has this rank write its flight recorder to `directory` every `interval` seconds, at a signal, and when it ends.
+    """Makes this rank write its flight recorder to `directory` every `interval` seconds, at a signal, and at its end.
 
-    May be called before or after `init_process_group`, best before, once; again in a process that was forked since.
-    Raises ValueError for settings that cannot be; nothing that goes wrong later reaches the job.
+    Call it once before or after `init_process_group`, best before; again in a forked process. Raises ValueError for
+    invalid settings; later errors never reach the job.
     """
     settings = checked_settings(CaptureSettings(os.fspath(directory), interval, keep, signal, stacks, share))
     if os.getpid() in _running:
@@ -190,14 +190,14 @@ def start(
 
 
 def stop() -> None:
-    """Ends what `start` began, with a last dump."""
+    """Ends the capture, with a last dump."""
     agent = _running.pop(os.getpid(), None)
     if agent is not None:
         agent.stop()
 
 
 def dump(reason: str = "asked", wait: float = 10.0) -> bool:
-    """Writes a dump now; whether it was written within `wait` seconds."""
+    """Writes a dump now; returns whether it was written within `wait` seconds."""
     agent = _running.get(os.getpid())
     if agent is None:
         raise RuntimeError("rankscope.capture.start() was not called in this process")

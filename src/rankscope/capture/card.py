@@ -1,6 +1,6 @@
-"""The file beside the dumps that says who wrote them: the recorder notes neither rank nor host nor who is in a group.
+"""Sidecar: the file beside the dumps with their writer, because the recorder notes neither rank, host nor members.
 
-Its form is described in docs/capture.md; it is rewritten only when something in it changed.
+docs/capture.md describes its form; it is only rewritten after a change.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from . import identity, recorder
 
 VERSION = 1
 _SINCE = "__rankscope_since_ns__"
-"""An attribute of exceptions that were seen before they ended the process."""
+"""Attribute of exceptions that were seen before they ended the process."""
 ERROR_LIMIT = 2000
 """Characters of an exception that are kept."""
 
 
 class SidecarRecord:
-    """What is known of this process."""
+    """The facts of this process for its sidecar."""
 
     def __init__(self) -> None:
         self.started_ns = time.time_ns()
@@ -32,7 +32,7 @@ class SidecarRecord:
         self.dumps: set[str] = set()
         self.problems: list[str] = []
         self.nothing: str | None = None
-        """Why no recorder holds anything; None where one does, or where it is too early to say."""
+        """The reason why no recorder holds anything; None if one does, or if it is too early to know."""
         self.ended: dict[str, Any] | None = None
         self._left_ns: int | None = None
         self.interval_s: float | None = None
@@ -40,11 +40,11 @@ class SidecarRecord:
 
     @property
     def writer(self) -> tuple[object, ...]:
-        """What tells this process from an earlier one of the same rank."""
+        """The key of this process, which differs from an earlier process of the same rank."""
         return self._fixed["host"], self._fixed["pid"], self.started_ns
 
-    def look(self) -> None:
-        """Brings rank, world and groups up to date; what was known of a process group that is gone stays."""
+    def update(self) -> None:
+        """Updates rank, world and groups; keeps the facts of a removed process group."""
         rank, world = identity.rank_and_world()
         self.rank = rank if rank is not None else self.rank
         self.world_size = world if world is not None else self.world_size
@@ -52,26 +52,26 @@ class SidecarRecord:
             try:
                 self.groups = identity.groups() or self.groups
                 self.backends = identity.backends() or self.backends
-            except Exception as error:  # noqa: BLE001 - private tables of any version of torch, changing meanwhile
+            except Exception as error:  # noqa: BLE001 - private tables of any version of torch, which may change meanwhile
                 self.problem(f"members of process groups unknown: {type(error).__name__}: {error}")
 
     def problem(self, text: str) -> bool:
-        """Notes what went wrong, once; whether that is new."""
+        """Notes a problem, once; returns whether it is new."""
         new = text not in self.problems and len(self.problems) < 16
         if new:
             self.problems.append(text)
         return new
 
     def delayed(self, seconds: float) -> None:
-        """Notes how late a dump came, or how long one took, if none was ever as slow; a machine under load is slow."""
+        """Notes the delay or duration of a dump, if it is the longest so far; a machine under load is slow."""
         self.delay_s = max(self.delay_s, round(seconds, 1))
 
     def leave(self) -> None:
-        """Notes that the process takes all groups down: others lose their connection then, and not when it exits."""
+        """Notes that the process destroys all groups: others lose their connection now, not at its exit."""
         self._left_ns = time.time_ns()
 
     def end(self, reason: str, error: BaseException | None = None) -> None:
-        """Notes how the process ends; the first one told is the cause."""
+        """Notes how the process ends; the first reason is the cause."""
         if self.ended is None:
             since = getattr(error, _SINCE, None)
             if reason == "exit" and not identity.initialized():
@@ -80,7 +80,7 @@ class SidecarRecord:
             self.ended = {"reason": reason, "time_ns": since or time.time_ns(), **told}
 
     def content(self) -> bytes:
-        """As it is written."""
+        """The bytes of the sidecar."""
         told = {
             "rankscope_capture": VERSION,
             "rank": self.rank,
@@ -106,7 +106,7 @@ class SidecarRecord:
 
 
 def is_passing(error: BaseException | None) -> None:
-    """Notes when an exception was on its way: what cleans up may hold it up, and others may fail of that first."""
+    """Notes the time of an exception: a clean-up may delay it, and other ranks may fail because of it first."""
     if error is not None and not hasattr(error, _SINCE):
         with contextlib.suppress(AttributeError, TypeError):
             setattr(error, _SINCE, time.time_ns())
@@ -117,7 +117,7 @@ def _text(error: BaseException | None) -> str | None:
 
 
 def _oldest(error: BaseException | None) -> BaseException | None:
-    """What an exception came of in the end, also where `from None` has its traceback hide that; None if of nothing."""
+    """The first cause of an exception, even if `from None` hides it in the traceback; None without one."""
     seen = [] if error is None else [error]
     while seen and (before := seen[-1].__cause__ or seen[-1].__context__) is not None:
         if any(before is one for one in seen):

@@ -23,10 +23,10 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def replace_file(path: Path, data: bytes, taken_ns: int | None = None) -> None:
-    """Replaces a file; whoever reads it meanwhile sees the old or the new one. Raises OSError, and leaves no part.
+    """Replaces a file; a reader sees either the old or the new one. Raises OSError, and leaves no part.
 
-    Its modification time is `taken_ns` if that is given: reading the recorder and writing may take long, and a dump
-    that looks newer than it is shows a job that stood still.
+    Its modification time is `taken_ns` if given: the read of the recorder and the write may take long, and a dump that
+    looks newer than it is shows a job without progress.
     """
     part = path.with_name(f".{path.name}{PART_SUFFIX}")
     try:
@@ -53,11 +53,11 @@ class DumpFiles:
         self._turns: dict[Path, int] = {}
 
     def path(self, prefix: str) -> Path:
-        """Where the newest dump of a recorder is."""
+        """The path of a recorder's newest dump."""
         return self.directory / f"{prefix}{self.rank}"
 
     def put(self, path: Path, data: bytes, remember: bool, taken_ns: int | None = None) -> None:
-        """Writes the newest dump; the one before it goes to the history if `remember`. Raises OSError."""
+        """Writes the newest dump; with `remember`, the dump before it goes to the history. Raises OSError."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if remember and self.keep:
             self._remember(path)
@@ -75,7 +75,7 @@ class DumpFiles:
         with contextlib.suppress(OSError):
             slot.parent.mkdir(exist_ok=True)
             part.unlink(missing_ok=True)
-            # a link, so that the newest is never away
+            # a link, so that the newest dump always exists
             os.link(path, part)
             part.replace(slot)
             self._turns[path] = turn + 1
@@ -84,16 +84,16 @@ class DumpFiles:
         return [self.directory / HISTORY / f"{i + 1}_{path.name}" for i in range(self.keep)]
 
     def _forget(self, path: Path) -> bool:
-        """Makes room on a full disk; whether there was anything."""
+        """Makes room on a full disk; returns whether a file could be removed."""
         found = [slot for slot in self._slots(path) if slot.exists()]
         for slot in found:
             slot.unlink(missing_ok=True)
         return bool(found)
 
     def set_aside(self, prefixes: list[str], mine: tuple[object, ...]) -> None:
-        """Moves what an earlier process of this rank left, unless it is of the process `mine` (host, pid, start).
+        """Moves the files of an earlier process of this rank, unless they are of the process `mine` (host, pid, start).
 
-        Dumps have the names that its sidecar says, or begin with one of the prefixes.
+        Dumps have the names in its sidecar, or begin with one of the prefixes.
         """
         if not self.card.exists() or _writer(self.card) == mine:
             return
@@ -121,8 +121,8 @@ class DumpFiles:
                 (target / name).unlink(missing_ok=True)
 
 
-def _told(card: Path) -> dict[str, Any]:
-    """What stands in a card; nothing if it cannot be read."""
+def _sidecar_values(card: Path) -> dict[str, Any]:
+    """The content of a sidecar; empty if it cannot be read."""
     try:
         told = json.loads(card.read_bytes())
     except (OSError, ValueError):
@@ -131,13 +131,13 @@ def _told(card: Path) -> dict[str, Any]:
 
 
 def _writer(card: Path) -> tuple[object, ...]:
-    """(host, pid, start) of who wrote a card."""
-    told = _told(card)
+    """(host, pid, start) of the writer of a sidecar."""
+    told = _sidecar_values(card)
     return tuple(told[key] for key in ("host", "pid", "started_ns") if key in told)
 
 
 def _dumps(card: Path, rank: int) -> list[str]:
-    """The names of the dumps of a rank that lie beside its card."""
-    named = _told(card).get("dumps")
+    """The names of a rank's dumps beside its sidecar."""
+    named = _sidecar_values(card).get("dumps")
     names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
     return [name for name in names if name == Path(name).name and name.endswith(f"_rank_{rank}")]

@@ -1,4 +1,4 @@
-"""Who this process is: rank, host, job, as its environment and torch.distributed tell."""
+"""Identity of this process: rank, host, job, from its environment and torch.distributed."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 _JOB = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "RAY_JOB_ID", "TORCHELASTIC_RUN_ID", "JOB_NAME")
 NO_JOB = "none"
-"""What torchrun calls a job to which nobody gave an id."""
+"""Name that torchrun gives to a job without an id."""
 _ATTEMPT = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 
 
 ITSELF, HOOK, NOBODY = "itself", "hook", "nobody"
-"""Who records the operations of a backend."""
+"""Recorders of the operations of a backend."""
 _RECORD_THEMSELVES = {"nccl", "gloo", "xccl"}
-"""Backends with a recorder of their own, by the names that they give themselves."""
+"""Backends with a recorder of their own, by their own names."""
 _NAMES = re.compile(r"[a-z_0-9]+")
 
 
 class ProcessGroup(NamedTuple):
-    """A process group this rank is in."""
+    """A process group of this rank."""
 
     name: str
-    """As in the recorder's entries."""
+    """Its name in the recorder's entries."""
     description: str
     backend: str
     ranks: list[int]
@@ -36,33 +36,33 @@ class ProcessGroup(NamedTuple):
 
 
 class Backend(NamedTuple):
-    """A backend of the process groups, and who records its operations."""
+    """A backend of the process groups, and the recorder of its operations."""
 
     name: str
-    """As "nccl" or "gloo"; since torch 2.15 "nccl2" where the trainer says "nccl"."""
+    """"nccl" or "gloo"; since torch 2.15 "nccl2" for the trainer's "nccl"."""
     recorder: str
     """`ITSELF`, `HOOK` or `NOBODY`."""
     completion: bool | None = None
-    """Whether the hook is told when an operation has ended; None where no hook records."""
+    """Whether the hook gets notice of the end of an operation; None without a hook."""
     ring: str = ""
-    """The recorder's name of what it holds of this backend; empty before torch 2.15, where there is one for all."""
+    """The recorder's name for the ring of this backend; empty before torch 2.15, which has one ring for all."""
 
 
 def distributed() -> Any:
-    """torch.distributed if the trainer has imported it, else None. It is never imported on the trainer's behalf."""
+    """torch.distributed if the trainer has imported it, else None. The capture never imports it."""
     torch = sys.modules.get("torch")
     module = getattr(torch, "distributed", None)
     return module if hasattr(module, "is_initialized") and hasattr(module, "distributed_c10d") else None
 
 
 def initialized() -> bool:
-    """Whether there is a default process group."""
+    """Whether a default process group exists."""
     module = distributed()
     return module is not None and bool(module.is_initialized())
 
 
 def rank_and_world() -> tuple[int | None, int | None]:
-    """Global rank and number of ranks, of torch.distributed, else of the launcher."""
+    """Global rank and number of ranks, from torch.distributed, else from the launcher."""
     module = distributed()
     if module is not None and module.is_initialized():
         return int(module.get_rank()), int(module.get_world_size())
@@ -70,7 +70,7 @@ def rank_and_world() -> tuple[int | None, int | None]:
 
 
 def groups() -> list[ProcessGroup]:
-    """Every process group this rank is in, in the order in which they were made; the private tables of torch tell."""
+    """Every process group of this rank, in order of creation, from private tables of torch."""
     world = distributed().distributed_c10d._world
     members = dict(world.pg_group_ranks)
     found = []
@@ -78,7 +78,9 @@ def groups() -> list[ProcessGroup]:
         placed = members.get(group)
         if placed:
             ranks = sorted(placed, key=placed.__getitem__)
-            found.append(ProcessGroup(str(name), str(getattr(group, "group_desc", "")), _named(world, group), ranks))
+            found.append(
+                ProcessGroup(str(name), str(getattr(group, "group_desc", "")), _backend_names(world, group), ranks)
+            )
     return found
 
 
@@ -88,39 +90,41 @@ def backends() -> list[Backend]:
     hooks = getattr(world, "pg_flight_recorder_hooks", None)
     found: dict[str, Backend] = {}
     for group in list(world.pg_names):
-        for one in _configured(world, group) if hooks is None else _made(world, group, group in hooks):
-            # of two groups one may have been made while the recorder was off
+        for one in (
+            _configured_backends(world, group) if hooks is None else _made_backends(world, group, group in hooks)
+        ):
+            # one of two groups may have been made while the recorder was off
             if one.name not in found or found[one.name].recorder == NOBODY:
                 found[one.name] = one
     return list(found.values())
 
 
-def _configured(world: Any, group: Any) -> list[Backend]:
-    """As the group was asked for: "gloo", or "cpu:gloo,cuda:nccl"."""
+def _configured_backends(world: Any, group: Any) -> list[Backend]:
+    """The requested backends of a group: "gloo", or "cpu:gloo,cuda:nccl"."""
     names = [_NAMES.findall(part) for part in _config(world, group).lower().split(",")]
     return [Backend(found[-1], ITSELF) for found in names if found]
 
 
-def _made(world: Any, group: Any, hooked: bool) -> list[Backend]:
-    """The backends that a group has, since torch 2.15; one that is written in Python as a whole has none."""
+def _made_backends(world: Any, group: Any, hooked: bool) -> list[Backend]:
+    """The backends of a group, since torch 2.15; a group written only in Python has none."""
     found = []
     for backend in _by_device(group).values():
         name = str(backend.name())
         recorder = ITSELF if name in _RECORD_THEMSELVES else HOOK if hooked else NOBODY
         completion = getattr(backend, "supports_completion_hooks", None) is True if recorder == HOOK else None
         found.append(Backend(name, recorder, completion, name))
-    return found or [one._replace(recorder=NOBODY) for one in _configured(world, group)]
+    return found or [one._replace(recorder=NOBODY) for one in _configured_backends(world, group)]
 
 
 def _by_device(group: Any) -> dict[str, Any]:
     return {device.type: group._get_backend(device) for device in getattr(group, "_device_types", ())}
 
 
-def _named(world: Any, group: Any) -> str:
-    """As "nccl", or "cpu:gloo,cuda:nccl" where devices have different ones."""
+def _backend_names(world: Any, group: Any) -> str:
+    """The name of a group's backends: "nccl", or "cpu:gloo,cuda:nccl" for several devices."""
     config = _config(world, group)
     if hasattr(world, "pg_flight_recorder_hooks"):
-        # what was asked for as "nccl" may be another backend
+        # a backend requested as "nccl" may be another one
         config = ",".join(f"{device}:{made.name()}" for device, made in _by_device(group).items()) or config
     each = {part.rpartition(":")[2] for part in config.split(",")}
     return each.pop() if len(each) == 1 else config
@@ -131,7 +135,7 @@ def _config(world: Any, group: Any) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """What does not change while the process lives."""
+    """The constant facts of the process."""
     return {
         "local_rank": _number(_LOCAL),
         "host": platform.node(),
@@ -142,7 +146,7 @@ def environment() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of what the trainer has loaded."""
+    """The versions of loaded libraries of the trainer."""
     torch: Any = sys.modules.get("torch")
     told = {"python": platform.python_version(), "torch": str(getattr(torch, "__version__", ""))}
     nccl = getattr(getattr(torch, "_C", None), "_nccl_version", None)

@@ -1,4 +1,4 @@
-"""The thread that writes: at every interval, and when asked. Whatever the disk does, only this thread waits for it."""
+"""Thread that writes dumps, at every interval and on request. A slow disk delays only this thread."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from .settings import CaptureSettings
 _LOG = logging.getLogger("rankscope.capture")
 INTERVAL_REASON = "interval"
 REMEMBERED_EVERY = 3
-"""Of the dumps at intervals every so many is kept as an earlier one, and the first that the next one only repeats."""
-_WAITING = 8
-"""Requests that may wait; more are dropped but for the last, for the ones before them say the same."""
-_COSTS = 3
+"""Interval dumps per kept earlier one; the first of several equal dumps is also kept."""
+_MOST_WAITING = 8
+"""Most waiting requests; beyond that only the last is kept, as earlier ones ask for the same."""
+_COST_DUMPS = 3
 STILL_DUMPS = 2
-"""A rank stands still if so many dumps in a row say what the one before them said."""
+"""Equal dumps in a row after which a rank stands still."""
 COPY_NS = 1_000_000_000
-"""The recorder copies its operations first: what it does for longer is naming frames, and importing what does that."""
+"""Time for the copy of the operations, which the recorder makes first; the rest is for names of frames and imports."""
 EMPTY_DUMPS = 3
-"""After so many dumps at intervals without any operation, one after another, it is said that nothing is recorded."""
+"""Empty interval dumps in a row after which the sidecar says that nothing is recorded."""
 JOINING_INTERVAL_S = 0.2
-"""So often it is looked whether there is a process group yet."""
+"""Interval of the check for a first process group."""
 
 
 @dataclass
 class DumpRequest:
-    """A dump that somebody wants."""
+    """A request for a dump."""
 
     reason: str
     stacks: bool
-    """Whether stacks are worth the time that the first ones take."""
+    """Whether stacks are worth the time of the first ones."""
     traceback: str = ""
-    """Of the exception that ends the process."""
+    """The traceback of the exception that ends the process."""
     last: bool = False
-    """Whether no dump comes after it: the process could end in the middle of one, and leave a part of it."""
+    """Whether it is the last dump: a later one could be cut by the end of the process."""
     done: threading.Event = field(default_factory=threading.Event)
 
 
 class Sampler(threading.Thread):
-    """One for each process."""
+    """The writing thread; a process has one."""
 
     def __init__(self, settings: CaptureSettings, card: SidecarRecord) -> None:
         super().__init__(name="rankscope-capture", daemon=True)
@@ -56,12 +56,12 @@ class Sampler(threading.Thread):
         card.interval_s = settings.interval
         self.joined = threading.Event()
         """Set with the first process group."""
-        self.look: Callable[[], None] = _nothing
-        """Called before each dump, to note what is to be told with it."""
+        self.look: Callable[[], None] = _do_nothing
+        """Function that is called before each dump, to note further facts."""
         self._files: DumpFiles | None = None
         self._placing = threading.Lock()
-        """Held while it is found out where to write, and while what says who writes is written."""
-        self._requests: queue.Queue[DumpRequest] = queue.Queue(_WAITING)
+        """Lock for the choice of the directory and the write of the sidecar."""
+        self._requests: queue.Queue[DumpRequest] = queue.Queue(_MOST_WAITING)
         self._last: dict[recorder.Recorder, bytes] = {}
         self._still: dict[recorder.Recorder, int] = {}
         self._costs: list[float] = []
@@ -70,10 +70,10 @@ class Sampler(threading.Thread):
         """Whether the traceback is written."""
         self._rounds = 0
         self._empty = 0
-        """Dumps in a row that found no operation in any recorder."""
+        """Dumps in a row without operations in any recorder."""
 
     def ask(self, reason: str, stacks: bool, wait: float, traceback: str = "", last: bool = False) -> bool:
-        """Has a dump written, the `last` one or not; whether it was, within `wait` seconds."""
+        """Requests a dump, the `last` one or not; returns whether it was written within `wait` seconds."""
         until = time.monotonic() + wait
         request = DumpRequest(reason, stacks, traceback, last)
         try:
@@ -83,7 +83,7 @@ class Sampler(threading.Thread):
         return request.done.wait(max(0.0, until - time.monotonic()))
 
     def run(self) -> None:
-        """Until the last dump."""
+        """Writes dumps until the last one."""
         while True:
             due = time.monotonic() + (pause := self._pause())
             try:
@@ -93,7 +93,7 @@ class Sampler(threading.Thread):
                 self.card.delayed(time.monotonic() - due)
             try:
                 self._serve(request)
-            except Exception as error:  # noqa: BLE001 - nothing that goes wrong here may reach the job
+            except Exception as error:  # noqa: BLE001 - no error here may reach the job
                 self.card.problem(f"{type(error).__name__}: {error}")
             request.done.set()
             if request.last:
@@ -113,21 +113,21 @@ class Sampler(threading.Thread):
             return
         self._rounds += 1
         self.look()
-        # whichever of these finds room; the last says what did not
+        # each may find room on the disk; the last reports the failures
         for write in (self._dumps, self._exception, self._card):
             self._try(write, files, request)
 
     def tell(self, request: DumpRequest) -> None:
-        """Writes why and how the process ends, which does not take long, and no dump; in any thread."""
+        """Writes why and how the process ends, quickly and without a dump; in any thread."""
         files = self._place()
         if files is not None:
             self._try(self._exception, files, request)
             self._try(self._card, files, request)
 
     def _place(self) -> DumpFiles | None:
-        """Where this rank writes; None before its rank is known."""
+        """The files of this rank; None before its rank is known."""
         with self._placing:
-            self.card.look()
+            self.card.update()
             if self._files is None and self.card.rank is not None:
                 self._files = DumpFiles(self.settings.directory, self.card.rank, self.settings.keep)
                 prefixes = [recorder.NCCL_FILE, recorder.OTHER_FILE]
@@ -141,9 +141,9 @@ class Sampler(threading.Thread):
         except OSError as error:
             text = f"cannot write: {error.strerror or error}"
             if self.card.problem(text):
-                # where nothing can be written, no sidecar says so either
+                # if nothing can be written, no sidecar reports it
                 _LOG.warning("rankscope.capture: %s: %s", files.directory, text)
-        except Exception as error:  # noqa: BLE001 - of a recorder that cannot be read, the rest is still told
+        except Exception as error:  # noqa: BLE001 - if a recorder cannot be read, the rest is still written
             self.card.problem(f"{type(error).__name__}: {error}")
 
     def _dumps(self, files: DumpFiles, request: DumpRequest) -> None:
@@ -152,13 +152,13 @@ class Sampler(threading.Thread):
         if not self.card.groups:
             return
         found = recorder.recorders(self.card.backends, not identity.initialized())
-        # an empty dump is written only if all are empty: it says so
+        # an empty dump is only written if all are empty: it shows that
         recorded = [self._dump(files, one, request, False) for one in found[1:]]
         recorded += [self._dump(files, one, request, not any(recorded)) for one in found[:1]]
         self._note_nothing(any(recorded), request)
 
     def _note_nothing(self, recorded: bool, request: DumpRequest) -> None:
-        """Says why nothing is recorded, once that is sure or somebody waits for the dump."""
+        """Notes the reason for empty recorders, once it is certain or somebody waits for the dump."""
         self._empty = 0 if recorded else self._empty + 1
         if recorded or not identity.initialized():
             self.card.nothing = None if recorded else self.card.nothing
@@ -173,9 +173,9 @@ class Sampler(threading.Thread):
             self.card.nothing = why
 
     def _dump(self, files: DumpFiles, one: recorder.Recorder, request: DumpRequest, empty: bool) -> bool:
-        """Writes what the recorder holds, first without stacks where those take long; whether it holds anything.
+        """Writes a recorder's dump, at first without stacks if they take long; returns whether it holds any operation.
 
-        `empty`: it is written also if not.
+        `empty`: it is written even without operations.
         """
         allowed = self.settings.stacks != "never"
         cheap = allowed and (recorder.stacks_are_cheap() or self.settings.stacks == "always")
@@ -183,7 +183,7 @@ class Sampler(threading.Thread):
         self._still[one] = self._still.get(one, 0) + 1 if self._says_same(one, data) else 0
         wanted = request.stacks or (request.reason == INTERVAL_REASON and self._still[one] >= STILL_DUMPS)
         due = request.reason != INTERVAL_REASON or self._rounds % REMEMBERED_EVERY == 0
-        # the first that the next one repeats stays for as long as they do: it shows since when
+        # the first of several equal dumps is kept as long as they repeat: it shows since when
         remember = self._still[one] == 1 or (due and self._still[one] == 0)
         path = files.path(one.file)
         before, self._last[one] = self._last.get(one, b""), data
@@ -199,18 +199,18 @@ class Sampler(threading.Thread):
         return recorded
 
     def _says_same(self, one: recorder.Recorder, data: bytes) -> bool:
-        """Whether a recorder says what it said the last time; comparing counts as a part of what the dump costs."""
+        """Whether a recorder repeats its last dump; the comparison counts as part of the dump's cost."""
         begin = time.perf_counter()
         same = recorder.says_same(self._last.get(one, b""), data)
         self._costs[-1] += time.perf_counter() - begin
         return same
 
     def _read(self, one: recorder.Recorder, stacks: bool) -> tuple[bytes, int]:
-        """What it holds, and when that was so."""
+        """The content of a recorder, and its time."""
         begin, begin_ns = time.perf_counter(), time.time_ns()
         data = recorder.read_ring(one, stacks)
         took = time.perf_counter() - begin
-        self._costs = [*self._costs, took][-_COSTS:]
+        self._costs = [*self._costs, took][-_COST_DUMPS:]
         self.card.delayed(took)
         return data, _taken_ns(begin_ns)
 
@@ -228,10 +228,10 @@ class Sampler(threading.Thread):
                 self._written = content
 
 
-def _nothing() -> None:
-    """Nobody has anything to note."""
+def _do_nothing() -> None:
+    """Does nothing."""
 
 
 def _taken_ns(begin_ns: int) -> int:
-    """About when the operations that were read from `begin_ns` until now were copied; on a busy machine later."""
+    """The approximate copy time of operations that were read from `begin_ns` until now; later on a busy machine."""
     return min(time.time_ns(), begin_ns + COPY_NS)

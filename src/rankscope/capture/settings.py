@@ -1,4 +1,4 @@
-"""What can be set."""
+"""Settings of the capture."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from dataclasses import dataclass
 
 STACK_MODES = ("auto", "always", "never")
 RECORDED_OPERATIONS = 2000
-"""Operations that the recorder keeps, where nobody says; torch's own default since it is on by default."""
+"""Default number of recorded operations; torch's own default since it is on by default."""
 _BUFFER = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-"""How many operations the recorder keeps, by its name of today and its earlier one. 0 turns it off."""
+"""Variables for the number of recorded operations, new and old. 0 turns the recorder off."""
 
 RECORDER_OFF = "the flight recorder is off: {}"
 
 
 @dataclass(frozen=True)
 class CaptureSettings:
-    """How a rank is captured."""
+    """Settings of the capture of a rank."""
 
     directory: str
     interval: float = 10.0
-    """Seconds between dumps. All ranks dump at multiples of it on the wall clock, so that the dumps fit together."""
+    """Seconds between dumps. All ranks dump at multiples of it on the wall clock, so that their dumps match."""
     keep: int = 2
-    """Earlier dumps kept of this process, and earlier runs kept of this rank."""
+    """Number of kept earlier dumps of this process, and of kept earlier runs of this rank."""
     signal: str | None = "SIGUSR2"
-    """A dump is written at this signal; None: at none."""
+    """Signal that requests a dump; None for no signal."""
     stacks: str = "auto"
-    """Whether dumps have stacks. The first one with stacks makes torch import its compiler, which takes seconds and
-    70 MB: "auto" does that only once the rank has stood still between two dumps, or is asked or dies."""
+    """Whether dumps have stacks. The first one with stacks makes torch import its compiler, which takes seconds and 70
+    MB: "auto" does that only if the rank stood still between two dumps, or is asked or dies."""
     share: float = 0.005
-    """Of the time, at most so much is spent on dumps: one that takes long makes the next ones rarer."""
+    """Largest share of time for dumps: slow dumps become rarer."""
 
 
 def checked_settings(settings: CaptureSettings) -> CaptureSettings:
-    """The settings with an absolute directory; raises ValueError for what cannot be."""
+    """The settings with an absolute directory; raises ValueError for invalid ones."""
     if settings.interval <= 0:
         raise ValueError(f"interval must be more than 0 seconds: {settings.interval}")
     if settings.keep < 0:
@@ -54,9 +54,9 @@ def checked_settings(settings: CaptureSettings) -> CaptureSettings:
 
 
 def turn_recorder_on(made: bool) -> str | None:
-    """Has the recorder keep operations, which it reads once, with the first process group; returns what is wrong.
+    """Turns the recorder on for the first process group, which reads the settings once; returns the problem.
 
-    `made`: there is a process group already.
+    `made`: a process group already exists.
     """
     if (said := recorder_off()) is not None:
         return RECORDER_OFF.format(said)
@@ -72,7 +72,7 @@ def turn_recorder_on(made: bool) -> str | None:
 
 
 def recorder_off() -> str | None:
-    """The variable and its value that turn the recorder off; None if none does. The first that is set counts."""
+    """The variable and its value that turn the recorder off; None without one. The first that is set counts."""
     name = next((name for name in _BUFFER if os.environ.get(name)), None)
     try:
         return f"{name}={os.environ[name]}" if name is not None and int(os.environ[name]) <= 0 else None
@@ -81,7 +81,7 @@ def recorder_off() -> str | None:
 
 
 def _is_recent() -> bool:
-    """Whether torch knows the name of today, warns of the other, and has the recorder on where nothing is set."""
+    """Whether torch knows the new name, warns of the old one, and turns the recorder on by default."""
     try:
         major, minor = importlib.metadata.version("torch").split(".")[:2]
         return (int(major), int(minor)) >= (2, 10)

@@ -1,4 +1,4 @@
-"""Signals that a thread serves, for a handler in Python never runs while the main thread hangs in C++.
+"""Signals for a thread, because a handler in Python never runs while the main thread hangs in C++.
 
 The handler in C writes the number of the signal to a pipe (`signal.set_wakeup_fd`) and a thread reads the pipe.
 """
@@ -20,7 +20,7 @@ _STATUS = "/proc/self/status"
 
 
 class Signals(threading.Thread):
-    """Calls `serve` with the number of each signal that arrives; to be made in the main thread."""
+    """Thread that calls `serve` with the number of each signal; it must be made in the main thread."""
 
     def __init__(self, numbers: list[signal.Signals], serve: Callable[[signal.Signals], None]) -> None:
         super().__init__(name="rankscope-signals", daemon=True)
@@ -47,15 +47,15 @@ class Signals(threading.Thread):
 
     @property
     def lost(self) -> list[signal.Signals]:
-        """Signals for which somebody else has set a handler since."""
+        """Signals with a later handler of somebody else."""
         return [number for number in self._before if not self.owns(number)]
 
     def owns(self, number: signal.Signals) -> bool:
-        """Whether nobody has set another handler since."""
+        """Whether nobody has set a later handler."""
         return signal.getsignal(number) == self._handler
 
     def restore(self) -> None:
-        """Gives the signals back; in the main thread."""
+        """Restores the earlier handlers; in the main thread."""
         for number, handler in self._before.items():
             if self.owns(number):
                 signal.signal(number, handler)
@@ -64,25 +64,26 @@ class Signals(threading.Thread):
             signal.set_wakeup_fd(current, warn_on_full_buffer=False)
 
     def _handler(self, number: int, _frame: FrameType | None) -> None:
-        """In the main thread, some time: for where another library took the wakeup descriptor."""
+        """Handler in the main thread, some time later: for a wakeup descriptor that another library replaced."""
         with contextlib.suppress(OSError):
             os.write(self._write, bytes([number]))
 
     def _pass_on(self, data: bytes) -> None:
-        """Gives the bytes to whoever had the wakeup descriptor before."""
+        """Passes the bytes to the earlier wakeup descriptor."""
         if self._others >= 0:
             with contextlib.suppress(OSError):
                 os.write(self._others, data)
 
     def _block(self) -> None:
-        """A signal for a child waits until the child has its own handlers."""
+        """Blocks signals before a fork, until the child has its own handlers."""
         self._masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, self._before)
 
     def _unblock(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.before)
 
     def _undo_in_child(self) -> None:
-        """A forked child must neither survive a signal because of these handlers nor tell this process of its own."""
+        """Removes the handlers in a forked child: it must neither survive a signal nor report its own to this
+        process."""
         if os.getpid() != self._pid:
             with contextlib.suppress(ValueError, OSError):
                 self.restore()
@@ -90,7 +91,7 @@ class Signals(threading.Thread):
 
 
 def is_free(number: signal.Signals) -> bool:
-    """Whether nobody handles a signal, in Python or in C."""
+    """Whether a signal has no handler, in Python or in C."""
     return signal.getsignal(number) is signal.SIG_DFL and not _caught_in_c(number)
 
 
@@ -103,6 +104,6 @@ def _caught_in_c(number: signal.Signals) -> bool:
 
 
 def die_of(number: signal.Signals) -> None:
-    """Ends this process as the signal does by default; from any thread."""
+    """Ends this process by the signal's default action; from any thread."""
     ctypes.CDLL(None).signal(int(number), None)
     os.kill(os.getpid(), number)

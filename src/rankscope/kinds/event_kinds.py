@@ -1,4 +1,4 @@
-"""Kinds of events that logs, sidecars and health checks tell: the column `kind` of `messages`."""
+"""Kinds of events in logs, sidecars and health checks: the column `kind` of `messages`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 EventSeverity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[EventSeverity, ...] = ("info", "warning", "error")
-"""The worst last."""
+"""Severities, the worst last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,35 +16,36 @@ class EventKind:
 
     name: str
     meaning: str
-    """The words of its row in docs/report.md."""
+    """Text of its row in docs/report.md."""
     severity: EventSeverity = "info"
-    """Of an event that the table of known errors gives no role. An error says that the run of the job is over."""
+    """Severity of an event without a role in the table of known errors. An error means that this run of the job is
+    over."""
     is_listed: bool = True
-    """It is a row of `messages`; else its events are rows of `ops` or `threads`, or members of groups."""
+    """Its events are rows of `messages`; else rows of `ops` or `threads`, or members of groups."""
     is_bulk: bool = False
-    """There is a line for each collective or group, which accuses nobody."""
+    """Logs have a line for each collective or group; such lines accuse nobody."""
     names_last: int = 0
-    """A line in which several kinds are found has the name of the one with the least number."""
+    """Priority of the name in a line with several kinds: the smallest number wins."""
     is_failure: bool = False
-    """Processes that come after it may be those of the next run."""
+    """Later processes may belong to the next run."""
     waited: bool = False
-    """Its rank stood in a collective or barrier, and waited for others."""
+    """Its rank waited for others in a collective or barrier."""
     gave_up: bool = False
-    """Its rank waited until it gave up."""
+    """Its rank waited until its timeout."""
     by_watchdog: bool = False
-    """Its watchdog ends the process."""
+    """The watchdog ends the process."""
     exit_of: Literal["", "process", "task"] = ""
-    """It tells an exit code: of a process of the job, or of a task of srun, which may be a launcher."""
+    """It holds an exit code: of a process of the job, or of a task of srun, which may be a launcher."""
     of_stacks: bool = False
-    """A log that holds nothing else is a file of stacks."""
+    """A log with only such events is a file of stacks."""
     of_others: bool = False
-    """It tells of a rank whose log need not be here."""
+    """It is about a rank whose log may be absent."""
     says_size: bool = False
-    """It tells of how many ranks the job or a group is."""
+    """It holds the size of the job or of a group."""
     of_failed_call: bool = False
-    """Its ranks tell of the collective that failed: whom they missed, and what another member called."""
+    """Its ranks report the failed collective: absent members, and the call of another member."""
     settings_source: str = ""
-    """Column `source` of the rows of `settings` that it holds; "" where it holds none."""
+    """Column `source` of its rows of `settings`; "" for an event without settings."""
 
 
 _ROWS = (
@@ -142,6 +143,6 @@ _ROWS = (
 )  # fmt: skip
 
 EVENTS: dict[str, EventKind] = {row.name: row for row in _ROWS}
-"""Every kind of event there is, by name."""
+"""Every kind of event, by name."""
 BULK = tuple(row.name for row in _ROWS if row.is_bulk)
 """Kinds with a line for each collective or group."""

@@ -1,4 +1,4 @@
-"""Kinds of findings, and the severities and statuses that they have."""
+"""Kinds of findings, and their severities and statuses."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Absent = Literal["nobody", "culprits", "candidates"]
 
 @dataclass(frozen=True, slots=True)
 class BadgeStyle:
-    """How the screen shows a severity or a status."""
+    """Style of a severity or a status on the screen."""
 
     colour: str
-    """A name of the palette of the screen."""
+    """A colour name in the palette of the screen."""
     badge: str
     """Four letters for lists, or the status in capitals."""
     role: Literal["text", "bad", "warn", "dim"] = "text"
-    """How text of it is written on a page."""
+    """Style of its text on a page."""
 
 
 SEVERITIES: dict[Severity, BadgeStyle] = {
@@ -37,7 +37,7 @@ STATUSES: dict[Status, BadgeStyle] = {
     "slow": BadgeStyle("orange", "SLOW"),
     "unknown": BadgeStyle("orange", "UNKNOWN"),
 }
-"""Words for a whole job."""
+"""Statuses of a whole job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,32 +46,32 @@ class FindingKind:
 
     name: str
     meaning: str
-    """The words of its row in docs/report.md."""
+    """Text of its row in docs/report.md."""
     worst: Severity
-    """No finding of the kind is more severe."""
+    """The highest severity of its findings."""
     find: str = ""
-    """(facts, whether a hang was found) -> findings that stand beside the causes, as "module:function" below
-    `rankscope`; "" for what the rules of the analysis find. Asked in the order of the table."""
+    """Function (facts, whether a hang was found) -> findings beside the causes, as "module:function" below `rankscope`;
+    "" for findings of the analysis rules. Called in the order of the table."""
     status: Status = "hang"
-    """Word of the verdict where a finding of the kind leads it."""
+    """Status of a verdict with such a finding first."""
     status_alone: Status = "hang"
-    """The same where no rank waits for it."""
+    """Status of a verdict with such a finding first, if no rank waits for it."""
     needs_stillness: bool = False
-    """It proves nothing of a job that is watched and moves: there it is a suspicion."""
+    """In a watched job that moves, it proves nothing and is only a suspicion."""
     absent: Absent = "nobody"
-    """Who did not come to an operation, by such a finding: its culprits, or its candidates."""
+    """Ranks that did not come to an operation: the culprits of the finding, or its candidates."""
     differs: bool = False
-    """It says that members of a group issued things that do not fit together."""
+    """It means that members of a group issued things that do not fit together."""
     ended: bool = False
-    """It says that a process ended: those that wait for it may have been killed, and its stack is in its log."""
+    """It means that a process ended: waiting processes may have been killed, and its stack is in its log."""
     stands_alone: bool = False
-    """It is told also where it holds up nobody but its culprits."""
+    """It is reported even if only its culprits are held up."""
     drains_node: bool = False
-    """A broken node may cause it, and not the program: a host on which all culprits run is to be drained."""
+    """A broken node may cause it: a host with all culprits is to be drained."""
     of_settings: bool = False
-    """It is told beside the settings of which it speaks."""
+    """It is reported beside the settings in question."""
     rule: str = ""
-    """Why it accuses somebody, for `--why`; "" where its explanation says that."""
+    """The rule that accuses somebody, for `--why`; "" where the explanation has it."""
     clears: str = "a newer dump in which it has moved on"
     """Evidence that would clear the accused; `{subject}` is the operation."""
 
@@ -191,4 +191,4 @@ _ROWS = (
 )  # fmt: skip
 
 FINDINGS: dict[str, FindingKind] = {row.name: row for row in _ROWS}
-"""Every kind of finding there is, by name."""
+"""Every kind of finding, by name."""

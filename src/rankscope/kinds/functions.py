@@ -1,4 +1,4 @@
-"""Functions that rows of the tables name."""
+"""Functions named in rows of the tables."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 @cache
 def function(name: str) -> Callable[..., Any]:
-    """The function named "module:function", its module below `rankscope`, which is imported with the first call.
+    """The function named "module:function", with its module below `rankscope`; the first call imports it.
 
-    Raises ImportError or AttributeError where there is none.
+    Raises ImportError or AttributeError for an unknown name.
     """
     module, _, own = name.partition(":")
     found: Callable[..., Any] = getattr(import_module(f"rankscope.{module}"), own)

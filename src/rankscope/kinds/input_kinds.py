@@ -7,42 +7,42 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputKind:
-    """A kind of file, as it stands in the column `kind` of `files`.
+    """A kind of file, as in the column `kind` of `files`.
 
-    Functions are named as "module:function", the module below `rankscope`: they are imported with the first file that
-    asks for them.
+    Functions are named as "module:function", with the module below `rankscope`: the first file of a kind imports them.
     """
 
     name: str
     meaning: str
-    """The words of its row in docs/report.md."""
+    """Text of its row in docs/report.md."""
     noun: str = ""
-    """Its name in the line that sums up what was read; "" where that leaves it out."""
+    """Its noun in the summary line of the files; "" if the line omits it."""
     place: int = 0
-    """Its place in that line."""
+    """Its position in that line."""
     begins: str = ""
-    """(first bytes) -> whether a file of this kind can begin so; "" where the registry does not ask for the kind."""
+    """Function (first bytes) -> whether a file of this kind can begin so; "" without such a test."""
     decode: str = ""
-    """(bytes) -> content; raises NotThisKindError, or NotADumpError, if it is something else after all."""
+    """Function (bytes) -> content; raises NotThisKindError, or NotADumpError, for another kind."""
     read: str = ""
-    """(stream, size, part) -> content, of a file too large to be held; "" where all are read whole."""
+    """Function (stream, size, part) -> content, for a file too large for memory; "" if all are read whole."""
     restore: str = ""
-    """(header, body, rows) -> content, as it was in the worker process that read the file."""
-    bring: str = ""
-    """(tables, sources, attempt, option of ranks) -> number of ranks that these files tell, 0 for none. Puts what they
-    say of the attempt into `tables`, by the names of the fields of Dataset; "" for what is assembled with the dumps."""
+    """Function (header, body, rows) -> content, as in the worker process that read the file."""
+    add_rows: str = ""
+    """Function (tables, sources, attempt, option of ranks) -> number of ranks in these files, 0 for none. Adds their
+    rows for the attempt to `tables`, by the names of the fields of Dataset; "" for kinds that are assembled with the
+    dumps."""
     most_bytes: int = 1 << 62
-    """Larger files are none of this kind."""
+    """Larger files are not of this kind."""
     pickled: bool = False
     """It may be a pickle, and not only text."""
     told_if_broken: bool = True
-    """A file of it that is damaged is a finding: an operation may be missing because of it."""
+    """A damaged file of it is a finding: an operation may be missing because of it."""
     may_be_other: bool = False
-    """The file was not read as what it begins like, and may be of the next kind that it can be."""
+    """The file could not be read as its first kind, and may be of the next possible kind."""
     may_be_dump: bool = False
-    """The file could not be read, and its name may tell whose dump it is."""
+    """The file could not be read, and its name may say whose dump it is."""
     is_ranked: bool = True
-    """Its name may say of which rank it is."""
+    """Its name may hold a rank."""
 
 
 TRACE = InputKind(
@@ -67,8 +67,8 @@ HEALTH_CHECK = InputKind(
     noun="health check", place=7,
     begins="parsers.health.checks:looks_like_check", decode="parsers.health.checks:decode_check",
     restore="parsers.health.checks:check_from",
-    bring="assemble.health_checks:add_check",
-    # of all ranks of the largest jobs it is less
+    add_rows="assemble.health_checks:add_check",
+    # for all ranks of the largest jobs it is less
     most_bytes=64 << 20,
 )  # fmt: skip
 DUMP = InputKind(
@@ -79,7 +79,7 @@ DUMP = InputKind(
 ENVIRONMENT = InputKind(
     name="environ", meaning="the environment of a process, or a list of packages", noun="environment", place=4,
     begins="parsers.environment.decode:looks_like_environment", decode="parsers.environment.decode:decode_environment",
-    restore="parsers.environment.decode:environment_from", bring="assemble.environments:add_environments",
+    restore="parsers.environment.decode:environment_from", add_rows="assemble.environments:add_environments",
     # Linux allows a few MiB
     most_bytes=16 << 20,
 )  # fmt: skip
@@ -110,10 +110,10 @@ DAMAGED = InputKind(
 INPUTS: dict[str, InputKind] = {
     row.name: row
     for row in (
-        # names itself in its first keys, and may have those of a recorder behind them
+        # its first keys name it; later keys may be those of a recorder
         TRACE,
         SIDECAR,
-        # the mark of the first is the plainer one: its threads as JSON begin like a recorder's entries
+        # py-spy first: its threads as JSON begin like entries of a recorder
         PY_SPY,
         HEALTH_CHECK,
         DUMP,
@@ -130,4 +130,4 @@ INPUTS: dict[str, InputKind] = {
         DAMAGED,
     )
 }
-"""Every kind of file there is, by name; those that the registry asks for in the order in which it asks."""
+"""Every kind of file, by name; kinds with a test are in the order of the tests."""

@@ -54,7 +54,7 @@ NO_MEMBERS = Members()
 
 def shared_members(ranks: Iterable[int]) -> Members:
     """The shared object with these ranks in this order."""
-    return _kept(tuple(ranks))
+    return _cached_members(tuple(ranks))
 
 
 def unpack_members(packed: Packed) -> Members:
@@ -69,5 +69,5 @@ def _steps(packed: str) -> Members:
 
 
 @lru_cache(maxsize=REMEMBERED_LISTS)
-def _kept(ranks: tuple[int, ...]) -> Members:
+def _cached_members(ranks: tuple[int, ...]) -> Members:
     return Members(ranks)

@@ -1,4 +1,4 @@
-"""Everything that was read of one attempt of one job."""
+"""The tables of one attempt of one job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rankscope.schema.tables import (
 )
 
 OVERDUE_NS = 120_000_000_000
-"""A dump of an operation that has timed out is on the disk so long after the timeout, 15 s of waiting included."""
+"""Time after a timeout at which a dump of the operation is on the disk, with 15 s of waiting."""
 
 
 class Frame(NamedTuple):
@@ -39,7 +39,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """A process group, one over all ranks."""
+    """A process group, as one over all ranks."""
 
     id: int
     name: str
@@ -52,7 +52,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Everything that was read of one attempt of one job."""
+    """All tables of one attempt of one job."""
 
     ops: pl.DataFrame
     groups: pl.DataFrame
@@ -67,26 +67,26 @@ class Dataset:
     threads: pl.DataFrame = field(default_factory=lambda: empty(THREADS))
     repeats: pl.DataFrame = field(default_factory=lambda: empty(REPEATS))
     traced: pl.DataFrame = field(default_factory=lambda: empty(TRACED))
-    """Operations that profilers saw, with the columns of `ops` and `source` "profiler".
+    """Operations in profiles, with the columns of `ops` and `source` "profiler".
 
-    They are apart because a window is cut out of the middle of a run: what is not in it was not left out by its rank.
-    (group, seq, is_p2p) is the same collective as in `ops`; seq and comms_id are null where the trace does not tell.
-    created_ns is when the host issued it, started_ns and completed_ns are those of its execution; sizes are in
+    They are separate because a window is cut out of the middle of a run: an operation outside of it is not missing.
+    (group, seq, is_p2p) is the same collective as in `ops`; seq and comms_id are null if the trace lacks them.
+    created_ns is the time of issue on the host, started_ns and completed_ns are of the execution; sizes are in
     elements. Sorted by file, then created_ns.
     """
     traces: pl.DataFrame = field(default_factory=lambda: empty(TRACES))
     tracks: pl.DataFrame = field(default_factory=lambda: empty(TRACKS))
     spans: pl.DataFrame = field(default_factory=lambda: empty(SPANS))
     attempt: int = 0
-    """The attempt whose rows these are."""
+    """The attempt of these rows."""
     world_size: int = 0
-    """Ranks the job had, as far as groups, files and options tell."""
+    """Ranks of the job, from groups, files and options."""
     root: str = ""
-    """What the user pointed at, for titles."""
+    """The paths of the user, for titles."""
 
     @property
     def told_by_logs(self) -> bool:
-        """Whether any table is filled that only logs fill."""
+        """Whether a table has rows that only logs provide."""
         return any(table.height for table in (self.messages, self.settings, self.comms, self.ras))
 
     @cached_property
@@ -100,15 +100,15 @@ class Dataset:
 
     @cached_property
     def dumps(self) -> pl.DataFrame:
-        """The rows of `files` whose operations are in `ops`: what a rank left, not what others saw of it."""
+        """The rows of `files` with operations in `ops`: files of the rank itself, not views of others."""
         return self.files.filter(pl.col("used") & (pl.col("kind") == DUMP.name))
 
     @cached_property
     def timed_dumps(self) -> pl.DataFrame:
         """The rows of `dumps` with a rank and a modification time that can be the moment of the dump.
 
-        Where one of a hook shows an operation pending for far longer than its timeout, all of them are copies: the
-        watchdog of torch 2.15 ends a process soon after the timeout, and no dump is written any more.
+        If one dump of a hook shows an operation pending far beyond its timeout, all of them are copies: the watchdog of
+        torch 2.15 ends a process soon after the timeout, and then no dump is written.
         """
         known, hooked = self.dumps.drop_nulls(["rank", "mtime_ns"]), self.dumps["recorder"].is_in(HOOKS)
         if not hooked.any():
@@ -125,18 +125,18 @@ class Dataset:
 
     @cached_property
     def written(self) -> pl.DataFrame:
-        """When each rank was dumped last: rank, written_ns; without ranks of which no file has a time."""
+        """Time of the last dump of each rank: rank, written_ns; without ranks whose files have no time."""
         known = self.timed_dumps
         return known.group_by("rank", maintain_order=True).agg(written_ns=pl.col("mtime_ns").max())
 
     @cached_property
     def from_logs(self) -> bool:
-        """Whether no rank left a dump, and there are logs: all that is known comes from them."""
+        """Whether there are logs and no dumps, so that all facts come from logs."""
         return self.dumps.is_empty() and self.has_logs
 
     @cached_property
     def has_logs(self) -> bool:
-        """Whether a log was read that tells anything."""
+        """Whether a log with any content was read."""
         return bool((self.files["used"] & (self.files["kind"] == LOG.name)).any())
 
     @property
@@ -146,18 +146,18 @@ class Dataset:
 
     @cached_property
     def from_traces(self) -> bool:
-        """Whether there are traces, and neither dumps nor logs: all that is known comes from them."""
+        """Whether there are traces, but neither dumps nor logs, so that all facts come from traces."""
         return self.has_traces and self.dumps.is_empty() and not self.has_logs
 
     @cached_property
     def seen_ranks(self) -> tuple[int, ...]:
-        """Ranks of which a flight recorder dump was read, sorted; without any those that logs or traces tell of."""
+        """Ranks with a flight recorder dump, sorted; without any dump, the ranks in logs or traces."""
         told = self.frontiers if self.from_logs else self.traces if self.from_traces else self.dumps
         return tuple(sorted(told["rank"].drop_nulls().unique().to_list()))
 
     @cached_property
     def missing_ranks(self) -> tuple[int, ...]:
-        """Ranks of the job of which no dump could be read, sorted; none where there are only logs, or only traces."""
+        """Ranks of the job without a readable dump, sorted; empty if there are only logs, or only traces."""
         if self.from_logs or self.from_traces:
             return ()
         seen = set(self.seen_ranks)
@@ -165,13 +165,13 @@ class Dataset:
 
     @cached_property
     def cut_ranks(self) -> frozenset[int]:
-        """Ranks of whose dump only a part could be read: what they issued last may be in the rest."""
+        """Ranks with a partly read dump: their last operations may be in the rest."""
         files = self.dumps.filter(pl.col("problem").is_not_null())
         return frozenset(files["rank"].drop_nulls().to_list())
 
     @cached_property
     def unread_dumps(self) -> dict[int, tuple[str, str]]:
-        """By rank of which no dump could be read: path and problem of its file, told by its name, if there is one."""
+        """For ranks without a readable dump: path and problem of the file whose name has the rank."""
         lost = self.files.filter(~pl.col("used") & pl.col("problem").is_not_null())
         by_path = dict(lost.select("path", "problem").iter_rows())
         own = lost.filter(pl.col("kind") == DUMP.name).select("rank", "path", "problem").drop_nulls("rank")
@@ -197,6 +197,6 @@ class Dataset:
 
 
 def _others(path: str, rank: int) -> str:
-    """How the dumps of other ranks are called, with a place for their number."""
+    """The name pattern of other ranks' dumps, with a placeholder for the number."""
     front, number, back = path.replace("{", "{{").replace("}", "}}").rpartition(str(rank))
     return f"{front}{{}}{back}" if number else path

@@ -8,31 +8,31 @@ from typing import Literal
 import polars as pl
 
 SOURCES = ("flight-recorder", "nccl-log", "profiler", "c10d-log")
-"""Where a row came from."""
+"""Origin of a row."""
 STATES = ("scheduled", "started", "completed", "unknown")
-"""What is known of an operation. A recorder without states (gloo, torchcomms on a CPU) says retired: read as completed.
+"""State of an operation. A recorder without states (gloo, torchcomms on a CPU) writes "retired", read as completed.
 
-Inner operations of a coalesced group carry the state of their closer, for their own never changes. A send or receive
-that a hook calls completed at the moment of its issue is "unknown": batched ones are so whatever becomes of them.
+Inner operations of a coalesced group carry the state of their closer, because their own never changes. A send or
+receive that a hook marks as completed at its issue is "unknown": the hook marks all batched ones so.
 """
 COALESCED = ("none", "inner", "closer")
-"""Whether the row stands alone, is one of the operations of a coalesced group, or the row that launched them."""
+"""Role of a row: it stands alone, is inside a coalesced group, or launched the group."""
 MEMBERSHIPS = ("config", "inferred")
-"""Whether the members of a group were written down (pg_config) or inferred from who has entries."""
+"""Source of the members of a group: written in pg_config, or inferred from ranks with entries."""
 RANK_SOURCES = ("option", "name", "content", "guess", "sidecar")
-"""How the rank of a file was found: told by the user, from its name, from its groups and peers, numbered, or told by
-the capture that wrote it."""
+"""Source of the rank of a file: the user, its name, its groups and peers, a numbering, or the sidecar of the
+capture."""
 AT_CRASH = "faulthandler (crash)"
 """The tool of stacks that a process printed because it ended."""
 UNRANKED = "no rank known"
-"""A `problem` of a file of stacks that begins so only says that nothing tells whose they are."""
+"""Beginning of the `problem` of a file of stacks without a known rank."""
 FILTERS = ("none", "only-active", "unknown")
-"""Whether a dump left completed operations out."""
+"""Whether a dump omits completed operations."""
 NATIVE, HOOK, BLIND_HOOK = RECORDERS = ("native", "hook", "blind-hook")
-"""How a dump was made: by the recorder of its own backend, or by the hook that torch 2.15 attaches to the others, with
-or without word of completions. A blind hook knows of no end: all that it records has the state "unknown"."""
+"""Origin of a dump: the recorder of its own backend, or the hook that torch 2.15 attaches to the others, with or
+without notice of completions. A blind hook knows no end: all of its operations have the state "unknown"."""
 HOOKS = (HOOK, BLIND_HOOK)
-"""Recorders that are told of operations by the dispatcher, not by the backend."""
+"""Recorders that get operations from the dispatcher, not from the backend."""
 
 Source = pl.Enum(SOURCES)
 State = pl.Enum(STATES)
@@ -73,7 +73,7 @@ OPS: dict[str, pl.DataType | type[pl.DataType]] = {
     "timeout_ms": pl.Int64,
     "record_id": pl.Int64,  # counts per process over all groups; means nothing across ranks
 }
-"""Columns of ``ops``. Rows are sorted by rank, then in the order in which the rank issued them."""
+"""Columns of ``ops``. Rows are sorted by rank, then in the order of issue."""
 
 GROUPS: dict[str, pl.DataType | type[pl.DataType]] = {
     "group": pl.UInt32,
@@ -109,7 +109,7 @@ FRONTIERS: dict[str, pl.DataType | type[pl.DataType]] = {
     "wrapped": pl.Boolean,  # older entries were overwritten; null: cannot be told
     "filtered": Filter,
 }
-"""One row for each rank with a dump and each group it is known to have used or to be a member of."""
+"""One row for each rank with a dump and each group that it has used or is a member of."""
 
 FILES: dict[str, pl.DataType | type[pl.DataType]] = {
     "file": pl.UInt32,
@@ -152,10 +152,10 @@ THREADS: dict[str, pl.DataType | type[pl.DataType]] = {
     "written_ns": pl.Int64,  # modification time of the dump
     "tool": pl.String,  # what looked: "py-spy", "faulthandler", "pystack", or AT_CRASH
 }
-"""One row for each thread of each process whose stacks were taken: where the host was, at one moment.
+"""One row for each thread of each sampled process: its stack at one moment.
 
-A process dumped several times is there as often, at different `written_ns`. What stands in one file before a later
-dump of the same process was written so many nanoseconds earlier: the order is told, the distance is not.
+A process with several dumps has several rows, at different `written_ns`. For an earlier dump in the same file it is
+smaller by some nanoseconds: the order is known, the distance is not.
 """
 
 REPEATS: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -165,7 +165,7 @@ REPEATS: dict[str, pl.DataType | type[pl.DataType]] = {
     "later_ns": pl.Int64,  # when the dump that is used was written
     "progressed": pl.Boolean,  # an operation was issued, started or completed between the two
 }
-"""One row for each earlier dump of a recorder whose newest dump is used."""
+"""One row for each earlier dump of a recorder; its newest dump is the used one."""
 
 ATTEMPTS: dict[str, pl.DataType | type[pl.DataType]] = {
     "attempt": pl.UInt16,  # 0 is the oldest
@@ -192,8 +192,7 @@ MESSAGES: dict[str, pl.DataType | type[pl.DataType]] = {
     "values": pl.String,  # JSON object: what was read from it
     "torn": pl.Boolean,
 }
-"""One row for each line of a log that is worth keeping, and for each sidecar that tells of an end; sorted by file and
-offset."""
+"""One row for each relevant line of a log, and for each sidecar that reports an end; sorted by file and offset."""
 
 SETTINGS: dict[str, pl.DataType | type[pl.DataType]] = {
     "rank": pl.Int32,
@@ -205,9 +204,9 @@ SETTINGS: dict[str, pl.DataType | type[pl.DataType]] = {
     "file": pl.UInt32,
     "line": pl.Int64,
 }
-"""One row for each setting or version that a process told of."""
+"""One row for each reported setting or version of a process."""
 ENVIRONMENTS = ("environ", "msprobe")
-"""Sources of settings that tell all of the environment: what they leave out is unset."""
+"""Sources of settings that hold the whole environment: an absent variable is unset."""
 
 COMMS: dict[str, pl.DataType | type[pl.DataType]] = {
     "group": pl.UInt32,  # row of `groups`: the communicator over all ranks; null where its members cannot be told
@@ -245,11 +244,11 @@ RAS: dict[str, pl.DataType | type[pl.DataType]] = {
     "line": pl.Int64,
     "text": pl.String,
 }
-"""What NCCL's RAS and Inspector say of communicators and their ranks."""
+"""Rows of NCCL's RAS and Inspector about communicators and their ranks."""
 
 
 def empty(columns: dict[str, pl.DataType | type[pl.DataType]]) -> pl.DataFrame:
-    """A table of the given columns without a row."""
+    """A table of the given columns without rows."""
     return pl.DataFrame(schema=columns)
 
 
@@ -259,14 +258,14 @@ SECOND_NS = 1_000_000_000
 
 
 def latest_ns(mtime_ns: int) -> int:
-    """The latest that a file with this modification time can have been written, in nanoseconds since the epoch.
+    """The latest possible write time of a file with this modification time, in nanoseconds since the epoch.
 
     Archives in tar's old formats and many ways to copy files keep whole seconds and cut off the rest.
     """
     return mtime_ns + SECOND_NS - 1 if mtime_ns % SECOND_NS == 0 else mtime_ns
 
 
-# Text columns of the tables, and which of them hold no text of the user's.
+# Text columns of the tables that may hold text of the user.
 
 Holds = Literal["text", "host", "path", "own"]
 """Text of any kind; the name of a host; a path of a file; words of rankscope's own, or numbers."""
@@ -288,22 +287,22 @@ HOLDS: Mapping[str, Mapping[str, Holds]] = {
     "kernels": {"kind": "own"},
     "idle": {"kind": "own"},
 }
-"""By table and column, where it is something else than text of any kind."""
+"""Content of columns, by table and column, where it is not text of any kind."""
 
 
 def text_columns(table: str, columns: Mapping[str, pl.DataType | type[pl.DataType]]) -> dict[str, Holds]:
-    """By name the columns of a table that may hold text of the user's, and what they hold."""
+    """The columns of a table that may hold text of the user, and their content."""
     known = HOLDS.get(table, {})
     held = {name: known.get(name, "text") for name, dtype in columns.items() if dtype in (pl.String, pl.Categorical)}
     return {name: what for name, what in held.items() if what != "own"}
 
 
-# What a profiler's traces hold beside operations: windows, tracks and spans.
+# Further tables of profilers' traces: windows, tracks and spans.
 
 TRACK_KINDS = ("host", "compute", "communication", "memory")
-"""What a row of a trace shows: a thread of a process, or a stream of a device by what runs on it."""
+"""Content of a row of a trace: a thread of a process, or a stream of a device by its work."""
 DETAILS = ("collectives", "all")
-"""How much of a trace was read: its collectives and steps (the first paint), or everything."""
+"""Detail of a trace: its collectives and steps (the first paint), or everything."""
 
 TrackKind = pl.Enum(TRACK_KINDS)
 Detail = pl.Enum(DETAILS)
@@ -320,7 +319,7 @@ TRACES: dict[str, pl.DataType | type[pl.DataType]] = {
     "backend": pl.String,  # "nccl", "gloo"; "" if not told
     "resolution_ns": pl.Int64,  # of its time stamps: 1, 250 or 1000
 }
-"""One row for each window of a profiler: what one file holds of one process."""
+"""One row for each window of a profiler: the part of one file about one process."""
 
 TRACKS: dict[str, pl.DataType | type[pl.DataType]] = {
     "track": pl.UInt32,
@@ -339,7 +338,7 @@ TRACED: dict[str, pl.DataType | type[pl.DataType]] = {
     **OPS,
     "comms_id": pl.Int64,  # hash of group, number and kind, the same on all members; null before torch 2.12
 }
-"""One row for each operation that a profiler saw."""
+"""One row for each operation in a profile."""
 
 SPANS: dict[str, pl.DataType | type[pl.DataType]] = {
     "track": pl.UInt32,  # row of `tracks`
@@ -351,4 +350,4 @@ SPANS: dict[str, pl.DataType | type[pl.DataType]] = {
     "correlation": pl.Int64,  # of a runtime call and what it started on a device; null if none
     "op": pl.UInt32,  # row of `traced` of which it is the execution on the device (gloo: the run loop); null if none
 }
-"""What ran when, sorted by track, then start, then the longest first: what lies around a span comes before it."""
+"""Spans, sorted by track, then start, then the longest first: an enclosing span comes before its inner spans."""

@@ -1,1 +1,1 @@
-"""Asks a running job for dumps: by the trigger pipes of its recorders, or by its debug server."""
+"""Requests for dumps of a running job, by the trigger pipes of its recorders, or by its debug server."""

@@ -1,11 +1,10 @@
-"""Fetches flight recorders and stacks of a running job from its `torch.distributed.debug` server.
+"""Fetcher of flight recorders and stacks of a running job from its `torch.distributed.debug` server.
 
-The server of rank 0 (port 25999) asks the processes of all ranks and shows their answers on pages. They hold no stacks
-of operations; for NCCL a process itself gives its recorder's pickle, with stacks, where it can be reached from here.
-
-Since torch 2.15 a hook records backends into a ring each ("nccl" is nccl2 there): the page of JSON has to be told
-which, and nothing lists them. Two pages are never asked for: `fr_dump_file`, and `c10d_health_check` where a rank is
-unhealthy, have all ranks write dumps without stacks over those that a timeout left.
+The server of rank 0 (port 25999) asks the processes of all ranks and shows their answers on pages. The pages hold no
+stacks of operations; for NCCL each process itself serves its recorder's pickle, with stacks, if it can be reached from
+here. Since torch 2.15 a hook records each backend into a separate ring ("nccl" is nccl2 there): the page of JSON needs
+the name of a ring, and nothing lists the names. Two pages are never requested: `fr_dump_file`, and `c10d_health_check`
+if a rank is unhealthy, make all ranks write dumps without stacks over those of a timeout.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 PAGE_TIMEOUT_S = 75.0
-"""The server itself waits 60 s for processes that do not answer."""
+"""Timeout of a page; the server itself waits 60 s for silent processes."""
 PROCESS_TIMEOUT_S = 5.0
 LARGEST_ANSWER = 1 << 30
-"""Bytes of one answer that are read at most."""
+"""Most bytes of one answer."""
 PARALLEL_REQUESTS = 32
 HOOKED_BACKENDS = ("nccl2", "nccl-lazy", "ucc", "mpi")
-"""Backends that a hook records and that are asked for; `?backend=NAME` in the address names another."""
+"""Backends with a hook that are requested; `?backend=NAME` in the address names another."""
 _KNOWS_RINGS = 'href="/fr_dump_file"'
-"""Stands on every page of a server whose pages take the name of a backend."""
+"""Text on every page of a server whose pages take the name of a backend."""
 _ENTRY = b"profiling_name"
-"""Stands in the pickle of a recorder that holds any operation."""
+"""Text in the pickle of a recorder with any operation."""
 _NO_FILE_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _NOT_THERE = 404
-_FAILED = 500
+_FAILED_STATUS = 500
 _FOUND = 200
 
 
@@ -45,7 +44,7 @@ class ServerError(Exception):
 
 @dataclass(frozen=True)
 class PollResult:
-    """What came of asking once."""
+    """The result of one round of requests."""
 
     ranks: int
     dumps: int
@@ -55,15 +54,15 @@ class PollResult:
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_args: Any) -> None:
-        """A debug server sends nobody anywhere else."""
+        """Refuses a redirect: a debug server never sends one."""
 
 
-# nodes of a cluster are reached without the proxy that leads out of it
+# the nodes of a cluster are reached without the proxy for outside addresses
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
 
 
 class DebugServer:
-    """A server at `http://host:port`."""
+    """A debug server at `http://host:port`."""
 
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
@@ -72,13 +71,13 @@ class DebugServer:
         self.address = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
         named = [name for text in parse_qs(parts.query).get("backend", []) for name in text.split(",") if name]
         self._backends = tuple(dict.fromkeys([*named, *HOOKED_BACKENDS]))
-        """Whose rings are asked for: those that told something, once one did."""
+        """Names of the requested rings; once some had content, only those."""
         self._knows_rings = False
         self._failed = ""
-        """What the server said of the last page that it failed to make."""
+        """The server's message on the last page that it failed to make."""
 
     def poll(self, directory: Path) -> PollResult:
-        """Writes what each rank answers to `directory`, in the place of what it answered before. Raises ServerError."""
+        """Writes the answers of all ranks to `directory`, over the earlier ones. Raises ServerError."""
         recorded = {"fr_trace": self._page("fr_trace_json"), "nccl_trace": self._page("fr_trace_nccl_json")}
         if not any(recorded.values()):
             why = self._failed or "is it a torch.distributed.debug server?"
@@ -94,7 +93,7 @@ class DebugServer:
         for answer in everybody:
             _card(directory, answer, len(everybody), names[answer.rank])
         stacks = self._stacks(directory)
-        # a rank that is away is away on every page
+        # an absent rank is absent on every page
         failed = {
             a.rank: a for found in recorded.values() for a in found if a.status not in (_FOUND, _NOT_THERE)
         }.values()
@@ -102,7 +101,7 @@ class DebugServer:
         return PollResult(len(everybody), sum(map(len, names.values())), stacks, problems)
 
     def _rings(self) -> dict[str, list[RankAnswer]]:
-        """What hooks have recorded, by the beginning of the names of its dumps."""
+        """The records of hooks, by the prefix of their dumps' names."""
         if not self._knows_rings:
             return {}
         found = {name: self._page(f"fr_trace_json?backend={quote(name, safe='')}") for name in self._backends}
@@ -111,7 +110,7 @@ class DebugServer:
         return {f"{_NO_FILE_NAME.sub('_', name)}_trace": page for name, page in told.items()}
 
     def _stacks(self, directory: Path) -> int:
-        """py-spy's where the job has it, else what Python says itself; how many ranks."""
+        """Writes stacks of py-spy if the job has it, else Python's own; returns the number of ranks."""
         written = set()
         for answer in self._page("pyspy_dump"):
             if answer.status == _FOUND and answer.text.strip():
@@ -125,14 +124,14 @@ class DebugServer:
         return len(written)
 
     def _page(self, name: str) -> list[RankAnswer]:
-        """The answers on a page; none if the server does not have it."""
+        """The answers on a page; none if the server lacks it."""
         address = f"{self.address}/{name}"
         try:
             page = _get(urllib.request.Request(address), PAGE_TIMEOUT_S)
         except urllib.error.HTTPError as error:
-            if error.code in (_NOT_THERE, _FAILED):
-                if error.code == _FAILED:
-                    self._failed = f"the server failed: {_said(error)}"
+            if error.code in (_NOT_THERE, _FAILED_STATUS):
+                if error.code == _FAILED_STATUS:
+                    self._failed = f"the server failed: {_error_text(error)}"
                 return []
             raise ServerError(f"{address}: {error.code} {error.reason}") from error
         except (OSError, ValueError, http.client.HTTPException) as error:
@@ -144,14 +143,14 @@ class DebugServer:
         return read_answers(text)
 
 
-def _said(error: urllib.error.HTTPError) -> str:
-    """What stands on the page of an error, in one line, without tags."""
+def _error_text(error: urllib.error.HTTPError) -> str:
+    """The text of an error page, in one line, without tags."""
     text = re.sub(r"<[^>]*>", " ", error.read(10_000).decode("utf-8", "replace"))
     return " ".join(text.split())[:200] or str(error.reason)
 
 
 def _tells_of_groups(answer: RankAnswer) -> bool:
-    """Whether a ring has process groups: it then tells how far each has come, also where nothing is active."""
+    """Whether a ring has process groups: it then shows the progress of each, even without active operations."""
     document = answer.document() if answer.status == _FOUND else None
     return document is not None and bool(document.get("pg_config") or document.get("entries"))
 
@@ -161,7 +160,7 @@ def _is_of_ring(prefix: str) -> bool:
 
 
 def _dump(directory: Path, prefix: str, answer: RankAnswer) -> str | None:
-    """Writes a recorder's dump; its name, None if there is none."""
+    """Writes a recorder's dump; returns its name, None without one."""
     if answer.status != _FOUND:
         return None
     pickled = _pickle(answer) if prefix == "nccl_trace" else None
@@ -175,20 +174,20 @@ def _dump(directory: Path, prefix: str, answer: RankAnswer) -> str | None:
 
 
 def _pickle(answer: RankAnswer) -> bytes | None:
-    """The whole recorder with stacks, from the process itself; the page has only what is active, and no stacks."""
+    """The whole recorder with stacks, from the process itself; the page has only active operations, and no stacks."""
     if not answer.address:
         return None
     request = urllib.request.Request(f"{answer.address}/handler/dump_nccl_trace_pickle", data=b"", method="POST")
     try:
         data = _get(request, PROCESS_TIMEOUT_S)
-        # torch has this recorder whether a job uses it or not
+        # torch has this recorder in every job, used or not
         return data if _ENTRY in data else None
     except (OSError, ValueError, http.client.HTTPException):
         return None
 
 
 def _card(directory: Path, answer: RankAnswer, world: int, names: list[str]) -> None:
-    """Says of the dumps whose they are, in the form of docs/capture.md."""
+    """Writes the sidecar of the dumps, in the form of docs/capture.md."""
     failed = answer.status not in (_FOUND, _NOT_THERE)
     told = {
         "rankscope_capture": 1, "rank": answer.rank, "world_size": world, "host": answer.host, "dumps": names,
@@ -206,13 +205,13 @@ def _get(request: urllib.request.Request, timeout: float) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """In one step, so that nobody reads half of it."""
+    """Replaces a file in one step, so that nobody reads half of it."""
     part = path.with_name(f".{path.name}.part")
     part.write_bytes(data)
     part.replace(path)
 
 
-# The pages of a `torch.distributed.debug` server: a section for each rank, with what its process answered.
+# Pages of a `torch.distributed.debug` server: a section for each rank, with the answer of its process.
 
 _SECTION = re.compile(r"<h2>Rank (\d{1,7}): ([^<\n]{0,1000})</h2>")
 _FAILED_PAGE = re.compile(r"\s*<p>Failed to fetch: status=(\d{1,5})</p>")
@@ -222,22 +221,22 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 
 @dataclass(frozen=True)
 class RankAnswer:
-    """What one rank answered."""
+    """The answer of one rank."""
 
     rank: int
     address: str
-    """Of the server in its process: "http://node07:41234"; empty if it is none."""
+    """Address of the server in its process: "http://node07:41234"; empty without one."""
     status: int
-    """As in HTTP; 200 if it answered, 404 if it has no such handler."""
+    """HTTP status; 200 for an answer, 404 without such a handler."""
     text: str
 
     @property
     def host(self) -> str:
-        """Where it runs."""
+        """The host of the rank."""
         return urlsplit(self.address).hostname or ""
 
     def document(self) -> dict[str, Any] | None:
-        """The JSON object in it; None if it is none."""
+        """The JSON object in the answer; None without one."""
         for text in (self.text, html.unescape(self.text)):
             try:
                 told = json.loads(text)
@@ -262,7 +261,7 @@ def _answer(head: re.Match[str], body: str) -> RankAnswer:
 
 
 def _address(url: str) -> str:
-    """The server in it; empty if there is none."""
+    """The server in a URL; empty without one."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -271,9 +270,9 @@ def _address(url: str) -> str:
 
 
 def py_spy_text(text: str) -> str:
-    """A traceback of all threads, as Python's faulthandler writes it, in the form in which py-spy writes one.
+    """A traceback of all threads by Python's faulthandler, in the form of py-spy's output.
 
-    The main thread is the last. The process id is not told: it is 0. Empty if there is no thread in `text`.
+    The main thread is the last. The process id is unknown, so it is 0. Empty without a thread in `text`.
     """
     threads: list[tuple[str, str, list[str]]] = []
     for line in html.unescape(text).splitlines():

@@ -1,7 +1,7 @@
-"""Trigger pipes: a byte written to one has NCCL's recorder of that rank write a dump, and the job goes on.
+"""Trigger pipes: a byte written to one makes NCCL's recorder of that rank write a dump, and the job goes on.
 
-torch makes `<prefix><rank>.pipe` for each rank where TORCH_NCCL_DEBUG_INFO_PIPE_FILE gives the prefix, and reads it
-every second or so (DumpPipe in torch's FlightRecorder.hpp). The dump goes where TORCH_FR_DUMP_TEMP_FILE says.
+torch makes `<prefix><rank>.pipe` for each rank if TORCH_NCCL_DEBUG_INFO_PIPE_FILE gives the prefix, and reads it about
+every second (DumpPipe in torch's FlightRecorder.hpp). TORCH_FR_DUMP_TEMP_FILE names the dump.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _NAME = re.compile(r"(\d{1,7})\.pipe$")
-_GONE = (errno.ENXIO, errno.EPIPE)
+_GONE_ERRORS = (errno.ENXIO, errno.EPIPE)
 
 
 @dataclass(frozen=True)
 class TriggerPipe:
-    """A trigger pipe."""
+    """A trigger pipe of one rank."""
 
     path: Path
     rank: int
@@ -28,15 +28,15 @@ class TriggerPipe:
 
 @dataclass(frozen=True)
 class TriggerResult:
-    """What came of asking."""
+    """The result of one request."""
 
     pipe: TriggerPipe
     problem: str | None
-    """Why it could not be asked; None if it was."""
+    """The reason why the request failed; None for success."""
 
 
 def find_pipes(directories: Iterable[Path]) -> list[TriggerPipe]:
-    """The trigger pipes that lie in directories (not below them), by rank. Nothing is opened."""
+    """The trigger pipes in these directories (not below them), by rank. Opens nothing."""
     found = []
     for directory in directories:
         try:
@@ -58,16 +58,16 @@ def _is_pipe(entry: os.DirEntry[str]) -> bool:
 
 
 def ask_pipes(pipes: Iterable[TriggerPipe]) -> list[TriggerResult]:
-    """Writes to every pipe, and never waits: one that nobody reads is said to be so."""
+    """Writes to every pipe, and never waits: a pipe without reader gives a problem."""
     return [TriggerResult(pipe, _ask(pipe.path)) for pipe in pipes]
 
 
 def _ask(path: Path) -> str | None:
     try:
-        # what became something else meanwhile must be neither opened for long nor written to
+        # a path that meanwhile became something else must not block the open, and must not be written
         handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        return "nobody reads it: the process has ended" if error.errno in _GONE else str(error.strerror)
+        return "nobody reads it: the process has ended" if error.errno in _GONE_ERRORS else str(error.strerror)
     try:
         if not stat.S_ISFIFO(os.fstat(handle).st_mode):
             return "not a pipe"

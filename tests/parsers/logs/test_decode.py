@@ -56,7 +56,7 @@ def in_ranges(data: bytes, parts: int) -> LogContent:
     joiner = LogJoiner()
     for part in range(parts):
         joiner.add(sent(decode.decode_part(io.BytesIO(data), len(data), part, parts)))
-    return joiner.done()
+    return joiner.result()
 
 
 def test_it_crosses_from_a_worker() -> None:

@@ -31,7 +31,7 @@ def test_anything(pieces: list[bytes], parts: int) -> None:
     joiner = LogJoiner()
     for part in range(parts):
         joiner.add(decode_part(io.BytesIO(data), len(data), part, parts))
-    joined = joiner.done()
+    joined = joiner.result()
     assert joined.counts.get("lines", 0) == whole.counts.get("lines", 0)
 
 

@@ -64,15 +64,15 @@ def test_of_a_kind_as_much_is_kept_of_a_long_log_as_of_a_short_one() -> None:
     rows = bounded_events.BoundedKind[Event](160, lambda event: (event.kind, event.rank))
     for at in range(4000):
         rows.add([Event("often", at, at, at % 4, None, "", {})])
-    assert sum(rows.left_out().values()) == 4000 - len(rows.done())
-    assert len(rows.done()) >= 80
+    assert sum(rows.left_out().values()) == 4000 - len(rows.result())
+    assert len(rows.result()) >= 80
 
 
 def test_of_each_kind_the_first_and_the_last_are_kept() -> None:
     rows = bounded_events.BoundedKind[Event](8, lambda event: (event.kind, event.rank))
     for at in range(50):
         rows.add([Event("often", at, at, 0, None, "", {}), *([Event("once", at, at, 1, None, "", {})] * (at == 20))])
-    done = rows.done()
+    done = rows.result()
     assert [(event.kind, event.offset) for event in done[:3]] == [("often", 0), ("often", 1), ("once", 20)]
     assert done[-1].offset == 49
     assert len(done) <= 16
@@ -85,7 +85,7 @@ def test_never_much_more_is_kept_than_there_is_room_for(told: list[tuple[str, in
     rows = bounded_events.BoundedKind[Event](most, lambda event: (event.kind, event.rank))
     for at, (kind, rank) in enumerate(told):
         rows.add([Event(kind, at, at, rank, None, "", {})])
-    done = rows.done()
+    done = rows.result()
     assert len(done) <= max(2 * most, 16 * bounded_events.LEAST_PER_KIND)
     assert len(done) + sum(rows.left_out().values()) == len(told)
     assert {(e.kind, e.rank) for e in done} == set(told)
@@ -98,7 +98,7 @@ def test_errors_without_end_take_room_for_some(monkeypatch: pytest.MonkeyPatch) 
     joiner = LogJoiner()
     for _ in range(5):
         joiner.add(log(*lines))
-    content = joiner.copy().done()
+    content = joiner.copy().result()
     assert len(content.events) <= 80
     assert len(content.warnings) <= 40
     assert content.counts["left out: WARN net.cc:1"] == 500 - len(content.warnings)
@@ -125,7 +125,7 @@ def test_communicators_that_ended_long_ago_are_forgotten(monkeypatch: pytest.Mon
     )
     for part in range(10):
         joiner.add(log(*(line for at in range(5) for rank in range(2) for line in lived(rank, 100 + part * 5 + at))))
-    content = joiner.done()
+    content = joiner.result()
     assert len(content.comms) <= 30
     assert content.counts["left out: communicator"] == 102 - len(content.comms)
     assert [row.pointer for row in content.comms[:2]] == ["0x1", "0x1"]
@@ -140,7 +140,7 @@ def test_more_communicators_leave_less_room_for_each(monkeypatch: pytest.MonkeyP
     joiner = LogJoiner()
     for _ in range(10):
         joiner.add(ranged(*(info(coll(comm=f"0x{comm}", count=step)) for step in range(30) for comm in range(1, 6))))
-    content = joiner.done()
+    content = joiner.result()
     assert [row.collectives for row in content.comms] == [300] * 5
     assert content.column("ordinal").tolist() == [*range(280, 300)] * 5
 
@@ -156,7 +156,7 @@ def test_a_decoder_goes_away_at_once() -> None:
         gone = weakref.ref(made := LogDecoder())
         made.line(info("Channel 00/0 : 0[0] -> 1[1] via P2P").encode(), 0, 1)
         made.line(CAUSE.encode(), 60, 2)
-        made.done()
+        made.result()
         del made
         assert gone() is None
     finally:

@@ -60,7 +60,7 @@ def test_a_large_log_is_read_by_all_workers(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "nccl_trace_rank_0").write_bytes(made.pickle())
     ranges, found = FileRanges(), []
     for result in pool.Pool(walk_paths([tmp_path]), 2).run():
-        whole = ranges.take(result)
+        whole = ranges.add(result)
         if whole is not None and whole.kind is not None:
             found.append(whole)
     by_name = {one.task.found.shown: one for one in found}
@@ -83,9 +83,9 @@ def test_a_range_that_is_lost_is_said_so(tmp_path: Path) -> None:
         if part != 1:
             for content in read_file(file.path, file.size, part, 3):
                 result = pool.Result(task, content.inner, content.kind, content.problem, decoded=content.decoded)
-                assert ranges.take(result) is None
+                assert ranges.add(result) is None
         lost = "decoding it ended the process" if part == 1 else None
-        whole = ranges.take(pool.Result(task, kind="unreadable" if lost else None, problem=lost, last=True))
+        whole = ranges.add(pool.Result(task, kind="unreadable" if lost else None, problem=lost, last=True))
     assert whole is not None
     assert whole.kind == "log"
     assert whole.problem == "range 2 of 3: decoding it ended the process"

@@ -1,1 +1,1 @@
-"""What logs tell, brought into the frame: whose lines they are, and of which groups and operations they speak."""
+"""Logs in the frame: the processes of their lines, and their groups and operations."""

@@ -1,6 +1,6 @@
-"""What c10d's lines say of operations: the watchdog's, its counters and the desync report.
+"""Claims of c10d's lines about operations: from the watchdog, its counters and the desync report.
 
-A watchdog names each operation that timed out; the counters of its group say which was enqueued and completed last.
+A watchdog names each operation that timed out; the counters of its group hold the last enqueued and completed one.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class ClaimedOperation(NamedTuple):
     line: int = 0
     attempt: int | None = None
     is_p2p: bool = False
-    """A send, a receive or a batch of them: `seq` counts those of the group."""
+    """A send, a receive or a batch of them; then `seq` is the group's counter."""
 
 
 @dataclass
 class Claim:
-    """What is said of one rank in one group; sequence numbers."""
+    """The claims about one rank in one group, in sequence numbers."""
 
     enqueued: int | None = None
     started: int | None = None
@@ -53,7 +53,7 @@ class Claim:
     p2p: dict[int, ClaimedOperation] = field(default_factory=dict)
 
     def add(self, row: ClaimedOperation) -> None:
-        """Takes a row; two of one operation become one."""
+        """Adds a row; joins two rows of one operation."""
         rows = self.p2p if row.is_p2p else self.rows
         known = rows.get(row.seq)
         if int64_or_none(row.seq) is None:
@@ -67,16 +67,17 @@ class Claim:
         rows[row.seq] = known._replace(**filled)
 
     def without_counters(self) -> Claim:
-        """The same of a group with sends and receives: its counters tell of whichever operation came last."""
+        """The claim without counters, for a group with sends and receives: there they count the last operation of any
+        sort."""
         return replace(self, enqueued=None, started=None, completed=None)
 
 
 Claims = dict[tuple[int, int], Claim]
-"""By rank and group."""
+"""Claims by rank and group."""
 
 
 def highest_rank(scene: LogScene) -> int:
-    """The highest global rank that any line mentions; -1 without one."""
+    """The highest global rank in any line; -1 without one."""
     highest = -1
     for log in scene.logs:
         default = any(_of_default(event) for event in log.content.events)
@@ -92,7 +93,7 @@ def highest_rank(scene: LogScene) -> int:
 
 
 def _ranks(event: Event, default: bool, ranked: bool) -> list[int | None]:
-    """Global ranks in a line. `default`: reports of its log are of the group of all; `ranked`: prefixes say ranks."""
+    """Global ranks in a line. `default`: reports of its log are of the default group; `ranked`: prefixes hold ranks."""
     values = event.values
     told = [event.rank]
     if not ranked and values.get("pg_rank") is None:
@@ -116,7 +117,7 @@ def _of_default(event: Event) -> bool:
 
 
 def read_reports(scene: LogScene, groups: LogGroups) -> Claims:
-    """All claims, with the groups they are about put into `groups`."""
+    """All claims; adds their groups to `groups`."""
     claims: Claims = defaultdict(Claim)
     for number in range(len(scene.logs)):
         _ClaimReader(number, scene, groups, claims).read()
@@ -124,9 +125,9 @@ def read_reports(scene: LogScene, groups: LogGroups) -> Claims:
 
 
 def printing_rank(scene: LogScene, number: int, event: Event) -> int | None:
-    """Global rank of who printed an event of the log of that number.
+    """Global rank of the process that printed an event of the log of that number.
 
-    torch 2.1 and older print only the rank in the group that logged first, mostly that of all.
+    torch 2.1 and older print only the rank in the first group that logged, mostly the default group.
     """
     rank = event.rank if event.rank is not None else scene.logs[number].source.rank
     if rank is None and not scene.ranked(number) and event.values.get("pg_rank") is None:
@@ -135,13 +136,13 @@ def printing_rank(scene: LogScene, number: int, event: Event) -> int | None:
 
 
 class _ClaimReader:
-    """The events of one log."""
+    """Reader of the events of one log."""
 
     def __init__(self, number: int, scene: LogScene, groups: LogGroups, claims: Claims) -> None:
         log = scene.logs[number]
         self._scene, self._number = scene, number
         self._log, self._world, self._groups, self._claims = log, scene.world, groups, claims
-        # what stands in front of the last run is of an earlier one
+        # events before the last run belong to an earlier one
         since = scene.since.get(number, 0)
         self._events = [event for event in log.content.events if event.offset >= since]
         self._places = [mentioned_group(event) for event in self._events]
@@ -153,7 +154,7 @@ class _ClaimReader:
         self._turns: dict[tuple[int, int], list[GroupMention]] = {}
 
     def read(self) -> None:
-        """Takes all of them."""
+        """Reads all events."""
         readers = {
             "watchdog-timeout": self._timeout, "pg-status": self._status, "desync": self._desync,
         }  # fmt: skip
@@ -163,11 +164,11 @@ class _ClaimReader:
                 reader(event)
 
     def rank_of(self, event: Event) -> int | None:
-        """Global rank."""
+        """The global rank of an event."""
         return printing_rank(self._scene, self._number, event)
 
     def _named_works(self) -> dict[tuple[int, int], set[GroupMention]]:
-        """By rank and sequence number the groups that lines name together with it."""
+        """By rank and sequence number, the groups that lines name together with it."""
         works: dict[tuple[int, int], set[GroupMention]] = defaultdict(set)
         for event, place, rank in zip(self._events, self._places, self._ranks, strict=True):
             if place is None or rank is None:
@@ -178,7 +179,7 @@ class _ClaimReader:
         return works
 
     def _shared_works(self) -> dict[tuple[Any, ...], set[tuple[str, str]]]:
-        """Name and description of the group of a work (number, operation, sizes) that lines of any rank name."""
+        """Name and description of the group of a work (number, operation, sizes), from lines of any rank."""
         works: dict[tuple[Any, ...], set[tuple[str, str]]] = defaultdict(set)
         for event, rank in zip(self._events, self._ranks, strict=True):
             key = claimed_work(event)
@@ -189,7 +190,7 @@ class _ClaimReader:
         return works
 
     def _first_told(self) -> dict[tuple[Any, ...], int]:
-        """When each timeout was first told: the line is printed again when the thread ends, with the same run time."""
+        """The first time of each timeout: the line is printed again when the thread ends, with the same run time."""
         first: dict[tuple[Any, ...], int] = {}
         for event, place, rank in zip(self._events, self._places, self._ranks, strict=True):
             if event.kind != "watchdog-timeout":
@@ -203,11 +204,11 @@ class _ClaimReader:
         return first
 
     def _group(self, event: Event, rank: int, seq: int | None) -> int | None:
-        """The row of the group an event is about: named by itself, or by another line about the same work.
+        """The row of the group of an event: named in it, or in another line about the same work.
 
-        None where several groups of the rank have a work of that number, and nothing tells which of them it is; and
-        for a work that no line names the group of, in a log that names some. In one that names none, as of torch 2.2
-        and older, all lines are put to one group without a name.
+        None if several groups of the rank have a work of that number and no line decides, and for a work whose group no
+        line names, in a log that names some. A log without any names, as of torch 2.2 and older, has all lines in one
+        group without a name.
         """
         place = mentioned_group(event)
         if place is None:
@@ -220,7 +221,8 @@ class _ClaimReader:
         return self._groups.of_report(place.name, place.description, rank, place.rank, self._world)
 
     def _in_turn(self, rank: int, seq: int | None, places: set[GroupMention]) -> GroupMention | None:
-        """The only place; of several that wait in just the same work one after the other, which makes no difference."""
+        """The only mention; of several that wait in equal works one after the other, the next, as their order is
+        irrelevant."""
         if len({(place.name, place.rank) for place in places}) == 1:
             return next(iter(places))
         works = self._unplaced.get((rank, seq), [])
@@ -254,7 +256,7 @@ class _ClaimReader:
             int64_or_none(values.get("ran_ms")),
         )
         op, sent, received = log_values.c10d_op(values.get("op")), values.get("numel_in"), values.get("numel_out")
-        # a batch of sends and receives has no elements; a group of collectives that has none either is rarer
+        # a batch of sends and receives has no elements; a group of collectives without any is rarer
         is_p2p = op in ("send", "recv") or (op == "coalesced" and not sent and not received)
         self._groups.has_p2p[at] |= is_p2p
         self._claims[rank, at].add(
@@ -302,30 +304,31 @@ class _ClaimReader:
                 claim.add(self._row(event, seq, op, "completed" if done else "started"))
 
 
-# What single lines of c10d name: an operation, and the process group it is of.
+# Operations and process groups in single lines of c10d.
 
 _SECOND = 1_000_000_000
 MOST_ELEMENTS = 1 << 62
 
 
 class GroupMention(NamedTuple):
-    """The process group as a line names it."""
+    """A process group as a line names it."""
 
     name: str
     description: str
     rank: int | None
-    """In the group."""
+    """Rank in the group."""
 
 
 def not_before(printed: int | None, before: int | None) -> int | None:
-    """A time that is not before that of the line above: torch reads second and fraction apart, and may be one off."""
+    """A time that is not before the time of the line above: torch reads second and fraction separately, and may be one
+    off."""
     if printed is None or before is None:
         return printed
     return printed + _SECOND if 0 < before - printed < _SECOND else printed
 
 
 def claimed_work(event: Event) -> tuple[Any, ...] | None:
-    """Number, operation and elements of a timeout; None of another event."""
+    """Number, operation and elements of a timeout; None for another event."""
     values = event.values
     if event.kind != "watchdog-timeout" or values.get("seq") is None:
         return None
@@ -333,7 +336,7 @@ def claimed_work(event: Event) -> tuple[Any, ...] | None:
 
 
 def mentioned_group(event: Event) -> GroupMention | None:
-    """The group that a line names; None if it names none."""
+    """The group that a line names; None without one."""
     values = event.values
     number, guid = values.get("pg_id"), values.get("pg_guid")
     name = guid or (str(number) if number is not None else "")
@@ -345,14 +348,14 @@ def mentioned_group(event: Event) -> GroupMention | None:
 
 
 def sizes_text(elements: int | None, shape: Sequence[int] | None = None) -> str | None:
-    """JSON text of the sizes of one tensor; None where they are not known or beyond belief."""
+    """JSON text of the sizes of one tensor; None if they are unknown or impossible."""
     if shape:
         return f"[{list(shape)}]"
     return None if elements is None or elements > MOST_ELEMENTS else f"[[{elements}]]"
 
 
 def member_ratio(op: str | None, sent: int | None, received: int | None) -> int | None:
-    """How many members a gather or scatter has."""
+    """The number of members of a gather or scatter."""
     if not sent or not received or op not in ("_all_gather_base", "_reduce_scatter_base", "all_gather"):
         return None
     large, small = (sent, received) if op == "_reduce_scatter_base" else (received, sent)

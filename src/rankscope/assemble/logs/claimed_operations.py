@@ -1,4 +1,4 @@
-"""Rows of `ops` from lines of c10d, and the states they give to those of NCCL's lines."""
+"""Rows of `ops` from lines of c10d, and the states that they give to rows of NCCL's lines."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rankscope.assemble.logs.seq_numbering import SeqNumbering
 
 
 def add_claimed_rows(rows: pl.DataFrame, claims: Claims, lines_before: Mapping[int, int]) -> pl.DataFrame:
-    """Operations of COLL lines with the states that the watchdog tells, and those that only other lines name.
+    """Operations of COLL lines with the states from the watchdog, and operations that only other lines name.
 
-    `lines_before` says of files that go on from others how many lines those have.
+    `lines_before` holds the number of earlier lines of a file that continues others.
     """
     told = [
-        _told(rank, group, row)
+        _claimed_row(rank, group, row)
         for (rank, group), claim in claims.items()
         for row in (*claim.rows.values(), *claim.p2p.values())
     ]
@@ -29,7 +29,7 @@ def add_claimed_rows(rows: pl.DataFrame, claims: Claims, lines_before: Mapping[i
         kinds = {**schema.OPS, "line": pl.Int64}
         named = shaped_rows(pl.DataFrame(told, schema={n: kinds[n] for n in told[0]}, infer_schema_length=None))
         printed = rows.filter("is_p2p").select("rank", "group").unique()
-        # COLL lines tell each send and receive with its peer
+        # COLL lines have each send and receive with its peer
         named = named.join(printed.with_columns(is_p2p=True), on=["rank", "group", "is_p2p"], how="anti")
         key = ["rank", "group", "seq"]
         if rows.height:
@@ -38,7 +38,7 @@ def add_claimed_rows(rows: pl.DataFrame, claims: Claims, lines_before: Mapping[i
                 state=pl.coalesce("told", "state"), retired=pl.coalesce("gone", "retired")
             ).drop("told", "gone")  # fmt: skip
             named = named.join(rows, on=key, how="anti", maintain_order="left")
-        # what has no time stands behind what came before it in its group
+        # an operation without a time follows the one before it in its group
         named = named.sort("rank", "group", "seq").with_columns(
             at=pl.col("created_ns").forward_fill().over("rank", "group")
         )
@@ -51,9 +51,9 @@ def add_claimed_rows(rows: pl.DataFrame, claims: Claims, lines_before: Mapping[i
 
 
 def add_absent_rows(rows: pl.DataFrame, claims: Claims, members: Sequence[tuple[int, ...]]) -> pl.DataFrame:
-    """Scheduled for what a member never printed: fingerprints are compared before a collective runs.
+    """Scheduled rows for operations that a member never printed: fingerprints are compared before a collective runs.
 
-    Only to be asked of a job that is known to have failed: in one that goes on, some rank is always a little ahead.
+    Only for a job that is known to have failed: in a running job, some rank is always a little ahead.
     """
     printed: dict[int, dict[int, int]] = defaultdict(dict)
     for (rank, group), claim in claims.items():
@@ -73,7 +73,7 @@ def add_absent_rows(rows: pl.DataFrame, claims: Claims, members: Sequence[tuple[
     )
 
 
-def _told(rank: int, group: int, row: ClaimedOperation) -> dict[str, Any]:
+def _claimed_row(rank: int, group: int, row: ClaimedOperation) -> dict[str, Any]:
     return {
         "rank": rank, "group": group, "seq": None if row.is_p2p else row.seq,
         "p2p_seq": row.seq if row.is_p2p else None, "op": row.op or "unknown", "state": row.state,
@@ -85,7 +85,8 @@ def _told(rank: int, group: int, row: ClaimedOperation) -> dict[str, Any]:
 
 
 def _with_counters(rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
-    """With states by the counters of the group: up to the last completed one, and from there to the last enqueued."""
+    """Rows with states from the counters of the group: up to the last completed one, and from there to the last
+    enqueued."""
     known = [(rank, group, c.enqueued, c.completed) for (rank, group), c in claims.items() if c.completed is not None]
     if not known or rows.is_empty():
         return rows
@@ -104,14 +105,14 @@ def _with_counters(rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
     )  # fmt: skip
 
 
-# How far each rank got, from rows of logs and what the watchdog says.
+# Frontiers from rows of logs and claims of the watchdog.
 
 SeenRange = tuple[int | None, int | None, int | None]
-"""The first and the last collective that a rank printed of a group, and the last of them that was completed."""
+"""The first and the last printed collective of a rank in a group, and the last completed of them."""
 
 
 def seen_in(ops: pl.DataFrame) -> dict[tuple[int, int], SeenRange]:
-    """By rank and group what operations show."""
+    """The printed range of operations, by rank and group."""
     alone = pl.col("seq").filter(~pl.col("is_p2p"))
     kept = ops.group_by("rank", "group").agg(
         first=alone.min(), last=alone.max(), done=pl.col("seq").filter(pl.col("state") == "completed").max()
@@ -122,7 +123,7 @@ def seen_in(ops: pl.DataFrame) -> dict[tuple[int, int], SeenRange]:
 def claimed_frontiers(
     seen: Mapping[tuple[int, int], SeenRange], claims: Claims, counted: Mapping[tuple[int, int], int | None]
 ) -> pl.DataFrame:
-    """The rows of all that any of these tells of."""
+    """A row for each rank and group in any of these tables."""
     rows: list[dict[str, Any]] = []
     for rank, group in sorted({*seen, *claims, *counted}):
         first, last, done = seen.get((rank, group), (None, None, None))
@@ -142,16 +143,16 @@ def claimed_frontiers(
     return pl.DataFrame(rows, schema=dict(schema.FRONTIERS))
 
 
-# How many collectives of a group each rank printed: how far it got, as far as its lines are all there.
+# Numbers of collectives that each rank printed: its progress, if no lines are missing.
 
 BUFFERED_LINES = 64
-"""Lines of operations that may be lost in the buffer of a standard output (4 KiB) whose process was killed."""
+"""Lines of operations that may be lost with the output buffer (4 KiB) of a killed process."""
 
 
 def last_counted(
     scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]
 ) -> dict[tuple[int, int], int | None]:
-    """The last collective by the lines of each rank on each group; None where lines may be missing."""
+    """The last collective by the lines of each rank on each group; None if lines may be missing."""
     reached: dict[tuple[int, int], int | None] = {}
     weak: set[tuple[int, int]] = set()
     furthest: dict[int, int] = defaultdict(int)

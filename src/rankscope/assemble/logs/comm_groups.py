@@ -1,8 +1,8 @@
-"""Which process group a communicator is of, where several groups have the same members.
+"""The process group of each communicator, if several groups have the same members.
 
-torch makes a communicator with the first collective of a group, or all at once. What tells two groups of the same ranks
-apart is what was done on them: operation and elements at the same sequence number, and how far the numbers go. Groups
-that did just the same are told apart by the order in which they were first used.
+torch makes a communicator with the first collective of a group, or all at once. Two groups of the same ranks differ in
+their work: operation and elements at the same sequence number, and the highest number. Groups with equal work are
+distinguished by the order of their first use.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _SHAPE = {"rank": pl.Int32, "group": pl.UInt32, "seq": pl.Int64, "wire": pl.Stri
 
 
 class CandidateComm(NamedTuple):
-    """A communicator over all ranks that looks for its process group."""
+    """A communicator over all ranks whose process group is searched."""
 
     identity: str
     lives: Sequence[CommLife]
     members: tuple[int, ...]
     name: str
-    """Of the process group, if a line of c10d tells it; else ""."""
+    """Name of the process group, if a line of c10d has it; else ""."""
     description: str
     candidates: tuple[int, ...]
     """Known groups with the same members."""
@@ -39,7 +39,7 @@ class CandidateComm(NamedTuple):
 def choose_groups(
     parties: Sequence[CandidateComm], rows: pl.DataFrame, first: int, known: pl.DataFrame
 ) -> list[int | None]:
-    """The group of each party; None where none can be told.
+    """The group of each candidate communicator; None if unknown.
 
     `rows` are operations of logs; their group is `first` + number of the party. `known` comes from `group_evidence`.
     """
@@ -48,7 +48,10 @@ def choose_groups(
         if len(tied) == 1 and len(parties[tied[0]].candidates) == 1:
             homes[tied[0]] = parties[tied[0]].candidates[0]
             continue
-        fits = {at: _fitting(rows.filter(pl.col("group") == first + at), parties[at].candidates, known) for at in tied}
+        fits = {
+            at: _fitting_groups(rows.filter(pl.col("group") == first + at), parties[at].candidates, known)
+            for at in tied
+        }
         found = _eliminate(fits)
         left = [at for at in tied if at not in found]
         free = {group for at in left for group in fits[at]} - set(found.values())
@@ -59,20 +62,20 @@ def choose_groups(
 
 
 def _contests(parties: Sequence[CandidateComm]) -> list[list[int]]:
-    """Parties with candidates, together with those that might be of the same groups."""
+    """Parties with candidates, grouped by common candidates."""
     by_first: dict[tuple[int, ...], list[int]] = {}
     for at, party in enumerate(parties):
         if party.candidates:
-            # all groups of one member set are candidates together, unless a name has settled it
+            # all groups with the same members are candidates together, unless a name decides
             by_first.setdefault(party.candidates, []).append(at)
     return list(by_first.values())
 
 
 def group_evidence(ops: pl.DataFrame, claims: Claims) -> pl.DataFrame:
-    """Columns rank, group, seq, wire, place of what dumps and lines of c10d tell of collectives.
+    """Columns rank, group, seq, wire, place of collectives in dumps and lines of c10d.
 
-    `place` counts the operations of a rank in the order in which it issued them; null where lines do not tell that.
-    A row without `wire` says only how far the numbers of a group go.
+    `place` counts the operations of a rank in order of issue; null if lines lack the order. A row without `wire` only
+    holds the last number of a group.
     """
     told = _wire(ops.with_row_index("place").filter(~pl.col("is_p2p") & (pl.col("coalesced") == "none")))
     rows = [
@@ -90,22 +93,23 @@ def group_evidence(ops: pl.DataFrame, claims: Claims) -> pl.DataFrame:
 
 
 def _wire(rows: pl.DataFrame) -> pl.DataFrame:
-    """With `wire`: operation and elements. A watchdog prints no type."""
+    """The rows with `wire`: operation and elements. A watchdog prints no type."""
     if rows.is_empty():
         return rows.with_columns(wire=pl.lit("", pl.String))
     return as_wire_rows(rows.with_columns(in_dtypes=pl.lit(None, pl.String)))
 
 
-def _fitting(rows: pl.DataFrame, candidates: Sequence[int], known: pl.DataFrame) -> frozenset[int]:
-    """The groups that operations of a communicator may be of: those that show the same, else those that show none."""
+def _fitting_groups(rows: pl.DataFrame, candidates: Sequence[int], known: pl.DataFrame) -> frozenset[int]:
+    """The possible groups of the operations of a communicator: those with the same work, else those without any."""
     own = _wire(rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())).select(*_KEY, "wire")
-    found = {group: _share(own, known.filter(pl.col("group") == group)) for group in candidates}
+    found = {group: _equal_share(own, known.filter(pl.col("group") == group)) for group in candidates}
     alike = frozenset(group for group, share in found.items() if share is not None and share >= LEAST_EQUAL_SHARE)
     return alike or frozenset(group for group, share in found.items() if share is None)
 
 
-def _share(own: pl.DataFrame, known: pl.DataFrame) -> float | None:
-    """How much of a communicator's operations a group has too, 0 if it goes further or less far; None without any."""
+def _equal_share(own: pl.DataFrame, known: pl.DataFrame) -> float | None:
+    """The share of a communicator's operations that a group has too, 0 if their last numbers differ; None without
+    any."""
     ends = own.group_by("rank").agg(pl.col("seq").max()).join(
         known.group_by("rank").agg(pl.col("seq").max()), on="rank", how="inner"
     )  # fmt: skip
@@ -118,7 +122,7 @@ def _share(own: pl.DataFrame, known: pl.DataFrame) -> float | None:
 
 
 def _eliminate(fits: Mapping[int, frozenset[int]]) -> dict[int, int]:
-    """Groups of parties that only one fits, again and again."""
+    """Groups that only one party fits, found by repeated elimination."""
     found: dict[int, int] = {}
     while True:
         taken = set(found.values())
@@ -135,15 +139,15 @@ def _by_order(
     tied: Sequence[int], parties: Sequence[CandidateComm], groups: Sequence[int], fits: Mapping[int, frozenset[int]],
     known: pl.DataFrame,
 ) -> dict[int, int]:  # fmt: skip
-    """The k-th communicator that was made is of the k-th group that was used, if there are as many and all fit."""
-    made, used = _made(tied, parties), _used(groups, known)
+    """The k-th made communicator belongs to the k-th used group, if their numbers are equal and all fit."""
+    made, used = _creation_order(tied, parties), _use_order(groups, known)
     if len(tied) != len(groups) or made is None or used is None:
         return {}
     pairs = dict(zip(made, used, strict=True))
     return pairs if all(group in fits[at] for at, group in pairs.items()) else {}
 
 
-def _made(tied: Sequence[int], parties: Sequence[CandidateComm]) -> tuple[int, ...] | None:
+def _creation_order(tied: Sequence[int], parties: Sequence[CandidateComm]) -> tuple[int, ...] | None:
     """Parties in the order in which every process made them; None if processes differ."""
     by_speaker: dict[int, list[tuple[int, int]]] = {}
     for at in tied:
@@ -154,8 +158,8 @@ def _made(tied: Sequence[int], parties: Sequence[CandidateComm]) -> tuple[int, .
     return whole.pop() if len(whole) == 1 and len(orders) == 1 else None
 
 
-def _used(groups: Sequence[int], known: pl.DataFrame) -> tuple[int, ...] | None:
-    """Groups in the order in which every rank used them first; None where that cannot be told."""
+def _use_order(groups: Sequence[int], known: pl.DataFrame) -> tuple[int, ...] | None:
+    """Groups in the order in which every rank first used them; None if unknown."""
     rows = known.filter(pl.col("group").is_in(list(groups)))
     begun = rows.filter((pl.col("seq") == 1) & pl.col("place").is_not_null()).sort("place")
     if begun.is_empty():
@@ -166,7 +170,7 @@ def _used(groups: Sequence[int], known: pl.DataFrame) -> tuple[int, ...] | None:
     return orders.pop() if len(orders) == 1 else None
 
 
-# The communicators of logs: which process groups they may be of, and which they are.
+# Communicators of logs: their possible process groups, and the chosen ones.
 
 
 def housed_rows(
@@ -176,17 +180,17 @@ def housed_rows(
     numbering: Mapping[tuple[int, int], SeqNumbering],
     known: pl.DataFrame,
 ) -> pl.DataFrame:
-    """The operations of communicators whose process group can be told, which is set for every life of theirs.
+    """The operations of communicators with a known process group; sets the group of all their lives.
 
-    `known` is what dumps and c10d tell, see `homes.evidence`.
+    `known` holds the evidence of dumps and c10d; see `group_evidence`.
     """
     parties = _parties(scene, groups, named)
     first = len(groups.members)
     for at, party in enumerate(parties):
         for life in party.lives:
-            life.put(first + at)
+            life.set_group(first + at)
     rows = collective_rows(scene, [*groups.members, *(party.members for party in parties)], numbering)
-    homes = _house(parties, choose_groups(parties, rows, first, known), groups)
+    homes = _set_groups(parties, choose_groups(parties, rows, first, known), groups)
     old = range(first, first + len(homes))
     moved = pl.DataFrame({"group": old, "home": homes}, schema={"group": pl.UInt32, "home": pl.UInt32})
     placed = rows.join(moved, on="group", how="left", maintain_order="left")
@@ -194,9 +198,9 @@ def housed_rows(
 
 
 def _parties(scene: LogScene, groups: LogGroups, named: dict[str, tuple[str, str]]) -> list[CandidateComm]:
-    """The communicators whose members are known, with the groups that they may be of.
+    """The communicators with known members, and their possible groups.
 
-    `named` gives name and description of the process group for identities that a line of c10d connects with one.
+    `named` holds name and description of the process group, for identities that a line of c10d connects with one.
     """
     found = []
     for identity, lives in sorted(scene.identities().items()):
@@ -218,11 +222,11 @@ def _seated(groups: LogGroups, lives: Sequence[CommLife], size: int) -> list[int
     return groups.seated(seats, size) if seats else []
 
 
-def _house(parties: Sequence[CandidateComm], homes: Sequence[int | None], groups: LogGroups) -> list[int | None]:
-    """Sets `group` of every life, and gives it for each party.
+def _set_groups(parties: Sequence[CandidateComm], homes: Sequence[int | None], groups: LogGroups) -> list[int | None]:
+    """Sets `group` of every life, and returns it for each party.
 
-    Where no known group has the members, the communicator is one of its own. It is none where it could be one of
-    several groups that dumps tell of: their operations would stand there twice.
+    A communicator whose members no known group has becomes a new group. It gets none if it could be one of several
+    groups in dumps: its operations would be there twice.
     """
     out: list[int | None] = []
     for party, home in zip(parties, homes, strict=True):
@@ -231,7 +235,7 @@ def _house(parties: Sequence[CandidateComm], homes: Sequence[int | None], groups
         if at is None and not doubtful:
             at = groups.add(party.name or party.identity, party.description, party.members, True)
         for life in party.lives:
-            life.put(at)
+            life.set_group(at)
         if at is not None:
             groups.has_p2p[at] = groups.has_p2p[at] or any(
                 piece.comm.p2p for life in party.lives for piece in life.pieces
@@ -241,5 +245,5 @@ def _house(parties: Sequence[CandidateComm], homes: Sequence[int | None], groups
 
 
 def _all_of(lives: Sequence[CommLife]) -> bool:
-    """Whether all known ranks in a communicator are the global ones."""
+    """Whether all known ranks in a communicator equal the global ones."""
     return all(life.comm.rank in (None, life.rank) for life in lives) and any(life.rank is not None for life in lives)

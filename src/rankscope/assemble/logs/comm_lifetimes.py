@@ -1,7 +1,7 @@
-"""Communicators that go on in the next file: the log was rotated, and the lines of their initialisation are in it.
+"""Communicators that continue in the next file of a rotated log: only the older file has their initialisation.
 
-That files follow each other their names tell; that it is the same communicator, host, process id and address do, if
-the older file has not seen its end and the newer one not its beginning.
+Names show the order of the files. Host, process id and address identify the communicator, if the older file lacks its
+end and the newer one its beginning.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from rankscope.parsers.matrices import NULL, Numbers
 
 
 def join_lives(series: FileSeries, lives: Sequence[CommLife], logs: Sequence[LogFile]) -> None:
-    """Makes pieces of one life of those that are, and finds the parents of splits in the files before.
+    """Joins the pieces of each life, and finds the parents of splits in earlier files.
 
-    `lives` are those of the logs of the series, in the order in which they were printed.
+    `lives` are those of the logs of the series, in the order of printing.
     """
     last: dict[tuple[int, str], CommLife] = {}
     of_piece: dict[int, CommLife] = {}
@@ -34,11 +34,11 @@ def join_lives(series: FileSeries, lives: Sequence[CommLife], logs: Sequence[Log
             life.parent = last.get((life.speaker, life.comm.parent))
         head = last.get(key)
         if head is None or not is_continued(head.comm, life.comm):
-            last[key] = life if head is None or not _repeats(head.comm, life.comm) else _fuller(head, life)
+            last[key] = life if head is None or not _is_repeated(head.comm, life.comm) else _fuller_life(head, life)
             continue
         between = range(series.members.index(head.pieces[-1].log) + 1, series.members.index(life.log) + 1)
         gap = any(series.members[i] in series.behind_gaps for i in between)
-        _go_on(head, life, adrift=gap or _jumps(head, life, logs))
+        _go_on(head, life, adrift=gap or _count_jumps(head, life, logs))
         of_piece[id(life)] = head
     for life in lives:
         if life.parent is not None:
@@ -54,22 +54,22 @@ def _go_on(head: CommLife, life: CommLife, *, adrift: bool) -> None:
     head.rest.append(life)
 
 
-def _repeats(comm: Comm, other: Comm) -> bool:
-    """Whether both begin with the same line: the file is being copied, to be emptied then."""
+def _is_repeated(comm: Comm, other: Comm) -> bool:
+    """Whether both begin with the same line: the file is being copied, and will then be emptied."""
     same = (comm.offset, comm.line, comm.comm_id) == (other.offset, other.line, other.comm_id)
     return same and comm.init and other.init
 
 
-def _fuller(one: CommLife, other: CommLife) -> CommLife:
-    """Of two that tell the same the one that tells more; the other counts no more."""
-    best, rest = (one, other) if one.told >= other.told else (other, one)
+def _fuller_life(one: CommLife, other: CommLife) -> CommLife:
+    """The life with more rows of two equal ones; the other is marked as its twin."""
+    best, rest = (one, other) if one.operation_count >= other.operation_count else (other, one)
     for piece in rest.pieces:
         piece.twin = True
     return best
 
 
-def _jumps(head: CommLife, life: CommLife, logs: Sequence[LogFile]) -> bool:
-    """Whether opCount, where it rises at all, goes on otherwise than it does within the files."""
+def _count_jumps(head: CommLife, life: CommLife, logs: Sequence[LogFile]) -> bool:
+    """Whether opCount, where it rises at all, rises otherwise between the files than within them."""
     first, newer = life.comm.first_op_count, _op_counts(life, logs)
     older = next((found for piece in reversed(head.pieces) if len(found := _op_counts(piece, logs))), newer[:0])
     if first is None or not len(older) or NULL in older or NULL in newer:
@@ -85,13 +85,13 @@ def _op_counts(life: CommLife, logs: Sequence[LogFile]) -> Numbers:
 
 
 def fill_life(comm: Comm, other: Comm) -> Comm:
-    """The one with what only the other tells."""
+    """The communicator, with unknown values filled in from the other."""
     names = ("rank", "nranks", "device", "comm_id", "parent", "split", "color", "started", "completed")
     told = {n: getattr(other, n) for n in names if getattr(comm, n) in (None, "")}
     return comm._replace(**told)
 
 
-# Names of logs that were rotated: which files follow each other, as far as their names tell.
+# Names of rotated logs, and the order of the files in them.
 
 _PACKED = re.compile(r"\.(?:gz|bz2|xz|zst)$", re.IGNORECASE)
 _TURNED = re.compile(
@@ -101,23 +101,23 @@ _TURNED = re.compile(
 
 
 class FileSeries(NamedTuple):
-    """Files that were one after the other under one name."""
+    """Files that were written one after the other under one name."""
 
     members: tuple[int, ...]
-    """Their places, the oldest first."""
+    """Indices of the files, the oldest first."""
     behind_gaps: frozenset[int]
-    """Those in front of which another file is missing."""
+    """Files with a missing file before them."""
 
 
 class _Name(NamedTuple):
     base: tuple[str, str]
-    """Directory, and the name under which it was written."""
+    """Directory, and the name during the write."""
     number: int | None
     date: str
 
 
 def series_of(paths: Sequence[str]) -> list[FileSeries]:
-    """The series among some paths that have at least two members."""
+    """The series of at least two members among these paths."""
     own = [_parts(path) for path in paths]
     turned = [_turned(*parts) for parts in own]
     bases = {name.base for name in turned if name is not None}
@@ -127,7 +127,7 @@ def series_of(paths: Sequence[str]) -> list[FileSeries]:
             members[parts][place] = None
         elif name is not None:
             members[name.base][place] = name
-    found = (_in_order(names) for names in members.values() if len(names) > 1)
+    found = (_series_in_order(names) for names in members.values() if len(names) > 1)
     return [series for series in found if series is not None]
 
 
@@ -145,8 +145,8 @@ def _turned(directory: str, name: str) -> _Name | None:
     return _Name(base, number, re.sub(r"\D", "", match["date"] or ""))
 
 
-def _in_order(names: dict[int, _Name | None]) -> FileSeries | None:
-    """Files of one base, of which the one without number or date is the newest; None if both count them."""
+def _series_in_order(names: dict[int, _Name | None]) -> FileSeries | None:
+    """Files of one base name; the one without number or date is the newest; None if numbers and dates are mixed."""
     newest = [place for place, name in names.items() if name is None]
     dated = sorted((name.date, place) for place, name in names.items() if name is not None and name.number is None)
     counted = sorted(
@@ -162,10 +162,10 @@ def _in_order(names: dict[int, _Name | None]) -> FileSeries | None:
     return FileSeries((*(place for _, place in [*counted, *dated]), *newest), frozenset(gaps))
 
 
-# What is known of the communicators of a job that is watched, for logs that have lost the lines that told it.
+# Known communicators of a watched job, for logs that have lost their first lines.
 
 MOST_COMMS = 200_000
-"""More communicators are not remembered; those that were seen longest ago are forgotten."""
+"""Most remembered communicators; with more, those seen longest ago are dropped."""
 _Key = tuple[str, int, str]
 
 
@@ -181,7 +181,7 @@ class CommMemory:
         self._known: dict[_Key, _KnownComm] = {}
 
     def remind(self, scene: LogScene) -> None:
-        """Gives those of which no line of their initialisation is left what was known of them."""
+        """Fills in remembered facts of communicators whose initialisation is lost."""
         for life in scene.lives:
             known = self._known.get(_key(scene, life))
             if known is not None and life.stands and not life.comm.init and _fits(life.comm, known.comm):
@@ -189,8 +189,8 @@ class CommMemory:
                 life.comm = fill_life(life.comm, known.comm)._replace(state=state)
                 life.recalled = known.identity
 
-    def take(self, scene: LogScene) -> None:
-        """Remembers those that live and can be told from others."""
+    def remember(self, scene: LogScene) -> None:
+        """Remembers communicators that live and have a unique key."""
         for life in scene.lives:
             if not life.stands:
                 continue

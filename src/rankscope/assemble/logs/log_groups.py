@@ -1,4 +1,4 @@
-"""Groups of the dumps, and those that only logs tell of, in one table."""
+"""Groups of dumps and groups of logs, in one table."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ DEFAULT_GROUP = "default_pg"
 
 
 class LogGroups:
-    """Rows of `groups`; new ones go behind those that are there."""
+    """Rows of `groups`; new rows follow those of the dumps."""
 
     def __init__(self, table: pl.DataFrame, sized: bool = True) -> None:
-        """`sized`: whether it is known how many ranks the job has, and not only which ones spoke."""
+        """`sized`: whether the number of ranks of the job is known, and not only the ranks of lines."""
         self._sized = sized
         rows = table.sort("group").rows(named=True)
         self.names: list[str] = [row["name"] for row in rows]
@@ -27,21 +27,21 @@ class LogGroups:
         self.stated: list[bool] = [row["membership"] == "config" for row in rows]
         self.has_p2p: list[bool] = [row["has_p2p"] for row in rows]
         self.known = len(rows)
-        """So many are of dumps."""
+        """The number of rows from dumps."""
         self._by_name: dict[str, list[int]] = defaultdict(list)
         self._by_members: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for i, (name, members) in enumerate(zip(self.names, self.members, strict=True)):
             self._by_name[name].append(i)
             self._by_members[members].append(i)
         self._seats: dict[int, dict[int, int]] = defaultdict(dict)
-        """Of groups whose members nobody wrote down: places in them by global rank."""
+        """For groups without written members: places in them by global rank."""
         self._sizes: dict[int, int] = {}
         self._sets: dict[int, frozenset[int]] = {}
         self._by_seat: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         self._indexed = 0
 
     def add(self, name: str, description: str, members: tuple[int, ...], stated: bool) -> int:
-        """A new row; its number."""
+        """Adds a row; returns its number."""
         at = len(self.names)
         self.names.append(name)
         self.descriptions.append(description)
@@ -53,11 +53,11 @@ class LogGroups:
         return at
 
     def of_members(self, members: tuple[int, ...]) -> list[int]:
-        """The groups with just these ranks, in this order."""
+        """The groups with exactly these ranks, in this order."""
         return self._by_members.get(members, [])
 
     def seated(self, seats: dict[int, int], size: int) -> list[int]:
-        """The groups of a size in which the given places are taken by the given ranks."""
+        """The groups of a size in which the given ranks have the given places."""
         if self._indexed < len(self.members):
             for at in range(self._indexed, len(self.members)):
                 for place, rank in enumerate(self.members[at]):
@@ -67,7 +67,7 @@ class LogGroups:
         return sorted(set.intersection(*found)) if found else []
 
     def of_report(self, name: str, description: str, rank: int, place: int | None, world: int) -> int:
-        """The group that a line of c10d names, in which `rank` has `place`; made if there is none yet."""
+        """The group of a line of c10d, in which `rank` has `place`; made if it does not exist."""
         at = next((i for i in self._by_name.get(name, []) if self._may_have(i, rank, place)), None)
         if at is None:
             default = description == DEFAULT_GROUP
@@ -90,11 +90,11 @@ class LogGroups:
         return self._sets[at]
 
     def widen(self, at: int, size: int) -> None:
-        """Notes the size of a group whose members nobody wrote down."""
+        """Notes the size of a group without written members."""
         self._sizes[at] = max(size, self._sizes.get(at, 0))
 
     def with_p2p(self) -> frozenset[int]:
-        """Groups in which ranks send and receive, and those of the same description: theirs may not be told."""
+        """Groups with sends or receives, and groups of the same description: their lines may lack them."""
         roles = {self.descriptions[at] for at, has in enumerate(self.has_p2p) if has} - {"", "undefined"}
         return frozenset(at for at, has in enumerate(self.has_p2p) if has or self.descriptions[at] in roles)
 
@@ -108,17 +108,17 @@ class LogGroups:
         return found[0] if len(found) == 1 else None
 
     def member(self, values: Mapping[str, Any]) -> int | None:
-        """The global rank of who names a group and its own place there, if the members are written down."""
+        """The global rank of a line with a group and a place in it, if the members are written down."""
         at, place = self.named_by(values, None), values.get("pg_rank")
         if at is None or not self.stated[at] or not isinstance(place, int) or not 0 <= place < len(self.members[at]):
             return None
         return self.members[at][place]
 
-    def settle(self, scene: LogScene) -> None:
-        """Gives groups that lines of c10d name their members: those of the only communicator that they fit in.
+    def settle_members(self, scene: LogScene) -> None:
+        """Gives groups of c10d's lines their members: those of the only communicator that they fit.
 
-        Without one, of a group of known size whose members have the places of their own numbers, all up to its size;
-        else those that spoke.
+        Without one, a group of known size gets all ranks below it if its members have the places of their own numbers;
+        any other group gets the ranks with lines.
         """
         full: dict[tuple[int, int], set[tuple[int, ...]]] = defaultdict(set)
         for slots in filter(None, map(slots_of, scene.identities().values())):
@@ -140,7 +140,7 @@ class LogGroups:
         self._by_members[members].append(at)
 
     def frame(self) -> pl.DataFrame:
-        """The table."""
+        """The table `groups`."""
         rows: list[dict[str, Any]] = [
             {
                 "group": i, "name": self.names[i], "description": self.descriptions[i], "ranks": list(self.members[i]),
@@ -152,7 +152,7 @@ class LogGroups:
 
 
 def slots_of(lives: Sequence[CommLife]) -> tuple[int, ...] | None:
-    """The global ranks of a communicator in its order; None unless all are known."""
+    """The global ranks of a communicator in order; None unless all are known."""
     size = lives[0].comm.nranks or 0
     slots = {life.comm.rank: life.rank for life in lives if life.rank is not None and life.comm.rank is not None}
     if size < 2 or len(slots) != size or not all(place in slots for place in range(size)):

@@ -1,4 +1,4 @@
-"""The table of lines worth keeping: a row for each line, with all that was found in it."""
+"""The table of relevant lines: a row for each line, with all of its events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BY_ROLE = {"root": "error", "victim": "error", "context": "info", "noise": "inf
 
 
 def message_table(scene: LogScene, groups: LogGroups, more: list[dict[str, Any]]) -> pl.DataFrame:
-    """The table `messages`; `more` are rows that rankscope itself has to say of a log."""
+    """The table `messages`; `more` are rankscope's own remarks on logs."""
     rows = [row for number in range(len(scene.logs)) for row in _messages(number, scene, groups)] + more
     filled = [{**_BLANK, **_judged(row), "values": _json(row.get("values", {}))} for row in rows]
     table = pl.DataFrame(filled, schema=dict(schema.MESSAGES), infer_schema_length=None)
@@ -42,7 +42,7 @@ _BLANK: dict[str, Any] = {
 
 
 def _judged(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with a severity: its own, or that of its kind."""
+    """The row with a severity: its own, or the one of its kind."""
     return {"severity": EVENTS[row["kind"]].severity, **row}
 
 
@@ -69,7 +69,7 @@ def _messages(number: int, scene: LogScene, groups: LogGroups) -> Iterator[dict[
             row["group"] = scene.told_groups.get((number, event.offset))
     for warning in log.content.warnings:
         of_line[warning.offset].append(_warning(log, scene, warning))
-    yield from (_as_one(rows) for rows in of_line.values())
+    yield from (_joined_row(rows) for rows in of_line.values())
     for events in noise.values():
         alone = [event for event in events if event.offset not in of_line]
         if alone:
@@ -78,12 +78,12 @@ def _messages(number: int, scene: LogScene, groups: LogGroups) -> Iterator[dict[
             yield {**row, "values": {**row["values"], "count": len(alone) + more}}
 
 
-def _as_one(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The row of a line in which several things were found, with what each of them says."""
+def _joined_row(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The row of a line with several events, with the values of each."""
     if len(rows) == 1:
         return rows[0]
     ordered = sorted(rows, key=lambda row: EVENTS[row["kind"]].names_last)
-    # the text of a warning is without its head, which tells host, process and device
+    # the text of a warning lacks its head with host, process and device
     texts = [row["text"] for row in ordered if row["kind"] != "nccl-warning"]
     values: dict[str, Any] = {}
     told: dict[str, Any] = {}
@@ -153,27 +153,27 @@ def _warning(log: LogFile, scene: LogScene, row: NcclWarning) -> dict[str, Any]:
 
 
 def failed_ranks(scene: LogScene) -> bool:
-    """Whether any line tells of a failure, so that the job is over."""
+    """Whether any line reports a failure, so that the job is over."""
     return any(EVENTS[event.kind].severity == "error" for log in scene.logs for event in log.content.events)
 
 
-# Stacks that processes printed into logs, in the form of those that py-spy writes into files of their own.
+# Stacks that processes printed into logs, in the form of py-spy's files.
 
 _LOCAL = re.compile(r"^\[[A-Za-z_]\w{0,60}?(\d{1,6})\]: ?$")
-"""What torchrun puts in front of lines unless it is told otherwise: role and rank within the node."""
+"""Default prefix of torchrun: role and rank within the node."""
 
 
 def stacks_in(scene: LogScene) -> list[RankedStacks]:
-    """The stacks of each log that has any, with the ranks that its lines tell."""
+    """The stacks of each log with any, with the ranks of its lines."""
     found = []
     for log in scene.logs:
         dumps = [event for event in log.content.events if event.kind == KIND]
         if dumps:
-            found.append(_seen(log, dumps, _only_rank(scene, log)))
+            found.append(_log_stacks(log, dumps, _only_rank(scene, log)))
     return found
 
 
-def _seen(log: LogFile, dumps: list[Event], only: int | None) -> RankedStacks:
+def _log_stacks(log: LogFile, dumps: list[Event], only: int | None) -> RankedStacks:
     collector = SnapshotCollector()
     for event in dumps:
         values = event.values
@@ -184,7 +184,7 @@ def _seen(log: LogFile, dumps: list[Event], only: int | None) -> RankedStacks:
         process = collector.process(pid, None, "", "", rank, within, values["tool"])
         for number, name, gil, frames in values["threads"]:
             collector.thread(process, name, number, (None, gil), _frames(frames))
-    snapshot = collector.done([])
+    snapshot = collector.result([])
     snapshot.roles = roles_of(snapshot)
     alone = not log.speakers and all(EVENTS[event.kind].of_stacks for event in log.content.events)
     return RankedStacks(log.source, snapshot, in_log=not alone)
@@ -196,6 +196,6 @@ def _frames(rows: list[Any]) -> Iterator[StackFrame]:
 
 
 def _only_rank(scene: LogScene, log: LogFile) -> int | None:
-    """The rank of a log in which one process alone speaks, where that is known."""
+    """The rank of a log with a single process, if known."""
     ranks = {scene.speakers[at].rank for at in log.speakers}
     return ranks.pop() if len(ranks) == 1 else None

@@ -1,7 +1,7 @@
-"""Operations of COLL and CALL lines as rows of `ops`.
+"""Rows of `ops` from COLL and CALL lines.
 
-The k-th collective of a communicator, counted from 0, has the sequence number k + 1: torch counts from 1. opCount is
-no sequence number, and the time of a line is its host's.
+The k-th collective of a communicator, counted from 0, has the sequence number k + 1, because torch counts from 1.
+opCount is no sequence number, and the time of a line is its host's.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def collective_rows(
     dated: Collection[int] | None = None,
     only: Collection[int] | None = None,
 ) -> pl.DataFrame:
-    """Rows of `ops` with `line` behind them, of all communicators whose group and rank are known.
+    """Rows of `ops` with `line` behind them, for all communicators with known group and rank.
 
-    `numbering`, by log and communicator, makes ordinals sequence numbers, where that can be told.
-    `dated` are the numbers of the logs whose times order anything, if that is known from more lines than these, and
-    `only` of those that tell of any operation, if not all are to be looked at.
+    `numbering`, by log and communicator, maps ordinals to sequence numbers, if known. `dated` are the numbers of logs
+    whose times order lines, if known from more lines than these, and `only` those with any operation, if not all logs
+    are needed.
     """
     ops: dict[str, int] = {}
     dated = dated_logs(scene) if dated is None else dated
     numbers = range(len(scene.logs)) if only is None else sorted(only)
-    parts = [_of_log(scene, number, ops, dated=number in dated) for number in numbers]
+    parts = [_log_columns(scene, number, ops, dated=number in dated) for number in numbers]
     if not any(part["life"].size for part in parts):
         return empty_rows()
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -65,15 +65,15 @@ def collective_rows(
 
 
 def empty_rows() -> pl.DataFrame:
-    """No row."""
+    """The table without rows."""
     return schema.empty({**schema.OPS, "line": pl.Int64})
 
 
-def _of_log(scene: LogScene, number: int, ops: dict[str, int], *, dated: bool) -> dict[str, np.ndarray[Any, Any]]:
-    """Columns of the operations of a log that can be placed; `life` is an index into the scene's, `code` into `ops`."""
+def _log_columns(scene: LogScene, number: int, ops: dict[str, int], *, dated: bool) -> dict[str, np.ndarray[Any, Any]]:
+    """Columns of the usable operations of a log; `life` is an index into the scene's lives, `code` into `ops`."""
     content = scene.logs[number].content
     at = [scene.by_place[number, i] for i in range(len(content.comms))]
-    rows = _usable(at, content)
+    rows = _usable_rows(at, content)
     index = np.array([one.index for one in at] or [0], np.int64)
     before = np.array([one.before for one in at] or [(0, 0)], np.int64)
     codes = np.array([ops.setdefault(op, len(ops)) for op in content.ops] or [0], np.int64)
@@ -92,8 +92,8 @@ def _of_log(scene: LogScene, number: int, ops: dict[str, int], *, dated: bool) -
     }
 
 
-def _usable(lives: Sequence[CommLife], content: LogContent) -> Numbers:
-    """The operations of known ranks and groups; of sends and receives those that can be counted."""
+def _usable_rows(lives: Sequence[CommLife], content: LogContent) -> Numbers:
+    """The operations of known ranks and groups; of sends and receives only countable ones."""
     comm, p2p = content.code("comm"), (content.code("flags") & IS_P2P) > 0
     known = np.array([not one.twin and None not in (one.group, one.rank) for one in lives] or [False], np.bool_)
     adrift = np.array([one.adrift for one in lives] or [False], np.bool_)
@@ -101,7 +101,7 @@ def _usable(lives: Sequence[CommLife], content: LogContent) -> Numbers:
 
 
 def _life_table(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]) -> pl.DataFrame:
-    """What is the same for all operations of a life, by its index."""
+    """The common values of all operations of a life, by its index."""
     lives = scene.lives
     logs = [scene.logs[life.log] for life in lives]
     return pl.DataFrame(
@@ -129,7 +129,7 @@ def _numbers(told: list[SeqNumbering | None]) -> dict[str, pl.Series]:
 
 
 def shaped_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """All columns of `ops` and `line`; null where `rows` has none."""
+    """The rows with all columns of `ops` and `line`; null where `rows` lacks one."""
     there = set(rows.columns)
     columns = {**schema.OPS, "line": pl.Int64}
     return rows.select(
@@ -138,7 +138,7 @@ def shaped_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def dated_logs(scene: LogScene) -> frozenset[int]:
-    """Numbers of logs with times that have a date, and whose clock shows more than seconds, which order nothing."""
+    """Numbers of logs whose times have a date and a finer resolution than seconds, and so order lines."""
     stamps = {number: _times(log.content.column("stamp_ns")) for number, log in enumerate(scene.logs)}
     return frozenset(number for number, own in stamps.items() if (own[own != NULL] % _SECOND).any())
 
@@ -149,7 +149,7 @@ def _times(stamps: Numbers) -> Numbers:
 
 
 def _with_meaning(rows: pl.DataFrame, printed: list[str]) -> pl.DataFrame:
-    """Columns op, in_sizes, out_sizes, in_dtypes and out_dtypes, worked out once for each distinct line."""
+    """Columns op, in_sizes, out_sizes, in_dtypes and out_dtypes, computed once for each distinct line."""
     key = ["code", "datatype", "count", "members"]
     distinct = rows.select(key).unique(maintain_order=True)
     made: dict[str, list[Any]] = {name: [] for name in ("op", "in_sizes", "out_sizes", "in_dtypes")}
@@ -165,7 +165,7 @@ def _with_meaning(rows: pl.DataFrame, printed: list[str]) -> pl.DataFrame:
 
 
 def _peers(rows: pl.DataFrame, groups: list[tuple[int, ...]]) -> pl.Series:
-    """Global rank at the other end of a send or receive: its line says the place in the communicator."""
+    """Global rank of the peer of a send or receive: its line has the place in the communicator."""
     key = ["group", "root"]
     wanted = rows.filter("p2p").select(key).unique()
     peers = [groups[group][root] if 0 <= root < len(groups[group]) else None for group, root in wanted.iter_rows()]

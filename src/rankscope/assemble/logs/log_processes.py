@@ -1,4 +1,4 @@
-"""The processes that wrote the logs of one attempt, and the lives of their communicators, over all files."""
+"""Log processes of one attempt, and the lives of their communicators, over all files."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from rankscope.parsers.logs.model import Comm, LogContent
 
 
 class LogFile(NamedTuple):
-    """One file."""
+    """One log file."""
 
     place: int
     """Row of `files`."""
     source: SourceFile
     content: LogContent
     speakers: list[int]
-    """For each of its processes the index of the speaker."""
+    """For each process of the file, the index of its log process."""
 
     @property
     def own(self) -> bool:
-        """Whether NCCL wrote it for one process alone (NCCL_DEBUG_FILE), line by line: none is lost at the end."""
+        """Whether NCCL wrote it for one process alone (NCCL_DEBUG_FILE), line by line: no line is lost at the end."""
         only_nccl = all(event.kind == "known-error" for event in self.content.events)
         return len(self.content.processes) == 1 and not self.content.processes[0].label and only_nccl
 
 
 @dataclass
 class LogProcess:
-    """A process."""
+    """A process that wrote lines, over all files."""
 
     host: str
     pid: int
     told: set[int] = field(default_factory=set)
-    """Global ranks that prefixes of its lines say."""
+    """Global ranks in prefixes of its lines."""
     labels: set[str] = field(default_factory=set)
     """Launchers' prefixes."""
     device: int | None = None
-    """Of the threads that issue operations."""
+    """The device of threads that issue operations."""
     rank: int | None = None
-    """Global rank; None where nothing tells for sure."""
+    """Global rank; None if it is not certain."""
     old: bool = False
-    """It is of an earlier run of the job whose lines stand in the same log."""
+    """It belongs to an earlier run of the job in the same log."""
     how: str = ""
-    """How it was found: "prefix", "name", "communicator", "launcher", "device"; "" without one."""
+    """Source of the rank: "prefix", "name", "communicator", "launcher", "device"; "" without one."""
 
 
 @dataclass(eq=False)
 class CommLife:
-    """One life of a communicator in one process; of a life that goes on in further files, what one of them has."""
+    """One life of a communicator in one process, or one file's piece of a life over several files."""
 
     speaker: int
     log: int
@@ -57,81 +57,81 @@ class CommLife:
     """Its index into the log's communicators."""
     comm: Comm
     index: int = 0
-    """Its place among all lives."""
+    """Its index among all lives."""
     parent: CommLife | None = None
     identity: str = ""
-    """The same for all members; "" where it cannot be told which communicator of the others it is."""
+    """A text that is equal for all members; "" if the communicator is not identified."""
     recalled: str = ""
-    """The identity it had before the lines that told it were gone."""
+    """Its identity before the identifying lines were lost."""
     rank: int | None = None
     """Global rank."""
     group: int | None = None
     """Row of `groups`."""
     twin: bool = False
-    """Another row tells more of the same life."""
+    """Another row has more of the same life."""
     rest: list[CommLife] = field(default_factory=list)
-    """Its further pieces, in the order in which they were printed."""
+    """Its further pieces, in the order of printing."""
     goes_on: bool = False
-    """It is such a piece: the first one stands for the life."""
+    """It is a further piece: the first one represents the life."""
     before: tuple[int, int] = (0, 0)
-    """Of such a piece: collectives, and sends and receives, in the pieces before it."""
+    """For a further piece: collectives, and sends and receives, in the pieces before it."""
     adrift: bool = False
-    """Lines between the pieces before it and this one are missing: its operations cannot be counted."""
+    """Lines between this piece and those before it are missing: its operations cannot be counted."""
 
     @property
     def pieces(self) -> tuple[CommLife, ...]:
-        """All of the life."""
+        """All pieces of the life."""
         return (self, *self.rest)
 
     @property
     def stands(self) -> bool:
-        """Whether it is the one that stands for its life."""
+        """Whether it represents its life."""
         return not (self.twin or self.goes_on)
 
     @property
-    def told(self) -> int:
-        """How many operations are printed of it."""
+    def operation_count(self) -> int:
+        """The number of printed operations."""
         return sum(piece.comm.collectives + piece.comm.p2p for piece in self.pieces)
 
-    def put(self, group: int | None) -> None:
-        """Gives all of the life its group."""
+    def set_group(self, group: int | None) -> None:
+        """Sets the group of all pieces of the life."""
         for piece in self.pieces:
             piece.group = group
 
 
 @dataclass
 class LogScene:
-    """All of it."""
+    """All log files, log processes and communicator lives of one attempt."""
 
     logs: list[LogFile]
     speakers: list[LogProcess]
     lives: list[CommLife]
     by_place: dict[tuple[int, int], CommLife]
-    """By log and index in it."""
+    """Lives by log and index in it."""
     since: dict[int, int] = field(default_factory=dict)
-    """By log, where the last run of the job begins in it, if there are several."""
+    """By log, the offset of the last run of the job, if there are several."""
     lines_before: dict[int, int] = field(default_factory=dict)
-    """By row of `files` how many lines its process wrote into other files before, if it did."""
+    """By row of `files`, the number of earlier lines of its process in other files, if any."""
     mixed_prints: dict[int, int] = field(default_factory=dict)
-    """By log how many fingerprints could not be put to a group."""
+    """By log, the number of fingerprints without a known group."""
     told_groups: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Rows of `groups` of lines that name none, by log and offset."""
+    """Rows of `groups` for lines without a group name, by log and offset."""
     world: int = 0
-    """Ranks of the job, as far as logs tell; 0 if they do not."""
+    """Ranks of the job, if logs have them; else 0."""
     sized: bool = True
-    """Whether that was told, and is not only the highest rank that a line mentions."""
+    """Whether a line has that number; else it is only the highest rank in a line."""
 
     _ranked: dict[int, bool] = field(default_factory=dict)
 
     def ranked(self, number: int) -> bool:
-        """Whether prefixes of any lines of the log of that number, in the run that is read, say ranks."""
+        """Whether prefixes of lines of that log, in the chosen run, hold ranks."""
         if number not in self._ranked:
             since, events = self.since.get(number, 0), self.logs[number].content.events
             self._ranked[number] = any(event.rank is not None for event in events if event.offset >= since)
         return self._ranked[number]
 
     def identities(self) -> dict[str, list[CommLife]]:
-        """The communicators that are told apart, with their lives."""
+        """The identified communicators, with their lives."""
         found: dict[str, list[CommLife]] = defaultdict(list)
         for life in self.lives:
             if life.identity and life.stands:

@@ -1,4 +1,4 @@
-"""What rankscope has to say of a log itself: what was left out, and what contradicts the dumps."""
+"""Remarks of rankscope on logs: dropped lines, and contradictions to dumps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OLD_STACKS = left_out(STACKS)
 
 
 def unplaced_remarks(scene: LogScene) -> list[dict[str, Any]]:
-    """Operations whose rank or group cannot be told, for each log."""
+    """Remarks on operations without known rank or group, for each log."""
     lost = (life for life in scene.lives if not life.twin and None in (life.group, life.rank))
     why = "whose rank or group they are cannot be told"
     return _left_out(scene, lost, "log-unplaced", why)
@@ -32,7 +32,7 @@ def unplaced_remarks(scene: LogScene) -> list[dict[str, Any]]:
 def unnumbered_remarks(
     scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering], unfit: frozenset[int] | set[int]
 ) -> list[dict[str, Any]]:
-    """Operations that have no sequence number that other ranks share, for each log."""
+    """Remarks on operations without a common sequence number, for each log."""
     placed = [
         (key, life) for key, life in scene.by_place.items() if not life.twin and None not in (life.group, life.rank)
     ]
@@ -44,7 +44,7 @@ def unnumbered_remarks(
 
 
 def fingerprint_remarks(scene: LogScene) -> list[dict[str, Any]]:
-    """Logs with fingerprints of several groups of which some fit to more than one, or to none."""
+    """Remarks on logs with fingerprints that fit several groups, or none."""
     return [
         {
             "file": log.place, "kind": "log-unplaced",
@@ -56,7 +56,7 @@ def fingerprint_remarks(scene: LogScene) -> list[dict[str, Any]]:
 
 
 def run_remarks(scene: LogScene) -> list[dict[str, Any]]:
-    """Logs in which several runs of the job follow each other."""
+    """Remarks on logs with several runs of the job."""
     out = []
     for log in scene.logs:
         count = 1 + len(run_offsets(log.source.log)) if log.source.log is not None else 1
@@ -67,10 +67,10 @@ def run_remarks(scene: LogScene) -> list[dict[str, Any]]:
 
 
 def cut_remarks(scene: LogScene) -> list[dict[str, Any]]:
-    """Logs of which not all that was found is kept."""
+    """Remarks on logs whose events are not all kept."""
     out = []
     for log in scene.logs:
-        # of stacks only the last are wanted
+        # only the last stacks are of use
         lost = sum(n for name, n in log.content.counts.items() if name.startswith(LEFT_OUT) and name != _OLD_STACKS)
         if lost > 0:
             text = f"{lost} lines that tell something are not kept: there are too many; the last of each kind are"
@@ -79,7 +79,7 @@ def cut_remarks(scene: LogScene) -> list[dict[str, Any]]:
 
 
 def differing_operations(agreement: LogAgreement) -> list[dict[str, Any]]:
-    """The first operation of each rank of which log and dump say different things."""
+    """Remarks on the first operation of each rank that differs between log and dump."""
     first = agreement.differing.sort("seq").unique(["rank", "group"], keep="first", maintain_order=True)
     return [
         {
@@ -106,7 +106,7 @@ def _left_out(scene: LogScene, lives: Iterable[CommLife], kind: str, why: str) -
 
 
 def start_remarks(scene: LogScene) -> Iterator[dict[str, Any]]:
-    """Rows for logs in which nothing stands but how NCCL connects processes."""
+    """Remarks on logs that only show how NCCL connects processes."""
     for log in scene.logs:
         if log.source.only_starts:
             rows = log.content.processes
@@ -116,10 +116,10 @@ def start_remarks(scene: LogScene) -> Iterator[dict[str, Any]]:
             yield {"file": log.place, "kind": "log-processes", "text": text, "values": {"processes": len(rows)}}
 
 
-# Logs of one communicator that share no operation, held against each other by NCCL's opCount.
+# Logs of one communicator without common operations, compared by NCCL's opCount.
 
 LEAST_SHARED_COUNTS = 2
-"""So many counts must be shared."""
+"""Fewest common counts for a comparison."""
 MOST_ROWS = 1000
 MOST_LIVES = 64
 
@@ -130,17 +130,17 @@ class _RemarkRow(NamedTuple):
 
 
 def count_remarks(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]) -> list[dict[str, Any]]:
-    """Rows of `messages` for ranks that did something else at each count they share with another of the group."""
+    """Rows of `messages` for ranks that differ at each common count from another rank of the group."""
     out: list[dict[str, Any]] = []
     for lives in scene.identities().values():
         placed = [life.pieces[-1] for life in lives if None not in (life.group, life.rank)][:MOST_LIVES]
         lost = [life for life in placed if (life.log, life.at) not in numbering]
         if lost:
-            out += _of_group(scene, lost, placed)
+            out += _group_remarks(scene, lost, placed)
     return out
 
 
-def _of_group(scene: LogScene, lost: Sequence[CommLife], placed: Sequence[CommLife]) -> list[dict[str, Any]]:
+def _group_remarks(scene: LogScene, lost: Sequence[CommLife], placed: Sequence[CommLife]) -> list[dict[str, Any]]:
     rows = {life.index: _rows(scene, life) for life in placed}
     found = []
     for life in lost:
@@ -154,9 +154,9 @@ def _of_group(scene: LogScene, lost: Sequence[CommLife], placed: Sequence[CommLi
 
 
 def _rows(scene: LogScene, life: CommLife) -> dict[int, _RemarkRow]:
-    """By opCount the last collectives of a life; none unless the counts rise."""
+    """By opCount, the last collectives of a life; none unless the counts rise."""
     content = scene.logs[life.log].content
-    # operations of a communicator stand together
+    # operations of a communicator are in one block
     comm = content.code("comm")
     first, last = np.searchsorted(comm, np.array([life.at, life.at + 1], comm.dtype))
     mine = first + np.flatnonzero((content.code("flags")[first:last] & IS_P2P) == 0)[-MOST_ROWS:]
@@ -181,19 +181,19 @@ def _message(
     }  # fmt: skip
 
 
-# Logs held against the dumps: is the k-th collective of a communicator the k-th of the recorder?
+# Logs compared with dumps: whether the k-th collective of a communicator is the recorder's k-th.
 
 LEAST_EQUAL_SHARE = 0.8
-"""So much of what stands in a log and in the dumps of others must be the same for the log to be joined."""
+"""Smallest equal share of a log and the dumps of others that allows a join."""
 
 
 class LogAgreement(NamedTuple):
-    """What came of the comparison."""
+    """Result of the comparison."""
 
     unfit: frozenset[int]
-    """Groups whose collectives logs count in another way than the dumps."""
+    """Groups whose collectives logs and dumps count differently."""
     differing: pl.DataFrame
-    """Rows of logs (rank, group, seq, line, file, op, other) of which the rank's own dump says something else."""
+    """Rows of logs (rank, group, seq, line, file, op, other) that differ from the rank's own dump."""
 
 
 def compare_logs(rows: pl.DataFrame, ops: pl.DataFrame) -> LogAgreement:
@@ -205,7 +205,7 @@ def compare_logs(rows: pl.DataFrame, ops: pl.DataFrame) -> LogAgreement:
     own = known.select("rank", "group", "seq", other="wire").unique(["rank", "group", "seq"])
     both = told.join(own, on=["rank", "group", "seq"], how="inner")
     differing = both.filter(pl.col("wire") != pl.col("other"))
-    # what most dumps have at a place
+    # the value of most dumps
     common = known.group_by("group", "seq").agg(other=pl.col("wire").mode().sort().first())
     beside = told.join(common, on=["group", "seq"], how="inner")
     share = beside.group_by("group").agg(same=(pl.col("wire") == pl.col("other")).mean())
@@ -217,7 +217,8 @@ _KEY = ["rank", "group", "seq", "file", "line", "op"]
 
 
 def as_wire_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """With `wire`: operation, elements and type as NCCL sees them; elements only where the operation fixes them."""
+    """The rows with `wire`: operation, elements and type as NCCL gets them; elements only if the operation fixes
+    them."""
     parts = ["op", "in_sizes", "in_dtypes"]
     distinct = rows.select(parts).unique()
     texts = distinct.select(pl.all().cast(pl.String))

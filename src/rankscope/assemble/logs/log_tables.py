@@ -1,4 +1,4 @@
-"""Logs into the tables of one attempt."""
+"""Tables of logs for one attempt."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def read_scene(
     run: int,
     recall: CommMemory | None,
 ) -> LogScene:
-    """Who wrote the logs of one attempt, given with their rows of `files`; `world` is the job's size if it is known.
+    """The scene of the logs of one attempt, given with their rows of `files`; `world` is the job's size, if known.
 
-    Of a log in which several runs of the job follow each other the one of that number is read, -1 for the last.
-    `recall` is what was known of communicators when these logs were read before.
+    From a log with several runs of the job, it reads the run of that number, -1 for the last. `recall` holds known
+    communicators from earlier reads of these logs.
     """
     scene = build_scene(sources, run)
     process_ranks.settle_labels(scene, world)
@@ -55,31 +55,31 @@ def read_scene(
         recall.remind(scene)
     identify_lives(scene)
     if recall is not None:
-        recall.take(scene)
+        recall.remember(scene)
     process_ranks.settle_process_ranks(scene, world, highest_rank(scene), pattern)
     return scene
 
 
 def add_log_tables(tables: Tables, scene: LogScene) -> Tables:
-    """`tables` of the dumps with what logs tell. Of a rank's group with a dump, rows of logs are only compared."""
+    """`tables` of dumps with the rows of logs. For a rank's group with a dump, log rows are only compared."""
     groups = LogGroups(tables["groups"], scene.sized)
     claims: Claims = defaultdict(Claim, read_reports(scene, groups))
     place_fingerprints(scene, groups, claims)
-    groups.settle(scene)
+    groups.settle_members(scene)
     numbering = number_lives(scene)
-    rows = housed_rows(scene, groups, _named(scene), numbering, group_evidence(tables["ops"], claims))
+    rows = housed_rows(scene, groups, _named_groups(scene), numbering, group_evidence(tables["ops"], claims))
     dumped = set(tables["frontiers"].select("rank", "group").iter_rows())
     agreement = compare_logs(rows, tables["ops"])
-    # relative numbers join no dump
+    # relative numbers do not match those of dumps
     unfit = frozenset(agreement.unfit | (_relative(scene, numbering) & {group for _, group in dumped}))
     rows = _without(rows, dumped).filter(~pl.col("group").is_in(list(unfit)))
-    kept = _kept(claims, dumped, groups.with_p2p())
+    kept = _kept_claims(claims, dumped, groups.with_p2p())
     reached = {k: n for k, n in last_counted(scene, numbering).items() if k not in dumped and k[1] not in unfit}
     rows = add_claimed_rows(rows, kept, scene.lines_before)
     if log_messages.failed_ranks(scene):
         rows = add_absent_rows(rows, kept, groups.members)
     if tables["ops"].height:
-        # a log's times are local, a dump's are not
+        # a log has local times, a dump does not
         rows = rows.with_columns(created_ns=pl.lit(None, pl.Int64))
     frontiers = claimed_frontiers(seen_in(rows), kept, reached)
     ops = pl.concat([tables["ops"], rows.drop("line").select(tables["ops"].columns)])
@@ -95,8 +95,8 @@ def add_log_tables(tables: Tables, scene: LogScene) -> Tables:
     return {**tables, **made, **record_tables(scene)}
 
 
-def _kept(claims: Claims, dumped: Collection[tuple[int, int]], mixed: Collection[int]) -> Claims:
-    """What is said of ranks and groups without dumps; of groups with sends and receives without counters."""
+def _kept_claims(claims: Claims, dumped: Collection[tuple[int, int]], mixed: Collection[int]) -> Claims:
+    """The claims about ranks and groups without dumps; without counters for groups with sends and receives."""
     return {
         key: claim.without_counters() if key[1] in mixed else claim
         for key, claim in claims.items()
@@ -107,7 +107,7 @@ def _kept(claims: Claims, dumped: Collection[tuple[int, int]], mixed: Collection
 def _remarks(
     scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering], agreement: LogAgreement, unfit: frozenset[int]
 ) -> list[dict[str, Any]]:
-    """What is to be said of the logs themselves, as rows of `messages`."""
+    """The remarks on logs, as rows of `messages`."""
     return [
         *log_remarks.unplaced_remarks(scene), *log_remarks.differing_operations(agreement),
         *log_remarks.unnumbered_remarks(scene, numbering, unfit),
@@ -121,8 +121,8 @@ def _relative(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]
     return {life.group for life in lives if life.group is not None}
 
 
-def _named(scene: LogScene) -> dict[str, tuple[str, str]]:
-    """Name and description of the process group of communicators, where c10d says which pointer is whose."""
+def _named_groups(scene: LogScene) -> dict[str, tuple[str, str]]:
+    """Name and description of the process group of each communicator that c10d connects with a pointer."""
     by_pointer: dict[str, list[Any]] = defaultdict(list)
     for life in scene.lives:
         if life.identity and life.stands:
@@ -153,7 +153,7 @@ def _keys(dumped: set[tuple[int, int]]) -> pl.DataFrame:
     return pl.DataFrame(sorted(dumped), schema={"rank": pl.Int32, "group": pl.UInt32}, orient="row")
 
 
-# The tables of settings, communicators and RAS.
+# Tables of settings, communicators and RAS.
 
 
 def record_tables(scene: LogScene) -> dict[str, pl.DataFrame]:
@@ -162,7 +162,7 @@ def record_tables(scene: LogScene) -> dict[str, pl.DataFrame]:
 
 
 def _setting_table(scene: LogScene) -> pl.DataFrame:
-    """The table `settings`, each value of a process once."""
+    """The table `settings`, with each value of a process once."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for log in scene.logs:
         for row in _settings(log, scene):
@@ -215,7 +215,7 @@ def _comm_table(scene: LogScene) -> pl.DataFrame:
 
 
 def _versions(scene: LogScene) -> dict[int, str]:
-    """NCCL's version by speaker; by -1 - log where the line does not say whose it is."""
+    """NCCL's version by log process; by -1 - log for a line without a process."""
     versions: dict[int, str] = {}
     for at, log in enumerate(scene.logs):
         for setting in log.content.settings:

@@ -1,4 +1,4 @@
-"""Numbers that lines print, as far as they fit their columns; a torn or forged line can hold any."""
+"""Checked numbers of lines: a torn or forged line can hold any number."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ _INT = 1 << 31
 
 
 def int64_or_none(value: Any) -> int | None:
-    """An integer for a column of 64 bits."""
+    """An integer for a column of 64 bits; else None."""
     fits = isinstance(value, int) and not isinstance(value, bool) and -_LONG < value < _LONG
     return value if fits else None
 
 
 def int32_or_none(value: Any) -> int | None:
-    """An integer for a column of 32 bits."""
+    """An integer for a column of 32 bits; else None."""
     found = int64_or_none(value)
     return found if found is not None and -_INT < found < _INT else None
 
 
 def valid_rank(value: Any) -> int | None:
-    """A rank, or the place in a group."""
+    """A rank, or a place in a group; else None."""
     found = int64_or_none(value)
     return found if found is not None and 0 <= found < RANK_LIMIT else None
 
 
 def valid_size(value: Any) -> int | None:
-    """A number of ranks."""
+    """A number of ranks; else None."""
     found = int64_or_none(value)
     return found if found is not None and 0 < found <= RANK_LIMIT else None
 
 
-# Times of lines as nanoseconds since the epoch, where they can be told.
+# Times of lines as nanoseconds since the epoch, if known.
 
 _SECOND = 1_000_000_000
 _DAY = 86_400 * _SECOND
 
 
 def print_time(stamp: Stamp | None, written_ns: int | None) -> int | None:
-    """When a line was printed; a year that is missing is the last in which that day was before the file was written."""
+    """The time of a line; a missing year is the last one in which that day was before the file was written."""
     if stamp is None or not stamp.has_date:
         return None
     if stamp.has_year:
@@ -64,7 +64,7 @@ def print_time(stamp: Stamp | None, written_ns: int | None) -> int | None:
 
 @lru_cache(maxsize=1024)
 def _midnights(day: int, written: int) -> tuple[int, ...]:
-    """When a day of any year began in the year of another day, and in the year before that."""
+    """The starts of a day of any year, in the year of another day and in the year before."""
     parts = time.gmtime(day * _DAY // _SECOND)
     year = time.gmtime(written * _DAY // _SECOND).tm_year
     dates = [(candidate, parts.tm_mon, parts.tm_mday, 0, 0, 0) for candidate in (year, year - 1)]
@@ -81,7 +81,7 @@ NCCL_OPS = {
     "mscclpp_ncclAllGather": "_all_gather_base", "PutSignal": "put_signal", "Signal": "signal",
     "WaitSignal": "wait_signal",
 }  # fmt: skip
-"""By what a COLL or CALL line says; other names stay as they are."""
+"""Operations by their name in a COLL or CALL line; other names stay."""
 C10D_OPS = {
     "ALLREDUCE": "all_reduce", "ALLREDUCE_COALESCED": "allreduce_coalesced", "REDUCE": "reduce",
     "BROADCAST": "broadcast", "ALLGATHER": "all_gather", "_ALLGATHER_BASE": "_all_gather_base",
@@ -90,7 +90,7 @@ C10D_OPS = {
     "_REDUCE_SCATTER_BASE": "_reduce_scatter_base", "ALLTOALL_BASE": "all_to_all", "ALLTOALL": "all_to_all",
     "SEND": "send", "RECV": "recv", "RECVANYSOURCE": "recv", "BARRIER": "barrier", "COALESCED": "coalesced",
 }  # fmt: skip
-"""By c10d's OpType."""
+"""Operations by c10d's OpType."""
 WIRE_OPS = {
     "_all_gather_base": "all_gather", "_allgather_base": "all_gather", "allgather": "all_gather",
     "all_gather_into_tensor": "all_gather", "_reduce_scatter_base": "reduce_scatter", "allreduce": "all_reduce",
@@ -98,45 +98,45 @@ WIRE_OPS = {
     "alltoall": "all_to_all", "alltoall_base": "all_to_all", "all_to_all_single": "all_to_all",
     "barrier": "all_reduce", "all_reduce_barrier": "all_reduce",
 }  # fmt: skip
-"""Operations of the recorder by what NCCL launches for them: a barrier is an all_reduce of one element."""
+"""Launched operations of NCCL, by the recorder's operation: a barrier is an all_reduce of one element."""
 DTYPES = (
     "Char", "Byte", "Int", "UInt32", "Long", "UInt64", "Half", "Float", "Double", "BFloat16", "Float8_e4m3fn",
     "Float8_e5m2",
 )  # fmt: skip
-"""By NCCL's number."""
+"""Types by NCCL's number."""
 WIRE_DTYPES = {"Bool": "Byte", "Float8_e4m3fnuz": "Byte", "Float8_e5m2fnuz": "Byte"}
-"""Types that go over the wire as another one."""
+"""Types that NCCL transfers as another type."""
 
 
 class ShapeTexts(NamedTuple):
-    """JSON texts of shapes; None where they are not known."""
+    """JSON texts of shapes; None if unknown."""
 
     sent: str | None
     received: str | None
 
 
 def nccl_op(name: str) -> str:
-    """A COLL line's operation as the recorder calls it."""
+    """The recorder's name of a COLL line's operation."""
     return NCCL_OPS.get(name, name)
 
 
 def c10d_op(name: str | None) -> str | None:
-    """The operation of an OpType; None for none, and for UNKNOWN."""
+    """The operation of an OpType; None without one, and for UNKNOWN."""
     return None if name in (None, "", "UNKNOWN") else C10D_OPS.get(name, name.lower())
 
 
 def wire_op(op: str) -> str:
-    """What NCCL is asked to do for an operation."""
+    """The operation that NCCL launches for a recorder's one."""
     return WIRE_OPS.get(op, op)
 
 
 def dtype_text(number: int) -> str | None:
-    """JSON text of the type with NCCL's number; None if there is none."""
+    """JSON text of the type with NCCL's number; None for an unknown one."""
     return f'["{DTYPES[number]}"]' if 0 <= number < len(DTYPES) else None
 
 
 def shape_texts(op: str, count: int | None, members: int | None) -> ShapeTexts:
-    """Shapes of a COLL line: its count is what one rank sends in a gather, and what one receives in a scatter."""
+    """Shapes of a COLL line: its count is the elements that a rank sends in a gather, or receives in a scatter."""
     if count is None:
         return ShapeTexts(None, None)
     one, all_ = f"[[{count}]]", None if members is None else f"[[{count * members}]]"
@@ -145,7 +145,7 @@ def shape_texts(op: str, count: int | None, members: int | None) -> ShapeTexts:
 
 
 def wire_key(op: str | None, in_sizes: str | None, in_dtypes: str | None) -> str:
-    """Operation, elements and type as NCCL is given them: the same for a line of a log and an entry of a recorder."""
+    """Operation, elements and type as NCCL gets them: equal for a line of a log and an entry of a recorder."""
     name = wire_op(op or "")
     if op is not None and op.endswith("barrier"):
         return f"{name} 1 Float"
@@ -156,7 +156,7 @@ def wire_key(op: str | None, in_sizes: str | None, in_dtypes: str | None) -> str
 
 
 def element_count(sizes: str | None) -> int | None:
-    """Elements of all tensors in a JSON list of shapes; None if it is none."""
+    """Elements of all tensors in a JSON list of shapes; None for another text."""
     try:
         return sum(prod(shape) for shape in orjson.loads(sizes)) if sizes else None
     except (orjson.JSONDecodeError, TypeError):

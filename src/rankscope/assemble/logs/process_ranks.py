@@ -1,7 +1,7 @@
-"""Which global rank each process has: said by a prefix, or found by the communicator of all ranks.
+"""Ranks of log processes, from a prefix or from the communicator of all ranks.
 
-`[cudaDev]` is no rank, and the rank in a communicator is one only in that of the whole job. What is not sure stays
-unknown: a lane under a wrong number would accuse the wrong rank.
+`[cudaDev]` is no rank, and the rank in a communicator is global only in that of the whole job. Uncertain ranks stay
+unknown: a lane with a wrong number would accuse the wrong rank.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
 from rankscope.parsers.logs.event import Event
 
 AGREEING_TASKS = 2
-"""So many tasks must have the number of their rank, where not all of them are in the log."""
+"""Fewest tasks that must have the number of their rank, if some are missing in the log."""
 _MPIRUN = re.compile(r"^\[\d+,(\d+)\]<std")
 _TASK = re.compile(r"^(?: *(\d{1,6}): |\[(\d{1,6})\] ?$)")
 
 
 def settle_process_ranks(scene: LogScene, world: int, highest: int, pattern: re.Pattern[str] | None) -> None:
-    """Sets ranks of speakers and lives, and `world`.
+    """Sets the ranks of log processes and lives, and `world`.
 
-    `world` is the size of the job where something else than logs tells it, else 0; `highest` the highest global rank
-    that any log mentions, -1 without one.
+    `world` is the size of the job from other files than logs, else 0; `highest` is the highest global rank in any log,
+    -1 without one.
     """
-    _runs(scene)
+    _find_runs(scene)
     for speaker in scene.speakers:
         if len(speaker.told) == 1 and not speaker.old:
             speaker.rank, speaker.how = min(speaker.told), "prefix"
@@ -55,14 +55,14 @@ def settle_process_ranks(scene: LogScene, world: int, highest: int, pattern: re.
 
 
 def _says_size(scene: LogScene) -> bool:
-    """Whether a log tells of all ranks by its form: RAS, a report of desync, the settings of a group, fingerprints."""
+    """Whether a log covers all ranks by its form: RAS, a desync report, settings of a group, fingerprints."""
     return any(
         log.content.ras or any(EVENTS[event.kind].says_size for event in log.content.events) for log in scene.logs
     )
 
 
-def _runs(scene: LogScene) -> None:
-    """Finds runs that follow each other in a log: communicators of one size, each of other processes."""
+def _find_runs(scene: LogScene) -> None:
+    """Finds consecutive runs in a log: communicators of one size, each of other processes."""
     largest = max((life.comm.nranks or 0 for life in scene.lives), default=0)
     by_log: dict[int, list[tuple[int, set[int]]]] = defaultdict(list)
     for lives in scene.identities().values():
@@ -81,7 +81,7 @@ def _runs(scene: LogScene) -> None:
 
 
 def _by_name(scene: LogScene, pattern: re.Pattern[str] | None) -> None:
-    """A log of one process whose name, or the user, says the rank."""
+    """Sets the rank of a log of one process, from its name or the user's option."""
     for log in scene.logs:
         shown = log.source.shown
         told = file_names.rank_by(pattern, shown) if pattern is not None else None
@@ -96,7 +96,7 @@ def _by_name(scene: LogScene, pattern: re.Pattern[str] | None) -> None:
 
 
 def _world(scene: LogScene, world: int, highest: int) -> tuple[int, list[CommLife]]:
-    """The size of the largest communicator, and the lives of those of that size if they are of the whole job."""
+    """The size of the largest communicator, and the lives of this size if they cover the whole job."""
     identities = scene.identities()
     largest = max((life.comm.nranks or 0 for life in scene.lives), default=0)
     size = world or largest
@@ -132,7 +132,7 @@ def _by_communicator(scene: LogScene, lives: Sequence[CommLife]) -> None:
 
 
 def _by_launcher(scene: LogScene, size: int) -> None:
-    """mpirun counts processes; srun counts tasks, which are ranks if there are as many."""
+    """Sets ranks from launchers: mpirun counts processes; srun counts tasks, which are ranks if their numbers agree."""
     open_ = [s for s in scene.speakers if s.rank is None]
     for form, needs_size in ((_MPIRUN, False), (_TASK, True)):
         found: dict[int, list[int]] = defaultdict(list)
@@ -144,7 +144,7 @@ def _by_launcher(scene: LogScene, size: int) -> None:
             continue
         told = [(task, scene.speakers[own[0]].rank) for task, own in found.items()]
         known = [task == rank for task, rank in told if rank is not None]
-        # a launcher that numbers in another way than the job tells nothing; of a part of the tasks two must agree
+        # a launcher with another numbering than the job proves nothing; of a part of the tasks two must agree
         fits = len(found) == size or (sum(known) >= AGREEING_TASKS and max(found) < size)
         if len(users) != len(found) or not all(known) or (needs_size and not fits):
             continue
@@ -155,7 +155,7 @@ def _by_launcher(scene: LogScene, size: int) -> None:
 
 
 def _by_device(scene: LogScene, size: int, lives: Sequence[CommLife]) -> None:
-    """On a job of one host with a device for each rank, torch's launcher numbers both alike."""
+    """Sets ranks from devices: on one host with a device for each rank, torch's launcher numbers both alike."""
     hosts = {speaker.host for speaker in scene.speakers}
     if len(hosts) != 1 or any(s.rank is not None for s in scene.speakers) or not lives:
         return
@@ -168,7 +168,7 @@ def _by_device(scene: LogScene, size: int, lives: Sequence[CommLife]) -> None:
 
 
 def _unclaimed_twice(scene: LogScene) -> None:
-    """Of two processes that are said to be the same rank, neither is."""
+    """Removes the rank of processes that claim the same one."""
     claims: dict[int, list[int]] = defaultdict(list)
     for i, speaker in enumerate(scene.speakers):
         if speaker.rank is not None:
@@ -179,13 +179,13 @@ def _unclaimed_twice(scene: LogScene) -> None:
                 scene.speakers[i].rank, scene.speakers[i].how = None, ""
 
 
-# Ranks that torchrun puts in front of lines where a template tells it to: `node07:12: `, `[12]:`.
+# Ranks that torchrun puts before lines by a template: `node07:12: `, `[12]:`.
 
 _FRONT = re.compile(r"^\[?(?:(?P<host>[A-Za-z][\w.\-]*):)?(?P<number>\d{1,6})\]?:?$")
 
 
 def settle_labels(scene: LogScene, world: int) -> None:
-    """Gives events the rank in front of them; `world` is the size of the job where anything else tells it, else 0."""
+    """Gives events the rank before them; `world` is the size of the job from elsewhere, else 0."""
     if not any("front" in event.values for log in scene.logs for event in log.content.events):
         return
     told = {front: _read(front) for front, _ in _fronts(scene)}
@@ -197,7 +197,7 @@ def settle_labels(scene: LogScene, world: int) -> None:
 
 
 def _fronts(scene: LogScene) -> Iterator[tuple[str, int | None]]:
-    """What stands in front of events, each with the rank that torch itself says there."""
+    """The texts before events, each with the rank that torch itself prints there."""
     for log in scene.logs:
         for event in log.content.events:
             if "front" in event.values:
@@ -205,7 +205,7 @@ def _fronts(scene: LogScene) -> Iterator[tuple[str, int | None]]:
 
 
 def _read(front: str) -> tuple[str, int] | None:
-    """Host and number."""
+    """Host and number of a text; None for another form."""
     found = _FRONT.match(front)
     number = int(found["number"]) if found else RANK_LIMIT
     return (found["host"] or "", number) if found and number < RANK_LIMIT else None
@@ -218,14 +218,14 @@ def _are_ranks(scene: LogScene, told: dict[str, tuple[str, int] | None], world: 
             return False
         hosts[place[1]].add(place[0])
     if any(len(own) > 1 for own in hosts.values()):
-        # counted on each host anew
+        # counted on each host separately
         return False
     known = [(told[front], rank) for front, rank in _fronts(scene) if rank is not None]
     if known:
         return all(place is not None and place[1] == rank for place, rank in known)
     several = len(set().union(*hosts.values())) > 1
     highest = max((e.rank for log in scene.logs for e in log.content.events if e.rank is not None), default=-1)
-    # all of one host, from 0 on, are the ranks of a job that has no other
+    # numbers of one host, from 0 on, are the ranks of a job on that host only
     return several or min(hosts) > 0 or max(world - 1, highest) <= max(hosts)
 
 
@@ -239,14 +239,14 @@ def _ranked(event: Event, told: dict[str, tuple[str, int] | None]) -> Event:
     return event._replace(rank=place[1], values=values)
 
 
-# Which communicators of different processes are one: a pointer says nothing outside of its process.
+# Identities of communicators over processes: a pointer has no meaning outside of its process.
 
 MOST_SPLITS = 64
-"""Splits of splits that are followed."""
+"""Most nested splits that are followed."""
 
 
 def identify_lives(scene: LogScene) -> None:
-    """Sets `identity` of every life that can be told."""
+    """Sets `identity` of every life for which it is known."""
     lives = [life for life in scene.lives if life.stands]
     ordinals = _ordinals(lives)
     for life in lives:
@@ -269,7 +269,7 @@ def _direct(life: CommLife) -> str:
 
 
 def _ordinals(lives: Iterable[CommLife]) -> dict[int, int]:
-    """For each split how many splits of the same parent and colour its process had made before."""
+    """For each split, the number of earlier splits of the same parent and colour in its process."""
     counted: Counter[tuple[int, int | None]] = Counter()
     out: dict[int, int] = {}
     for life in lives:
@@ -292,7 +292,7 @@ def _split(life: CommLife, ordinals: dict[int, int], depth: int) -> str:
 
 
 def _keep_sound(lives: Iterable[CommLife]) -> None:
-    """Takes back identities whose members contradict each other: they are no identities."""
+    """Removes identities whose members contradict each other."""
     for members in _by_identity(lives).values():
         ranks = [life.comm.rank for life in members if life.comm.rank is not None]
         sizes = {life.comm.nranks for life in members} - {None}
@@ -310,7 +310,7 @@ def _by_identity(lives: Iterable[CommLife]) -> dict[str, list[CommLife]]:
 
 
 def _by_order(unnamed: list[CommLife], lives: list[CommLife]) -> None:
-    """Joins the k-th communicator of a size of each process, where as many processes have one as it has ranks."""
+    """Joins the k-th communicator of a size of each process, if as many processes have one as it has ranks."""
     largest = max((life.comm.nranks or 0 for life in lives), default=0)
     by_size: dict[int, dict[int, list[CommLife]]] = defaultdict(lambda: defaultdict(list))
     for life in unnamed:

@@ -1,4 +1,4 @@
-"""Runs of a job that follow each other in one log: torchrun says so, or communicators begin anew in other processes."""
+"""Consecutive runs of a job in one log: torchrun reports them, or other processes make communicators anew."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from rankscope.parsers.logs.model import CODES, Comm, LogContent
 
 
 def run_offsets(content: LogContent) -> list[int]:
-    """Where each run but the first begins, as offsets."""
+    """The offsets at which each run but the first begins."""
     told = _by_torchrun(content)
     return told or _by_processes(content)
 
 
 def _by_torchrun(content: LogContent) -> list[int]:
-    """Every node's agent says each number: the first line of each counts.
+    """Offsets of restarts that torchrun reports: every node's agent prints each number, and its first line counts.
 
-    Where agents only say that they are going to, what the old workers still print may stand behind that.
+    If agents only announce a restart, lines of the old workers may follow.
     """
     first: dict[int, int] = {}
     told = [event for event in content.events if event.kind == "restart"]
@@ -35,9 +35,9 @@ def _by_torchrun(content: LogContent) -> list[int]:
 
 
 def _by_processes(content: LogContent) -> list[int]:
-    """Where, after a failure, other processes take all the places of a communicator that were taken before.
+    """Offsets at which, after a failure, other processes take all places of an earlier communicator.
 
-    None of the earlier ones may say anything of a communicator from there on.
+    No earlier process may print about a communicator from there on.
     """
     largest = max((row.nranks or 0 for row in content.comms), default=0)
     lives = sorted((row for row in content.comms if row.init and row.nranks == largest > 1), key=lambda row: row.offset)
@@ -57,7 +57,7 @@ def _by_processes(content: LogContent) -> list[int]:
 
 
 def _sound(content: LogContent, before: dict[int, int], lives: Sequence[Comm], since: int) -> int | None:
-    """Where the run begins that these communicators are of; None if they may be others of the same run."""
+    """The beginning of the run of these communicators; None if they may be of the same run."""
     old = set(before.values())
     new = {row.process for row in lives}
     where = min(content.processes[at].offset for at in new - old) if new - old else 0
@@ -68,7 +68,7 @@ def _sound(content: LogContent, before: dict[int, int], lives: Sequence[Comm], s
 
 
 def _ends(content: LogContent) -> list[int]:
-    """By communicator the offset of the last that is known of it."""
+    """By communicator, the offset of its last line."""
     ends = np.array(
         [max(row.offset, row.complete_offset or 0, row.end_offset or 0) for row in content.comms] or [0], np.int64
     )
@@ -78,7 +78,7 @@ def _ends(content: LogContent) -> list[int]:
 
 
 def only_run(content: LogContent, number: int) -> LogContent:
-    """One of the runs in a log, -1 for the last: what was said in it, by whom."""
+    """One of the runs in a log, -1 for the last: its events and processes."""
     starts = [0, *run_offsets(content)]
     if len(starts) == 1:
         return content
@@ -119,15 +119,15 @@ def _with_rows(cut: LogContent, content: LogContent, moved: dict[int, int]) -> L
     return cut
 
 
-# Of which attempt a log is: as its directory says, else as the time it was written.
+# The attempt of a log: from its directory, else from its write time.
 
 COPIED_NS = 86_400 * 1_000_000_000
-"""A file written so long after the last event was copied: its time tells nothing."""
+"""Time after the last event beyond which a file is a copy: its write time then proves nothing."""
 
 
 def settle_log_attempts(logs: Sequence[SourceFile], runs: Sequence[Attempt]) -> None:
-    """Gives each log the number of its attempt; the newest where nothing tells."""
-    # what stands outside of all attempts, as what torchrun itself printed, is of the newest too
+    """Gives each log the number of its attempt; the newest if unknown."""
+    # logs outside of all attempts, as torchrun's own output, belong to the newest too
     told = [s for s in logs if attempt_of(s.shown) is not None]
     newest = max(told, key=lambda s: (s.mtime_ns or 0, s.shown), default=None)
     tags = {attempt_of(s.shown): i for i, run in enumerate(runs) for s in run.files}
@@ -147,10 +147,10 @@ def settle_log_attempts(logs: Sequence[SourceFile], runs: Sequence[Attempt]) -> 
 
 
 def run_at(logs: Sequence[SourceFile], runs: Sequence[Attempt], chosen: int, asked: bool) -> int:
-    """Which run to read of a log in which several follow each other; -1 for the last.
+    """The run to read from a log with several; -1 for the last.
 
-    With dumps their attempts are counted from the newest back; without, `chosen` counts the runs of the logs, if it was
-    `asked` for. Raises NoSuchAttemptError.
+    With dumps, runs are counted back from the newest attempt; without dumps, `chosen` counts the runs of the logs, if
+    the user `asked` for it. Raises NoSuchAttemptError.
     """
     if runs or not asked:
         return chosen - len(runs) if runs else -1
@@ -161,7 +161,7 @@ def run_at(logs: Sequence[SourceFile], runs: Sequence[Attempt], chosen: int, ask
 
 
 def _by_time(source: SourceFile, runs: Sequence[Attempt]) -> int:
-    """The last attempt that had begun when the log was last written to."""
+    """The last attempt that had begun at the last write of the log."""
     last, written = runs[-1].newest_ns, source.mtime_ns
     if written is None or (last is not None and written > last + COPIED_NS):
         return len(runs) - 1

@@ -1,4 +1,4 @@
-"""From the logs of an attempt to its scene: what one process printed is one, in however many files it stands."""
+"""Builder of the scene of an attempt's logs: lines of one process in several files are joined."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rankscope.assemble.sources import SourceFile
 
 
 def build_scene(sources: Sequence[tuple[int, SourceFile]], run: int = -1) -> LogScene:
-    """The scene of logs, given with their rows of `files`; of logs with several runs of the job of that one."""
+    """The scene of logs, given with their rows of `files`; from logs with several runs, of that run."""
     speakers: list[LogProcess] = []
     index: dict[tuple[str, int], int] = {}
     logs: list[LogFile] = []
@@ -33,18 +33,18 @@ def build_scene(sources: Sequence[tuple[int, SourceFile]], run: int = -1) -> Log
                 speakers[at].device = process.device
             here.append(at)
         logs.append(LogFile(place, source, content, here))
-    logs, series = _in_order(logs)
+    logs, series = _ordered_logs(logs)
     lives, by_place = _lives(logs, series)
     return LogScene(logs, speakers, lives, by_place, lines_before=_lines_before(logs, series))
 
 
-def _in_order(logs: Sequence[LogFile]) -> tuple[list[LogFile], list[FileSeries]]:
-    """The logs, those of a series in the order in which they were written, and the series."""
+def _ordered_logs(logs: Sequence[LogFile]) -> tuple[list[LogFile], list[FileSeries]]:
+    """The logs, with those of a series in the order of writing, and the series."""
     spoken: dict[tuple[int, str], set[int]] = defaultdict(set)
     for number, log in enumerate(logs):
         for speaker in log.speakers:
             spoken[speaker, log.source.directory].add(number)
-    # where a name alone would not do: only files in which the same process speaks
+    # the name alone does not prove a series: the same process must be in its files
     shared = sorted({number for numbers in spoken.values() if len(numbers) > 1 for number in numbers})
     series = series_of([logs[number].source.shown for number in shared])
     of_log = {shared[i]: [shared[k] for k in one.members] for one in series for i in one.members}
@@ -77,7 +77,7 @@ def _lives(
                 nranks=valid_size(comm.nranks), rank=valid_rank(comm.rank), device=int32_or_none(comm.device)
             )
             life = CommLife(log.speakers[comm.process], number, at, sound, len(lives))
-            # what was printed of it is another's: a piece of a line stood in front
+            # its lines belong to another one: a piece of a line was in front
             life.twin = not (comm.init or comm.collectives or comm.p2p or comm.state != "seen")
             lives.append(life)
             by_place[number, at] = life
@@ -92,18 +92,18 @@ def _lives(
 
 
 def _twins(lives: Sequence[CommLife], series: dict[int, int]) -> None:
-    """Marks what a second log of the same process repeats, and takes from it what the first does not say."""
+    """Marks lives that a second log of the same process repeats, and takes missing facts from them."""
     same: dict[tuple[int, str, int], list[CommLife]] = defaultdict(list)
     counted: dict[tuple[int, str, int], int] = defaultdict(int)
     for life in lives:
         if not life.stands:
             continue
-        # of the logs of a series none repeats another
+        # logs of a series never repeat each other
         key = (life.speaker, life.comm.pointer, series.get(life.log, -1 - life.log))
         same[life.speaker, life.comm.pointer, counted[key]].append(life)
         counted[key] += 1
     for group in same.values():
-        best = max(group, key=lambda life: (life.told, life.comm.init))
+        best = max(group, key=lambda life: (life.operation_count, life.comm.init))
         for life in group:
             if life is not best:
                 for piece in life.pieces:

@@ -1,8 +1,8 @@
-"""Numbers for the collectives of a communicator, where lines at the beginning or in the middle are missing.
+"""Sequence numbers of the collectives of a communicator, if lines at the beginning or in the middle are missing.
 
-A log that was kept from the start of a process counts by itself. Any other is laid beside one that does, at the only
-place where its operations are the same; a training loop repeats itself, and where several places fit equally well
-nothing is joined. Without any that counts, the longest of them numbers the others: then only differences are right.
+A log from the start of a process has its own numbers. Any other is aligned with such a log, at the only place with
+equal operations; a training loop repeats itself, and if several places fit equally well nothing is joined. Without such
+a log, the longest one numbers the others: then only differences are right.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from rankscope.parsers.logs.model import IS_P2P
 from rankscope.parsers.matrices import Numbers
 
 FIRST_SEQ = 1
-"""torch counts from 1."""
+"""First sequence number in torch."""
 SHORTEST_RUN = 3
-"""Fewer operations in a row prove nothing, unless they are all there are on both sides."""
+"""Fewest operations in a row that prove a match, unless both sides have no more."""
 FAR = 1 << 62
 DENSE_RATIO = 4
-"""Values are counted by a table of all between the least and the largest if these are so many times as many."""
+"""Largest ratio of value range to values for counting in a table."""
 MOST_PLACES = 64
-"""So many occurrences of the rarest operation are tried."""
+"""Most tried occurrences of the rarest operation."""
 
 
 class SeqNumbering(NamedTuple):
-    """How ordinals of a life become sequence numbers: those from `first` to `until` do, both included."""
+    """The mapping from ordinals of a life to sequence numbers, for ordinals from `first` to `until`, both included."""
 
     shift: int
     relative: bool = False
     """No log of the communicator has its beginning: numbers start anywhere."""
     first: int = 0
     until: int | None = None
-    """None: to the end. Behind a torn line only what is the same as elsewhere can be believed."""
+    """None for the end. Behind a torn line only operations that match elsewhere are reliable."""
     last: int | None = None
-    """Sequence number of the last collective; None where lines behind it may be missing."""
+    """Sequence number of the last collective; None if lines behind it may be missing."""
 
 
 @dataclass(eq=False)
@@ -48,23 +48,23 @@ class _CountedLane:
     life: CommLife
     ordinals: Numbers
     codes: Numbers
-    """One number for operation, count, type and root of each collective that is kept."""
+    """One number for operation, count, type and root of each kept collective."""
     whole: bool
     torn: bool
 
     @cached_property
     def occurs(self) -> Numbers:
-        """How often each code is among them; the last number is of all that are larger: 0."""
+        """The frequency of each code; the last number, for all larger codes, is 0."""
         return np.append(np.bincount(self.codes), 0)
 
 
 def number_lives(scene: LogScene) -> dict[tuple[int, int], SeqNumbering]:
-    """By log and communicator; those whose place cannot be told are not in it."""
-    lanes = _as_one(scene, _lanes(scene))
+    """Numberings by log and communicator; unknown ones are left out."""
+    lanes = _joined_lanes(scene, _lanes(scene))
     found: dict[tuple[int, int], SeqNumbering] = {}
     for lives in scene.identities().values():
         own = [lanes[id(life)] for life in lives if id(life) in lanes]
-        for lane, numbering in _settle(own):
+        for lane, numbering in _settle_lanes(own):
             last = int(lane.ordinals[-1]) + numbering.shift if not lane.torn else None
             for piece in lane.life.pieces:
                 if not piece.adrift:
@@ -105,8 +105,8 @@ def _lanes(scene: LogScene) -> dict[int, _CountedLane]:
     return lanes
 
 
-def _as_one(scene: LogScene, lanes: dict[int, _CountedLane]) -> dict[int, _CountedLane]:
-    """The lanes with those of the pieces of a life as one, as far back as no operation between them is missing."""
+def _joined_lanes(scene: LogScene, lanes: dict[int, _CountedLane]) -> dict[int, _CountedLane]:
+    """The lanes, with the pieces of a life joined as far back as no operation between them is missing."""
     for life in scene.lives:
         parts = [lanes.pop(id(piece)) for piece in life.pieces if id(piece) in lanes] if life.rest else []
         if not parts:
@@ -123,7 +123,7 @@ def _as_one(scene: LogScene, lanes: dict[int, _CountedLane]) -> dict[int, _Count
 
 
 def _distinct(columns: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
-    """Where each distinct row stands last, and for each row which one it is; a tenth of the time of unique by rows."""
+    """The last index of each distinct row, and the number of the row's value; ten times as fast as unique by rows."""
     place, count = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         values, more = _ranked(column)
@@ -137,7 +137,7 @@ def _distinct(columns: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
 
 
 def _ranked(column: Numbers) -> tuple[Numbers, int]:
-    """The place of each value among the distinct ones, and how many these are."""
+    """The rank of each value among the distinct ones, and their number."""
     low, high = int(column.min(initial=FAR)), int(column.max(initial=-FAR))
     if high - low < DENSE_RATIO * len(column):
         there = np.zeros(high - low + 1, np.bool_)
@@ -148,15 +148,15 @@ def _ranked(column: Numbers) -> tuple[Numbers, int]:
 
 
 def _from_zero(life: CommLife, op_counts: Numbers) -> bool:
-    """Whether the first line kept is the first of all, without one of the initialisation: opCount begins there at 0.
+    """Whether the first kept line is the first of all, without a line of the initialisation: opCount then begins at 0.
 
-    In NCCL 2.27 and later it may stay 0 for ever, which proves nothing.
+    In NCCL 2.27 and later opCount may always be 0, which proves nothing.
     """
     return life.comm.first_op_count == 0 and (len(op_counts) == 1 or int(op_counts.max()) > 0)
 
 
-def _settle(lanes: Sequence[_CountedLane]) -> list[tuple[_CountedLane, SeqNumbering]]:
-    """Each lane that has a place, with its numbers."""
+def _settle_lanes(lanes: Sequence[_CountedLane]) -> list[tuple[_CountedLane, SeqNumbering]]:
+    """The lanes with a known place, and their numbers."""
     sound = [lane for lane in lanes if lane.whole and not lane.torn]
     pattern = max(sound or lanes, key=_length, default=None)
     if pattern is None:
@@ -168,7 +168,7 @@ def _settle(lanes: Sequence[_CountedLane]) -> list[tuple[_CountedLane, SeqNumber
         out.append((pattern, counting))
     for lane in lanes:
         if lane is not pattern and not (lane.whole and not lane.torn):
-            placed = _counted(lane, pattern) if lane.whole else _beside(lane, pattern)
+            placed = _counted_numbering(lane, pattern) if lane.whole else _aligned_numbering(lane, pattern)
             out += [(lane, placed._replace(relative=relative))] if placed is not None else []
     return out
 
@@ -177,21 +177,25 @@ def _length(lane: _CountedLane) -> tuple[bool, int]:
     return lane.whole, len(lane.codes)
 
 
-def _counted(lane: _CountedLane, pattern: _CountedLane) -> SeqNumbering | None:
-    """A torn lane that counts from the start: as far as it says the same, else laid beside."""
+def _counted_numbering(lane: _CountedLane, pattern: _CountedLane) -> SeqNumbering | None:
+    """The numbers of a torn lane from the start: its matching part, else an alignment."""
     low = max(int(lane.ordinals[0]), int(pattern.ordinals[0]))
     high = min(int(lane.ordinals[-1]), int(pattern.ordinals[-1]))
     a = lane.codes[(lane.ordinals >= low) & (lane.ordinals <= high)]
     b = pattern.codes[(pattern.ordinals >= low) & (pattern.ordinals <= high)]
     if len(a) != len(b) or not len(a):
-        return _beside(lane, pattern)
+        return _aligned_numbering(lane, pattern)
     differ = np.flatnonzero(a != b)
     same = int(differ[0]) if differ.size else len(a)
-    return SeqNumbering(FIRST_SEQ, first=low, until=low + same - 1) if 2 * same >= len(a) else _beside(lane, pattern)
+    return (
+        SeqNumbering(FIRST_SEQ, first=low, until=low + same - 1)
+        if 2 * same >= len(a)
+        else _aligned_numbering(lane, pattern)
+    )
 
 
-def _beside(lane: _CountedLane, pattern: _CountedLane) -> SeqNumbering | None:
-    """The numbers of `lane` at the one place of `pattern` where the longest run of operations is the same."""
+def _aligned_numbering(lane: _CountedLane, pattern: _CountedLane) -> SeqNumbering | None:
+    """The numbers of `lane` at the one place of `pattern` with the longest run of equal operations."""
     often = pattern.occurs[np.minimum(lane.codes, len(pattern.occurs) - 1)]
     if not often.any():
         return None
@@ -199,7 +203,7 @@ def _beside(lane: _CountedLane, pattern: _CountedLane) -> SeqNumbering | None:
     places = np.flatnonzero(pattern.codes == lane.codes[anchor])
     if len(places) > MOST_PLACES:
         return None
-    runs = sorted((_run(lane.codes, pattern.codes, int(p) - anchor) for p in places), reverse=True)
+    runs = sorted((_longest_run(lane.codes, pattern.codes, int(p) - anchor) for p in places), reverse=True)
     best = runs[0]
     alike = len(runs) > 1 and runs[1].length == best.length
     if alike or (best.length < SHORTEST_RUN and not best.length == len(lane.codes) == len(pattern.codes)):
@@ -212,13 +216,13 @@ def _beside(lane: _CountedLane, pattern: _CountedLane) -> SeqNumbering | None:
 class _MatchingRun(NamedTuple):
     length: int
     offset: int
-    """How far behind the beginning of the pattern the lane is laid."""
+    """Distance of the lane behind the beginning of the pattern."""
     start: int
-    """In the lane."""
+    """Index in the lane."""
 
 
-def _run(a: Numbers, b: Numbers, offset: int) -> _MatchingRun:
-    """The longest run of equal operations with `a` laid `offset` operations behind the beginning of `b`."""
+def _longest_run(a: Numbers, b: Numbers, offset: int) -> _MatchingRun:
+    """The longest run of equal operations if `a` begins `offset` operations behind the beginning of `b`."""
     low, high = max(0, -offset), min(len(a), len(b) - offset)
     if low >= high:
         return _MatchingRun(0, offset, 0)

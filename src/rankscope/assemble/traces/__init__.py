@@ -1,1 +1,1 @@
-"""Traces of profilers into the tables of a dataset: whose each is, its tracks and spans, and the operations in it."""
+"""Tables of profilers' traces: the rank of each, its tracks and spans, and its operations."""

@@ -1,7 +1,7 @@
-"""Operations that run on a device: what the host issued, joined to the kernels it launched.
+"""Operations on a device: operations issued by the host, joined with the kernels that they launched.
 
-A kernel belongs to the record_param_comms with its external id, else to the one in which the host launched it. Where
-there is none (before torch 1.13, or cut off by the window) the annotation, or the arguments of the kernel, tell.
+A kernel belongs to the record_param_comms with its external id, else to the one in which the host launched it. Without
+one (before torch 1.13, or cut off by the window), the annotation or the arguments of the kernel decide.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rankscope.parsers.torch_profiler.model import TracedCall
 
 @dataclass
 class DeviceOperation:
-    """An operation in the making; numbers are rows of candidates, -1 without."""
+    """An operation during assembly; numbers are rows of candidates, -1 without."""
 
     issue: int
     annotation: int = -1
@@ -34,7 +34,7 @@ class DeviceOperation:
     peer: int | None = None
     """Place in the group."""
     group: str | None = None
-    """Name of the group, where it does not stand in `call`."""
+    """Name of the group, if `call` lacks it."""
 
 
 def device_rows(roles: SpanRoles) -> list[DeviceOperation]:
@@ -61,10 +61,10 @@ def device_rows(roles: SpanRoles) -> list[DeviceOperation]:
 def _give_runs(
     roles: SpanRoles, made: list[DeviceOperation], issues: Places, annotations: Places, holder: Places
 ) -> list[DeviceOperation]:
-    """Hands out the kernels; returns rows for those with arguments that the host issued before the window."""
+    """Assigns the kernels; returns rows for kernels with arguments that the host issued before the window."""
     runs = roles.runs
     at = roles.launched_by(runs, issues)
-    # newer annotations have an id of their own
+    # newer annotations have their own id
     by_annotation = roles.launched_by(runs, annotations)
     inner = (at < 0) & (by_annotation >= 0)
     at[inner] = holder[by_annotation[inner]]
@@ -80,7 +80,7 @@ def _give_runs(
 
 
 def _coalesce(roles: SpanRoles, made: list[DeviceOperation], comms: Places) -> None:
-    """Marks what was issued between the start and the end of a coalesced group on one thread."""
+    """Marks operations between the start and the end of a coalesced group on one thread."""
     order = np.lexsort((roles.window.start[roles.span[comms]], roles.window.track[roles.span[comms]]))
     inside = False
     track = -1
@@ -102,7 +102,7 @@ def _kind(collective: str) -> str:
 
 
 def _is_operation(roles: SpanRoles, row: DeviceOperation) -> bool:
-    """Whether a row is work, and not one of the notes that are written in the same way."""
+    """Whether a row is work, and not a note of the same form."""
     collective = roles.calls[row.issue].collective
     if row.coalesced == "closer":
         return bool(row.runs)
@@ -112,7 +112,7 @@ def _is_operation(roles: SpanRoles, row: DeviceOperation) -> bool:
 
 
 def _name(roles: SpanRoles, row: DeviceOperation) -> None:
-    """Settles arguments, operation and peer."""
+    """Sets arguments, operation and peer."""
     said = roles.calls[row.issue] if row.issue >= 0 else None
     run = next((roles.calls[i] for i in row.runs if roles.calls[i].collective is not None), None)
     call = said if said is not None and said.collective is not None else run or said or roles.calls[row.runs[0]]
@@ -138,22 +138,22 @@ def _with_shapes(call: TracedCall, other: TracedCall) -> TracedCall:
 
 
 def number_of(roles: SpanRoles, row: DeviceOperation, name: str) -> int | None:
-    """Its `seq` in the group, or its `comms_id`; None where the trace does not tell."""
-    numbers = roles.told(name)
+    """Its `seq` in the group, or its `comms_id`; None if the trace lacks it."""
+    numbers = roles.column_list(name)
     if row.issue >= 0 and (number := numbers[row.issue]) != NULL:
         return number
     return next((numbers[run] for run in row.runs if numbers[run] != NULL), None)
 
 
-# Operations that a thread of the host runs: gloo's, issued by c10d's operators and run by its own loops.
+# Operations of gloo on the host: issued by c10d's operators and run by gloo's own loops.
 
 _VARIANT = re.compile(r"_|base|coalesced|into|tensor")
 LAUNCH_LEAD = 64
-"""So many waiting operators of one kind are looked at for a run: a loop takes them in order."""
+"""Most waiting operators of one kind that are compared with a run: a loop takes them in order."""
 
 
 def host_operations(roles: SpanRoles) -> list[DeviceOperation]:
-    """The operations of a window that a thread of the host runs."""
+    """The operations of a window that run on a thread of the host."""
     annotations = [i for i in roles.annotations.tolist() if roles.names[i].startswith("gloo:")]
     if not annotations:
         return []
@@ -161,7 +161,7 @@ def host_operations(roles: SpanRoles) -> list[DeviceOperation]:
     busy = roles.within(np.concatenate([roles.comms, _others(roles)]), operators)
     free = np.ones(len(operators), np.bool_)
     free[busy[busy >= 0]] = False
-    joined = _joined(roles, operators[free], np.array(annotations, np.int64))
+    joined = _joined_runs(roles, operators[free], np.array(annotations, np.int64))
     return [_row(roles, operator, run) for operator, run in joined]
 
 
@@ -188,10 +188,10 @@ def _row(roles: SpanRoles, operator: int, run: int) -> DeviceOperation:
     return row
 
 
-def _joined(roles: SpanRoles, operators: Places, annotations: Places) -> list[tuple[int, int]]:
-    """Each operator with its run, -1 if the window ended before; runs of what was issued before it by themselves.
+def _joined_runs(roles: SpanRoles, operators: Places, annotations: Places) -> list[tuple[int, int]]:
+    """Pairs of operators and their runs, -1 for a run after the window; runs without an operator were issued before it.
 
-    One after the other: which run an operator gets depends on what those before it left.
+    It works in order: the run of an operator depends on the operators before it.
     """
     start = roles.window.start[roles.span]
     held = roles.within(annotations, operators)
@@ -205,7 +205,7 @@ def _joined(roles: SpanRoles, operators: Places, annotations: Places) -> list[tu
     for run in left[np.argsort(start[left], kind="stable")].tolist():
         queue = waiting[_host_kind(roles.names[run])]
         ahead = islice(queue, LAUNCH_LEAD)
-        fitting = (o for o in ahead if start[o] <= start[run] and _fits(roles.calls[o], roles.calls[run]))
+        fitting = (o for o in ahead if start[o] <= start[run] and _run_fits(roles.calls[o], roles.calls[run]))
         operator = next(fitting, -1)
         if operator >= 0:
             queue.remove(operator)
@@ -214,12 +214,12 @@ def _joined(roles: SpanRoles, operators: Places, annotations: Places) -> list[tu
 
 
 def _host_kind(name: str) -> str:
-    """What c10d's operator and gloo's annotation have in common: c10d::_allgather_base_ runs as gloo:all_gather."""
+    """The common name of c10d's operator and gloo's annotation: c10d::_allgather_base_ runs as gloo:all_gather."""
     return _VARIANT.sub("", name.partition(":")[2].lstrip(":").partition(" ")[0])
 
 
-def _fits(operator: TracedCall, run: TracedCall) -> bool:
-    """Whether the tensor of a run is among those of an operator, as far as shapes were recorded."""
+def _run_fits(operator: TracedCall, run: TracedCall) -> bool:
+    """Whether the tensor of a run is among those of an operator, if shapes were recorded."""
     mine, its = _sizes(run.dims), _sizes(operator.dims)
     return not mine or not its or bool(mine & its)
 

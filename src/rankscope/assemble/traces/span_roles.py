@@ -1,4 +1,4 @@
-"""What the events that carry or surround operations are: issued by the host, annotated, or run on a device."""
+"""Roles of events with or around operations: issued by the host, annotations, or runs on a device."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class SpanRoles:
         column: Numbers = self.window.content.call_numbers[CALL_NUMBERS.index(name)]
         return column
 
-    def told(self, name: str) -> list[int]:
-        """The same as a list, which is quicker to ask for one after the other."""
+    def column_list(self, name: str) -> list[int]:
+        """A number column as a list, which is faster for single values."""
         if name not in self._told:
             self._told[name] = self.number(name).tolist()
         return self._told[name]
@@ -39,13 +39,13 @@ class SpanRoles:
 
     @cached_property
     def names(self) -> list[str]:
-        """Of each candidate."""
+        """The name of each candidate."""
         table = self.window.content.names
         return [table[i] for i in self.window.content.code("name")[self.span].tolist()]
 
     @cached_property
     def calls(self) -> list[TracedCall]:
-        """Of each candidate."""
+        """The call of each candidate."""
         table = self.window.content.calls
         return [table[i] for i in self.window.content.call_codes[0].tolist()]
 
@@ -87,12 +87,12 @@ class SpanRoles:
         return np.flatnonzero((self._by_name(wanted) | said) & self._device)
 
     def within(self, inner: Places, outer: Places) -> Places:
-        """For each row of `inner` the place in `outer` of the one around it on its thread; -1 without one."""
+        """For each row of `inner` the index in `outer` of the span around it on its thread; -1 without one."""
         w = self.window
         return enclosing_spans(w.track.astype(np.int64), w.start, w.end, self.span[inner], self.span[outer])
 
     def launched_by(self, runs: Places, issues: Places) -> Places:
-        """For each kernel the place in `issues` of the row in which the host launched it; -1 if nothing tells."""
+        """For each kernel the index in `issues` of the row in which the host launched it; -1 if unknown."""
         found = self._by_id(runs, issues)
         left = np.flatnonzero(found < 0)
         found[left] = self._by_launch(runs[left], issues)
@@ -114,7 +114,7 @@ class SpanRoles:
         return np.where(told & same, place, -1)
 
     def _by_launch(self, runs: Places, issues: Places) -> Places:
-        """By the call of the runtime that started it: it lies within one of the rows."""
+        """The same by the runtime's call that started the kernel: it lies within one of the rows."""
         w = self.window
         correlation = w.content.column("correlation")
         lanes = w.content.code("lane")
@@ -126,16 +126,16 @@ class SpanRoles:
         return found
 
 
-# Which of some spans lies around each of others, on the same track.
+# Enclosing spans on the same track.
 
 Places = npt.NDArray[np.int64]
 
 
 def enclosing_spans(track: Places, start: Numbers, end: Numbers, inner: Places, outer: Places) -> Places:
-    """For each span `inner` the place within `outer` of the latest begun one that covers it; -1 without one.
+    """For each span of `inner` the index in `outer` of the last begun span that covers it; -1 without one.
 
-    `inner` and `outer` are rows of `track`, `start` and `end`. Only the latest begun one is looked at: those around
-    operations do not lie in one another.
+    `inner` and `outer` are rows of `track`, `start` and `end`. Only the last begun span is checked, because spans
+    around operations are not nested.
     """
     rows, own = np.concatenate([outer, inner]), len(outer)
     order = np.lexsort((np.arange(len(rows)) >= own, start[rows], track[rows]))
@@ -149,7 +149,7 @@ def enclosing_spans(track: Places, start: Numbers, end: Numbers, inner: Places, 
 
 
 def table_places(values: Numbers, table: Numbers) -> Places:
-    """For each value a place in `table` where it stands; -1 where it does not."""
+    """For each value its index in `table`; -1 without one."""
     found = np.full(len(values), -1, np.int64)
     if not len(table):
         return found

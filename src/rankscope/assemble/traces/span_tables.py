@@ -16,16 +16,16 @@ from rankscope.parsers.torch_profiler import event_names
 
 DEEPEST = 65535
 LARGEST = 1 << 31
-"""Numbers of devices, and of places on a screen, are smaller."""
+"""Upper bound of device numbers and of places on a screen."""
 
 
 def arrange_spans(window: TraceWindow) -> WindowSpans:
-    """Puts the spans of a window in order, and counts how many lie around each."""
+    """Sorts the spans of a window, and counts the enclosing spans of each."""
     content = window.content
     kept = np.flatnonzero(window.track >= 0)
     start = content.column("start_ns")
     end = start + content.column("duration_ns")
-    # small whole numbers are put in order without comparing
+    # numpy sorts small integers without comparisons
     narrow = np.min_scalar_type(len(window.tracks))
     order = kept[np.argsort(window.track[kept].astype(narrow), kind="stable")]
     edges = np.searchsorted(window.track[order], np.arange(len(window.tracks) + 1))
@@ -55,9 +55,9 @@ def _columns(window: TraceWindow, order: Numbers, depth: npt.NDArray[np.uint16])
 
 
 def by_time(start: Numbers, end: Numbers) -> Numbers:
-    """Rows by start, and the longest first of those that start at once.
+    """Rows by start; for equal starts the longest first.
 
-    Profilers write nearly in this order: a stable sort merges the runs that are there, in linear time.
+    Profilers write nearly in this order: a stable sort merges the existing runs in linear time.
     """
     order = np.argsort(start, kind="stable")
     start, end = start[order], end[order]
@@ -69,14 +69,14 @@ def by_time(start: Numbers, end: Numbers) -> Numbers:
 
 
 def _depths(start: Numbers, end: Numbers) -> Numbers:
-    """How many spans are open where each begins: all before it but those that have ended."""
+    """The number of open spans at the beginning of each: all earlier ones that have not ended."""
     ends = np.sort(np.maximum(end, start + 1), kind="stable")
     open_: Numbers = np.arange(len(start)) - np.searchsorted(ends, start, side="right")
     return np.maximum(open_, 0)
 
 
 def track_table(window: TraceWindow, first: int) -> pl.DataFrame:
-    """The tracks of a window; their numbers begin at `first`."""
+    """The tracks of a window, with numbers from `first` on."""
     titles = _titles(window)
     orders = {(x.pid, x.tid): x.number for x in window.content.labels if x.kind == "thread_sort_index"}
     kinds = _kinds(window)
@@ -92,7 +92,7 @@ def track_table(window: TraceWindow, first: int) -> pl.DataFrame:
 
 
 def _titles(window: TraceWindow) -> dict[tuple[int | None, int | None], str]:
-    """Names of threads and streams; of two, its own and not the interpreter's, which it has first."""
+    """Names of threads and streams; of two names, not the interpreter's, which comes first."""
     named = [label for label in window.content.labels if label.kind == "thread_name"]
     named.sort(key=lambda label: "(python" not in label.text)
     return {(label.pid, label.tid): label.text for label in named}
@@ -103,7 +103,7 @@ def _small(number: int | None) -> int:
 
 
 def _kinds(window: TraceWindow) -> list[str]:
-    """What most kernels of a stream are: collectives, else computing; without one it only copies."""
+    """Kind of most kernels of a stream: collectives, else computing; without kernels it only copies."""
     count = len(window.tracks)
     lanes, name = window.content.code("lane"), window.content.code("name")
     kernel = np.array(
@@ -126,7 +126,7 @@ def _kinds(window: TraceWindow) -> list[str]:
 def span_table(
     window: TraceWindow, drawn: WindowSpans, executes: Numbers, first_track: int, first_op: int
 ) -> pl.DataFrame:
-    """The spans of a window; `executes` gives for each row the operation it runs, counted within the window."""
+    """The spans of a window; `executes` gives for each row its operation, counted within the window."""
     op = executes[drawn.order]
     of_window = drawn.columns.with_columns(
         track=pl.col("track") + first_track,
@@ -137,7 +137,7 @@ def span_table(
 
 
 def _categories(window: TraceWindow, order: Numbers) -> pl.Series:
-    """Of each span, as torch writes it now; in 2021 steps were operators."""
+    """The current category of each span; in 2021 steps were operators."""
     table = list(dict.fromkeys([*window.categories, "user_annotation"]))
     of_lane = np.array([table.index(category) for category in window.categories], np.int32)
     codes = of_lane[window.content.code("lane")[order]] if len(order) else np.empty(0, np.int32)

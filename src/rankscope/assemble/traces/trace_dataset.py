@@ -1,4 +1,4 @@
-"""Traces into the tables of one attempt."""
+"""Tables of traces for one attempt."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _OF_TRACES = {"traced": schema.TRACED, "tracks": schema.TRACKS, "spans": schema.
 
 @dataclass(frozen=True)
 class TraceWindows:
-    """The traces of a job, with ranks and clocks settled."""
+    """The traces of a job, with settled ranks and clocks."""
 
     all: list[TraceWindow]
     world: int
-    """Ranks of the job, as far as they tell."""
+    """Ranks of the job, as far as traces have them."""
 
 
 def arrange_trace(source: SourceFile) -> None:
-    """Puts the spans of a trace that was just read in order, while others are still being read."""
+    """Sorts the spans of a trace directly after its read, while others are still being read."""
     if source.trace is not None:
         source.drawn = span_tables.arrange_spans(TraceWindow(-1, source, source.trace))
 
@@ -51,7 +51,7 @@ def read_windows(
 
 
 def _distinct(windows: Sequence[TraceWindow]) -> list[TraceWindow]:
-    """The windows without copies of them: a trace often lies beside what it was packed into."""
+    """The windows without copies: a trace is often beside an archive with it."""
     seen: dict[tuple[object, ...], TraceWindow] = {}
     for window in windows:
         content = window.content
@@ -66,7 +66,7 @@ def _distinct(windows: Sequence[TraceWindow]) -> list[TraceWindow]:
 
 
 def trace_world(windows: Sequence[TraceWindow]) -> int:
-    """The number of ranks: groups say more than what stands beside them as the world's size."""
+    """The number of ranks: groups count more than the world's size beside them."""
     told = [1 + window.rank for window in windows]
     stated = [1 + max(g.ranks) for w in windows for g in w.content.about.groups if g.ranks]
     told += stated or [w.content.about.world_size or 0 for w in windows]
@@ -74,7 +74,7 @@ def trace_world(windows: Sequence[TraceWindow]) -> int:
 
 
 def add_trace_tables(tables: Tables, found: TraceWindows, world: int) -> Tables:
-    """The tables that traces make or change, beside `tables` of dumps and logs."""
+    """The tables that traces add or change, beside `tables` of dumps and logs."""
     groups = TraceGroups(tables["groups"], found.all, world)
     made: dict[str, list[pl.DataFrame]] = {name: [schema.empty(columns)] for name, columns in _OF_TRACES.items()}
     track = op = 0
@@ -90,7 +90,7 @@ def add_trace_tables(tables: Tables, found: TraceWindows, world: int) -> Tables:
 
 
 def trace_table(windows: Sequence[TraceWindow]) -> pl.DataFrame:
-    """The table of traces; hosts are those that these tell themselves."""
+    """The table of traces, with the hosts in the traces themselves."""
     rows = [
         {
             "file": w.place, "rank": w.rank, "host": w.host, "start_ns": w.bounds[0], "end_ns": w.bounds[1],
@@ -102,11 +102,11 @@ def trace_table(windows: Sequence[TraceWindow]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict(schema.TRACES))
 
 
-# The hosts of ranks whose traces do not say it, from what else the ranks left: traces name it from 2026 on.
+# Hosts of ranks whose traces lack them, from other files of the ranks: traces name the host from 2026 on.
 
 
 def with_hosts(traces: pl.DataFrame, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """`traces` with the host of each rank of which the other tables tell one, and no other."""
+    """`traces` with the host of each rank for which the other tables have exactly one."""
     told = [
         tables[name].select("rank", "host").unique().cast({"host": pl.String}) for name in ("ops", "comms", "threads")
         if name in tables and "host" in tables[name].columns

@@ -1,4 +1,4 @@
-"""The process groups that traces speak of, in one table with those of dumps and logs: by name and members."""
+"""Process groups of traces, in one table with those of dumps and logs, by name and members."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Members = tuple[int, ...]
 
 
 class TraceGroups:
-    """Rows of `groups`; those of traces go behind those that are there."""
+    """Rows of `groups`; rows of traces follow the others."""
 
     def __init__(self, table: pl.DataFrame, windows: Sequence[TraceWindow], world: int) -> None:
         self.rows: list[dict[str, Any]] = table.sort("group").rows(named=True)
@@ -29,23 +29,23 @@ class TraceGroups:
         for i, row in enumerate(self.rows):
             self._by_name[row["name"]].append(i)
         self._open: dict[int, set[int]] = {}
-        """Ranks seen in groups whose members nobody wrote down."""
+        """Ranks seen in groups without written members."""
         self._told: dict[tuple[int, int | str], int] = {}
-        """Groups by the place of a window, and what tells them there."""
+        """Groups by the index of a window, and by their reference there."""
         for window in windows:
             for group in window.content.about.groups:
                 if group.ranks and group.name:
                     self._find(group.name, tuple(group.ranks), group.description)
 
     def frame(self) -> pl.DataFrame:
-        """The table."""
+        """The table `groups`."""
         for i, users in self._open.items():
             self.rows[i]["ranks"] = list(range(self.world)) if self._everybody(i) else sorted(users)
         rows = [{**row, "group": i} for i, row in enumerate(self.rows)]
         return pl.DataFrame(rows, schema=dict(schema.GROUPS))
 
     def members(self, group: int) -> Sequence[int]:
-        """Ranks of a group, as far as they are written down."""
+        """Ranks of a group, if they are written down."""
         return () if group in self._open else self.rows[group]["ranks"]
 
     def _everybody(self, group: int) -> bool:
@@ -53,7 +53,7 @@ class TraceGroups:
         return self.world > 0 and (row["description"] == DEFAULT_GROUP or not row["name"])
 
     def of(self, window: TraceWindow, reference: int | str) -> int:
-        """The group of one of the calls of a window, by its number, or one that it lists, by its name."""
+        """The group of a window's call, by its number, or of a listed group, by its name."""
         key = window.place, reference
         if key not in self._told:
             if isinstance(reference, str):
@@ -64,7 +64,7 @@ class TraceGroups:
         return self._told[key]
 
     def _of(self, call: TracedCall, window: TraceWindow) -> int:
-        """The group of an operation; the only one there is where it names none."""
+        """The group of an operation; without a name, the only group."""
         stated = [g for g in window.content.about.groups if g.ranks and g.name]
         name, description = call.group, call.description or ""
         if name is None:
@@ -110,7 +110,7 @@ class TraceGroups:
 
 
 def written_members(call: TracedCall) -> Members:
-    """The members that an operation writes down: in full, or of a long list their first, step and number."""
+    """The members that an operation writes: all of them, or first, step and number of a long list."""
     size = call.group_size
     ranks = None if call.members is None or len(call.members) > 1 << 16 else rank_list(_list(call.members))
     if ranks and size in (None, len(ranks)):

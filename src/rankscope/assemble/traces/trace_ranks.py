@@ -1,4 +1,4 @@
-"""Which rank a trace is of: by what it says, by its name, or numbered."""
+"""The rank of each trace: from its content, its name, or a numbering."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
 
 DEFAULT_GROUP = "default_pg"
 MOST_COMPARED = 64
-"""Windows of one rank that are looked at for some that overlap."""
+"""Most windows of one rank that are compared for overlaps."""
 _RANK = re.compile(r"(?<![a-z])(?<!local.)rank[_.\-\[]?(\d{1,7})(?!\d)", re.IGNORECASE)
-_OWN = (
+_OWN_FORMS = (
     _RANK,
     re.compile(r"^r(\d{1,7})-\d{4}"),  # torchtune
     re.compile(r"(?<![a-z])worker[_\-]?(\d{1,7})(?=[_.\-]|$)", re.IGNORECASE),  # param
@@ -25,9 +25,9 @@ _PLACE = re.compile(r"-(TP|DP|PP|EP)-(\d{1,6})")
 
 
 def rank_in(shown: str) -> int | None:
-    """The rank that the path of a trace names, as trainers and servers call them."""
+    """The rank in the path of a trace, in the forms of trainers and servers."""
     name, *above = reversed(shown.replace("!", "/").split("/"))
-    for pattern in _OWN:
+    for pattern in _OWN_FORMS:
         if found := pattern.findall(name):
             return _checked(int(found[-1]))
     places = {kind: int(number) for kind, number in _PLACE.findall(name)}
@@ -55,7 +55,7 @@ def settle_trace_ranks(windows: Sequence[TraceWindow], pattern: re.Pattern[str] 
 
 
 def claim_trace_rank(window: TraceWindow, pattern: re.Pattern[str] | None) -> None:
-    """Gives a window the rank that it tells itself, if it does."""
+    """Gives a window the rank in its content, if any."""
     source = window.source
     told = file_names.rank_by(pattern, source.shown) if pattern is not None else None
     said = window.content.about.rank if told is None else None
@@ -68,7 +68,7 @@ def claim_trace_rank(window: TraceWindow, pattern: re.Pattern[str] | None) -> No
 
 
 def _own_rank(window: TraceWindow) -> int | None:
-    """The rank in the group of all that its operations name."""
+    """The rank in the default group that its operations name."""
     ranks = {
         call.rank
         for call in window.content.calls
@@ -78,7 +78,7 @@ def _own_rank(window: TraceWindow) -> int | None:
 
 
 def _settle_contradictions(windows: Sequence[TraceWindow]) -> None:
-    """Believes names of files that say the same rank of themselves, if they were recorded at once: one is of others."""
+    """Takes the ranks of file names if simultaneous traces contain the same rank: one of them is wrong."""
     by_rank: dict[int | None, list[TraceWindow]] = defaultdict(list)
     for window in windows:
         if window.source.rank_source == "content":
@@ -93,7 +93,7 @@ def _settle_contradictions(windows: Sequence[TraceWindow]) -> None:
 
 
 def _drop_shared(windows: Sequence[TraceWindow]) -> None:
-    """Takes back ranks that names claim for several windows of one time: each node counts its own."""
+    """Removes ranks that names claim for several simultaneous windows: each node counts its own."""
     by_rank: dict[int | None, list[TraceWindow]] = defaultdict(list)
     for window in windows:
         by_rank[window.source.rank].append(window)
@@ -112,7 +112,7 @@ def _overlap(one: TraceWindow, other: TraceWindow) -> bool:
 
 
 def _number(windows: Sequence[TraceWindow], taken: set[int | None]) -> None:
-    """The lowest free ranks in order of host and process; windows of one process get the same."""
+    """Gives the lowest free ranks in order of host and process; windows of one process get the same."""
     ranks: dict[tuple[str, str, int], int] = {}
     for window in sorted(
         windows, key=lambda w: (w.host, w.source.directory if not w.host else "", w.pid or 0, w.source.shown)
@@ -124,15 +124,15 @@ def _number(windows: Sequence[TraceWindow], taken: set[int | None]) -> None:
         window.source.rank, window.source.rank_source = ranks[key], "guess"
 
 
-# Which group each run loop of gloo serves: a trace does not say it, but threads are numbered as they are made.
+# Groups of gloo's run loops: a trace lacks them, but threads are numbered in order of creation.
 
 LOOP = "pt_gloo_runloop"
 LOOPS = 2
-"""Threads of a group, unless the job asked for another number."""
+"""Default number of threads of a group."""
 
 
 def settle_loops(windows: Sequence[TraceWindow]) -> None:
-    """Notes in each window which loop serves which group; in none, if that cannot be told of all that have loops."""
+    """Notes the group of each loop in each window; in none, if it is unknown for any window with loops."""
     told = [(window, group_of_loop(window)) for window in windows if uses_loops(window)]
     if all(groups for _, groups in told):
         for window, groups in told:
@@ -140,10 +140,10 @@ def settle_loops(windows: Sequence[TraceWindow]) -> None:
 
 
 def group_of_loop(window: TraceWindow) -> dict[int, str]:
-    """The name of the group for each thread that is a run loop; empty where that cannot be told."""
+    """The name of the group for each run loop's thread; empty if unknown."""
     threads = _loops(window)
     groups = [group.name for group in window.content.about.groups if group.ranks and group.name]
-    # a number below the process's own is one that was given out again
+    # a number below the process's own was reused
     ordered = bool(threads) and window.pid is not None and threads[0] > window.pid
     if not ordered or len(threads) != LOOPS * len(groups):
         return {}
@@ -157,6 +157,6 @@ def uses_loops(window: TraceWindow) -> bool:
 
 
 def _loops(window: TraceWindow) -> list[int]:
-    # one that was seen before it had its name has two
+    # a thread seen before it got its name has two
     titles = [(label.tid, label.text) for label in window.content.labels if label.kind == "thread_name"]
     return sorted({tid for tid, title in titles if tid is not None and LOOP in title})

@@ -1,4 +1,4 @@
-"""One trace as a window of one process: its arrays, with what names and lanes mean."""
+"""Window of one process in one trace: its arrays, and the meaning of names and lanes."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ from rankscope.parsers.torch_profiler.model import TraceContent
 
 Mask = npt.NDArray[np.bool_]
 ABSOLUTE_NS = 10**17
-"""Times below are no time since the epoch (1973): the base of the file's clock is missing."""
+"""Smallest time since the epoch (1973); below it, the base of the file's clock is missing."""
 _HANDLER = re.compile(r"^(?P<host>.+)_(?P<pid>\d{1,10})\.\d{10,20}\.pt\.trace\.json")
 
 
 @dataclass
 class TraceWindow:
-    """What one file holds of one process."""
+    """The part of one file about one process."""
 
     place: int
     """Row of `files`."""
     source: SourceFile
     content: TraceContent
     base_ns: int = 0
-    """Added to the times of the file."""
+    """Time that is added to the times of the file."""
     loops: dict[int, str] = field(default_factory=dict)
-    """Name of the group for each thread that runs operations of one only."""
+    """Name of the group for each thread that runs operations of one group only."""
 
     @property
     def rank(self) -> int:
-        """Of the process; settled before anything else asks."""
+        """The rank of the process; it must be settled."""
         return self.source.rank if self.source.rank is not None else 0
 
     @cached_property
     def start(self) -> Numbers:
-        """Of each span, on the clock of its host."""
+        """The start of each span, on the clock of its host."""
         return self.content.column("start_ns") + self.base_ns
 
     @cached_property
     def end(self) -> Numbers:
-        """Of each span."""
+        """The end of each span."""
         return self.start + self.content.column("duration_ns")
 
     @cached_property
     def categories(self) -> list[str]:
-        """Of each lane, as torch writes them now."""
+        """The current category of each lane."""
         return [event_names.current_category(lane.category, "") for lane in self.content.lanes]
 
     @cached_property
     def on_device(self) -> Mask:
-        """Of each lane, whether it is a stream of a device."""
+        """Whether each lane is a stream of a device."""
         return np.array([category in event_names.DEVICE_CATEGORIES for category in self.categories], np.bool_)
 
     @cached_property
@@ -67,7 +67,7 @@ class TraceWindow:
 
     @cached_property
     def track_of_lane(self) -> npt.NDArray[np.int32]:
-        """Row of `tracks` for each lane; -1 for what is about the profiler itself."""
+        """Row of `tracks` for each lane; -1 for lanes about the profiler itself."""
         index = {key: i for i, key in enumerate(self.tracks)}
         return np.array([-1 if key is None else index[key] for key in self._lane_keys], np.int32)
 
@@ -98,12 +98,12 @@ class TraceWindow:
 
     @cached_property
     def pid(self) -> int | None:
-        """Of the process."""
+        """The id of the process."""
         return self.pids[0] if self.pids else None
 
     @cached_property
     def host(self) -> str:
-        """Where it ran; empty if nothing tells."""
+        """The host; empty if unknown."""
         named = _HANDLER.match(self._name)
         told = named["host"] if named is not None and int(named["pid"]) in self.pids else ""
         return self.content.about.host or self.source.host or told
@@ -120,7 +120,8 @@ class TraceWindow:
 
 
 def settle_clock_bases(windows: list[TraceWindow]) -> None:
-    """Gives each window the base of its clock; one whose file lost it gets that of the others: all ranks have one."""
+    """Gives each window the base of its clock; a file without a base gets that of the others, as all ranks share
+    one."""
     bases = Counter(w.content.about.base_ns for w in windows if w.content.about.base_ns is not None)
     usual = bases.most_common(1)[0][0] if bases else None
     for window in windows:
@@ -128,8 +129,8 @@ def settle_clock_bases(windows: list[TraceWindow]) -> None:
         relative = starts.size > 0 and abs(int(starts.max())) < ABSOLUTE_NS
         window.base_ns = base if base is not None else usual if usual is not None and relative else 0
         if base is None and relative and starts.size:
-            window.source.note = _NO_BASE if usual is None else _BORROWED
+            window.source.note = _NO_BASE if usual is None else _BORROWED_BASE
 
 
 _NO_BASE = "the base of its clock is cut off: its times join no other file's"
-_BORROWED = "the base of its clock is cut off: that of the other traces is taken"
+_BORROWED_BASE = "the base of its clock is cut off: that of the other traces is taken"

@@ -1,4 +1,4 @@
-"""The table of traced operations."""
+"""Table of traced operations."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ DTYPES = {
     "long int": "Long", "short int": "Short", "unsigned char": "Byte", "signed char": "Char", "bool": "Bool",
     "c10::Float8_e4m3fn": "Float8_e4m3fn", "c10::Float8_e5m2": "Float8_e5m2",
 }  # fmt: skip
-"""Types as operators name them, and as groups do."""
+"""Types by their names in operators and in groups."""
 
 
 def operation_values(window: TraceWindow, groups: TraceGroups) -> tuple[pl.DataFrame, Numbers]:
-    """The operations of a window in order of issue, and for each of its spans the row it is the execution of, or -1."""
+    """The operations of a window in order of issue, and for each of its spans the row of its operation, or -1."""
     roles = SpanRoles(window)
     rows = device_operations.device_rows(roles) + device_operations.host_operations(roles)
     executes = np.full(len(window.start), -1, np.int64)
@@ -36,7 +36,7 @@ def operation_values(window: TraceWindow, groups: TraceGroups) -> tuple[pl.DataF
         return _complete(pl.DataFrame(schema=_COLUMNS), window), executes
     told = _OperationValues(roles, groups)
     columns = dict(zip(_COLUMNS, map(list, zip(*map(told.values, rows), strict=True)), strict=True))
-    order = _in_order(columns)
+    order = _issue_order(columns)
     place = np.argsort(order)
     runs = roles.span[[run for row in rows for run in row.runs]]
     executes[runs] = np.repeat(place, [len(row.runs) for row in rows])
@@ -44,7 +44,7 @@ def operation_values(window: TraceWindow, groups: TraceGroups) -> tuple[pl.DataF
 
 
 def no_values(window: TraceWindow) -> tuple[pl.DataFrame, Numbers]:
-    """The same of a window whose operations are of several processes: none of them."""
+    """The tables of a window with operations of several processes: without operations."""
     return schema.empty(schema.TRACED), np.full(len(window.start), -1, np.int64)
 
 
@@ -59,7 +59,7 @@ _COLUMNS: dict[str, Any] = {
 
 
 class _OperationValues:
-    """What stands in the columns of an operation."""
+    """Values of the columns of an operation."""
 
     def __init__(self, roles: SpanRoles, groups: TraceGroups) -> None:
         self._roles, self._groups = roles, groups
@@ -70,7 +70,7 @@ class _OperationValues:
         self._arguments: dict[TracedCall, tuple[str | None, ...]] = {}
 
     def values(self, row: DeviceOperation) -> tuple[Any, ...]:
-        """In the order of _COLUMNS."""
+        """Values in the order of _COLUMNS."""
         roles = self._roles
         is_p2p, seq = row.op in P2P_OPS, device_operations.number_of(roles, row, "seq")
         group = self._group(row)
@@ -90,10 +90,10 @@ class _OperationValues:
     def _group(self, row: DeviceOperation) -> int:
         if row.group is not None:
             return self._groups.of(self._roles.window, row.group)
-        return self._groups.of(self._roles.window, self._code[_told(self._roles, row)])
+        return self._groups.of(self._roles.window, self._code[_telling_candidate(self._roles, row)])
 
     def _said(self, call: TracedCall | None) -> tuple[str | None, ...]:
-        """Sizes that go in and out, and their types: the same for all calls with the same arguments."""
+        """Input and output sizes and types: equal for all calls with the same arguments."""
         assert call is not None
         if call not in self._arguments:
             dtypes = _dtypes(call)
@@ -101,7 +101,7 @@ class _OperationValues:
         return self._arguments[call]
 
 
-def _told(roles: SpanRoles, row: DeviceOperation) -> int:
+def _telling_candidate(roles: SpanRoles, row: DeviceOperation) -> int:
     """The candidate whose arguments name the group."""
     named = [i for i in (row.issue, *row.runs) if i >= 0 and roles.calls[i].group is not None]
     return named[0] if named else row.issue if row.issue >= 0 else row.runs[0]
@@ -114,7 +114,7 @@ def _peer(row: DeviceOperation, members: Sequence[int]) -> int | None:
 
 
 def _in_sizes(call: TracedCall) -> str | None:
-    """Elements that go in, else the shape that the annotation recorded."""
+    """Input elements, else the shape in the annotation."""
     if call.in_elements is not None:
         return _elements(call.in_elements)
     shapes = _json(call.dims)
@@ -130,7 +130,7 @@ def _elements(count: int | None) -> str | None:
 
 
 def _dtypes(call: TracedCall) -> str | None:
-    """Of what goes in and out; a trace tells one for both."""
+    """Input and output types; a trace has one for both."""
     dtype = call.dtype
     if dtype is None:
         types = _json(call.types)
@@ -146,15 +146,15 @@ def _json(said: str | None) -> Any:
         return None
 
 
-def _in_order(columns: dict[str, list[Any]]) -> Numbers:
-    """Rows by when the host issued them; what it issued before the window comes first, by when it ran."""
+def _issue_order(columns: dict[str, list[Any]]) -> Numbers:
+    """Rows by time of issue on the host; operations issued before the window come first, by time of execution."""
     created = [NULL if t is None else t for t in columns["created_ns"]]
     started = [0 if t is None else t for t in columns["started_ns"]]
     return np.lexsort((np.array(started, np.int64), np.array(created, np.int64)))
 
 
 def _complete(frame: pl.DataFrame, window: TraceWindow) -> pl.DataFrame:
-    """With the columns that are the same for all rows of a window."""
+    """The frame with the columns that are the same for all rows of a window."""
     frame = frame.with_columns(
         source=pl.lit("profiler"), file=pl.lit(window.place), attempt=pl.lit(window.source.attempt or 0),
         rank=pl.lit(window.rank), host=pl.lit(window.host or None, pl.String), op_id=pl.lit(None),

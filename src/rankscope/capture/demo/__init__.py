@@ -1,1 +1,1 @@
-"""A small training job on this machine with a fault planted in it: what `rankscope demo` shows."""
+"""Demo job: a small training job on this machine with a planted fault, for `rankscope demo`."""

@@ -1,6 +1,6 @@
-"""Runs the job: `python -m rankscope.capture.demo SCENARIO SCRATCH STEP`; its dumps lie in SCRATCH/dumps.
+"""Runner of the demo job: `python -m rankscope.capture.demo SCENARIO SCRATCH STEP`; its dumps are in SCRATCH/dumps.
 
-It lives as long as its standard input is open, whatever happens to who started it, and takes SCRATCH with it.
+It lives as long as its standard input is open, even without its parent, and removes SCRATCH at its end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .job import SCENARIOS, Trainer
 
 WORLD_SIZE = 4
 INTERVAL_S = 0.5
-"""Between dumps: often enough to watch."""
+"""Seconds between dumps: short enough to watch."""
 LONGEST_S = 3600.0
 
 
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> None:
 
 
 def _preload() -> None:
-    """Has torch import what it names frames with once, before the ranks are forked."""
+    """Makes torch import the modules that name frames once, before the fork of the ranks."""
     try:
         importlib.import_module("torch._inductor")
     except ImportError:
@@ -52,7 +52,7 @@ def _preload() -> None:
 
 
 def _rank(scenario: str, scratch: Path, step: int, rank: int) -> None:
-    """One rank: when its part is over it stays, as one does that hangs in what follows."""
+    """Runs one rank: after its part it stays, like a rank that hangs later."""
     threading.Thread(target=_die_at_the_end, daemon=True).start()
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(WORLD_SIZE), LOCAL_RANK=str(rank))

@@ -1,6 +1,6 @@
-"""The job: four ranks train, two by two in tensor and in data parallel groups, until one of them does it wrong.
+"""Job of four ranks that train, two by two in tensor and data parallel groups, until one of them makes a fault.
 
-Every function here stands in the stacks that are shown, so names are those of a training script.
+Every function here appears in the shown stacks, so names are those of a training script.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import torch
 import torch.distributed as dist
 
 STEP_S = 0.25
-"""How long a step computes: slow enough to watch."""
+"""Computing time of a step: slow enough to watch."""
 STEPS = 1_000_000
 
 
 @dataclass
 class Trainer:
-    """One rank."""
+    """One rank of the job."""
 
     rank: int
     world_size: int
@@ -30,7 +30,7 @@ class Trainer:
     gradients: torch.Tensor = field(default_factory=lambda: torch.ones(64, 32))
 
     def make_groups(self) -> None:
-        """The process groups of every rank, which all ranks have to make."""
+        """Makes the process groups of all ranks; every rank must make all of them."""
         half = self.world_size // 2
         for place in range(half):
             pair = dist.new_group([2 * place, 2 * place + 1], group_desc="tensor_parallel")
@@ -40,14 +40,14 @@ class Trainer:
             self.data_parallel = column if self.rank % 2 == place else self.data_parallel
 
     def train(self, train_step: Callable[[int], bool], steps: int = STEPS) -> None:
-        """Runs steps until one says stop."""
+        """Runs steps until one returns False."""
         for step in range(steps):
             load_batch(STEP_S)
             if not train_step(step):
                 return
 
     def forward(self) -> None:
-        """Adds what each of a pair computed of a layer."""
+        """Adds the parts of a layer that each rank of a pair computed."""
         dist.all_reduce(self.gradients, group=self.tensor_parallel)
 
     def backward(self) -> None:
@@ -55,7 +55,7 @@ class Trainer:
         dist.all_reduce(self.gradients, group=self.data_parallel)
 
     def clip_gradients(self) -> None:
-        """Sums their norm over all ranks."""
+        """Sums the gradient norm over all ranks."""
         dist.all_reduce(torch.ones(1))
 
     def log_loss(self) -> None:
@@ -69,12 +69,12 @@ def load_batch(seconds: float) -> None:
 
 
 def save_checkpoint(trainer: Trainer) -> None:
-    """Sends its weights to everybody, which nobody expects."""
+    """Sends its weights to all ranks, which nobody expects."""
     dist.broadcast(trainer.gradients, src=trainer.rank)
 
 
 def skip(trainer: Trainer) -> None:
-    """Rank 2 finds its loss not to be a number and leaves the loop; the others wait for it."""
+    """Rank 2 gets a loss that is not a number and leaves the loop; the others wait for it."""
 
     def train_step(step: int) -> bool:
         if step == trainer.broken_step and trainer.rank == 2:
@@ -104,7 +104,7 @@ def mismatch(trainer: Trainer) -> None:
 
 
 def straggler(trainer: Trainer) -> None:
-    """Rank 1 takes longer for every step; nothing hangs, everybody waits."""
+    """Rank 1 takes longer for every step; nothing hangs, but all others wait."""
 
     def train_step(_step: int) -> bool:
         if trainer.rank == 1:
@@ -116,7 +116,7 @@ def straggler(trainer: Trainer) -> None:
 
 
 def order(trainer: Trainer) -> None:
-    """Rank 3 clips its gradients before it adds those of its pair: rank 2 waits for it, and everybody for rank 2."""
+    """Rank 3 clips its gradients before it adds those of its pair: rank 2 waits for it, and the others for rank 2."""
 
     def train_step(step: int) -> bool:
         phases = [trainer.forward, trainer.clip_gradients]
@@ -130,7 +130,7 @@ def order(trainer: Trainer) -> None:
 
 
 def slow(trainer: Trainer) -> None:
-    """Rank 0 reads its batches more and more slowly, and then one never comes."""
+    """Rank 0 reads its batches more and more slowly, and the last one never arrives."""
 
     def train_step(step: int) -> bool:
         if trainer.rank == 0:

@@ -51,7 +51,7 @@ def pairs_of_lines(text: str) -> tuple[list[VariablePair], int]:
         pair = pair_of(line, number)
         if pair is not None:
             found.append(pair)
-            inside = pair.value.startswith("() {") or _open(pair.value)
+            inside = pair.value.startswith("() {") or _is_open(pair.value)
         elif line.strip() and not inside:
             lost += 1
     return found, lost
@@ -68,7 +68,7 @@ def _unquoted(value: str) -> str:
     return next(part for part in quoted.groups() if part is not None) if quoted is not None else value
 
 
-def _open(value: str) -> bool:
+def _is_open(value: str) -> bool:
     """Whether a quote is still open, so that the value goes on in the next line."""
     return value[:1] in ('"', "'") and (len(value) < 2 or value[-1] != value[0])
 
@@ -115,10 +115,10 @@ def pairs_of_json(document: Any) -> list[list[VariablePair]]:
     """Each list of variables in a document: `Env` of docker, `env` of Kubernetes, or the document itself."""
     if isinstance(document, dict) and document and all(isinstance(value, str) for value in document.values()):
         return [[VariablePair(str(name), value, 1) for name, value in document.items()]]
-    return list(_lists(document, MOST_DEPTH))
+    return list(_pair_lists(document, MOST_DEPTH))
 
 
-def _lists(node: Any, depth: int) -> Iterator[list[VariablePair]]:
+def _pair_lists(node: Any, depth: int) -> Iterator[list[VariablePair]]:
     if depth == 0:
         return
     if isinstance(node, dict):
@@ -126,10 +126,10 @@ def _lists(node: Any, depth: int) -> Iterator[list[VariablePair]]:
             if name in ("Env", "env") and isinstance(value, list) and (found := list(_pairs(value))):
                 yield found
             else:
-                yield from _lists(value, depth - 1)
+                yield from _pair_lists(value, depth - 1)
     elif isinstance(node, list):
         for value in node:
-            yield from _lists(value, depth - 1)
+            yield from _pair_lists(value, depth - 1)
 
 
 def _pairs(rows: list[Any]) -> Iterator[VariablePair]:
@@ -179,15 +179,15 @@ def load_json(data: bytes) -> Any:
 LEAST_VARIABLES = 2
 FOREIGN_SHARE = 0.1
 """Largest share of foreign lines in the text of an environment."""
-_NAMED = rb"(?:export |declare -x )?[A-Za-z_][\w.%()\-]{0,199}="
-_NUL = re.compile(_NAMED + rb"[^\0\n]*(?:\n[^\0]*)?\0" + _NAMED)
-_LINES = re.compile(rb"(?:\s*\n)?" + _NAMED + rb"[^\0\n]*\n" + _NAMED)
+_ASSIGNMENT = rb"(?:export |declare -x )?[A-Za-z_][\w.%()\-]{0,199}="
+_NUL = re.compile(_ASSIGNMENT + rb"[^\0\n]*(?:\n[^\0]*)?\0" + _ASSIGNMENT)
+_LINES = re.compile(rb"(?:\s*\n)?" + _ASSIGNMENT + rb"[^\0\n]*\n" + _ASSIGNMENT)
 _OBJECT = re.compile(rb'\s*\{\s*"[A-Z_][A-Z0-9_]{1,199}"\s*:\s*"')
 _DOCKER = re.compile(rb'\s*\[\s*\{\s*"Id"\s*:\s*"[0-9a-f]{64}"')
 _POD = re.compile(rb'\s*\{\s*"(?:apiVersion|kind|items|metadata)"|(?:---\s*\n)?(?:apiVersion|kind): ')
-_DESCRIBED = re.compile(rb"Name: +\S+\s*\nNamespace: ")
+_DESCRIPTION_HEAD = re.compile(rb"Name: +\S+\s*\nNamespace: ")
 _PIP = re.compile(rb"[A-Za-z0-9][\w.\-]{0,99}==\S+\n[A-Za-z0-9][\w.\-]{0,99}==")
-_INSTALLED = re.compile(r"([A-Za-z0-9][\w.\-]{0,99})==(\S{1,100})")
+_PACKAGE = re.compile(r"([A-Za-z0-9][\w.\-]{0,99})==(\S{1,100})")
 _LIBRARY = re.compile(
     r"(?:torch|nvidia|nccl|triton|megatron|deepspeed|accelerate|transformer|flash|apex|xformers|vllm|sglang|mamba|causal"
     r"|numpy|pytorch|lightning|mindspore|mindspeed|msprobe|cuda|cupy|ray|mpi4py|horovod)", re.IGNORECASE
@@ -198,7 +198,7 @@ _SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _HOSTS = ("SLURMD_NODENAME", "HOSTNAME")
 _LONG = re.compile(rb"[A-Z_][A-Z0-9_]{1,60}=[^\0\n]{400,}\Z")
 """A first variable that is longer than the head of the file."""
-_FORMS = (_NUL, _LINES, _LONG, _OBJECT, _DOCKER, _POD, _DESCRIBED, _PIP)
+_FORMS = (_NUL, _LINES, _LONG, _OBJECT, _DOCKER, _POD, _DESCRIPTION_HEAD, _PIP)
 
 
 def looks_like_environment(head: bytes) -> bool:
@@ -211,25 +211,25 @@ def decode_environment(data: bytes) -> Environment:
     if len(data) > ENVIRONMENT.most_bytes:
         raise NotThisKindError("too large for an environment")
     if b"\0" in data:
-        return _made([list(pairs_of_nul(_text(data)))], whole=True)
+        return _environment_of([list(pairs_of_nul(_text(data)))], whole=True)
     if _OBJECT.match(data) or _DOCKER.match(data) or data.lstrip()[:1] == b"{":
         document = load_json(data)
         plain = isinstance(document, dict) and all(isinstance(value, str) for value in document.values())
-        return _made(pairs_of_json(document), whole=plain)
+        return _environment_of(pairs_of_json(document), whole=plain)
     if _PIP.match(data):
         return _installed(_text(data))
     for form, read in _TEXTS:
         if form.match(data):
-            return _made(read(_text(data)), whole=False)
+            return _environment_of(read(_text(data)), whole=False)
     found, lost = pairs_of_lines(_text(data))
     if lost > FOREIGN_SHARE * len(found):
         raise NotThisKindError("not a kind of file that is known")
-    return _made([found], whole=True)
+    return _environment_of([found], whole=True)
 
 
 _TEXTS: tuple[tuple[re.Pattern[bytes], Callable[[str], list[list[VariablePair]]]], ...] = (
     (_POD, pairs_of_yaml),
-    (_DESCRIBED, pairs_of_description),
+    (_DESCRIPTION_HEAD, pairs_of_description),
 )
 
 
@@ -237,7 +237,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _made(lists: Iterable[list[VariablePair]], whole: bool) -> Environment:
+def _environment_of(lists: Iterable[list[VariablePair]], whole: bool) -> Environment:
     found = [_process(own, whole) for own in lists]
     told = [process for process in found if process.variables]
     if not told:
@@ -270,7 +270,7 @@ def _installed(text: str) -> Environment:
     found = [
         Variable(f"version:{match[1].lower()}", match[2], number)
         for number, line in enumerate(text.splitlines(), 1)
-        if (match := _INSTALLED.fullmatch(line.strip())) and _LIBRARY.match(match[1])
+        if (match := _PACKAGE.fullmatch(line.strip())) and _LIBRARY.match(match[1])
     ]
     if not found:
         raise NotThisKindError("not a kind of file that is known")

@@ -157,7 +157,7 @@ def _last_line_end(stream: IO[bytes], start: int, size: int) -> int:
 
 # Events in a file that has the name of a log, but no typical line of a job.
 
-_NOTHING = ("noise", "context")
+_MINOR_ROLES = ("noise", "context")
 
 
 def has_events(text: bytes) -> bool:
@@ -165,7 +165,7 @@ def has_events(text: bytes) -> bool:
     if text.count(b"\0") > len(text) // 16:
         return False
     found = decode_range(io.BytesIO(text), 0, None)
-    return bool(found.ras or found.inspected) or any(e.values.get("role") not in _NOTHING for e in found.events)
+    return bool(found.ras or found.inspected) or any(e.values.get("role") not in _MINOR_ROLES for e in found.events)
 
 
 # Recognition of logs of a job, by lines anywhere in the beginning of a file.
@@ -222,12 +222,12 @@ _INSPECTOR = re.compile(r'\{.{0,2000}"(?:coll|p2p)_perf": ?\{')
 _EVENT = re.compile(r'\{.{0,2000}"event": ?"[A-Z_]{3,40}".{0,2000}"peer": ?\{')
 _RAS = re.compile(r"Job summary\s*$|Communicators\.\.\.|RAS Monitor Mode ")
 _MARKDOWN = re.compile(rb"\s*#{1,6} \S(?s:.*)\n```")
-_NEVER = (b"\x80", b"PK", b"\x7fELF", b"\x89PNG", b"%PDF")
+_BINARY_MARKS = (b"\x80", b"PK", b"\x7fELF", b"\x89PNG", b"%PDF")
 
 
 def looks_like_log(text: bytes) -> bool:
     """Whether a piece of a file holds a line of a log. Its first and last line may be cut."""
-    if text.startswith(_NEVER) or _MARKDOWN.match(text) or text.count(b"\0") > len(text) // 16:
+    if text.startswith(_BINARY_MARKS) or _MARKDOWN.match(text) or text.count(b"\0") > len(text) // 16:
         return False
     if ras_output.looks_like_document(text):
         return True

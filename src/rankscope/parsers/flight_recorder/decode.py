@@ -181,7 +181,7 @@ def _entry(entry: Any) -> dict[str, Any] | None:
     return {
         "collective_seq_id": seq,
         "profiling_name": name,
-        **{key: _MISSING if value is None else value for key, value in numbers.items()},
+        **{key: _MISSING_NUMBER if value is None else value for key, value in numbers.items()},
         **{key: safe_integer(entry.get(key)) for key in _INTEGERS},
         **{key: safe_text(entry.get(key)) for key in ("thread_name", "thread_id", "state")},
         **{key: safe_truth(entry.get(key)) for key in ("retired", "is_p2p")},
@@ -195,7 +195,7 @@ def _entry(entry: Any) -> dict[str, Any] | None:
     }
 
 
-_MISSING = -(2**63)
+_MISSING_NUMBER = -(2**63)
 _INTEGERS = (
     "pg_id", "timeout_ms", "time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns",
 )  # fmt: skip

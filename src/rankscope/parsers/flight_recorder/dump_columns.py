@@ -77,7 +77,7 @@ def rows_of(keys: Sequence[str], entries: Sequence[Entry]) -> list[Row]:
     """The values of `keys` in each entry; None for a key that no entry has."""
     if not entries:
         return []
-    columns = (_pick([key], entries) for key in keys)
+    columns = (_first_values([key], entries) for key in keys)
     return list(zip(*(repeat(None, len(entries)) if c is None else c for c in columns), strict=True))
 
 
@@ -140,7 +140,7 @@ def distinct_stacks(stacks: Sequence[Any]) -> tuple[list[StackFrame], list[list[
     return frames, [list(stack) for stack in table], _without_empty(table, merged[codes][list_of])
 
 
-def _pick(keys: Sequence[str], entries: Sequence[Entry]) -> list[Any] | None:
+def _first_values(keys: Sequence[str], entries: Sequence[Entry]) -> list[Any] | None:
     """The values of the first of `keys` in the entries; None if no entry has any of them."""
     for key in keys:
         if key in entries[0]:
@@ -153,7 +153,7 @@ def _pick(keys: Sequence[str], entries: Sequence[Entry]) -> list[Any] | None:
 def _number(name: str, entries: Sequence[Entry]) -> Numbers:
     if name == "duration_ns":
         return nanoseconds(np.array([e.get("duration_ms") for e in entries], np.float64))
-    values = _pick(NUMBER_KEYS[name], entries)
+    values = _first_values(NUMBER_KEYS[name], entries)
     if values is None:
         return np.full(len(entries), NULL, np.int64)
     if name in TIME_COLUMNS:  # JSON writes an unset time as 0, a pickle as None

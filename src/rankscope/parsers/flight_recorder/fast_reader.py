@@ -64,11 +64,11 @@ def read_layout(layout: PickleLayout, size: int) -> Dump:
     layout.walk()
     stacks, stack_of = number_values(layout.stacks)
     lists, list_of = number_values(layout.lists)
-    good = _good(layout, (stacks, stack_of), (lists, list_of))
-    stacks, stack_of = _only(stacks, stack_of, good)
-    lists, list_of = _only(lists, list_of, good)
+    good = _good_entries(layout, (stacks, stack_of), (lists, list_of))
+    stacks, stack_of = _used_rows(stacks, stack_of, good)
+    lists, list_of = _used_rows(lists, list_of, good)
     reader = _unpickler(layout.thinned(good), stacks, lists)
-    dump, odd = _odd(reader.load(), int((~good).sum()) + 1)
+    dump, odd = _odd_entries(reader.load(), int((~good).sum()) + 1)
     stack_values, list_values = reader.load(), reader.load()
     memo = reader.memo.copy()
     _check_memo(layout, good, memo)
@@ -85,7 +85,7 @@ def read_layout(layout: PickleLayout, size: int) -> Dump:
     return dump
 
 
-def _good(layout: PickleLayout, stacks: tuple[list[bytes], Codes], lists: tuple[list[bytes], Codes]) -> Mask:
+def _good_entries(layout: PickleLayout, stacks: tuple[list[bytes], Codes], lists: tuple[list[bytes], Codes]) -> Mask:
     """The entries that can be left out and read in parallel: they define nothing that is used later."""
     good, puts = layout.whole(), layout.fields.puts
     for pattern, looked_at, (table, codes) in (
@@ -93,9 +93,9 @@ def _good(layout: PickleLayout, stacks: tuple[list[bytes], Codes], lists: tuple[
         (_PLAIN_LISTS, layout.lists_put, lists),
     ):
         if table and not looked_at:
-            good &= _plain(pattern, table)[codes]
+            good &= _plain_regions(pattern, table)[codes]
     _check_worth(good)
-    puts.settle(layout.data, layout.starts, layout.ends, good, layout.known)
+    puts.assign_indices(layout.data, layout.starts, layout.ends, good, layout.known)
     good = puts.unused(layout.data, good)
     _check_worth(good)
     return good
@@ -115,12 +115,12 @@ def _check_memo(layout: PickleLayout, good: Mask, memo: dict[int, Any]) -> None:
         puts.check(np.fromiter(memo, np.int64, len(memo)), good)
 
 
-def _plain(pattern: re.Pattern[bytes], regions: list[bytes]) -> Mask:
+def _plain_regions(pattern: re.Pattern[bytes], regions: list[bytes]) -> Mask:
     """The regions that refer only to earlier definitions, as a mask."""
     return np.array([pattern.fullmatch(region) is not None for region in regions], np.bool_)
 
 
-def _only(table: list[bytes], codes: Codes, good: Mask) -> tuple[list[bytes], Codes]:
+def _used_rows(table: list[bytes], codes: Codes, good: Mask) -> tuple[list[bytes], Codes]:
     """The rows of a table that the codes of good entries use."""
     if not table:
         return [], codes
@@ -137,7 +137,7 @@ def _unpickler(thinned: bytes, stacks: list[bytes], lists: list[bytes]) -> SafeU
     return SafeUnpickler(io.BufferedReader(io.BytesIO(b"".join(parts))))
 
 
-def _odd(document: Any, count: int) -> tuple[Dump, list[Entry]]:
+def _odd_entries(document: Any, count: int) -> tuple[Dump, list[Entry]]:
     if not is_dump(document):
         raise OtherLayoutError("not a flight recorder dump")
     dump, entries = split_document(document)
@@ -179,11 +179,11 @@ def _call_rows(layout: PickleLayout, good: Mask, memo: dict[int, Any]) -> tuple[
     named.update({**texts, NULL: None})
     for place in first.tolist():
         at = {key: [int(part[place]) for part in group] for key, group in parts.items()}
-        rows.append(tuple(_meant(layout.kinds.get(key), at.get(key), named) for key in CALL_KEYS))
+        rows.append(tuple(_field_value(layout.kinds.get(key), at.get(key), named) for key in CALL_KEYS))
     return rows, codes
 
 
-def _meant(kind: str | None, raw: list[int] | None, named: dict[int, Any]) -> Any:
+def _field_value(kind: str | None, raw: list[int] | None, named: dict[int, Any]) -> Any:
     """The value that the file writes as a reference, a text, a flag or a number."""
     if raw is None or raw == [NULL]:
         return None

@@ -82,7 +82,7 @@ class EntryFields:
 
     def put(self) -> None:
         """Moves over an opcode that puts the last value into the memo, where there is one."""
-        self.move_to(self.at + self.puts.take(slice(None), self._head()))
+        self.move_to(self.at + self.puts.note(slice(None), self._head()))
 
     def opcodes(self) -> Numbers:
         """The opcode at each place."""

@@ -35,7 +35,7 @@ _NUMBERS = frozenset(key for keys in NUMBER_KEYS.values() for key in keys)
 _PUT = rb"(?:q.|r.{4}|\x94)?"
 _ENTRIES = rb"\]" + _PUT + rb"\((?=\}" + _PUT + rb"\()"
 _BARE = re.compile(rb"\x80." + _ENTRIES, re.DOTALL)
-_NAMED = re.compile(rb"(?:X\x07\x00\x00\x00|\x8c\x07)entries" + _PUT + _ENTRIES, re.DOTALL)
+_NAMED_ENTRIES = re.compile(rb"(?:X\x07\x00\x00\x00|\x8c\x07)entries" + _PUT + _ENTRIES, re.DOTALL)
 
 
 class PickleLayout:
@@ -44,7 +44,7 @@ class PickleLayout:
     def __init__(self, data: bytes) -> None:
         self.data = data
         bare = _BARE.match(data)
-        opening = bare or _NAMED.search(data)
+        opening = bare or _NAMED_ENTRIES.search(data)
         if opening is None:
             raise OtherLayoutError("no list of two or more entries")
         first_end, self.lists_put = entry_end(data, opening.end())
@@ -241,7 +241,7 @@ _MARKS = [op.MARK, op.APPEND, op.APPENDS, op.SETITEMS, op.EMPTY_DICT, op.EMPTY_L
 _ALLOWED = [*_MARKS, op.GET1, op.GET4, op.INT1, op.INT2, op.INT4]
 _LENGTHS = np.where(np.isin(np.arange(256), _ALLOWED), op.LENGTHS, op.PUT_LENGTHS)
 """Bytes of the opcodes in lists of numbers, texts or frames; 0 for variable lengths, and for all other opcodes."""
-_BEYOND = 1 << 62
+_BEYOND_DATA = 1 << 62
 """A place behind all data."""
 MOST_STEPS = 1024
 """Most opcodes of a list; the unpickler reads longer ones, because parallel steps do not pay for few entries."""
@@ -284,11 +284,11 @@ def _walk(fields: EntryFields, which: Numbers, ends: Numbers, kept: Mask | None)
             break
         places = at[going]
         heads = fields.heads(places)
-        puts = fields.puts.take(going, heads)
+        puts = fields.puts.note(going, heads)
         if kept is not None:
             _leave_out(kept, places, puts)
         lengths = _lengths(heads)
-        at[going] = places = np.where(lengths > 0, places + lengths, _BEYOND)
+        at[going] = places = np.where(lengths > 0, places + lengths, _BEYOND_DATA)
         going = going[places < ends[going]]
     reached: Mask = at[which] == ends[which]
     return reached

@@ -31,7 +31,7 @@ class MemoPuts:
         self.implied = np.zeros(count, np.int64)
         """The number of values without a written index: they take the next one."""
 
-    def take(self, which: Numbers | slice, heads: Numbers) -> Numbers:
+    def note(self, which: Numbers | slice, heads: Numbers) -> Numbers:
         """Notes the memo opcodes at `heads` in the entries `which`; their length, 0 for other opcodes."""
         opcodes = heads & 0xFF
         lengths: Numbers = op.PUT_LENGTHS[opcodes]
@@ -47,7 +47,7 @@ class MemoPuts:
             self.last[which] = np.where(written, index, last)
         return lengths
 
-    def settle(self, data: bytes, starts: Numbers, ends: Numbers, good: Mask, known: int) -> None:
+    def assign_indices(self, data: bytes, starts: Numbers, ends: Numbers, good: Mask, known: int) -> None:
         """Gives an index to values without one. `known` is the size of the memo before the first of these entries.
 
         Raises OtherLayoutError if the file mixes both ways to write them.

@@ -50,14 +50,14 @@ def safe_truth(value: Any) -> bool | None:
 def rank_list(value: Any) -> Members | None:
     """Ranks of a list or its text ("[0, 1]"); None for anything else."""
     if isinstance(value, str):
-        return _remembered(value) if len(value) <= REMEMBERED_LENGTH else _of_text(value)
+        return _remembered(value) if len(value) <= REMEMBERED_LENGTH else _ranks_in(value)
     if not isinstance(value, list | tuple) or not set(map(type, value)) <= {int}:
         return None
     fits = not value or (min(value) >= 0 and max(value) < RANK_LIMIT and len(set(value)) == len(value))
     return shared_members(value) if fits else None
 
 
-def _of_text(value: str) -> Members | None:
+def _ranks_in(value: str) -> Members | None:
     try:
         ranks = orjson.loads(value)
     except orjson.JSONDecodeError:
@@ -65,4 +65,4 @@ def _of_text(value: str) -> Members | None:
     return rank_list(ranks) if isinstance(ranks, list) else None
 
 
-_remembered = lru_cache(maxsize=64)(_of_text)
+_remembered = lru_cache(maxsize=64)(_ranks_in)

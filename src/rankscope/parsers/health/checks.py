@@ -71,7 +71,7 @@ _CHECK = re.compile(r"/handler/(?:c10d|torchcomms)_health_check\b")
 _TABLE = re.compile(r"=== (?:TorchComms )?FR Trace(?: NCCL)? ===$")
 _ERROR = re.compile(r"Error: (\d{1,5})$")
 _NOT_THERE = "404"
-_FEW = 16
+_MOST_BACKENDS = 16
 """Most backends of a process that are kept."""
 
 
@@ -113,7 +113,7 @@ def _health(line: int, rank: int, host: str, body: str) -> RankHealth | None:
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    return tuple(name for name in map(safe_text, value[:_FEW]) if name) if isinstance(value, list) else ()
+    return tuple(name for name in map(safe_text, value[:_MOST_BACKENDS]) if name) if isinstance(value, list) else ()
 
 
 def _host(url: str) -> str:

@@ -74,7 +74,7 @@ class BoundedKind(Generic[T]):
                 self._each = max(LEAST_PER_KIND, self._each // 2)
                 self._cut()
 
-    def done(self) -> list[T]:
+    def result(self) -> list[T]:
         """The kept rows, in the order of the log."""
         kept = [row for key, last in self._last.items() for row in (*self._first[key], *last)]
         return sorted(kept, key=lambda row: row.offset)
@@ -112,18 +112,18 @@ def left_out(kind: Hashable, name: Hashable = None) -> str:
 
 def bounded_events(most: int = 0) -> BoundedKind[Event]:
     """A bounded list of events. Fingerprints keep only their last ones, which form lanes."""
-    return BoundedKind(most or MOST_EVENTS, _of_event, lambda event: event.kind == "fingerprint")
+    return BoundedKind(most or MOST_EVENTS, _event_kind, lambda event: event.kind == "fingerprint")
 
 
 def bounded_warnings(most: int = 0) -> BoundedKind[NcclWarning]:
     """A bounded list of warnings."""
-    return BoundedKind(most or MOST_WARNINGS, _of_warning)
+    return BoundedKind(most or MOST_WARNINGS, _warning_kind)
 
 
-def _of_event(event: Event) -> tuple[Hashable, ...]:
+def _event_kind(event: Event) -> tuple[Hashable, ...]:
     values = event.values
     return event.kind, values.get("id") or values.get("exception"), event.rank, values.get("label")
 
 
-def _of_warning(row: NcclWarning) -> tuple[Hashable, ...]:
+def _warning_kind(row: NcclWarning) -> tuple[Hashable, ...]:
     return row.level, row.place, row.process

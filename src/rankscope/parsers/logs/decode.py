@@ -55,7 +55,7 @@ def decode_range(
         problem = str(error)
     except STREAM_ERRORS as error:
         problem = f"packed file is damaged ({type(error).__name__})"
-    content = decoder.done()
+    content = decoder.result()
     content.problem = problem or content.problem
     return content
 
@@ -99,7 +99,7 @@ def _document(data: bytes) -> LogContent | None:
     told = ras_output.RasReader()
     if not told.document(document):
         return None
-    return LogContent(ras=told.done())
+    return LogContent(ras=told.result())
 
 
 # A log as blocks of whole lines; only one block is in memory at a time.

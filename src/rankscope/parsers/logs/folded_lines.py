@@ -29,16 +29,16 @@ SHAPE_LENGTH = 40
 """Characters, without digits, that form the kind of a line."""
 WORD_LENGTH = 8
 """Shortest word across a cut that proves a break."""
-_OPENS = re.compile(
+_LINE_START = re.compile(
     r"\s{2}|\t|[|+{}]|Traceback \(|frame #|Exception raised from |Last error:|(?:srun|slurmstepd|torchrun): |-{8}|={8}"
     r"|(?:[A-Za-z_]\w{0,60}\.){0,8}\w{0,60}(?:Error|Exception|Warning|Interrupt)(?:: |$)"
     r"|\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\[?\d{1,4}[-/:]\d\d[-/:]\d\d"
     r"|During handling of |The above exception |(?:NC|RC)CL version"
 )
 """Beginnings of lines without a head; lines of tables and tracebacks begin with blanks."""
-_NEVER = re.compile(r'[|+\-=#]|\s++(?!File ")')
+_TABLE_START = re.compile(r'[|+\-=#]|\s++(?!File ")')
 """Beginnings of lines that never continue in others: tables and code."""
-_VARIES = re.compile(r"0x[0-9a-f]+|\d+")
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 _PAIRS = (("(", ")"), ("[", "]"))
 _NUMBER_END, _NUMBER_START = re.compile(r"[0-9a-fA-Fx.]+$"), re.compile(r"[0-9a-fA-Fx.]+")
 
@@ -103,11 +103,11 @@ def unfold_lines(lines: BlockLines, literals: Callable[[], Sequence[str]]) -> Li
     if went_on * (2 if full.size > SAMPLE_LINES else len(some)) < len(some):
         return None
     words = literals()
-    runs = list(_runs(full.tolist(), texts))
-    found = [run for run in runs if run.cuts and not _NEVER.match(run.texts[0])]
+    runs = list(_folded_lines(full.tolist(), texts))
+    found = [run for run in runs if run.cuts and not _TABLE_START.match(run.texts[0])]
     begun = [run for run in found if _begins(run.texts[0]) or any(word in run.texts[0] for word in words)]
     is_proven = _is_proven(begun, sum(not run.cuts for run in runs))
-    joined = found if is_proven else [_sure(run, words) for run in begun]
+    joined = found if is_proven else [_proven_part(run, words) for run in begun]
     for run in joined:
         _join(lines.padded, texts, run)
     gone = [at for run in joined for at in range(run.first + 1, run.first + len(run.texts))]
@@ -115,7 +115,7 @@ def unfold_lines(lines: BlockLines, literals: Callable[[], Sequence[str]]) -> Li
     return LineFolds(np.array(gone, np.int64), frozenset(cut)) if gone or cut else None
 
 
-def _runs(full: list[int], texts: _BlockTexts) -> Iterator[_FoldedLine]:
+def _folded_lines(full: list[int], texts: _BlockTexts) -> Iterator[_FoldedLine]:
     """Each line of the greatest width that begins a message, with its continuations."""
     wide, taken = set(full), -1
     for at in full:
@@ -128,16 +128,16 @@ def _runs(full: list[int], texts: _BlockTexts) -> Iterator[_FoldedLine]:
 
 
 def _begins(text: str) -> bool:
-    return bool(_OPENS.match(text) or HEAD.match(text) or prefixes.strip_prefixes(text).end)
+    return bool(_LINE_START.match(text) or HEAD.match(text) or prefixes.strip_prefixes(text).end)
 
 
 def _is_proven(runs: list[_FoldedLine], alone: int) -> bool:
     """Whether unlike lines end at the same column and continue in the next line."""
-    kinds = {_VARIES.sub("", text)[:SHAPE_LENGTH] for run in runs for text in run.texts[:-1]}
+    kinds = {_NUMBER.sub("", text)[:SHAPE_LENGTH] for run in runs for text in run.texts[:-1]}
     return len(kinds) >= PROOF_KINDS and alone * 3 <= sum(run.cuts for run in runs)
 
 
-def _sure(run: _FoldedLine, words: Sequence[str]) -> _FoldedLine:
+def _proven_part(run: _FoldedLine, words: Sequence[str]) -> _FoldedLine:
     """The part of a run that certainly belongs together, with its first line."""
     for i in range(run.cuts):
         number = _cuts_number(run.texts[i], run.texts[i + 1])

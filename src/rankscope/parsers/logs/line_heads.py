@@ -14,7 +14,9 @@ from rankscope.parsers.logs.record_reader import RecordSplitter
 
 MOST_FRONTS = 1 << 16
 _TIME = re.compile(rb"\[?(\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d[.,\d]*Z?)\]? ?")
-_ONE = re.compile(rf"NCCL (?:{'|'.join(LEVELS)})|\[rank|\.(?:cpp|hpp|h|cu|cc|py):\d{{1,6}}\]|\d WARN|[\x1b\r]")
+_SECOND_RECORD = re.compile(
+    rf"NCCL (?:{'|'.join(LEVELS)})|\[rank|\.(?:cpp|hpp|h|cu|cc|py):\d{{1,6}}\]|\d WARN|[\x1b\r]"
+)
 """Signs of a second record in the same line."""
 
 
@@ -65,7 +67,7 @@ class LineFronts:
     def record(self, front: LineFront, text: bytes, message: bytes, place: tuple[int, int]) -> Record | None:
         """The record of a line with a known front; None if the line may hold more than one record."""
         words = message.decode("utf-8", "replace")
-        if len(message) > 1 << 12 or _ONE.search(words) or prefixes.REPEAT_MARK.search(words):
+        if len(message) > 1 << 12 or _SECOND_RECORD.search(words) or prefixes.REPEAT_MARK.search(words):
             return None
         _, stamp = without_time(text)
         said = front.record

@@ -29,7 +29,7 @@ MOST_FINGERPRINTS = 4096
 _MASK = (1 << 64) - 1
 _BASE = 0x2545F4914F6CDD1D
 _POWERS = np.array([pow(_BASE, CHECKPOINT_STEP - 1 - i, 1 << 64) for i in range(CHECKPOINT_STEP)], np.uint64)
-_UNKNOWN = np.uint64(0x1F83D9ABFB41BD6B)
+_UNKNOWN_HASH = np.uint64(0x1F83D9ABFB41BD6B)
 
 
 def name_hash(op: str) -> int:
@@ -133,16 +133,16 @@ class CommTails:
         other.tails, other._most = {at: tail.copy() for at, tail in self.tails.items()}, self._most
         return other
 
-    def done(self, comms: list[Comm]) -> tuple[list[Comm], Numbers, Codes]:
+    def result(self, comms: list[Comm]) -> tuple[list[Comm], Numbers, Codes]:
         """The communicators with their counts, and their kept operations."""
         parts = [self.tails[at].rows(self._most) for at in sorted(self.tails)]
-        told = [_told(row, self.tails[at]) if at in self.tails else row for at, row in enumerate(comms)]
+        told = [_counted_comm(row, self.tails[at]) if at in self.tails else row for at, row in enumerate(comms)]
         numbers = [n for n, _ in parts] or [np.empty((len(NUMBERS), 0), np.int64)]
         codes = [c for _, c in parts] or [np.empty((len(CODES), 0), np.int32)]
         return told, np.concatenate(numbers, axis=1), np.concatenate(codes, axis=1)
 
 
-def _told(row: Comm, tail: CommTail) -> Comm:
+def _counted_comm(row: Comm, tail: CommTail) -> Comm:
     return row._replace(
         collectives=tail.collectives, p2p=tail.p2p, fingerprints=tail.fingerprints, first_op_count=tail.first_op_count
     )  # fmt: skip
@@ -153,7 +153,7 @@ def _hashes(numbers: Numbers, codes: Codes, ops: list[str]) -> Words:
     names = np.array([name_hash(op) for op in ops] or [0], np.uint64)
     even = np.array([op not in UNEVEN_OPS for op in ops] or [True], np.bool_)
     op = codes[CODES.index("op")]
-    hashed = np.where(op >= 0, names[op], _UNKNOWN)
+    hashed = np.where(op >= 0, names[op], _UNKNOWN_HASH)
     count, root = numbers[NUMBERS.index("count")], numbers[NUMBERS.index("root")]
     hashed = mix_hash(hashed, np.where(even[op], count, 0).view(np.uint64))
     hashed = mix_hash(hashed, codes[CODES.index("datatype")].astype(np.int64).view(np.uint64))
@@ -177,7 +177,7 @@ def move_phantoms(content: LogContent) -> None:
         return
     issued = {row.process for row in content.comms}
     for at, other in real.items():
-        rows[other] = _with(rows[other], rows[at], at in issued)
+        rows[other] = _with_phantom(rows[other], rows[at], at in issued)
     kept = [at for at in range(len(rows)) if at not in real]
     place = {at: i for i, at in enumerate(kept)}
     moved = {at: place[real.get(at, at)] for at in range(len(rows))} | {-1: -1}
@@ -230,18 +230,18 @@ def _phantoms(rows: list[LogWriter]) -> dict[int, int]:
         least = HOST_RATIO * min((rows[at].records for at in few), default=0)
         many = [at for at in same if rows[at].records >= least]
         for at in few if many else ():
-            others = [other for other in many if other != at and _is_of(rows[at], rows[other])]
+            others = [other for other in many if other != at and _is_phantom(rows[at], rows[other])]
             if len(others) == 1:
                 found[at] = others[0]
     return found
 
 
-def _is_of(row: LogWriter, other: LogWriter) -> bool:
+def _is_phantom(row: LogWriter, other: LogWriter) -> bool:
     rare = row.records <= PHANTOM_RECORDS and other.records >= HOST_RATIO * row.records
     return rare and (row.host.endswith(other.host) or other.host.endswith(row.host))
 
 
-def _with(row: LogWriter, phantom: LogWriter, issued: bool) -> LogWriter:
+def _with_phantom(row: LogWriter, phantom: LogWriter, issued: bool) -> LogWriter:
     """The row of a process with its phantom's counts. A text before a whole operation comes from another writer; any
     other text may be missing from a line of the process."""
     cuts = [at for at in (row.torn_at, phantom.torn_at if issued else phantom.offset) if at is not None]

@@ -82,7 +82,7 @@ class LogDecoder:
         self._cuts = frozenset() if folds is None else folds.cut
         if folds is not None:
             slow[folds.gone] = False
-        taken, known = self._operations.take(rows, offset) if rows is not None else (slow[:0], [])
+        taken, known = self._operations.usable_rows(rows, offset) if rows is not None else (slow[:0], [])
         if rows is not None:
             slow[rows.line[taken]] = False
         said = self._unheard.many(lines, slow, (offset, self._line))
@@ -127,19 +127,19 @@ class LogDecoder:
             self._record(record, glued)
             glued = True
 
-    def done(self) -> LogContent:
+    def result(self) -> LogContent:
         """The content of the whole range."""
         self._flush()
         self._events.add(self._recognition.finish())
         content = self.content
         content.problem = self._recognition.problem
-        content.events = self._events.done()
+        content.events = self._events.result()
         content.processes, content.comms, content.warnings = (
-            self.processes.done(),
+            self.processes.result(),
             self.comms.rows,
-            self.warnings.done(),
+            self.warnings.result(),
         )
-        content.ras, content.inspected = self.ras.done(), self.inspector.done()
+        content.ras, content.inspected = self.ras.result(), self.inspector.result()
         content.ops = list(self._operations.ops)
         content.counts = {**self.counts, "events": self._events.seen}
         for rows in (self._events, self.warnings):
@@ -150,12 +150,12 @@ class LogDecoder:
             content.numbers, content.codes = self._taken()
         else:
             self._tails.add(*self._taken(), content.ops)
-            content.comms, content.numbers, content.codes = self._tails.done(content.comms)
+            content.comms, content.numbers, content.codes = self._tails.result(content.comms)
             move_phantoms(content)
         return content
 
     def _taken(self) -> tuple[Numbers, Codes]:
-        return rehomed(self.processes.done(), self.comms.rows, *self.rows.take())
+        return rehomed(self.processes.result(), self.comms.rows, *self.rows.drain())
 
     # The slow way.
 
@@ -180,11 +180,11 @@ class LogDecoder:
 
     def _loud(self, process: int, record: Record) -> None:
         """Before a failed call: keeps the thread's last quiet line, which may be its text."""
-        for text, offset, number in self._unheard.take(process):
+        for text, offset, number in self._unheard.drain(process):
             for said in self._splitter.records(text, offset, number):
                 found = nccl_head(said.text)
                 if found is not None and said.offset < record.offset:
-                    self.warnings.said(process, found, said)
+                    self.warnings.note_text(process, found, said)
 
     def _record(self, record: Record, glued: bool) -> None:
         self.counts["records"] += 1
@@ -219,7 +219,7 @@ class LogDecoder:
             self.warnings.warn(process, found, record)
             self._pass_on(record)
         elif not self._message(process, found, record):
-            self.warnings.said(process, found, record)
+            self.warnings.note_text(process, found, record)
             self.counts["other"] += 1
             self._pass_on(record)
 

@@ -32,7 +32,7 @@ class OperationReader:
         self.ops: dict[str, int] = {}
         """Numbers of operation names, as used in the rows."""
 
-    def take(self, rows: CollRows, block: int) -> tuple[Mask, list[GroupFacts | None]]:
+    def usable_rows(self, rows: CollRows, block: int) -> tuple[Mask, list[GroupFacts | None]]:
         """The usable rows of a block at that offset, and the writer and communicator of each group."""
         known = [self._known(group, block) for group in rows.groups]
         usable = np.array([one is not None for one in known], np.bool_)

@@ -67,15 +67,15 @@ class LogJoiner:
         other._tails, other._problems = self._tails.copy(), self._problems.copy()
         return other
 
-    def done(self) -> LogContent:
+    def result(self) -> LogContent:
         """The content of the whole log."""
         content = self._content
         content.ops, counts = list(self._ops), self._counts.copy()
-        content.events, content.warnings = self._events.done(), self._warnings.done()
+        content.events, content.warnings = self._events.result(), self._warnings.result()
         for rows in (self._events, self._warnings):
             counts.update(rows.left_out())
         content.counts = dict(counts)
-        content.comms, content.numbers, content.codes = self._tails.done(content.comms)
+        content.comms, content.numbers, content.codes = self._tails.result(content.comms)
         content.problem = "; ".join(self._problems) or None
         move_phantoms(content)
         return content
@@ -254,23 +254,23 @@ class GrowingLog:
             return self._told
         joiner = self._firm.copy()
         if self._loose is not None:
-            joiner.add(_own(self._loose))
-        content = joiner.done()
+            joiner.add(_own_copy(self._loose))
+        content = joiner.result()
         if self._told is None or not _says_same(self._told, content):
             self._told = content
         self._is_told = True
         return self._told
 
 
-def _own(content: LogContent) -> LogContent:
+def _own_copy(content: LogContent) -> LogContent:
     """A copy for the joiner, which changes its input."""
     return replace(content, numbers=content.numbers.copy(), codes=content.codes.copy())
 
 
 def _is_silent(content: LogContent) -> bool:
     """Whether a stretch has only lines that are not kept."""
-    tables = (getattr(content, name) for name in _COMPARED if name != "ranged")
-    return not content.numbers.shape[1] and not any(tables) and not any(_told(content).values())
+    tables = (getattr(content, name) for name in _COMPARED_FIELDS if name != "ranged")
+    return not content.numbers.shape[1] and not any(tables) and not any(_told_counts(content).values())
 
 
 def _says_same(one: LogContent, other: LogContent) -> bool:
@@ -278,14 +278,16 @@ def _says_same(one: LogContent, other: LogContent) -> bool:
     return (
         np.array_equal(one.numbers, other.numbers)
         and np.array_equal(one.codes, other.codes)
-        and _told(one) == _told(other)
-        and all(getattr(one, name) == getattr(other, name) for name in _COMPARED)
+        and _told_counts(one) == _told_counts(other)
+        and all(getattr(one, name) == getattr(other, name) for name in _COMPARED_FIELDS)
     )
 
 
-_COMPARED = [field.name for field in fields(LogContent) if field.name not in ("numbers", "codes", "counts", "_packed")]
+_COMPARED_FIELDS = [
+    field.name for field in fields(LogContent) if field.name not in ("numbers", "codes", "counts", "_packed")
+]
 _LINES = ("lines", "records")
 
 
-def _told(content: LogContent) -> dict[str, int]:
+def _told_counts(content: LogContent) -> dict[str, int]:
     return {name: count for name, count in content.counts.items() if name not in _LINES}

@@ -27,20 +27,20 @@ def read_stamp(text: str) -> Stamp | None:
     """The time at the beginning of `text`; None without a valid one."""
     if found := _FULL.match(text):
         year, month, day = int(found[1]), int(found[2]), int(found[3])
-        made = _made((year, month, day), (found[4], found[5], found[6]), found[7], True)
+        made = _stamp_of((year, month, day), (found[4], found[5], found[6]), found[7], True)
         return _in_zone(made, found[8]) if made else None
     if found := _GLOG.match(text):
-        return _made((1970, int(found[1]), int(found[2])), (found[3], found[4], found[5]), found[6], False)
+        return _stamp_of((1970, int(found[1]), int(found[2])), (found[3], found[4], found[5]), found[6], False)
     if found := _CLOCK.match(text):
-        made = _made((1970, 1, 1), (found[1], found[2], found[3]), found[4], False)
+        made = _stamp_of((1970, 1, 1), (found[1], found[2], found[3]), found[4], False)
         return made._replace(has_date=False) if made else None
     if (found := _SYSLOG.match(text)) and found[1] in _MONTHS:
         date = int(found[6] or 1970), _MONTHS[found[1]], int(found[2])
-        return _made(date, (found[3], found[4], found[5]), None, found[6] is not None)
+        return _stamp_of(date, (found[3], found[4], found[5]), None, found[6] is not None)
     return None
 
 
-def _made(
+def _stamp_of(
     date: tuple[int, int, int], clock: tuple[str, str, str], fraction: str | None, has_year: bool
 ) -> Stamp | None:
     hour, minute, second = map(int, clock)

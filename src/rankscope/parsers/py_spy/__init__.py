@@ -1,1 +1,1 @@
-"""Output of `py-spy dump`, as text and as JSON: where every thread of a process was at one moment."""
+"""Output of `py-spy dump`, as text and as JSON: the stacks of all threads of a process at one moment."""

@@ -1,4 +1,4 @@
-"""The bytes of a file to a Snapshot, whichever of its two forms py-spy wrote.
+"""Decoder of py-spy's output in both of its forms: the bytes of a file to a Snapshot.
 
 Source of both forms: py-spy's src/dump.rs and src/stack_trace.rs, and dumps that py-spy 0.4.3 made.
 """
@@ -26,12 +26,12 @@ _THREADS = re.compile(
     rb"\A(?:\xef\xbb\xbf)?\s*Thread (?:0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \((?:active|idle)(?:\+gil)?\)"
     rb"(?:: \"[^\n]*)?\r?\n {4}[^ \n][^\n]* \([^\n]*\)\r?(?:\n|\Z)"
 )
-"""A file that begins with a thread and its innermost frame: the process is not told."""
+"""The beginning of a file with a thread and its innermost frame, without a process."""
 _JSON = re.compile(rb'\[\s*\{\s*"pid":\s*\d+,\s*"thread_id":')
 
 
 def looks_like_snapshot(head: bytes) -> bool:
-    """Whether the first bytes of a file can begin a dump, also after a prompt or a few other lines."""
+    """Whether the first bytes can begin a dump, also behind a prompt or a few other lines."""
     if head[:1] == b"\x80":
         return False
     if _JSON.search(head) is not None:
@@ -39,7 +39,7 @@ def looks_like_snapshot(head: bytes) -> bool:
     begun = _TEXT.search(head)
     if begun is None and _THREADS.search(head) is not None:
         return True
-    # a command line may be longer than what is looked at here
+    # a command line may be longer than these first bytes
     return begun is not None and (not begun[1] or len(head) >= 512 or _NEXT.search(head, begun.end()) is not None)
 
 
@@ -51,27 +51,27 @@ def decode_snapshot(data: bytes) -> Snapshot:
     return snapshot
 
 
-# Dumps as JSON: a list of threads for each process; several lists may stand in one file, and the last may be torn.
+# Dumps as JSON: a list of threads for each process; a file may have several lists, and the last may be torn.
 
 _LIST = re.compile(r'\[\s*(?=\{\s*"pid"\s*:)')
 _BETWEEN = re.compile(r"\s*,\s*(?=\{)")
 _END = re.compile(r"\s*\]")
 DAMAGE_LIMIT = 64
-"""After so many torn lists a file is not read any further."""
-_CUT = "cut off or damaged: whole threads kept"
+"""Most torn lists of a file; after them the read ends."""
+_CUT_PROBLEM = "cut off or damaged: whole threads kept"
 
 
 def decode_document(data: bytes, start: int) -> Snapshot:
-    """The dumps in a file whose first list begins at `start`. What is torn in its first thread holds none."""
+    """The dumps in a file whose first list begins at `start`. A list torn in its first thread gives none."""
     collector = SnapshotCollector()
     torn = False
-    for threads, whole in _lists(data, start):
+    for threads, whole in _thread_lists(data, start):
         torn |= not whole
         _document(threads, collector)
-    return collector.done([_CUT if torn else ""])
+    return collector.result([_CUT_PROBLEM if torn else ""])
 
 
-def _lists(data: bytes, start: int) -> Iterator[tuple[list[Any], bool]]:
+def _thread_lists(data: bytes, start: int) -> Iterator[tuple[list[Any], bool]]:
     """The lists of threads, and whether each is whole."""
     try:
         whole = orjson.loads(data[start:])
@@ -91,7 +91,7 @@ def _one_by_one(data: str) -> Iterator[tuple[list[Any], bool]]:
 
 
 def _elements(decoder: json.JSONDecoder, data: str, at: int) -> tuple[list[Any], int, bool]:
-    """The elements of a list from its first on, where they end, and whether the list does there."""
+    """The elements of a list from its first on, their end, and whether the list ends there."""
     threads: list[Any] = []
     while True:
         try:
@@ -106,7 +106,7 @@ def _elements(decoder: json.JSONDecoder, data: str, at: int) -> tuple[list[Any],
 
 
 def _document(threads: list[Any], collector: SnapshotCollector) -> None:
-    """One list: threads of one process, or of several."""
+    """Adds one list: threads of one process, or of several."""
     processes: dict[int, int] = {}
     # the newest thread comes first in JSON, and last in a text
     for thread in reversed(threads):
@@ -145,5 +145,5 @@ def _frames(frames: list[Any]) -> Iterator[StackFrame]:
             continue
         line = safe_integer(frame.get("line")) or 0
         path, short = safe_text(frame.get("filename")) or "", safe_text(frame.get("short_filename"))
-        # of a library the text has the name alone
+        # for a library, a text has only the name
         yield StackFrame(name, path if line > 0 or not short else short, max(0, line))

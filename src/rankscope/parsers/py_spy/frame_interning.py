@@ -1,4 +1,4 @@
-"""Collects what a file says into a Snapshot: every frame and every stack once, within bounds."""
+"""Collector of a Snapshot: each frame and each stack once, within bounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rankscope.parsers.flight_recorder.safe_values import INT64_LIMIT, TEXT_LIMI
 from rankscope.parsers.py_spy.model import PY_SPY, Identity, SampledProcess, SampledThread, Snapshot
 
 THREAD_LIMIT = 1 << 18
-"""Threads kept of one file: 16,384 processes with 16 each. py-spy itself stops at 4,096 for a process."""
+"""Threads kept of one file: 16,384 processes with 16 each. py-spy stops at 4,096 for a process."""
 FRAME_LIMIT = 512
 """Frames kept of one stack, the innermost."""
 PROCESS_LIMIT = 1 << 16
@@ -28,15 +28,15 @@ def valid_pid(value: int | None) -> int | None:
 
 
 class SnapshotCollector:
-    """A Snapshot in the making."""
+    """Collector of the processes and threads of a Snapshot."""
 
     def __init__(self) -> None:
         self.snapshot = Snapshot()
         self.cut_stacks = 0
         self.full = False
-        """Whether a bound was reached: what follows is left out."""
+        """Whether a bound is reached, so that the rest is left out."""
         self.lines: dict[str, StackFrame | None] = {}
-        """Frames by the text they were read from: most come again and again."""
+        """Frames by their text: most texts repeat."""
         self._frames: dict[StackFrame, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
 
@@ -74,8 +74,8 @@ class SnapshotCollector:
             thread_id = None
         self.snapshot.threads.append(SampledThread(process, clip_text(name), thread_id, *state, stack))
 
-    def done(self, notes: Iterable[str]) -> Snapshot:
-        """The Snapshot, with what could not be read of it."""
+    def result(self, notes: Iterable[str]) -> Snapshot:
+        """The Snapshot, with notes on unreadable parts."""
         snapshot = self.snapshot
         snapshot.processes = number_frames(snapshot)
         snapshot.frames = list(self._frames)
@@ -90,7 +90,7 @@ class SnapshotCollector:
 
 
 def process_trees(processes: list[SampledProcess]) -> list[int]:
-    """For each process the index of the first of its tree: a tree goes on while parents are above, and none twice."""
+    """For each process the index of the first one of its tree: parents come before children, and no process twice."""
     roots: list[int] = []
     tree: set[int] = set()
     for i, process in enumerate(processes):
@@ -103,7 +103,7 @@ def process_trees(processes: list[SampledProcess]) -> list[int]:
 
 
 def number_frames(snapshot: Snapshot) -> list[SampledProcess]:
-    """The processes with how many later dumps of their tree follow."""
+    """The processes, with the number of later dumps of their tree."""
     processes, identities = snapshot.processes, snapshot.identities
     roots = process_trees(processes)
     later: Counter[Identity] = Counter()

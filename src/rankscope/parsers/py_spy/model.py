@@ -1,4 +1,4 @@
-"""What one file of stacks says, of py-spy or another tool, and the form in which it crosses from a worker process."""
+"""The content of one file of stacks, of py-spy or another tool, and its form between processes."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ PY_SPY = "py-spy"
 MAIN = "MainThread"
 """The name that Python gives to the first thread of a process."""
 Identity: TypeAlias = tuple[int | None, int | None, int | None, int | None]
-"""(process id, rank, rank in the node, main thread): the first of them that is known, the rest None."""
+"""(process id, rank, rank in the node, main thread): the first known of them, the others None."""
 
 
 class SampledProcess(NamedTuple):
     """A process at one moment."""
 
     pid: int | None
-    """None where the file does not say."""
+    """None where the file lacks it."""
     parent_pid: int | None
-    """None where the file does not say."""
+    """None where the file lacks it."""
     command: str
     """Its command line; empty if unknown."""
     parent_command: str
     later: int
     """How many later dumps of the same process tree follow in the file."""
     rank: int | None = None
-    """Its global rank, where the file itself says it."""
+    """Its global rank, where the file has it."""
     local_rank: int | None = None
-    """Its rank within the node, where the file says that alone."""
+    """Its rank within the node, where the file has only that."""
     tool: str = PY_SPY
-    """What looked at it."""
+    """The tool that took the stacks."""
 
 
 class SampledThread(NamedTuple):
@@ -42,21 +42,21 @@ class SampledThread(NamedTuple):
     """Index into `processes`."""
     name: str
     thread_id: int | None
-    """Of the operating system where the file says it, else of Python."""
+    """The operating system's id where the file has it, else Python's."""
     active: bool | None
     gil: bool | None
-    """None for an idle thread in a text: py-spy does not write there whether it holds the lock."""
+    """None for an idle thread in a text: py-spy does not print there whether it holds the lock."""
     stack: int
     """Index into `stacks`."""
 
 
 class ProcessRole(NamedTuple):
-    """What a process is."""
+    """The role of a process in the job."""
 
     owner: int | None
-    """Index of the process that is the rank: itself, or one above it. None for a launcher, or if it is not there."""
+    """Index of the process that is the rank: itself, or one above it. None for a launcher, or for an absent process."""
     parent_pid: int | None
-    """None unless it serves its owner."""
+    """The process id of its owner; None for a process without one."""
 
 
 _TABLES: dict[str, type[Any]] = {
@@ -88,7 +88,7 @@ class Snapshot:
 
     @cached_property
     def identities(self) -> list[Identity]:
-        """For each process what is equal for each time that it was dumped, and for no other process."""
+        """For each process an identity: equal for all dumps of the process, and for no other process."""
         mains = self._mains()
         return [
             (p.pid, None, None, None)
@@ -98,8 +98,8 @@ class Snapshot:
         ]
 
     def _mains(self) -> dict[int, int | None]:
-        """The id of the main thread of each process without a process id, else of its first: where it lies in memory,
-        which differs from process to process."""
+        """The id of the main thread, else of the first thread, of each process without a process id: an address in
+        memory that differs between processes."""
         found: dict[int, int | None] = {}
         for thread in self.threads:
             if thread.process not in found or thread.name == MAIN:
@@ -107,12 +107,12 @@ class Snapshot:
         return found
 
     def header(self) -> dict[str, Any]:
-        """All of it, as JSON values."""
+        """The whole content, as JSON values."""
         tables = {name: list(map(tuple, getattr(self, name))) for name in _TABLES}
         return {**tables, "stacks": self.stacks, "problem": self.problem}
 
     def body(self) -> list[memoryview]:
-        """Nothing: it is all in the header."""
+        """Empty: the header holds everything."""
         return []
 
 

@@ -31,27 +31,27 @@ _SECTION = re.compile(r"^=== Rank (\d{1,7}): \S{0,1000}/handler/pyspy_dump\S{0,1
 _BARE = re.compile(r'^Thread (?:0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \([a-z+]{1,32}\)(?:: ".*)?$', re.MULTILINE)
 _PROCESS = re.compile(r"^[ \t]*Process (\d{1,10}): ", re.MULTILINE)
 _PYTHON = re.compile(r"^Python v\d\S* ?\(.*\)[ \t]*$", re.MULTILINE)
-_BEGUN = re.compile(r"^(?:Python v\d|Thread (?:0x|\d))", re.MULTILINE)
+_DUMP_START = re.compile(r"^(?:Python v\d|Thread (?:0x|\d))", re.MULTILINE)
 _PARENT = re.compile(r"^Parent Process (\d{1,10}): (.*)$", re.MULTILINE)
 _THREAD = re.compile(r'^Thread (0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \(([a-z+]{1,32})\)(?:: "(.*))?$')
 _FRAME = re.compile(r"^(?: {1,7}|\t ?)(?=[^ \t])(.+)$")
-_DEEPER = re.compile(r"^(?: {8}|\t[ \t]{2})")
+_LOCAL_LINE = re.compile(r"^(?: {8}|\t[ \t]{2})")
 _LINE = re.compile(r":(\d{1,18})$")
 _ONE_WORD = re.compile(r"^[^\s()]+(?= \()")
 _STATES: dict[str, tuple[bool | None, bool | None]] = {
-    # of an idle thread it is not written whether it holds the lock
+    # for an idle thread, the text lacks the state of the lock
     "active+gil": (True, True), "active": (True, False), "idle": (False, None), "idle+gil": (False, True),
 }  # fmt: skip
-_TORN = re.compile(r"^(?:Thread (?:0x|\d)|Python v\d|Process \d)")
+_HEAD_START = re.compile(r"^(?:Thread (?:0x|\d)|Python v\d|Process \d)")
 
 
 def decode_texts(data: bytes) -> Snapshot:
-    """The dumps in a text. Raises NotThisKindError if there is none."""
+    """The dumps in a text. Raises NotThisKindError without any."""
     text = _STYLE.sub("", data.decode("utf-8", "replace")) if b"\x1b" in data else data.decode("utf-8", "replace")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     sections = [(match.start(), int(match[1])) for match in _SECTION.finditer(text)]
     starts = [match.start() for match in _PROCESS.finditer(text)]
-    if starts and _BEGUN.search(text, starts[0]) is None:
+    if starts and _DUMP_START.search(text, starts[0]) is None:
         starts = []
     collector, errors = SnapshotCollector(), [""]
     if not starts:
@@ -63,13 +63,13 @@ def decode_texts(data: bytes) -> Snapshot:
         own = text[start : cuts[bisect_right(cuts, start)]]
         errors.append(_block(own, collector, _rank_at(sections, start)))
     torn = "cut off" if not text.endswith("\n") and _is_torn(text[text.rfind("\n") + 1 :]) else ""
-    return collector.done([torn, next(filter(None, errors), "")])
+    return collector.result([torn, next(filter(None, errors), "")])
 
 
 def _without_process(text: str, collector: SnapshotCollector) -> str:
-    """Threads of one process that nothing names; returns the error that py-spy ended with, if any.
+    """Adds threads of one unnamed process; returns the error at the end of py-spy's output, if any.
 
-    The main thread has the number of the process. Raises NotThisKindError.
+    The main thread has the id of the process. Raises NotThisKindError.
     """
     threads = list(_BARE.finditer(text))
     if not threads:
@@ -81,17 +81,17 @@ def _without_process(text: str, collector: SnapshotCollector) -> str:
 
 
 def _rank_at(sections: Sequence[tuple[int, int]], at: int) -> int | None:
-    """The rank of the section in which a process stands."""
+    """The rank of the section that holds a process."""
     place = bisect_right(sections, (at, -1)) - 1
     return sections[place][1] if place >= 0 else None
 
 
 def _block(text: str, collector: SnapshotCollector, rank: int | None = None) -> str:
-    """One process; returns the error that py-spy ended with, if any."""
+    """Adds one process; returns the error at the end of py-spy's output, if any."""
     start = _PROCESS.match(text)
-    if start is None or _BEGUN.search(text) is None:
+    if start is None or _DUMP_START.search(text) is None:
         return ""
-    # a script given with -c stands in the command line with all of its lines
+    # the command line of a script given with -c has all lines of the script
     python = _PYTHON.search(text)
     ends = python.start() if python else text.find("\n") if "\n" in text else len(text)
     body = text[python.end() if python else ends :].lstrip("\n")
@@ -139,13 +139,13 @@ def _id(text: str) -> int | None:
 
 
 def _written(line: str) -> StackFrame | None:
-    """The frame in an indented line; None if it is one of the locals, or torn."""
-    frame = None if _DEEPER.match(line) else _FRAME.match(line)
+    """The frame in an indented line; None for a local variable or a torn line."""
+    frame = None if _LOCAL_LINE.match(line) else _FRAME.match(line)
     return _frame(frame[1]) if frame else None
 
 
 def _frame(text: str) -> StackFrame | None:
-    """A frame as in "forward (model.py:88)", a native one as in "epoll_wait (libc.so.6)"; None if it is neither."""
+    """A frame as "forward (model.py:88)", or a native one as "epoll_wait (libc.so.6)"; None for neither."""
     text = text.rstrip()
     if not text.endswith(")"):
         return None
@@ -159,7 +159,7 @@ def _frame(text: str) -> StackFrame | None:
 
 
 def _opening(text: str) -> int:
-    """Where " (" begins the place of a frame. Names in C++ have parentheses and spaces, and so have paths."""
+    """The place of " (" before the file of a frame. Names in C++ and paths may hold parentheses and spaces."""
     word = _ONE_WORD.match(text)
     if word is not None and word[0].count("<") == word[0].count(">"):
         return word.end()
@@ -172,7 +172,7 @@ def _opening(text: str) -> int:
 
 
 def _is_torn(last: str) -> bool:
-    """Whether a last line without an end is only the beginning of one."""
+    """Whether a last line without line end is incomplete."""
     if frame := _FRAME.match(last):
-        return not _DEEPER.match(last) and _frame(frame[1]) is None
-    return bool(_TORN.match(last)) and not last.endswith('"') and not _THREAD.match(last)
+        return not _LOCAL_LINE.match(last) and _frame(frame[1]) is None
+    return bool(_HEAD_START.match(last)) and not last.endswith('"') and not _THREAD.match(last)

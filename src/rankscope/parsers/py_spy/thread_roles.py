@@ -1,4 +1,4 @@
-"""Which of the processes in a file are ranks, which only serve one, and which start them."""
+"""Roles of the processes in a file: ranks, processes that serve a rank, and launchers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from rankscope.parsers.py_spy.frame_interning import process_trees
 from rankscope.parsers.py_spy.model import MAIN, ProcessRole, SampledProcess, Snapshot
 
 STARTS, STARTED, SERVES = 1, 2, 4
-"""It starts ranks; it was started as one, and has the frames of its launcher below if it was forked; it serves one."""
+"""Bits of a process: it starts ranks; a launcher started it (a fork has the launcher's frames below); it serves a
+rank."""
 _MARKS: dict[str, tuple[tuple[str, int], ...]] = {
     "launch_agent": (("torch/distributed/launcher/api.py", STARTS),),
     "_invoke_run": (("torch/distributed/elastic/agent/server/api.py", STARTS),),
@@ -30,7 +31,7 @@ _MARKS: dict[str, tuple[tuple[str, int], ...]] = {
     "worker": (("multiprocessing/pool.py", SERVES),),
     "_process_worker": (("concurrent/futures/process.py", SERVES),),
 }
-"""By function and the end of its file: where processes sit that torch and Python start, or that start them."""
+"""Functions, with the end of their file, in which processes of torch and Python wait, or start others."""
 
 
 def roles_of(snapshot: Snapshot) -> list[ProcessRole]:
@@ -56,7 +57,8 @@ def roles_of(snapshot: Snapshot) -> list[ProcessRole]:
 
 
 def _starters(processes: list[SampledProcess], above: list[int | None], marks: list[int]) -> set[int]:
-    """Processes that start ranks: by their program, by where they wait, or because only their children say a rank."""
+    """The processes that start ranks: by their program, by their waiting place, or because only their children name a
+    rank."""
     waits = [mark & STARTS and not mark & STARTED for mark in marks]
     found = {i for i, process in enumerate(processes) if waits[i] or is_launcher(process.command)}
     for process, parent in zip(processes, above, strict=True):
@@ -66,7 +68,7 @@ def _starters(processes: list[SampledProcess], above: list[int | None], marks: l
 
 
 def _marks(snapshot: Snapshot) -> list[int]:
-    """For each process what the frames of its main thread tell."""
+    """For each process the bits that the frames of its main thread prove."""
     told = {i: mark for i, frame in enumerate(snapshot.frames) if (mark := _mark(frame))}
     marks = [0] * len(snapshot.processes)
     for thread in snapshot.threads if told else ():
@@ -82,11 +84,11 @@ def _mark(frame: StackFrame) -> int:
 
 
 def is_main(name: str, thread_id: int | None, pid: int | None) -> bool:
-    """Whether a thread is the first of its process. It has no name where nothing imported `threading`."""
+    """Whether a thread is the first of its process. It has no name if nothing imported `threading`."""
     return name == MAIN or (not name and pid is not None and thread_id == pid)
 
 
-# What a command line tells of a process: which rank it is, or that it only starts ranks.
+# Rank and role of a process, from its command line.
 
 LAUNCHERS = frozenset({
     "torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed", "deepspeed.launcher.launch",
@@ -103,22 +105,22 @@ _PER_NODE = re.compile(r"(?:^|\s)--nproc[_-]per[_-]node(?:=|\s+)(\d{1,6})(?=\s|$
 
 
 def rank_in(command: str, parent: str) -> int | None:
-    """The global rank, if one and only one is given. Under a launcher it would be the script's own business."""
-    return None if is_launcher(parent) else _only(_RANK, command)
+    """The global rank, if exactly one is given. Under a launcher the option belongs to the script."""
+    return None if is_launcher(parent) else _single_number(_RANK, command)
 
 
 def local_rank_in(command: str) -> int | None:
-    """The rank within the node, if one and only one is given."""
-    return _only(_LOCAL_RANK, command)
+    """The rank within the node, if exactly one is given."""
+    return _single_number(_LOCAL_RANK, command)
 
 
 def says_rank(command: str) -> bool:
-    """Whether any rank is given."""
+    """Whether the command line gives any rank."""
     return _RANK.search(command) is not None or _LOCAL_RANK.search(command) is not None
 
 
 def is_launcher(command: str) -> bool:
-    """Whether the program that runs is one that starts ranks."""
+    """Whether the program is a launcher."""
     words = iter(command.split(maxsplit=16)[:16])
     for word in words:
         if word in _WITH_VALUE:
@@ -131,11 +133,11 @@ def is_launcher(command: str) -> bool:
 
 
 def on_one_node(command: str, world: int) -> bool:
-    """Whether a launcher was told to start all ranks of a job of `world` ranks (0: unknown) on its own node."""
-    each = _only(_PER_NODE, command)
+    """Whether a launcher was told to start all `world` ranks (0: unknown) of the job on its own node."""
+    each = _single_number(_PER_NODE, command)
     return is_launcher(command) and (_ONE_NODE.search(command) is not None or (world > 0 and each == world))
 
 
-def _only(pattern: re.Pattern[str], command: str) -> int | None:
+def _single_number(pattern: re.Pattern[str], command: str) -> int | None:
     found = {int(number) for number in pattern.findall(command)}
     return found.pop() if len(found) == 1 else None

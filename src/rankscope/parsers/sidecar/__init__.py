@@ -1,4 +1,4 @@
-"""What the capture inside a job writes beside its dumps: who wrote them, and who is in which group.
+"""Sidecars: files of the capture inside a job that name the writer of the dumps and the members of groups.
 
-The form is described in docs/capture.md.
+docs/capture.md describes the form.
 """

@@ -1,4 +1,4 @@
-"""What one sidecar says, and the form in which it crosses from a worker process."""
+"""The content of one sidecar, and its form between processes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from rankscope.parsers.members import Members, unpack_members
 
 
 class SidecarGroup(NamedTuple):
-    """A process group that the rank is in."""
+    """A process group of the rank."""
 
     name: str
-    """As in the recorder's entries."""
+    """Its name in the recorder's entries."""
     description: str
     backend: str
-    """As "nccl", or "cpu:gloo,cuda:nccl"; empty if not told."""
+    """"nccl", or "cpu:gloo,cuda:nccl"; empty if unknown."""
     ranks: Members
     """Global ranks; the position is the rank within the group."""
 
 
 @dataclass
 class Sidecar:
-    """One process of the job."""
+    """The sidecar of one process of the job."""
 
     rank: int
     world_size: int | None = None
@@ -37,18 +37,18 @@ class Sidecar:
     attempt: int | None = None
     started_ns: int | None = None
     interval_ns: int | None = None
-    """Between its dumps; None if not told."""
+    """The time between its dumps; None if unknown."""
     delay_ns: int = 0
-    """The longest that a dump took, or came late."""
+    """The longest duration or delay of a dump."""
     dumps: list[str] = field(default_factory=list)
-    """Names of its dumps, which lie beside it."""
+    """Names of its dumps in the same directory."""
     ended: str = ""
-    """"exit", "exception", "interrupted", "terminated"; empty while it ran, or if it was killed."""
+    """"exit", "exception", "interrupted", "terminated"; empty for a running or killed process."""
     ended_ns: int | None = None
     error: str = ""
     """The exception that ended it."""
     cause: str = ""
-    """The oldest exception that this one came of; empty if of none."""
+    """The oldest exception that led to this one; empty if there is none."""
     groups: list[SidecarGroup] = field(default_factory=list)
     problem: str | None = None
 
@@ -58,29 +58,29 @@ class Sidecar:
         return len(self.groups)
 
     def header(self) -> dict[str, Any]:
-        """All of it, as JSON values."""
+        """The whole content, as JSON values."""
         told = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**told, "groups": [(*group[:3], group.ranks.packed) for group in self.groups]}
 
     def body(self) -> list[memoryview]:
-        """Nothing: it has no arrays."""
+        """Empty: the header holds everything."""
         return []
 
 
 def sidecar_from(header: dict[str, Any], *_: object) -> Sidecar:
-    """What `header()` was made from."""
+    """The sidecar whose `header()` this is."""
     groups = [SidecarGroup(row[0], row[1], row[2], unpack_members(row[3])) for row in header["groups"]]
     return Sidecar(**{**header, "groups": groups})
 
 
-# The bytes of a sidecar to a Card. Everything in it is checked: the file may be of anybody.
+# Decoder of sidecars. It checks everything: anybody may have written the file.
 
 VERSION = 1
 ERROR_LIMIT = 2000
 """Characters of an exception that are read."""
 _BEGIN = re.compile(rb'\s*\{\s*"rankscope_capture"\s*:')
 _MOST_GROUPS = 1 << 16
-"""Groups kept, and dumps; a rank is in some dozens."""
+"""Most groups, and most dumps, that are kept; a rank is in some dozens."""
 
 
 def looks_like_sidecar(head: bytes) -> bool:
@@ -89,7 +89,7 @@ def looks_like_sidecar(head: bytes) -> bool:
 
 
 def decode_sidecar(data: bytes) -> Sidecar:
-    """The sidecar in `data`. Raises NotThisKindError if it says nothing of a rank."""
+    """The sidecar in `data`. Raises NotThisKindError for one without a rank."""
     try:
         told = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -120,7 +120,7 @@ def decode_sidecar(data: bytes) -> Sidecar:
 
 
 def _nanoseconds(value: Any) -> int | None:
-    """Of seconds above 0 and below a year."""
+    """Nanoseconds of a number of seconds above 0 and below a year; else None."""
     return int(value * 1e9) if type(value) in (int, float) and 0 < value < 3.2e7 else None
 
 
@@ -133,7 +133,7 @@ def _problem(told: dict[str, Any]) -> str | None:
 
 
 def _groups(value: Any, rank: int) -> list[SidecarGroup]:
-    """Groups whose members are told and that the rank is in; all others are no use."""
+    """Groups with known members that include the rank; all others are useless."""
     found = []
     for group in _list(value):
         name = safe_text(group.get("name")) if isinstance(group, dict) else None
@@ -154,6 +154,6 @@ def _rank(value: Any) -> int | None:
 
 
 def _world(value: Any, rank: int) -> int | None:
-    """The number of ranks, unless the rank itself is none of them."""
+    """The number of ranks; None if it excludes the rank itself."""
     number = safe_integer(value)
     return number if number is not None and rank < number <= RANK_LIMIT else None

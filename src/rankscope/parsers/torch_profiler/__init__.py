@@ -1,6 +1,6 @@
-"""Traces of torch's profiler (Kineto): Chrome trace events as JSON, of every era, whole or damaged."""
+"""Traces of torch's profiler (Kineto): Chrome trace events as JSON, of all versions, whole or damaged."""
 
 DETAIL_VARIABLE = "RANKSCOPE_TRACE_DETAIL"
-"""Tells the processes that read how much of a trace is wanted."""
+"""Environment variable that gives worker processes the wanted detail of a trace."""
 DETAILS = ("collectives", "all")
-"""As in schema.DETAILS, which takes polars to import."""
+"""The values of schema.DETAILS, which cannot be imported without polars."""

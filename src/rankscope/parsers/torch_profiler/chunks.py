@@ -1,4 +1,4 @@
-"""A trace in pieces that begin and end where an event does."""
+"""Pieces of a trace that begin and end with an event."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rankscope.parsers.files.streams import STREAM_ERRORS
 
 CHUNK_BYTES = 4 << 20
 LONGEST_GAP = 64 << 20
-"""Bytes without the beginning of an event after which what follows is given up."""
+"""Most bytes without the beginning of an event; then the rest is given up."""
 _BETWEEN = frozenset(b", \t\r\n")
 _LONGEST_HEAD = 1 << 20
-"""The last event is searched for its end as text; a longer one is damaged."""
+"""Longest last event, whose end is searched as text; a longer one is damaged."""
 _CLOSED = re.compile(rb'\}\s*\](?=\s*(?:,\s*"|\}|$))')
-"""The end of the last event and of the list of them."""
+"""The end of the last event and of the list of events."""
 
 
 class EventPiece(NamedTuple):
@@ -32,24 +32,24 @@ class EventPiece(NamedTuple):
 
 @dataclass
 class TraceMargins:
-    """What stands before the first event and behind the last, and why reading ended early."""
+    """The text before the first event and behind the last, and the reason why the read ended early."""
 
     before: bytes = b""
     after: bytes = b""
     whole: bool = False
-    """The end of the file was reached, and the last event was closed."""
+    """The read reached the end of the file, and the last event was closed."""
     torn: bytes = b""
-    """An event that the end of the file cuts."""
+    """An event that is cut by the end of the file."""
     problem: str | None = None
 
 
 def event_pieces(
     stream: IO[bytes], around: TraceMargins, begin: int = 0, end: int | None = None, layout: EventLayout | None = None
 ) -> Iterator[EventPiece]:
-    """Events that begin at `begin` or behind it and before `end`, a few MB at a time; `around` is filled in.
+    """Events that begin at or behind `begin` and before `end`, a few MB at a time. Fills in `around`.
 
-    The stream stands at `begin`. Pieces are as they stand in the file, from the brace of an event to the brace, or the
-    comma before the next one. `layout`: as the first events of the file have it; None where this is its beginning.
+    The stream stands at `begin`. Each piece begins at the brace of an event, and ends at a brace or at the comma before
+    the next event. `layout` is the one of the file's first events; None at the beginning of the file.
     """
     text, at, started, known = b"", begin, False, layout
     layout = layout or PHASE_FIRST
@@ -82,7 +82,7 @@ def event_pieces(
 
 
 def end_of(piece: EventPiece) -> int:
-    """Where the last event of a piece ends."""
+    """The end of the last event of a piece."""
     stop = piece.stop
     while stop and piece.text[stop - 1] in _BETWEEN:
         stop -= 1
@@ -90,7 +90,7 @@ def end_of(piece: EventPiece) -> int:
 
 
 def _blocks(stream: IO[bytes], around: TraceMargins) -> Iterator[bytes]:
-    """The stream in blocks; what comes before the damage in a packed file is not lost with it, as it is by read()."""
+    """The stream in blocks. Unlike read(), it keeps the bytes before damage in a packed file."""
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     parts, size = [], 0
     try:
@@ -115,7 +115,7 @@ def _unstarted(text: bytes, at: int, around: TraceMargins) -> tuple[bytes, int]:
 
 
 def _last(text: bytes, around: TraceMargins) -> bytes:
-    """The last event; what stands behind it goes to `around`."""
+    """The last event; the text behind it goes to `around`."""
     head = text[:_LONGEST_HEAD].decode("utf-8", "surrogateescape")
     try:
         _, stop = json.JSONDecoder(strict=False).raw_decode(head)
@@ -131,7 +131,7 @@ def _last(text: bytes, around: TraceMargins) -> bytes:
     return text[:stop]
 
 
-# Where events begin, by the order of their keys.
+# Beginnings of events, by the order of their keys.
 
 PHASE = b'"ph"'
 _ARGS = b'"args"'
@@ -140,25 +140,25 @@ BOUNDARY = re.compile(rb"\}\s*,\s*\{")
 _FIRST = re.compile(rb'(?:"traceEvents"\s*:|\A(?:\xef\xbb\xbf)?)\s*\[\s*\{')
 _AT_ONCE = re.compile(rb'\A[\s,]*\{\s*"args"\s*:')
 SAMPLED_OBJECTS = 256
-"""Objects that are looked at for the order of their keys; groups and devices stand before the first event."""
+"""Objects whose keys are checked for their order; groups and devices come before the first event."""
 _GAP = 256
 """Bytes of space between two events, at most."""
 
 
 class EventLayout(NamedTuple):
-    """How the beginnings of events are found; -1 where there is none."""
+    """Search functions for the beginnings of events; each returns -1 without one."""
 
     first: Callable[[bytes, int], int]
-    """Of the first event in a text that stands at this place of the file."""
+    """The first event in a text that has this place in the file."""
     start_of: Callable[[bytes, int], int]
-    """Of the first event that begins at this place of the text or behind it."""
+    """The first event that begins at or behind this place of the text."""
     last: Callable[[bytes], int]
-    """Of the last event."""
+    """The last event."""
     args_first: bool = False
 
 
 def layout_of(text: bytes) -> EventLayout:
-    """The layout of a trace, by the first events of a piece of it."""
+    """The layout of a trace, from the first events of a piece."""
     starts = islice((match.end() - 1 for match in BOUNDARY.finditer(text)), SAMPLED_OBJECTS)
     for begin, end in pairwise(starts):
         phase, args = text.find(PHASE, begin, end), text.find(_ARGS, begin, end)
@@ -168,7 +168,7 @@ def layout_of(text: bytes) -> EventLayout:
 
 
 def _first_by_phase(text: bytes, begin: int) -> int:
-    """Wherever the text stands in the file."""
+    """The first event, wherever the text is in the file."""
     del begin
     return _start_by_phase(text, 0)
 
@@ -200,7 +200,7 @@ def _start_by_end(text: bytes, least: int) -> int:
 
 
 def _last_by_end(text: bytes) -> int:
-    """Of the last event but one where the last is not there yet: what is cut is read with what follows."""
+    """The last event, or the one before it if the last is cut: the next piece includes that."""
     stop, size = len(text), 1 << 16
     while stop > 0:
         found = list(BOUNDARY.finditer(text, max(0, len(text) - size)))

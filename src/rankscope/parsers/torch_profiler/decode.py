@@ -1,4 +1,4 @@
-"""A file to a TraceContent: whole, or a range of its bytes."""
+"""Decoder of traces: a file, or a range of its bytes, to a TraceContent."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from rankscope.parsers.torch_profiler.events import EVENTS, JSON_ERRORS, Complet
 from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TraceContent, TraceHeader, trace_header
 
 HEAD_BYTES = 1 << 18
-"""Bytes of a file in which its layout is looked for, where it is read in ranges."""
+"""Bytes that determine the layout of a file that is read in ranges."""
 
 
 def read_trace(stream: IO[bytes], size: int, part: tuple[int, int] = (0, 1)) -> TraceContent:
-    """A trace, or one of some ranges of a file that can be searched: ranges meet at beginnings of events."""
+    """A trace, or one range of a seekable file: ranges meet at beginnings of events."""
     asked = os.environ.get(DETAIL_VARIABLE)
     detail = asked if asked in DETAILS else DETAILS[1]
     number, parts = part
@@ -57,7 +57,7 @@ def decode_bytes(data: bytes) -> TraceContent:
 
 
 def problem_of(content: TraceContent) -> str | None:
-    """What of a whole trace could not be read; None if all could. What stands in it twice is dropped."""
+    """The unreadable part of a whole trace; None if there is none. Drops repeated events."""
     notes = [
         content.problem,
         finish_trace(content),
@@ -85,7 +85,7 @@ def decode_range(
 
 
 def take_collectives(columns: EventColumns, piece: EventPiece) -> None:
-    """Only those events of a piece that tell of collectives, steps and threads."""
+    """Adds only the events of a piece about collectives, steps and threads."""
     if piece.args_first:
         take_events(columns, piece, is_wanted)
         return
@@ -99,7 +99,7 @@ def take_collectives(columns: EventColumns, piece: EventPiece) -> None:
 
 
 def take_events(columns: EventColumns, piece: EventPiece, wanted: Callable[[Event], bool] | None = None) -> None:
-    """The events of a piece, or those `wanted_texts`, into columns; a piece that is damaged, event by event."""
+    """Adds the events of a piece, or only those that `wanted` selects; a damaged piece event by event."""
     stop = end_of(piece)
     if not stop:
         return
@@ -112,7 +112,7 @@ def take_events(columns: EventColumns, piece: EventPiece, wanted: Callable[[Even
     columns.add(found if wanted is None else list(filter(wanted, found)))
 
 
-# The events that tell of collectives, steps and threads, found by their names without decoding the others.
+# Events about collectives, steps and threads, found by name without decoding the others.
 
 _WANTED_NAME = re.compile(
     rb'"name":\s*"(?=[rcvnmohxbgPptu])(?:record_param_comms"|c10d::|(?P<run>' + event_names.RUN_NAMES.encode() + rb")"
@@ -122,11 +122,11 @@ _END = re.compile(rb"\}\s*,\s*\{")
 _CORRELATION = re.compile(rb'"correlation"\s*:\s*(\d{1,19})')
 _ARGUMENT = b'"Collective name"'
 SEARCHED_BYTES = 8192
-"""Bytes on either side of a kernel that are searched for the call that launched it."""
+"""Bytes on either side of a kernel in which the call that launched it is searched."""
 
 
 def wanted_texts(piece: EventPiece) -> list[bytes]:
-    """The texts of these events. What begins or ends otherwise than an event is cut wrongly, and no JSON."""
+    """The texts of these events. A text with another beginning or end than an event is cut wrongly, and is no JSON."""
     found: dict[int, int] = {}
     text, stop = piece.text, piece.stop
     for match in _WANTED_NAME.finditer(text, 0, stop):
@@ -140,7 +140,7 @@ def wanted_texts(piece: EventPiece) -> list[bytes]:
 
 
 def is_wanted(event: Event) -> bool:
-    """The same of an event that is decoded."""
+    """Whether a decoded event is about collectives, steps or threads."""
     if event.__class__ is MetadataEvent:
         return True
     return event.__class__ is CompleteEvent and (
@@ -154,7 +154,7 @@ def _end(text: bytes, start: int, stop: int) -> int:
 
 
 def _launches(text: bytes, begin: int, end: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Where the events beside a kernel begin and end that have its correlation."""
+    """Begin and end of the events beside a kernel with its correlation."""
     own = _CORRELATION.search(text, begin, end)
     if own is None:
         return
@@ -166,15 +166,15 @@ def _launches(text: bytes, begin: int, end: int, stop: int) -> Iterator[tuple[in
                 yield brace, _end(text, match.end(), stop)
 
 
-# Two processes that wrote into one file: the profiler of each rank was given the same name.
+# Files of two processes: the profiler of each rank got the same name.
 
-_OWN = frozenset({"cpu_op", "python_function"})
+_OPERATOR_CATEGORIES = frozenset({"cpu_op", "python_function"})
 MOST_NAMED_PROCESSES = 4
 FEWEST_NAMES = 2
 
 
 def finish_trace(content: TraceContent) -> str | None:
-    """Drops what stands twice in a whole trace, counts its processes, and says what is wrong; None if nothing is."""
+    """Completes a whole trace: drops repeated events and counts processes. Returns its problem; None without one."""
     repeated = _drop_repeated(content) if content.lost or _called_twice(content) else 0
     pids = _processes(content)
     content.writers = max(1, len(pids))
@@ -191,7 +191,7 @@ def _processes(content: TraceContent) -> list[int]:
     own = [
         i
         for i, lane in enumerate(content.lanes)
-        if event_names.current_category(lane.category, "") in _OWN and lane.pid is not None
+        if event_names.current_category(lane.category, "") in _OPERATOR_CATEGORIES and lane.pid is not None
     ]
     counts = np.bincount(content.code("lane"), minlength=len(content.lanes))
     spans: Counter[int] = Counter()
@@ -201,7 +201,7 @@ def _processes(content: TraceContent) -> list[int]:
 
 
 def _called_twice(content: TraceContent) -> bool:
-    """Whether an operation of the host stands in it twice: its external id and time are its own."""
+    """Whether the trace has an operation of the host twice, by its external id and time."""
     span, external = (content.call_numbers[CALL_NUMBERS.index(name)] for name in ("span", "external"))
     own = np.stack([external, content.column("start_ns")[span]])[:, external != NULL]
     ordered = own[:, np.lexsort(own)]
@@ -209,24 +209,24 @@ def _called_twice(content: TraceContent) -> bool:
 
 
 def _drop_repeated(content: TraceContent) -> int:
-    """Drops events that are the same in everything; returns how many."""
+    """Drops events that equal another one in every field; returns their number."""
     columns = [*content.numbers, *content.codes]
     order = np.lexsort(columns)
     same = np.zeros(content.rows, np.bool_)
     if content.rows > 1:
         same[order[1:]] = np.logical_and.reduce([column[order[1:]] == column[order[:-1]] for column in columns])
-    # what begins in the same microsecond may be alike; calls of the runtime have numbers of their own
+    # events of one microsecond may be equal; calls of the runtime have their own numbers
     if (same & (content.column("correlation") != NULL)).sum() < FEWEST_NAMES:
         return 0
     place = np.cumsum(~same) - 1
-    kept = _kept(content, same)
+    kept = _first_places(content, same)
     content.numbers, content.codes = content.numbers[:, ~same], content.codes[:, ~same]
     content.call_numbers, content.call_codes = content.call_numbers[:, kept], content.call_codes[:, kept]
     content.call_numbers[CALL_NUMBERS.index("span")] = place[content.call_numbers[CALL_NUMBERS.index("span")]]
     return int(same.sum())
 
 
-def _kept(content: TraceContent, same: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _first_places(content: TraceContent, same: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     spans = content.call_numbers[CALL_NUMBERS.index("span")]
     kept: npt.NDArray[np.bool_] = ~same[spans] if len(spans) else np.empty(0, np.bool_)
     return kept

@@ -1,4 +1,4 @@
-"""Events into columns, a piece at a time: what repeats is written once and pointed at."""
+"""Columns of events, filled piece by piece: repeated values are indices into tables."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ Decoded = TypeVar("Decoded")
 _NAME, _LANE = attrgetter("name"), attrgetter("cat", "pid", "tid")
 _START, _DURATION = attrgetter("ts"), attrgetter("dur")
 LATEST_US, LONGEST_US = 4e15, 1e15
-"""Times behind this one (in 2096), and durations over 31 years, are no microseconds."""
+"""Latest time (in 2096) and longest duration (31 years), in microseconds; greater ones are invalid."""
 MOST_NAMES, MOST_LANES, MOST_TEXT = 1 << 20, 1 << 15, 128 << 20
-"""Names and threads of a trace, and characters in all of its names: more come from no profiler."""
+"""Most names and threads of a trace, and most characters in all names: no profiler writes more."""
 _QUARTER = 250
 _LONGEST_HASH = 24
 _ABSOLUTE_US = float(1 << 50)
-"""From here on a float has only quarters of a microsecond: time since the epoch, with decimals."""
+"""Above this, a float resolves quarters of a microsecond: it is a time since the epoch, with decimals."""
 
 
 class _NumberTable(dict[Any, int]):
-    """Gives each key the next number. Raises MemoryError if there are more than a trace can honestly have."""
+    """A table that gives each new key the next number. Raises MemoryError for more keys than a real trace has."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class _NumberTable(dict[Any, int]):
 
 
 class EventColumns:
-    """The columns in the making."""
+    """Collector of the columns of a trace."""
 
     def __init__(self) -> None:
         self.names, self.lanes, self.calls = (
@@ -84,7 +84,7 @@ class EventColumns:
         }
 
     def add(self, events: list[Event]) -> None:
-        """Takes the events of a piece."""
+        """Adds the events of a piece."""
         self.events += len(events)
         spans = [event for event in events if event.__class__ is CompleteEvent]
         if len(spans) < len(events):
@@ -102,7 +102,7 @@ class EventColumns:
         }
 
     def tables(self) -> dict[str, Any]:
-        """The tables by the names of TraceContent. Raises MemoryError if they hold more text than a trace can have."""
+        """The tables by the names of TraceContent. Raises MemoryError for more text than a real trace has."""
         if sum(map(len, self.names)) > MOST_TEXT or len(self.labels) > MOST_NAMES:
             raise MemoryError
         return {
@@ -114,7 +114,7 @@ class EventColumns:
 
     @property
     def resolution_ns(self) -> int:
-        """Of the time stamps that were seen."""
+        """The resolution of the time stamps so far."""
         return 1000 if not self.fraction else _QUARTER if self.quarters else 1
 
     def _spans(self, spans: list[CompleteEvent]) -> None:
@@ -134,7 +134,7 @@ class EventColumns:
         correlation, telling = np.full(len(spans), NULL, np.int64), self._telling[name]
         links = _decoded([spans[i].args for i in linked.tolist()], LINKS)
         correlation[linked] = self._links(links)
-        # libraries call their kernels as they like: those of collectives say so
+        # libraries name their kernels freely, but kernels of collectives carry arguments
         telling[linked] |= np.fromiter(
             (x is not None and x.collective is not None for x in links), np.bool_, len(links)
         )
@@ -146,7 +146,7 @@ class EventColumns:
         self.rows += len(spans)
 
     def _learn(self) -> None:
-        """Notes of new names and lanes what they mean."""
+        """Classifies new names and lanes."""
         known = len(self._telling)
         fresh = [event_names.is_collective(name) for name in list(self.names)[known:]]
         self._telling = np.concatenate([self._telling, np.array(fresh, np.bool_)])
@@ -161,7 +161,7 @@ class EventColumns:
         self._callable = np.concatenate([self._callable, np.array(callable_, np.bool_)])
 
     def _ns(self, microseconds: npt.NDArray[np.float64]) -> Numbers:
-        """Whole nanoseconds, exact: the part behind the point is rounded by itself."""
+        """Whole nanoseconds, exact: the decimals are rounded separately."""
         whole = np.floor(microseconds)
         rest = np.rint((microseconds - whole) * 1000)
         if rest.any():
@@ -193,18 +193,18 @@ class EventColumns:
                 continue
             said = args.name if args.name is not None else args.labels
             place = safe_integer(event.pid), safe_integer(event.tid)
-            self.labels[Label(event.name[:64], *place, _said(said) or "", safe_integer(args.sort_index))] = None
+            self.labels[Label(event.name[:64], *place, _text(said) or "", safe_integer(args.sort_index))] = None
 
 
 def _decoded(args: list[msgspec.Raw], decoder: msgspec.json.Decoder[list[Decoded]]) -> list[Decoded]:
-    """The arguments of several events at once; those that are no JSON are empty."""
+    """The arguments of several events at once; arguments that are no JSON are empty."""
     try:
         return decoder.decode(b"[" + b",".join(args) + b"]")
     except JSON_ERRORS:
-        return [_one(one, decoder) for one in args]
+        return [_decoded_args(one, decoder) for one in args]
 
 
-def _one(args: msgspec.Raw, decoder: msgspec.json.Decoder[list[Decoded]]) -> Decoded:
+def _decoded_args(args: msgspec.Raw, decoder: msgspec.json.Decoder[list[Decoded]]) -> Decoded:
     try:
         return decoder.decode(b"[" + bytes(args) + b"]")[0]
     except JSON_ERRORS:
@@ -217,7 +217,7 @@ def _number(value: Any) -> int:
 
 
 def _hash(value: Any) -> int:
-    """A hash of 64 bits, which some write without a sign; NULL where it is none."""
+    """A 64-bit hash, which some versions write as unsigned; NULL for another value."""
     if type(value) is str and value.lstrip("-").isdecimal() and len(value) < _LONGEST_HASH:
         value = int(value)
     if type(value) is not int or not -(1 << 63) < value < 1 << 64:
@@ -226,7 +226,7 @@ def _hash(value: Any) -> int:
 
 
 def _key(args: CommArgs) -> tuple[Any, ...]:
-    """What tells calls apart, cheap to compare."""
+    """The values that distinguish calls, cheap to compare."""
     return (
         args.collective, args.dtype, args.in_elements if args.in_elements is not None else args.in_size,
         args.out_elements if args.out_elements is not None else args.out_size, args.group_size,
@@ -240,13 +240,13 @@ def _call(key: tuple[Any, ...]) -> TracedCall:
     collective, dtype, in_elements, out_elements, size, group, description, members, *numbers, dims, types = key
     rank, start, stride, source, target = map(safe_integer, numbers)
     return TracedCall(
-        _said(collective), _said(dtype), safe_integer(in_elements), safe_integer(out_elements), safe_integer(size),
-        _said(group), _said(description), _said(members), rank, start, stride, source, target,
+        _text(collective), _text(dtype), safe_integer(in_elements), safe_integer(out_elements), safe_integer(size),
+        _text(group), _text(description), _text(members), rank, start, stride, source, target,
         _shapes(dims), _shapes(types),
     )  # fmt: skip
 
 
-def _said(value: Any) -> str | None:
+def _text(value: Any) -> str | None:
     return None if value is None else safe_text(str(value))
 
 

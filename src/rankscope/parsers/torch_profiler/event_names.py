@@ -1,4 +1,4 @@
-"""What names and categories of events mean."""
+"""Meaning of the names and categories of events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ CURRENT_CATEGORIES = {
     "operator": "cpu_op", "kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset",
     "runtime": "cuda_runtime", "python": "python_function", "python function": "python_function",
 }  # fmt: skip
-"""Categories of 2021, in lower case, as they are written now."""
+"""Categories of 2021, in lower case, with their current names."""
 DEVICE_CATEGORIES = frozenset({
     "kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "cuda_sync", "cuda_profiler_range",
     "mtia_ccp_events", "mtia_workloadd", "collective_comm", "concurrent_kernel",
@@ -16,7 +16,7 @@ DEVICE_CATEGORIES = frozenset({
 """Categories whose process is a device and whose thread is a stream."""
 COPY_CATEGORIES = frozenset({"gpu_memcpy", "gpu_memset"})
 PROFILER_CATEGORIES = frozenset({"Trace"})
-"""Categories that stand on rows of their own and are about the profiler itself."""
+"""Categories with rows of their own, about the profiler itself."""
 UNLINKED_CATEGORIES = frozenset(
     {"cpu_op", "user_annotation", "python_function", "gpu_user_annotation", "overhead", "Trace", ""}
 )
@@ -34,13 +34,13 @@ _RUN_NAME = re.compile(RUN_NAMES)
 
 
 def current_category(category: str, name: str) -> str:
-    """The category as torch writes it now."""
+    """The current name of a category."""
     now = CURRENT_CATEGORIES.get(category.lower(), category)
     return "user_annotation" if now == "cpu_op" and name.startswith(STEP) else now
 
 
 def is_collective(name: str) -> bool:
-    """Whether an event of this name may be an operation of a process group, or lie around one."""
+    """Whether an event of this name may be an operation of a process group, or enclose one."""
     return (
         name == PARAM_COMMS
         or ISSUED_NAME.match(name) is not None
@@ -55,7 +55,7 @@ def is_run(name: str) -> bool:
 
 
 def op_of_collective(name: str) -> str:
-    """The operation as a recorder names it, of what record_param_comms calls a collective."""
+    """The recorder's name of an operation, from its name in record_param_comms."""
     return _OPS.get(name, name)
 
 
@@ -73,4 +73,4 @@ _OPS = {
 }  # fmt: skip
 START, END = "startcoalesced", "endcoalesced"
 PSEUDO_OPS = frozenset({"wait", "init", START, END})
-"""What record_param_comms calls collectives and is none, in lower case."""
+"""Names in record_param_comms that are no collectives, in lower case."""

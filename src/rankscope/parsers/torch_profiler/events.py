@@ -1,7 +1,7 @@
-"""The events of a trace as types: what is not named here is skipped where it stands, at the speed of C.
+"""Types of the events of a trace; msgspec skips other fields at the speed of C.
 
-Phases and keys as libkineto's output_json.cpp and torch's ParamCommsUtils write them; the older names of a key are
-those of 2021 to 2024. Arguments are kept as they are at first: only a few events have any that are needed.
+Phases and keys are those of libkineto's output_json.cpp and torch's ParamCommsUtils; older names of a key date from
+2021 to 2024. Arguments stay raw at first: only a few events need them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NO_ARGS = msgspec.Raw(b"null")
 
 
 class CompleteEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
-    """Something that took time; `ts` and `dur` are microseconds."""
+    """An event with a duration; `ts` and `dur` are microseconds."""
 
     ts: float
     cat: str = ""
@@ -36,7 +36,7 @@ class LabelArgs(msgspec.Struct, gc=False):
 
 
 class MetadataEvent(msgspec.Struct, gc=False, tag_field="ph", tag="M"):
-    """What a process or thread is called, and where it is to be shown."""
+    """The name of a process or thread, and its place on the screen."""
 
     name: str = ""
     pid: Name = 0
@@ -49,9 +49,9 @@ def _skipped(phase: str, number: int) -> type[msgspec.Struct]:
 
 
 PHASES = "sfitICBEbneSTpFNOD"
-"""Phases of the trace event format of which nothing is needed: flows, instants, counters."""
+"""Skipped phases of the trace event format: flows, instants, counters."""
 Event = Any
-"""Complete, Metadata, or one of those that are skipped."""
+"""CompleteEvent, MetadataEvent, or a skipped event."""
 _UNION = CompleteEvent | MetadataEvent
 for _number, _phase in enumerate(PHASES):
     _UNION |= _skipped(_phase, _number)
@@ -61,7 +61,7 @@ EVENT: msgspec.json.Decoder[Event] = msgspec.json.Decoder(_UNION)
 
 
 class LaunchLink(msgspec.Struct, gc=False, rename={"collective": "Collective name"}):
-    """What ties a call of the runtime to what it started on a device, and whether that is a collective."""
+    """The link from a call of the runtime to its work on a device, and whether that is a collective."""
 
     correlation: Scalar = None
     collective: Scalar = None
@@ -105,4 +105,4 @@ class CommArgs(msgspec.Struct, gc=False, rename={
 LINKS: msgspec.json.Decoder[list[LaunchLink | None]] = msgspec.json.Decoder(list[LaunchLink | None])
 COMMS: msgspec.json.Decoder[list[CommArgs | None]] = msgspec.json.Decoder(list[CommArgs | None])
 JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding text raises that is no JSON, or not of these types."""
+"""Errors of decoding text that is no JSON, or has other types."""

@@ -1,4 +1,4 @@
-"""What one trace says, as arrays and small tables, and the form in which it crosses from a worker process."""
+"""The content of one trace, as arrays and small tables, and its form between processes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from rankscope.parsers.flight_recorder.model import GroupConfig, config_from
 from rankscope.parsers.flight_recorder.safe_values import rank_list, safe_integer, safe_text
 from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
 
-# What a trace says of itself, before its events and behind them.
+# The header of a trace: keys before its events and behind them.
 
 KEYS = ("distributedInfo", "baseTimeNanoseconds", "host_name")
 LATEST_NS = 4 * 10**18
 _VERSION = re.compile(r"\d+(?:\.\d+){1,3}")
 _LONGEST = 4 << 20
-"""Bytes looked at on either side of the events."""
+"""Bytes that are searched on either side of the events."""
 
 
 class TraceHeader(NamedTuple):
-    """What is known of the process and the job; None or empty where the trace does not say."""
+    """Facts on the process and the job; None or empty where the trace lacks them."""
 
     rank: int | None = None
     world_size: int | None = None
@@ -36,7 +36,7 @@ class TraceHeader(NamedTuple):
 
 
 def trace_header(before: bytes, after: bytes) -> TraceHeader:
-    """What the bytes around the events say, each key by itself: the rest of them may be no JSON."""
+    """The header in the bytes around the events, key by key: the rest of them may be no JSON."""
     found: dict[str, Any] = {}
     for part in (before[:_LONGEST], after[-_LONGEST:]):
         said = part.decode("utf-8", "replace")
@@ -90,9 +90,9 @@ def _group(row: Mapping[str, Any]) -> GroupConfig:
 
 
 NUMBERS = ("start_ns", "duration_ns", "correlation")
-"""Columns with a number of its own for each span. `start_ns` counts from the base of the file's clock."""
+"""Columns with a separate number for each span. `start_ns` counts from the base of the file's clock."""
 CODES = ("name", "lane")
-"""Columns that point into a table of what repeats."""
+"""Columns of indices into a table of repeated values."""
 CALL_NUMBERS = ("span", "external", "seq", "correlation", "comms_id")
 CALL_CODES = ("call",)
 
@@ -101,14 +101,14 @@ class EventLane(NamedTuple):
     """One category of events of a thread or stream."""
 
     category: str
-    """As the file writes it."""
+    """The category as in the file."""
     pid: int | None
     """None where the file has a text."""
     tid: int | None
 
 
 class TracedCall(NamedTuple):
-    """Arguments of operations that repeat; None where the version of the format does not say."""
+    """Repeated arguments of operations; None where the version of the format lacks them."""
 
     collective: str | None
     dtype: str | None
@@ -120,7 +120,7 @@ class TracedCall(NamedTuple):
     members: str | None
     """Text of a list, with `...` in the middle of a long one."""
     rank: int | None
-    """In the group; of a send or receive, of the peer."""
+    """Rank in the group; for a send or receive, the peer's."""
     start: int | None
     stride: int | None
     source: int | None
@@ -131,7 +131,7 @@ class TracedCall(NamedTuple):
 
 
 class Label(NamedTuple):
-    """What a metadata event calls a process or thread."""
+    """The name of a process or thread, from a metadata event."""
 
     kind: str
     """process_name, process_labels, thread_name, thread_sort_index, ..."""
@@ -161,17 +161,17 @@ class TraceContent(ColumnMatrix):
     events: int = 0
     lost: int = 0
     ended: bool = False
-    """The end of the file was reached; `whole` says whether it closes all that it opens."""
+    """The read reached the end of the file; `whole` says whether the file closes everything that it opens."""
     whole: bool = False
     writers: int = 1
     problem: str | None = None
     ranged: bool = False
-    """It is a range of a file, to be joined with the others."""
+    """The content is a range of a file, and is joined with the other ranges."""
     numbers: Numbers = field(default_factory=lambda: np.empty((len(NUMBERS), 0), np.int64))
     """Shape (len(NUMBERS), spans), in the order of the file."""
     codes: Codes = field(default_factory=lambda: np.empty((len(CODES), 0), np.int32))
     call_numbers: Numbers = field(default_factory=lambda: np.empty((len(CALL_NUMBERS), 0), np.int64))
-    """Shape (len(CALL_NUMBERS), operations and what lies around them); `span` is the row in the arrays above."""
+    """Shape (len(CALL_NUMBERS), operations and events around them); `span` is the row in the arrays above."""
     call_codes: Codes = field(default_factory=lambda: np.empty((len(CALL_CODES), 0), np.int32))
 
     @property
@@ -184,7 +184,7 @@ class TraceContent(ColumnMatrix):
         plain = {name: getattr(self, name) for name in _PLAIN}
         tables = {name: list(map(tuple, getattr(self, name))) for name in _TABLES}
         calls = int(self.call_numbers.shape[1])
-        return {**plain, **tables, "about": _plain(self.about), "spans": self.rows, "called": calls}
+        return {**plain, **tables, "about": _plain_header(self.about), "spans": self.rows, "called": calls}
 
     def body(self) -> list[memoryview]:
         """The arrays as bytes."""
@@ -211,7 +211,7 @@ def trace_from(header: dict[str, Any], body: memoryview, *_: object) -> TraceCon
     return content
 
 
-def _plain(about: TraceHeader) -> tuple[Any, ...]:
+def _plain_header(about: TraceHeader) -> tuple[Any, ...]:
     return tuple(about._replace(groups=[group.row() for group in about.groups]))  # type: ignore[misc]
 
 

@@ -1,4 +1,4 @@
-"""Ranges of one trace, decoded apart, put together in their order."""
+"""Join of the ranges of one trace, which were decoded separately, in their order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TraceContent, T
 
 
 def join_ranges(parts: Sequence[TraceContent], problems: Sequence[str]) -> TraceContent:
-    """The whole trace; `problems` are those of ranges that could not be read."""
+    """The whole trace; `problems` come from ranges that could not be read."""
     names, name_of = _merged([part.names for part in parts])
     lanes, lane_of = _merged([part.lanes for part in parts])
     calls, call_of = _merged([part.calls for part in parts])
@@ -28,10 +28,10 @@ def join_ranges(parts: Sequence[TraceContent], problems: Sequence[str]) -> Trace
         resolution_ns=min((part.resolution_ns for part in parts if part.rows), default=1000, key=_fineness),
         events=sum(part.events for part in parts), lost=sum(part.lost for part in parts),
         ended=True, whole=any(part.whole for part in last), problem="; ".join(dict.fromkeys(notes)) or None,
-        numbers=_beside([part.numbers for part in parts]),
-        codes=_beside([_recoded(p.codes, tables) for p, *tables in zip(parts, name_of, lane_of, strict=True)]),
-        call_numbers=_beside([_shifted(p.call_numbers, int(b)) for p, b in zip(parts, before, strict=False)]),
-        call_codes=_beside([_recoded(p.call_codes, [table]) for p, table in zip(parts, call_of, strict=True)]),
+        numbers=_joined_arrays([part.numbers for part in parts]),
+        codes=_joined_arrays([_recoded(p.codes, tables) for p, *tables in zip(parts, name_of, lane_of, strict=True)]),
+        call_numbers=_joined_arrays([_shifted(p.call_numbers, int(b)) for p, b in zip(parts, before, strict=False)]),
+        call_codes=_joined_arrays([_recoded(p.call_codes, [table]) for p, table in zip(parts, call_of, strict=True)]),
     )  # fmt: skip
     whole.problem = problem_of(whole)
     return whole
@@ -42,13 +42,13 @@ def _fineness(resolution: int) -> int:
 
 
 def _merged(tables: Iterable[Sequence[Hashable]]) -> tuple[list[Any], list[npt.NDArray[np.int32]]]:
-    """One table of all, and for each of the tables where its rows stand in it."""
+    """One table with the rows of all, and for each table the new indices of its rows."""
     index: dict[Hashable, int] = {}
     places = [np.array([index.setdefault(row, len(index)) for row in table], np.int32) for table in tables]
     return list(index), places
 
 
-def _beside(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def _joined_arrays(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return np.concatenate(arrays, axis=1)
 
 
@@ -65,7 +65,8 @@ def _shifted(numbers: npt.NDArray[np.int64], rows: int) -> npt.NDArray[np.int64]
 
 
 def _about(parts: Sequence[TraceHeader]) -> TraceHeader:
-    """Each thing from the first range that says it: they stand before the first event or behind the last."""
+    """The header: each value from the first range that has it, as they stand before the first event or behind the
+    last."""
     empty = TraceHeader()
     values = {
         name: next((getattr(p, name) for p in parts if getattr(p, name) != getattr(empty, name)), getattr(empty, name))

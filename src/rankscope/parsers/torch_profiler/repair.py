@@ -1,7 +1,7 @@
-"""Events of a piece that is no JSON: each by itself, repaired where the fault is a known one.
+"""Events of a piece that is no JSON: each is decoded separately, and known faults are repaired.
 
-The faults are those of traces in the wild: an empty value (`"Process Group Description": ,`), quotes, control
-characters, backslashes and bytes that are no UTF-8 in names, `inf` and `nan` as numbers, and two writers in one file.
+The faults come from real traces: an empty value (`"Process Group Description": ,`), quotes, control characters,
+backslashes and bytes that are no UTF-8 in names, `inf` and `nan` as numbers, and two writers in one file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ARGS = re.compile(rb'"args"\s*:\s*(\{.*\})\s*\}\s*$', re.DOTALL)
 
 
 def repaired_events(text: bytes, *, args_first: bool = False) -> tuple[list[Event], int]:
-    """The events of a piece, and how many of them could not be read."""
+    """The events of a piece, and the number of unreadable ones."""
     found, lost = [], 0
     for one in split_events(text, args_first=args_first):
         event = _event(one)
@@ -41,7 +41,7 @@ def repaired_events(text: bytes, *, args_first: bool = False) -> tuple[list[Even
 
 
 def split_events(text: bytes, *, args_first: bool = False) -> Iterator[bytes]:
-    """The texts of the events of a piece; what is none as one."""
+    """The texts of the events of a piece; a text without an event counts as one."""
     if args_first:
         starts = [0, *(match.end() - 1 for match in BOUNDARY.finditer(text))]
     else:
@@ -51,7 +51,7 @@ def split_events(text: bytes, *, args_first: bool = False) -> Iterator[bytes]:
 
 
 def _event(text: bytes) -> Event | None:
-    """One event, repaired if need be."""
+    """One event, repaired if necessary; None for an unreadable one."""
     ways: tuple[Callable[[bytes], Any], ...] = (EVENT.decode, lambda t: EVENT.decode(repaired(t)), _by_fields)
     for way in ways:
         try:
@@ -62,14 +62,14 @@ def _event(text: bytes) -> Event | None:
 
 
 def repaired(text: bytes) -> bytes:
-    """The same with known faults of bytes undone."""
+    """The text of an event without the known faults."""
     text = _NOT_FINITE.sub(rb"\1null", _EMPTY.sub(b":null", text))
     text = _ESCAPE.sub(rb"\\\\", text.translate(_CONTROL))
     return text.decode("utf-8", "replace").encode()
 
 
 def _by_fields(text: bytes) -> Event:
-    """An event whose quotes do not match: each field by itself. Raises ValueError if a needed one is not there."""
+    """An event with unmatched quotes: each field is read separately. Raises ValueError for a missing required field."""
     phase = _PHASE.search(text)
     if phase is None:
         raise ValueError

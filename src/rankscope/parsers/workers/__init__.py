@@ -1,1 +1,1 @@
-"""Processes that decode files, with bounded memory and time: one that dies costs only the file it was at."""
+"""Processes that decode files, with bounded memory and time: a process that dies costs only its current file."""

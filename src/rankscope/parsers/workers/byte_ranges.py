@@ -1,4 +1,4 @@
-"""Ranges of large logs and traces, put together again as their results come in."""
+"""Ranges of large logs and traces, joined as their results arrive."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 
 class FileRanges:
-    """Holds back results of files that are read in ranges, until all of a file are in."""
+    """Holds back results of files that are read in ranges, until a file is complete."""
 
     def __init__(self) -> None:
         self._files: dict[str, _RangedFile] = {}
 
-    def take(self, result: Result) -> Result | None:
-        """What is complete with a result: itself, a whole file, or nothing."""
+    def add(self, result: Result) -> Result | None:
+        """The complete result: this one, a whole file, or None."""
         task = result.task
         if task.parts == 1 or result.inner or task.found.shown.endswith(ARCHIVE_SUFFIXES):
             return result
         file = self._files.setdefault(task.found.path, _RangedFile(task.parts))
-        whole = file.take(result)
+        whole = file.add(result)
         if file.left == 0:
             del self._files[task.found.path]
         return whole
 
 
 class _RangedFile:
-    """One file: joins its ranges in their order, and keeps those that come too early."""
+    """One file: joins its ranges in order, and keeps ranges that arrive early."""
 
     def __init__(self, parts: int) -> None:
         self.left = parts
@@ -47,8 +47,8 @@ class _RangedFile:
         self._other: Result | None = None
         self._problems: list[str] = []
 
-    def take(self, result: Result) -> Result | None:
-        """A result of any range; the whole file with the last."""
+    def add(self, result: Result) -> Result | None:
+        """Takes the result of a range; returns the whole file with the last one."""
         self._results[result.task.part].append(result)
         if not result.last:
             return None
@@ -82,10 +82,10 @@ class _RangedFile:
             return self._other or last
         for problem in self._problems:
             self._joiner.lost(problem)
-        content = self._joiner.done()
+        content = self._joiner.result()
         return replace(last, kind=LOG.name, problem=content.problem, decoded=content)
 
 
 def _is_ranged(decoded: DecodedFile | None) -> bool:
-    """Whether it is one of several ranges; only logs and traces have such."""
+    """Whether it is one of several ranges; only logs and traces have ranges."""
     return bool(getattr(decoded, "ranged", False))

@@ -1,4 +1,4 @@
-"""How much of a machine the program takes: a login node has a hundred cores, many users, and few threads for each."""
+"""Share of the machine for this program: a login node has many cores, many users, and few threads for each user."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 MOST_PROCESSES = 16
-"""More that decode would wait for the one that puts together what they have read."""
+"""Most decoding processes; more would wait for the process that assembles their results."""
 MOST_THREADS = 8
-"""Of polars, which starts two for each core otherwise, and fails where the system allows no more (`ulimit -u`)."""
+"""Most threads of polars, which starts two for each core by default, and fails beyond the limit of `ulimit -u`."""
 _SET_HERE = "RANKSCOPE_THREADS_SET"
-"""Names of the variables that the user has not set."""
+"""Names of the variables that this program set, not the user."""
 
 
 def usable_cores() -> int:
@@ -21,14 +21,14 @@ def usable_cores() -> int:
 
 
 def process_count() -> int:
-    """How many processes may decode at once, where the user does not say."""
+    """The number of decoding processes, without an option of the user."""
     return min(MOST_PROCESSES, usable_cores())
 
 
 def limit_threads(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Limits the threads of libraries, before these are imported, in this process and those that it starts.
+    """Limits the threads of libraries before their import, in this process and in processes that it starts.
 
-    What the user has set stays: variables of polars and of the BLAS of numpy, of which nothing here has any use.
+    It keeps variables that the user has set. It limits polars, and the BLAS of numpy, which is not used here.
     """
     wanted = {"POLARS_MAX_THREADS": min(MOST_THREADS, usable_cores()), "OPENBLAS_NUM_THREADS": 1}
     names = [name for name in wanted if name not in environment]
@@ -38,18 +38,18 @@ def limit_threads(environment: MutableMapping[str, str] = os.environ) -> None:
 
 
 def users_variables(environment: MutableMapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment for programs of the user's: as it was before `limit_threads`."""
+    """The environment for the user's programs: without the changes of `limit_threads`."""
     names = {_SET_HERE, *environment.get(_SET_HERE, "").split(",")}
     return {name: value for name, value in environment.items() if name not in names}
 
 
-# How the program starts processes of its own.
+# Start of further processes of this program.
 
 
 def interpreter_command(start: str, *arguments: str) -> list[str]:
-    """A command that imports what this process would, without running the program's main module or site hooks.
+    """A command with the imports of this process, without the program's main module or site hooks.
 
-    `start` is the program; it has to take its `sys.path` from what follows `arguments` in `sys.argv`.
+    `start` is the program; it has to take its `sys.path` from `sys.argv` behind `arguments`.
     """
     package = str(Path(__file__).resolve().parents[3])
     path = dict.fromkeys([package, *filter(None, sys.path)])

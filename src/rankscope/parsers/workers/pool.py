@@ -1,4 +1,4 @@
-"""Worker processes over a list of files. One that dies or hangs costs only the file it was at."""
+"""Worker processes for a list of files. A worker that dies or hangs costs only its current file."""
 
 from __future__ import annotations
 
@@ -21,54 +21,54 @@ from rankscope.parsers.workers.machine_share import interpreter_command, process
 from rankscope.parsers.workers.protocol import receive_message, send_message
 
 START_SECONDS = 120.0
-"""A process that has not started by then does not start: a cold network file system is slow, a broken one for ever."""
+"""Time for the start of a process; a cold network file system is slow, a broken one never answers."""
 BASE_SECONDS = 30.0
 BYTES_PER_SECOND = 1 << 19
-"""A file gets BASE_SECONDS and a second for so many bytes between two messages of its worker."""
+"""Each file has BASE_SECONDS, and a second for this many bytes, between two messages of its worker."""
 BYTES_PER_WORKER = 4 << 20
-"""Another process is started for so many bytes: starting one takes as long as decoding them."""
+"""Bytes for which one more process is started: its start takes as long as decoding them."""
 ARCHIVE_SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".zip")
-"""Large files so named are shared between all workers, if they are archives; a name decides nothing else."""
+"""Suffixes of large files whose members are shared between all workers, if they are archives."""
 PACKED_SUFFIXES = (*ARCHIVE_SUFFIXES, ".gz", ".zst")
 RANGE_BYTES = 16 << 20
-"""Other large files are given out in ranges of so many bytes: if one is a log, each is read by itself."""
+"""Bytes of a range of another large file: ranges of a log are read separately."""
 PIPE_BYTES = 1 << 20
-"""A dump fits in: its worker goes on with the next one at once. The most a user may ask Linux for."""
+"""Size of a pipe: a dump fits in, so its worker continues at once. Linux allows users no more."""
 RENEWED_AFTER = 10_000
-"""A process gives way to a new one after so many files: heaps grow with each, and a job is watched for days."""
+"""Files after which a new process replaces a worker: its heap grows, and a watched job runs for days."""
 MOST_WAITING = 16
-"""With so many results that nobody took yet, no more ranges of files are read."""
+"""Most waiting results; with more, no further ranges of files are read."""
 WAIT_SECONDS = 0.01
 FAREWELL_SECONDS = 2.0
-"""A process that broke off has so long to end."""
+"""Time for a failed process to end."""
 LOOK_SECONDS = 1.0
-"""So often the clock is asked whether a process has said nothing for too long."""
+"""Interval of the check for silent processes."""
 Now: TypeAlias = Callable[[], float]
 """Seconds of a clock that never goes back."""
 _BROKEN = (EOFError, OSError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError)
-"""What is raised when the pipe of a process ends, is closed by `stop`, or carries no message."""
+"""Errors of a pipe at its end, closed by `stop`, or without a valid message."""
 _START = """import gc, sys
 gc.disable()
 sys.path[:] = sys.argv[1:]
 from rankscope.parsers.workers.worker import main
 main()"""
-"""Imports make no garbage that is worth a search."""
+"""Program of a worker. Imports create no garbage, so collection starts later."""
 _MEMORY = {
     "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }  # fmt: skip
-"""Files are read in blocks of some MB: pages for them are asked of Linux once, not for each block."""
+"""Environment of workers. They read files in blocks of some MB, and keep the memory of a block for the next."""
 
 
 @dataclass(frozen=True)
 class FileTail:
-    """From where on a file that still grows is to be read, if it is a log."""
+    """The place from which a growing file is read on, if it is a log."""
 
     start: int = 0
     mark: str = ""
-    """What `tailing.mark` said of the file up to there: another one in its place is read from the beginning."""
+    """The `log_files.file_mark` of the file up to there; a file with another mark is read from its beginning."""
     ended: bool = False
-    """It has not grown for a while: its last line is read though it lacks its end."""
+    """The file has not grown for a while: its last line is read even without a line end."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ class Task:
     part: int = 0
     parts: int = 1
     tail: FileTail | None = None
-    """Of a file that is watched; else None."""
+    """The tail of a watched file; else None."""
 
 
 @dataclass
 class Result:
-    """Something a worker found in a file; `last` is set once for each task, with or without content."""
+    """A finding of a worker in a file; `last` is set once for each task, with or without content."""
 
     task: Task
     inner: str = ""
@@ -94,16 +94,16 @@ class Result:
     mtime_ns: int | None = None
     decoded: DecodedFile | None = None
     stretch: LogStretch | None = None
-    """Of a log that is watched: the bytes that `decoded` tells of."""
+    """The bytes of a watched log that `decoded` covers."""
     stamp: tuple[int, int, int] | None = None
-    """With `last`, of a file that is watched: size, time and inode, if none of them changed while it was read."""
+    """Size, time and inode of a watched file, in its last result, if none of them changed during the read."""
     last: bool = False
     fatal: str | None = None
-    """Why no worker can work at all."""
+    """The reason why no worker can work at all."""
 
 
 Tasks: TypeAlias = "queue.SimpleQueue[Task | None]"
-"""What the threads take their tasks from; None ends the one that takes it."""
+"""The queue of tasks for the threads; None ends the thread that takes it."""
 
 
 class WorkerError(Exception):
@@ -111,11 +111,11 @@ class WorkerError(Exception):
 
 
 class _SlowError(Exception):
-    """A worker said nothing for too long."""
+    """A worker sent no message for too long."""
 
 
 def workers_for(found: Sequence[FoundPath], jobs: int | None) -> int:
-    """How many processes the files are worth."""
+    """The useful number of processes for these files."""
     most = jobs if jobs is not None else process_count()
     total = sum(f.size for f in found)
     shared = any(f.shown.endswith(ARCHIVE_SUFFIXES) or f.size > 2 * RANGE_BYTES for f in found)
@@ -123,7 +123,7 @@ def workers_for(found: Sequence[FoundPath], jobs: int | None) -> int:
 
 
 class Pool:
-    """Starts the processes and hands out tasks at once, while others import; `run` yields what comes back."""
+    """Starts the processes and hands out tasks at once, during other imports; `run` yields the results."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Pool:
             thread.start()
 
     def run(self) -> Generator[Result]:
-        """Every result of every task; ends when all tasks are done. Raises WorkerError."""
+        """Every result of every task, until all tasks are done. Raises WorkerError."""
         try:
             while self._left:
                 result = self._results.get()
@@ -162,7 +162,7 @@ class Pool:
             self.close()
 
     def close(self) -> None:
-        """Ends the processes, whatever they are at."""
+        """Ends the processes at once."""
         for thread in self._threads:
             thread.stop()
 
@@ -204,7 +204,7 @@ class WorkerThread(threading.Thread):
                 return
             self.stamp = None
             while task.parts > 1 and self.results.qsize() > MOST_WAITING and not self.stopped.wait(WAIT_SECONDS):
-                pass  # of a file beyond memory, no more is read than can be joined
+                pass  # for a file beyond memory, no more is read than can be joined
             problem = self._serve(task)
             if not self.stopped.is_set():
                 kind = "unreadable" if problem else None
@@ -216,7 +216,7 @@ class WorkerThread(threading.Thread):
         _end(self.process)
 
     def _wait_until_ready(self) -> bool:
-        """Whether the process says that it has started."""
+        """Whether the process reports its start."""
         assert self.process.stdout is not None
         output = self.process.stdout
         try:
@@ -227,7 +227,7 @@ class WorkerThread(threading.Thread):
         return True
 
     def _serve(self, task: Task) -> str | None:
-        """Has one file decoded; returns why it could not be."""
+        """Lets the process decode one file; returns the reason for a failure."""
         try:
             self._ask(task)
         except _SlowError:
@@ -241,10 +241,10 @@ class WorkerThread(threading.Thread):
         return problem
 
     def _renew(self) -> None:
-        """Puts a new process in the place of this one."""
+        """Replaces the process by a new one."""
         _end(self.process)
         self.process, self.ready = _start(self.environment), False
-        if self.stopped.is_set():  # meanwhile
+        if self.stopped.is_set():  # stopped meanwhile
             _end(self.process)
 
     def _ask(self, task: Task) -> None:

@@ -1,6 +1,6 @@
 """Messages between the program and its worker processes: a JSON header, then raw arrays.
 
-Nothing is pickled, so a worker that a hostile file got the better of can only send numbers and text.
+Nothing is pickled, so a worker under control of a hostile file can only send numbers and text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def send_message(stream: IO[bytes], header: dict[str, Any], body: Iterable[memor
 
 
 def receive_message(read: Callable[[int], bytearray]) -> tuple[dict[str, Any], memoryview]:
-    """Reads one message. `read(n)` returns exactly n bytes, and raises EOFError if there are none any more."""
+    """Reads one message. `read(n)` returns exactly n bytes, and raises EOFError at the end."""
     text_length, body_length = _LENGTHS.unpack(read(_LENGTHS.size))
     header = orjson.loads(read(text_length))
     return header, memoryview(read(body_length))

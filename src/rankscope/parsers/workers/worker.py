@@ -1,4 +1,4 @@
-"""The loop of a worker process: takes one file at a time, sends back what is in it."""
+"""The loop of a worker process: it takes one file at a time and sends its content."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rankscope.parsers.files.streams import limit_worker
 from rankscope.parsers.workers.protocol import receive_message, send_message
 
 COLLECT_EVERY = 4096
-"""After so many files cycles are looked for, if there should be any."""
+"""Files between two collections of reference cycles."""
 NICENESS = 5
-"""How nice a process is that reads what changes, to the one that answers keys."""
+"""Niceness of a process that reads changed files, so that the screen stays fast."""
 
 
 def main() -> None:
@@ -24,9 +24,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     limit_worker()
     source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb", buffering=1 << 16)
-    # anything a library prints must not end up among the messages
+    # libraries may print; their output must not reach the messages
     os.dup2(2, 1)
-    # thousands of dicts are made for each dump and none is part of a cycle
+    # each dump makes thousands of dicts, and none is in a cycle
     gc.disable()
     gc.freeze()
     send_message(sink, {"ready": True})
@@ -37,7 +37,7 @@ def main() -> None:
             return
         _serve(task, sink)
         if count % COLLECT_EVERY == 0:
-            # of a job that is watched for days
+            # a watched job lasts for days
             gc.collect()
 
 

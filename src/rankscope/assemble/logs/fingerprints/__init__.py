@@ -1,1 +1,1 @@
-"""Which process group each fingerprint of TORCH_DISTRIBUTED_DEBUG=DETAIL is of: its line names none."""
+"""The process group of each fingerprint of TORCH_DISTRIBUTED_DEBUG=DETAIL: its line names none."""

@@ -1,4 +1,4 @@
-"""Fingerprints of all logs of a job onto lanes of their groups, as claims beside those of other lines."""
+"""Fingerprints of all logs of a job in lanes of their groups, as claims beside those of other lines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ from rankscope.parsers.logs.event import Event
 
 
 def place_fingerprints(scene: LogScene, groups: LogGroups, claims: Claims) -> None:
-    """Adds what fingerprints tell to `claims` and `groups`; `scene` gets how many of them are of no known group."""
+    """Adds the content of fingerprints to `claims` and `groups`, and the number of those without a known group to
+    `scene`."""
     named = named_groups(event for _, event in events_of(scene, "pg-seat"))
     cut = any(left_out("fingerprint") in log.content.counts for log in scene.logs)
     alone = lanes_of_all(scene, cut) if named is None else None
@@ -55,7 +56,7 @@ class _SeveralGroups:
         self._said = speakers(scene, *(kind.name for kind in EVENTS.values() if kind.of_failed_call))
 
     def place(self, named: Sequence[NamedGroup] | None, whole_lanes: bool) -> None:
-        """Puts all lines to groups of which that can be told, and notes how many others there are."""
+        """Puts all lines with a known group to it, and notes the number of the others."""
         scene = self._scene
         solved = self._solved(named, whole_lanes)
         if solved is None:
@@ -83,13 +84,13 @@ class _SeveralGroups:
         written = {number: log.source.mtime_ns for number, log in enumerate(scene.logs)}
         solved = solve_groups(lanes, JobFacts(named, whole_lanes, failed_ranks(scene), scene.world, reports, written))
         if solved is not None and by_labels(scene):
-            # processes of two hosts with the same prefixes would look like groups that are there twice
+            # processes of two hosts with the same prefixes would look like duplicate groups
             members = [group.members for group in solved.groups]
             return solved if len(set(members)) == len(members) else None
         return solved
 
     def _row_of(self, named: NamedGroup) -> int:
-        """The row of a group: one that is known by its name or members, or a new one."""
+        """The row of a group: one with the same name or members, or a new one."""
         groups, members = self._groups, named.members
         if named.name == WORLD_GROUP and not named.device:
             return groups.of_report(WORLD_GROUP, DEFAULT_GROUP, members[0], 0, len(members))
@@ -100,7 +101,7 @@ class _SeveralGroups:
         return groups.add(f"{named.name or named.ranks} {named.device}".rstrip(), "", members, True)
 
     def _failed_ones(self, solved: Solution, rows: dict[int, int]) -> None:
-        """Of which group the collective is that a rank says failed, and that a mismatch kept it from running."""
+        """Notes the group of each collective that a rank reports as failed, and that a mismatch stopped."""
         for told in self._said:
             lane = self._lanes.get(told.rank)
             at = solved.of[told.rank][-1] if lane is not None and of_last(told, self._lanes) else None
@@ -123,13 +124,13 @@ def _is_sound(event: Event) -> bool:
     return int64_or_none(event.values["seq"]) is not None and valid_rank(event.values.get("rank_in_group")) is not None
 
 
-# Fingerprints of a job that has only the group of all ranks, as far as its lines tell.
+# Fingerprints of a job with only the default group, as far as its lines show.
 
 
 def lanes_of_all(scene: LogScene, cut: bool) -> dict[int, list[PrintedEvent]] | None:
-    """The lane of each rank; None if they are not of one group in which each rank has the place of its own number.
+    """The lane of each rank; None unless all are of one group in which each rank has the place of its own number.
 
-    `cut`: some in the middle are not kept; the last count on from one another.
+    `cut`: some lines in the middle were dropped; the last ones still have consecutive numbers.
     """
     lanes: defaultdict[tuple[int, int], list[PrintedEvent]] = defaultdict(list)
     for number, event in events_of(scene, "fingerprint"):
@@ -151,14 +152,14 @@ def lanes_of_all(scene: LogScene, cut: bool) -> dict[int, list[PrintedEvent]] | 
 def place_world_lanes(
     scene: LogScene, groups: LogGroups, claims: Claims, lanes: Mapping[int, Sequence[PrintedEvent]]
 ) -> None:
-    """Puts them on lanes of the group of all."""
+    """Puts lines to lanes of the default group."""
     for rank, own in lanes.items():
         at = groups.of_report("0", DEFAULT_GROUP, rank, rank, scene.world)
         add_fingerprints(claims[rank, at], scene, [(told.log, told.event) for told in own])
 
 
 def place_mismatches(scene: LogScene, groups: LogGroups, claims: Claims) -> None:
-    """Rows of the two ranks that a mismatch names; its ranks are those of the group, here that of all."""
+    """Adds rows of the two ranks that a mismatch names; its ranks count in the group, here the default group."""
     for number, event in events_of(scene, "fingerprint-mismatch"):
         prints, ranks = event.values["fingerprints"], event.values["ranks"]
         reporter = ranks[0] if ranks else None
@@ -171,23 +172,23 @@ def place_mismatches(scene: LogScene, groups: LogGroups, claims: Claims) -> None
 
 
 def _last_lane(own: Sequence[PrintedEvent]) -> list[PrintedEvent]:
-    """The last whose sequence numbers go up one by one."""
+    """The last lines with consecutive sequence numbers."""
     seqs = [told.event.values["seq"] for told in own]
     begins = [i for i in range(1, len(seqs)) if seqs[i] != seqs[i - 1] + 1]
     return list(own[begins[-1] if begins else 0 :])
 
 
 def _one_lane(own: Sequence[PrintedEvent]) -> bool:
-    """Whether the sequence numbers go up one by one, as those of one group do."""
+    """Whether the sequence numbers are consecutive, as those of one group are."""
     seqs = [told.event.values["seq"] for told in own]
     return all(later == seq + 1 for seq, later in pairwise(seqs))
 
 
-# What ranks say of the collective that failed: whom they missed at its barrier, and what another member called.
+# Reports of ranks about the failed collective: absent members at its barrier, and the call of another member.
 
 
 def read_reports(said: Iterable[PrintedEvent], lanes: PrintedLanes, calls: CallNumbers) -> FailureReports:
-    """Only of the last operation of each rank: what is printed in front of its line is of another."""
+    """The reports about the last operation of each rank; a report before its last line is about another one."""
     quotes: defaultdict[int, list[PeerQuote]] = defaultdict(list)
     absent: defaultdict[int, set[int]] = defaultdict(set)
     for told in said:
@@ -205,7 +206,7 @@ def read_reports(said: Iterable[PrintedEvent], lanes: PrintedLanes, calls: CallN
 
 
 def of_last(told: PrintedEvent, lanes: PrintedLanes) -> bool:
-    """Whether a line stands behind the last fingerprint of its rank."""
+    """Whether a line follows the last fingerprint of its rank."""
     log, event = lanes[told.rank].events[-1]
     return log == told.log and event.offset < told.event.offset
 
@@ -220,14 +221,14 @@ def _quote(told: PrintedEvent, last: Fingerprint, calls: CallNumbers) -> PeerQuo
     return PeerQuote(places[1], other_seq, calls.number(other))
 
 
-# Who printed a fingerprint.
+# The ranks of fingerprints.
 
 _LOCAL = re.compile(r"^\[default(\d{1,7})\]:")
-"""torchrun's prefix has the rank on its host."""
+"""torchrun's prefix with the rank on its host."""
 
 
 def speakers(scene: LogScene, *kinds: str) -> list[PrintedEvent]:
-    """Events of these kinds of which the process is known that printed them."""
+    """Events of these kinds with a known process."""
     found = list(events_of(scene, *kinds))
     local = _labels(scene)
     told = ((number, event, _global(scene, number, event, local)) for number, event in found)
@@ -235,7 +236,7 @@ def speakers(scene: LogScene, *kinds: str) -> list[PrintedEvent]:
 
 
 def distinct_lines(prints: Iterable[PrintedEvent]) -> list[PrintedEvent]:
-    """Each rank's lines of the log that has the most of them: another may repeat them."""
+    """For each rank, the lines of the log with the most of them: another log may repeat them."""
     prints = list(prints)
     counts: dict[int, dict[int, int]] = {}
     for told in prints:
@@ -246,7 +247,7 @@ def distinct_lines(prints: Iterable[PrintedEvent]) -> list[PrintedEvent]:
 
 
 def by_labels(scene: LogScene) -> bool:
-    """Whether ranks are only known by torchrun's prefixes, as those of one host."""
+    """Whether ranks are only known from torchrun's prefixes, which count on one host."""
     return bool(_labels(scene))
 
 
@@ -257,7 +258,7 @@ def _global(scene: LogScene, number: int, event: Event, local: Mapping[str, int]
 
 
 def _labels(scene: LogScene) -> dict[str, int]:
-    """Ranks by prefix, in a log of one host and of torch 2.1 or older: some group has a member for each prefix."""
+    """Ranks by prefix, in a log of one host and of torch 2.1 or older, if some group has a member for each prefix."""
     prints = list(events_of(scene, "fingerprint"))
     if len({number for number, _ in prints}) != 1 or any(event.rank is not None for _, event in prints):
         return {}

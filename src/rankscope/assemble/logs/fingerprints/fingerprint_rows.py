@@ -1,4 +1,4 @@
-"""Fingerprints as rows of `ops`."""
+"""Rows of `ops` from fingerprints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PRINTED = ("seq", "op", "shape", "dtype", "device")
 
 
 class PrintedEvent(NamedTuple):
-    """An event, in which log it stands, and the global rank that printed it."""
+    """An event, the number of its log, and the global rank that printed it."""
 
     log: int
     rank: int
@@ -26,7 +26,7 @@ class PrintedEvent(NamedTuple):
 
 
 def events_of(scene: LogScene, *kinds: str) -> Iterator[tuple[int, Event]]:
-    """Events of these kinds with the number of their log; what stands in front of the last run is of an earlier one."""
+    """Events of these kinds with the number of their log; events before the last run belong to an earlier one."""
     for number, log in enumerate(scene.logs):
         since = scene.since.get(number, 0)
         yield from ((number, event) for event in log.content.events if event.kind in kinds and event.offset >= since)
@@ -50,7 +50,7 @@ def printed_row(log: LogFile, event: Event, before: int | None) -> ClaimedOperat
 
 
 def add_fingerprints(claim: Claim, scene: LogScene, own: Sequence[tuple[int, Event]]) -> None:
-    """Takes the fingerprints of a rank's group, in their order."""
+    """Adds the fingerprints of a rank's group, in order."""
     before: int | None = None
     for number, event in own:
         made = printed_row(scene.logs[number], event, before)
@@ -60,30 +60,30 @@ def add_fingerprints(claim: Claim, scene: LogScene, own: Sequence[tuple[int, Eve
     claim.whole = own[0][1].values["seq"] <= 1
 
 
-# Members of groups from what the store of the job prints of their helpers.
+# Members of groups, from lines of the job's store.
 
 WORLD_GROUP = "0"
 MOST_NAMED = 8
 
 
 class NamedGroup(NamedTuple):
-    """A group."""
+    """A group with its name and members."""
 
     name: str
-    """As torch names it; "" where nothing tells."""
+    """Its name in torch; "" if unknown."""
     members: tuple[int, ...]
     device: str = ""
-    """Of its tensors, where the job has a group of this name for each of several kinds of device."""
+    """The device of its tensors, if the job has a group of this name for each of several kinds of device."""
 
     @property
     def ranks(self) -> str:
-        """The members as a name, of many the first."""
+        """The members as a name; of many only the first."""
         shown = [str(rank) for rank in self.members[:MOST_NAMED]]
         return f"[{','.join(shown if len(self.members) <= MOST_NAMED else [*shown, '…'])}]"
 
 
 def named_groups(events: Iterable[Event]) -> list[NamedGroup] | None:
-    """The groups in the order they were made; None if any member is not known, or if the group of all is missing."""
+    """The groups in the order of their creation; None if a member is unknown, or the default group is missing."""
     seats: defaultdict[tuple[str, str], dict[int, str]] = defaultdict(dict)
     for event in events:
         values = event.values
@@ -105,14 +105,14 @@ def named_groups(events: Iterable[Event]) -> list[NamedGroup] | None:
     return found
 
 
-# Fingerprints of each rank in the order of its program, before it is known of which group each is.
+# Fingerprints of each rank in the order of its program, before their groups are known.
 
 NO_TIME = 1 << 62
 _CALL = ("op", "shape", "dtype", "device")
 
 
 class Seat(NamedTuple):
-    """A rank, and its rank within a group: nothing else of the group is in a line."""
+    """A rank, and its rank within a group: a line has no other fact about the group."""
 
     rank: int
     place: int
@@ -125,40 +125,40 @@ class Fingerprint(NamedTuple):
     """Rank in the group."""
     seq: int
     call: int
-    """Operation, shape, type and device as a number: all members of a group must call the same."""
+    """Number of operation, shape, type and device: all members of a group must call the same."""
     came: int
-    """When it was printed, as a number that grows, comparable between ranks; 0 where that is not known."""
+    """Rising number of its print time, comparable between ranks; 0 if unknown."""
     left: int
-    """When its rank printed the next one: it was in this operation until then. NEVER of the last one."""
+    """Print time of the next line of its rank, which was in this operation until then. NO_TIME for the last one."""
 
 
 @dataclass
 class PrintedLane:
-    """What one rank printed."""
+    """The printed fingerprints of one rank."""
 
     rank: int
     events: list[tuple[int, Event]] = field(default_factory=list)
-    """With the number of the log."""
+    """Pairs of log number and event."""
     prints: list[Fingerprint] = field(default_factory=list)
 
 
 PrintedLanes = Mapping[int, PrintedLane]
-"""By global rank."""
+"""Lanes by global rank."""
 
 
 class CallNumbers:
-    """Numbers for what is called."""
+    """Numbers of calls."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, ...], int] = {}
 
     def number(self, called: Iterable[Any]) -> int:
-        """Of operation, shape, type and device."""
+        """The number of a call: operation, shape, type and device."""
         return self._numbers.setdefault(tuple(map(str, called)), len(self._numbers))
 
 
 def lanes_of(events: Iterable[tuple[int, int, Event]], calls: CallNumbers) -> dict[int, PrintedLane]:
-    """Lanes from (log, global rank, fingerprint), those of each rank in the order of its log, with no times yet."""
+    """Lanes from (log, global rank, fingerprint), for each rank in the order of its log, without times."""
     lanes: dict[int, PrintedLane] = {}
     for log, rank, event in events:
         values = event.values
@@ -180,7 +180,7 @@ def _timed(prints: Sequence[Fingerprint], times: Sequence[int]) -> list[Fingerpr
 
 
 def by_seat(lanes: PrintedLanes) -> dict[Seat, list[Fingerprint]]:
-    """The prints of each seat, in the order of the program."""
+    """The fingerprints of each seat, in the order of the program."""
     found: defaultdict[Seat, list[Fingerprint]] = defaultdict(list)
     for rank, lane in lanes.items():
         for printed in lane.prints:

@@ -1,4 +1,4 @@
-"""Groups and their fingerprints, from what ways there are to go through the lanes: only one may be left."""
+"""Solver of the groups of fingerprints: it tries all ways through the lanes, and only one may fit."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from rankscope.assemble.logs.fingerprints.lockstep import FailureReports, LanePr
 from rankscope.assemble.logs.log_values import print_time
 
 MOST_RUNS, MOST_LINES = 24, 400_000
-"""So many ways to go through the lanes are tried at most, and through so many lines in all."""
+"""Most tried ways through the lanes, and most lines in all of them."""
 
 
 class JobFacts(NamedTuple):
-    """What is known beside the lanes."""
+    """Facts about the job, beside the lanes."""
 
     named: Sequence[NamedGroup] | None
-    """All groups, if a log tells them."""
+    """All groups, if a log has them."""
     whole: bool
-    """Lanes begin where the job does."""
+    """Lanes begin at the start of the job."""
     failed: bool
-    """The job did not end well."""
+    """The job failed."""
     world: int
     reports: FailureReports
     written: Mapping[int, int | None]
-    """When each log was last written."""
+    """The last write time of each log."""
 
 
 class _Run(NamedTuple):
@@ -46,26 +46,26 @@ class _Run(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """Groups, and of each line of each rank which of them it is of; None where that cannot be told."""
+    """Groups, and the group of each line of each rank; None for an unknown one."""
 
     groups: list[NamedGroup]
     of: dict[int, list[int | None]]
 
 
 def solve_groups(lanes: PrintedLanes, job: JobFacts) -> Solution | None:
-    """The only way in which all lines fit together; None if there is none, or more than one with other groups."""
+    """The only solution in which all lines fit; None without one, or with several of different groups."""
     for ordered in seat_orders(lanes, job.written):
         options: list[Groups] = (
             group_choices(ordered) if job.named is None else [tuple(own.members for own in job.named)]
         )
-        fitting = [runs for groups in options if (runs := _runs(ordered, groups, job))]
+        fitting = [runs for groups in options if (runs := _solver_runs(ordered, groups, job))]
         if len(fitting) == 1:
             return _solved(fitting[0], job)
     return None
 
 
-def _runs(lanes: PrintedLanes, groups: Groups, job: JobFacts) -> list[_Run]:
-    """The ways to go through the lanes up to the last line of each rank; none if there are too many to try."""
+def _solver_runs(lanes: PrintedLanes, groups: Groups, job: JobFacts) -> list[_Run]:
+    """The ways through the lanes up to the last line of each rank; none beyond the limit."""
     todo: list[tuple[int, ...]] = [()]
     found: list[_Run] = []
     most = max(2, min(MOST_RUNS, MOST_LINES // max(1, sum(len(lane.prints) for lane in lanes.values()))))
@@ -92,22 +92,24 @@ def _to_the_end(lanes: PrintedLanes, rank: int, played: LaneProgress) -> bool:
 
 def _solved(runs: Sequence[_Run], job: JobFacts) -> Solution:
     step, played = runs[0]
-    groups = _either(job.named if job.named is not None else [_unnamed(own, job.world) for own in _counted(step)])
+    groups = _ambiguous_groups(
+        job.named if job.named is not None else [_unnamed(own, job.world) for own in _counted_members(step)]
+    )
     numbers: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
     for at, named in enumerate(groups):
         numbers[named.members].append(at)
     agreed = len({_content(run) for run in runs}) == 1
     teams = {rank: list(own.teams) for rank, own in played.items()} if agreed else _common(runs)
-    mixed = {team for team, members in enumerate(step.teams) if _mixed(step, team, teams[members[0]], members[0])}
+    mixed = {team for team, members in enumerate(step.teams) if _is_mixed(step, team, teams[members[0]], members[0])}
     last = {} if mixed or not agreed else last_teams(step, played, job.reports) or {}
     for rank, team in last.items():
         teams[rank][played[rank].at] = team
-    of = {rank: _numbered(step, rank, own, mixed, numbers) for rank, own in teams.items()}
+    of = {rank: _numbered_lines(step, rank, own, mixed, numbers) for rank, own in teams.items()}
     return Solution(groups, of)
 
 
 def _content(run: _Run) -> frozenset[tuple[int, int, int, int]]:
-    """What each rank did on each team, whichever line it is."""
+    """The operations of each rank on each team, without the order of equal lines."""
     lanes = run.step.lanes
     return frozenset(
         (rank, -1 if team is None else team, p.seq, p.call)
@@ -116,7 +118,7 @@ def _content(run: _Run) -> frozenset[tuple[int, int, int, int]]:
 
 
 def _common(runs: Sequence[_Run]) -> dict[int, list[int | None]]:
-    """Teams of the lines that are of the same in all ways, of meetings in which all members' lines are."""
+    """Teams of lines that are equal in all ways, for meetings in which they are equal for all members."""
     step = runs[0].step
     teams: dict[int, list[int | None]] = {}
     for rank in step.lanes:
@@ -132,13 +134,13 @@ def _common(runs: Sequence[_Run]) -> dict[int, list[int | None]]:
     return teams
 
 
-def _counted(step: Lockstep) -> list[tuple[int, ...]]:
-    """Members of each group, as often as there are groups of them."""
+def _counted_members(step: Lockstep) -> list[tuple[int, ...]]:
+    """Members of each group, repeated for each group of the same members."""
     return [members for team, members in enumerate(step.teams) for _ in range(step.counts[team])]
 
 
-def _either(named: Sequence[NamedGroup]) -> list[NamedGroup]:
-    """Of groups with the same members nothing tells which is which: each has the names of all."""
+def _ambiguous_groups(named: Sequence[NamedGroup]) -> list[NamedGroup]:
+    """Groups in which those of the same members have the names of all: nothing distinguishes them."""
     alike: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
     for own in named:
         alike[own.members].append(own.name)
@@ -156,18 +158,19 @@ def _unnamed(members: tuple[int, ...], world: int) -> NamedGroup:
     return NamedGroup(WORLD_GROUP if members == tuple(range(world)) else "", members)
 
 
-def _mixed(step: Lockstep, team: int, teams: Sequence[int | None], rank: int) -> bool:
-    """Whether groups of the same members called different things under the same number: either could be of either."""
+def _is_mixed(step: Lockstep, team: int, teams: Sequence[int | None], rank: int) -> bool:
+    """Whether groups of the same members made different calls under the same number, so that each could be of
+    either."""
     prints = step.lanes[rank].prints
     calls = {(p.seq, p.call) for p, own in zip(prints, teams, strict=True) if own == team}
     return len({seq for seq, _ in calls}) < len(calls)
 
 
-def _numbered(
+def _numbered_lines(
     step: Lockstep, rank: int, teams: Sequence[int | None], mixed: set[int],
     numbers: Mapping[tuple[int, ...], list[int]],
 ) -> list[int | None]:  # fmt: skip
-    """Groups of a rank's lines: of several with the same members, the second under a number is the second's."""
+    """Groups of a rank's lines: of several with the same members, the second line with a number is the second's."""
     seen: Counter[tuple[int, int]] = Counter()
     found: list[int | None] = []
     for printed, team in zip(step.lanes[rank].prints, teams, strict=True):
@@ -179,17 +182,17 @@ def _numbered(
     return found
 
 
-# In which order lines of different ranks were printed.
+# Print order of lines of different ranks.
 
 _FINE_NS = 1_000_000
-"""Coarser times order nothing."""
+"""Finest time resolution that orders lines; coarser times order nothing."""
 
 
 def seat_orders(lanes: PrintedLanes, written: Mapping[int, int | None]) -> Iterator[dict[int, PrintedLane]]:
-    """The lanes with times, the most telling first: as lines stand in one log, as they were stamped, without any.
+    """The lanes with times, the most reliable first: the order of lines in one log, their time stamps, no times.
 
-    None is to be believed before all ranks fit to it: launchers mix lines, and hosts have clocks of their own.
-    `written` has by log the time it was last written.
+    An order counts only if all ranks fit it: launchers mix lines, and hosts have separate clocks. `written` holds the
+    last write time of each log.
     """
     if len({log for lane in lanes.values() for log, _ in lane.events}) == 1:
         yield timed_lanes(lanes, {rank: [event.offset + 1 for _, event in lane.events] for rank, lane in lanes.items()})
@@ -207,15 +210,15 @@ def _stamped(lane: PrintedLane, written: Mapping[int, int | None]) -> Iterator[i
         yield before
 
 
-# Groups that no line names, from the first operation of each: its members stand in it together.
+# Groups without names, from the first operation of each: all members are in it at the same time.
 
 MOST_CHOICES = 32
-"""More ways to put them together are not tried."""
+"""Most choices of groups."""
 MOST_STEPS = 20_000
 MOST_PAIRS = 1_000_000
-"""So many times at most two first lines are held against each other; ten seconds."""
+"""Most comparisons of two first lines; they take ten seconds."""
 SAMPLE_LINES = 16_000
-"""So many lines of all ranks together are looked at to see whether two seats meet."""
+"""Most lines of all ranks that are checked for the meeting of two seats."""
 Groups = tuple[tuple[int, ...], ...]
 
 
@@ -225,7 +228,7 @@ class _Birth(NamedTuple):
 
 
 def group_choices(lanes: PrintedLanes) -> list[Groups]:
-    """All ways to put first lines to groups, as sorted members; none if there are too many, or no first lines."""
+    """All choices of groups for the first lines, as sorted members; none beyond the limit, or without first lines."""
     seats = by_seat(lanes)
     births = [_Birth(seat, p) for seat, prints in seats.items() for p in prints if p.seq == 0]
     largest = 1 + max((birth.seat.place for birth in births), default=-1)
@@ -237,7 +240,7 @@ def group_choices(lanes: PrintedLanes) -> list[Groups]:
 
 
 class _SharedSeats:
-    """Which seats can be of one group."""
+    """Pairs of seats that can be in one group."""
 
     def __init__(self, seats: dict[Seat, list[Fingerprint]]) -> None:
         self._counts = {seat: sum(p.seq == 0 for p in prints) for seat, prints in seats.items()}
@@ -250,7 +253,7 @@ class _SharedSeats:
         self._known: dict[tuple[Seat, Seat], bool] = {}
 
     def fits(self, one: Seat, other: Seat) -> bool:
-        """Whether all lines of a seat that has one group only meet one of the other's."""
+        """Whether all lines of a seat with a single group meet a line of the other seat."""
         key = (one, other)
         if key not in self._known:
             self._known[key] = self._meets(one, other) and self._meets(other, one)
@@ -270,12 +273,12 @@ def _sample(prints: Sequence[Fingerprint], most: int) -> list[Fingerprint]:
 
 
 def meeting_seats(prints: Sequence[Fingerprint]) -> bool:
-    """Whether there was a moment in which all of them were the last line of their rank."""
+    """Whether there was a moment at which each of them was the last line of its rank."""
     return max(p.came for p in prints) < min(p.left for p in prints)
 
 
 class _GroupSearch:
-    """Depth first over the first lines, that of the highest place first: it is the last member of its group."""
+    """Depth-first search over the first lines, the highest place first: it is the last member of its group."""
 
     def __init__(self, company: _SharedSeats, births: Sequence[_Birth]) -> None:
         self._company = company
@@ -288,13 +291,13 @@ class _GroupSearch:
 
     @property
     def given_up(self) -> bool:
-        """Whether there were too many ways."""
+        """Whether the search passed the limit."""
         return self._steps >= MOST_STEPS or self._pairs >= MOST_PAIRS or self._found > MOST_CHOICES
 
-    # groups can be of thousands of ranks, and there can be as many: nothing here calls itself
+    # groups can have thousands of ranks, and there can be as many: no recursion here
 
     def ways(self) -> Iterator[Groups]:
-        """Each way to use all first lines."""
+        """Each choice that uses all first lines."""
         done: list[list[int]] = []
         levels = [self._teams(0)] if self._births else []
         while levels and not self.given_up:
@@ -320,7 +323,7 @@ class _GroupSearch:
         return tuple(self._births[i].seat.rank for i in reversed(chosen))
 
     def _teams(self, begin: int) -> Iterator[list[int]]:
-        """Sets of first lines down to place 0 with the one at `begin`, which is of the highest place."""
+        """Sets of first lines down to place 0 with the one at `begin`, which has the highest place."""
         chosen: list[int] = []
         levels: list[Iterator[int]] = [iter([begin])]
         while levels and not self.given_up:

@@ -1,9 +1,8 @@
-"""Puts fingerprints to groups by going through them as the job did.
+"""Assignment of fingerprints to groups, by a replay of the job.
 
 With DETAIL every collective begins with a barrier of its group and a comparison: no member prints its next line before
-all members have printed this one. So what all members of a group stand at together is an operation of it, and then
-all of them go on. A line that can only be of one group decides for the lines it meets; where lines are the same in
-all that they say, it makes no difference which of them is which.
+all members have printed this one. So an operation is the line that all members of a group have reached, and then all of
+them go on. A line of only one possible group decides for the lines that it meets; equal lines are interchangeable.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from rankscope.assemble.logs.fingerprints.fingerprint_rows import NO_TIME, Finge
 
 
 class OperationSlot(NamedTuple):
-    """An operation that lines may be of."""
+    """A possible operation of a group, which lines may belong to."""
 
     team: int
     """Index of the members."""
@@ -27,30 +26,30 @@ class OperationSlot(NamedTuple):
 
 
 class LaneProgress(NamedTuple):
-    """How far it went with one rank."""
+    """Progress of the replay on one rank."""
 
     teams: list[int | None]
-    """Of each of its lines the members; None from the first on that nobody met."""
+    """The members for each of its lines; None from the first unmet line on."""
     at: int
-    """The first line that nobody met."""
+    """The first unmet line."""
     open: list[OperationSlot]
-    """What that line may be of."""
+    """Possible operations of that line."""
 
 
 class Lockstep:
-    """Lanes gone through. Groups of the same members are one team with several counters: their lines are alike.
+    """Replay of the lanes. Groups of the same members are one team with several counters: their lines are alike.
 
-    A Python loop over operations: what a line may be of hangs on all that came before it on other ranks.
+    It is a Python loop over operations, because a line depends on all earlier lines of other ranks.
     """
 
     def __init__(
         self, lanes: PrintedLanes, groups: Sequence[tuple[int, ...]], whole: bool, failed: bool,
         guesses: Sequence[int] = (),
     ) -> None:  # fmt: skip
-        """`whole`: lanes begin where the job does; `failed`: the job did not end well.
+        """`whole`: lanes begin at the start of the job; `failed`: the job failed.
 
-        `guesses` has which of several meetings is taken, time after time, where one of them took place and nothing
-        tells which; else the first.
+        `guesses` holds the choices among several complete meetings, in order, where nothing decides; by default the
+        first.
         """
         self.lanes, self._whole, self._failed = lanes, whole, failed
         counted = Counter(groups)
@@ -70,7 +69,7 @@ class Lockstep:
         self._later: dict[OperationSlot, None] = {}
         self._guesses = list(guesses)
         self.choices: list[int] = []
-        """Among how many each guess was made."""
+        """The number of options of each guess."""
         self._before: dict[int, dict[int, int]] = {}
         self._left = Counter((Seat(rank, p.place), p.seq, p.call) for rank, lane in lanes.items() for p in lane.prints)
         self._calls = Counter((seat, seq) for seat, seq, _ in self._left)
@@ -81,7 +80,7 @@ class Lockstep:
         self._known = self._told_by_one()
 
     def play(self) -> dict[int, LaneProgress]:
-        """Goes on until nobody can."""
+        """Replays until no rank can go on."""
         for rank in self.lanes:
             self._arrive(rank)
         while (meeting := self._next()) is not None:
@@ -89,11 +88,11 @@ class Lockstep:
         return {rank: LaneProgress(self._met[rank], self._at[rank], self._open[rank]) for rank in self.lanes}
 
     def _since(self, team: int, rank: int) -> int:
-        """How many lines the rank printed since the team last met."""
+        """The number of lines that the rank printed since the last meeting of the team."""
         return self._at[rank] - self._before.get(team, {}).get(rank, 0)
 
     def _told_by_one(self) -> dict[tuple[int, int], set[int]]:
-        """What teams called at each sequence number, by the seats that are of no other team."""
+        """The calls of teams at each sequence number, from seats that are in no other team."""
         known: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
         for seat, seq, call in self._left:
             teams = self._seats.get(seat, ())
@@ -105,7 +104,7 @@ class Lockstep:
         return self.lanes[rank].prints[self._at[rank]]
 
     def _arrive(self, rank: int) -> None:
-        """Looks at what the next line of a rank may be of."""
+        """Finds the possible operations of the next line of a rank."""
         prints = self.lanes[rank].prints
         self._open[rank] = []
         while self._at[rank] < len(prints):
@@ -127,14 +126,14 @@ class Lockstep:
                     self._later[meeting] = None
 
     def _fitting(self, rank: int, head: Fingerprint) -> list[OperationSlot]:
-        """Meetings of the next number of their team; without one, of a later number: sends and receives count too."""
+        """Meetings with the next number of their team; else with a later one, because sends and receives count too."""
         teams = self._seats.get(Seat(rank, head.place), [])
         next_ = [team for team in teams if any(count in (None, head.seq) for count in self._counters[team])]
         teams = next_ or [t for t in teams if any(c is not None and c < head.seq for c in self._counters[t])]
         return [OperationSlot(team, head.seq, head.call) for team in teams]
 
     def _cut_off(self, meeting: OperationSlot) -> bool:
-        """Whether a line stands at the cut beginning of its lane, the other members' lines being gone."""
+        """Whether a line is at the cut beginning of its lane, without the other members' lines."""
         started = any(count is not None for count in self._counters[meeting.team])
         seats = (Seat(rank, place) for place, rank in enumerate(self.teams[meeting.team]))
         return not started and not all((seat, meeting.seq, meeting.call) in self._left for seat in seats)
@@ -147,7 +146,8 @@ class Lockstep:
         return max(head.came for head in heads) < min(head.left for head in heads)
 
     def _next(self) -> OperationSlot | None:
-        """A complete meeting: first those that a line can only be of, then those that any of its lines could miss."""
+        """A complete meeting: first one that is the only option of a line, then one that each of its lines could
+        miss."""
         while self._sooner:
             meeting = self._sooner.pop()
             if not self._complete(meeting):
@@ -175,7 +175,7 @@ class Lockstep:
         return went_on[at]
 
     def _instead(self, meeting: OperationSlot) -> OperationSlot | None:
-        """Another meeting with lines that say the same, whose members seem to be one step behind."""
+        """Another meeting with equal lines, whose members seem to be one step behind."""
         sure = self._sure[meeting]
         most = max(self._since(meeting.team, rank) for rank in sure)
         for rank in self.teams[meeting.team]:
@@ -187,13 +187,13 @@ class Lockstep:
         return None
 
     def _again(self, other: OperationSlot, meeting: OperationSlot) -> bool:
-        """Whether those that meet elsewhere first have one more such line for this meeting, and in time."""
+        """Whether ranks that first meet elsewhere have a further equal line for this meeting, early enough."""
         until = min(self._head(rank).left for rank in self._sure[meeting])
         both = set(self.teams[other.team]) & set(self.teams[meeting.team])
         return all(self._like(rank) < until for rank in both)
 
     def _like(self, rank: int) -> int:
-        """When the next line of a rank was printed that is just like the one it stands at; NEVER if none was."""
+        """The print time of the next equal line of a rank; NO_TIME without one."""
         head, at = self._head(rank), self._at[rank]
         alike = self._alike[self._seat(rank), head.seq, head.call]
         following = bisect_right(alike, at)
@@ -206,12 +206,12 @@ class Lockstep:
         return self._at[rank] == len(self.lanes[rank].prints) - 1
 
     def _believable(self, meeting: OperationSlot) -> bool:
-        """Whether all of them met, and not one of them waits elsewhere in an operation that looks the same."""
+        """Whether all lines can meet, and none of them waits elsewhere in an operation that looks the same."""
         members, sure = self.teams[meeting.team], self._sure.get(meeting, set())
         return not self._failed or len(sure) == len(members) or not all(map(self._is_last, sure))
 
     def _harmless(self, meeting: OperationSlot) -> bool:
-        """Whether nothing is put to a wrong group by a meeting that each of its lines could also have missed."""
+        """Whether a meeting that each of its lines could miss puts no line to a wrong group."""
         members = self.teams[meeting.team]
         if self._failed and any(map(self._is_last, members)):
             return False
@@ -254,11 +254,11 @@ class Lockstep:
         self._at[rank] += 1
 
 
-# Of which group the last line of each rank is, where its operation never went on.
+# The group of the last line of each rank, whose operation never went on.
 
 
 class PeerQuote(NamedTuple):
-    """Another member of its group, as a rank quotes it whose operation does not match."""
+    """Another member of the group, as quoted by a rank whose operation does not match."""
 
     place: int
     seq: int
@@ -267,15 +267,15 @@ class PeerQuote(NamedTuple):
 
 @dataclass(frozen=True)
 class FailureReports:
-    """What ranks say of the operation that failed, by rank."""
+    """Reports of ranks about the failed operation, by rank."""
 
     quotes: Mapping[int, Sequence[PeerQuote]] = field(default_factory=dict)
     absent: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    """Places in its group of those that did not come to its barrier."""
+    """Places in its group of members that did not come to its barrier."""
 
 
 def last_teams(step: Lockstep, played: Mapping[int, LaneProgress], reports: FailureReports) -> dict[int, int] | None:
-    """By rank the team whose operation it did not leave; None where any of them cannot be told."""
+    """By rank, the team of the operation that it did not leave; None if any is unknown."""
     last = _LastLines(step, played)
     for _ in range(len(last.open)):
         before = {rank: set(teams) for rank, teams in last.open.items()}
@@ -291,7 +291,7 @@ def last_teams(step: Lockstep, played: Mapping[int, LaneProgress], reports: Fail
 
 
 class _LastLines:
-    """What the last lines may be of."""
+    """Possible teams of the last lines."""
 
     def __init__(self, step: Lockstep, played: Mapping[int, LaneProgress]) -> None:
         self._step = step
@@ -304,7 +304,7 @@ class _LastLines:
                 self.open[rank] = {meeting.team for meeting in own.open}
 
     def quoted(self, rank: int, quotes: Sequence[PeerQuote]) -> None:
-        """Only a group in which the quoted place stands at what was quoted."""
+        """Keeps only groups in which the quoted place is at the quoted operation."""
         for quote in quotes:
             fitting = {team for team in self.open.get(rank, ()) if self._stands(team, quote)}
             if fitting:
@@ -319,7 +319,7 @@ class _LastLines:
         return head == (quote.place, quote.seq, quote.call, *head[3:]) and team in self.open[other] if head else False
 
     def missed(self, rank: int, places: frozenset[int]) -> None:
-        """Only a group in which those that did not come can be elsewhere, and all others there."""
+        """Keeps only groups in which the absent members can be elsewhere, and all others there."""
         if rank not in self.open:
             return
         fitting = {team for team in self.open[rank] if self._could_miss(team, rank, places)}

@@ -29,14 +29,14 @@ _KEY = re.compile(r"([A-Za-z][\w .()/+\-]{0,60}?): *(.*)")
 _GPU = re.compile(r"(?:GPU models and configuration: *)?(?:GPU|NPU|XPU) ?\d{1,4}: *(.*)")
 _SINGLE_GPU = re.compile(r"GPU models and configuration: *(.*)")
 _PACKAGE = re.compile(r"\[(?:pip\d?|conda)\] ([\w.\-]{1,100})(?:==|\s+(?=\d))(\S{1,100})")
-_OTHER = re.compile(
+_OTHER_LINE = re.compile(
     r"(?:Is |GCC |Clang |CMake |Python platform|ROCM Version|Neuron SDK|vLLM |CUDA Archs|GPU Topology|Legend:|Intel GPU"
     r"|Versions of relevant libraries:|CPU:|CANN:|Collecting env|Caching allocator|\[(?:pip\d?|conda)\]|/\S*libcudnn"
     r"|Versions of|XPU|TPU |\s*(?:X|SYS|NODE|PHB|PXB|PIX|NV#?)\s+=|GPU\d|NIC\d|\s+GPU\d|package:"
     r"|\w[\w ().\-]{1,60}:\s{2,})"
 )
 _LIBRARY = re.compile(r"libcudnn\S*\.so\.(\d[\d.]*)")
-_NOTHING = ("", "N/A", "Could not collect", "None")
+_EMPTY_VALUES = ("", "N/A", "Could not collect", "None")
 
 
 class EnvReport:
@@ -54,7 +54,7 @@ class EnvReport:
         self._lines = 0
         self._take(record.text.strip())
 
-    def takes(self, record: Record) -> bool:
+    def consumes(self, record: Record) -> bool:
         """Whether a line belongs to the report; reads it if so."""
         text = record.text.rstrip()
         if self._lines >= LINE_LIMIT or _BEGIN.match(text):
@@ -65,7 +65,7 @@ class EnvReport:
     def _take(self, text: str) -> bool:
         if gpu := _GPU.match(text):
             self._gpus[gpu[1].split(" (UUID")[0].strip()] += 1
-        elif (gpu := _SINGLE_GPU.match(text)) and gpu[1] not in _NOTHING:
+        elif (gpu := _SINGLE_GPU.match(text)) and gpu[1] not in _EMPTY_VALUES:
             self._gpus[gpu[1]] += 1
         elif package := _PACKAGE.match(text):
             self._set(f"version:{package[1].lower()}", package[2])
@@ -77,14 +77,14 @@ class EnvReport:
             if is_kept(pair.name):
                 self._set(pair.name, pair.value)
         else:
-            return _OTHER.match(text) is not None
+            return _OTHER_LINE.match(text) is not None
         return True
 
     def _set(self, name: str, value: str) -> None:
-        if value.strip() not in _NOTHING and not value.startswith("Probably one of"):
+        if value.strip() not in _EMPTY_VALUES and not value.startswith("Probably one of"):
             self._settings.setdefault(name, value.strip()[:VALUE_LIMIT])
 
-    def done(self) -> list[Event]:
+    def result(self) -> list[Event]:
         """The event, at the report's first line."""
         if self._gpus:
             self._set("gpus", ", ".join(f"{count} x {name}" for name, count in sorted(self._gpus.items())))

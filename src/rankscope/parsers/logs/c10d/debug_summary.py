@@ -34,7 +34,7 @@ class DebugSummary:
         self._record, self._size = record, size
         self._found: list[tuple[Record, int, str]] = []
 
-    def takes(self, record: Record) -> bool:
+    def consumes(self, record: Record) -> bool:
         """Whether a line names a rank; reads it if so."""
         found = _RANK.match(record.text[:TEXT_LIMIT].rstrip())
         if found is None or len(self._found) >= RANK_LIMIT:
@@ -42,7 +42,7 @@ class DebugSummary:
         self._found.append((record, int(found[1]), found[2].strip()))
         return True
 
-    def done(self) -> list[Event]:
+    def result(self) -> list[Event]:
         """The events, at the lines of the ranks; none for a process that answered without support."""
         return [
             self._event(record, rank, reason)

@@ -14,9 +14,9 @@ LINE_LIMIT = 4096
 """Lines of one report: as many sequence numbers as ranks can stand at."""
 _START = re.compile(r"- \[(\d{1,9})\] Timeout at collective: ([A-Za-z_]{1,64}), #(\d{1,18})")
 _LINE = re.compile(r"^\s*(?:- |\[\d|#\d)")
-_FINISHED = re.compile(r"\[([\d, ]+)\] finished collective #(\d{1,18}), but didn't join collective #(\d{1,18})")
-_JOINED = re.compile(r"\[([\d, ]+)\] joined but didn't finish collective #(\d{1,18})")
-_NEVER = re.compile(r"ranks \[([\d, ]+)\] are the lagging ranks")
+_FINISHED_LINE = re.compile(r"\[([\d, ]+)\] finished collective #(\d{1,18}), but didn't join collective #(\d{1,18})")
+_JOINED_LINE = re.compile(r"\[([\d, ]+)\] joined but didn't finish collective #(\d{1,18})")
+_LAGGING_LINE = re.compile(r"ranks \[([\d, ]+)\] are the lagging ranks")
 _STATE = re.compile(r"#(\d{1,18}) (started|finished) ranks:")
 _RANKS = re.compile(r"\[([\d, ]+)\] (started|finished) ([A-Za-z_]{1,64})")
 
@@ -40,7 +40,7 @@ class DesyncReport:
         self._seq: int | None = None
         self._lines = 0
 
-    def takes(self, record: Record) -> bool:
+    def consumes(self, record: Record) -> bool:
         """Whether a line belongs to the report; reads it if so."""
         text = record.text[:TEXT_LIMIT]
         if not _LINE.match(text) or _START.search(text) or self._lines >= LINE_LIMIT:
@@ -51,15 +51,15 @@ class DesyncReport:
             self._seq = int(state[1])
         elif (ranks := _RANKS.search(text)) is not None and self._seq is not None:
             states.append([self._seq, ranks[2], ranks[3], _numbers(ranks[1])])
-        elif (finished := _FINISHED.search(text)) is not None:
+        elif (finished := _FINISHED_LINE.search(text)) is not None:
             lagging += [[rank, "finished", int(finished[2])] for rank in _numbers(finished[1])]
-        elif (joined := _JOINED.search(text)) is not None:
+        elif (joined := _JOINED_LINE.search(text)) is not None:
             lagging += [[rank, "joined", int(joined[2])] for rank in _numbers(joined[1])]
-        elif (never := _NEVER.search(text)) is not None:
+        elif (never := _LAGGING_LINE.search(text)) is not None:
             lagging += [[rank, "never-joined", 0] for rank in _numbers(never[1])]
         return True
 
-    def done(self) -> list[Event]:
+    def result(self) -> list[Event]:
         """The event, at the report's first line."""
         return [message_event("desync", self._record, **self._values)]
 

@@ -33,16 +33,16 @@ _MPIRUN = re.compile(
 )
 _CLOSING = re.compile(r"Sending process (\d{1,10}) closing signal (SIG[A-Z]{2,8})")
 _FATAL = re.compile(r"Fatal Python error: ([^\n]{1,200})")
-_GOT = re.compile(r"Process (\d{1,10}) got signal: (\d{1,3})")
-_NAMED = re.compile(r"(?:^|\] )Signal: ([A-Z][\w ]{1,40}) \((\d{1,3})\)")
+_GOT_SIGNAL = re.compile(r"Process (\d{1,10}) got signal: (\d{1,3})")
+_SIGNAL_NAME = re.compile(r"(?:^|\] )Signal: ([A-Z][\w ]{1,40}) \((\d{1,3})\)")
 _CORE = re.compile(
     r"(Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception) +\(core dumped\)"
 )
-_BY_NAME = {
+_SIGNAL_BY_NAME = {
     "SIGHUP": 1, "SIGINT": 2, "SIGILL": 4, "SIGABRT": 6, "SIGBUS": 7, "SIGFPE": 8, "SIGKILL": 9, "SIGSEGV": 11,
     "SIGTERM": 15,
 }  # fmt: skip
-_BY_WORDS = {
+_SIGNAL_BY_WORDS = {
     "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "Illegal instruction": 4, "Floating point exception": 8,
 }  # fmt: skip
 
@@ -84,7 +84,7 @@ def _child(record: Record) -> Event | None:
         # one process of mpirun is one rank wherever mpirun starts the ranks itself
         return made._replace(rank=int(noticed[1]), values={**made.values, "host": noticed[3]})
     if (spawned := _SPAWNED.search(text)) is not None:
-        code = int(spawned[3]) if spawned[3] else -_BY_NAME.get(spawned[2], 0)
+        code = int(spawned[3]) if spawned[3] else -_SIGNAL_BY_NAME.get(spawned[2], 0)
         return _ended(record, code, int(spawned[1]), None) if code else None
     return None
 
@@ -122,10 +122,12 @@ def _signals(record: Record) -> Iterator[Event]:
     """Values: `signal` as a number, `pid`, `sender`: "launcher" where torchrun ends a bystander."""
     text = record.text
     if (closing := _CLOSING.search(text)) is not None:
-        yield message_event("signal", record, signal=_BY_NAME.get(closing[2]), pid=int(closing[1]), sender="launcher")
-    elif (got := _GOT.search(text)) is not None:
+        yield message_event(
+            "signal", record, signal=_SIGNAL_BY_NAME.get(closing[2]), pid=int(closing[1]), sender="launcher"
+        )
+    elif (got := _GOT_SIGNAL.search(text)) is not None:
         yield message_event("signal", record, signal=int(got[2]), pid=int(got[1]), sender="outside")
-    elif (named := _NAMED.search(text)) is not None:
+    elif (named := _SIGNAL_NAME.search(text)) is not None:
         yield message_event("signal", record, signal=int(named[2]), pid=None, sender=None)
     elif (words := _FATAL.search(text) or _CORE.search(text)) is not None:
-        yield message_event("signal", record, signal=_BY_WORDS.get(words[1].strip()), pid=None, sender=None)
+        yield message_event("signal", record, signal=_SIGNAL_BY_WORDS.get(words[1].strip()), pid=None, sender=None)

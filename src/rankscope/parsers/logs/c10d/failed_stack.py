@@ -24,7 +24,7 @@ class FailedStack:
         self._record = record
         self._frames: list[list[str | int]] = []
 
-    def takes(self, record: Record) -> bool:
+    def consumes(self, record: Record) -> bool:
         """Whether a line is the next frame; reads it if so."""
         frame = _FRAME.match(record.text[:TEXT_LIMIT].strip())
         if frame is None or int(frame[1]) != len(self._frames) or len(self._frames) >= FRAME_LIMIT:
@@ -32,7 +32,7 @@ class FailedStack:
         self._frames.append([frame[2], frame[3], int(frame[4])])
         return True
 
-    def done(self) -> list[Event]:
+    def result(self) -> list[Event]:
         """The event, at the line that announces the stack."""
         return [message_event("failed-collective-stack", self._record, frames=self._frames)] if self._frames else []
 

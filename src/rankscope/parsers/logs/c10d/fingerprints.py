@@ -18,15 +18,15 @@ _PRINT = re.compile(
 )
 _DEVICE = re.compile(r"device=(\w{1,32})")
 _MISMATCH = re.compile(r"Detected mismatch between collectives on ranks\. Rank (\d{1,9}) is running collective: ")
-_OTHER = re.compile(r", but Rank (\d{1,9}) is running collective: ")
+_OTHER_RANK = re.compile(r", but Rank (\d{1,9}) is running collective: ")
 _ASPECTS = re.compile(r"Collectives differ in the following aspects:(.{0,1000})")
 _ASPECT = re.compile(
     r"(Sequence number|Op type|(?:Tensor )+(?:shapes|dtypes|devices)): ?(.*?) ?vs (.*?)(?=\s{2}|\t|\s*$)"
 )
-_FAILED = re.compile(r"Ranks? (\d[\d, ]{0,8000}) failed to pass monitoredBarrier in (\d+) ms")
+_FAILED_RANKS = re.compile(r"Ranks? (\d[\d, ]{0,8000}) failed to pass monitoredBarrier in (\d+) ms")
 _REPORTER = re.compile(r"\[Rank (\d{1,9})\]: ")
-_REACHED = re.compile(r"Rank (\d{1,9}) successfully reached monitoredBarrier")
-_LATE = re.compile(r"Rank (\d{1,9}) timed out in monitoredBarrier after (\d+) ms")
+_REACHED_RANK = re.compile(r"Rank (\d{1,9}) successfully reached monitoredBarrier")
+_LATE_RANK = re.compile(r"Rank (\d{1,9}) timed out in monitoredBarrier after (\d+) ms")
 
 
 def events(record: Record) -> Iterator[Event]:
@@ -52,7 +52,7 @@ def _fields(printed: re.Match[str]) -> dict[str, Any]:
 
 def _mismatch(text: str, mismatch: re.Match[str]) -> dict[str, Any]:
     """`ranks` of the group, their `fingerprints` [seq, op, shape, dtype, device], `aspects` [what, one, other]."""
-    other = _OTHER.search(text, mismatch.end())
+    other = _OTHER_RANK.search(text, mismatch.end())
     ends = other.start() if other else len(text)
     first, second = _PRINT.search(text, mismatch.end(), ends), _PRINT.search(text, other.end()) if other else None
     aspects = _ASPECTS.search(text)
@@ -69,7 +69,7 @@ def _barrier(record: Record) -> Iterator[Event]:
     """Values: `outcome`, `failed_ranks`, `reporter`, `timeout_ms`, all of the group's ranks."""
     text = record.text
     reporter = matched_number(record, _REPORTER.search(text))
-    if (failed := _FAILED.search(text)) is not None:
+    if (failed := _FAILED_RANKS.search(text)) is not None:
         ranks = sorted({int(r) for r in re.findall(r"\d{1,9}", failed[1])})
         values: dict[str, Any] = {
             "outcome": "failed",
@@ -77,9 +77,9 @@ def _barrier(record: Record) -> Iterator[Event]:
             "timeout_ms": matched_number(record, failed, 2),
         }
         yield message_event("monitored-barrier", record, **values, reporter=reporter)
-    elif (late := _LATE.search(text)) is not None:
+    elif (late := _LATE_RANK.search(text)) is not None:
         values = {"outcome": "timed-out", "failed_ranks": [], "timeout_ms": matched_number(record, late, 2)}
         yield message_event("monitored-barrier", record, **values, reporter=int(late[1]))
-    elif (reached := _REACHED.search(text)) is not None:
+    elif (reached := _REACHED_RANK.search(text)) is not None:
         values = {"outcome": "reached", "failed_ranks": [], "timeout_ms": None}
         yield message_event("monitored-barrier", record, **values, reporter=int(reached[1]))

@@ -53,7 +53,7 @@ class TestException:
     def __init__(self, record: Record, kind: str, message: str) -> None:
         self._record, self._kind, self._message, self._last = record, kind, [message], record.line
 
-    def takes(self, record: Record) -> bool:
+    def consumes(self, record: Record) -> bool:
         """Whether a line continues the message; reads it if so."""
         if (
             not record.label.endswith(PYTEST_MARK)
@@ -66,7 +66,7 @@ class TestException:
         self._message.append(record.text.strip())
         return True
 
-    def done(self) -> list[Event]:
+    def result(self) -> list[Event]:
         """The event, at the first line."""
         message = "\n".join(self._message).strip()
         return [

@@ -95,7 +95,7 @@ class Recogniser:
 
     def finish(self) -> list[Event]:
         """Events of reports that were open at the end."""
-        left = [event for opened in self._open.values() for one in opened for event in one.span.done()]
+        left = [event for opened in self._open.values() for one in opened for event in one.span.result()]
         self._open.clear()
         self._opened = 0
         return left
@@ -129,7 +129,7 @@ class Recogniser:
         events: list[Event] = []
         stream = self._open.get(_stream(record))
         for one in tuple(reversed(stream or ())):
-            if one.span.takes(record):
+            if one.span.consumes(record):
                 one.missed = 0
                 return one.span, events
             one.missed += 1
@@ -140,7 +140,7 @@ class Recogniser:
     def _close(self, stream: list[_OpenReport], one: _OpenReport) -> list[Event]:
         stream.remove(one)
         self._opened -= 1
-        return one.span.done()
+        return one.span.result()
 
     def _begun(self, record: Record) -> Iterator[Event]:
         words = f"{PYTEST_MARK}{record.text}" if record.label.endswith(PYTEST_MARK) else record.text
@@ -198,8 +198,8 @@ class LineReport(Protocol):
     def told_rank(self) -> int | None:
         """The global rank that the current lines name."""
 
-    def takes(self, record: Record) -> bool:
+    def consumes(self, record: Record) -> bool:
         """Whether a line belongs to the report; reads it if so."""
 
-    def done(self) -> list[Event]:
+    def result(self) -> list[Event]:
         """The finished events."""

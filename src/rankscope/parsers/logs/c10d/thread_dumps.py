@@ -49,8 +49,8 @@ _SECTION = re.compile(r"^=== Rank (\d{1,7}): (\S{0,1000}/handler/(?:dump_traceba
 _ERROR = re.compile(r"^Error: (\d{3})$")
 _ALARM = re.compile(r"^(?:Timeout \(\d{1,5}:\d\d:\d\d(?:\.\d{1,6})?\)!|(Fatal) Python error: )")
 _ENDS = re.compile(r"^(?:Current thread's C stack trace |Extension modules: )")
-_CUT = re.compile(r"^\s{0,2}\.\.\.$")
-_STARTED = ("_bootstrap", "_bootstrap_inner")
+_CUT_LINE = re.compile(r"^\s{0,2}\.\.\.$")
+_START_FUNCTIONS = ("_bootstrap", "_bootstrap_inner")
 
 
 @dataclass
@@ -74,7 +74,7 @@ class _Thread:
     def may_be_main(self) -> bool:
         """Whether its outermost frame does not come from `threading`, so that it may be the main thread."""
         python = self.python
-        return bool(python) and not self.cut and python[-1][0] not in _STARTED
+        return bool(python) and not self.cut and python[-1][0] not in _START_FUNCTIONS
 
     @property
     def python(self) -> list[list[str | int]]:
@@ -112,7 +112,7 @@ class ThreadDump:
         """Most lines between; None once another dump has begun."""
         return 0 if self._over else FOREIGN_LIMIT
 
-    def takes(self, record: Record) -> bool:
+    def consumes(self, record: Record) -> bool:
         """Whether a line belongs to it; reads it if so."""
         text = record.text[:TEXT_LIMIT].rstrip()
         if self._over or not text:
@@ -130,7 +130,7 @@ class ThreadDump:
             return True
         return self._within(text)
 
-    def done(self) -> list[Event]:
+    def result(self) -> list[Event]:
         """The event, at its first line."""
         record = self._record
         if not self._threads:
@@ -186,7 +186,7 @@ class ThreadDump:
                 thread.frames.append(frame)
                 self._frames += 1
             return True
-        if _CUT.match(text) or text.strip() == "<truncated rest of calls>":
+        if _CUT_LINE.match(text) or text.strip() == "<truncated rest of calls>":
             # before the end of the line are frames of a thread; at its beginning are more threads
             thread.cut |= text[:1] == " "
             self._cut |= text[:1] != " "

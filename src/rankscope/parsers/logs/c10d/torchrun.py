@@ -49,7 +49,7 @@ class FailureSummary:
         found = _RANK.match(self._entries.get("rank", ""))
         return int(found[1]) if found else None
 
-    def takes(self, record: Record) -> bool:
+    def consumes(self, record: Record) -> bool:
         """Whether a line belongs to it; reads it if so."""
         text = record.text[:TEXT_LIMIT]
         if self._closed:
@@ -72,7 +72,7 @@ class FailureSummary:
             return bool(_LINE.match(text)) or "NO_OTHER_FAILURES" in text
         return True
 
-    def done(self) -> list[Event]:
+    def result(self) -> list[Event]:
         """The failures, in the summary's order."""
         self._child()
         return self._events

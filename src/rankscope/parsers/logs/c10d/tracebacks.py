@@ -92,7 +92,7 @@ class Traceback:
         self.quotes = self._headless and self._frame(record.text)
         """Whether the last line is code, not a message."""
 
-    def takes(self, record: Record) -> bool:
+    def consumes(self, record: Record) -> bool:
         """Whether a line belongs to it; reads it if so."""
         text = record.text[:TEXT_LIMIT]
         text = text[self._indent :] if not text[: self._indent].strip() else text
@@ -123,7 +123,7 @@ class Traceback:
         over = bool(self._chain[-1].kind) and not self._waits
         return 0 if over or (self._headless and not self._waits) else FOREIGN_LIMIT
 
-    def done(self) -> list[Event]:
+    def result(self) -> list[Event]:
         """The event, at its first line."""
         chain = [link for link in self._chain if link.kind or link.frames]
         last = chain[-1] if chain else _Link()
@@ -133,7 +133,7 @@ class Traceback:
         values = {
             "exception": last.kind, "message": message, "frames": last.frames[::-1],
             "causes": [link.row() for link in chain[-2::-1]], "mixed": self._mixed,
-            "launcher": last.kind.endswith("ChildFailedError") or _of_launcher(last),
+            "launcher": last.kind.endswith("ChildFailedError") or _is_launchers(last),
         }  # fmt: skip
         if self._process is not None:
             values |= dict(zip(("pid", "host"), self._process, strict=True))
@@ -189,7 +189,7 @@ class Traceback:
         return _HEAD.match(text) is not None or (record.stamp is not None) != stamped
 
 
-def _of_launcher(last: _Link) -> bool:
+def _is_launchers(last: _Link) -> bool:
     if any(place in str(frame[1]) for frame in last.frames for place in _LAUNCHERS):
         return True
     # the frames of a child begin in the file where the frames of its parent end

@@ -19,7 +19,7 @@ LITERALS = (
     "Operation timed out after ", "Aborting process on rank ", "nccl hit async error on rank ", "FlightRecorderHook: ",
     "Timeout thread starting for rank: ", "Timeout thread exiting for rank: ",
 )  # fmt: skip
-_RAN = re.compile(r"\) ran for (\d+) milliseconds before timing out")
+_RUN_TIME = re.compile(r"\) ran for (\d+) milliseconds before timing out")
 _WORK = re.compile(r"WorkNCCL\(((?:[^()]|\(ms\))*)")
 _FIELDS = {
     "seq": re.compile(r"SeqNum=(\d+)"),
@@ -31,15 +31,15 @@ _OP = re.compile(r"OpType=([A-Za-z_0-9]{1,64})(?=[,)])")
 _SHAPE = re.compile(r"TensorShape=\[([\d, ]{0,200})\]")
 _COUNTERS = re.compile(r"[Ll]ast enqueued (?:[A-Z]+ )?work: (-?\d+), last completed (?:[A-Z]+ )?work: (-?\d+)")
 _AT = re.compile(r"(?:Timeout at [A-Z]+ work|by watchdog at work(?: sequence id)?): (\d+)")
-_ENDED = re.compile(r"watchdog thread terminated with exception: ?(.*)")
-_RAISED = re.compile(
+_THREAD_END = re.compile(r"watchdog thread terminated with exception: ?(.*)")
+_ASYNC_ERROR = re.compile(
     r"(?:raised the following async exception|found async exception when checking for \w+ errors): ?(.*)"
 )
 _SOURCE = re.compile(r"collective timeout from\s+(?:(this local rank)|rank (-?\d+))")
-_STUCK = re.compile(r"watchdog got stuck for (\d+) seconds|Watchdog timeout \(self\.\w{1,40}=(\d+)")
+_STUCK_WATCHDOG = re.compile(r"watchdog got stuck for (\d+) seconds|Watchdog timeout \(self\.\w{1,40}=(\d+)")
 """Lines of torch, and of the main loop of SGLang's scheduler."""
-_LEFT = re.compile(r"workMetaList_\.size\(\)=(\d+)")
-_WRITTEN = re.compile(
+_WORKS_LEFT = re.compile(r"workMetaList_\.size\(\)=(\d+)")
+_DUMP_WRITTEN = re.compile(
     r"(?:(?P<started>dumping nccl trace to)|(?P<failed>Error opening file for writing [A-Za-z ]{1,40}debug info:)"
     r"|(?P<done>Finished writing [A-Za-z ]{1,40}debug info to)) (?P<path>\S{1,4096})"
 )
@@ -53,13 +53,17 @@ def events(record: Record) -> Iterator[Event]:
     if "Watchdog caught collective operation timeout" in text or "timed out in blocking wait" in text:
         quoted = "terminated with exception" in text or "what(): " in text
         yield message_event(
-            "watchdog-timeout", record, **work(record), ran_ms=matched_number(record, _RAN.search(text)), repeats=quoted
+            "watchdog-timeout",
+            record,
+            **work(record),
+            ran_ms=matched_number(record, _RUN_TIME.search(text)),
+            repeats=quoted,
         )
     if (counters := _COUNTERS.search(text)) is not None:
         yield message_event("pg-status", record, **status(record, counters))
-    if (ended := _ENDED.search(text)) is not None:
+    if (ended := _THREAD_END.search(text)) is not None:
         yield message_event("watchdog-thread-terminated", record, reason=ended[1][:1000], repeats="what(): " in text)
-    elif (raised := _RAISED.search(text)) is not None:
+    elif (raised := _ASYNC_ERROR.search(text)) is not None:
         yield message_event("async-error", record, **work(record), reason=raised[1][:1000])
     elif (remote := _REMOTE.search(text)) is not None:
         yield message_event(
@@ -94,7 +98,7 @@ def status(record: Record, counters: re.Match[str]) -> dict[str, Any]:
 
 def _heartbeats(record: Record) -> Iterator[Event]:
     text = record.text
-    if (stuck := _STUCK.search(text)) is not None:
+    if (stuck := _STUCK_WATCHDOG.search(text)) is not None:
         yield message_event(
             "heartbeat",
             record,
@@ -103,7 +107,7 @@ def _heartbeats(record: Record) -> Iterator[Event]:
             pending=None,
         )
     elif "Heartbeat monitor timed out" in text:
-        left = matched_number(record, _LEFT.search(text))
+        left = matched_number(record, _WORKS_LEFT.search(text))
         yield message_event("heartbeat", record, problem="monitor-timed-out", seconds=None, pending=left)
     elif "Could not acquire GIL within" in text:
         yield message_event("heartbeat", record, problem="gil", seconds=None, pending=None)
@@ -122,7 +126,7 @@ def _dumps(record: Record) -> Iterator[Event]:
         yield message_event("dump-signal", record, own=False, from_rank=None)
     elif "to signal dumping" in text:
         yield message_event("dump-signal", record, own=True, from_rank=None)
-    if (written := _WRITTEN.search(text)) is not None:
+    if (written := _DUMP_WRITTEN.search(text)) is not None:
         state = "failed" if written["failed"] else "done" if written["done"] else "started"
         yield message_event("dump-written", record, path=written["path"], state=state)
 

@@ -16,8 +16,8 @@ LITERALS = ("A worker died or was killed while", " died unexpectedly", "The acto
 ENTRIES = 12
 _PID = re.compile(r"Worker PID: (\d{1,10})\b")
 _HOST = re.compile(r"Worker IP address: ([0-9A-Fa-f.:]{2,45})\b")
-_INTENDED = re.compile(r"Worker exit type: INTENDED")
-_NAMED = re.compile(r"Worker proc (\S{1,80}) died unexpectedly")
+_INTENDED_EXIT = re.compile(r"Worker exit type: INTENDED")
+_NAMED_WORKER = re.compile(r"Worker proc (\S{1,80}) died unexpectedly")
 _NUMBER = re.compile(r"(?:Vllm)?Worker-(\d{1,6})$")
 _ACTOR = re.compile(r"\S*(?:ActorDiedError|RayActorError): The actor died unexpectedly before finishing this task")
 _ENTRY = re.compile(r"^\s+(class_name|actor_id|pid|name|namespace|ip|repr): ?(\S.{0,200})$")
@@ -26,10 +26,10 @@ _ENTRY = re.compile(r"^\s+(class_name|actor_id|pid|name|namespace|ip|repr): ?(\S
 def events(record: Record) -> Iterator[Event]:
     """The events in a record. Values: `pid`, `host` and `name`, None where not told."""
     text = record.text
-    if "A worker died or was killed while" in text and not _INTENDED.search(text):
+    if "A worker died or was killed while" in text and not _INTENDED_EXIT.search(text):
         pid, host = _PID.search(text), _HOST.search(text)
         yield _died(record, int(pid[1]) if pid else None, host[1] if host else None, None)
-    elif (named := _NAMED.search(text)) is not None:
+    elif (named := _NAMED_WORKER.search(text)) is not None:
         number = _NUMBER.search(named[1])
         made = _died(record, None, None, named[1])
         # copies of an engine number their workers alike
@@ -55,7 +55,7 @@ class ActorDeath:
         self._record = record
         self._entries: dict[str, str] = {}
 
-    def takes(self, record: Record) -> bool:
+    def consumes(self, record: Record) -> bool:
         """Whether a line is an entry; reads it if so."""
         entry = _ENTRY.match(record.text)
         if entry is None or len(self._entries) >= ENTRIES:
@@ -63,7 +63,7 @@ class ActorDeath:
         self._entries[entry[1]] = entry[2].strip()
         return True
 
-    def done(self) -> list[Event]:
+    def result(self) -> list[Event]:
         """The event, at the first line."""
         pid = self._entries.get("pid", "")
         return [

@@ -49,11 +49,11 @@ def bulk_rows(lines: BlockLines, among: Mask, shapes: MessageShapes) -> BulkLine
     chosen, nccl = _informing(lines, among)
     if not chosen.size:
         return None
-    bare, at = _bare(lines, chosen)
+    bare, at = _without_numbers(lines, chosen)
     kind = _kinds(lines, chosen, nccl, (bare, at), shapes)
     has_calls = bare.padded.find(_CALL) >= 0
     quiet = kind >= 0
-    return _grouped(lines, chosen[quiet], nccl[quiet], kind[quiet], has_calls) if quiet.any() else None
+    return _grouped_lines(lines, chosen[quiet], nccl[quiet], kind[quiet], has_calls) if quiet.any() else None
 
 
 def _informing(lines: BlockLines, among: Mask) -> tuple[Places, Places]:
@@ -94,7 +94,7 @@ def _kinds(
     return kind
 
 
-def _bare(lines: BlockLines, chosen: Places) -> tuple[BlockLines, Places]:
+def _without_numbers(lines: BlockLines, chosen: Places) -> tuple[BlockLines, Places]:
     """The lines without their numbers, and the index of each of some. They have the same separators."""
     starts, ends = lines.places.take(chosen) + 1, lines.places.take(chosen + 1) + 1
     if 2 * int((ends - starts).sum()) > int(lines.places[-1]):
@@ -107,7 +107,7 @@ def _bare(lines: BlockLines, chosen: Places) -> tuple[BlockLines, Places]:
     return BlockLines(bytearray(w.LEADING_BYTES + text + w.LEADING_BYTES), len(text), lines.has_returns), at
 
 
-def _grouped(lines: BlockLines, chosen: Places, nccl: Places, kind: Places, has_calls: bool) -> BulkLines | None:
+def _grouped_lines(lines: BlockLines, chosen: Places, nccl: Places, kind: Places, has_calls: bool) -> BulkLines | None:
     """The lines, grouped by their front."""
     start, end = lines.places.take(chosen) + 1, lines.separators.take(nccl) + 1
     head = start + stamp_times(lines, chosen, start)[1]
@@ -155,7 +155,7 @@ class MessageShapes:
     def __init__(self, words: Callable[[], Iterable[str]]) -> None:
         self._words = words
         self._telling: re.Pattern[bytes] | None = None
-        self._glued = _any(_GLUED_SIGNS)
+        self._glued = _any_of(_GLUED_SIGNS)
         self._known: dict[bytes, str] = {}
 
     def kind(self, message: bytes) -> str:
@@ -176,7 +176,7 @@ class MessageShapes:
         if _TUNING in message:
             return "tuning"
         if self._telling is None:
-            self._telling = _any((*_EVENT_SIGNS, *(word.encode() for word in self._words())))
+            self._telling = _any_of((*_EVENT_SIGNS, *(word.encode() for word in self._words())))
         return "" if self._telling.search(bare) else "other"
 
 
@@ -185,7 +185,7 @@ def message_shape(text: bytes) -> bytes:
     return (_POINTER.sub(b"0x", text) if b"0x" in text else text).translate(None, _DIGITS)
 
 
-def _any(signs: Iterable[bytes]) -> re.Pattern[bytes]:
+def _any_of(signs: Iterable[bytes]) -> re.Pattern[bytes]:
     found = sorted({sign.translate(None, _DIGITS) for sign in signs})
     return re.compile(b"|".join(map(re.escape, found)))
 
@@ -193,7 +193,7 @@ def _any(signs: Iterable[bytes]) -> re.Pattern[bytes]:
 # Quiet lines are only counted, but for the last one of each thread: its text may explain a following error.
 
 MOST_THREADS = 256
-_OTHER = KINDS["other"]
+_OTHER_KIND = KINDS["other"]
 
 
 class InfoLine(NamedTuple):
@@ -224,7 +224,7 @@ class UnheardLines:
             return []
         if found.has_calls:
             # a later line of the block may need the last line of a thread
-            found = _only(found, found.kind != _OTHER)
+            found = _selected_lines(found, found.kind != _OTHER_KIND)
         known = [self._fronts.of(text, place[0] + at) for text, at in found.fronts]
         taken: Mask = np.array([front is not None for front in known], np.bool_)[found.group]
         for front, count in zip(known, np.bincount(found.group, minlength=len(known)).tolist(), strict=True):
@@ -234,8 +234,8 @@ class UnheardLines:
             self._count(name, int((taken & (found.kind == kind)).sum()))
         slow[found.line[taken]] = False
         return [
-            (front.process, found.fronts[group][0], _said(lines, line, place))
-            for group, line in _lasts(_only(found, found.kind == _OTHER))
+            (front.process, found.fronts[group][0], _info_line(lines, line, place))
+            for group, line in _last_lines(_selected_lines(found, found.kind == _OTHER_KIND))
             if (front := known[group]) is not None
         ]
 
@@ -251,7 +251,7 @@ class UnheardLines:
         if kind == "other":
             self._keep(process, without_time(front)[0], line)
 
-    def take(self, process: int) -> list[InfoLine]:
+    def drain(self, process: int) -> list[InfoLine]:
         """Returns the last lines of the threads of a process, and drops them."""
         return list(self._last.pop(process, {}).values())
 
@@ -268,17 +268,17 @@ class UnheardLines:
             threads[front] = line
 
 
-def _only(found: BulkLines, which: Mask) -> BulkLines:
+def _selected_lines(found: BulkLines, which: Mask) -> BulkLines:
     return found._replace(line=found.line[which], kind=found.kind[which], group=found.group[which])
 
 
-def _lasts(found: BulkLines) -> list[tuple[int, int]]:
+def _last_lines(found: BulkLines) -> list[tuple[int, int]]:
     """Each group with its last line."""
     groups, last = np.unique(found.group[::-1], return_index=True)
     lines: Places = found.line[::-1][last]
     return list(zip(groups.tolist(), lines.tolist(), strict=True))
 
 
-def _said(lines: BlockLines, line: int, place: tuple[int, int]) -> InfoLine:
+def _info_line(lines: BlockLines, line: int, place: tuple[int, int]) -> InfoLine:
     start, end = int(lines.places[line]) + 1, int(lines.places[line + 1])
     return InfoLine(bytes(lines.padded[start:end]), place[0] + start - PAD_BYTES, place[1] + line)

@@ -123,10 +123,12 @@ def _rows(lines: BlockLines, chosen: Places, base: Places) -> CollRows | None:
     if not good.all():
         chosen, base, inner = chosen[good], base[good], inner[good]
         numbers = {name: column[good] for name, column in numbers.items()}
-    return _grouped(lines, chosen, base, inner, numbers) if chosen.size else None
+    return _grouped_rows(lines, chosen, base, inner, numbers) if chosen.size else None
 
 
-def _grouped(lines: BlockLines, chosen: Places, base: Places, inner: Places, numbers: dict[str, Places]) -> CollRows:
+def _grouped_rows(
+    lines: BlockLines, chosen: Places, base: Places, inner: Places, numbers: dict[str, Places]
+) -> CollRows:
     """The rows, grouped by head, operation, communicator and number of ranks."""
     words, start = lines.words, lines.places.take(chosen) + 1
     stamp_ns, taken = stamp_times(lines, chosen, start)

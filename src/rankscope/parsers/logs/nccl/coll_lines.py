@@ -112,7 +112,7 @@ class OperationRows:
         """The number of operations."""
         return len(self._single) + sum(int(part.shape[1]) for part in self._parts)
 
-    def take(self) -> tuple[Numbers, Codes]:
+    def drain(self) -> tuple[Numbers, Codes]:
         """Returns and drops all operations; CALL lines only where no COLL line has the same."""
         single = np.array(self._single, np.int64).reshape(len(self._single), len(COLUMNS)).T
         whole = np.concatenate([*self._parts, single], axis=1)

@@ -61,7 +61,7 @@ class ProcessTable:
         if device is not None:
             self._devices[at].add(device)
 
-    def done(self) -> list[LogWriter]:
+    def result(self) -> list[LogWriter]:
         """The rows of all processes."""
         return [
             row._replace(

@@ -39,7 +39,7 @@ class InspectorReader:
         self._add(_object(row.get("header")), _object(row.get("metadata")), *kind)
         return True
 
-    def done(self) -> list[InspectorRow]:
+    def result(self) -> list[InspectorRow]:
         """A row for each kind of operation of each rank of each communicator."""
         return list(self._rows.values())
 

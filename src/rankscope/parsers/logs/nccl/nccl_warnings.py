@@ -28,9 +28,9 @@ class WarningReader:
         self._open: dict[tuple[int, int | None], NcclWarning | None] = {}
         self._said: dict[tuple[int, int | None], tuple[NcclHead, Record]] = {}
 
-    def done(self) -> list[NcclWarning]:
+    def result(self) -> list[NcclWarning]:
         """The kept warnings, in the order of the log."""
-        return self._rows.done()
+        return self._rows.result()
 
     def left_out(self) -> dict[str, int]:
         """The numbers of dropped warnings."""
@@ -46,7 +46,7 @@ class WarningReader:
         if len(self._open) < MOST_THREADS:
             self._open[process, head.tid] = row
 
-    def said(self, process: int, head: NcclHead, record: Record) -> None:
+    def note_text(self, process: int, head: NcclHead, record: Record) -> None:
         """Takes any other text of a thread: an error may follow it."""
         known = self._said.get((process, head.tid))
         if len(self._said) < MOST_THREADS and (known is None or known[1].offset < record.offset):
@@ -104,7 +104,7 @@ LITERALS = ("NCCL DIAG [",)
 KIND = "nccl-diagnosis"
 _LINE = re.compile(r"NCCL DIAG \[(OK|INFO|WARN|ERROR|FAIL)\] (.{1,1000})")
 _RANKS = re.compile(r"rank\(s\) (\d[\d,\- ]{0,2000})")
-_ONE = re.compile(r"\b(?:write |read )?rank (\d{1,7}) \((\S{1,255})\): (.{1,200}?)(?: in comm |$)")
+_SINGLE_RANK = re.compile(r"\b(?:write |read )?rank (\d{1,7}) \((\S{1,255})\): (.{1,200}?)(?: in comm |$)")
 _SIZE = re.compile(r"\bacross (\d{1,7}) ranks\b")
 _COMM = re.compile(r"\bin comm (0x[0-9a-fA-F]{1,16})\b")
 _HOST = re.compile(r"\bon host (\S{1,255}?)(?:[.,;]? |$)")
@@ -122,7 +122,7 @@ def events(record: Record) -> Iterator[Event]:
     if found is None:
         return
     level, text = found.groups()
-    one, size, comm, host = _ONE.search(text), _SIZE.search(text), _COMM.search(text), _HOST.search(text)
+    one, size, comm, host = _SINGLE_RANK.search(text), _SIZE.search(text), _COMM.search(text), _HOST.search(text)
     listed = _RANKS.search(text)
     ranks = [[int(one[1])] * 2] if one else ranges_in(listed[1].replace(" ", "")) if listed else []
     differs = _DIFFER.search(text) is not None

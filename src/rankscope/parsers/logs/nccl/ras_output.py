@@ -27,14 +27,14 @@ _RANK = re.compile(
 )
 _TOTALS = re.compile(r"\(total\)\s.*\(total\)\s*$")
 _NUMBERS = re.compile(r"(?:\s*\d{1,9}){2,}\s*$")
-_LISTED = re.compile(r"\s*The missing ranks?: (?P<ranks>\d{1,9}(?:[ ,]+\d{1,9}){0,10000})\s*$")
+_MISSING_RANKS = re.compile(r"\s*The missing ranks?: (?P<ranks>\d{1,9}(?:[ ,]+\d{1,9}){0,10000})\s*$")
 """A list of missing ranks; NCCL 2.24 and 2.25 print only numbers."""
-_GONE = re.compile(r"\s*(?P<count>\d{1,9}) job process(?:es)? (?:is|are) considered dead\b")
+_DEAD_PROCESSES = re.compile(r"\s*(?P<count>\d{1,9}) job process(?:es)? (?:is|are) considered dead\b")
 _PROCESS = re.compile(r"\s*Process (?P<pid>\d{1,10}) on node (?P<host>\S{1,255}) managing GPUs? (?P<gpu>\d{1,4})")
 _PEER = re.compile(rf"\s*(?:\[[^\]]{{10,40}}\] )?(?P<event>PEER_[A-Z]{{2,20}}): {_PROCESS.pattern}")
 """An event of the monitor about a peer."""
-_LACKING = re.compile(r"\s*Missing communicator data from \d{1,9} ranks?\s*$")
-_MISSING = re.compile(r"\b(DEAD|TIMEOUT|NOCOMM|INCOMPLETE|UNRESPONSIVE)\b")
+_LACKING_RANKS = re.compile(r"\s*Missing communicator data from \d{1,9} ranks?\s*$")
+_MISSING_STATE = re.compile(r"\b(DEAD|TIMEOUT|NOCOMM|INCOMPLETE|UNRESPONSIVE)\b")
 _BEGINS = ("Job summary", "Communicators...", "RAS Monitor Mode")
 _DOCUMENT = re.compile(rb'\s*\{(?s:.{0,4096})"(?:communicators_count|communicators|nccl_version)"\s*:')
 
@@ -58,7 +58,7 @@ class RasReader:
         self._sizes: dict[str, int] = {}
         """The number of ranks of a communicator, by the number of its group."""
 
-    def done(self) -> list[RasComm]:
+    def result(self) -> list[RasComm]:
         """All rows."""
         return self._rows
 
@@ -98,7 +98,7 @@ class RasReader:
         if found := _KIND.match(line):
             self._kind, self._count, self._state = found[1], None, ""
             return True
-        if _LACKING.match(line):
+        if _LACKING_RANKS.match(line):
             self._kind, self._count, self._state = "", None, "MISSING"
             return True
         if found := _GROUP.match(line):
@@ -110,12 +110,12 @@ class RasReader:
     def _of_processes(self, record: Record) -> bool:
         """Takes lines of processes without ranks, and of ranks without processes."""
         line = record.text
-        if _GONE.match(line):
+        if _DEAD_PROCESSES.match(line):
             self._comm, self._kind, self._count, self._state = "", "", None, "DEAD"
             return True
         if self._state == "DEAD" and not self._comm and (found := _PROCESS.match(line)):
             return self._process(found, self._state, record)
-        if self._comm and (found := _LISTED.match(line)):
+        if self._comm and (found := _MISSING_RANKS.match(line)):
             return all(self._lacking(int(rank), record) for rank in re.findall(r"\d+", found["ranks"]))
         return False
 
@@ -136,7 +136,7 @@ class RasReader:
             # NCCL 2.27 printed uninitialised memory here
             return True
         count = int(found["count"]) if found["count"] else self._count
-        state = _MISSING.search(record.text, found.end())
+        state = _MISSING_STATE.search(record.text, found.end())
         return self._add(
             record, comm=self._comm, rank=int(found["rank"]), host=found["host"].rstrip(",;"), pid=int(found["pid"]),
             device=int(found["gpu"]), counts={self._kind: count} if self._kind and count is not None else {},

@@ -1,4 +1,4 @@
-"""The thread that writes how the process ends: the one that dumps may be at a dump that takes seconds just then."""
+"""Thread that writes how the process ends: the dumping thread may be in a dump that takes seconds."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import threading
 from .sampler import DumpRequest, Sampler
 
 
-class Teller(threading.Thread):
-    """One for each process, begun with it: some versions of Python begin no thread at the end of one."""
+class EndWriter(threading.Thread):
+    """The writing thread of the end. A process starts it early: some versions of Python start no thread at exit."""
 
     def __init__(self, sampler: Sampler) -> None:
         super().__init__(name="rankscope-end", daemon=True)
@@ -19,15 +19,15 @@ class Teller(threading.Thread):
         self.told = threading.Event()
 
     def end(self, request: DumpRequest) -> None:
-        """Has it written; only the first time."""
+        """Requests the write; only the first request counts."""
         with contextlib.suppress(queue.Full):
             self._requests.put_nowait(request)
 
     def run(self) -> None:
-        """Until it was told once."""
+        """Waits for the first request and serves it."""
         request = self._requests.get()
         try:
             self._sampler.tell(request)
-        except Exception as error:  # noqa: BLE001 - nothing that goes wrong here may reach the job
+        except Exception as error:  # noqa: BLE001 - no error here may reach the job
             self._sampler.card.problem(f"{type(error).__name__}: {error}")
         self.told.set()
