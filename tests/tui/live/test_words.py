@@ -93,7 +93,7 @@ def test_a_title_of_80_columns_ends_with_a_whole_piece(ranks: int, lag: bool) ->
 
 async def test_the_title_counts_while_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [NEWS_S * SECOND]
-    monkeypatch.setattr("rankscope.tui.live.live_screen.monotonic_ns", lambda: now[0])
+    monkeypatch.setattr("rankscope.tui.live.following.monotonic_ns", lambda: now[0])
     async with watched(None) as (app, pilot, told):
         told.give(update("frozen", 30))
         await until(app, pilot, lambda: app.screen is not app.opening)

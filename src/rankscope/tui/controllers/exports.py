@@ -1,0 +1,112 @@
+"""Everything that leaves the screen: the report of the findings, one trace of all, and copies.
+
+A copy goes to a file as well: clipboards often do not reach through tmux and SSH.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+
+from rankscope.analysis.model import Analysis
+from rankscope.report.escape import plain
+from rankscope.schema import Dataset, Frame
+from rankscope.tui.controllers.board_set import BoardSet
+from rankscope.tui.controllers.main_view import MainView
+from rankscope.tui.detail.format import clock
+from rankscope.tui.header import finding_text
+from rankscope.tui.options import Export
+from rankscope.tui.selection import Selection
+from rankscope.tui.traces.lanes import TraceLanes
+
+FILE = "rankscope-copy.txt"
+"""The file below the export directory to which every copy is added."""
+
+
+class Exports:
+    """Writes files below the export directory, and to the clipboard."""
+
+    def __init__(self, view: MainView, boards: BoardSet) -> None:
+        self._view, self._boards, self._options = view, boards, view.options
+
+    def export_findings(self) -> None:
+        """Writes the findings to a file."""
+        export, whole = self._options.export, self._boards.whole
+        if export is None:
+            return
+        try:
+            path = export(whole.dataset, whole.analysis, self._options.export_dir)
+        except OSError as error:
+            self._view.note(f"not written: {error.strerror or error}")
+        else:
+            self._view.note(f"written: {plain(str(path))}")
+
+    def export_traces(self) -> None:
+        """Writes the traces of all ranks as one file, on one clock, for Perfetto."""
+        traced, export = self._boards.traced, self._options.export_traces
+        if export is None or traced is None:
+            self._view.note("there are no profiler traces to merge")
+        elif traced.lanes.is_partial:
+            self._view.note("wait until all of the traces is read")
+        else:
+            self._view.note("writing the merged trace ...")
+            written = partial(_written, traced.lanes, export, self._options.export_dir)
+            self._view.work_out(written, self._view.note)
+
+    def copy(self) -> None:
+        """Copies what is under the cursor."""
+        whole, selection = self._boards.whole, self._boards.shown.selection
+        if selection is None:
+            return
+        text = copied_text(whole.dataset, whole.analysis, selection)
+        self._view.app.copy_to_clipboard(text)
+        try:
+            self._view.note(f"copied, also to {plain(str(add_to_file(self._options.export_dir, text)))}")
+        except OSError as error:
+            self._view.note(f"copied, but no file was written: {error.strerror or error}")
+
+
+def _written(lanes: TraceLanes, export: Export, directory: Path) -> str:
+    try:
+        path = export(lanes.dataset, lanes.analysis, directory)
+    except OSError as error:
+        return plain(f"not written: {error.strerror or error}")
+    return plain(f"written: {path.name} in {path.parent}, for ui.perfetto.dev")
+
+
+def copied_text(dataset: Dataset, analysis: Analysis, selection: Selection) -> str:
+    """The verdict, the finding that is shown, the operation under the cursor and its stack."""
+    lines = [f"{plain(dataset.root)}: {plain(analysis.verdict)}"]
+    if selection.finding is not None:
+        lines.append(finding_text(analysis.findings[selection.finding]))
+    lines.append(_operation(dataset, selection))
+    lines += [f"  {plain(f.function)} {plain(f.file)}:{f.line}" for f in _stack(dataset, analysis, selection)]
+    return "\n".join(lines) + "\n"
+
+
+def _stack(dataset: Dataset, analysis: Analysis, selection: Selection) -> tuple[Frame, ...]:
+    """The stack of the operation; where there is none, that of the finding."""
+    if selection.row is not None:
+        return dataset.stack(dataset.ops["stack_id"][selection.row])
+    return analysis.findings[selection.finding].stack if selection.finding is not None else ()
+
+
+def _operation(dataset: Dataset, selection: Selection) -> str:
+    group = dataset.group_list[selection.group] if selection.group is not None else None
+    where = "" if group is None else f" of {plain(group.description or group.name)}"
+    number = "" if selection.seq is None else f" #{selection.seq}"
+    if selection.row is None:
+        missing = f": {selection.absence}" if selection.absence else ""
+        return f"rank {selection.rank}{number}{where}{missing}"
+    row = dataset.ops.select(pl.col("op", "state").cast(pl.String), "created_ns").row(selection.row, named=True)
+    return f"rank {selection.rank} {plain(row['op'] or '')}{number}{where} {row['state']} {clock(row['created_ns'])}"
+
+
+def add_to_file(folder: Path, text: str) -> Path:
+    """Adds a copy to the file of copies and says which that is; nothing is overwritten."""
+    path = folder / FILE
+    with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text + "\n")
+    return path
