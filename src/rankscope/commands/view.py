@@ -15,6 +15,7 @@ from rankscope.commands import report
 from rankscope.commands import watch as watching
 from rankscope.commands.source import A_BIT_AT_A_TIME, Source, Step
 from rankscope.commands.watch import UNSAID, Follow
+from rankscope.parsers.workers.machine_share import of_the_user
 from rankscope.report.escape import plain
 from rankscope.triggers.pipes import Pipe, ask, find_pipes
 
@@ -63,7 +64,7 @@ def run(
         os.environ.pop(name, None)
     options = from_environment(
         os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=_export, bell=bell,
-        export_traces=_export_traces, pipes=PipesOf(paths),
+        export_traces=_export_traces, pipes=PipesOf(paths), editor_environment=of_the_user(),
     )  # fmt: skip
     if watch:
         _app_that_follows(source, follow, options).run()

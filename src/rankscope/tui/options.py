@@ -88,6 +88,8 @@ class ViewOptions:
     """Where the job can be asked for dumps."""
     bell: bool = True
     """Ring when a job freezes that is watched."""
+    editor_environment: Mapping[str, str] | None = None
+    """The environment of the user's editor; None for that of this process."""
 
 
 def palette_of(environ: Mapping[str, str]) -> Palette:
@@ -124,6 +126,7 @@ def from_environment(
     changed_cells: bool = True,
     bell: bool = True,
     pipes: Pipes | None = None,
+    editor_environment: Mapping[str, str] | None = None,
 ) -> ViewOptions:
     """The options for a terminal: what is given wins over what the environment says."""
     remote = bool(environ.get("SSH_CONNECTION"))
@@ -139,4 +142,5 @@ def from_environment(
         changed_cells=changed_cells and not environ.get(FULL_FRAMES),
         bell=bell,
         pipes=pipes,
+        editor_environment=editor_environment,
     )

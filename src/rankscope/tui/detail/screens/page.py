@@ -18,7 +18,6 @@ from textual.containers import Container
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
-from rankscope.parsers.workers.machine_share import of_the_user
 from rankscope.schema import Frame
 from rankscope.tui.detail.format import plain
 from rankscope.tui.detail.line_widgets import LineList, Lines, to_parts
@@ -169,7 +168,7 @@ class Page(ModalScreen[Result]):
         try:
             command = editor_command(source)
             with self.app.suspend():
-                subprocess.run(command, check=False, env=of_the_user())
+                subprocess.run(command, check=False, env=self.options.editor_environment)
         except SuspendNotSupported:
             self.note("this terminal cannot be handed to an editor")
         except (OSError, ValueError) as error:
