@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from rich.text import Text
+
 from rankscope.analysis.model import Analysis
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
-from rankscope.tui.header import title_parts
+from rankscope.tui.header import title_line
 from rankscope.tui.letters import Codes
 from rankscope.tui.model import Model
-from rankscope.tui.text_bars import Parts
 
 
 class JobNews:
@@ -69,15 +70,15 @@ class JobNews:
         """The analysis as the verdict tells it."""
         return self._boards.whole.analysis
 
-    def title(self, width: int) -> Parts:
+    def title(self, width: int) -> Text:
         """The line at the top."""
         whole = self._boards.whole
-        return title_parts(whole.dataset, whole.analysis, width, self._view.options.palette)
+        return title_line(whole.dataset, whole.analysis, width, self._view.options.palette)
 
     def trouble(self) -> str:
         """What stands in the bottom line until a key is pressed; "" where there is nothing."""
         return ""
 
-    def state(self) -> Parts:
+    def state(self) -> Text:
         """What stands before the keys."""
-        return []
+        return Text()

@@ -11,7 +11,7 @@ from rankscope.report import words
 from rankscope.report.secrets import hide
 from rankscope.tui.detail.format import counted, plain
 from rankscope.tui.detail.stack_tree import label
-from rankscope.tui.detail.styled_lines import BLANK, Line, Role, Span, line, wrap
+from rankscope.tui.styled_text import BLANK, Line, Role, Span, line, wrap
 
 _MOST = 200
 """Lines of one part of a finding that are shown; the JSON report has them all."""

@@ -17,8 +17,8 @@ from rankscope.report.secrets import hide
 from rankscope.schema import Dataset
 from rankscope.tui.detail.format import clipped, clock, plain, rank_phrase
 from rankscope.tui.detail.operation_index import OpIndex
-from rankscope.tui.detail.styled_lines import Line, Role, Span, line, wrapped
 from rankscope.tui.lane_folding import rank_label
+from rankscope.tui.styled_text import Line, Role, Span, line, wrapped
 
 Roles = Literal["without noise", "root causes", "with noise"]
 ROLE_CHOICES: tuple[Roles, ...] = ("without noise", "root causes", "with noise")

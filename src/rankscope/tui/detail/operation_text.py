@@ -10,7 +10,7 @@ from rankscope.tui.detail.format import clock, duration, plain, rank_ranges, ten
 from rankscope.tui.detail.member_folds import Fold
 from rankscope.tui.detail.operation_index import Row
 from rankscope.tui.detail.peers import NOT_YET, PARTLY, UNFINISHED
-from rankscope.tui.detail.styled_lines import Line, Role, Span, line
+from rankscope.tui.styled_text import Line, Role, Span, line
 
 REASONS: dict[str, str] = {
     Absence.NEVER_ISSUED: "never issued it",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from time import monotonic, monotonic_ns
 
+from rich.text import Text
+
 from rankscope.analysis.model import Analysis
 from rankscope.report.escape import plain
 from rankscope.tui.board import Board
@@ -15,12 +17,11 @@ from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.detail.operation_index import share
 from rankscope.tui.filters import Filter, apply
-from rankscope.tui.header import room_for_state, title_parts
+from rankscope.tui.header import room_for_state, title_line
 from rankscope.tui.live.anchor import first_finding
-from rankscope.tui.live.live_text import WIDE, Moment, footer_parts, state_text, with_rates
+from rankscope.tui.live.live_text import WIDE, Moment, following_line, state_text, with_rates
 from rankscope.tui.live.prepared import changed_ranks
 from rankscope.tui.model import Model
-from rankscope.tui.text_bars import Parts
 from rankscope.tui.times import Times, build_times
 from rankscope.tui.worker_messages import Updated
 from rankscope.watching.update import Reading
@@ -226,7 +227,7 @@ class Following(JobNews):
         """The analysis, whose verdict tells how fast the job goes on."""
         return with_rates(self._boards.whole.analysis, self.shown.update.live)
 
-    def title(self, width: int) -> Parts:
+    def title(self, width: int) -> Text:
         """The line at the top, with how the job is now."""
         options, dataset = self._view.options, self._boards.whole.dataset
         held = self.shown.update if self.paused else None
@@ -234,7 +235,7 @@ class Following(JobNews):
         room = room_for_state(dataset, width)
         moment = Moment(monotonic_ns(), self._lag_s, room, width >= WIDE, options.ascii_only)
         state = state_text(newest, self.reading, held, moment)
-        return title_parts(dataset, newest.analysis, width, options.palette, state=state)
+        return title_line(dataset, newest.analysis, width, options.palette, state=state)
 
     def trouble(self) -> str:
         """What went wrong with following; it is said until a key is pressed."""
@@ -244,10 +245,10 @@ class Following(JobNews):
         self._read = told
         return ""
 
-    def state(self) -> Parts:
+    def state(self) -> Text:
         """How following goes."""
         fresh = self._boards.shown.fresh
-        return footer_parts(self.following, self.paused, self.waiting_count, self.reading.writing, fresh)
+        return following_line(self.following, self.paused, self.waiting_count, self.reading.writing, fresh)
 
 
 def _timed(update: Updated, wanted: Filter) -> tuple[Model, Times]:

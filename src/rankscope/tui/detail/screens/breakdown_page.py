@@ -13,9 +13,9 @@ from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.schema import Dataset
 from rankscope.tui.detail.format import clipped, duration, plain
 from rankscope.tui.detail.screens.page import ListPage
-from rankscope.tui.detail.styled_lines import Line, Role, Span, cut, line, wrapped
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
+from rankscope.tui.styled_text import Line, Role, Span, cut, line, wrapped
 from rankscope.tui.traces.trace_paint import short_name
 
 _KERNELS, _NAME = 5, 40

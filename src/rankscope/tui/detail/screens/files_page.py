@@ -11,8 +11,8 @@ from rankscope.schema import BLIND_HOOK, HOOK, Dataset
 from rankscope.tui.detail.format import byte_count, clipped, clock, counted, plain, rank_phrase
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.screens.page import ListPage
-from rankscope.tui.detail.styled_lines import Line, Role, Span, line, wrapped
 from rankscope.tui.options import ViewOptions
+from rankscope.tui.styled_text import Line, Role, Span, line, wrapped
 
 _SOURCES = {"option": "as told", "name": "name", "content": "content", "guess": "GUESSED", "sidecar": "told"}
 

@@ -11,8 +11,8 @@ from rankscope.schema import Dataset
 from rankscope.tui.detail.finding_text import full_text, severity_role
 from rankscope.tui.detail.format import counted, plain
 from rankscope.tui.detail.screens.page import ListPage
-from rankscope.tui.detail.styled_lines import Line, Span, line
 from rankscope.tui.options import ViewOptions
+from rankscope.tui.styled_text import Line, Span, line
 
 _KIND_FROM = 60
 """Cells of the list from which on the kind of a finding is shown."""

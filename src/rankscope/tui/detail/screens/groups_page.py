@@ -13,9 +13,9 @@ from rankscope.tui.detail.format import clipped, counted, group_label, group_sho
 from rankscope.tui.detail.operation_index import OpIndex, index_of
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.detail.selection_facts import as_absence
-from rankscope.tui.detail.styled_lines import Line, Span, line, wrapped
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
+from rankscope.tui.styled_text import Line, Span, line, wrapped
 
 _SPREAD = 16
 """Cells of how far the members are."""
