@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,8 +64,9 @@ def run(
         os.environ.pop(name, None)
     options = from_environment(
         os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=_export, bell=bell,
-        export_traces=_export_traces, pipes=PipesOf(paths), editor_environment=of_the_user(),
+        export_traces=_export_traces, pipes=PipesOf(paths),
     )  # fmt: skip
+    options = replace(options, editor_environment=of_the_user())
     if watch:
         _app_that_follows(source, follow, options).run()
     else:

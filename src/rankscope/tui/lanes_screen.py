@@ -18,14 +18,12 @@ from rankscope.tui.controllers.bars import Bars
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.board_switch import BoardSwitch
 from rankscope.tui.controllers.detail_lookup import DetailLookup
-from rankscope.tui.controllers.dump_request import DumpRequest
-from rankscope.tui.controllers.exports import Exports
+from rankscope.tui.controllers.exports import DumpRequest, Exports
 from rankscope.tui.controllers.filter_menu import FilterMenu
 from rankscope.tui.controllers.findings_walk import FindingsWalk
-from rankscope.tui.controllers.goto import Goto
 from rankscope.tui.controllers.job_news import JobNews
 from rankscope.tui.controllers.pages import Pages
-from rankscope.tui.controllers.search_walk import SearchWalk
+from rankscope.tui.controllers.search_walk import Goto, SearchWalk
 from rankscope.tui.controllers.time_axis import TimeAxis
 from rankscope.tui.detail.pane import DetailPane
 from rankscope.tui.filters import Filter

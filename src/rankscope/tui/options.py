@@ -126,7 +126,6 @@ def from_environment(
     changed_cells: bool = True,
     bell: bool = True,
     pipes: Pipes | None = None,
-    editor_environment: Mapping[str, str] | None = None,
 ) -> ViewOptions:
     """The options for a terminal: what is given wins over what the environment says."""
     remote = bool(environ.get("SSH_CONNECTION"))
@@ -142,5 +141,4 @@ def from_environment(
         changed_cells=changed_cells and not environ.get(FULL_FRAMES),
         bell=bell,
         pipes=pipes,
-        editor_environment=editor_environment,
     )

@@ -203,6 +203,18 @@ async def test_ranks_whose_profilers_have_written_more_are_marked_on_the_lanes_o
         assert "*" not in "".join(line[:30] for line in screen_text(app).splitlines()[5:])
 
 
+async def test_a_filter_stays_on_the_lanes_of_traces() -> None:
+    dataset = training(4, steps=4).build()
+    async with watched(dataset, size=(100, 30)) as (app, pilot, told):
+        await press(app, pilot, "f", "0", "-", "1", "enter")
+        assert app.lanes.boards.traced is not None
+        assert app.lanes.boards.traced.model.ranks.tolist() == [0, 1]
+        told.put(dataset, "waiting")
+        await shown(app, pilot, told)
+        assert app.lanes.boards.traced is not None
+        assert app.lanes.boards.traced.model.ranks.tolist() == [0, 1]
+
+
 async def test_a_freeze_is_told_once_and_led_to(monkeypatch: pytest.MonkeyPatch) -> None:
     rung: list[int] = []
     async with watched(job(50)) as (app, pilot, told):
