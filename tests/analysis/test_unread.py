@@ -17,7 +17,6 @@ from rankscope.schema import Dataset
 from rankscope.tui.detail.compact_detail import compact
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.selection_facts import look_up
-from rankscope.tui.detail.styled_lines import text_of
 from rankscope.tui.marks import REASONS
 from rankscope.tui.model import build_model
 from rankscope.tui.selection import Selection
@@ -116,7 +115,7 @@ def test_of_a_rank_whose_dump_is_cut_off_it_is_not_said_that_it_waits_for_nothin
     why = explain_rank(dataset, analysis, 1)
     assert why.title.startswith("rank 1 is not accused: what it waits for is not known; ")
     pane = "\n".join(
-        map(text_of, compact(look_up(index, analysis, Selection(1, group=0, seq=2, absence="unknown")), 80))
+        parts.plain for parts in compact(look_up(index, analysis, Selection(1, group=0, seq=2, absence="unknown")), 80)
     )
     assert "not known: its dump was read only in part" in pane and "waits in nothing" not in pane
 

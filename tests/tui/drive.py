@@ -72,7 +72,7 @@ async def press(app: RankscopeApp, pilot: Pilot[None], *keys: str) -> None:
 
 def board_of(app: RankscopeApp) -> Board:
     """The lanes of operations of the main screen."""
-    return app.lanes.operations
+    return app.lanes.boards.operations
 
 
 def screen_text(app: App[Any]) -> str:

@@ -8,18 +8,18 @@ from textual.binding import Binding
 
 from rankscope.tui.actions import ACTIONS, BY_ID, FOOTER, TRACED_FOOTER, bindings_for
 from rankscope.tui.app import RankscopeApp
-from rankscope.tui.lanes_screen import LanesScreen
 from rankscope.tui.timeline import MOVES, Timeline
+from tests.tui.drive import opened
+from tests.tui.jobs import healthy
 
 
-def test_every_action_can_be_done() -> None:
+async def test_every_action_can_be_done() -> None:
     for action in ACTIONS:
-        if action.scope == "lanes":
-            assert action.id in MOVES
-        else:
-            owner = LanesScreen if action.scope == "screen" else RankscopeApp
-            assert callable(getattr(owner, f"action_{action.id}"))
+        if action.scope == "app":
+            assert callable(getattr(RankscopeApp, f"action_{action.id}"))
     assert {action.id for action in ACTIONS if action.scope == "lanes"} == set(MOVES)
+    async with opened(healthy()) as (app, _):
+        assert {action.id for action in ACTIONS if action.scope == "screen"} == set(app.lanes.commands)
 
 
 def test_no_key_does_two_things() -> None:

@@ -207,7 +207,7 @@ async def test_the_mouse_moves_the_cursor() -> None:
 
 async def test_findings_are_walked() -> None:
     async with opened(hang()) as (app, pilot):
-        count = len(app.lanes.whole.analysis.findings)
+        count = len(app.lanes.boards.whole.analysis.findings)
         assert count > 1
         await pilot.press("n")
         assert f"2/{count}" in bar(app, "verdict")
@@ -237,4 +237,4 @@ async def test_findings_drop_filters_that_hide_them() -> None:
         assert board_of(app).model.ranks.tolist() == [0, 1, 2, 3]
         await press(app, pilot, "N", "n")
         assert rank(app) == 6
-        assert not app.lanes.wanted
+        assert not app.lanes.boards.wanted

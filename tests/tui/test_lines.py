@@ -9,32 +9,33 @@ from datetime import UTC
 import numpy as np
 import polars as pl
 import pytest
+from rich.text import Text
 
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.tui.actions import ACTIONS, FOOTER, footer_keys
 from rankscope.tui.axis import View, fit
 from rankscope.tui.board import Board
 from rankscope.tui.filters import Filter
-from rankscope.tui.footer import Found, distance, key_parts, overview_parts, status_parts
-from rankscope.tui.header import finding_text, title_parts, verdict_parts
+from rankscope.tui.footer import Found, distance, key_line, overview_line, status_line
+from rankscope.tui.header import finding_text, title_line, verdict_lines
 from rankscope.tui.model import build_model
 from rankscope.tui.options import Progress
 from rankscope.tui.overview import TABLE, sequence_strip, time_strip, worst_by_column
 from rankscope.tui.popups import help_text
-from rankscope.tui.text_bars import Parts, end_of, progress_parts, shortened
+from rankscope.tui.text_bars import end_of, progress_line, shortened
 from rankscope.tui.time_ruler import group_ticks, sequence_ruler, time_ruler
 from rankscope.tui.times import build_times
 from tests.builders import START_NS
 from tests.tui.jobs import hang, healthy
 
 
-def text(parts: Parts) -> str:
-    return "".join(part for part, _ in parts)
+def text(line: Text) -> str:
+    return line.plain
 
 
 def title(width: int = 80, **change: object) -> str:
     dataset, analysis = hang(16, 10)
-    return text(title_parts(replace(dataset, **change), analysis, width, "none", UTC))  # type: ignore[arg-type]
+    return text(title_line(replace(dataset, **change), analysis, width, "none", UTC))  # type: ignore[arg-type]
 
 
 def test_the_title_says_how_the_job_is() -> None:
@@ -67,13 +68,13 @@ def test_the_title_says_what_is_missing() -> None:
 
 def test_a_healthy_job_has_no_times_in_its_title() -> None:
     dataset, analysis = healthy()
-    assert text(title_parts(dataset, analysis, 80, "none")).endswith("  HEALTHY")
+    assert text(title_line(dataset, analysis, 80, "none")).endswith("  HEALTHY")
 
 
 def verdict(width: int, index: int | None = 0, **change: object) -> list[str]:
     _, analysis = hang(16, 10)
     finding = replace(analysis.findings[0], **change)  # type: ignore[arg-type]
-    return [text(line) for line in verdict_parts(replace(analysis, findings=(finding,)), index, width, "none")]
+    return [text(line) for line in verdict_lines(replace(analysis, findings=(finding,)), index, width, "none")]
 
 
 def test_the_verdict_names_the_root_and_its_number() -> None:
@@ -95,7 +96,7 @@ def test_a_doubtful_verdict_says_so() -> None:
 
 
 def test_without_findings_the_verdict_is_shown() -> None:
-    lines = verdict_parts(Analysis("all is well", "healthy"), None, 40, "none")
+    lines = verdict_lines(Analysis("all is well", "healthy"), None, 40, "none")
     assert [text(line).rstrip() for line in lines] == ["  HEALTHY  all is well"]
 
 
@@ -115,8 +116,8 @@ def test_hostile_text_does_no_harm() -> None:
     ],
 )  # fmt: skip
 def test_progress_is_one_line(progress: Progress | None, line: str) -> None:
-    assert text(progress_parts("dumps", progress, 80, ascii_only=True)) == line
-    assert len(text(progress_parts("dumps", progress, 20, ascii_only=True))) <= 40
+    assert text(progress_line("dumps", progress, 80, ascii_only=True)) == line
+    assert len(text(progress_line("dumps", progress, 20, ascii_only=True))) <= 40
 
 
 @pytest.mark.parametrize(
@@ -192,14 +193,14 @@ def test_in_the_overview_of_time_what_never_ends_goes_on() -> None:
 
 
 def test_the_window_is_between_brackets() -> None:
-    assert text(overview_parts("....!!", (2, 4))) == "..[..]!!"
+    assert text(overview_line("....!!", (2, 4))) == "..[..]!!"
 
 
 # Status and keys
 
 
 def status(board: Board, width: int = 100, wanted: Filter | None = None, found: Found | None = None) -> str:
-    return text(status_parts(board, wanted or Filter(), found, width, ascii_only=True))
+    return text(status_line(board, wanted or Filter(), found, width, ascii_only=True))
 
 
 @pytest.fixture
@@ -239,7 +240,7 @@ def test_the_distance_to_the_marker(board: Board) -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 80, 120, 200])
 def test_the_keys_fit(width: int) -> None:
-    line = text(key_parts(width))
+    line = text(key_line(width))
     assert len(line) <= width
     assert line.strip()
 

@@ -7,9 +7,9 @@ from typing import get_args
 import pytest
 
 from rankscope.kinds.finding_kinds import FINDINGS, SEVERITIES, STATUSES, BadgeStyle, Severity, Status
-from rankscope.tui.detail.styled_lines import Role
 from rankscope.tui.options import Palette
 from rankscope.tui.palette import badge, named
+from rankscope.tui.styled_text import Role
 
 LOOKS = [*SEVERITIES.values(), *STATUSES.values()]
 

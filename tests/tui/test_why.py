@@ -7,7 +7,6 @@ from textual.pilot import Pilot
 from rankscope.analysis.model import Evidence, RankExplanation, Reason
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.detail.screens.why_page import WhyScreen, why_lines
-from rankscope.tui.detail.styled_lines import text_of, width_of
 from tests.report.samples import EVIL
 from tests.tui.drive import board_of, opened, press, screen_text
 from tests.tui.jobs import hang, healthy
@@ -84,5 +83,5 @@ async def test_the_key_is_in_the_footer_and_the_help() -> None:
 def test_hostile_text_keeps_to_its_lines() -> None:
     why = RankExplanation(0, True, "f1", EVIL, (Reason("evidence", Evidence(EVIL * 3, EVIL, 0)),))
     lines = why_lines(why, 40)
-    assert all(width_of(parts) <= 40 for parts in lines)
-    assert all(text_of(parts).isprintable() for parts in lines)
+    assert all(parts.cell_len <= 40 for parts in lines)
+    assert all(parts.plain.isprintable() for parts in lines)

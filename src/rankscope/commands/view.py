@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from rankscope.commands import report
 from rankscope.commands import watch as watching
 from rankscope.commands.source import SHORT_SEARCH_THRESHOLDS, JobSource, LoadStep
 from rankscope.commands.watch import DEFAULT_OPTIONS, FollowOptions
+from rankscope.parsers.workers.machine_share import users_variables
 from rankscope.text.escaping import plain
 from rankscope.triggers.pipes import TriggerPipe, ask_pipes, find_pipes
 
@@ -55,6 +56,7 @@ def run(
         os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=_export, bell=bell,
         export_traces=_export_traces, pipes=PathPipes(source.paths),
     )  # fmt: skip
+    options = replace(options, editor_environment=users_variables())
     if watch:
         _app_that_follows(source, follow, options).run()
     else:

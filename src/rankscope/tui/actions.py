@@ -12,7 +12,7 @@ Scope = Literal["lanes", "screen", "app"]
 
 @dataclass(frozen=True)
 class Action:
-    """Something a key does: a method `action_` and the id on the screen or app, in the lanes a row of `moves.MOVES`."""
+    """Something a key does: a method `action_` and the id on the app, one of the screen's `commands`, or of `MOVES`."""
 
     id: str
     keys: tuple[str, ...]
@@ -115,7 +115,8 @@ def bindings_for(scope: Scope) -> list[BindingType]:
 
 def call_of(action: Action) -> str:
     """How Textual calls the action."""
-    return f"move('{action.id}')" if action.scope == "lanes" else action.id
+    calls = {"lanes": f"move('{action.id}')", "screen": f"command('{action.id}')", "app": action.id}
+    return calls[action.scope]
 
 
 def footer_keys(width: int, names: tuple[str, ...] = FOOTER) -> list[Action]:

@@ -24,6 +24,7 @@ from rankscope.tui.worker_messages import Completed, Loaded, Progressed, Reading
 
 if TYPE_CHECKING:
     from rankscope.tui.lanes_screen import LanesScreen
+    from rankscope.tui.live.following import Following
     from rankscope.tui.live.prepared import Prepared, Watch
     from rankscope.watching.update import FollowProgress, JobUpdate
 
@@ -42,7 +43,7 @@ class RankscopeApp(App[None]):
     CSS = """
     Screen { background: ansi_default; }
     ToastRack { display: none; }
-    LiveScreen ToastRack { display: block; }
+    LanesScreen.-watched ToastRack { display: block; }
     """
 
     def __init__(
@@ -122,30 +123,37 @@ class RankscopeApp(App[None]):
         if isinstance(news, FollowProgress):
             self.post_message(ReadingChanged(news))
             return
-        import_module("rankscope.tui.live.live_screen")
+        import_module("rankscope.tui.lanes_screen")
         made = news if isinstance(news, Prepared) else prepare(news)
         index = OpIndex(made.model.dataset)
         index.warm()
         self.post_message(Updated(made.update, made.model, made.overview, made.marks, index))
 
+    @property
+    def _following(self) -> Following | None:
+        """The news of the job that is watched, once there are any."""
+        from rankscope.tui.live.following import Following
+
+        news = self._lanes.news if self._lanes is not None else None
+        return news if isinstance(news, Following) else None
+
     @on(Updated)
     def _updated(self, event: Updated) -> None:
-        from rankscope.tui.live.live_screen import LiveScreen
+        from rankscope.tui.lanes_screen import LanesScreen
 
-        if isinstance(self._lanes, LiveScreen):
+        following = self._following
+        if following is not None:
             # what a key has moved is drawn first
-            self._lanes.call_after_refresh(self._lanes.take, event)
+            self.lanes.call_after_refresh(following.take, event)
             return
-        self._lanes = LiveScreen(event, self.options)
+        self._lanes = LanesScreen(event.model, event.overview, self.options, event)
         self.push_screen(self._lanes)
 
     @on(ReadingChanged)
     def _reading_changed(self, event: ReadingChanged) -> None:
-        from rankscope.tui.live.live_screen import LiveScreen
-
-        reading = event.reading
-        if isinstance(self._lanes, LiveScreen):
-            self._lanes.call_after_refresh(self._lanes.take_reading, reading)
+        following, reading = self._following, event.reading
+        if following is not None:
+            self.lanes.call_after_refresh(following.take_reading, reading)
         elif reading.unread:
             self.opening.show_progress(Progress(reading.files - reading.unread, reading.files))
         else:
@@ -175,7 +183,7 @@ class RankscopeApp(App[None]):
     @on(Completed)
     def _completed(self, event: Completed) -> None:
         if event.model is not None and event.overview is not None:
-            self.lanes.complete(event.model, event.overview)
+            self.lanes.news.complete(event.model, event.overview)
         else:
             self.lanes.note(f"the rest of the traces was not read: {plain(event.problem)}")
 

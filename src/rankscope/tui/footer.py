@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rich.style import Style
+from rich.text import Text
 
 from rankscope.text.wording import duration, plural
 from rankscope.tui.actions import FOOTER, footer_keys
 from rankscope.tui.board import Board
 from rankscope.tui.filters import Filter, describe
 from rankscope.tui.order import ORDERINGS
-from rankscope.tui.text_bars import Parts
 
-_PLAIN, _BOLD, _DIM = Style(), Style(bold=True), Style(dim=True)
+DIM = Style(dim=True)
+"""Beside the lanes grey is no colour of the palette but that of the terminal."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Found:
     messages: int
 
 
-def status_parts(board: Board, wanted: Filter, found: Found | None, width: int, *, ascii_only: bool) -> Parts:
+def status_line(board: Board, wanted: Filter, found: Found | None, width: int, *, ascii_only: bool) -> Text:
     """A rule with what is shown in it: rows, order, filter, search, marker, clocks, and what the letters mean."""
     rule = "-" if ascii_only else "\u2500"
     pieces = [_rows_text(board)]
@@ -48,7 +49,7 @@ def status_parts(board: Board, wanted: Filter, found: Found | None, width: int, 
     room = width - len(text) - 3
     key = key if len(key) <= room else key[: max(room, 0)].rpartition("  ")[0]
     tail = f" {key} {rule}" if key else ""
-    return [(text, _PLAIN), (rule * (width - len(text) - len(tail)), _DIM), (tail, _DIM)]
+    return Text.assemble(text, (rule * (width - len(text) - len(tail)) + tail, DIM))
 
 
 def _rows_text(board: Board) -> str:
@@ -79,15 +80,15 @@ def distance(board: Board) -> str:
     return sign + plural(abs(units), "step")
 
 
-def key_parts(width: int, names: tuple[str, ...] = FOOTER) -> Parts:
+def key_line(width: int, names: tuple[str, ...] = FOOTER) -> Text:
     """The keys there is room for."""
-    out: Parts = [(" ", _PLAIN)]
+    out = Text(" ")
     for action in footer_keys(width, names):
-        out += [(action.display, _BOLD), (f" {action.short}  ", _DIM)]
+        out.append(action.display, "bold").append(f" {action.short}  ", DIM)
     return out
 
 
-def overview_parts(text: str, window: tuple[int, int]) -> Parts:
+def overview_line(text: str, window: tuple[int, int]) -> Text:
     """The overview with the window between brackets."""
     first, last = window
-    return [(text[:first], _DIM), (f"[{text[first:last]}]", _BOLD), (text[last:], _DIM)]
+    return Text.assemble((text[:first], DIM), (f"[{text[first:last]}]", "bold"), (text[last:], DIM))

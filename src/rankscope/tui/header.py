@@ -6,7 +6,7 @@ import textwrap
 from datetime import UTC, tzinfo
 
 import polars as pl
-from rich.style import Style
+from rich.text import Text
 
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import SEVERITIES, STATUSES
@@ -14,24 +14,24 @@ from rankscope.kinds.input_kinds import UNKNOWN
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clock, duration, plural
+from rankscope.tui.footer import DIM
 from rankscope.tui.options import Palette
 from rankscope.tui.palette import badge, named
-from rankscope.tui.text_bars import Parts, end_of
+from rankscope.tui.text_bars import end_of
 
-_PLAIN, _BOLD, _DIM = Style(), Style(bold=True), Style(dim=True)
 _LEAST_ROOT = 8
 LINES = 2
 """Lines the verdict may take."""
 
 
-def title_parts(
+def title_line(
     dataset: Dataset,
     analysis: Analysis,
     width: int,
     palette: Palette,
     zone: tzinfo | None = None,
     state: str | None = None,
-) -> Parts:
+) -> Text:
     """What was opened, how much of it there is, and how the job is; pieces that do not fit are left out.
 
     `state` says how a job is that is watched.
@@ -51,7 +51,7 @@ def title_parts(
             shown = f"  {piece}{shown}"
             room -= len(piece) + 2
     style = named(STATUSES[analysis.status].colour, palette, bold=True)
-    return [(must, _BOLD), (f"{shown}  ", _PLAIN), (status, style)]
+    return Text.assemble((must, "bold"), f"{shown}  ", (status, style))
 
 
 def room_for_state(dataset: Dataset, width: int) -> int:
@@ -89,7 +89,7 @@ def _status_text(analysis: Analysis, zone: tzinfo | None) -> str:
     return text
 
 
-def verdict_parts(analysis: Analysis, index: int | None, width: int, palette: Palette) -> list[Parts]:
+def verdict_lines(analysis: Analysis, index: int | None, width: int, palette: Palette) -> list[Text]:
     """The finding that is shown, over at most LINES lines, with its number; the verdict where there is no finding."""
     if index is None or not analysis.findings:
         look, badge_text, text = STATUSES[analysis.status], STATUSES[analysis.status].badge, plain(analysis.verdict)
@@ -102,11 +102,10 @@ def verdict_parts(analysis: Analysis, index: int | None, width: int, palette: Pa
     lines = textwrap.wrap(text, max(width - len(head) - len(place) - 2, 10), break_long_words=True) or [""]
     if len(lines) > LINES:
         lines = [*lines[: LINES - 1], lines[LINES - 1][: max(width - len(head) - len(place) - 5, 1)] + "..."]
-    strong = _BOLD if index is None or analysis.findings[index].root_cause else _PLAIN
-    out: list[Parts] = [[(" ", _PLAIN), (head, badge(look.colour, palette)), (f" {lines[0]}", strong)]]
-    out[0].append((" " * (width - 2 - len(head) - len(lines[0]) - len(place)) + place, _DIM))
-    out += [[(" " * (len(head) + 2) + line, strong)] for line in lines[1:]]
-    return out
+    strong = "bold" if index is None or analysis.findings[index].root_cause else ""
+    first = Text.assemble(" ", (head, badge(look.colour, palette)), (f" {lines[0]}", strong))
+    first.append(" " * (width - len(first) - len(place)) + place, DIM)
+    return [first, *(Text(" " * (len(head) + 2) + line, strong) for line in lines[1:])]
 
 
 def finding_text(finding: Finding) -> str:

@@ -6,11 +6,12 @@ import gc
 from collections.abc import Callable
 from time import monotonic
 
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.screen import Screen
 
 from rankscope.tui.options import ProgressLike, ViewOptions
-from rankscope.tui.text_bars import TextBar, progress_parts
+from rankscope.tui.text_bars import TextBar, progress_line
 
 
 class OpeningScreen(Screen[None]):
@@ -38,13 +39,13 @@ class OpeningScreen(Screen[None]):
     def say(self, text: str) -> None:
         """Says something instead of how far loading has come."""
         self._progress = None
-        self.query_one("#progress", TextBar).put([(f" {text}"[: self.size.width], self.rich_style)])
+        self.query_one("#progress", TextBar).put(Text(f" {text}"[: self.size.width], self.rich_style))
 
     def _draw(self) -> None:
         for name, progress in (("title", None), ("progress", self._progress)):
             if name == "title" or progress is not None:
-                parts = progress_parts(self._subject, progress, self.size.width, ascii_only=self._options.ascii_only)
-                self.query_one(f"#{name}", TextBar).put(parts)
+                line = progress_line(self._subject, progress, self.size.width, ascii_only=self._options.ascii_only)
+                self.query_one(f"#{name}", TextBar).put(line)
 
 
 # When nobody presses keys: the time to search all there is for cycles, which holds up every key meanwhile.

@@ -88,6 +88,8 @@ class ViewOptions:
     """Where the job can be asked for dumps."""
     bell: bool = True
     """Ring when a job freezes that is watched."""
+    editor_environment: Mapping[str, str] | None = None
+    """The environment of the user's editor; None for that of this process."""
 
 
 def palette_of(environ: Mapping[str, str]) -> Palette:

@@ -29,6 +29,11 @@ class Strip:
     """Units at which the run begins and ends."""
     codes: Codes
 
+    @property
+    def text(self) -> str:
+        """The character of each stretch."""
+        return TABLE[self.codes].tobytes().decode("ascii")
+
     def window(self, first: int, last: int) -> tuple[int, int]:
         """Cells of the part of the run from `first` up to `last`: the first, and one after the last."""
         size = max(self.high - self.low, 1)

@@ -1,11 +1,9 @@
-"""Lines of text made of parts, each with its style; no markup is read in them."""
+"""Lines of text with their own styles; no markup is read in them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rich.segment import Segment
 from rich.style import Style
+from rich.text import Text
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -40,9 +38,10 @@ class TextBar(Unstyled):
         super().__init__(id=name)
         self._strips: list[Strip] = []
 
-    def put(self, *lines: Sequence[Part]) -> None:
+    def put(self, *lines: Text) -> None:
         """Shows these lines; the height follows their number."""
-        strips = [Strip([Segment(text, style) for text, style in line if text]) for line in lines]
+        # rich draws the style of a whole text only where it has parts
+        strips = [Strip(list(Text.assemble(line).render(self.app.console))) for line in lines]
         if [list(strip) for strip in strips] == [list(strip) for strip in self._strips]:
             return
         if len(strips) != len(self._strips):
@@ -61,13 +60,7 @@ class TextBar(Unstyled):
         return strip.adjust_cell_length(self.size.width, Style())
 
 
-# Parts of lines, and the line that is there before anything else.
-
-Part = tuple[str, Style]
-"""Text without control characters, and its style."""
-Parts = list[Part]
-
-_PLAIN, _BOLD = Style(), Style(bold=True)
+# What the lines say, as far as that is the same on every screen.
 
 
 def end_of(text: str, width: int) -> str:
@@ -83,13 +76,13 @@ def shortened(name: str, width: int) -> str:
     return name[: max(width - 2 - len(number), 1)] + ".." + number
 
 
-def progress_parts(title: str, progress: ProgressLike | None, width: int, *, ascii_only: bool) -> Parts:
+def progress_line(title: str, progress: ProgressLike | None, width: int, *, ascii_only: bool) -> Text:
     """One line that says how far loading has come."""
     if progress is None:
-        return [(f" rankscope {end_of(plain(title), max(width - 24, 10))}  opening ...", _BOLD)]
+        return Text.assemble((f" rankscope {end_of(plain(title), max(width - 24, 10))}  opening ...", "bold"))
     count = f" {progress.done}/{progress.total}" if progress.total else f" {progress.done}" if progress.done else ""
     what = f" {plain(progress.what, 30)}{count}"
     size = max(min(40, width - len(what) - 3), 0)
     done = round(size * min(progress.done / progress.total, 1)) if progress.total > 0 else 0
     full, empty = ("#", ".") if ascii_only else ("\u2588", "\u2591")
-    return [(what, _BOLD), (f" {full * done}{empty * (size - done)}" if progress.total else "", _PLAIN)]
+    return Text.assemble((what, "bold"), f" {full * done}{empty * (size - done)}" if progress.total else "")

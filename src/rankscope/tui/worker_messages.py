@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual.message import Message
 
 if TYPE_CHECKING:
-    from rankscope.analysis.model import Analysis
     from rankscope.tui.detail.operation_index import OpIndex
-    from rankscope.tui.detail.selection_facts import Detail
-    from rankscope.tui.filters import Filter
     from rankscope.tui.letters import Codes
     from rankscope.tui.live.prepared import Marks
     from rankscope.tui.model import Model
     from rankscope.tui.options import ProgressLike
-    from rankscope.tui.times import Times
     from rankscope.watching.update import FollowProgress, JobUpdate
 
 
@@ -45,13 +42,6 @@ class Completed(Message):
 
 
 @dataclass
-class Exported(Message):
-    """The merged trace was written, or why not."""
-
-    text: str
-
-
-@dataclass
 class Updated(Message):
     """A job that is watched is now like this."""
 
@@ -63,17 +53,6 @@ class Updated(Message):
 
 
 @dataclass
-class UpdateTimed(Message):
-    """The starts and ends of an update are known."""
-
-    update: Updated
-    wanted: Filter
-    model: Model
-    """With the filter `wanted`."""
-    times: Times
-
-
-@dataclass
 class ReadingChanged(Message):
     """Following goes otherwise than before."""
 
@@ -81,23 +60,7 @@ class ReadingChanged(Message):
 
 
 @dataclass
-class LookedUp(Message):
-    """What there is to say of a selection is known."""
+class WorkedOut(Message):
+    """A thread of the screen has made something; `show` shows it."""
 
-    detail: Detail
-    analysis: Analysis
-
-
-@dataclass
-class Asked(Message):
-    """The job was asked for dumps."""
-
-    said: str
-
-
-@dataclass
-class TimesReady(Message):
-    """The starts and ends of a model are known."""
-
-    model: Model
-    times: Times
+    show: Callable[[], None]

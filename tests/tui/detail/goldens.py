@@ -26,9 +26,9 @@ from rankscope.tui.detail.screens.messages_page import MessagesScreen
 from rankscope.tui.detail.screens.page import Page
 from rankscope.tui.detail.screens.settings_page import SettingsScreen
 from rankscope.tui.detail.selection_facts import look_up
-from rankscope.tui.detail.styled_lines import Line, text_of
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
+from rankscope.tui.styled_text import Line
 from tests.logs import line, setting, with_logs
 from tests.tui.detail.samples import CULPRIT, DP, HOSTILE, LAST_SEQ, TP, hang, hostile, looked
 from tests.tui.detail.show import opened, screen_text
@@ -78,7 +78,7 @@ def logged() -> tuple[Dataset, Analysis]:
 
 def joined(lines: list[Line]) -> str:
     """Lines as one text."""
-    return "".join(text_of(parts).rstrip() + "\n" for parts in lines)
+    return "".join(parts.plain.rstrip() + "\n" for parts in lines)
 
 
 def pane_text(case: tuple[Dataset, Analysis], selection: Selection, width: int, *, full: bool = False) -> str:

@@ -13,7 +13,6 @@ from rankscope.tui.detail.line_widgets import LineList
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.screens.hosts_page import HostsScreen, host_forest
 from rankscope.tui.detail.selection_facts import look_up
-from rankscope.tui.detail.styled_lines import text_of
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from tests.analysis.hosts import LEAVE, REDUCE
@@ -31,7 +30,7 @@ def test_ranks_at_one_place_share_a_line() -> None:
     job = JobBuilder(300)
     for rank in range(300):
         job.thread(rank, LEAVE if rank == 7 else REDUCE, gil=rank == 7)
-    lines = [text_of(tree.parts) for tree in host_forest(host_stacks(job.build()).values(), 100)]
+    lines = [tree.parts.plain for tree in host_forest(host_stacks(job.build()).values(), 100)]
     assert lines[0] == "300 ranks, main thread"
     assert sum("(in all_reduce)" in line for line in lines) == 1
     assert lines[-1].endswith("cleanup train.py:55 > (in destroy_process_group) > (holds the GIL)")

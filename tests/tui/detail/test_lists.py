@@ -17,7 +17,6 @@ from rankscope.tui.detail.screens.findings_page import finding_line
 from rankscope.tui.detail.screens.groups_page import GroupState, group_detail, group_states, parting, spread
 from rankscope.tui.detail.screens.member_page import Roster, counts, entry_line
 from rankscope.tui.detail.selection_facts import finding_of, look_up
-from rankscope.tui.detail.styled_lines import text_of, width_of
 from rankscope.tui.selection import Selection
 from tests.builders import START_NS, JobBuilder
 from tests.tui.detail.goldens import absent
@@ -55,7 +54,7 @@ def test_the_detail_of_a_group_says_what_it_rests_on() -> None:
     dataset, analysis = hang()
     state = group_states(dataset, analysis)[1]
     inferred = replace(state, group=replace(state.group, membership="inferred", has_p2p=True))
-    text = "\n".join(text_of(parts) for parts in group_detail(inferred, 80))
+    text = "\n".join(parts.plain for parts in group_detail(inferred, 80))
     assert "inferred from who has entries" in text
     assert "follows from rank 6 never issued" in text
     assert "numbers of their own" in text
@@ -71,10 +70,10 @@ def test_files_with_problems_and_guesses_come_first() -> None:
     )  # fmt: skip
     ordered = ordered_files(replace(dataset, files=files))
     assert ordered["rank"].to_list() == [5, 3, 0, 1, 2, 4, 6, 7]
-    lines = [text_of(file_line(row)) for row in ordered.iter_rows(named=True)]
+    lines = [file_line(row).plain for row in ordered.iter_rows(named=True)]
     assert lines[0].startswith("~")
     assert "GUESSED" in lines[1]
-    about = " ".join(text_of(parts) for parts in file_detail(ordered.row(1, named=True), 200))
+    about = " ".join(parts.plain for parts in file_detail(ordered.row(1, named=True), 200))
     assert "ring wrapped" in about
     assert "only active entries" in about
 
@@ -83,8 +82,8 @@ def test_a_file_of_which_nothing_is_known_has_a_line() -> None:
     dataset, _ = hang()
     nothing = [pl.lit(None, kind).alias(name) for name, kind in dataset.files.schema.items() if name != "path"]
     row = dataset.files.head(1).with_columns(nothing).with_columns(used=False).row(0, named=True)
-    assert "nccl_trace_rank_0" in text_of(file_line(row))
-    assert text_of(file_detail(row, 80)[0]) == "nccl_trace_rank_0"
+    assert "nccl_trace_rank_0" in file_line(row).plain
+    assert file_detail(row, 80)[0].plain == "nccl_trace_rank_0"
 
 
 def test_a_roster_lists_ranks_or_what_they_did() -> None:
@@ -101,10 +100,10 @@ def test_a_roster_lists_ranks_or_what_they_did() -> None:
 def test_what_is_usual_is_not_repeated_in_the_list() -> None:
     dataset, analysis = hang()
     roster = Roster(collective(OpIndex(dataset), analysis, TP, LAST_SEQ))
-    usual = text_of(entry_line(roster.entries[1], dataset, 120, usual=roster.usual))
+    usual = entry_line(roster.entries[1], dataset, 120, usual=roster.usual).plain
     assert "all_reduce" not in usual
     odd = replace(roster.entries[1], differs=True)
-    assert "all_reduce [4096,1024] bf16" in text_of(entry_line(odd, dataset, 120, usual=roster.usual))
+    assert "all_reduce [4096,1024] bf16" in entry_line(odd, dataset, 120, usual=roster.usual).plain
 
 
 def test_members_are_counted_by_why_they_are_not_there() -> None:
@@ -126,10 +125,10 @@ def test_a_finding_about_the_cell_comes_before_the_one_that_is_shown() -> None:
 
 def test_a_finding_says_who_else_it_may_be_and_what_caused_it() -> None:
     _, analysis = hang()
-    text = "\n".join(text_of(parts) for parts in short_text(analysis, analysis.findings[0], 60))
+    text = "\n".join(parts.plain for parts in short_text(analysis, analysis.findings[0], 60))
     assert "rank 7 may be to blame instead" in text
     assert "medium: timing is off" in text
-    caused = "\n".join(text_of(parts) for parts in short_text(analysis, analysis.findings[2], 60))
+    caused = "\n".join(parts.plain for parts in short_text(analysis, analysis.findings[2], 60))
     assert "caused by  f1: rank 6 never issued" in caused
     assert "confidence" not in caused
 
@@ -137,14 +136,14 @@ def test_a_finding_says_who_else_it_may_be_and_what_caused_it() -> None:
 def test_a_finding_of_any_length_fits_its_width_and_is_cut() -> None:
     finding = Finding("straggler", "warning", "x " * 50, "y" * 300, next_steps=tuple(f"step {i}" for i in range(500)))
     lines = full_text(QUIET, finding, {}, 60)
-    assert max(width_of(parts) for parts in lines) <= 60
-    assert text_of(lines[-1]).strip() == "(300 lines more in the JSON report)"
+    assert max(parts.cell_len for parts in lines) <= 60
+    assert lines[-1].plain.strip() == "(300 lines more in the JSON report)"
 
 
 def test_a_line_of_a_finding_has_its_kind_where_there_is_room() -> None:
     _, analysis = hang()
-    assert "missing-rank" not in text_of(finding_line(analysis.findings[0], 80))
-    assert "missing-rank" in text_of(finding_line(analysis.findings[0], 140))
+    assert "missing-rank" not in finding_line(analysis.findings[0], 80).plain
+    assert "missing-rank" in finding_line(analysis.findings[0], 140).plain
 
 
 def test_a_late_rank_is_told_so_and_one_that_differs_what_others_issued() -> None:
@@ -153,7 +152,7 @@ def test_a_late_rank_is_told_so_and_one_that_differs_what_others_issued() -> Non
         job.collective(ranks=[rank], delay_ns=80_000_000 * (rank == 2), sizes="[[3]]" if rank == 1 else "[[64]]")
     index = OpIndex(job.build())
     said = [
-        "\n".join(text_of(parts) for parts in compact(look_up(index, QUIET, index.last_operation(r)), 80))
+        "\n".join(parts.plain for parts in compact(look_up(index, QUIET, index.last_operation(r)), 80))
         for r in range(3)
     ]
     assert "DIFFERS 1 issued all_reduce [3] f32" in said[0]
@@ -207,5 +206,5 @@ def test_a_closer_names_what_it_launched() -> None:
     gathered, exchanged = (look_up(index, QUIET, index.selection(row)) for row in (2, 5))
     assert launched(gathered) == "all_gather x2 [64] f32"
     assert launched(exchanged) == "send to 1 [8] f32, recv from 2 [8] f32"
-    assert "all_gather x2" in text_of(compact(gathered, 120)[0])
+    assert "all_gather x2" in compact(gathered, 120)[0].plain
     assert launched(look_up(index, QUIET, index.selection(3))) == ""

@@ -14,7 +14,6 @@ from rankscope.tui.detail.expanded_detail import expanded
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.screens.mesh_page import MeshScreen, lay_out, legend, letters, row_line
 from rankscope.tui.detail.selection_facts import look_up
-from rankscope.tui.detail.styled_lines import text_of, width_of
 from rankscope.tui.model import build_model
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.order import order_lanes, orderings
@@ -41,9 +40,9 @@ def rows_of(width: int, **sizes: int) -> list[str]:
     assert analysis.mesh is not None
     layout = lay_out(analysis.mesh, (), width)
     lines = [row_line(row, layout, letters(dataset, analysis), None) for row in layout.rows]
-    assert max(map(width_of, lines)) <= width
+    assert max(parts.cell_len for parts in lines) <= width
     assert sorted(rank for row in layout.rows for rank in row.ranks) == list(range(dataset.world_size))
-    return [text_of(parts) for parts in lines]
+    return [parts.plain for parts in lines]
 
 
 def test_rows_of_the_outermost_dimension_where_the_others_fit() -> None:
@@ -78,7 +77,7 @@ def test_sixteen_thousand_ranks_fit_any_width(width: int) -> None:
     mesh = Mesh(tuple(Dimension(n, s, None) for n, s in sizes.items()), places, len(ranks))
     layout = lay_out(mesh, (), width)
     lines = [row_line(row, layout, {}, None) for row in layout.rows]
-    assert max(map(width_of, lines)) <= width
+    assert max(parts.cell_len for parts in lines) <= width
     assert [rank for row in layout.rows for rank in row.ranks] == list(ranks)
 
 
@@ -86,7 +85,7 @@ def test_letters_say_the_worst() -> None:
     dataset, analysis = job(no_dump=(2, 3, 6))
     of = letters(dataset, analysis)
     assert of == {1: "m", 2: "?", 3: "?", 4: "w", 5: "w", 6: "C"}
-    assert text_of(legend(of, 16)) == "  C culprit 1  m misfit 1  ? no dump 2  w waits 2  . other 10"
+    assert legend(of, 16).plain == "  C culprit 1  m misfit 1  ? no dump 2  w waits 2  . other 10"
 
 
 async def test_the_screen_begins_at_the_culprit_and_goes_to_its_lane() -> None:
@@ -150,11 +149,11 @@ async def test_names_from_files_do_not_act_on_the_screen() -> None:
 
 def test_the_pane_names_the_place_of_the_rank() -> None:
     dataset, analysis = job()
-    lines = [text_of(parts) for parts in compact(look_up(OpIndex(dataset), analysis, Selection(6)), 80)]
+    lines = [parts.plain for parts in compact(look_up(OpIndex(dataset), analysis, Selection(6)), 80)]
     assert "mesh    pp 0, dp 3, tp 0" in lines
-    wide = [text_of(parts) for parts in expanded(look_up(OpIndex(dataset), analysis, Selection(6)), analysis, 60)]
+    wide = [parts.plain for parts in expanded(look_up(OpIndex(dataset), analysis, Selection(6)), analysis, 60)]
     assert "mesh    pp 0, dp 3, tp 0" in wide
-    without = [text_of(parts) for parts in compact(look_up(OpIndex(dataset), hang()[1], Selection(6)), 80)]
+    without = [parts.plain for parts in compact(look_up(OpIndex(dataset), hang()[1], Selection(6)), 80)]
     assert not any(line.startswith("mesh") for line in without)
 
 

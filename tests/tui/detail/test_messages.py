@@ -13,7 +13,6 @@ from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.detail.message_list import MessageList, Wanted, brief, date, message_line, when
 from rankscope.tui.detail.screens.messages_page import MessagesScreen, record_text, selection_at
-from rankscope.tui.detail.styled_lines import text_of
 from rankscope.tui.selection import Selection
 from tests.builders import START_NS
 from tests.logs import LOG_FILES, SECOND, line, with_logs
@@ -159,13 +158,13 @@ def test_hostile_records_are_made_harmless(width: int) -> None:
         row = {**line(1, HOSTILE, role=HOSTILE, kind=HOSTILE, pattern=HOSTILE, host=HOSTILE), "values": value}
         row |= {"path": HOSTILE, "line": None, "group": None, "time_ns": 2**63 - 1}
         lines = [*record_text(row, HOSTILE.replace("\n", ""), width)[8:], message_line(row, width)]
-        assert all(span.text.isprintable() for parts in lines for span in parts)
+        assert all(parts.plain.isprintable() for parts in lines)
 
 
 def test_secrets_are_hidden_in_lists_and_records() -> None:
     row = {**line(1, "HF_TOKEN=abc"), "path": "", "line": 1, "group": None, "values": '{"api_key": "abc"}'}
     shown = [*record_text(row, "", 80), message_line(row, 80)]
-    assert "abc" not in "".join(map(text_of, shown))
+    assert "abc" not in "".join(parts.plain for parts in shown)
 
 
 async def test_of_two_hundred_thousand_messages_a_screen_is_made() -> None:

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from rankscope.tui.detail.line_widgets import role_style, to_segments, with_rest
+from rankscope.tui.detail.line_widgets import with_rest
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.pane import DetailPane
-from rankscope.tui.detail.styled_lines import Span, line
 from rankscope.tui.options import Palette, ViewOptions
 from rankscope.tui.selection import Selection
+from rankscope.tui.styled_text import Span, line, role_style, to_segments
 from tests.tui.detail.goldens import absent
 from tests.tui.detail.samples import hang
 from tests.tui.detail.show import OneWidget, screen_text
@@ -74,7 +74,7 @@ async def test_another_dataset_is_looked_up_anew() -> None:
 
 def test_the_count_of_lines_below_stands_at_the_right() -> None:
     shown = with_rest(line("a long line of text"), 12, 16)
-    assert "".join(span.text for span in shown) == "a long li.. +12"
+    assert shown.plain == "a long li.. +12"
     assert with_rest(line("x"), 0, 16) == line("x")
 
 

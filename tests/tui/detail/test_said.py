@@ -10,7 +10,6 @@ from rankscope.tui.detail.expanded_detail import expanded
 from rankscope.tui.detail.message_list import MOST, Around, around, said_lines, zones_for
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.selection_facts import look_up
-from rankscope.tui.detail.styled_lines import text_of
 from tests.builders import START_NS
 from tests.logs import SECOND, line, with_logs
 from tests.tui.detail.goldens import absent, logged, present
@@ -51,22 +50,22 @@ def test_others_within_a_second_are_folded_causes_first() -> None:
     assert [(one.text, one.ranks) for one in found.others] == [
         ("broke", (2,)), ("[Rank 3] timeout", (3, 4)), ("?", ()),
     ]  # fmt: skip
-    assert any("ranks 3,4: same line" in text_of(parts) for parts in said_lines(found, 80))
+    assert any("ranks 3,4: same line" in parts.plain for parts in said_lines(found, 80))
 
 
 def test_where_no_line_has_a_time_causes_of_others_are_shown_as_undated() -> None:
     found = said([line(1, "broke", "root", at_s=None), line(2, "context", at_s=None)])
     assert not found.timed
     assert [one.text for one in found.others] == ["broke"]
-    assert "others said, nothing tells when" in [text_of(parts) for parts in said_lines(found, 80)]
+    assert "others said, nothing tells when" in [parts.plain for parts in said_lines(found, 80)]
 
 
 def test_the_pane_tells_a_cause_early_and_a_victim_last() -> None:
     dataset, analysis = logged()
     index = OpIndex(dataset)
-    cause = [text_of(parts) for parts in compact(look_up(index, analysis, absent()), 80)]
+    cause = [parts.plain for parts in compact(look_up(index, analysis, absent()), 80)]
     assert cause[2] == "log     22:13:20.006 R OutOfMemoryError: CUDA out of memory. Tried to allocate.."
-    victim = [text_of(parts) for parts in compact(look_up(index, analysis, present(dataset, 4, TP, 5)), 80)]
+    victim = [parts.plain for parts in compact(look_up(index, analysis, present(dataset, 4, TP, 5)), 80)]
     assert victim[-1].startswith("log     22:13:20.200 v [Rank 4] Watchdog")
 
 
@@ -100,12 +99,12 @@ def test_hostile_lines_are_made_harmless(width: int) -> None:
     index = OpIndex(with_logs(dataset, lines))
     for detail in (look_up(index, analysis, index.selection(row)) for row in range(3)):
         shown = [*compact(detail, width), *expanded(detail, analysis, width)]
-        assert all(span.text.isprintable() for parts in shown for span in parts)
+        assert all(parts.plain.isprintable() for parts in shown)
 
 
 def test_secrets_are_hidden() -> None:
     found = said([line(r, "run --api-key abc", "root") for r in range(3)])
-    assert "abc" not in "".join(text_of(parts) for parts in said_lines(found, 80))
+    assert "abc" not in "".join(parts.plain for parts in said_lines(found, 80))
 
 
 def test_a_rank_without_lines_has_only_those_of_others() -> None:

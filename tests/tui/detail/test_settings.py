@@ -13,7 +13,6 @@ from rankscope.analysis.model import Analysis, Evidence, Finding
 from rankscope.report.settings_section import SettingValue, all_settings, differing_settings, json_rows
 from rankscope.text.secrets import HIDDEN
 from rankscope.tui.detail.screens.settings_page import SettingsScreen, setting_line, setting_text
-from rankscope.tui.detail.styled_lines import text_of
 from tests.logs import setting, with_logs
 from tests.tui.detail.goldens import logged
 from tests.tui.detail.samples import CULPRIT, HOSTILE, QUIET, hang, hostile, large
@@ -55,7 +54,7 @@ def test_processes_of_unknown_rank_are_counted() -> None:
     assert one.values == (SettingValue("2", (0, 1)), SettingValue("1", (), 2)) or one.values[0] == SettingValue(
         "1", (), 2
     )
-    assert any("2 of unknown rank" in text_of(parts) for parts in setting_text(one, None, 80))
+    assert any("2 of unknown rank" in parts.plain for parts in setting_text(one, None, 80))
 
 
 def test_secrets_differ_without_being_shown() -> None:
@@ -110,7 +109,7 @@ def test_hostile_settings_are_made_harmless(width: int) -> None:
     told = [setting(r, HOSTILE, f"{HOSTILE}{r % 2}" if r else "") for r in range(7)]
     (one,) = all_settings(with_logs(hang()[0], settings=told))
     lines = [setting_line(one, None, width, 12), *setting_text(one, None, width)]
-    assert all(span.text.isprintable() for parts in lines for span in parts)
+    assert all(parts.plain.isprintable() for parts in lines)
 
 
 async def test_a_hostile_setting_does_not_reach_the_terminal() -> None:

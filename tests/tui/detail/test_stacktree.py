@@ -7,8 +7,8 @@ from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.peers import collective
 from rankscope.tui.detail.selection_facts import peers_of
 from rankscope.tui.detail.stack_tree import TreeLine, draw, forest, frame_at, merge, with_mark
-from rankscope.tui.detail.styled_lines import text_of, width_of
 from rankscope.tui.selection import Selection
+from rankscope.tui.styled_text import BLANK, Line
 from tests.tui.detail.samples import BACKWARD, CULPRIT, FORWARD, LAST_SEQ, STUCK, TP, hang, large
 
 UP = tuple(Frame(*frame) for frame in FORWARD)
@@ -16,7 +16,12 @@ DOWN = tuple(Frame(*frame) for frame in BACKWARD)
 
 
 def lines(drawn: list[TreeLine]) -> list[str]:
-    return [text_of(one.parts) for one in drawn]
+    return [one.parts.plain for one in drawn]
+
+
+def runs(parts: Line) -> dict[str, str]:
+    """The parts of a line that are not plain, and their roles."""
+    return {parts.plain[span.start : span.end]: str(span.style) for span in parts.spans}
 
 
 def test_stacks_share_what_they_share() -> None:
@@ -34,16 +39,16 @@ def test_stacks_share_what_they_share() -> None:
 def test_internals_are_left_out_unless_asked_for() -> None:
     with_all = draw(merge([(UP, [0])], internals=True), 200)
     assert "_call_impl modules/module.py:1762" in lines(with_all)[0]
-    roles = {span.text: span.role for span in with_all[0].parts}
+    roles = runs(with_all[0].parts)
     assert roles["_call_impl"] == "dim"
-    assert roles["forward"] == "text"
+    assert "forward" not in roles and "forward" in with_all[0].parts.plain
     assert "_call_impl" not in lines(draw(merge([(UP, [0])]), 200))[0]
 
 
 def test_chains_are_broken_to_the_width() -> None:
     for width in (20, 40, 79):
         drawn = draw(merge([(UP, [0]), (DOWN, [1])]), width)
-        long = [one for one in drawn if width_of(one.parts) > width]
+        long = [one for one in drawn if one.parts.cell_len > width]
         assert all(len(one.frames) == 1 for one in long)
     assert len(draw(merge([(UP, [0])]), 40)) > len(draw(merge([(UP, [0])]), 200)) == 1
 
@@ -76,10 +81,10 @@ def test_endless_recursion_is_cut() -> None:
 def test_a_marked_frame_is_one_span_of_its_line() -> None:
     drawn = draw(merge([(UP, [0])]), 200)[0]
     marked = with_mark(drawn, 2)
-    assert [span.text for span in marked.parts if span.role == "mark"] == ["train_step"]
+    assert [text for text, role in runs(marked.parts).items() if role == "mark"] == ["train_step"]
     assert frame_at(drawn, 2) == UP[2]
     assert frame_at(drawn, 99) == UP[0]
-    bare = TreeLine((), (), (), ())
+    bare = TreeLine(BLANK, (), (), ())
     assert with_mark(bare, 0) is bare
     assert frame_at(bare, 0) is None
 

@@ -11,7 +11,7 @@ from rankscope.tui.detail import operation_text
 from rankscope.tui.detail.member_folds import Fold
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.selection_facts import history
-from rankscope.tui.detail.styled_lines import line, text_of
+from rankscope.tui.styled_text import line
 from tests.builders import START_NS, STEP_NS, JobBuilder
 
 NOW = START_NS + 60 * 1_000_000_000
@@ -50,11 +50,11 @@ def fold(**more: Any) -> Fold:
     ],
 )
 def test_progress_tells_state_and_times(more: dict[str, Any], text: str) -> None:
-    assert text_of(line(*operation_text.progress(row(**more), NOW))) == text
+    assert line(*operation_text.progress(row(**more), NOW)).plain == text
 
 
 def test_how_long_it_pends_is_left_out_where_nobody_knows_the_time() -> None:
-    assert text_of(line(*operation_text.progress(row(state="scheduled"), None))) == "PENDING since 22:13:20.001"
+    assert line(*operation_text.progress(row(state="scheduled"), None)).plain == "PENDING since 22:13:20.001"
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_reasons_are_told_by_what_is_missing() -> None:
 
 def test_a_chain_names_groups_where_it_is_told_them() -> None:
     chain = [ChainStep(0, Wait("7", 3, "send"), 4), ChainStep(4, Wait("41", 5, "all_reduce"), 6)]
-    assert text_of(operation_text.chain_line(chain)) == "for rank 4 (#3 send) -> rank 6 (#5 all_reduce)"
-    named = text_of(operation_text.chain_line(chain, {"41": "tp"}))
+    assert operation_text.chain_line(chain).plain == "for rank 4 (#3 send) -> rank 6 (#5 all_reduce)"
+    named = operation_text.chain_line(chain, {"41": "tp"}).plain
     assert named == "for rank 4 (#3 send in group 7) -> rank 6 (#5 all_reduce in tp)"
 
 

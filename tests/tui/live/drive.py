@@ -16,7 +16,7 @@ from rankscope.analysis.live_state import LiveState, State, with_state
 from rankscope.analysis.progress_history import CollectiveRate
 from rankscope.schema import Dataset
 from rankscope.tui.app import RankscopeApp
-from rankscope.tui.live.live_screen import LiveScreen
+from rankscope.tui.live.following import Following
 from rankscope.tui.options import ViewOptions
 from rankscope.watching.update import FollowProgress, JobUpdate
 from tests.builders import JobBuilder
@@ -97,14 +97,14 @@ async def watched(
         if first is not None:
             told.put(first)
             await until(app, pilot, lambda: app.screen is not app.opening)
-            await until(app, pilot, lambda: live_of(app).shown.update.number == 1 and not live_of(app).detail_is_due)
+            await until(app, pilot, lambda: live_of(app).shown.update.number == 1 and not app.lanes.detail_is_due)
         yield app, pilot, told
 
 
-def live_of(app: RankscopeApp) -> LiveScreen:
-    """The main screen."""
-    assert isinstance(app.lanes, LiveScreen)
-    return app.lanes
+def live_of(app: RankscopeApp) -> Following:
+    """Following, as the main screen does it."""
+    assert isinstance(app.lanes.news, Following)
+    return app.lanes.news
 
 
 async def until(app: RankscopeApp, pilot: Pilot[None], ready: Callable[[], bool]) -> None:
@@ -116,10 +116,10 @@ async def until(app: RankscopeApp, pilot: Pilot[None], ready: Callable[[], bool]
 async def shown(app: RankscopeApp, pilot: Pilot[None], told: Told) -> None:
     """Waits until the last update is on the screen."""
     await until(app, pilot, lambda: live_of(app).shown.update.number == told.count)
-    await until(app, pilot, lambda: not live_of(app).detail_is_due)
+    await until(app, pilot, lambda: not app.lanes.detail_is_due)
 
 
 async def press(app: RankscopeApp, pilot: Pilot[None], *keys: str) -> None:
     """Presses keys and waits for what follows them."""
     await pilot.press(*keys)
-    await until(app, pilot, lambda: app.screen is not app.lanes or not live_of(app).detail_is_due)
+    await until(app, pilot, lambda: app.screen is not app.lanes or not app.lanes.detail_is_due)

@@ -9,7 +9,7 @@ from weakref import ref
 import pytest
 
 from rankscope.schema import Dataset
-from tests.tui.live.drive import job, live_of, press, shown, until, watched
+from tests.tui.live.drive import job, press, shown, until, watched
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ async def test_datasets_that_were_replaced_are_gone(axis: str) -> None:
     async with watched(job(5)) as (app, pilot, told):
         if axis == "time":
             await press(app, pilot, "t")
-            await until(app, pilot, lambda: live_of(app).operations.view.kind == "time")
+            await until(app, pilot, lambda: app.lanes.boards.operations.view.kind == "time")
         for number in range(6, 10):
             dataset = job(number)
             known.append(ref(dataset))

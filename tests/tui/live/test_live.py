@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from rankscope.tui.board import Board
-from rankscope.tui.live.live_screen import LiveScreen
+from rankscope.tui.lanes_screen import LanesScreen
 from rankscope.tui.opening_screen import EVERY_S, Quiet
 from rankscope.tui.selection import Selection
 from rankscope.watching.update import FollowProgress
@@ -18,20 +18,20 @@ from tests.tui.drive import PLAIN, bar, screen_text
 from tests.tui.live.drive import job, live_of, press, shown, until, watched
 
 
-def selected(screen: LiveScreen) -> tuple[int, int | None]:
+def selected(screen: LanesScreen) -> tuple[int, int | None]:
     """Rank and sequence number under the cursor."""
-    selection = screen.board.selection
+    selection = screen.boards.shown.selection
     assert isinstance(selection, Selection)
     return selection.rank, selection.seq
 
 
 async def test_it_begins_at_the_newest_and_stays_there() -> None:
     async with watched(job(50)) as (app, pilot, told):
-        assert selected(live_of(app))[1] == 50
+        assert selected(app.lanes)[1] == 50
         assert "FOLLOWING" in bar(app, "keys")
         told.put(job(90))
         await shown(app, pilot, told)
-        assert selected(live_of(app))[1] == 90
+        assert selected(app.lanes)[1] == 90
         assert "WATCHING - progressing 12.3/s" in bar(app, "title")
 
 
@@ -49,12 +49,12 @@ async def test_any_movement_stops_following_and_f_goes_on() -> None:
     async with watched(job(50)) as (app, pilot, told):
         await press(app, pilot, "h")
         assert "FOLLOWING" not in bar(app, "keys") and "F follow" in bar(app, "keys")
-        assert selected(live_of(app))[1] == 49
+        assert selected(app.lanes)[1] == 49
         told.put(job(90))
         await shown(app, pilot, told)
-        assert selected(live_of(app))[1] == 49
+        assert selected(app.lanes)[1] == 49
         await press(app, pilot, "F")
-        assert selected(live_of(app))[1] == 90
+        assert selected(app.lanes)[1] == 90
         assert "FOLLOWING" in bar(app, "keys")
 
 
@@ -68,56 +68,61 @@ async def test_every_way_to_move_stops_following(keys: tuple[str, ...]) -> None:
 
 async def test_the_view_keeps_its_place_when_the_ring_lets_go_what_is_old() -> None:
     async with watched(job(80, first=10)) as (app, pilot, told):
-        screen = live_of(app)
+        screen = app.lanes
         await press(app, pilot, "u", "j", "colon", "number_sign", "4", "0", "enter", "m", "l", "l")
         place = selected(screen)
-        row, text = screen.board.row, screen_text(app).splitlines()[4]
+        row, text = screen.boards.shown.row, screen_text(app).splitlines()[4]
         told.put(job(100, first=30))
         await shown(app, pilot, told)
         assert selected(screen) == place == (1, 42)
-        assert screen.board.row == row
+        assert screen.boards.shown.row == row
         assert screen_text(app).splitlines()[4] == text
-        assert screen.board.marker is not None and screen.board.unit - screen.board.marker == 2
+        assert screen.boards.shown.marker is not None and screen.boards.shown.unit - screen.boards.shown.marker == 2
 
 
 async def test_what_is_gone_under_the_cursor_leaves_it_at_the_oldest_that_is_left() -> None:
     async with watched(job(40)) as (app, pilot, told):
-        screen = live_of(app)
+        screen = app.lanes
         await press(app, pilot, "home")
         told.put(job(100, first=60))
         await shown(app, pilot, told)
-        assert 0 <= screen.board.unit < screen.operations.model.width
+        assert 0 <= screen.boards.shown.unit < screen.boards.operations.model.width
 
 
 async def test_zoom_filter_order_search_and_axis_stay() -> None:
     async with watched(job(60)) as (app, pilot, told):
-        screen = live_of(app)
+        screen = app.lanes
         await press(app, pilot, "f", "0", "-", "1", "enter", "w", "r", "slash", "b", "r", "o", "enter")
         before = (
-            screen.wanted,
-            screen.operations.ordering,
-            screen.board.view.chars,
-            screen.found and screen.found.text,
+            screen.boards.wanted,
+            screen.boards.operations.ordering,
+            screen.boards.shown.view.chars,
+            screen.search.found and screen.search.found.text,
         )
         told.put(job(70))
         await shown(app, pilot, told)
-        after = (screen.wanted, screen.operations.ordering, screen.board.view.chars, screen.found and screen.found.text)
+        after = (
+            screen.boards.wanted,
+            screen.boards.operations.ordering,
+            screen.boards.shown.view.chars,
+            screen.search.found and screen.search.found.text,
+        )
         assert after == before
-        assert screen.operations.model.ranks.tolist() == [0, 1]
-        assert screen.found is not None and screen.found.count == 2 * 24
+        assert screen.boards.operations.model.ranks.tolist() == [0, 1]
+        assert screen.search.found is not None and screen.search.found.count == 2 * 24
 
 
 async def test_the_axis_of_time_stays() -> None:
     async with watched(job(60)) as (app, pilot, told):
-        screen = live_of(app)
+        screen = app.lanes
         await press(app, pilot, "t")
-        await until(app, pilot, lambda: screen.board.view.kind == "time")
+        await until(app, pilot, lambda: screen.boards.shown.view.kind == "time")
         await press(app, pilot, "w", "w", "w")
-        view = screen.board.view
+        view = screen.boards.shown.view
         told.put(job(70))
         await shown(app, pilot, told)
-        assert screen.board.view == view
-        assert isinstance(screen.board, Board) and screen.board.times is not None
+        assert screen.boards.shown.view == view
+        assert isinstance(screen.boards.shown, Board) and screen.boards.shown.times is not None
 
 
 async def test_pause_holds_the_screen_and_counts_what_waits() -> None:
@@ -130,7 +135,7 @@ async def test_pause_holds_the_screen_and_counts_what_waits() -> None:
         assert screen_text(app).splitlines()[:-1] == before
         await press(app, pilot, "space")
         await shown(app, pilot, told)
-        assert selected(live_of(app))[1] == 70
+        assert selected(app.lanes)[1] == 70
         assert "PAUSED" not in bar(app, "keys")
 
 
@@ -144,7 +149,7 @@ async def test_the_title_of_a_paused_screen_tells_that_and_how_the_job_is_since(
         told.put(job(60, waiting=True), "frozen", alarm=True)
         await until(app, pilot, lambda: live_of(app).waiting_count == 2)
         assert "PAUSED - now HANG, FROZEN" in bar(app, "title") and "progressing" not in bar(app, "title")
-        assert "ROOT" not in bar(app, "verdict") and selected(live_of(app))[1] == 50
+        assert "ROOT" not in bar(app, "verdict") and selected(app.lanes)[1] == 50
         told.put(job(70))
         await until(app, pilot, lambda: "PAUSED - progressing 12.3/s" in bar(app, "title"))
         told.put(job(70, waiting=True), "frozen", alarm=True)
@@ -170,7 +175,7 @@ async def test_updates_wait_while_another_screen_is_open() -> None:
         assert live_of(app).shown.update.number == 1
         await pilot.press("escape")
         await shown(app, pilot, told)
-        assert selected(live_of(app))[1] == 70
+        assert selected(app.lanes)[1] == 70
 
 
 async def test_only_those_that_went_on_are_marked_until_somebody_looks() -> None:
@@ -198,6 +203,18 @@ async def test_ranks_whose_profilers_have_written_more_are_marked_on_the_lanes_o
         assert "*" not in "".join(line[:30] for line in screen_text(app).splitlines()[5:])
 
 
+async def test_a_filter_stays_on_the_lanes_of_traces() -> None:
+    dataset = training(4, steps=4).build()
+    async with watched(dataset, size=(100, 30)) as (app, pilot, told):
+        await press(app, pilot, "f", "0", "-", "1", "enter")
+        assert app.lanes.boards.traced is not None
+        assert app.lanes.boards.traced.model.ranks.tolist() == [0, 1]
+        told.put(dataset, "waiting")
+        await shown(app, pilot, told)
+        assert app.lanes.boards.traced is not None
+        assert app.lanes.boards.traced.model.ranks.tolist() == [0, 1]
+
+
 async def test_a_freeze_is_told_once_and_led_to(monkeypatch: pytest.MonkeyPatch) -> None:
     rung: list[int] = []
     async with watched(job(50)) as (app, pilot, told):
@@ -209,7 +226,7 @@ async def test_a_freeze_is_told_once_and_led_to(monkeypatch: pytest.MonkeyPatch)
         await shown(app, pilot, told)
         assert "ROOT  rank 2 never issued" in bar(app, "verdict")
         assert "HANG, FROZEN" in bar(app, "title")
-        assert selected(live_of(app))[0] == 2
+        assert selected(app.lanes)[0] == 2
         assert rung == [1]
         await until(app, pilot, lambda: "FROZEN" in screen_text(app).split("\n", 3)[3])
         told.put(job(50, waiting=True), "frozen")
@@ -254,25 +271,25 @@ async def test_where_the_screen_began_at_a_finding_it_leads_to_the_freeze_unless
     async with watched(None) as (app, pilot, told):
         told.put(job(50, waiting=True), "frozen")
         await until(app, pilot, lambda: app.screen is not app.opening)
-        await until(app, pilot, lambda: selected(live_of(app)) == (2, 51) and not live_of(app).detail_is_due)
+        await until(app, pilot, lambda: selected(app.lanes) == (2, 51) and not app.lanes.detail_is_due)
         for key in keys:
             await press(app, pilot, key)
         told.put(job(60, waiting=True), "frozen", alarm=True)
         await shown(app, pilot, told)
-        assert selected(live_of(app)) == (2, number)
+        assert selected(app.lanes) == (2, number)
         assert "ROOT  rank 2 never issued" in bar(app, "verdict")
 
 
 async def test_who_looks_elsewhere_is_not_moved_by_a_freeze() -> None:
     async with watched(job(50)) as (app, pilot, told):
         await press(app, pilot, "h", "h")
-        place = selected(live_of(app))
+        place = selected(app.lanes)
         told.put(job(50, waiting=True), "frozen", alarm=True)
         await shown(app, pilot, told)
-        assert selected(live_of(app)) == place
+        assert selected(app.lanes) == place
         assert "ROOT  rank 2" in bar(app, "verdict")
         await press(app, pilot, "n")
-        assert selected(live_of(app))[0] == 2
+        assert selected(app.lanes)[0] == 2
 
 
 async def test_trouble_with_the_files_is_said_and_what_was_read_stays() -> None:
@@ -280,7 +297,7 @@ async def test_trouble_with_the_files_is_said_and_what_was_read_stays() -> None:
         told.say(FollowProgress(files=4, away="dumps: Stale file handle"))
         await until(app, pilot, lambda: "Stale file handle" in bar(app, "keys"))
         assert "AWAY" in bar(app, "title")
-        assert selected(live_of(app))[1] == 50
+        assert selected(app.lanes)[1] == 50
         told.say(FollowProgress(files=4, writing=2, polled_s=2.0))
         await until(app, pilot, lambda: "2 files being written" in bar(app, "keys"))
         assert "every 2 s" in bar(app, "title")

@@ -8,7 +8,7 @@ import pytest
 
 from rankscope.analysis.live_state import State
 from rankscope.analysis.progress_history import SECOND
-from rankscope.tui.header import room_for_state, title_parts
+from rankscope.tui.header import room_for_state, title_line
 from rankscope.tui.live.live_text import WIDE, Moment, state_text
 from rankscope.watching.update import FollowProgress, JobUpdate
 from tests.tui.drive import bar
@@ -86,14 +86,14 @@ def test_a_title_of_80_columns_ends_with_a_whole_piece(ranks: int, lag: bool) ->
     dataset = replace(job(1, ranks=ranks), root="/scratch/somebody/dumps")
     room = room_for_state(dataset, 80)
     text = state_text(update("frozen", 600), FollowProgress(polled_s=2.0), None, moment_of(125, room=room, lag_s=3.4))
-    line = "".join(part for part, _ in title_parts(dataset, update("frozen").analysis, 80, "none", state=text))
+    line = title_line(dataset, update("frozen").analysis, 80, "none", state=text).plain
     assert len(line) <= 80 and f"{ranks:,} ranks" in line and ".." in line
     assert line.endswith("FROZEN for 12 min 5 s - 3.4 s lag" if lag else "FROZEN for 12 min 5 s")
 
 
 async def test_the_title_counts_while_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [NEWS_S * SECOND]
-    monkeypatch.setattr("rankscope.tui.live.live_screen.monotonic_ns", lambda: now[0])
+    monkeypatch.setattr("rankscope.tui.live.following.monotonic_ns", lambda: now[0])
     async with watched(None) as (app, pilot, told):
         told.give(update("frozen", 30))
         await until(app, pilot, lambda: app.screen is not app.opening)

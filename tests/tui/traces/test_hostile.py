@@ -19,7 +19,7 @@ from rankscope.tui.traces.span_facts import look
 from rankscope.tui.traces.trace_board import TraceBoard
 from rankscope.tui.traces.trace_paint import compose, gutter_for
 from rankscope.tui.traces.trace_ruler import step_line, time_line
-from rankscope.tui.traces.trace_status import status_parts, strip_of
+from rankscope.tui.traces.trace_status import status_lines, strip_of
 from tests.tui.traces.jobs import traced
 
 UNKNOWN = Analysis("nothing is known", "unknown")
@@ -33,7 +33,7 @@ def drawn(board: TraceBoard) -> list[str]:
     assert all(len(line) == board.width for line in (step_line(board, board.width), time_line(board, board.width)))
     for height in (3, 30):
         sight_lines(look(board), 60, height)
-    status_parts(board, Filter(), None, 80, ascii_only=True)
+    status_lines(board, Filter(), None, 80, ascii_only=True)
     return lines
 
 
@@ -97,7 +97,7 @@ def test_control_characters_in_names_reach_no_line() -> None:
     board.zoom(8)
     assert all(line.isprintable() for line in drawn(board))
     for parts in sight_lines(look(board), 80, 30):
-        assert all(span.text.isprintable() for span in parts)
+        assert parts.plain.isprintable()
 
 
 KEYS = st.lists(

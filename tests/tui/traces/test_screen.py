@@ -54,7 +54,7 @@ async def test_many_ranks_are_folded() -> None:
 
 
 def traces_of(app: RankscopeApp) -> TraceBoard:
-    board = app.lanes.board
+    board = app.lanes.boards.shown
     assert isinstance(board, TraceBoard)
     return board
 
@@ -72,10 +72,10 @@ async def test_beside_dumps_the_key_for_the_axis_shows_them() -> None:
     tables = {name: getattr(traces, name) for name in ("traced", "traces", "tracks", "spans")}
     both = replace(dumps, **tables)
     async with opened((both, replace(analyse(dumps), traces=traced()[1].traces))) as (app, pilot):
-        shown = [isinstance(app.lanes.board, TraceBoard)]
+        shown = [isinstance(app.lanes.boards.shown, TraceBoard)]
         for _ in range(2):
             await press(app, pilot, "t")
-            shown.append(isinstance(app.lanes.board, TraceBoard))
+            shown.append(isinstance(app.lanes.boards.shown, TraceBoard))
         assert shown == [False, True, False]
 
 
@@ -84,7 +84,7 @@ async def test_the_axes_show_the_same_collective() -> None:
         await press(app, pilot, "a")
         selection = traces_of(app).selection
         await press(app, pilot, "escape", "t")
-        assert app.lanes.board.selection == selection
+        assert app.lanes.boards.shown.selection == selection
         await press(app, pilot, "t")
         assert traces_of(app).selection == selection
 

@@ -17,7 +17,7 @@ from rankscope.tui.detail.operation_index import Row
 from rankscope.tui.detail.peers import Peers
 from rankscope.tui.detail.selection_facts import Detail
 from rankscope.tui.detail.stack_tree import one_line
-from rankscope.tui.detail.styled_lines import Line, Role, Span, cut, line, width_of
+from rankscope.tui.styled_text import BLANK, Line, Role, Span, cut, line
 
 _LABEL = 8
 """Cells of the label before a line."""
@@ -41,13 +41,13 @@ def brief(detail: Detail, width: int) -> list[Line]:
             doing_line(detail),
             host_line(detail, width),
             *last_lines(detail),
-            stack if detail.history.last else (),
+            stack if detail.history.last else BLANK,
             _files_line(detail),
         ]
     return [cut(parts, width) for parts in [heading(detail, width), *body] if parts]
 
 
-def labelled(label: str, *parts: Span | str, role: Role = "dim") -> Line:
+def labelled(label: str, *parts: Line | Span | str, role: Role = "dim") -> Line:
     """A line with its label before it."""
     return line(Span(f"{label:<{_LABEL}}", role), *parts)
 
@@ -62,8 +62,8 @@ def heading(detail: Detail, width: int) -> Line:
         rank, "  ", Span(operation_text.op_name(row), "bold"), "  ", *operation_text.progress(row, detail.now_ns)
     )
     for more in (launched(detail) or operation_text.carried(row), f"in {group_label(detail.group)}"):
-        longer = (*parts, Span("  " + more))
-        if more and width_of(longer) <= width:
+        longer = line(parts, "  " + more)
+        if more and longer.cell_len <= width:
             parts = longer
     return parts
 
@@ -128,7 +128,7 @@ def _absent(detail: Detail, width: int) -> list[Line]:
         doing_line(detail),
         log_line(detail, "root"),
         host_line(detail, width),
-        stack_line(detail.stack, width, "last at") if past.last else (),
+        stack_line(detail.stack, width, "last at") if past.last else BLANK,
         *last_lines(detail),
         joined_line(detail, width),
         waits_line(detail),
@@ -154,7 +154,7 @@ def last_lines(detail: Detail) -> list[Line]:
 def _frontier_line(detail: Detail) -> Line:
     """How far the rank came in the group, as its dump says without a row of it."""
     if detail.frontier is None or detail.frontier.enqueued is None:
-        return ()
+        return BLANK
     done = f", #{detail.frontier.completed} completed" if detail.frontier.completed is not None else ""
     why = {"only-active": "its dump keeps only active operations"}.get(detail.frontier.filtered, "by pg_status")
     return labelled("here", f"issued up to #{detail.frontier.enqueued}{done} ({why})")
@@ -164,7 +164,7 @@ def doing_line(detail: Detail) -> Line:
     """What the rank waits in now, or that it waits in nothing."""
     past = detail.history
     if past.last is None and not detail.has_dump:
-        return ()
+        return BLANK
     if past.waiting_in is None and detail.is_cut:
         return labelled("now", Span("not known", "bold"), ": its dump was read only in part")
     if past.waiting_in is None and past.last is not None and past.last["label"] == "unknown":
@@ -180,7 +180,7 @@ def doing_line(detail: Detail) -> Line:
 def _row_line(label: str, row: Row | None, detail: Detail, more: str = "") -> Line:
     """An operation of the rank in a line."""
     if row is None:
-        return ()
+        return BLANK
     group = f" in {plain(detail.groups[row['group']])}" if row["group"] in detail.groups else ""
     return labelled(
         label,
@@ -201,7 +201,7 @@ def host_line(detail: Detail, width: int) -> Line:
     """What py-spy saw the host do, and who holds the interpreter lock where that is another thread."""
     host = detail.host
     if host is None:
-        return ()
+        return BLANK
     held = f", GIL held by {plain(host.holder.label)}" if host.holder is not None else ""
     doing = f"{plain(host.activity.words)}{held}"
     where = one_line(host.trains.own, width - _LABEL - len(doing) - 2)
@@ -211,7 +211,7 @@ def host_line(detail: Detail, width: int) -> Line:
 def log_line(detail: Detail, role: str) -> Line:
     """What the rank's own log says of why it broke ("root"), or else of the harm that it took ("victim")."""
     one = most_telling(detail.messages)
-    return labelled("log", *own_line(one)) if one is not None and one.role == role else ()
+    return labelled("log", own_line(one)) if one is not None and one.role == role else BLANK
 
 
 def _own_line(detail: Detail) -> Line:
@@ -224,7 +224,7 @@ def _own_line(detail: Detail) -> Line:
         if fold.issued and not fold.differs:
             others[operation_text.fold_op(fold)] += len(fold.ranks)
     if own is None or not own.differs or not others:
-        return ()
+        return BLANK
     what, number = others.most_common(1)[0]
     return labelled("DIFFERS", f"{plural(number, 'other')} issued {what}", role="bad")
 
@@ -254,7 +254,7 @@ def _odd_line(fold: Fold, width: int, *, is_p2p: bool) -> Line:
 def joined_line(detail: Detail, width: int) -> Line:
     """Who issued it, and how many are done."""
     if detail.peers is None:
-        return ()
+        return BLANK
     table = detail.peers.table
     issued = [rank for fold in detail.folds if fold.issued for rank in fold.ranks]
     done = sum(len(fold.ranks) for fold in detail.folds if fold.state == "done")
@@ -266,7 +266,7 @@ def waits_line(detail: Detail, *, in_groups: bool = False) -> Line:
     """The chain of who waits for whom, from the rank to the root; "now" where the operation selected is over."""
     over = detail.row is not None and detail.row["label"] == "done"
     chain = operation_text.chain_line(detail.chain, detail.descriptions if in_groups else None)
-    return labelled("now" if over else "waits", "waits " if over else "", *chain) if chain else ()
+    return labelled("now" if over else "waits", "waits " if over else "", chain) if chain else BLANK
 
 
 def group_line(detail: Detail, row: Row) -> Line:
@@ -286,7 +286,7 @@ def group_line(detail: Detail, row: Row) -> Line:
 
 def mesh_line(detail: Detail) -> Line:
     """The place of the rank on the mesh."""
-    return labelled("mesh", plain(detail.where)) if detail.where else ()
+    return labelled("mesh", plain(detail.where)) if detail.where else BLANK
 
 
 def _files_line(detail: Detail) -> Line:

@@ -27,7 +27,7 @@ from rankscope.tui.detail.message_list import said_lines
 from rankscope.tui.detail.operation_index import Row
 from rankscope.tui.detail.selection_facts import Detail
 from rankscope.tui.detail.stack_tree import place
-from rankscope.tui.detail.styled_lines import BLANK, Line, Span, cut, line, wrap, wrapped
+from rankscope.tui.styled_text import BLANK, Line, Span, cut, line, wrap, wrapped
 
 _MOST_FOLDS = 24
 _MOST_FRAMES = 60

@@ -12,7 +12,7 @@ from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
 from rankscope.text.wording import plural, ranks_text
 from rankscope.tui.detail.stack_tree import label
-from rankscope.tui.detail.styled_lines import BLANK, Line, Role, Span, line, wrap
+from rankscope.tui.styled_text import BLANK, Line, Role, Span, line, wrap
 
 _MOST = 200
 """Lines of one part of a finding that are shown; the JSON report has them all."""

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import ClassVar, Self
 
-from rich.color import Color
-from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
@@ -15,9 +12,8 @@ from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
 
-from rankscope.tui.detail.styled_lines import Line, Role, Span, cut, width_of
-from rankscope.tui.options import Palette, ViewOptions
-from rankscope.tui.palette import heat_style, named
+from rankscope.tui.options import ViewOptions
+from rankscope.tui.styled_text import BLANK, Line, Span, cut, line, to_segments
 from rankscope.tui.text_bars import Unstyled
 
 WHEEL = 2
@@ -36,7 +32,7 @@ def with_rest(parts: Line, more: int, width: int) -> Line:
         return parts
     tag = f" +{more}"
     shown = cut(parts, width - len(tag) - 1)
-    return (*shown, Span(" " * (width - len(tag) - 1 - width_of(shown))), Span(tag, "dim"))
+    return line(shown, " " * (width - len(tag) - 1 - shown.cell_len), Span(tag, "dim"))
 
 
 class Lines(Unstyled, can_focus=True):
@@ -60,7 +56,7 @@ class Lines(Unstyled, can_focus=True):
         self.count = 0
         self.top = 0
         """The first line in view."""
-        self._line_of: LineOf = lambda _index, _width: ()
+        self._line_of: LineOf = lambda _index, _width: BLANK
         self._drawn: dict[tuple[int, Size], Strip] = {}
 
     def show_lines(self, lines: Sequence[Line]) -> None:
@@ -134,7 +130,8 @@ class Lines(Unstyled, can_focus=True):
     def _strip(self, index: int, parts: Line, width: int, over: Style | None = None) -> Strip:
         options = self.options
         if self.has_focus and over is None and index == self.top and parts and self.marks_focus:
-            parts = (Span(parts[0].text, "mark"), *parts[1:])
+            end = min((edge for span in parts.spans for edge in (span.start, span.end) if edge), default=len(parts))
+            parts = line(Span(parts.plain[:end], "mark"), parts[end:])
         segments = to_segments(parts, width, options.palette, ascii_only=options.ascii_only, over=over)
         return Strip(segments).adjust_cell_length(width, over or Style())
 
@@ -202,7 +199,7 @@ class LineList(Lines):
     def _strip(self, index: int, parts: Line, width: int, over: Style | None = None) -> Strip:
         at = index == self.cursor
         over = Style(reverse=True) if at and self.has_focus and self.whole_row else None
-        return super()._strip(index, (Span(">" if at else " "), *parts), width, over)
+        return super()._strip(index, line(">" if at else " ", parts), width, over)
 
     def on_click(self, event: events.Click) -> None:
         """Puts the cursor where the mouse is; a second click chooses."""
@@ -211,50 +208,3 @@ class LineList(Lines):
             self.action_choose()
         elif index < self.count:
             self.move_to(index)
-
-
-# What the roles of text look like, for every number of colours a terminal may have.
-
-_COLOURS: dict[Role, tuple[str, bool]] = {
-    "bad": ("vermillion", True),
-    "warn": ("orange", False),
-    "good": ("sky", False),
-    "head": ("sky", True),
-}
-HEAT: tuple[Role, ...] = ("heat0", "heat1", "heat2", "heat3", "heat4")
-"""The roles of the cells of a heat map, the hottest last."""
-_GREY: dict[Palette, int] = {"true": 245, "256": 245, "16": 8, "8": 7}
-
-
-@cache
-def role_style(role: Role, palette: Palette) -> Style:
-    """The style of a role; without colours bold is left to what matters."""
-    if role == "dim":
-        return Style() if palette == "none" else Style(color=Color.from_ansi(_GREY[palette]))
-    if role in HEAT:
-        return heat_style(HEAT.index(role), palette)
-    if role in ("bold", "mark"):
-        return Style(bold=True, reverse=role == "mark")
-    if role not in _COLOURS:
-        return Style()
-    colour, bold = _COLOURS[role]
-    return named(colour, palette, bold=bold)
-
-
-def to_segments(
-    parts: Line, width: int, palette: Palette, *, ascii_only: bool, over: Style | None = None
-) -> list[Segment]:
-    """A line in at most `width` cells as segments; with `over` all of it looks so, and only bold is kept."""
-    shown = tuple(Span(_ascii(span.text), span.role) for span in parts) if ascii_only else parts
-    styles = [(span.text, role_style(span.role, palette)) for span in cut(shown, width)]
-    return [Segment(text, style if over is None else over + Style(bold=style.bold)) for text, style in styles]
-
-
-def _ascii(text: str) -> str:
-    return text if text.isascii() else text.encode("ascii", "backslashreplace").decode("ascii")
-
-
-def to_parts(parts: Line, width: int, options: ViewOptions) -> list[tuple[str, Style]]:
-    """A line in at most `width` cells, for a TextBar."""
-    segments = to_segments(parts, width, options.palette, ascii_only=options.ascii_only)
-    return [(segment.text, segment.style or Style()) for segment in segments]

@@ -18,7 +18,7 @@ from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
 from rankscope.text.wording import SECOND_NS, clipped, clock, ranks_text
 from rankscope.tui.detail.operation_index import OpIndex
-from rankscope.tui.detail.styled_lines import Line, Role, Span, line, wrapped
+from rankscope.tui.styled_text import Line, Role, Span, line, wrapped
 
 Roles = Literal["without noise", "root causes", "with noise"]
 ROLE_CHOICES: tuple[Roles, ...] = ("without noise", "root causes", "with noise")

@@ -12,7 +12,7 @@ from rankscope.text.wording import clock, duration, rank_ranges
 from rankscope.tui.detail.member_folds import Fold
 from rankscope.tui.detail.operation_index import Row
 from rankscope.tui.detail.peers import NOT_YET, PARTLY, UNFINISHED
-from rankscope.tui.detail.styled_lines import Line, Role, Span, line
+from rankscope.tui.styled_text import Line, Role, Span, line
 
 REASONS: dict[str, str] = {
     Absence.NEVER_ISSUED: "never issued it",

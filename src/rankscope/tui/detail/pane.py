@@ -11,9 +11,9 @@ from rankscope.tui.detail.expanded_detail import expanded
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.selection_facts import Detail, look_up
-from rankscope.tui.detail.styled_lines import Line, Span, line
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
+from rankscope.tui.styled_text import Line, Span, line
 
 ROOMY = 16
 """Lines from which on the pane shows all there is instead of the most important."""

@@ -14,7 +14,7 @@ from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, rank_ranges
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.peers import ISSUED, Peers
-from rankscope.tui.detail.styled_lines import Line, Role, Span, line, width_of
+from rankscope.tui.styled_text import Line, Role, Span, line
 
 Stacks = Iterable[tuple[Sequence[Frame], Sequence[int]]]
 """Stacks, innermost frame first as the frame has them, each with the ranks that were in it."""
@@ -37,8 +37,8 @@ class TreeLine(NamedTuple):
 
     parts: Line
     frames: tuple[Frame, ...]
-    at: tuple[int, ...]
-    """For each frame, which span of `parts` names it."""
+    at: tuple[tuple[int, int], ...]
+    """For each frame, from where to where in `parts` its name stands."""
     ranks: tuple[int, ...]
 
 
@@ -93,19 +93,19 @@ def _chain_lines(chain: Sequence[Node], lead: str, rest: str, width: int) -> lis
     ranks = tuple(sorted(chain[0].ranks))
     head = [Span(lead, "dim"), Span(f"x{len(ranks)} [{rank_ranges(ranks, 20)}] ", "bold")]
     lines: list[TreeLine] = []
-    parts, frames, at = [s for s in head if s.text], list[Frame](), list[int]()
+    parts, frames, at = line(*head), list[Frame](), list[tuple[int, int]]()
     for node in chain:
         spans = _frame_spans(node.frame)
-        joint = [Span(_THEN, "dim")] if frames else []
-        if frames and width_of((*parts, *joint, *spans)) > width:
-            lines.append(TreeLine(tuple(parts), tuple(frames), tuple(at), ranks))
-            parts, frames, at = [Span(f"{rest}  > ", "dim")], [], []
-            joint = []
-        parts += joint
-        at.append(len(parts))
-        parts += spans
+        shown = line(Span(_THEN if frames else "", "dim"), *spans)
+        if frames and parts.cell_len + shown.cell_len > width:
+            lines.append(TreeLine(parts, tuple(frames), tuple(at), ranks))
+            parts, frames, at = line(Span(f"{rest}  > ", "dim")), [], []
+            shown = line(*spans)
+        begin = len(parts) + len(shown) - sum(len(span.text) for span in spans)
+        at.append((begin, begin + len(spans[0].text)))
+        parts = line(parts, shown)
         frames.append(node.frame)
-    return [*lines, TreeLine(line(*parts), tuple(frames), tuple(at), ranks)]
+    return [*lines, TreeLine(parts, tuple(frames), tuple(at), ranks)]
 
 
 def remark(text: str) -> Frame:
@@ -164,9 +164,9 @@ def with_mark(tree_line: TreeLine, at: int) -> TreeLine:
     """The line with one of its frames marked."""
     if not tree_line.frames:
         return tree_line
-    marked = tree_line.at[max(0, min(at, len(tree_line.frames) - 1))]
-    parts = tuple(Span(s.text, "mark") if i == marked else s for i, s in enumerate(tree_line.parts))
-    return tree_line._replace(parts=parts)
+    begin, end = tree_line.at[max(0, min(at, len(tree_line.frames) - 1))]
+    parts = tree_line.parts
+    return tree_line._replace(parts=line(parts[:begin], Span(parts.plain[begin:end], "mark"), parts[end:]))
 
 
 # Frames of stacks in few characters, and which of them belong to the user.

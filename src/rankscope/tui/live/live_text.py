@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from rich.style import Style
+from rich.text import Text
 
 from rankscope.analysis.live_state import LiveState, State
 from rankscope.analysis.model import Analysis, Status
 from rankscope.text.wording import SECOND_NS, clock, duration, plural, rank_ranges
-from rankscope.tui.text_bars import Parts
+from rankscope.tui.footer import DIM
 from rankscope.watching.update import FollowProgress, JobUpdate
 
 MOST_RATES = 4
@@ -19,7 +19,7 @@ OLD_NS = 15_000_000_000
 """How old the last news may be before that is said."""
 WIDE = 110
 """Columns of a wide screen."""
-_BOLD, _DIM, _REVERSE = Style(bold=True), Style(dim=True), Style(reverse=True)
+_SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -125,18 +125,18 @@ def with_rates(analysis: Analysis, live: LiveState) -> Analysis:
     return replace(analysis, verdict=f"{analysis.verdict}: {told}{more}")
 
 
-def footer_parts(following: bool, paused: bool, waiting: int, writing: int, changed: Collection[int]) -> Parts:
+def following_line(following: bool, paused: bool, waiting: int, writing: int, changed: Collection[int]) -> Text:
     """What stands before the keys: whether the newest is followed, what waits, and who changed since the last key."""
-    parts: Parts = [(" ", Style())]
+    line = Text(" ")
     if paused:
         text = f"PAUSED, {plural(waiting, 'update')} waiting" if waiting else "PAUSED"
-        parts += [(f" {text} ", _REVERSE), (" ", Style()), ("space", _BOLD), (" go on  ", _DIM)]
+        line.append(f" {text} ", "reverse").append(" ").append("space", "bold").append(" go on  ", DIM)
     elif following:
-        parts += [(" FOLLOWING ", _REVERSE), (" ", Style()), ("space", _BOLD), (" pause  ", _DIM)]
+        line.append(" FOLLOWING ", "reverse").append(" ").append("space", "bold").append(" pause  ", DIM)
     else:
-        parts += [("F", _BOLD), (" follow  ", _DIM), ("space", _BOLD), (" pause  ", _DIM)]
+        line.append("F", "bold").append(" follow  ", DIM).append("space", "bold").append(" pause  ", DIM)
     if writing:
-        parts.append((f"{plural(writing, 'file')} being written  ", _DIM))
+        line.append(f"{plural(writing, 'file')} being written  ", DIM)
     if changed:
-        parts.append((f"* changed: {rank_ranges(sorted(changed), 14)}  ", _DIM))
-    return parts
+        line.append(f"* changed: {rank_ranges(sorted(changed), 14)}  ", DIM)
+    return line

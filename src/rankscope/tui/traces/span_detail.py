@@ -9,7 +9,7 @@ from rankscope.text.escaping import plain
 from rankscope.text.tensors import tensors
 from rankscope.text.wording import duration, exact_duration, plural, rank_ranges, ranks_text
 from rankscope.tui.detail.compact_detail import labelled
-from rankscope.tui.detail.styled_lines import Line, Span, cut, line, wrap
+from rankscope.tui.styled_text import BLANK, Line, Span, cut, line, wrap
 from rankscope.tui.traces.span_facts import Member, Sight
 
 ROOMY = 16
@@ -32,7 +32,7 @@ def sight_lines(sight: Sight | None, width: int, height: int) -> list[Line]:
     stack = wrap(stack_line(sight, "stack" if sight.span is not None else "host"), width, 8)
     room = max(height - len(shown) - len(after), 1)
     if len(stack) > room:
-        stack = [*stack[: room - 1], cut(line(*stack[room - 1], Span(" ..")), width)]
+        stack = [*stack[: room - 1], cut(line(stack[room - 1], " .."), width)]
     return [*shown, *stack, *after]
 
 
@@ -62,11 +62,11 @@ def op_name(op: dict[str, Any]) -> str:
 def wait_line(sight: Sight) -> Line:
     """How much of a collective was waiting, and for whom."""
     if sight.span is None or not sight.members:
-        return labelled("peers", Span("not matched with the other ranks", "dim")) if sight.op else ()
+        return labelled("peers", Span("not matched with the other ranks", "dim")) if sight.op else BLANK
     own = next((m for m in sight.members if m.rank == sight.rank), None)
     last = sight.members[-1]
     if own is None:
-        return ()
+        return BLANK
     if own.rank == last.rank:
         others = sight.members[-2].late_ns if len(sight.members) > 1 else 0
         margin = own.late_ns - others
@@ -82,7 +82,7 @@ def wait_line(sight: Sight) -> Line:
 def arrivals_line(sight: Sight) -> Line:
     """Who came when, those that came together as one."""
     if len(sight.members) < 2:
-        return ()
+        return BLANK
     waves = _waves(sight.members)
     parts = [f"{rank_ranges((m.rank for m in wave), 16)} +{duration(wave[0].late_ns)}" for wave in waves]
     if len(parts) > 6:
@@ -104,7 +104,7 @@ def _waves(members: Sequence[Member]) -> list[list[Member]]:
 def launch_line(sight: Sight) -> Line:
     """When it was launched."""
     if sight.launched_ns is None:
-        return ()
+        return BLANK
     return labelled("launch", f"{duration(sight.launched_ns)} before it began, by {plain(sight.stack[0])}")
 
 
@@ -120,7 +120,7 @@ def carried_line(sight: Sight) -> Line:
     """The group, sizes, and the peer of a collective."""
     op = sight.op
     if op is None:
-        return ()
+        return BLANK
     size = tensors(op["in_sizes"], op["in_dtypes"]) if op["in_sizes"] else ""
     facts = [sight.group, size, str(op["library"] or "")]
     return labelled("group", ", ".join(plain(fact) for fact in facts if fact))
@@ -130,7 +130,7 @@ def step_line(sight: Sight) -> Line:
     """The step it lies in: how long it took, and what it was spent on."""
     step = sight.step
     if step is None:
-        return ()
+        return BLANK
     whole = step["end_ns"] - step["start_ns"]
     parts = [f"{name} {duration(step[column])}" for name, column in _SPENT if step[column]]
     return labelled("step", Span(str(step["step"]), "bold"), f"  {duration(whole)}: {', '.join(parts)}")
@@ -141,9 +141,9 @@ def expanded(sight: Sight, width: int) -> list[Line]:
     head = [heading(sight), carried_line(sight), wait_line(sight), launch_line(sight), step_line(sight)]
     out = [piece for parts in head if parts for piece in wrap(parts, width, 8)]
     if len(sight.members) > 1:
-        out += [(), line(Span(f"came ({plural(len(sight.members), 'rank')})", "head"))]
+        out += [BLANK, line(Span(f"came ({plural(len(sight.members), 'rank')})", "head"))]
         out += [cut(_member_line(m, sight), width) for m in sight.members]
-    out += [(), line(Span("around it on the host", "head"))]
+    out += [BLANK, line(Span("around it on the host", "head"))]
     frames = sight.stack or ("nothing recorded",)
     out += [cut(line(f"  {plain(frame)}"), width) for frame in frames]
     return out

@@ -5,26 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from rich.style import Style
+from rich.text import Text
 
 from rankscope.text.wording import duration, plural
 from rankscope.tui.filters import Filter, describe
-from rankscope.tui.footer import Found, found_text
+from rankscope.tui.footer import DIM, Found, found_text
 from rankscope.tui.order import ORDERINGS
-from rankscope.tui.text_bars import Parts
 from rankscope.tui.traces.activity import COUNT, KINDS, WAITING, legend
 from rankscope.tui.traces.lanes import TraceLanes
 from rankscope.tui.traces.trace_board import TraceBoard
 from rankscope.tui.traces.trace_cells import Asked, draw
 
-_PLAIN, _DIM = Style(), Style(dim=True)
 WAITERS = 0.25
 """Share of the ranks that wait from which on the overview says so."""
 
 
-def status_parts(
-    board: TraceBoard, wanted: Filter, found: Found | None, width: int, *, ascii_only: bool
-) -> list[Parts]:
+def status_lines(board: TraceBoard, wanted: Filter, found: Found | None, width: int, *, ascii_only: bool) -> list[Text]:
     """A rule with what is shown in it and how far clocks agree, and a line of what the letters mean."""
     rule = "-" if ascii_only else "\u2500"
     pieces = [_rows_text(board)]
@@ -43,7 +39,7 @@ def status_parts(
     if len(text) > width:
         text = text[: width - 4] + "... "
     key = f"  {legend(board.lanes.present, width - 2)}"
-    return [[(text, _PLAIN), (rule * (width - len(text)), _DIM)], [(key, _DIM)]]
+    return [Text.assemble(text, (rule * (width - len(text)), DIM)), Text(key, DIM)]
 
 
 def _rows_text(board: TraceBoard) -> str:

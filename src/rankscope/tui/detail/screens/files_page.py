@@ -12,8 +12,8 @@ from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, clipped, clock, plural, ranks_text
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.screens.page import ListPage
-from rankscope.tui.detail.styled_lines import Line, Role, Span, line, wrapped
 from rankscope.tui.options import ViewOptions
+from rankscope.tui.styled_text import Line, Role, Span, line, wrapped
 
 _SOURCES = {"option": "as told", "name": "name", "content": "content", "guess": "GUESSED", "sidecar": "told"}
 

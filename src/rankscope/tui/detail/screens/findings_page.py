@@ -12,8 +12,8 @@ from rankscope.text.escaping import plain
 from rankscope.text.wording import plural
 from rankscope.tui.detail.finding_text import full_text, severity_role
 from rankscope.tui.detail.screens.page import ListPage
-from rankscope.tui.detail.styled_lines import Line, Span, line
 from rankscope.tui.options import ViewOptions
+from rankscope.tui.styled_text import Line, Span, line
 
 _KIND_FROM = 60
 """Cells of the list from which on the kind of a finding is shown."""

@@ -15,9 +15,9 @@ from rankscope.tui.detail.group_labels import group_label, group_short
 from rankscope.tui.detail.operation_index import OpIndex, index_of
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.detail.selection_facts import as_absence
-from rankscope.tui.detail.styled_lines import Line, Span, line, wrapped
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
+from rankscope.tui.styled_text import Line, Span, line, wrapped
 
 _SPREAD = 16
 """Cells of how far the members are."""

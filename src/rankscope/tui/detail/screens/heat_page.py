@@ -17,11 +17,11 @@ from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration, rank_ranges, ranks_text
-from rankscope.tui.detail.line_widgets import HEAT, LineList, Lines
+from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.detail.screens.page import ListPage
-from rankscope.tui.detail.styled_lines import Line, Role, Span, cut, line, wrapped
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Moment
+from rankscope.tui.styled_text import HEAT, Line, Role, Span, cut, line, wrapped
 
 _LABEL = 12
 """Cells of ranks and their number before a row."""
@@ -67,10 +67,10 @@ class HeatScreen(ListPage):
         """The metric, the scale, and the numbers of steps."""
         title = line(Span(" heat map", "head"), "  ranks by steps  ")
         if not self.heat.steps:
-            return [line(*title, Span("no steps: the traces hold no ProfilerStep, or were not analysed", "dim"))]
+            return [line(title, Span("no steps: the traces hold no ProfilerStep, or were not analysed", "dim"))]
         metric = Span(f"{METRICS[self.metric].name} ", "bold")
         scale = Span(f" {self._scale()}", "dim")
-        return [line(*title, metric, *_legend(), scale), self._ruler()]
+        return [line(title, metric, *_legend(), scale), self._ruler()]
 
     def _scale(self) -> str:
         return f"0 is {duration(round(self.heat.low))}, 9 is {duration(round(self.heat.high))}"

@@ -22,8 +22,8 @@ from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.screens.member_page import TreeList
 from rankscope.tui.detail.screens.page import Page
 from rankscope.tui.detail.stack_tree import TreeLine, draw, full_place, is_remark, merge, remark, with_mark
-from rankscope.tui.detail.styled_lines import Line, Span, line, wrap
 from rankscope.tui.options import ViewOptions
+from rankscope.tui.styled_text import Line, Span, line, wrap
 
 HOW = "Make one for each rank on its host: py-spy dump --native --pid PID > py-spy_rank_N.txt"
 

@@ -27,10 +27,10 @@ from rankscope.tui.detail.peers import Peers
 from rankscope.tui.detail.screens.page import Page
 from rankscope.tui.detail.selection_facts import look_up, peers_of, select
 from rankscope.tui.detail.stack_tree import TreeLine, forest, frame_at, one_line, user_frames, with_mark
-from rankscope.tui.detail.styled_lines import Line, Span, line, wrap
 from rankscope.tui.filters import parse_ranks
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
+from rankscope.tui.styled_text import BLANK, Line, Span, line, wrap
 
 
 class TreeList(LineList):
@@ -114,7 +114,7 @@ class MemberScreen(Page):
     def _entry(self, at: int, width: int) -> Line:
         roster = self.roster
         if roster is None:
-            return ()
+            return BLANK
         one, inside, p2p = roster.entries[at], roster.inside(at), self.selection.is_p2p
         return entry_line(one, self.index.dataset, width - 1, inside=inside, usual=roster.usual, is_p2p=p2p)
 
@@ -348,10 +348,10 @@ def entry_line(
     head = line(
         mark,
         Span(f"{label:<{ranks}} ", "bold" if one.accused else "text"),
-        Span(f"{said.text:<{state}} ", said.role),
+        Span(f"{said.text:<{state}} ", said.style),
         f"{operation_text.lag(one):<{lag}} ",
     )
-    return (*head, *_what(one, dataset, width - ranks - state - lag - 6, usual, is_p2p=is_p2p))
+    return line(head, _what(one, dataset, width - ranks - state - lag - 6, usual, is_p2p=is_p2p))
 
 
 def _what(one: Fold, dataset: Dataset, room: int, usual: str, *, is_p2p: bool) -> Line:

@@ -21,10 +21,10 @@ from rankscope.tui.detail import operation_text
 from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.screens.page import ListPage
-from rankscope.tui.detail.styled_lines import Line, Role, Span, cut, line, wrapped
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.order import host_of
 from rankscope.tui.selection import Selection
+from rankscope.tui.styled_text import Line, Role, Span, cut, line, wrapped
 
 # The device mesh laid out in rows of cells, one cell for each rank, as wide as the screen allows.
 
@@ -182,7 +182,7 @@ class MeshScreen(ListPage):
             return [line(Span(" mesh", "head"), "  none: the groups do not clearly form a grid")]
         title = line(Span(" mesh", "head"), "  ", Span(plain(str(self.mesh)), "bold"))
         rows = Span(f"   rows along {self._layout.along}", "dim")
-        return [title, (*legend(self.letters, self.dataset.world_size), rows)]
+        return [title, line(legend(self.letters, self.dataset.world_size), rows)]
 
     @cached_property
     def _rank_at(self) -> dict[tuple[int, ...], int]:
@@ -243,7 +243,7 @@ class MeshScreen(ListPage):
         chain = self.analysis.waits.get(rank, ())
         if chain:
             names = index_of(self.dataset).descriptions
-            lines.append(line(Span("waits ", "dim"), *operation_text.chain_line(chain, names)))
+            lines.append(line(Span("waits ", "dim"), operation_text.chain_line(chain, names)))
         return [*lines, *self._alike(rank)]
 
     def _alike(self, rank: int) -> list[Line]:

@@ -33,10 +33,10 @@ from rankscope.tui.detail.message_list import (
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.screens.page import ListPage, Page, Result
 from rankscope.tui.detail.stack_tree import place
-from rankscope.tui.detail.styled_lines import BLANK, Line, Span, line, wrap, wrapped
 from rankscope.tui.filters import parse_ranks
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
+from rankscope.tui.styled_text import BLANK, Line, Span, line, wrap, wrapped
 
 HOW = "Put the logs of the job beside its dumps: stdout and stderr of each rank, with NCCL_DEBUG=INFO if you can."
 

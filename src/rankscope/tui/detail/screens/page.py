@@ -18,14 +18,13 @@ from textual.containers import Container
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
-from rankscope.parsers.workers.machine_share import users_variables
 from rankscope.schema import Frame
 from rankscope.text.escaping import plain
-from rankscope.tui.detail.line_widgets import LineList, Lines, to_parts
-from rankscope.tui.detail.styled_lines import Line, Span, line
+from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.popups import Prompt
 from rankscope.tui.selection import Moment, Selection
+from rankscope.tui.styled_text import Line, Span, coloured, line
 from rankscope.tui.text_bars import TextBar
 
 Result = Selection | Moment | int | None
@@ -84,13 +83,13 @@ class Page(ModalScreen[Result]):
     def draw_bars(self) -> None:
         """Writes heading and keys."""
         width = self.size.width
-        self.query_one("#heading", TextBar).put(*(to_parts(parts, width, self.options) for parts in self.heading()))
+        self.query_one("#heading", TextBar).put(*(coloured(parts, width, self.options) for parts in self.heading()))
         self.note("")
 
     def note(self, text: str) -> None:
         """Says something in the bottom line; without text the keys are there again."""
         shown = line(" " + plain(text)) if text else self._keys()
-        self.query_one("#hints", TextBar).put(to_parts(shown, self.size.width, self.options))
+        self.query_one("#hints", TextBar).put(coloured(shown, self.size.width, self.options))
 
     def _keys(self) -> Line:
         parts: list[Span | str] = [Span(f" only {plain(limit)} ", "warn") for limit in self.limits()]
@@ -169,7 +168,7 @@ class Page(ModalScreen[Result]):
         try:
             command = editor_command(source)
             with self.app.suspend():
-                subprocess.run(command, check=False, env=users_variables())
+                subprocess.run(command, check=False, env=self.options.editor_environment)
         except SuspendNotSupported:
             self.note("this terminal cannot be handed to an editor")
         except (OSError, ValueError) as error:

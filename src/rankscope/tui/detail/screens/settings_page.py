@@ -15,8 +15,8 @@ from rankscope.text.wording import clipped, plural, rank_ranges
 from rankscope.tui.detail.finding_text import severity_role
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.screens.page import ListPage
-from rankscope.tui.detail.styled_lines import Line, Role, Span, line, wrapped
 from rankscope.tui.options import ViewOptions
+from rankscope.tui.styled_text import Line, Role, Span, line, wrapped
 
 _MOST = 40
 """Values of one setting that are listed."""

@@ -17,8 +17,8 @@ from rankscope.text.escaping import plain
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.screens.page import Page
-from rankscope.tui.detail.styled_lines import BLANK, Line, Span, line, text_of, wrap
 from rankscope.tui.options import ViewOptions
+from rankscope.tui.styled_text import BLANK, Line, Span, line, wrap
 
 _LABEL, _INDENT = 11, 2
 
@@ -71,7 +71,7 @@ class WhyScreen(Page):
         if not text.size.width:
             return
         lines = why_lines(self.why, text.size.width)
-        found = [parts for parts in lines if self.wanted.lower() in text_of(parts).lower()]
+        found = [parts for parts in lines if self.wanted.lower() in parts.plain.lower()]
         text.show_lines(found or [line(Span("nothing found", "dim"))])
 
     def on_resize(self) -> None:

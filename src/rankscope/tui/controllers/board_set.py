@@ -1,0 +1,100 @@
+"""The boards of one job: which there are, which is shown, what the filter leaves of them, where their cursor goes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankscope.tui.board import AnyBoard, Board
+from rankscope.tui.filters import Filter, apply
+from rankscope.tui.letters import Codes
+from rankscope.tui.live.anchor import carry, same_finding
+from rankscope.tui.model import Model
+from rankscope.tui.target import Place
+from rankscope.tui.times import Times
+from rankscope.tui.traces.trace_board import TraceBoard
+from rankscope.tui.traces.trace_targets import go_item
+from rankscope.tui.traces.traced_run import TracedRun
+
+
+class BoardSet:
+    """The lanes of operations, and of traces where there are any."""
+
+    def __init__(self, model: Model, overview: Codes) -> None:
+        self.whole, self.overview = model, overview
+        """The model without a filter, and the worst of each of its columns."""
+        self.operations = Board(model)
+        self.traced = TraceBoard(model.traces, model) if model.traces is not None else None
+        self.shown: AnyBoard = self.operations
+        """The one that is on the screen."""
+        if self.traced is not None and isinstance(model.dataset, TracedRun):
+            self.shown = self.traced
+        self.wanted = Filter()
+
+    @property
+    def all(self) -> list[AnyBoard]:
+        """All there are."""
+        return [self.operations] if self.traced is None else [self.operations, self.traced]
+
+    @property
+    def on_time(self) -> bool:
+        """Whether the lanes of operations are on the axis of time."""
+        return self.operations.view.kind == "time"
+
+    def blame(self, index: int | None) -> None:
+        """Marks on all boards the ranks that a finding blames."""
+        for board in self.all:
+            board.blame(index)
+
+    def narrow(self, wanted: Filter, model: Model) -> None:
+        """Shows from now on what the filter `wanted` leaves of the whole: `model`."""
+        self.wanted = wanted
+        self.operations.replace_model(model, None)
+        if self.traced is not None:
+            self.traced.replace_model(model)
+
+    def narrowed(self, model: Model) -> Model:
+        """What the filter leaves of a model; all of it where it leaves nothing."""
+        narrow = apply(model, self.wanted)
+        return narrow if len(narrow.ranks) else model
+
+    def take(
+        self, model: Model, overview: Codes, narrow: Model | None = None, times: Times | None = None
+    ) -> int | None:
+        """Holds a newer state of the job, each board in its place; the index of the same finding, if it still stands.
+
+        `narrow` is the part of `model` that the filter leaves, with its `times`, where these are known.
+        """
+        narrow = self.narrowed(model) if narrow is None or not len(narrow.ranks) else narrow
+        before, finding, on_traces = self.whole.analysis, self.shown.finding, self.shown is self.traced
+        self.whole, self.overview = model, overview
+        carry(self.operations, narrow, times)
+        if narrow.traces is None:
+            self.traced = None
+        elif self.traced is None:
+            self.traced = TraceBoard(narrow.traces, narrow)
+        else:
+            self.traced.replace_model(narrow)
+        if on_traces:
+            self.shown = self.traced or self.operations
+        return same_finding(before, finding, model.analysis)
+
+    def go(self, place: Place) -> None:
+        """Moves the cursor of the board that is shown to a place of the whole model."""
+        self.shown.go_rank(place.rank)
+        if isinstance(self.shown, TraceBoard):
+            if place.item is not None:
+                go_item(self.shown, self.whole, place.item)
+        elif (item := None if place.item is None else self._here(place.item)) is not None:
+            self.shown.go_item(item)
+        elif place.column is not None and self.shown.view.kind == "sequence":
+            self.shown.go_unit(place.column)
+
+    def _here(self, item: int) -> int | None:
+        """The item of the filtered model that is this item of the whole one."""
+        if self.operations.model is self.whole:
+            return item
+        whole, model = self.whole.items, self.operations.model
+        lane = model.lane_of.get(int(self.whole.ranks[whole.lane[item]]), -1)
+        same = (model.items.lane == lane) & (model.items.col == whole.col[item]) & (model.items.row == whole.row[item])
+        found = np.flatnonzero(same)
+        return int(found[0]) if len(found) else None

@@ -1,0 +1,84 @@
+"""The change between lanes of operations and lanes of traces, and how either is laid out."""
+
+from __future__ import annotations
+
+from rankscope.tui.board import AnyBoard
+from rankscope.tui.controllers.board_set import BoardSet
+from rankscope.tui.controllers.findings_walk import FindingsWalk
+from rankscope.tui.controllers.main_view import MainView
+from rankscope.tui.controllers.search_walk import SearchWalk
+from rankscope.tui.controllers.time_axis import TimeAxis
+from rankscope.tui.order import ORDERINGS, orderings
+from rankscope.tui.selection import Moment
+from rankscope.tui.target import place_of_selection
+from rankscope.tui.traces.trace_board import TraceBoard
+
+
+class BoardSwitch:
+    """Shows one board or the other, the cursor on the same rank and collective."""
+
+    def __init__(
+        self, view: MainView, boards: BoardSet, search: SearchWalk, times: TimeAxis, findings: FindingsWalk
+    ) -> None:
+        self._view, self._boards, self._search = view, boards, search
+        self._times, self._findings = times, findings
+
+    def change_axis(self) -> None:
+        """Changes between logical sequence and time, and with traces shows their lanes on the axis of time."""
+        boards = self._boards
+        if boards.traced is None:
+            self._times.toggle()
+        else:
+            self._change(boards.traced if boards.shown is boards.operations else boards.operations)
+
+    def _change(self, board: AnyBoard) -> None:
+        if not len(board.model.ranks):
+            self._view.note("the traces tell of no operation that could stand on the axis of logical time")
+            return
+        selection = self._boards.shown.selection
+        self._search.end()
+        self._boards.shown = board
+        self._view.show_board()
+        place = place_of_selection(self._boards.whole, selection) if selection is not None else None
+        if place is not None:
+            self._findings.go(place)
+        self._view.note("")
+
+    def go_moment(self, moment: Moment) -> None:
+        """Moves the lanes of traces to a stretch of time."""
+        traced = self._boards.traced
+        if traced is None:
+            return
+        if self._boards.shown is not traced:
+            self._change(traced)
+        traced.end_line_up()
+        traced.go_rank(moment.rank)
+        traced.go_unit(moment.start_ns)
+        traced.zoom_to(moment.start_ns, moment.end_ns)
+        self._view.board_moved()
+
+    def line_up(self, step: int) -> None:
+        """Lines up the collective under the cursor on all its ranks; again: some of them on."""
+        board = self._boards.shown
+        if not isinstance(board, TraceBoard):
+            self._view.note("collectives are lined up on the axis of time, with traces")
+        elif board.line_up(step):
+            self._view.board_moved()
+        else:
+            self._view.note("no collective here that was matched with other ranks")
+
+    def end_line_up(self) -> bool:
+        """Goes back to one clock for all; False where nothing is lined up."""
+        board = self._boards.shown
+        ended = isinstance(board, TraceBoard) and board.end_line_up()
+        if ended:
+            self._view.board_moved()
+        return ended
+
+    def change_order(self) -> None:
+        """Orders the lanes another way."""
+        board = self._boards.shown
+        names = orderings(board.model)
+        board.set_order(names[(names.index(board.ordering) + 1) % len(names)])
+        self._view.note(f"lanes {ORDERINGS[board.ordering]}")
+        self._view.board_moved()

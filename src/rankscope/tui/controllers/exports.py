@@ -1,0 +1,149 @@
+"""Everything that leaves the screen: the report of the findings, one trace of all, copies, and requests to the job.
+
+A copy goes to a file as well: clipboards often do not reach through tmux and SSH.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+
+from rankscope.analysis.model import Analysis
+from rankscope.schema import Dataset, Frame
+from rankscope.text.escaping import plain
+from rankscope.text.wording import clock, plural
+from rankscope.tui.controllers.board_set import BoardSet
+from rankscope.tui.controllers.main_view import MainView
+from rankscope.tui.header import finding_text
+from rankscope.tui.options import Export
+from rankscope.tui.selection import Selection
+from rankscope.tui.traces.lanes import TraceLanes
+
+FILE = "rankscope-copy.txt"
+"""The file below the export directory to which every copy is added."""
+
+
+class Exports:
+    """Writes files below the export directory, and to the clipboard."""
+
+    def __init__(self, view: MainView, boards: BoardSet) -> None:
+        self._view, self._boards, self._options = view, boards, view.options
+
+    def export_findings(self) -> None:
+        """Writes the findings to a file."""
+        export, whole = self._options.export, self._boards.whole
+        if export is None:
+            return
+        try:
+            path = export(whole.dataset, whole.analysis, self._options.export_dir)
+        except OSError as error:
+            self._view.note(f"not written: {error.strerror or error}")
+        else:
+            self._view.note(f"written: {plain(str(path))}")
+
+    def export_traces(self) -> None:
+        """Writes the traces of all ranks as one file, on one clock, for Perfetto."""
+        traced, export = self._boards.traced, self._options.export_traces
+        if export is None or traced is None:
+            self._view.note("there are no profiler traces to merge")
+        elif traced.lanes.is_partial:
+            self._view.note("wait until all of the traces is read")
+        else:
+            self._view.note("writing the merged trace ...")
+            written = partial(_written, traced.lanes, export, self._options.export_dir)
+            self._view.work_out(written, self._view.note)
+
+    def copy(self) -> None:
+        """Copies what is under the cursor."""
+        whole, selection = self._boards.whole, self._boards.shown.selection
+        if selection is None:
+            return
+        text = copied_text(whole.dataset, whole.analysis, selection)
+        self._view.app.copy_to_clipboard(text)
+        try:
+            self._view.note(f"copied, also to {plain(str(add_to_file(self._options.export_dir, text)))}")
+        except OSError as error:
+            self._view.note(f"copied, but no file was written: {error.strerror or error}")
+
+
+def _written(lanes: TraceLanes, export: Export, directory: Path) -> str:
+    try:
+        path = export(lanes.dataset, lanes.analysis, directory)
+    except OSError as error:
+        return plain(f"not written: {error.strerror or error}")
+    return plain(f"written: {path.name} in {path.parent}, for ui.perfetto.dev")
+
+
+def copied_text(dataset: Dataset, analysis: Analysis, selection: Selection) -> str:
+    """The verdict, the finding that is shown, the operation under the cursor and its stack."""
+    lines = [f"{plain(dataset.root)}: {plain(analysis.verdict)}"]
+    if selection.finding is not None:
+        lines.append(finding_text(analysis.findings[selection.finding]))
+    lines.append(_operation(dataset, selection))
+    lines += [f"  {plain(f.function)} {plain(f.file)}:{f.line}" for f in _stack(dataset, analysis, selection)]
+    return "\n".join(lines) + "\n"
+
+
+def _stack(dataset: Dataset, analysis: Analysis, selection: Selection) -> tuple[Frame, ...]:
+    """The stack of the operation; where there is none, that of the finding."""
+    if selection.row is not None:
+        return dataset.stack(dataset.ops["stack_id"][selection.row])
+    return analysis.findings[selection.finding].stack if selection.finding is not None else ()
+
+
+def _operation(dataset: Dataset, selection: Selection) -> str:
+    group = dataset.group_list[selection.group] if selection.group is not None else None
+    where = "" if group is None else f" of {plain(group.description or group.name)}"
+    number = "" if selection.seq is None else f" #{selection.seq}"
+    if selection.row is None:
+        missing = f": {selection.absence}" if selection.absence else ""
+        return f"rank {selection.rank}{number}{where}{missing}"
+    row = dataset.ops.select(pl.col("op", "state").cast(pl.String), "created_ns").row(selection.row, named=True)
+    return f"rank {selection.rank} {plain(row['op'] or '')}{number}{where} {row['state']} {clock(row['created_ns'])}"
+
+
+def add_to_file(folder: Path, text: str) -> Path:
+    """Adds a copy to the file of copies and says which that is; nothing is overwritten."""
+    path = folder / FILE
+    with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text + "\n")
+    return path
+
+
+# The job can be asked for dumps. Trigger pipes belong to the recorder that NCCL has of its own. No other backend makes
+# any: not nccl2, which torch 2.15 calls "nccl", and not gloo.
+
+NONE_FOUND = "no trigger pipe here: set TORCH_NCCL_DEBUG_INFO_PIPE_FILE for the next run"
+NONE_MADE = "{} makes no trigger pipes: run rankscope.capture in the job"
+NCCL = "nccl"
+
+
+class DumpRequest:
+    """Writes to the trigger pipes of the job."""
+
+    def __init__(self, view: MainView, boards: BoardSet) -> None:
+        self._view, self._boards = view, boards
+
+    def offer(self) -> None:
+        """Offers to write to the pipes there are."""
+        pipes = self._view.options.pipes
+        ranks = pipes.ranks() if pipes is not None else []
+        without = _without_pipes(self._boards.shown.model.dataset)
+        if pipes is None or not ranks:
+            self._view.note(NONE_MADE.format(" and ".join(without)) if without else NONE_FOUND)
+            return
+        rest = f"NCCL's own recorder only, not {' and '.join(without)}" if without else "the job goes on"
+        choices = [f"ask {plural(len(ranks), 'rank')}: {rest}", "do not ask"]
+
+        def chosen(index: int) -> None:
+            if index == 0:
+                self._view.work_out(pipes.ask, self._view.note)
+
+        self._view.choose("write flight recorder dumps now", choices, chosen)
+
+
+def _without_pipes(dataset: Dataset) -> list[str]:
+    """The backends whose operations are shown and that make no pipes."""
+    return sorted(set(dataset.ops["library"].cast(pl.String).drop_nulls()) - {NCCL, ""})

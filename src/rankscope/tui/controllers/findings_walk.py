@@ -1,0 +1,74 @@
+"""The walk from finding to finding, and along the chain of who waits for whom."""
+
+from __future__ import annotations
+
+from rankscope.text.escaping import plain
+from rankscope.tui.controllers.board_set import BoardSet
+from rankscope.tui.controllers.filter_menu import FilterMenu
+from rankscope.tui.controllers.main_view import MainView
+from rankscope.tui.controllers.search_walk import SearchWalk
+from rankscope.tui.filters import Filter
+from rankscope.tui.target import Place, place_of_finding, place_of_step
+from rankscope.tui.traces.trace_board import TraceBoard
+from rankscope.tui.traces.trace_targets import go_finding, go_last
+
+
+class FindingsWalk:
+    """Moves the lanes to what findings are about."""
+
+    def __init__(self, view: MainView, boards: BoardSet, search: SearchWalk, filters: FilterMenu) -> None:
+        self._view, self._boards, self._search, self._filters = view, boards, search, filters
+        self.unvisited = False
+        """Whether the finding that is told came by itself, and nobody has gone there yet."""
+
+    def show(self, index: int | None) -> None:
+        """Moves the lanes to a finding; filters that hide it are dropped."""
+        boards = self._boards
+        self.unvisited = False
+        boards.blame(index)
+        finding = boards.whole.analysis.findings[index] if index is not None else None
+        place = place_of_finding(boards.whole, finding) if finding is not None else None
+        if place is not None:
+            self.go(place)
+        if finding is not None and isinstance(boards.shown, TraceBoard):
+            go_finding(boards.shown, finding)
+        elif isinstance(boards.shown, TraceBoard):
+            go_last(boards.shown)
+        self._view.draw_head()
+        self._view.board_moved()
+
+    def go(self, place: Place) -> None:
+        """Moves the cursor to a place of the whole model; filters that hide it are dropped."""
+        if place.rank not in self._boards.shown.model.lane_of:
+            self._filters.set(Filter())
+            self._view.note("filters dropped: they hid it")
+        self._boards.go(place)
+        self._view.board_moved()
+
+    def walk(self, step: int) -> None:
+        """Some findings on, or hits while searching; at first to the finding that came by itself."""
+        count, now = len(self._boards.shown.model.analysis.findings), self._boards.shown.finding
+        if self._search.found is not None:
+            self._search.walk(step)
+        elif self.unvisited and now is not None:
+            self.show(now)
+        elif count:
+            self.show((0 if now is None else now + step) % count)
+
+    def chain(self) -> None:
+        """From what waits to what it waits for."""
+        selection, analysis = self._boards.shown.selection, self._boards.whole.analysis
+        if selection is None:
+            return
+        steps = analysis.waits.get(selection.rank)
+        if not steps:
+            guilty = selection.rank in analysis.culprits
+            said = f"rank {selection.rank} waits for nobody" + (": it is a root cause" if guilty else "")
+            self._view.note(said)
+            return
+        step, wait = steps[0], steps[0].waits_in
+        place = place_of_step(self._boards.whole, step)
+        if place is not None:
+            self.go(place)
+            number = "" if wait.seq is None else f" #{wait.seq}"
+            self._view.note(f"rank {step.rank} waits in {plain(wait.op)}{number} for rank {step.for_rank}")

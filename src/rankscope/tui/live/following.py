@@ -1,0 +1,260 @@
+"""The news of a job that is watched: one update after the other."""
+
+from __future__ import annotations
+
+from functools import partial
+from time import monotonic, monotonic_ns
+
+from rich.text import Text
+
+from rankscope.analysis.model import Analysis
+from rankscope.text.escaping import plain
+from rankscope.tui.board import Board
+from rankscope.tui.controllers.board_set import BoardSet
+from rankscope.tui.controllers.findings_walk import FindingsWalk
+from rankscope.tui.controllers.job_news import JobNews
+from rankscope.tui.controllers.main_view import MainView
+from rankscope.tui.controllers.search_walk import SearchWalk
+from rankscope.tui.detail.operation_index import share
+from rankscope.tui.filters import Filter, apply
+from rankscope.tui.header import room_for_state, title_line
+from rankscope.tui.live.anchor import first_finding
+from rankscope.tui.live.live_text import WIDE, Moment, following_line, state_text, with_rates
+from rankscope.tui.live.prepared import changed_ranks
+from rankscope.tui.model import Model
+from rankscope.tui.times import Times, build_times
+from rankscope.tui.worker_messages import Updated
+from rankscope.watching.update import FollowProgress
+
+TOAST_S = 3600.0
+"""A toast stays until a key is pressed: nothing goes away by itself."""
+TICK_S = 1.0
+"""The title tells in seconds how long a job has stood, and how old the last news is."""
+
+
+class Following(JobNews):
+    """Shows updates, keeps them while the screen is paused, and stays at the newest operations or leads to findings."""
+
+    def __init__(
+        self, view: MainView, boards: BoardSet, search: SearchWalk, findings: FindingsWalk, first: Updated
+    ) -> None:
+        super().__init__(view, boards, search, findings)
+        self.shown = first
+        """The update that is on the screen."""
+        self.following, self.paused = True, False
+        self.waiting: Updated | None = None
+        """The newest update that is not on the screen yet."""
+        self.waiting_count = 0
+        self.reading: FollowProgress = first.update.reading
+        self._seen = first.marks
+        self._held_at = (0, 0)
+        self._led = True
+        """Nobody has moved away from where the screen went by itself."""
+        self._lag_s = 0.0
+        self._rung = False
+        """Whether something may be told over the lanes."""
+        self._told_of = 0
+        """The last update of which somebody was told."""
+        self._read = ""
+        """What was said of following when somebody pressed a key last."""
+
+    def begin(self) -> None:
+        """Shows the newest operations, or what is wrong."""
+        self._measure_lag()
+        at = first_finding(self._boards.whole.analysis)
+        self._lead(at)
+        if at is None:
+            self._stick()
+        else:
+            self._boards.shown.centre(0.6)
+        self._view.board_moved()
+        self._tell(self.shown)
+        self._view.note("")
+        self._view.set_interval(TICK_S, self._view.draw_head)
+
+    # Updates
+
+    def take(self, update: Updated) -> None:
+        """Shows an update, or keeps it while the screen is paused or another one lies over it."""
+        self.reading = update.update.reading
+        if self.paused or self._view.is_covered:
+            self.waiting, self.waiting_count = update, self.waiting_count + 1
+            self._view.draw_head()
+            self._tell(update)
+            self._view.note("")
+        elif self._boards.on_time and self._boards.shown is self._boards.operations:
+            wanted = self._boards.wanted
+            self._view.work_out(partial(_timed, update, wanted), partial(self._take_timed, update, wanted))
+        else:
+            self._show(update)
+
+    def take_reading(self, reading: FollowProgress) -> None:
+        """Says how following goes where the job is as it was."""
+        self.reading = reading
+        self._view.draw_head()
+        self._view.note("")
+
+    def _take_timed(self, update: Updated, wanted: Filter, timed: tuple[Model, Times]) -> None:
+        if update.update.number < self.shown.update.number:
+            return
+        if self.paused or self._view.is_covered or wanted != self._boards.wanted:
+            self.take(update)
+        elif self._boards.on_time:
+            model, times = timed
+            self._show(update, model, times if len(times.start) else None)
+        else:
+            self._show(update)
+
+    def _show(self, update: Updated, narrow: Model | None = None, times: Times | None = None) -> None:
+        stood = self.shown.update.live.is_stopped or self._boards.whole.analysis.is_critical
+        self.shown = update
+        share(update.index)
+        at = self._boards.take(update.model, update.overview, narrow, times)
+        self._findings.unvisited |= at is None
+        at = first_finding(update.model.analysis) if at is None else at
+        self._boards.blame(at)
+        self._measure_lag()
+        self._mark_changed()
+        self._search.renew()
+        if stood and update.update.live.state == "progressing" and not update.update.analysis.is_critical:
+            # what was told of the standstill is over
+            self._hush()
+        if update.update.alarm and self._led:
+            self._lead(at)
+        elif self.following:
+            self._stick()
+        self._remember_place()
+        self._view.draw_head()
+        self._view.show_board()
+        self._tell(update)
+        self._view.note("")
+
+    def _measure_lag(self) -> None:
+        noticed = self.shown.update.noticed_at
+        self._lag_s = 0.0 if noticed is None else monotonic() - noticed
+
+    def _tell(self, update: Updated) -> None:
+        """Rings once for each freeze, whatever is on the screen."""
+        if not update.update.alarm or update.update.number <= self._told_of:
+            return
+        self._told_of = update.update.number
+        analysis, live, app = update.update.analysis, update.update.live, self._view.app
+        text, title = plain(analysis.verdict), (live.state if live.is_stopped else analysis.status).upper()
+        self._rung = True
+        app.notify(text, title=title, severity="error", timeout=TOAST_S, markup=False)
+        if self._view.options.bell:
+            app.bell()
+
+    def _hush(self) -> None:
+        """Takes away what was told over the lanes; that draws, even where there is nothing."""
+        if self._rung:
+            self._rung = False
+            self._view.app.clear_notifications()
+
+    def _lead(self, at: int | None) -> None:
+        """Goes to a finding without being asked; the newest operations are followed only where there is none."""
+        self._findings.show(at)
+        self.following, self._led = at is None, True
+        self._remember_place()
+
+    # Following
+
+    def _stick(self) -> None:
+        """Goes to the newest operations."""
+        self._boards.shown.go_unit(self._boards.shown.high - 1)
+        self._remember_place()
+
+    def _place(self) -> tuple[int, int]:
+        board = self._boards.shown
+        return board.unit, board.lane if isinstance(board, Board) else board.row
+
+    def _remember_place(self) -> None:
+        self._held_at = self._place()
+
+    def moved(self) -> None:
+        """Whoever moves away from the newest operations follows no more, and is led nowhere."""
+        if self._led and self._place() != self._held_at:
+            self._led = False
+            if self.following:
+                self.following = False
+                self._view.note("")
+
+    def follow(self) -> None:
+        """Goes to the newest operations and stays there."""
+        self.following, self.paused, self._led = True, False, True
+        if not self._catch_up():
+            self._stick()
+            self._view.board_moved()
+        self._view.draw_head()
+        self._view.note("")
+
+    def pause(self) -> None:
+        """Stops what is shown, or goes on; reading goes on in any case, and the title tells how the job is."""
+        self.paused = not self.paused
+        self._catch_up()
+        self._view.draw_head()
+        self._view.note("")
+
+    def _catch_up(self) -> bool:
+        """Shows what waits; whether anything did."""
+        update, self.waiting, self.waiting_count = self.waiting, None, 0
+        if update is None:
+            return False
+        self.take(update)
+        return True
+
+    def resumed(self) -> None:
+        """What came while another screen lay over this one is shown now."""
+        if not self.paused:
+            self._view.call_after_refresh(self._catch_up)
+
+    # Lines
+
+    def pressed(self) -> None:
+        """Whoever presses a key has looked."""
+        self._seen = self.shown.marks
+        self._mark_changed()
+        self._read = _told(self.reading)
+        self._hush()
+
+    def _mark_changed(self) -> None:
+        changed = changed_ranks(self._seen, self.shown.marks)
+        for board in self._boards.all:
+            board.fresh = changed if len(changed) < len(self.shown.marks) else frozenset()
+
+    @property
+    def analysis(self) -> Analysis:
+        """The analysis, whose verdict tells how fast the job goes on."""
+        return with_rates(self._boards.whole.analysis, self.shown.update.live)
+
+    def title(self, width: int) -> Text:
+        """The line at the top, with how the job is now."""
+        options, dataset = self._view.options, self._boards.whole.dataset
+        held = self.shown.update if self.paused else None
+        newest = self.waiting.update if self.paused and self.waiting is not None else self.shown.update
+        room = room_for_state(dataset, width)
+        moment = Moment(monotonic_ns(), self._lag_s, room, width >= WIDE, options.ascii_only)
+        state = state_text(newest, self.reading, held, moment)
+        return title_line(dataset, newest.analysis, width, options.palette, state=state)
+
+    def trouble(self) -> str:
+        """What went wrong with following; it is said until a key is pressed."""
+        told = _told(self.reading)
+        if told != self._read and told:
+            return told
+        self._read = told
+        return ""
+
+    def state(self) -> Text:
+        """How following goes."""
+        fresh = self._boards.shown.fresh
+        return following_line(self.following, self.paused, self.waiting_count, self.reading.writing, fresh)
+
+
+def _timed(update: Updated, wanted: Filter) -> tuple[Model, Times]:
+    model = apply(update.model, wanted)
+    return model, build_times(model)
+
+
+def _told(reading: FollowProgress) -> str:
+    return plain(reading.said or reading.trouble)

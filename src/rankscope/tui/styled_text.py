@@ -1,0 +1,144 @@
+"""Lines of text in parts that each have a role or a style; no markup is read in them, and palettes colour the roles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+from rich.cells import cell_len
+from rich.color import Color
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from rich.theme import Theme
+
+from rankscope.tui.options import Palette, ViewOptions
+from rankscope.tui.palette import heat_style, named
+
+Role = Literal[
+    "text", "dim", "bold", "head", "bad", "warn", "good", "mark", "heat0", "heat1", "heat2", "heat3", "heat4"
+]  # fmt: skip
+"""What a part of a line is: plain, secondary, strong, a heading, wrong, odd, fine, under the inner cursor, or a cell of
+a heat map, the hottest last."""
+HEAT: tuple[Role, ...] = ("heat0", "heat1", "heat2", "heat3", "heat4")
+"""The roles of the cells of a heat map, the hottest last."""
+_COLOURS: dict[Role, tuple[str, bool]] = {
+    "bad": ("vermillion", True),
+    "warn": ("orange", False),
+    "good": ("sky", False),
+    "head": ("sky", True),
+}
+_GREY: dict[Palette, int] = {"true": 245, "256": 245, "16": 8, "8": 7}
+
+
+class Span(NamedTuple):
+    """A part of a line. `text` holds no control characters."""
+
+    text: str
+    style: Role | Style = "text"
+
+
+Line: TypeAlias = Text
+"""One line of the screen. Nothing changes one that is made: lines are kept and shared."""
+
+BLANK = Text()
+"""An empty line."""
+
+
+def line(*parts: Line | Span | str) -> Line:
+    """A line of spans and other lines; bare strings are plain text."""
+    return Text.assemble(*(part.text if isinstance(part, Span) and part.style == "text" else part for part in parts))
+
+
+def cut(parts: Line, width: int) -> Line:
+    """The line in at most `width` cells, with ".." where something had to go."""
+    if parts.cell_len <= width:
+        return parts
+    kept = parts.copy()
+    kept.truncate(max(width - 2, 0), overflow="crop")
+    return line(kept, Span(".." if width >= 2 else "." * width, "dim"))
+
+
+def wrap(parts: Line, width: int, indent: int = 0) -> list[Line]:
+    """The line broken at spaces into lines of at most `width` cells, all but the first indented."""
+    edges, at, used = [0], 0, 0
+    for word in _words(parts.plain, max(width - indent, 1)):
+        start = indent if len(edges) > 1 else 0
+        if used > start and used + cell_len(word.rstrip()) > width:
+            skipped = len(word) - len(word.lstrip())
+            edges += [at, at + skipped]
+            used = indent - skipped
+        at += len(word)
+        used += cell_len(word)
+    pieces = list(parts.divide(edges))[1::2]
+    for piece in pieces:
+        piece.rstrip()
+    return [line(" " * indent if number else "", piece) for number, piece in enumerate(pieces)]
+
+
+def wrapped(lines: Iterable[Line], width: int, indent: int = 0) -> list[Line]:
+    """Many lines, each wrapped."""
+    return [piece for parts in lines for piece in wrap(parts, width, indent)]
+
+
+def _words(text: str, longest: int) -> Iterator[str]:
+    for word in text.replace(" ", " \0").split("\0"):
+        if cell_len(word.rstrip()) <= longest:
+            yield word
+            continue
+        # Half the cells in characters always fit, wide ones too; cut by characters where all are narrow.
+        step = longest if cell_len(word) == len(word) else max(longest // 2, 1)
+        yield from (word[at : at + step] for at in range(0, len(word), step))
+
+
+# How lines look, for every number of colours a terminal may have.
+
+
+@cache
+def role_style(role: Role, palette: Palette) -> Style:
+    """The style of a role; without colours bold is left to what matters."""
+    if role == "dim":
+        return Style() if palette == "none" else Style(color=Color.from_ansi(_GREY[palette]))
+    if role in HEAT:
+        return heat_style(HEAT.index(role), palette)
+    if role in ("bold", "mark"):
+        return Style(bold=True, reverse=role == "mark")
+    if role not in _COLOURS:
+        return Style()
+    colour, bold = _COLOURS[role]
+    return named(colour, palette, bold=bold)
+
+
+@cache
+def _console(palette: Palette) -> Console:
+    return Console(theme=Theme({role: role_style(role, palette) for role in get_args(Role)}, inherit=False))
+
+
+def to_segments(
+    parts: Line, width: int, palette: Palette, *, ascii_only: bool, over: Style | None = None
+) -> list[Segment]:
+    """A line in at most `width` cells as segments; with `over` all of it looks so, and only bold is kept."""
+    console = _console(palette)
+    shown = cut(_ascii(parts) if ascii_only else parts, width)
+    segments = [Segment(text, style or Style()) for text, style, _ in shown.render(console)]
+    if over is None:
+        return segments
+    return [Segment(text, over + Style(bold=style.bold if style else None)) for text, style, _ in segments]
+
+
+def _ascii(parts: Line) -> Line:
+    """The line with escapes for what is not ASCII."""
+    if parts.plain.isascii():
+        return parts
+    pieces = parts.divide(sorted({edge for span in parts.spans for edge in (span.start, span.end)}))
+    escaped = [piece.plain.encode("ascii", "backslashreplace").decode("ascii") for piece in pieces]
+    styles = [piece.spans[0].style if piece.spans else "" for piece in pieces]
+    return Text.assemble(*zip(escaped, styles, strict=True))
+
+
+def coloured(parts: Line, width: int, options: ViewOptions) -> Text:
+    """A line in at most `width` cells with styles instead of roles, for a TextBar."""
+    segments = to_segments(parts, width, options.palette, ascii_only=options.ascii_only)
+    return Text.assemble(*((text, style or "") for text, style, _ in segments))
