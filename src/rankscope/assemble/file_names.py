@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from pathlib import PurePosixPath
 
-from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
+from rankscope.parsers.safe_values import RANK_LIMIT
 
 REMEMBERED_PATHS = 1 << 16
 """Number of paths whose parsed names are remembered, for a watched job."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rankscope.assemble.sources import SourceFile, common_members
-from rankscope.parsers.flight_recorder.model import Dump, GroupConfig, RecordedCall
-from rankscope.parsers.members import NO_MEMBERS
+from rankscope.parsers.flight_recorder.model import Dump, RecordedCall
+from rankscope.parsers.members import NO_MEMBERS, GroupConfig
 
 DEFAULT_GROUP = "default_pg"
 NO_DESCRIPTION = ("", "undefined")

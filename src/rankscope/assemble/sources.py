@@ -16,8 +16,9 @@ from rankscope.assemble.op_names import library_of, p2p_ranks
 from rankscope.assemble.recorders import Completeness, completeness, recorder_of
 from rankscope.kinds.input_kinds import LOG, TRACE
 from rankscope.parsers.contents import DecodedFile
-from rankscope.parsers.flight_recorder.model import Dump, GroupConfig
+from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.matrices import NULL, Numbers
+from rankscope.parsers.members import GroupConfig
 from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.parsers.sidecar.model import Sidecar
 

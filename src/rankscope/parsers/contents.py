@@ -36,3 +36,11 @@ class LogStretch(NamedTuple):
 
 class NotThisKindError(Exception):
     """The file only begins like one of this kind; the reader asks the next kind."""
+
+
+class StackFrame(NamedTuple):
+    """One frame of a stack."""
+
+    function: str
+    file: str
+    line: int

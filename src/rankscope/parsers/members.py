@@ -5,9 +5,9 @@ Every rank writes down all members of its groups: in a job of 16,384 ranks those
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 REMEMBERED_LISTS = 4096
 """Number of remembered lists, the last ones: neighbours are in the same groups, and files come in order."""
@@ -71,3 +71,22 @@ def _steps(packed: str) -> Members:
 @lru_cache(maxsize=REMEMBERED_LISTS)
 def _cached_members(ranks: tuple[int, ...]) -> Members:
     return Members(ranks)
+
+
+class GroupConfig(NamedTuple):
+    """A row of pg_config. `ranks` is None if unreadable; `pg_id` is set in format 1.x, which has no names."""
+
+    name: str
+    description: str
+    ranks: Members | None
+    pg_id: int | None = None
+
+    def row(self) -> tuple[Any, ...]:
+        """The row as JSON values."""
+        return (self.name, self.description, None if self.ranks is None else self.ranks.packed, self.pg_id)
+
+
+def config_from(row: Sequence[Any]) -> GroupConfig:
+    """The config whose `row()` this is."""
+    name, description, ranks, pg_id = row
+    return GroupConfig(name, description, None if ranks is None else unpack_members(ranks), pg_id)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from rankscope.parsers.files import streams
+from rankscope.parsers import streams
 from rankscope.parsers.files.reader import FileContent, read_file
 from tests.parsers.dumps import Recorder
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
 from rankscope.parsers.logs.log_record import Stamp
+from rankscope.parsers.safe_values import RANK_LIMIT
 
 _LONG = 1 << 62
 _INT = 1 << 31

@@ -14,8 +14,8 @@ from dataclasses import replace
 from rankscope.assemble import file_names
 from rankscope.assemble.logs.log_processes import CommLife, LogScene
 from rankscope.kinds.event_kinds import EVENTS
-from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
 from rankscope.parsers.logs.event import Event
+from rankscope.parsers.safe_values import RANK_LIMIT
 
 AGREEING_TASKS = 2
 """Fewest tasks that must have the number of their rank, if some are missing in the log."""

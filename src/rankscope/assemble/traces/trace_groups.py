@@ -13,7 +13,7 @@ from rankscope import schema
 from rankscope.assemble.groups import DEFAULT_GROUP
 from rankscope.assemble.op_names import P2P_OPS
 from rankscope.assemble.traces.trace_window import TraceWindow
-from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT, rank_list
+from rankscope.parsers.safe_values import RANK_LIMIT, rank_list
 from rankscope.parsers.torch_profiler.model import TracedCall
 
 Members = tuple[int, ...]

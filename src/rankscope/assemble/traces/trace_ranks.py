@@ -10,7 +10,7 @@ from itertools import combinations
 from rankscope.assemble import file_names
 from rankscope.assemble.op_names import P2P_OPS
 from rankscope.assemble.traces.trace_window import TraceWindow
-from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
+from rankscope.parsers.safe_values import RANK_LIMIT
 
 DEFAULT_GROUP = "default_pg"
 MOST_COMPARED = 64

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import IO
 
+from rankscope.parsers import streams
 from rankscope.parsers.contents import LogStretch
-from rankscope.parsers.files import streams
-from rankscope.parsers.files.streams import memory_limit
 from rankscope.parsers.logs import prefixes
 from rankscope.parsers.logs.c10d.event_builder import PYTEST_MARK
 from rankscope.parsers.logs.decode import decode_range, line_start
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.nccl import ras_output
 from rankscope.parsers.logs.record_reader import COLOUR, NCCL_HEAD, unwrapped
+from rankscope.parsers.streams import memory_limit
 
 MEMORY_BYTES = 32 << 20
 """Memory for decoding a log or a range of it, given as the size of an equal dump."""

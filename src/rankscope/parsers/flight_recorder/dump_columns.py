@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from rankscope.parsers.flight_recorder.model import NUMBERS, Dump, RecordedCall, RecordedShape, StackFrame
-from rankscope.parsers.flight_recorder.safe_values import INT64_LIMIT, TEXT_LIMIT, safe_integer, safe_text
+from rankscope.parsers.contents import StackFrame
+from rankscope.parsers.flight_recorder.model import NUMBERS, Dump, RecordedCall, RecordedShape
 from rankscope.parsers.matrices import NULL, Codes, Numbers
+from rankscope.parsers.safe_values import INT64_LIMIT, TEXT_LIMIT, safe_integer, safe_text
 
 Entry = dict[str, Any]
 Row = tuple[Any, ...]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from rankscope.parsers.flight_recorder.model import Dump, GroupConfig, GroupStatus
-from rankscope.parsers.flight_recorder.safe_values import rank_list, safe_integer, safe_text
-from rankscope.parsers.members import Members
+from rankscope.parsers.flight_recorder.model import Dump, GroupStatus
+from rankscope.parsers.members import GroupConfig, Members
+from rankscope.parsers.safe_values import rank_list, safe_integer, safe_text
 
 ENTRY_KEYS = frozenset({"profiling_name", "collective_seq_id", "seq_id"})
 """Keys of entries; each version has one of these in every entry."""

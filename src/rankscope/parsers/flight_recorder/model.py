@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
-from rankscope.parsers.members import Members, unpack_members
+from rankscope.parsers.members import GroupConfig, config_from
 
 NUMBERS = (
     "record_id", "seq", "p2p_seq", "op_id", "created_ns", "started_ns", "completed_ns", "duration_ns",
@@ -41,33 +41,6 @@ class RecordedShape(NamedTuple):
     out_sizes: str | None
     in_dtypes: str | None
     out_dtypes: str | None
-
-
-class StackFrame(NamedTuple):
-    """One frame of a stack."""
-
-    function: str
-    file: str
-    line: int
-
-
-class GroupConfig(NamedTuple):
-    """A row of pg_config. `ranks` is None if unreadable; `pg_id` is set in format 1.x, which has no names."""
-
-    name: str
-    description: str
-    ranks: Members | None
-    pg_id: int | None = None
-
-    def row(self) -> tuple[Any, ...]:
-        """The row as JSON values."""
-        return (self.name, self.description, None if self.ranks is None else self.ranks.packed, self.pg_id)
-
-
-def config_from(row: Sequence[Any]) -> GroupConfig:
-    """The config whose `row()` this is."""
-    name, description, ranks, pg_id = row
-    return GroupConfig(name, description, None if ranks is None else unpack_members(ranks), pg_id)
 
 
 class GroupStatus(NamedTuple):

@@ -9,7 +9,7 @@ import io
 import pickle
 from typing import Any, NoReturn
 
-from rankscope.parsers.flight_recorder.safe_values import safe_text
+from rankscope.parsers.safe_values import safe_text
 
 MOST_CUTS = 64
 """Most places, counted from the end, at which a torn file is cut before the slow reader takes it."""

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from rankscope.parsers.contents import NotThisKindError
-from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT, safe_text
+from rankscope.parsers.safe_values import RANK_LIMIT, safe_text
 
 HEALTHY, UNHEALTHY, SILENT = "healthy", "unhealthy", "silent"
 """States of a rank: its own answer, or no answer."""

@@ -12,12 +12,12 @@ from typing import Any
 
 import orjson
 
-from rankscope.parsers.flight_recorder.model import StackFrame
-from rankscope.parsers.flight_recorder.safe_values import safe_integer, safe_text, safe_truth
+from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.py_spy import stack_texts
 from rankscope.parsers.py_spy.frame_interning import SnapshotCollector, valid_pid
 from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.parsers.py_spy.thread_roles import roles_of
+from rankscope.parsers.safe_values import safe_integer, safe_text, safe_truth
 
 _STYLE = rb"(?:\x1b\[[0-9;]*m)*"
 _TEXT = re.compile(rb"(?m)^(?:\xef\xbb\xbf)?[ \t]*Process " + _STYLE + rb"\d{1,10}" + _STYLE + rb": [^\n]*(\n?)")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from rankscope.parsers.flight_recorder.model import StackFrame
-from rankscope.parsers.flight_recorder.safe_values import INT64_LIMIT, TEXT_LIMIT
+from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.py_spy.model import PY_SPY, Identity, SampledProcess, SampledThread, Snapshot
+from rankscope.parsers.safe_values import INT64_LIMIT, TEXT_LIMIT
 
 THREAD_LIMIT = 1 << 18
 """Threads kept of one file: 16,384 processes with 16 each. py-spy stops at 4,096 for a process."""

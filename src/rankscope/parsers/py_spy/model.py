@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
-from rankscope.parsers.flight_recorder.model import StackFrame
+from rankscope.parsers.contents import StackFrame
 
 PY_SPY = "py-spy"
 MAIN = "MainThread"

@@ -20,11 +20,10 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from rankscope.parsers.contents import NotThisKindError
-from rankscope.parsers.flight_recorder.model import StackFrame
-from rankscope.parsers.flight_recorder.safe_values import INT64_LIMIT
+from rankscope.parsers.contents import NotThisKindError, StackFrame
 from rankscope.parsers.py_spy.frame_interning import FRAME_LIMIT, THREAD_LIMIT, SnapshotCollector, clip_text, valid_pid
 from rankscope.parsers.py_spy.model import MAIN, Snapshot
+from rankscope.parsers.safe_values import INT64_LIMIT
 
 _STYLE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
 _SECTION = re.compile(r"^=== Rank (\d{1,7}): \S{0,1000}/handler/pyspy_dump\S{0,1000} ===[ \t]*$", re.MULTILINE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from rankscope.parsers.flight_recorder.model import StackFrame
+from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.py_spy.frame_interning import process_trees
 from rankscope.parsers.py_spy.model import MAIN, ProcessRole, SampledProcess, Snapshot
 

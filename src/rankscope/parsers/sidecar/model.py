@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from rankscope.parsers.contents import NotThisKindError
-from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT, rank_list, safe_integer, safe_text
 from rankscope.parsers.members import Members, unpack_members
+from rankscope.parsers.safe_values import RANK_LIMIT, rank_list, safe_integer, safe_text
 
 
 class SidecarGroup(NamedTuple):

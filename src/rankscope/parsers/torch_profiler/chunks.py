@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import IO, NamedTuple
 
-from rankscope.parsers.files.streams import STREAM_ERRORS
+from rankscope.parsers.streams import STREAM_ERRORS
 
 CHUNK_BYTES = 4 << 20
 LONGEST_GAP = 64 << 20

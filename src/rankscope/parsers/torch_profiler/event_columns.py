@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.parsers.flight_recorder.safe_values import TEXT_LIMIT, safe_integer, safe_text
 from rankscope.parsers.matrices import NULL, Numbers
+from rankscope.parsers.safe_values import TEXT_LIMIT, safe_integer, safe_text
 from rankscope.parsers.torch_profiler import event_names
 from rankscope.parsers.torch_profiler.events import (
     COMMS,

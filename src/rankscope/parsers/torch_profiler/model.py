@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankscope.parsers.flight_recorder.model import GroupConfig, config_from
-from rankscope.parsers.flight_recorder.safe_values import rank_list, safe_integer, safe_text
 from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
+from rankscope.parsers.members import GroupConfig, config_from
+from rankscope.parsers.safe_values import rank_list, safe_integer, safe_text
 
 # The header of a trace: keys before its events and behind them.
 

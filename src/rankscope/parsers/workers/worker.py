@@ -10,7 +10,7 @@ import sys
 from typing import IO, Any
 
 from rankscope.parsers.files.reader import FileContent, follow_log, read_file
-from rankscope.parsers.files.streams import limit_worker
+from rankscope.parsers.streams import limit_worker
 from rankscope.parsers.workers.protocol import receive_message, send_message
 
 COLLECT_EVERY = 4096

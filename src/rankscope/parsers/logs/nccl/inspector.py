@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from rankscope.parsers.flight_recorder.safe_values import safe_integer, safe_text
 from rankscope.parsers.logs.log_record import Record
 from rankscope.parsers.logs.model import InspectorRow
+from rankscope.parsers.safe_values import safe_integer, safe_text
 
 MOST_ROWS = 100_000
 _KINDS = (("coll_perf", "coll"), ("p2p_perf", "p2p"))
