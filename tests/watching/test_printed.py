@@ -90,11 +90,13 @@ def test_who_has_not_come_when_the_logs_fall_silent(tmp_path: Path, name_of: Nam
     assert silent.live.state == "silent" and silent.analysis.status == "unknown"
     assert not silent.analysis.culprits and not silent.analysis.is_critical
     if not named:
-        assert silent.analysis.verdict == "4 ranks: nothing was written for 100 s"
+        assert silent.analysis.verdict == "4 ranks: nothing was written for 1 min 40 s"
         return
     finding = silent.analysis.findings[0]
     assert (finding.kind, finding.severity, finding.candidates) == ("missing-rank", "warning", (2,))
-    assert silent.analysis.verdict.startswith("nothing was written for 100 s; if the processes still run, rank 2 never")
+    assert silent.analysis.verdict.startswith(
+        "nothing was written for 1 min 40 s; if the processes still run, rank 2 never"
+    )
     again = watched.look(after_ns=100 * SECOND, written=False)
     assert again.analysis.findings == silent.analysis.findings and not again.analysis.is_critical
     for rank in (2, 0, 1, 2, 3):

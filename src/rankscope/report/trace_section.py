@@ -13,7 +13,7 @@ from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.analysis.traces.trace_story import group_label
 from rankscope.report import words
 from rankscope.schema import Dataset
-from rankscope.text.wording import byte_count, duration, plural, rank_ranges
+from rankscope.text.wording import byte_count, duration, plural, rank_ranges, ranks_text
 
 MOST_ROWS = 8
 """Most rows of a table in a report for people."""
@@ -221,9 +221,7 @@ def last_lines(dataset: Dataset, traces: TraceAnalysis) -> list[str]:
 def _group(dataset: Dataset, group: int) -> str:
     found = dataset.group_list[group]
     label = group_label(dataset.group_list, found.id, dataset.world_size)
-    return label + (
-        f" of ranks {rank_ranges(found.ranks)}" if found.ranks and len(found.ranks) < dataset.world_size else ""
-    )
+    return label + (f" of {ranks_text(found.ranks)}" if found.ranks and len(found.ranks) < dataset.world_size else "")
 
 
 def _came(rank: int, times: int, sure: int, margin: int) -> str:
