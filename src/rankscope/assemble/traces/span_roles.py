@@ -114,7 +114,7 @@ class SpanRoles:
         return np.where(told & same, place, -1)
 
     def _by_launch(self, runs: Places, issues: Places) -> Places:
-        """The same by the runtime's call that started the kernel: it lies within one of the rows."""
+        """As `launched_by`, from the runtime's call that started the kernel: it lies within one of the rows."""
         w = self.window
         correlation = w.content.column("correlation")
         lanes = w.content.code("lane")

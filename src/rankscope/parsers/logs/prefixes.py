@@ -14,7 +14,7 @@ _STACK = (
     r"(?=(?:Current thread|Thread) 0x[0-9a-fA-F]|Stack \(most recent|Traceback for thread \d|Timeout \(\d{1,5}:\d\d:"
     r"|Fatal Python error: | {1,2}File \"| {4}\((?:Python|C)\) File \")"
 )
-"""The same for lines of stacks."""
+"""Text that must follow such a prefix in lines of stacks."""
 _LEVEL = r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 _TABLE = {
     "rank": r"\[rank\d{1,7}\]: ?",

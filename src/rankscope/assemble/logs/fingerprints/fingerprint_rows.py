@@ -170,7 +170,7 @@ def lanes_of(events: Iterable[tuple[int, int, Event]], calls: CallNumbers) -> di
 
 
 def timed_lanes(lanes: PrintedLanes, times: Mapping[int, Sequence[int]]) -> dict[int, PrintedLane]:
-    """The same lanes, with the time of each line by rank."""
+    """The lanes, with the time of each line by rank."""
     return {rank: PrintedLane(rank, lane.events, _timed(lane.prints, times[rank])) for rank, lane in lanes.items()}
 
 

@@ -11,7 +11,7 @@ from rankscope.parsers.logs.log_record import Record
 
 LITERALS = ("Timeout at collective: ",)
 LINE_LIMIT = 4096
-"""Lines of one report: as many sequence numbers as ranks can stand at."""
+"""Most lines of one report: one for each sequence number that ranks are at."""
 _START = re.compile(r"- \[(\d{1,9})\] Timeout at collective: ([A-Za-z_]{1,64}), #(\d{1,18})")
 _LINE = re.compile(r"^\s*(?:- |\[\d|#\d)")
 _FINISHED_LINE = re.compile(r"\[([\d, ]+)\] finished collective #(\d{1,18}), but didn't join collective #(\d{1,18})")

@@ -24,7 +24,7 @@ _ENTRY = re.compile(r"^\s+(class_name|actor_id|pid|name|namespace|ip|repr): ?(\S
 
 
 def events(record: Record) -> Iterator[Event]:
-    """The events in a record. Values: `pid`, `host` and `name`, None where not told."""
+    """The events in a record. Values: `pid`, `host` and `name`, None if unknown."""
     text = record.text
     if "A worker died or was killed while" in text and not _INTENDED_EXIT.search(text):
         pid, host = _PID.search(text), _HOST.search(text)

@@ -51,12 +51,6 @@ def equal_words(words: Words, at: Places, text: bytes) -> Mask:
     return same
 
 
-def last_bytes(words: Words, end: Places, length: Places) -> Words:
-    """The last `length` bytes before each place, eight at most; the end is in the highest bits."""
-    kept: Words = words[end - 8] & _LAST.take(length, mode="clip")
-    return kept
-
-
 def mix_hash(hashed: Words, word: Words) -> Words:
     """The hash with one more word: a polynomial of an odd number."""
     hashed = hashed * _PRIME
