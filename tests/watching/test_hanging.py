@@ -88,7 +88,7 @@ def test_one_look_that_hung_does_not_put_off_the_next(tmp_path: Path, monkeypatc
         clock.turn(took[0])
         return []
 
-    monkeypatch.setattr(census, "walk", slow)
+    monkeypatch.setattr(census, "walk_paths", slow)
     looks = FileCensus([tmp_path], clock)
 
     def rest_after(seconds: float) -> float:

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-Array = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+from rankscope.analysis.arrays import Ints, Mask
 
 MOST_EMPTY_NUMBERS = 1 << 20
 """Most sequence numbers without a row that are tolerated, besides the number of rows."""
@@ -23,9 +22,9 @@ _COMPARED_COLUMNS = {"ops": "key", "sizes": "elements", "dtypes": "dtype"}
 class CollectiveInstances:
     """The collectives of all groups by group and sequence number; may contain numbers without a row."""
 
-    group: Array
-    seq: Array
-    code: Array
+    group: Ints
+    seq: Ints
+    code: Ints
     """The index of the instance of each row of the calls."""
 
     def last_of(self, rows: Mask) -> dict[int, int]:
@@ -71,9 +70,7 @@ class CollectiveRows:
 
     def __init__(self, ops: pl.DataFrame) -> None:
         known = ~ops["is_p2p"] & ops["seq"].is_not_null() & ops["group"].is_not_null()
-        self.rows: Array | None = (
-            None if known.all(ignore_nulls=False) else known.arg_true().to_numpy().astype(np.int64)
-        )
+        self.rows: Ints | None = None if known.all(ignore_nulls=False) else known.arg_true().to_numpy().astype(np.int64)
         """None: all rows."""
         own = ops.select("group", "seq")
         self.instances = collective_instances(own if self.rows is None else own[self.rows])
@@ -116,14 +113,14 @@ def collective_instances(calls: pl.DataFrame) -> CollectiveInstances:
     return CollectiveInstances(groups[steps], seqs, shift[group] + seq)
 
 
-def _sorted(calls: pl.DataFrame, group: Array, seq: Array) -> CollectiveInstances:
+def _sorted(calls: pl.DataFrame, group: Ints, seq: Ints) -> CollectiveInstances:
     code = calls.select(pl.struct("group", "seq").rank("dense")).to_series().to_numpy().astype(np.int64) - 1
     row_of = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
     row_of[code] = np.arange(len(code))
     return CollectiveInstances(group[row_of], seq[row_of], code)
 
 
-def _differ(column: pl.Series, code: Array, count: int) -> Mask:
+def _differ(column: pl.Series, code: Ints, count: int) -> Mask:
     """For each of `count` instances: whether a column has more than one value other than null."""
     if column.null_count():
         code = code[column.is_not_null().to_numpy()]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from rankscope.analysis.arrays import Ints
 from rankscope.analysis.collective_calls import IS_PENDING, collect_calls
 from rankscope.analysis.disagreements import (
     CollectiveInstances,
@@ -24,7 +24,6 @@ from rankscope.schema import BLIND_HOOK, HOOKS, Dataset, Group
 
 UNKNOWN_NAME = "?"
 """Label of a group without a known name."""
-Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Facts:
         return Presence(self.dataset)
 
     @cached_property
-    def first_rows(self) -> Array:
+    def first_rows(self) -> Ints:
         """For each rank the place of its first row in ops; the rows of a rank are contiguous."""
         ranks = self.dataset.ops["rank"].to_numpy()
         return np.flatnonzero(np.concatenate([[len(ranks) > 0], ranks[1:] != ranks[:-1]])[: len(ranks)])

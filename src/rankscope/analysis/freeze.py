@@ -13,15 +13,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from rankscope.analysis.arrays import Ints
 from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.facts import Facts
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration
-
-Times = npt.NDArray[np.int64]
 
 FLOOR_NS = 2_000_000_000
 GAP_FACTOR = 20
@@ -170,7 +168,7 @@ def _gaps_ns(facts: Facts, newest: int | None) -> tuple[int, int]:
     return usual << shift, int(gaps.max(initial=0)) << shift
 
 
-def _until(times: Times, newest: int | None) -> Times:
+def _until(times: Ints, newest: int | None) -> Ints:
     return times if newest is None or times.max(initial=newest) == newest else times[times <= newest]
 
 

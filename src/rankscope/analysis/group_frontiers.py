@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.arrays import filled_array, true_mask
+from rankscope.analysis.arrays import Ints, filled_array, true_mask
 from rankscope.schema import Dataset
 
 TABLE_FACTOR = 8
@@ -18,7 +18,6 @@ TABLE_FACTOR = 8
 UNKNOWN_SEQ = -(2**62)
 """Marks an unknown sequence number."""
 _ALL = 2**62
-Ints = NDArray[np.int64]
 
 Key = tuple[int, int]
 """(rank, group)."""

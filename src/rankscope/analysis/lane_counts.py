@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.facts import Array, Facts
+from rankscope.analysis.arrays import Ints
+from rankscope.analysis.facts import Facts
 
 SEQ_BITS = 40
 """The key of a collective is its group times 2 to this power, plus its sequence number."""
@@ -156,7 +157,7 @@ class LaneCounts:
         """Counts by identity of the lane; all lanes are kept."""
         return {}
 
-    def _places_of(self, lane: P2pLane) -> Array:
+    def _places_of(self, lane: P2pLane) -> Ints:
         """Groups of all ranks of a lane at whose collectives both sides have always had equal counts.
 
         A group does not qualify if a collective of it comes after a send on one rank and before its receive on the
@@ -222,7 +223,7 @@ class LaneCounts:
             if all(anchor in own for own in sent)
         ]  # fmt: skip
 
-    def _counts(self, side: LaneSide, common: Array) -> dict[int, SideSection]:
+    def _counts(self, side: LaneSide, common: Ints) -> dict[int, SideSection]:
         """For each collective in one of the `common` groups: the operations of one side that follow it."""
         rows, keys = self._anchors(side.rank, common)
         counts = np.bincount(np.searchsorted(rows, side.rows), minlength=len(rows) + 1).tolist()
@@ -244,7 +245,7 @@ class LaneCounts:
         later = rows[(rows > following[0]) & ~np.isin(groups, list(self.facts.gloo_groups))]
         return bool(self._done[later].any())
 
-    def _anchors(self, rank: int, common: Array) -> tuple[Array, Array]:
+    def _anchors(self, rank: int, common: Ints) -> tuple[Ints, Ints]:
         """Rows and keys of the collectives that a rank issued in the `common` groups."""
         rows, groups, keys = self._collectives.get(rank, (_NO_ROWS, _NO_ROWS, _NO_ROWS))
         # for two or three groups several times faster than isin()
@@ -253,7 +254,7 @@ class LaneCounts:
             chosen |= groups == group
         return rows[chosen], keys[chosen]
 
-    def _common(self, ranks: set[int]) -> Array:
+    def _common(self, ranks: set[int]) -> Ints:
         """Groups that all of these ranks are members of."""
         sets = sorted((self._groups_of[rank] for rank in ranks), key=len)
         return np.array(sorted(sets[0].intersection(*sets[1:])), np.int64)
@@ -271,7 +272,7 @@ class LaneCounts:
         return (self.facts.dataset.ops["state"] == "completed").to_numpy()
 
     @cached_property
-    def _collectives(self) -> dict[int, tuple[Array, Array, Array]]:
+    def _collectives(self) -> dict[int, tuple[Ints, Ints, Ints]]:
         """By rank: rows, groups and keys of its collectives."""
         known = ~pl.col("is_p2p") & pl.col("seq").is_not_null() & pl.col("group").is_not_null()
         rows = self.facts.dataset.ops.select("rank", "group", "seq", "is_p2p").with_row_index("row").filter(known)
@@ -306,7 +307,7 @@ class LaneSide(NamedTuple):
 
     rank: int
     is_send: bool
-    rows: Array
+    rows: Ints
     """Rows of ops, in order."""
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from rankscope.analysis.arrays import Ints
 from rankscope.analysis.disagreements import collective_instances, collectives_of
 from rankscope.schema import Dataset
 
@@ -177,7 +178,6 @@ def fill_forward(columns: NDArray[np.int64]) -> NDArray[np.int64]:
 
 # Waves: in each wave, every operation whose members are all there takes the column of the wave.
 
-Ints = NDArray[np.int64]
 
 MOST_WAVES = 60_000
 """Most waves before ranks go on in program order; each wave costs 20 microseconds or more."""

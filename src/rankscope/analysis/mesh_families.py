@@ -10,12 +10,10 @@ from functools import cached_property
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
+from rankscope.analysis.arrays import Ints
 from rankscope.analysis.model import Misfit
 from rankscope.schema import Group
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

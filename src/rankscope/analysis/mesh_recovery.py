@@ -9,10 +9,10 @@ from math import prod
 
 import numpy as np
 
+from rankscope.analysis.arrays import Ints
 from rankscope.analysis.mesh_families import (
     EXPERT_NAMES,
     NO_NAME,
-    Ints,
     Partition,
     find_partition,
     groups_by_kind,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.arrays import filled_array
-from rankscope.analysis.facts import Array, Facts
+from rankscope.analysis.arrays import Ints, filled_array
+from rankscope.analysis.facts import Facts
 from rankscope.analysis.group_frontiers import UNKNOWN_SEQ
 from rankscope.analysis.signatures import ROOTED_OPS
 from rankscope.schema import latest_ns
@@ -76,11 +76,11 @@ def _outdated(facts: Facts) -> frozenset[int]:
     return frozenset(fronts.rank[behind].tolist())
 
 
-def _by_group(values: Mapping[int, int], groups: Array) -> Array:
+def _by_group(values: Mapping[int, int], groups: Ints) -> Ints:
     """The value of each of these groups; UNKNOWN_SEQ without one."""
     table = np.full(max([int(groups.max(initial=0)), *values]) + 1, UNKNOWN_SEQ)
     table[list(values)] = list(values.values())
-    found: Array = table[groups]
+    found: Ints = table[groups]
     return found
 
 
@@ -141,7 +141,7 @@ def _unnoticed(facts: Facts, reliability: Reliability) -> set[tuple[int, int]]:
     return {(rank, group) for rank, group, ns in found.iter_rows() if not reliability.overdue(rank, ns)}
 
 
-def _ops_at(facts: Facts, group: Array, seq: Array) -> dict[tuple[int, int], tuple[str | None, int | None]]:
+def _ops_at(facts: Facts, group: Ints, seq: Ints) -> dict[tuple[int, int], tuple[str | None, int | None]]:
     """Names of the operations with these groups and sequence numbers, and their first completion by a member."""
     if not len(group):
         return {}

@@ -16,9 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.arrays import filled_array, true_mask
+from rankscope.analysis.arrays import Ints, filled_array, median_interval, true_mask
 from rankscope.analysis.counter_evidence import not_always_last
-from rankscope.analysis.facts import Array, Facts
+from rankscope.analysis.facts import (
+    Facts,
+)
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
 from rankscope.schema import Group
 from rankscope.text.wording import duration, plural
@@ -29,7 +31,6 @@ FLOOR_SHARE = 0.05
 FEWEST_COLLECTIVES = 8
 """Fewest collectives for "again and again"."""
 LAST_SHARE = 0.6
-ROUNDS = 500
 _BEFORE, _AFTER = (int(end) for end in (np.iinfo(np.int64).min, np.iinfo(np.int64).max))
 """The beginning and the end of time, in nanoseconds."""
 SIGMAS = 2.5
@@ -136,7 +137,7 @@ def _last(met: pl.DataFrame) -> list[LastArrival]:
     ]  # fmt: skip
 
 
-def _most_frequent(values: npt.NDArray[np.int32], part: Array, parts: int) -> tuple[Array, Array]:
+def _most_frequent(values: npt.NDArray[np.int32], part: Ints, parts: int) -> tuple[Ints, Ints]:
     """For each part its most frequent value, and how often it occurs."""
     size = int(values.max(initial=0)) + 1
     keys = np.sort(part * size + values)
@@ -149,7 +150,7 @@ def _most_frequent(values: npt.NDArray[np.int32], part: Array, parts: int) -> tu
     return value, most
 
 
-def _medians(values: Array, part: Array, parts: int) -> npt.NDArray[np.float64]:
+def _medians(values: Ints, part: Ints, parts: int) -> npt.NDArray[np.float64]:
     """The median of each part, 0 for an empty one; the rows of a part are contiguous and in order."""
     values = values[np.lexsort((values, part))]
     counts = np.bincount(part, minlength=parts)
@@ -161,20 +162,13 @@ def _medians(values: Array, part: Array, parts: int) -> npt.NDArray[np.float64]:
 
 
 def _late(facts: Facts, last: LastArrival, everywhere: list[LastArrival]) -> Straggler | None:
-    low, high = _interval(last.margins)
+    low, high = median_interval(last.margins)
     if low < last.worth_ns:
         return None
     groups = [one.group for one in everywhere if one.rank == last.rank]
     answers = [_own_clock(facts, group, last.rank, last.margin_ns) for group in groups]
     own_clock = any(answers) if any(answer is not None for answer in answers) else None
     return Straggler(last.rank, last.group, last.times, last.of, last.margin_ns, low, high, own_clock)
-
-
-def _interval(margins: npt.NDArray[np.int64]) -> tuple[int, int]:
-    """2.5 % and 97.5 % of the bootstrapped median."""
-    rng = np.random.default_rng(0)
-    medians = np.median(rng.choice(margins, size=(ROUNDS, len(margins))), axis=1)
-    return int(np.quantile(medians, 0.025)), int(np.quantile(medians, 0.975))
 
 
 def _own_clock(facts: Facts, group: int, rank: int, margin: int) -> bool | None:
@@ -211,7 +205,7 @@ def _runs_shorter(ran: pl.DataFrame, rank: int, margin: int) -> bool | None:
     if pairs.height < 2:
         return None
     shorter = pairs.sort("seq")["shorter"].cast(pl.Int64).to_numpy()
-    return _interval(shorter)[0] > margin / 4
+    return median_interval(shorter)[0] > margin / 4
 
 
 def _waits_less(waits: pl.DataFrame, rank: int, margin: int) -> bool | None:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.arrays import expanded_ranges
+from rankscope.analysis.arrays import Ints, expanded_ranges
 from rankscope.schema import Dataset
 
 WORK_KINDS = ("compute", "communication", "memory")
@@ -24,7 +23,6 @@ _COPY_CATEGORIES = ("gpu_memcpy", "gpu_memset")
 _MARK_CATEGORIES = ("gpu_user_annotation", "overhead", "cuda_sync", "cuda_profiler_range", "Trace")
 """Rows of devices that are not work."""
 _LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
-Places = npt.NDArray[np.int64]
 
 
 def is_among(column: str, names: Sequence[str]) -> pl.Expr:
@@ -142,18 +140,16 @@ def _on_host(host: pl.DataFrame) -> pl.DataFrame:
 
 # Merged intervals of time, and their length within given stretches.
 
-Times = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class BusyIntervals:
     """Sorted intervals that do not overlap."""
 
-    starts: Times
-    ends: Times
+    starts: Ints
+    ends: Ints
 
     @classmethod
-    def of(cls, starts: Times, ends: Times) -> BusyIntervals:
+    def of(cls, starts: Ints, ends: Ints) -> BusyIntervals:
         """Merges intervals given in any order."""
         if not len(starts):
             return cls(starts, ends)
@@ -167,11 +163,11 @@ class BusyIntervals:
         """The union of both."""
         return BusyIntervals.of(np.concatenate((self.starts, other.starts)), np.concatenate((self.ends, other.ends)))
 
-    def within(self, since: Times, until: Times) -> Times:
+    def within(self, since: Ints, until: Ints) -> Ints:
         """Busy time of each stretch."""
         return self._before(until) - self._before(since)
 
-    def _before(self, times: Times) -> Times:
+    def _before(self, times: Ints) -> Ints:
         if not len(self.starts):
             return np.zeros(len(times), np.int64)
         total = np.concatenate(([0], np.cumsum(self.ends - self.starts)))

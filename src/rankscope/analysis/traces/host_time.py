@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from rankscope.analysis.arrays import Ints
 from rankscope.analysis.traces.device_spans import is_among
 from rankscope.analysis.traces.lateness import STEP_NAME
 
@@ -23,7 +23,6 @@ _ACTIVITIES = (
 )  # fmt: skip
 """Activities by patterns of span names."""
 _LONGEST_NAME = 60
-Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class HostTime:
     """The main thread of one file: the one that marks steps, else the busiest."""
 
     spans: pl.DataFrame
-    parents: Places
+    parents: Ints
 
     @classmethod
     def of(cls, host: pl.DataFrame) -> HostTime:
@@ -42,7 +41,7 @@ class HostTime:
         main = host.filter(pl.col("track") == tracks.mode().sort()[0]) if len(tracks) else host
         return cls(main, _parents(main["depth"].to_numpy().astype(np.int64)))
 
-    def innermost(self, times: Places) -> Places:
+    def innermost(self, times: Ints) -> Ints:
         """For each time the index of the innermost running span; -1 without one."""
         starts, ends = self.spans["start_ns"].to_numpy(), self.spans["end_ns"].to_numpy()
         at = np.searchsorted(starts, times, side="right") - 1
@@ -62,7 +61,7 @@ class HostTime:
         return out
 
 
-def _parents(depth: Places) -> Places:
+def _parents(depth: Ints) -> Ints:
     """For each span the index of its parent: the last earlier span with a depth less by one."""
     out = np.full(len(depth), -1, np.int64)
     before = np.flatnonzero(depth == 0)

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from rankscope.analysis.arrays import median_interval
+
 FLOOR_NS, HOST_FLOOR_NS = 500_000, 5_000_000
 """Smaller lateness is not told. On hosts that compute and communicate themselves (gloo), the scheduler gives each
 process time slices of milliseconds, and one process may get less for a while."""
@@ -35,7 +37,6 @@ OTHERS_FEW."""
 AGAIN, EXCEPT = 4, 0.1
 """Fewest occurrences of a periodic lateness, and the share of other steps (or one of a few) that may be late by
 chance."""
-ROUNDS = 500
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class _LatenessTest:
     def _steadily(self, late: LateRank, own: pl.DataFrame, usual: float) -> LateRank | None:
         """The rank if it is late by similar amounts in these units, and by several times the `usual` amount."""
         values = own["own_ns"].to_numpy()
-        low, high = _interval(values)
+        low, high = median_interval(values)
         above = ABOVE if self.by_step else ABOVE_PARTS
         if low < max(self.floor_ns, above * usual) or high > INTERVAL_RATIO * low:
             return None
@@ -160,10 +161,3 @@ def _best(rows: pl.DataFrame) -> tuple[int, int]:
     spots = rows.group_by("channel", "spot").agg(pl.col("own_ns").sum()).sort("own_ns", "channel", "spot")
     channel, spot, _ = spots.row(-1)
     return channel, spot
-
-
-def _interval(values: npt.NDArray[np.int64]) -> tuple[int, int]:
-    """2.5 % and 97.5 % of the bootstrapped median."""
-    rng = np.random.default_rng(0)
-    medians = np.median(rng.choice(values, size=(ROUNDS, len(values))), axis=1)
-    return int(np.quantile(medians, 0.025)), int(np.quantile(medians, 0.975))

@@ -13,7 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.traces.device_spans import BusyIntervals, SpanIndex, Times
+from rankscope.analysis.arrays import Ints
+from rankscope.analysis.traces.device_spans import (
+    BusyIntervals,
+    SpanIndex,
+)
 from rankscope.analysis.traces.host_time import HostTime, activity_name
 from rankscope.analysis.traces.late_ranks import LateRank
 from rankscope.analysis.traces.lateness import MATCH_COLUMNS, STEP_NAME
@@ -27,7 +31,7 @@ COUNT_TOLERANCE = 0.1
 """Largest relative difference in the number of kernels that counts as the same work."""
 QUICK_NS = 20_000
 """A kernel that starts this soon after its launch was not held up."""
-Stretch = tuple[Times, Times]
+Stretch = tuple[Ints, Ints]
 PROFILER_FRAMES = ("torch/autograd/profiler.py(", "torch/profiler/")
 """Functions around the user's code that come from the profiler's own annotations."""
 PARTS = ("compute", "launch", "host")
@@ -59,7 +63,7 @@ class FileTimeline:
             BusyIntervals.of(since[held], start[held]),
         )
 
-    def parts(self, since: Times, until: Times) -> dict[str, Times]:
+    def parts(self, since: Ints, until: Ints) -> dict[str, Ints]:
         """Nanoseconds of each of PARTS within each stretch, less communication."""
         device, waiting = self.device.within(since, until), self.waiting.within(since, until)
         return {
@@ -158,13 +162,13 @@ def _stretches(here: pl.DataFrame, file: int) -> Stretch:
     return own["since_ns"].to_numpy() - offset, own["arrived_ns"].to_numpy() - offset
 
 
-def _more(parts: dict[int, dict[str, Times]], name: str, own: set[int], others: list[int]) -> float:
+def _more(parts: dict[int, dict[str, Ints]], name: str, own: set[int], others: list[int]) -> float:
     """The excess of one part over the median of the others, in the median stretch."""
     mine = np.concatenate([parts[f][name] for f in own])
     return float(np.median(mine) - np.median([np.median(parts[f][name]) for f in others if len(parts[f][name])]))
 
 
-def _idle_moments(line: FileTimeline, since: Times, until: Times) -> tuple[Times, float]:
+def _idle_moments(line: FileTimeline, since: Ints, until: Ints) -> tuple[Ints, float]:
     """Times spread evenly over the idle time of the device, and the time that each stands for."""
     starts = np.concatenate((line.device.starts, line.waiting.starts))
     ends = np.concatenate((line.device.ends, line.waiting.ends))
@@ -203,7 +207,7 @@ def _kernels(lines: dict[int, FileTimeline], here: pl.DataFrame, file: int, othe
     return str(table["name"][0]), f"the same kernels take {slower:.2g} times as long"
 
 
-def _ran(kernels: pl.DataFrame, since: Times, until: Times) -> pl.DataFrame:
+def _ran(kernels: pl.DataFrame, since: Ints, until: Ints) -> pl.DataFrame:
     """name, total (ns), count of computing kernels that start within the stretches."""
     start = kernels["start_ns"].to_numpy()
     edges = np.concatenate((np.searchsorted(start, since), np.searchsorted(start, until)))

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from rankscope.schema.tables import empty
+
 Columns = dict[str, pl.DataType | type[pl.DataType]]
 
 CAUSES = ("compute", "host", "launch", "unknown")
@@ -133,10 +135,6 @@ LAST: Columns = {
 """One row for each matched collective that all members must join, by time: the rank that came last."""
 
 
-def _empty(columns: Columns) -> pl.DataFrame:
-    return pl.DataFrame(schema=columns)
-
-
 @dataclass(frozen=True)
 class Lateness:
     """The cause why a rank is late: its excess over the others between two collectives."""
@@ -168,16 +166,16 @@ class TraceAnalysis:
     """By file, median absolute distance in ns of its matched ends to those of the others, after alignment."""
     clock_error_ns: int | None = None
     """Smaller differences between two ranks may be due to their clocks; None if no clocks were compared."""
-    matched: pl.DataFrame = field(default_factory=lambda: _empty(MATCHED))
+    matched: pl.DataFrame = field(default_factory=lambda: empty(MATCHED))
     refused: tuple[str, ...] = ()
     """Operations and files that were not matched or aligned, with the reason; for the user."""
-    steps: pl.DataFrame = field(default_factory=lambda: _empty(STEPS))
-    kernels: pl.DataFrame = field(default_factory=lambda: _empty(KERNELS))
-    idle: pl.DataFrame = field(default_factory=lambda: _empty(IDLE))
-    queues: pl.DataFrame = field(default_factory=lambda: _empty(QUEUES))
-    launches: pl.DataFrame = field(default_factory=lambda: _empty(LAUNCHES))
-    bandwidth: pl.DataFrame = field(default_factory=lambda: _empty(BANDWIDTH))
-    last: pl.DataFrame = field(default_factory=lambda: _empty(LAST))
+    steps: pl.DataFrame = field(default_factory=lambda: empty(STEPS))
+    kernels: pl.DataFrame = field(default_factory=lambda: empty(KERNELS))
+    idle: pl.DataFrame = field(default_factory=lambda: empty(IDLE))
+    queues: pl.DataFrame = field(default_factory=lambda: empty(QUEUES))
+    launches: pl.DataFrame = field(default_factory=lambda: empty(LAUNCHES))
+    bandwidth: pl.DataFrame = field(default_factory=lambda: empty(BANDWIDTH))
+    last: pl.DataFrame = field(default_factory=lambda: empty(LAST))
     causes: Mapping[int, Lateness] = field(default_factory=dict)
     """The cause for each rank accused of being late."""
     recorded: int | None = None

@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from rankscope.analysis.arrays import Ints
 from rankscope.schema import SOURCES, Dataset
 
-Ints = npt.NDArray[np.int64]
 NEAR_NS = 200_000
 """Operations issued further apart are not the same, unless their neighbours show it."""
 FAR, FEWEST = 0.25, 4

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from rankscope.analysis.arrays import Ints
+
 NEAR, REACH = 8, 256
 """Shifts tried to either side of the one by clocks and of none: first, and if the result is not clear."""
 SAMPLE, FIRST_SAMPLE = 4000, 256
@@ -34,7 +36,6 @@ AGREEMENT_NS = 50_000
 """Ends this close agree; 1-7 us are seen between devices of one host."""
 AGREEMENT_SHARE = 0.01
 """Allowed difference of ends as a share of the length of the operation."""
-Times = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class ChannelSequence:
     """The operations of one file in one channel, in order."""
 
     tokens: npt.NDArray[np.int64]
-    starts: Times
-    ends: Times
+    starts: Ints
+    ends: Ints
     blocking: npt.NDArray[np.bool_]
 
     def cut(self, at: int, count: int) -> ChannelSequence:
