@@ -7,7 +7,7 @@ import random
 import pyte
 import pytest
 
-from rankscope.tui.driver import Cells
+from rankscope.tui.driver import ChangedCells
 
 STYLES = ["", "1", "38;5;231;48;5;24", "7", "4;38;5;16"]
 
@@ -16,7 +16,7 @@ class Terminals:
     """One terminal that gets everything, one that gets the changes."""
 
     def __init__(self, width: int = 40, height: int = 8) -> None:
-        self.cells = Cells(width, height)
+        self.cells = ChangedCells(width, height)
         self.screens = [pyte.Screen(width, height) for _ in range(2)]
         self.streams = [pyte.Stream(screen) for screen in self.screens]
         for stream in self.streams:
@@ -97,7 +97,7 @@ def test_wide_characters_keep_their_place() -> None:
 
 
 def test_marks_that_take_no_cell_stay_with_their_letter() -> None:
-    cells = Cells(10, 1)
+    cells = ChangedCells(10, 1)
     assert cells.draw("\x1b[1;1He\u0301x")
     assert "e\u0301x" in cells.changes()
 
@@ -111,7 +111,7 @@ def test_lines_of_disputed_width_are_sent_whole() -> None:
 
 @pytest.mark.parametrize("data", ["\x1b[?1049h", "\x1b]52;c;AAAA\x07", "\x1b[1;1Hx\x1b[2J", "\x1b[6n", "\x1bM"])
 def test_what_is_no_frame_is_refused(data: str) -> None:
-    cells = Cells(10, 2)
+    cells = ChangedCells(10, 2)
     cells.draw("\x1b[1;1Hab")
     cells.changes()
     assert not cells.draw(data)
@@ -126,7 +126,7 @@ def test_after_forgetting_everything_is_sent_again() -> None:
 
 
 def test_writing_beside_the_screen_is_cut_off() -> None:
-    cells = Cells(5, 2)
+    cells = ChangedCells(5, 2)
     assert cells.draw("\x1b[1;4Habcdef\x1b[9;1Hx\x1b[1;77Hy")
     assert "ab" in cells.changes()
     assert cells.changes() == ""

@@ -33,7 +33,7 @@ class ChangedCellsDriver(LinuxDriver):
 
     def __init__(self, *args: Any, **how: Any) -> None:
         super().__init__(*args, **how)
-        self._cells: Cells | None = None
+        self._cells: ChangedCells | None = None
         self._synchronized = False
         self._timer: TimerHandle | None = None
         """Runs while the terminal has been asked and has not answered."""
@@ -51,11 +51,11 @@ class ChangedCellsDriver(LinuxDriver):
             self.forget()
         super().write(data)
 
-    def _grid(self) -> Cells:
+    def _grid(self) -> ChangedCells:
         """The cells of the terminal, unknown ones after its size has changed."""
         width, height = self._app.size
         if self._cells is None or (self._cells.width, self._cells.height) != (width, height):
-            self._cells = Cells(width, height)
+            self._cells = ChangedCells(width, height)
         return self._cells
 
     def _send(self) -> None:
@@ -129,7 +129,7 @@ Cell = tuple[str, str]
 _BLANK: Cell = (" ", "")
 
 
-class Cells:
+class ChangedCells:
     """What the terminal shows, and what it is to show."""
 
     def __init__(self, width: int, height: int) -> None:

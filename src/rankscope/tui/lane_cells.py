@@ -22,7 +22,7 @@ LABELLED = 8
 
 
 @dataclass(frozen=True)
-class Cells:
+class LaneCells:
     """What some lanes show: characters, and the style of each as `palette.cell_style` numbers them."""
 
     text: Codes
@@ -31,19 +31,19 @@ class Cells:
     """The code of each cell, before it is spread over its characters."""
 
 
-def draw(model: Model, times: Times | None, view: View, lanes: Ints, width: int) -> Cells:
+def draw(model: Model, times: Times | None, view: View, lanes: Ints, width: int) -> LaneCells:
     """The cells of `lanes` in `width` characters, as lanes x characters."""
     edges = view.edges(width)
     if view.kind == "time" and times is not None:
         codes, text = _on_time(times, lanes, edges)
-        return Cells(text, marks_of(codes), codes)
+        return LaneCells(text, marks_of(codes), codes)
     positions = edges_in(model.items.col, model.bounds, lanes, edges)
     codes = fill_gaps(worst(model.items.code, positions), model.gap_until[lanes], edges)
     text = np.where(crowded(positions) & _quiet(codes), _DOT, CHARACTERS[codes])
     if view.chars == 1:
-        return Cells(text, marks_of(codes), codes)
+        return LaneCells(text, marks_of(codes), codes)
     styles = marks_of(codes).repeat(view.chars, axis=1)
-    return Cells(_spread(model, positions, codes, text, view.chars), styles, codes)
+    return LaneCells(_spread(model, positions, codes, text, view.chars), styles, codes)
 
 
 def cell_codes(model: Model, times: Times | None, view: View, lanes: Ints, width: int) -> Codes:
@@ -57,7 +57,7 @@ def marks_of(codes: Codes) -> Codes:
 
 
 def _quiet(codes: Codes) -> NDArray[np.bool_]:
-    """Cells with nothing but what is done: there no single letter stands for the others."""
+    """LaneCells with nothing but what is done: there no single letter stands for the others."""
     quiet: NDArray[np.bool_] = (codes >> SHIFT) == Mark.DONE
     return quiet
 

@@ -13,7 +13,7 @@ from textual.strip import Strip
 
 from rankscope.text.wording import rank_ranges
 from rankscope.tui.board import Board
-from rankscope.tui.lane_cells import Cells, draw
+from rankscope.tui.lane_cells import LaneCells, draw
 from rankscope.tui.letters import SHIFT, Codes, Mark
 from rankscope.tui.marks import REASONS
 from rankscope.tui.options import Palette
@@ -112,7 +112,7 @@ def head_text(ranks: list[int], gutter: Gutter, *, current: bool, blamed: bool, 
     return f"{marks}{rank_ranges(ranks, gutter.label):<{gutter.label}} {count:>{gutter.count}} "
 
 
-def _to_width(cells: Cells, width: int) -> tuple[Codes, Codes]:
+def _to_width(cells: LaneCells, width: int) -> tuple[Codes, Codes]:
     """Text and styles of `cells`, filled up with blanks to `width` characters."""
     missing = width - cells.text.shape[1]
     pad = ((0, 0), (0, max(missing, 0)))

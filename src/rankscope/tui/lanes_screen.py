@@ -18,7 +18,7 @@ from rankscope.tui.controllers.bars import Bars
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.board_switch import BoardSwitch
 from rankscope.tui.controllers.detail_lookup import DetailLookup
-from rankscope.tui.controllers.exports import DumpRequest, Exports
+from rankscope.tui.controllers.exports import DumpOffer, Exports
 from rankscope.tui.controllers.filter_menu import FilterMenu
 from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.job_news import JobNews
@@ -102,7 +102,7 @@ class LanesScreen(Screen[None]):
             "order": self.switch.change_order,
             "follow": self.news.follow,
             "pause": self.news.pause,
-            "ask_dumps": DumpRequest(self, self.boards).offer,
+            "ask_dumps": DumpOffer(self, self.boards).offer,
             "search": self.search.ask,
             "filter_ranks": self.filters.ask_ranks,
             "filter_group": self.filters.choose_group,

@@ -9,7 +9,7 @@ import pytest
 from rankscope.analysis.live_state import State
 from rankscope.analysis.progress_history import SECOND
 from rankscope.tui.header import room_for_state, title_line
-from rankscope.tui.live.live_text import WIDE, Moment, state_text
+from rankscope.tui.live.live_text import WIDE, StateMoment, state_text
 from rankscope.watching.update import FollowProgress, JobUpdate
 from tests.tui.drive import bar
 from tests.tui.live.drive import job, until, update_of, watched
@@ -31,9 +31,9 @@ def title(update: JobUpdate, after_s: float, reading: FollowProgress | None = No
     return state_text(update, reading or FollowProgress(), None, moment_of(after_s, width))
 
 
-def moment_of(after_s: float, width: int = 80, room: int = 80, lag_s: float = 0.0) -> Moment:
+def moment_of(after_s: float, width: int = 80, room: int = 80, lag_s: float = 0.0) -> StateMoment:
     """So long after the last news."""
-    return Moment(round((NEWS_S + after_s) * SECOND), lag_s, room, width >= WIDE, ascii_only=True)
+    return StateMoment(round((NEWS_S + after_s) * SECOND), lag_s, room, width >= WIDE, ascii_only=True)
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ NONE_MADE = "{} makes no trigger pipes: run rankscope.capture in the job"
 NCCL = "nccl"
 
 
-class DumpRequest:
+class DumpOffer:
     """Writes to the trigger pipes of the job."""
 
     def __init__(self, view: MainView, boards: BoardSet) -> None:

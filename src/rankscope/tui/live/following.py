@@ -19,7 +19,7 @@ from rankscope.tui.detail.operation_index import share
 from rankscope.tui.filters import Filter, apply
 from rankscope.tui.header import room_for_state, title_line
 from rankscope.tui.live.anchor import first_finding
-from rankscope.tui.live.live_text import WIDE, Moment, following_line, state_text, with_rates
+from rankscope.tui.live.live_text import WIDE, StateMoment, following_line, state_text, with_rates
 from rankscope.tui.live.prepared import changed_ranks
 from rankscope.tui.model import Model
 from rankscope.tui.times import Times, build_times
@@ -233,7 +233,7 @@ class Following(JobNews):
         held = self.shown.update if self.paused else None
         newest = self.waiting.update if self.paused and self.waiting is not None else self.shown.update
         room = room_for_state(dataset, width)
-        moment = Moment(monotonic_ns(), self._lag_s, room, width >= WIDE, options.ascii_only)
+        moment = StateMoment(monotonic_ns(), self._lag_s, room, width >= WIDE, options.ascii_only)
         state = state_text(newest, self.reading, held, moment)
         return title_line(dataset, newest.analysis, width, options.palette, state=state)
 

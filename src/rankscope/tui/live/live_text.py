@@ -23,7 +23,7 @@ _SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Moment:
+class StateMoment:
     """When the state of a job is written, and where."""
 
     now_ns: int
@@ -37,7 +37,7 @@ class Moment:
     ascii_only: bool
 
 
-def state_text(update: JobUpdate, reading: FollowProgress, held: JobUpdate | None, moment: Moment) -> str:
+def state_text(update: JobUpdate, reading: FollowProgress, held: JobUpdate | None, moment: StateMoment) -> str:
     """How the job is and how old that is: "WATCHING . progressing 12.3/s . 400 ms lag".
 
     Where the screen is paused it shows the update that is `held`, and `update` is the newest all the same:
@@ -58,7 +58,7 @@ def state_text(update: JobUpdate, reading: FollowProgress, held: JobUpdate | Non
     return _joined(pieces, [lag, news, polled], moment)
 
 
-def _joined(pieces: Sequence[str], more: Sequence[str], moment: Moment) -> str:
+def _joined(pieces: Sequence[str], more: Sequence[str], moment: StateMoment) -> str:
     """The pieces in one line, and as many `more` as there is room for; of these the first tells most."""
     dot = " - " if moment.ascii_only else " \u00b7 "
     room, told = moment.room - len(dot.join(pieces)), []

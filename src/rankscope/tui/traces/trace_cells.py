@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rankscope.tui.lane_cells import Cells
+from rankscope.tui.lane_cells import LaneCells
 from rankscope.tui.letters import Codes
 from rankscope.tui.palette import BUSY, FAINT, THIN
 from rankscope.tui.traces.activity import (
@@ -54,7 +54,7 @@ class Asked(NamedTuple):
     activities: tuple[int, ...] = tuple(KINDS)
 
 
-def draw(cover: Cover, key_of: NDArray[np.int32], rows: Sequence[Asked], edges: Ints) -> Cells:
+def draw(cover: Cover, key_of: NDArray[np.int32], rows: Sequence[Asked], edges: Ints) -> LaneCells:
     """The cells of some rows; edges are rows x (cells + 1) in nanoseconds."""
     shares = covered(cover, key_of, rows, edges)
     codes = judged(shares, (len(rows), edges.shape[1] - 1))
@@ -62,7 +62,7 @@ def draw(cover: Cover, key_of: NDArray[np.int32], rows: Sequence[Asked], edges: 
     outside = shares[WINDOW] <= 0 if WINDOW in shares else np.ones(codes.shape, np.bool_)
     blank = outside & (codes == _NOTHING)
     styles = np.where(blank, 0, _STYLES[codes]).astype(np.uint8)
-    return Cells(np.where(blank, np.uint8(ord(" ")), text), styles, codes)
+    return LaneCells(np.where(blank, np.uint8(ord(" ")), text), styles, codes)
 
 
 def covered(cover: Cover, key_of: NDArray[np.int32], rows: Sequence[Asked], edges: Ints) -> dict[int, Shares]:
