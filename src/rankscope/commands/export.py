@@ -8,6 +8,7 @@ import click
 
 from rankscope.commands.output import Narrator, refuse_existing
 from rankscope.commands.source import Source, Step
+from rankscope.text.wording import duration, plural
 
 
 def run(
@@ -46,14 +47,13 @@ def run(
         raise click.ClickException(f"{output}: {error.strerror or error}") from error
     finally:
         narrator.close()
-    click.echo(f"{output}: {events:,} events of {dataset.traces['rank'].n_unique()} ranks{_clocks(analysis)}", err=True)
+    ranks = dataset.traces["rank"].n_unique()
+    click.echo(f"{output}: {plural(events, 'event')} of {plural(ranks, 'rank')}{_clocks(analysis)}", err=True)
     return 0
 
 
 def _clocks(analysis: object) -> str:
     """How far the clocks agree."""
-    from rankscope.text.wording import duration
-
     traces = getattr(analysis, "traces", None)
     if traces is None or traces.residual_ns is None:
         return ", clocks as written"
