@@ -8,6 +8,7 @@ import click
 
 from rankscope.commands.output import ProgressLine, refuse_existing
 from rankscope.commands.source import JobSource, LoadStep
+from rankscope.text.wording import plural
 
 
 def run(source: JobSource, *, output: str, force: bool = False, flows: bool = True) -> int:
@@ -31,7 +32,8 @@ def run(source: JobSource, *, output: str, force: bool = False, flows: bool = Tr
         raise click.ClickException(f"{output}: {error.strerror or error}") from error
     finally:
         narrator.close()
-    click.echo(f"{output}: {events:,} events of {dataset.traces['rank'].n_unique()} ranks{_clocks(analysis)}", err=True)
+    ranks = dataset.traces["rank"].n_unique()
+    click.echo(f"{output}: {plural(events, 'event')} of {plural(ranks, 'rank')}{_clocks(analysis)}", err=True)
     return 0
 
 

@@ -293,7 +293,7 @@ async def test_who_looks_elsewhere_is_not_moved_by_a_freeze() -> None:
 
 
 async def test_trouble_with_the_files_is_said_and_what_was_read_stays() -> None:
-    async with watched(job(50)) as (app, pilot, told):
+    async with watched(job(50), size=(100, 24)) as (app, pilot, told):
         told.say(FollowProgress(files=4, away="dumps: Stale file handle"))
         await until(app, pilot, lambda: "Stale file handle" in bar(app, "keys"))
         assert "AWAY" in bar(app, "title")
