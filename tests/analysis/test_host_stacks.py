@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rankscope.analysis.host_stacks import host_stacks, host_steps
+from rankscope.analysis.host_stacks import host_stacks
+from rankscope.analysis.places import host_steps
 from rankscope.analysis.stack_text import find_pattern, host_text
 from tests.analysis.hosts import BACKWARD, GATHER, LEAVE, LOAD, LOOP, REDUCE, SAVE, TAKE_GIL, missing_one, seen
 from tests.builders import JobBuilder

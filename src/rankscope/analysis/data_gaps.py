@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.host_stacks import host_steps
 from rankscope.analysis.model import Evidence, Finding, Severity
+from rankscope.analysis.places import host_steps
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Root, WaitGraph, WaitNode
-from rankscope.analysis.host_stacks import host_steps
 from rankscope.analysis.instances import Instance
+from rankscope.analysis.places import host_steps
 from rankscope.analysis.reliability import Reliability, shows
 from rankscope.analysis.signatures import ROOTED_OPS, wire_name
 from rankscope.text.wording import ranks_text

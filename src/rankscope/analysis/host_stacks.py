@@ -20,7 +20,6 @@ from rankscope.analysis.activities import (
 )
 from rankscope.analysis.stack_frames import own_frames
 from rankscope.schema import Dataset, Frame
-from rankscope.text.wording import ranks_text
 
 _HELPER_THREADS = re.compile(
     r"pin_memory|QueueFeeder|tqdm|monitor|heartbeat|tensorboard|wandb|MsgRouter|asyncio_|profil|watchdog|InductorSubproc",
@@ -202,23 +201,3 @@ def stack_sites(hosts: Iterable[HostStack]) -> list[StackSite]:
 
 MOST_NAMED_RANKS = 3
 """Most ranks that are named one by one."""
-
-
-def host_steps(dataset: Dataset, ranks: Sequence[int], question: str = "", native: bool = False) -> tuple[str, ...]:
-    """Steps that collect stacks of those of `ranks` without a py-spy dump; empty if all have one."""
-    seen = set(dataset.threads["rank"].drop_nulls().unique())
-    left = [rank for rank in ranks if rank not in seen]
-    if not left:
-        return ()
-    pids = [_process(dataset, rank) for rank in left[:MOST_NAMED_RANKS]]
-    more = f"; the same of {ranks_text(left[MOST_NAMED_RANKS:])}" if left[MOST_NAMED_RANKS:] else ""
-    command = f"py-spy dump {'--native ' if native else ''}--pid {' and '.join(pids)}{more}"
-    return (f"{command}: {question}" if question else command,)
-
-
-def _process(dataset: Dataset, rank: int) -> str:
-    """The process of a rank in words: its id if a sidecar tells it, and its rank."""
-    mine = dataset.files.filter(pl.col("used") & (pl.col("rank") == rank))
-    host, pid = (next(iter(mine[name].drop_nulls()), None) for name in ("host", "pid"))
-    who = f"rank {rank}" + (f" on {host}" if host is not None else "")
-    return f"{'PID' if pid is None else pid} ({who})"

@@ -14,10 +14,11 @@ from math import comb
 
 import polars as pl
 
+from rankscope.analysis.host_stacks import MOST_NAMED_RANKS
 from rankscope.analysis.model import Culprit, Finding
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
-from rankscope.text.wording import plural
+from rankscope.text.wording import plural, ranks_text
 
 SWITCH_CHANCE = 0.05
 """Largest probability of chance at which a shared switch of all culprits' hosts is told."""
@@ -174,3 +175,23 @@ def units_of(host: str) -> tuple[str, ...]:
 def _settings(dataset: Dataset) -> dict[tuple[str, int], str]:
     wanted = dataset.settings.filter(pl.col("name").is_in(["LOCAL_RANK", _TOPOLOGY]) & pl.col("rank").is_not_null())
     return {(name, rank): value for rank, name, value in wanted.select("rank", "name", "value").iter_rows()}
+
+
+def host_steps(dataset: Dataset, ranks: Sequence[int], question: str = "", native: bool = False) -> tuple[str, ...]:
+    """Steps that collect stacks of those of `ranks` without a py-spy dump; empty if all have one."""
+    seen = set(dataset.threads["rank"].drop_nulls().unique())
+    left = [rank for rank in ranks if rank not in seen]
+    if not left:
+        return ()
+    pids = [_process_of(dataset, rank) for rank in left[:MOST_NAMED_RANKS]]
+    more = f"; the same of {ranks_text(left[MOST_NAMED_RANKS:])}" if left[MOST_NAMED_RANKS:] else ""
+    command = f"py-spy dump {'--native ' if native else ''}--pid {' and '.join(pids)}{more}"
+    return (f"{command}: {question}" if question else command,)
+
+
+def _process_of(dataset: Dataset, rank: int) -> str:
+    """The process of a rank in words: its id if a sidecar tells it, and its rank."""
+    mine = dataset.files.filter(pl.col("used") & (pl.col("rank") == rank))
+    host, pid = (next(iter(mine[name].drop_nulls()), None) for name in ("host", "pid"))
+    who = f"rank {rank}" + (f" on {host}" if host is not None else "")
+    return f"{'PID' if pid is None else pid} ({who})"

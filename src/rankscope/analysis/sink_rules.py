@@ -19,8 +19,8 @@ from rankscope.analysis.graph import (
     strong_components,
     waiting_nodes,
 )
-from rankscope.analysis.host_stacks import host_steps
 from rankscope.analysis.instances import Instance
+from rankscope.analysis.places import host_steps
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.reliability import Reliability
 from rankscope.analysis.replicas import ReplicaCohorts

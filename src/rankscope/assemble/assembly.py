@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble import attempts, dump_ranks, file_names, py_spy_snapshots, repeats
-from rankscope.assemble import process_ends as ended
+from rankscope.assemble import attempts, dump_ranks, file_names, repeats
 from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.assemble.frontiers import SourceFacts, facts_of, frontier_table, has_timing, p2p_groups
 from rankscope.assemble.groups import GroupIndex, group_description, group_label, resolve_groups
 from rankscope.assemble.operations import StackIds, complete_filtered, entry_rows, operation_table
-from rankscope.assemble.py_spy_snapshots import thread_tables
 from rankscope.assemble.repeats import repeat_table
 from rankscope.assemble.sources import SourceFile, config_world
 from rankscope.kinds.functions import function
@@ -51,14 +49,14 @@ def assemble(
     places = {id(source): i for i, source in enumerate(sources)}
     run = LogRun(runs, chosen, pattern, asked=attempt is not None)
     scene = _log_scene(sources, places, run, known, recall)
-    seen = py_spy_snapshots.settle_snapshots(sources, runs, chosen, pattern, known, _log_stacks(scene))
+    seen = _host_stacks(sources, runs, chosen, pattern, known, _log_stacks(scene))
     windows = _trace_windows(sources, max(0, chosen), pattern)
     told_worlds = (one.world for one in (windows, scene) if one is not None)
     highest = max((r for s in seen for r in s.ranks.values()), default=-1)
     world = world_size or max(_world(used, sources, chosen), 1 + highest, *told_worlds)
     tables = dump_tables(used, [places[id(s)] for s in used], world)
     tables, world = _with_logs_and_traces(tables, scene, windows, world, fixed=world_size)
-    tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
+    _add_threads(tables, seen, places)
     told_by_processes = _add_processes(tables, sources, chosen, pattern, errors)
     return Dataset(
         **tables,
@@ -97,16 +95,45 @@ def _add_processes(
 
     Returns the number of ranks in these tables; 0 if none.
     """
-    world = 0
-    if ends := ended.attempt_ends(sources, max(0, chosen)):
-        tables["messages"] = ended.with_ends(tables.get("messages"), ends, sources, errors)
-        world = ended.sidecar_world(ends)
+    world = _add_ends(tables, sources, chosen, errors)
     there = {source.kind for source in sources}
     for kind in INPUTS.values():
         if kind.add_rows and kind.name in there:
             told: int = function(kind.add_rows)(tables, sources, chosen, pattern)
             world = world or told
     return world
+
+
+def _add_ends(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, errors: str | None) -> int:
+    """Adds the ends of processes that sidecars tell, at no cost without a sidecar; the number of their ranks."""
+    if not any(isinstance(source.content, Sidecar) for source in sources):
+        return 0
+    from rankscope.assemble.process_ends import attempt_ends, sidecar_world, with_ends
+
+    ends = attempt_ends(sources, max(0, chosen))
+    if ends:
+        tables["messages"] = with_ends(tables.get("messages"), ends, sources, errors)
+    return sidecar_world(ends) if ends else 0
+
+
+def _host_stacks(
+    sources: Sequence[SourceFile], runs: list[Attempt], chosen: int, pattern: re.Pattern[str] | None, world: int,
+    in_logs: list[RankedStacks],
+) -> list[RankedStacks]:  # fmt: skip
+    """The stacks of hosts with their ranks; none without one, at no cost."""
+    if not in_logs and not any(source.snapshot is not None for source in sources):
+        return []
+    from rankscope.assemble.py_spy_snapshots import settle_snapshots
+
+    return settle_snapshots(sources, runs, chosen, pattern, world, in_logs)
+
+
+def _add_threads(tables: dict[str, pl.DataFrame], seen: list[RankedStacks], places: dict[int, int]) -> None:
+    tables["threads"] = schema.empty(schema.THREADS)
+    if seen:
+        from rankscope.assemble.py_spy_snapshots import thread_tables
+
+        tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
 
 
 def _with_logs_and_traces(

@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.sources import SourceFile
-from rankscope.parsers.logs.c10d.error_table import current_table
-from rankscope.parsers.logs.c10d.event_builder import shown_text
-from rankscope.parsers.logs.c10d.known_errors import KnownErrors
-from rankscope.parsers.logs.log_record import Record
 from rankscope.parsers.sidecar.model import Sidecar
+
+if TYPE_CHECKING:
+    from rankscope.parsers.logs.c10d.known_errors import KnownErrors
 
 KIND = "process-end"
 END_WORDS = {
@@ -88,6 +87,8 @@ def with_ends(
 
 def _row(place: int, card: Sidecar, beside: bool, errors: str | None) -> dict[str, Any]:
     """A row; an exception with a traceback `beside` it is no second cause, and no second consequence."""
+    from rankscope.parsers.logs.c10d.event_builder import shown_text
+
     text = END_WORDS.get(card.ended, shown_text(card.ended))
     failed, known = card.ended == "exception" and not beside, _known(card, errors)
     values = {"reason": card.ended, "error": card.error, "cause": card.cause, **known, "utc": True}
@@ -165,6 +166,8 @@ def known_error(error: str, cause: str, users: str | None = None) -> dict[str, A
 
 
 def _look_up(text: str, users: str | None) -> dict[str, Any]:
+    from rankscope.parsers.logs.log_record import Record
+
     # the table matches lines
     lines = [Record(0, i, line) for i, line in enumerate(text.splitlines(), 1)]
     found = [event.values for event in _table(users).events(lines)]
@@ -174,4 +177,7 @@ def _look_up(text: str, users: str | None) -> dict[str, Any]:
 
 @cache
 def _table(users: str | None) -> KnownErrors:
+    from rankscope.parsers.logs.c10d.error_table import current_table
+    from rankscope.parsers.logs.c10d.known_errors import KnownErrors
+
     return KnownErrors(current_table(users)[0])

@@ -5,16 +5,17 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 from datetime import tzinfo
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rankscope.analysis.live_state import LiveState
 from rankscope.analysis.model import Analysis, Finding, RankExplanation
-from rankscope.report import log_excerpts, settings_section, words
-from rankscope.report.json import SCHEMA, dump_json, finding_json
+from rankscope.report import words
 from rankscope.report.words import host_sections, why_sections
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clock, plural, ranks_text
+
+if TYPE_CHECKING:
+    from rankscope.analysis.live_state import LiveState
 
 WIDTH = 80
 _LABEL_WIDTH = 14
@@ -108,6 +109,11 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
 
 
 def _messages(dataset: Dataset) -> Iterator[str]:
+    if dataset.messages.is_empty():
+        return
+    # imported only for jobs with logs
+    from rankscope.report import log_excerpts
+
     said, more = log_excerpts.shown_excerpts(dataset)
     if said:
         yield from _title("What the logs say")
@@ -116,6 +122,11 @@ def _messages(dataset: Dataset) -> Iterator[str]:
 
 
 def _settings(dataset: Dataset) -> Iterator[str]:
+    if dataset.settings.is_empty():
+        return
+    # imported only for jobs with settings
+    from rankscope.report import settings_section
+
     lines = settings_section.text_lines(dataset)
     if lines:
         yield from _title("Settings that differ between ranks")
@@ -171,6 +182,8 @@ def verdict_key(analysis: Analysis, live: LiveState) -> tuple[Any, ...]:
 
 def render_line_json(dataset: Dataset, analysis: Analysis, live: LiveState, time_ns: int) -> bytes:
     """One line of JSON; its form is described in docs/report.md."""
+    from rankscope.report.json import SCHEMA, dump_json, finding_json
+
     return dump_json(
         {
             "schema": SCHEMA,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from rankscope.analysis.host_stacks import HostThread, host_stacks, stack_sites
 from rankscope.analysis.model import (
     Analysis,
     ChainStep,
@@ -25,6 +25,9 @@ from rankscope.kinds.input_kinds import INPUTS
 from rankscope.schema import Dataset, Frame
 from rankscope.text.secrets import hide
 from rankscope.text.wording import duration, group_name, moment, plural, rank_ranges, ranks_text
+
+if TYPE_CHECKING:
+    from rankscope.analysis.host_stacks import HostThread
 
 LONGEST_LINE = 2_000
 """Characters shown of one title, explanation or line of evidence."""
@@ -295,6 +298,11 @@ MOST_HOST_FRAMES = 14
 
 def host_sections(finding: Finding, dataset: Dataset) -> Iterator[tuple[str, list[str]]]:
     """(whose, by what tool; lines innermost first) of the culprits, or else the candidates; and who held the GIL."""
+    if dataset.threads.is_empty():
+        return
+    # imported only for jobs with stacks of their hosts
+    from rankscope.analysis.host_stacks import host_stacks, stack_sites
+
     for ranks in (finding.culprit_ranks, finding.candidates):
         found = stack_sites(host_stacks(dataset, ranks).values()) if ranks else []
         for site in found[:MOST_HOST_PLACES]:
