@@ -12,7 +12,7 @@ from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.parsers.members import shared_members
-from rankscope.parsers.sidecar.model import Sidecar, SidecarGroup
+from rankscope.parsers.sidecar import Sidecar, SidecarGroup
 from rankscope.schema import Dataset
 from tests.parsers.dumps import START_NS, Recorder, job
 from tests.parsers.torch_pickle import torch_pickle

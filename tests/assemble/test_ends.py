@@ -10,7 +10,7 @@ from rankscope.analysis import analyse
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.process_ends import known_error
 from rankscope.assemble.sources import SourceFile
-from rankscope.parsers.sidecar.model import decode_sidecar
+from rankscope.parsers.sidecar import decode_sidecar
 from rankscope.schema import Dataset
 from tests.analysis.logs.processes import CLOSED, SECOND, Processes, closed
 from tests.parsers.dumps import START_NS

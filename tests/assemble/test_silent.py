@@ -15,7 +15,7 @@ from rankscope.assemble.assembly import assemble
 from rankscope.assemble.attempts import NoSuchAttemptError, with_silent_attempts
 from rankscope.assemble.sources import SourceFile
 from rankscope.cli import run
-from rankscope.parsers.sidecar.model import Sidecar
+from rankscope.parsers.sidecar import Sidecar
 from rankscope.schema import Dataset
 from tests.analysis.logs.processes import Processes, closed
 

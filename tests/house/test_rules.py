@@ -72,7 +72,9 @@ def test_a_circle_is_found() -> None:
     assert circles(edges) == [["a", "b", "c"]]
 
 
-@pytest.mark.parametrize("package", ["flight_recorder", "torch_profiler", "py_spy", "logs", "environment", "health"])
+@pytest.mark.parametrize(
+    "package", ["flight_recorder", "torch_profiler", "py_spy", "logs", "environment", "health_check", "sidecar"]
+)
 def test_formats_know_nothing_of_each_other(package: str) -> None:
     """What several formats need lies in `parsers` itself."""
     own = f"rankscope.parsers.{package}"

@@ -7,7 +7,7 @@ from typing import Any
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.parsers.members import shared_members
-from rankscope.parsers.sidecar.model import Sidecar, SidecarGroup
+from rankscope.parsers.sidecar import Sidecar, SidecarGroup
 from tests.parsers.dumps import START_NS, Recorder, job
 
 RANKS = 4

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.watching.change_notices import ChangeNotices
+from rankscope.watching.observer import ChangeNotices
 from tests.watching.hand_clock import PATIENCE_S
 
 

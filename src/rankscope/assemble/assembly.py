@@ -18,7 +18,7 @@ from rankscope.assemble.repeats import repeat_table
 from rankscope.assemble.sources import SourceFile, config_world
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import DUMP, DUPLICATE, EMPTY, INPUTS, LOG, PY_SPY, REPORT, TRACE, UNKNOWN
-from rankscope.parsers.sidecar.model import Sidecar
+from rankscope.parsers.sidecar import Sidecar
 from rankscope.schema import Dataset
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import polars as pl
 from rankscope import schema
 from rankscope.assemble import file_names
 from rankscope.assemble.sources import SourceFile, config_world
-from rankscope.parsers.sidecar.model import Sidecar
+from rankscope.parsers.sidecar import Sidecar
 from rankscope.text.wording import moment
 
 SAME_RUN_NS = 600 * 1_000_000_000

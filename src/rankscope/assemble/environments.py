@@ -12,7 +12,7 @@ import polars as pl
 from rankscope import schema
 from rankscope.assemble import file_names
 from rankscope.assemble.sources import SourceFile
-from rankscope.parsers.environment.decode import Environment, EnvironmentProcess
+from rankscope.parsers.environment import Environment, EnvironmentProcess
 
 _PID = re.compile(r"(?:^|[/!])proc/(\d{1,9})/environ$|environ[._\-]?(\d{1,9})$|(?:pid|proc)[._\-]?(\d{1,9})")
 _MSPROBE = re.compile(r"![^!]*\b(?:env|pip)$")

@@ -16,7 +16,7 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.sources import SourceFile
-from rankscope.parsers.health.checks import SILENT, UNHEALTHY, HealthCheck, RankHealth
+from rankscope.parsers.health_check import SILENT, UNHEALTHY, HealthCheck, RankHealth
 from rankscope.parsers.logs.c10d.event_builder import shown_text
 
 KIND = "health-check"

@@ -15,7 +15,7 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.sources import SourceFile
-from rankscope.parsers.sidecar.model import Sidecar
+from rankscope.parsers.sidecar import Sidecar
 
 if TYPE_CHECKING:
     from rankscope.parsers.logs.c10d.known_errors import KnownErrors

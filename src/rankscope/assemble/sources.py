@@ -20,7 +20,7 @@ from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.members import GroupConfig
 from rankscope.parsers.py_spy.model import Snapshot
-from rankscope.parsers.sidecar.model import Sidecar
+from rankscope.parsers.sidecar import Sidecar
 
 if TYPE_CHECKING:
     from rankscope.parsers.logs.model import LogContent

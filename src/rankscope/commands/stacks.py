@@ -20,7 +20,7 @@ import click
 
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.py_spy.thread_roles import is_launcher
-from rankscope.parsers.sidecar.model import Sidecar, decode_sidecar, looks_like_sidecar
+from rankscope.parsers.sidecar import Sidecar, decode_sidecar, looks_like_sidecar
 from rankscope.report.output_files import overwrite
 from rankscope.text.escaping import plain
 from rankscope.text.wording import SECOND_NS, duration

@@ -52,8 +52,8 @@ TRACE = InputKind(
 )  # fmt: skip
 SIDECAR = InputKind(
     name="sidecar", meaning="who wrote the dumps beside it, as `rankscope.capture` says",
-    begins="parsers.sidecar.model:looks_like_sidecar", decode="parsers.sidecar.model:decode_sidecar",
-    restore="parsers.sidecar.model:sidecar_from",
+    begins="parsers.sidecar:looks_like_sidecar", decode="parsers.sidecar:decode_sidecar",
+    restore="parsers.sidecar:sidecar_from",
     told_if_broken=False,
 )  # fmt: skip
 PY_SPY = InputKind(
@@ -65,8 +65,8 @@ PY_SPY = InputKind(
 HEALTH_CHECK = InputKind(
     name="health-check", meaning="the page of a debug server that says which ranks are healthy",
     noun="health check", place=7,
-    begins="parsers.health.checks:looks_like_check", decode="parsers.health.checks:decode_check",
-    restore="parsers.health.checks:check_from",
+    begins="parsers.health_check:looks_like_check", decode="parsers.health_check:decode_check",
+    restore="parsers.health_check:check_from",
     add_rows="assemble.health_checks:add_check",
     # for all ranks of the largest jobs it is less
     most_bytes=64 << 20,
@@ -78,8 +78,8 @@ DUMP = InputKind(
 )  # fmt: skip
 ENVIRONMENT = InputKind(
     name="environ", meaning="the environment of a process, or a list of packages", noun="environment", place=4,
-    begins="parsers.environment.decode:looks_like_environment", decode="parsers.environment.decode:decode_environment",
-    restore="parsers.environment.decode:environment_from", add_rows="assemble.environments:add_environments",
+    begins="parsers.environment:looks_like_environment", decode="parsers.environment:decode_environment",
+    restore="parsers.environment:environment_from", add_rows="assemble.environments:add_environments",
     # Linux allows a few MiB
     most_bytes=16 << 20,
 )  # fmt: skip

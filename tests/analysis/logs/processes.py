@@ -14,7 +14,7 @@ from rankscope.capture.card import SidecarRecord
 from rankscope.capture.identity import ProcessGroup
 from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.parsers.logs.decode import decode_log
-from rankscope.parsers.sidecar.model import decode_sidecar
+from rankscope.parsers.sidecar import decode_sidecar
 from rankscope.schema import Dataset
 from tests.parsers.dumps import START_NS, job
 from tests.parsers.torch_pickle import torch_pickle

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from rankscope.parsers.contents import NotThisKindError
-from rankscope.parsers.environment.decode import (
+from rankscope.parsers.environment import (
     Environment,
     decode_environment,
     environment_from,

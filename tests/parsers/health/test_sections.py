@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rankscope.parsers.contents import NotThisKindError
-from rankscope.parsers.health.checks import (
+from rankscope.parsers.health_check import (
     FOREIGN_TABLES,
     HEALTHY,
     NO_CHECK,

@@ -15,8 +15,8 @@ from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.logs import bounded_events, line_tails, stretches
 from rankscope.parsers.logs.decode import decode_range
-from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_decoder import LogDecoder
+from rankscope.parsers.logs.log_record import Event
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.nccl import comm_lives
 from rankscope.parsers.logs.stretches import LogJoiner

@@ -12,7 +12,7 @@ from rankscope.capture.identity import ProcessGroup
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.members import shared_members
 from rankscope.parsers.registry import kinds_of, restore_content
-from rankscope.parsers.sidecar.model import Sidecar, SidecarGroup, decode_sidecar, looks_like_sidecar
+from rankscope.parsers.sidecar import Sidecar, SidecarGroup, decode_sidecar, looks_like_sidecar
 
 
 def written(**more: Any) -> bytes:

@@ -14,7 +14,7 @@ from rankscope.assemble.logs import log_values
 from rankscope.assemble.logs.log_groups import DEFAULT_GROUP, LogGroups
 from rankscope.assemble.logs.log_processes import LogScene
 from rankscope.assemble.logs.log_values import int64_or_none, print_time, valid_size
-from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.log_record import Event
 from rankscope.parsers.safe_values import RANK_LIMIT
 
 _MILLISECOND = 1_000_000

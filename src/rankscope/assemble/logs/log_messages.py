@@ -19,7 +19,7 @@ from rankscope.kinds.event_kinds import EVENTS, SEVERITIES
 from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.logs.bounded_events import left_out
 from rankscope.parsers.logs.c10d.thread_dumps import KIND
-from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.log_record import Event
 from rankscope.parsers.logs.model import NcclWarning
 from rankscope.parsers.py_spy.frame_interning import SnapshotCollector, clip_text, valid_pid
 from rankscope.parsers.py_spy.thread_roles import roles_of

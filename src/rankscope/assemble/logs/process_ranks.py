@@ -14,7 +14,7 @@ from dataclasses import replace
 from rankscope.assemble import file_names
 from rankscope.assemble.logs.log_processes import CommLife, LogScene
 from rankscope.kinds.event_kinds import EVENTS
-from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.log_record import Event
 from rankscope.parsers.safe_values import RANK_LIMIT
 
 AGREEING_TASKS = 2

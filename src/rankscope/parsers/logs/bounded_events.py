@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.log_record import Event
 from rankscope.parsers.logs.model import NcclWarning
 
 MOST_EVENTS = 100_000

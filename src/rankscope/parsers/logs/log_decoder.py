@@ -10,11 +10,10 @@ import numpy as np
 
 from rankscope.parsers.logs import bounded_events
 from rankscope.parsers.logs.c10d.known_errors import WordScreen
-from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.folded_lines import unfold_lines
 from rankscope.parsers.logs.line_heads import LineFronts
 from rankscope.parsers.logs.line_tails import CommTails, move_phantoms, rehomed
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Event, Record
 from rankscope.parsers.logs.model import MOST_SETTINGS, LogContent, LogSetting
 from rankscope.parsers.logs.nccl import coll_lines, comm_lives, nccl_warnings
 from rankscope.parsers.logs.nccl import packed_words as w

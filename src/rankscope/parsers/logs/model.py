@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.parsers.logs.event import Event, event_from
-from rankscope.parsers.logs.log_record import Stamp
+from rankscope.parsers.logs.log_record import Event, Stamp, event_from
 from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
 
 TAIL_ROWS = 20_000

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rankscope.parsers.logs.c10d.recogniser import Recogniser
-from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Event, Record
 
 _RANK = re.compile(r"\[rank(\d+)\]: ?")
 

@@ -9,8 +9,7 @@ import orjson
 import pytest
 
 from rankscope.parsers.logs.c10d.recogniser import Recogniser
-from rankscope.parsers.logs.event import event_from
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Record, event_from
 from tests.parsers.logs.c10d.lines import everything, records
 from tests.parsers.logs.c10d.test_desync import REPORT
 from tests.parsers.logs.c10d.test_endings import CASES

@@ -16,7 +16,7 @@ from rankscope.parsers.logs.c10d.error_table import (
     required,
 )
 from rankscope.parsers.logs.c10d.recogniser import Recogniser
-from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.log_record import Event
 from tests.parsers.logs.c10d.lines import everything, records, values
 
 HEADER = "id\trole\tpattern\tmeaning\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.log_record import Event
 from tests.parsers.logs.c10d.lines import events, everything, only, values
 
 PLACE = ("pg_guid", "pg_desc", "pg_rank")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.log_record import Event
 from tests.parsers.logs.c10d.lines import everything, values
 
 pytestmark = pytest.mark.torch

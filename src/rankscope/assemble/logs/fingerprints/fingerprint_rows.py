@@ -11,7 +11,7 @@ from rankscope.assemble.logs import log_values
 from rankscope.assemble.logs.c10d_claims import Claim, ClaimedOperation, not_before
 from rankscope.assemble.logs.log_processes import LogFile, LogScene
 from rankscope.assemble.logs.log_values import print_time
-from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.log_record import Event
 from rankscope.parsers.safe_values import RANK_LIMIT
 
 _PRINTED = ("seq", "op", "shape", "dtype", "device")

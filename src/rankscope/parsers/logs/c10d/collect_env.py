@@ -9,8 +9,7 @@ import re
 from collections import Counter
 
 from rankscope.parsers.logs.c10d.event_builder import message_event
-from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Event, Record
 from rankscope.parsers.variables import VALUE_LIMIT, is_kept, pair_of
 
 LITERALS = ("PyTorch version: ",)

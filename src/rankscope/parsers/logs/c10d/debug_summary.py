@@ -12,8 +12,7 @@ from __future__ import annotations
 import re
 
 from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event
-from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Event, Record
 
 LITERALS = ("PARTIAL DATA: ",)
 KIND = "no-answer"

@@ -6,8 +6,7 @@ import re
 from typing import Any
 
 from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event
-from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Event, Record
 
 LITERALS = ("Timeout at collective: ",)
 LINE_LIMIT = 4096

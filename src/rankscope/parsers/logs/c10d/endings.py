@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 
 from rankscope.parsers.logs.c10d.event_builder import matched_number, message_event
-from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Event, Record
 
 LITERALS = (
     "srun: error: ", "slurmstepd: error: ", "oom-kill", "oom_kill", "Killed process ", "closing signal SIG",

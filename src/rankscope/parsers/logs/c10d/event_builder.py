@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rankscope.parsers.logs.event import Event, record_event
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Event, Record, record_event
 
 TEXT_LIMIT = 8192
 """Longest prefix of a line that is searched: longer lines are no messages of c10d."""

@@ -11,8 +11,7 @@ import polars as pl
 
 from rankscope.parsers.logs.c10d.error_table import ROLES, KnownError
 from rankscope.parsers.logs.c10d.event_builder import message_event
-from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Event, Record
 
 OWN_RANK = "rank"
 """Name of the group in a pattern that matches the global rank of the printing process."""

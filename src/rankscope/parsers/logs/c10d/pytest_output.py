@@ -9,8 +9,7 @@ import re
 
 from rankscope.parsers.logs.c10d.event_builder import PYTEST_MARK, message_event
 from rankscope.parsers.logs.c10d.tracebacks import EXCEPTION, HEAD
-from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Event, Record
 
 LITERALS = (PYTEST_MARK, "_ _ _ _ _ _", "____ ", "- Captured ", "= short test summary", "= warnings summary")
 MESSAGE_LINES = 32

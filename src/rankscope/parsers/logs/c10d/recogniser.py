@@ -25,8 +25,7 @@ from rankscope.parsers.logs.c10d import (
 from rankscope.parsers.logs.c10d.error_table import KnownError, packaged_table
 from rankscope.parsers.logs.c10d.event_builder import PYTEST_MARK, TEXT_LIMIT
 from rankscope.parsers.logs.c10d.known_errors import KnownErrors, WordScreen
-from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Event, Record
 from rankscope.parsers.logs.nccl import nccl_warnings
 
 OPEN_LIMIT = 1 << 16

@@ -21,8 +21,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event
-from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Event, Record
 from rankscope.schema import AT_CRASH
 
 LITERALS = ("(most recent call first):", "Traceback for thread ", "=== Rank ", "Fatal Python error: ")

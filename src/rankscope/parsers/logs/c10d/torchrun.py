@@ -6,8 +6,7 @@ import re
 from typing import Any
 
 from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event, shown_text
-from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Event, Record
 from rankscope.parsers.logs.timestamps import read_stamp
 
 LITERALS = ("Failures:", "Root Cause")

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event, shown_text
-from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Event, Record
 
 HEAD = "Traceback (most recent call last):"
 LITERALS = (HEAD, ".RayTaskError", '  File "')

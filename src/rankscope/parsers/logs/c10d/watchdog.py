@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rankscope.parsers.logs.c10d.event_builder import matched_number, message_event, sound_counter
-from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Event, Record
 
 LITERALS = (
     "Watchdog caught collective operation timeout", " work: ", "watchdog thread terminated with exception",

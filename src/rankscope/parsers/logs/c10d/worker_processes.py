@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterator
 
 from rankscope.parsers.logs.c10d.event_builder import message_event, shown_text
-from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Event, Record
 
 LITERALS = ("A worker died or was killed while", " died unexpectedly", "The actor died unexpectedly")
 ENTRIES = 12

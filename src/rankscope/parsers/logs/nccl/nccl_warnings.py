@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from rankscope.parsers.logs import bounded_events
 from rankscope.parsers.logs.c10d.endings import ranges_in
 from rankscope.parsers.logs.c10d.event_builder import message_event
-from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Event, Record
 from rankscope.parsers.logs.model import NcclWarning
 from rankscope.parsers.logs.nccl.packed_words import NcclHead
 

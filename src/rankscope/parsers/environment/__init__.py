@@ -1,1 +1,0 @@
-"""Environments of processes: copies of /proc/PID/environ, output of env, settings of containers."""
