@@ -1,4 +1,4 @@
-"""The app: loads in a thread, shows the main screen, and says in one line what went wrong."""
+"""The app: it loads in a thread, shows the main screen, and reports an error in one line."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 SLOW_FRAMES = 15
 """Frames a second over SSH."""
 FRAMES = 240
-"""Frames a second elsewhere, at most: one that took long lets the next wait for up to two of these periods."""
+"""Most frames a second elsewhere. After a slow frame the next one waits up to two periods."""
 PROGRESS_EVERY = 0.1
 """Seconds between two lines of progress, at least."""
 
 
 class RankscopeApp(App[None]):
-    """Shows what a job left behind. It reads no file itself: `load` does, in a thread."""
+    """Shows the data of a job. It reads no file itself: `load` reads in a thread."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_for("app")
     CSS = """
@@ -49,44 +49,44 @@ class RankscopeApp(App[None]):
     def __init__(
         self, load: Load | None, title: str, options: ViewOptions, watch: Watch | None = None, rest: Load | None = None
     ) -> None:
-        """Gets its job from `load`, or for as long as it runs from `watch`.
+        """Gets the job from `load`, or from `watch` while the job runs.
 
-        Where `load` reads only a part of traces, `rest` reads all of them, while that part is shown.
+        If `load` reads only a part of the traces, `rest` reads all of them while the screen shows that part.
         """
         super().__init__(driver_class=_driver_class(options))
         self.load, self.rest = load, rest
         self.watch_job = watch
         self.options = options
         self.failure: BaseException | None = None
-        """What ended the app, if it was an error; `run` raises it."""
+        """The error that ended the app; `run` raises it."""
         self.theme = "ansi-dark"
         self.animation_level = "none"
         self._choose_filters(options.palette == "none")
-        # Read from the environment when textual is imported; that is too early to know of the link.
+        # Textual reads this from the environment at import, before the link is known.
         textual.screen.UPDATE_PERIOD = 1 / (SLOW_FRAMES if options.slow_link else FRAMES)  # type: ignore[misc]
         self.opening = OpeningScreen(title, options)
         self._lanes: LanesScreen | None = None
         self.quiet = Quiet()
 
     def _choose_filters(self, no_color: bool) -> None:
-        """Without colours none at all: Textual would make greys of them that are hard to tell apart."""
+        """Turns filters off if there are no colours: Textual would make greys that are hard to tell apart."""
         self.no_color = no_color
         kept = [line_filter for line_filter in self._filters if not isinstance(line_filter, (Monochrome, NoColor))]
         self._filters = [*kept, NoColor()] if no_color else kept
 
     @property
     def lanes(self) -> LanesScreen:
-        """The main screen; RuntimeError before there is something to show."""
+        """The main screen; RuntimeError if there is nothing to show yet."""
         if self._lanes is None:
             raise RuntimeError("nothing is loaded yet")
         return self._lanes
 
     def get_default_screen(self) -> Screen[None]:
-        """What is there while dumps are read."""
+        """The screen that is shown during loading."""
         return self.opening
 
     def on_mount(self) -> None:
-        """Starts to load, once the first screen is drawn: both would hold up each other."""
+        """Starts to load after the first screen is drawn: the two would slow down each other."""
         if self.watch_job is not None:
             self.set_interval(QUIET_S, self.quiet.search)
             self.call_after_refresh(self._follow, self.watch_job)
@@ -94,19 +94,19 @@ class RankscopeApp(App[None]):
             self.call_after_refresh(self._load, self.load)
 
     async def on_event(self, event: events.Event) -> None:
-        """Remembers when somebody did something."""
+        """Records the time of the last input."""
         if isinstance(event, events.InputEvent):
             self.quiet.pressed()
         await super().on_event(event)
 
     def exit(self, *result: Any, **how: Any) -> None:
-        """Ends the app, and following with it."""
+        """Ends the app and the following of the job."""
         if self.watch_job is not None:
             self.watch_job.stop()
         super().exit(*result, **how)
 
     def on_unmount(self) -> None:
-        """Ends following, whatever ended the app."""
+        """Ends the following of the job, for any end of the app."""
         if self.watch_job is not None:
             self.watch_job.stop()
 
@@ -115,7 +115,7 @@ class RankscopeApp(App[None]):
         watch.run(self._published)
 
     def _published(self, news: JobUpdate | FollowProgress | Prepared) -> None:
-        """Passes on what following gives, with what the screen shows of it; called in its thread."""
+        """Sends an update to the screen, with its prepared lanes; runs in the thread of following."""
         from rankscope.tui.detail.operation_index import OpIndex
         from rankscope.tui.live.prepared import Prepared, prepare
         from rankscope.watching.update import FollowProgress
@@ -131,7 +131,7 @@ class RankscopeApp(App[None]):
 
     @property
     def _following(self) -> Following | None:
-        """The news of the job that is watched, once there are any."""
+        """The controller that follows the watched job; None if there is none yet."""
         from rankscope.tui.live.following import Following
 
         news = self._lanes.news if self._lanes is not None else None
@@ -205,27 +205,27 @@ class RankscopeApp(App[None]):
             self.exit(return_code=2)
 
     def on_resize(self) -> None:
-        """The terminal may have moved what it showed."""
+        """Redraws all: a resize may move the text on the terminal."""
         self.forget_terminal()
 
     def forget_terminal(self) -> None:
-        """Sends everything again with the next frame."""
+        """Sends all cells again with the next frame."""
         forget = getattr(self._driver, "forget", None)
         if forget is not None:
             forget()
 
     def action_redraw(self) -> None:
-        """Draws everything anew, where something else has written on the terminal."""
+        """Draws everything anew, after another program has written on the terminal."""
         self.forget_terminal()
         self.refresh(layout=True)
 
     def _fatal_error(self) -> None:
-        """Ends the app without the pages of local variables that Textual prints."""
+        """Ends the app without Textual's pages of local variables."""
         self.failure = self._exception
         self._close_messages_no_wait()
 
     def run(self, **how: Any) -> None:
-        """Runs until it is quit; raises what made loading fail, or an error of its own."""
+        """Runs until the user quits; raises the error of loading, or an error of the app."""
         super().run(**{"mouse": self.options.mouse, **how})
         if self.failure is not None:
             raise self.failure
@@ -257,7 +257,7 @@ def _driver_class(options: ViewOptions) -> type[Driver] | None:
 
 
 class _Throttle:
-    """Passes on as much progress as a person can read."""
+    """Passes on progress, at most every PROGRESS_EVERY seconds."""
 
     def __init__(self, app: App[None]) -> None:
         self._app = app
@@ -265,7 +265,7 @@ class _Throttle:
         self._worker = get_current_worker()
 
     def __call__(self, progress: ProgressLike) -> None:
-        """Tells the screen, unless it was told just now."""
+        """Tells the screen, unless the last call was just before."""
         now = monotonic()
         if now >= self._next and not self._worker.is_cancelled:
             self._next = now + PROGRESS_EVERY

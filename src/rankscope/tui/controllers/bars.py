@@ -1,4 +1,4 @@
-"""The lines of text around the lanes, which follow the board and the job."""
+"""The lines of text around the lanes; they follow the board and the job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Bars:
     def __init__(self, view: MainView, boards: BoardSet, search: SearchWalk, news: JobNews) -> None:
         self._view, self._boards, self._search, self._news = view, boards, search, news
         self._strip: tuple[object, int, Strip | TraceStrip] | None = None
-        """The overview, with what it was made of and for which width."""
+        """The overview, with its source and its width."""
 
     def draw_head(self) -> None:
         """Writes title and verdict."""
@@ -46,7 +46,7 @@ class Bars:
             status.put(status_line(board, wanted, found, width, ascii_only=ascii_only))
 
     def note(self, text: str) -> None:
-        """Says something in the bottom line; without text what troubles following, else the keys."""
+        """Shows a message in the bottom line; without text, the trouble with following, else the keys."""
         width, keys = self._view.size.width, self._view.bar("keys")
         text = text or self._news.trouble()
         if text:
@@ -58,7 +58,7 @@ class Bars:
         keys.put(state + key_line(room, names))
 
     def _overview(self, board: AnyBoard, width: int) -> Strip | TraceStrip:
-        """The whole run in so many characters."""
+        """The overview of the whole run, `width` characters wide."""
         times = board.times if isinstance(board, Board) and board.view.kind == "time" else None
         traces = self._boards.whole.traces if isinstance(board, TraceBoard) else None
         source = traces or times or self._boards.overview

@@ -1,4 +1,4 @@
-"""The detail beside or below the lanes: looked up in a thread once the cursor rests."""
+"""The detail beside or below the lanes: a thread looks it up when the cursor rests."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rankscope.tui.traces.span_facts import look
 from rankscope.tui.traces.trace_board import TraceBoard
 
 DETAIL_AFTER = 0.03
-"""Seconds without a move after which the detail follows: holding a key moves only the lanes."""
+"""Seconds without a move before the detail follows: a held key moves only the lanes."""
 
 
 class DetailLookup:
-    """Shows in the pane what is under the cursor; one look-up at a time, the last one for where the cursor rests."""
+    """Shows the selection under the cursor in the pane; one look-up runs at a time."""
 
     def __init__(self, view: MainView, boards: BoardSet, pane: DetailPane) -> None:
         self._view, self._boards, self._pane = view, boards, pane
@@ -35,7 +35,7 @@ class DetailLookup:
         return self._timer is not None or self._looks_up
 
     def moved(self) -> None:
-        """The cursor or the window of the lanes has moved."""
+        """Notes that the cursor or the window of the lanes has moved."""
         if self._timer is None:
             self._timer = self._view.set_timer(DETAIL_AFTER, self._draw)
         else:
@@ -45,7 +45,7 @@ class DetailLookup:
         self._timer = None
         board, whole = self._boards.shown, self._boards.whole
         if self._looks_up:
-            # one at a time: of a big job they would pile up while a key is held
+            # one at a time: on a big job, look-ups would pile up while a key is held
             self._looks_again = True
         elif isinstance(board, TraceBoard):
             sight = look(board)

@@ -1,4 +1,4 @@
-"""The filter of the lanes, and the questions that it is made of."""
+"""The filter of the lanes, and the questions for it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rankscope.tui.letters import LETTERS
 
 
 class FilterMenu:
-    """Narrows the lanes down to some ranks, a group, an operation or a state."""
+    """Limits the lanes to some ranks, a group, an operation or a state."""
 
     def __init__(self, view: MainView, boards: BoardSet, search: SearchWalk, times: TimeAxis) -> None:
         self._view, self._boards, self._search, self._times = view, boards, search, times
 
     def set(self, wanted: Filter) -> None:
-        """Shows only what the filter lets through; one that lets nothing through is refused."""
+        """Shows only the lanes and items that pass the filter; refuses a filter that nothing passes."""
         model = apply(self._boards.whole, wanted)
         if not len(model.ranks):
             self._view.note("nothing is left with this filter")

@@ -1,4 +1,4 @@
-"""The axis of time of the lanes of operations, for which clocks are brought together in a thread."""
+"""The time axis of the lanes of operations; a thread aligns the clocks for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TimeAxis:
         self._view.board_moved()
 
     def bring(self, model: Model) -> None:
-        """Brings the clocks together, then shows the axis of time."""
+        """Aligns the clocks, then shows the axis of time."""
         self._view.work_out(partial(build_times, model), partial(self._show, model))
 
     def _show(self, model: Model, times: Times) -> None:
