@@ -1,4 +1,4 @@
-"""The pane below or beside the lanes: what is under the cursor."""
+"""The pane below or beside the lanes: the selection under the cursor."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line, Span, line
 
 ROOMY = 16
-"""Lines from which on the pane shows all there is instead of the most important."""
+"""Lines from which the pane shows all facts instead of the most important."""
 
 
 class DetailPane(Lines):
-    """Shows one selection after the other: the most important first where it is low, everything where it is high."""
+    """Shows one selection at a time: the most important facts if the pane is low, all if it is high."""
 
     def __init__(self, options: ViewOptions | None = None) -> None:
         super().__init__(options or ViewOptions())
         self.detail: Detail | None = None
-        """What is shown."""
+        """The detail in the pane."""
         self._analysis: Analysis | None = None
         self._made: Callable[[int, int], list[Line]] | None = None
 
@@ -35,11 +35,11 @@ class DetailPane(Lines):
         self._lay_out()
 
     def show(self, dataset: Dataset, analysis: Analysis, selection: Selection | None) -> None:
-        """Shows `selection` from now on; without one, nothing."""
+        """Shows `selection` from now on; without one, the pane is empty."""
         self.show_found(None if selection is None else look_up(index_of(dataset), analysis, selection), analysis)
 
     def show_found(self, detail: Detail | None, analysis: Analysis) -> None:
-        """Shows what was looked up of a selection."""
+        """Shows the looked-up detail of a selection."""
         self._analysis, self._made, self.detail = analysis, None, detail
         self._lay_out()
 
