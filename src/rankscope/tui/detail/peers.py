@@ -77,9 +77,8 @@ class Peers:
 def state_label() -> pl.Expr:
     """The state of an operation in a word.
 
-    A completion after the timeout comes from an abort (pytorch PR 119249); an operation that left the watchdog's list
-    without completion has timed out. A hook retires at once an operation whose end it does not know: that stays
-    unknown.
+    A completion after the timeout comes from an abort (pytorch PR 119249). An operation that left the watchdog's list
+    without completion has timed out. A hook retires operations of unknown end at once: they stay unknown.
     """
     state = pl.col("state").cast(pl.String)
     took = pl.col("completed_ns") - pl.col("created_ns")

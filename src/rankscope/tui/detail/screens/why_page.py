@@ -1,4 +1,4 @@
-"""The reasons why the rank under the cursor is accused or not: rule, evidence, chain, and distance to the rule."""
+"""The reasons why the rank under the cursor is accused or not: rule, evidence, chain, and how nearly it was accused."""
 
 from __future__ import annotations
 
