@@ -1,4 +1,4 @@
-"""The screen while dumps are read. It needs next to nothing, so that it is there at once."""
+"""The screen during loading. It needs few modules, so it appears at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rankscope.tui.text_bars import TextBar, progress_line
 
 
 class OpeningScreen(Screen[None]):
-    """Says what is opened and how far that is."""
+    """Shows the input and the progress of loading."""
 
     def __init__(self, title: str, options: ViewOptions) -> None:
         super().__init__()
@@ -28,16 +28,16 @@ class OpeningScreen(Screen[None]):
         yield TextBar("progress")
 
     def on_resize(self) -> None:
-        """Writes the lines for the width there is."""
+        """Writes the lines for the present width."""
         self._draw()
 
     def show_progress(self, progress: ProgressLike) -> None:
-        """Says how far loading has come."""
+        """Shows the progress of loading."""
         self._progress = progress
         self._draw()
 
     def say(self, text: str) -> None:
-        """Says something instead of how far loading has come."""
+        """Shows a text instead of the progress."""
         self._progress = None
         self.query_one("#progress", TextBar).put(Text(f" {text}"[: self.size.width], self.rich_style))
 
@@ -48,25 +48,25 @@ class OpeningScreen(Screen[None]):
                 self.query_one(f"#{name}", TextBar).put(line)
 
 
-# When nobody presses keys: the time to search all there is for cycles, which holds up every key meanwhile.
+# The time without keys in which to search all objects for cycles; that search holds up every key.
 
 QUIET_S = 0.25
-"""So long after a key another one is not likely to come soon, ..."""
+"""Seconds without a key after which another key is not likely soon."""
 EVERY_S = 30.0
-"""... which is made use of so often: what is drawn leaves cycles behind, about 10 kB for each key, ..."""
+"""Seconds between two searches in quiet times: drawing leaves cycles, about 10 kB for each key."""
 LONGEST_S = 300.0
-"""... and where keys never stop, it is done all the same."""
+"""Seconds after which a search runs even if keys never stop."""
 
 
 class Quiet:
-    """Knows when a key was pressed last, and when all was searched; in seconds of a clock that never goes back."""
+    """Times of the last key and of the last search, in seconds of a monotonic clock."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._pressed_at = self._searched_at = clock()
 
     def pressed(self) -> None:
-        """Somebody has pressed a key or used the mouse."""
+        """Notes that a key or the mouse was used."""
         self._pressed_at = self._clock()
 
     @property
@@ -77,7 +77,7 @@ class Quiet:
         return since >= LONGEST_S or (quiet >= QUIET_S and since >= EVERY_S)
 
     def search(self) -> bool:
-        """Takes away what only refers to itself, if it is time to; whether it was."""
+        """Frees objects in cycles if a search is due; returns whether it was."""
         due = self.is_due
         if due:
             gc.collect()

@@ -125,7 +125,7 @@ def with_rates(analysis: Analysis, live: LiveState) -> Analysis:
 
 
 def following_line(following: bool, paused: bool, waiting: int, writing: int, changed: Collection[int]) -> Text:
-    """The text before the keys: whether the view follows, waiting updates, and ranks that changed since the last key."""
+    """The text before the keys: following or not, waiting updates, and ranks that changed since the last key."""
     line = Text(" ")
     if paused:
         text = f"PAUSED, {plural(waiting, 'update')} waiting" if waiting else "PAUSED"
