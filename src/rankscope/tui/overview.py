@@ -59,8 +59,7 @@ def sequence_strip(columns: Codes, width: int) -> Strip:
 
 
 def time_strip(times: Times, width: int) -> Strip:
-    """The overview of the time axis in `width` cells: the operations that start or go on in each; those without end go
-    on."""
+    """The overview of the time axis in `width` cells: operations that start or go on; those without end go on."""
     count = max(width, 1)
     out = np.zeros(count, np.uint8)
     size = max(times.high - times.low, 1)

@@ -1,4 +1,4 @@
-"""The span under the cursor as lines: the most important first where the pane is low, everything where it is high."""
+"""The span under the cursor as lines: the most important facts first if the pane is low, all if it is high."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rankscope.tui.styled_text import BLANK, Line, Span, cut, line, wrap
 from rankscope.tui.traces.span_facts import Member, Sight
 
 ROOMY = 16
-"""Lines from which on everything is shown."""
+"""Lines from which all facts are shown."""
 CLOSE_NS = 10_000
-"""Arrivals no further apart than this are taken as one."""
+"""Arrivals within this many ns count as one."""
 _SPENT = (("compute", "compute_ns"), ("exposed comm", "exposed_ns"), ("idle", "idle_ns"), ("late", "late_ns"))
 
 
@@ -37,7 +37,7 @@ def sight_lines(sight: Sight | None, width: int, height: int) -> list[Line]:
 
 
 def heading(sight: Sight) -> Line:
-    """The rank, what it does, how long and since when."""
+    """The rank, its activity, duration and start."""
     rank = Span(f"rank {sight.rank}", "head")
     if sight.span is None:
         return line(rank, "  ", Span("idle", "bold"), f"  at +{exact_duration(sight.at_ns)}")
@@ -60,7 +60,7 @@ def op_name(op: dict[str, Any]) -> str:
 
 
 def wait_line(sight: Sight) -> Line:
-    """How much of a collective was waiting, and for whom."""
+    """The waiting time in a collective, and the awaited rank."""
     if sight.span is None or not sight.members:
         return labelled("peers", Span("not matched with the other ranks", "dim")) if sight.op else BLANK
     own = next((m for m in sight.members if m.rank == sight.rank), None)
@@ -80,7 +80,7 @@ def wait_line(sight: Sight) -> Line:
 
 
 def arrivals_line(sight: Sight) -> Line:
-    """Who came when, those that came together as one."""
+    """The order of arrivals, with equal ones as one."""
     if len(sight.members) < 2:
         return BLANK
     waves = _waves(sight.members)
@@ -102,14 +102,14 @@ def _waves(members: Sequence[Member]) -> list[list[Member]]:
 
 
 def launch_line(sight: Sight) -> Line:
-    """When it was launched."""
+    """The time of its launch."""
     if sight.launched_ns is None:
         return BLANK
     return labelled("launch", f"{duration(sight.launched_ns)} before it began, by {plain(sight.stack[0])}")
 
 
 def stack_line(sight: Sight, label: str) -> Line:
-    """What lies around it on the host, the innermost first."""
+    """The spans around it on the host, the innermost first."""
     frames = sight.stack[1:] if sight.launch is not None else sight.stack
     if not frames:
         return labelled(label, Span("nothing recorded around it", "dim"))
@@ -127,7 +127,7 @@ def carried_line(sight: Sight) -> Line:
 
 
 def step_line(sight: Sight) -> Line:
-    """The step it lies in: how long it took, and what it was spent on."""
+    """Its step: duration, and the uses of its time."""
     step = sight.step
     if step is None:
         return BLANK
@@ -137,7 +137,7 @@ def step_line(sight: Sight) -> Line:
 
 
 def expanded(sight: Sight, width: int) -> list[Line]:
-    """All there is."""
+    """All facts."""
     head = [heading(sight), carried_line(sight), wait_line(sight), launch_line(sight), step_line(sight)]
     out = [piece for parts in head if parts for piece in wrap(parts, width, 8)]
     if len(sight.members) > 1:

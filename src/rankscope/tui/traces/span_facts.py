@@ -1,4 +1,4 @@
-"""What is known of the span under the cursor: facts for the detail pane, looked up when the cursor rests."""
+"""The known facts about the span under the cursor, for the detail pane; looked up when the cursor rests."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ class Member:
 
     rank: int
     late_ns: int
-    """After the first."""
+    """Delay after the first, in ns."""
     took_ns: int
 
 
 @dataclass(frozen=True)
 class Sight:
-    """What there is to say of one place on the lanes."""
+    """The facts about one place on the lanes."""
 
     rank: int
     at_ns: int
-    """Since the first window began."""
+    """Time since the begin of the first window."""
     span: int | None
     name: str = ""
     category: str = ""
     start_ns: int = 0
-    """Since the first window began."""
+    """Time since the begin of the first window."""
     length_ns: int = 0
     op: dict[str, Any] | None = None
-    """The row of `traced`, where it is a collective."""
+    """The row of `traced` of a collective."""
     group: str = ""
     members: tuple[Member, ...] = ()
-    """In the order of arrival; empty where it was not matched."""
+    """In the order of arrival; empty if it was not matched."""
     launch: int | None = None
     """The span on the host that started it."""
     launched_ns: int | None = None
-    """How long before it began."""
+    """Time from its launch to its begin."""
     stack: tuple[str, ...] = ()
-    """What lies around it on the host, or around its launch, the innermost first."""
+    """The spans around it on the host, or around its launch, the innermost first."""
     step: dict[str, Any] | None = None
-    """The row of `steps` it lies in."""
+    """Its row of `steps`."""
 
 
 def look(board: TraceBoard) -> Sight | None:
-    """What the cursor is on; None where there are no lanes."""
+    """The facts about the place of the cursor; None if there are no lanes."""
     if not board.rows:
         return None
     lanes, span = board.lanes, board.span
@@ -82,7 +82,7 @@ def look(board: TraceBoard) -> Sight | None:
 
 
 def _operation(lanes: TraceLanes, row: int) -> dict[str, Any]:
-    """A row of `traced`; where the trace tells no number, with the one by which reports and `:` know it."""
+    """A row of `traced`; if the trace tells no number, with the number in reports and for `:`."""
     op = lanes.dataset.traced.row(row, named=True)
     match = int(lanes.match_of[row])
     if op["seq"] is None and not op["is_p2p"] and match >= 0:
@@ -104,7 +104,7 @@ def _group(lanes: TraceLanes, op: dict[str, Any] | None) -> str:
 
 
 def _issued(lanes: TraceLanes, op: dict[str, Any] | None) -> int | None:
-    """When the host issued a collective, aligned."""
+    """The time when the host issued a collective, aligned."""
     if op is None or op["created_ns"] is None:
         return None
     return int(op["created_ns"]) + lanes.traces.offsets.get(op["file"], 0)
@@ -127,7 +127,7 @@ def _step(lanes: TraceLanes, rank: int, moment: int) -> dict[str, Any] | None:
 
 
 def launch_of(lanes: TraceLanes, lane: int, span: int) -> int | None:
-    """The span on the host that started one on a device; None where the trace does not tell."""
+    """The span on the host that started one on a device; None if the trace does not tell it."""
     number = lanes.dataset.spans["correlation"][span]
     if number is None:
         return None
@@ -145,7 +145,7 @@ def _host_tracks(lanes: TraceLanes, lane: int) -> list[int]:
 
 
 def _host_at(lanes: TraceLanes, lane: int, moment: int) -> tuple[str, ...]:
-    """What runs on the host at a moment, the innermost first: of its threads the one that is deepest in something."""
+    """The spans that run on the host at a moment, the innermost first, from the thread with the deepest stack."""
     active = [lanes.spans.active(track, moment) for track in _host_tracks(lanes, lane)]
     deepest = max(active, key=len, default=[])
     return tuple(_name(lanes, span) for span in deepest)

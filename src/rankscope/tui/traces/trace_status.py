@@ -1,4 +1,4 @@
-"""The line between lanes of traces and detail, and the whole run in one line."""
+"""The line between lanes of traces and detail, and the overview of the whole run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rankscope.tui.traces.trace_board import TraceBoard
 from rankscope.tui.traces.trace_cells import Asked, draw
 
 WAITERS = 0.25
-"""Share of the ranks that wait from which on the overview says so."""
+"""Share of waiting ranks from which the overview shows the wait."""
 
 
 def status_lines(board: TraceBoard, wanted: Filter, found: Found | None, width: int, *, ascii_only: bool) -> list[Text]:
-    """A rule with what is shown in it and how far clocks agree, and a line of what the letters mean."""
+    """A rule with the state of the lanes and the agreement of clocks, and a line with the meaning of letters."""
     rule = "-" if ascii_only else "\u2500"
     pieces = [_rows_text(board)]
     if board.lined is not None:
@@ -51,7 +51,7 @@ def _rows_text(board: TraceBoard) -> str:
 
 @dataclass(frozen=True)
 class TraceStrip:
-    """The whole run in so many characters."""
+    """The whole run in one line."""
 
     low: int
     high: int
@@ -65,7 +65,7 @@ class TraceStrip:
 
 
 def strip_of(lanes: TraceLanes, width: int) -> TraceStrip:
-    """What most ranks do in each column; where many wait for others, that."""
+    """The activity of most ranks in each column; if many wait for others, the wait."""
     count = max(width, 1)
     edges = lanes.low + (lanes.high - lanes.low) * np.arange(count + 1) // count
     rows = [Asked(lane) for lane in range(len(lanes.ranks))]

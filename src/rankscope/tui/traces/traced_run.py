@@ -13,11 +13,11 @@ from rankscope.schema import Dataset
 
 @dataclass(frozen=True)
 class TracedRun(Dataset):
-    """A dataset of which the operations are those that profilers saw."""
+    """A dataset with the operations that profilers saw."""
 
     @cached_property
     def dumps(self) -> pl.DataFrame:
-        """The rows of `files` that are traces: what is not in them is not known."""
+        """The rows of `files` that are traces: only operations in them are known."""
         return self.files.join(self.traces.select("file"), on="file", how="semi")
 
     @cached_property
@@ -27,7 +27,7 @@ class TracedRun(Dataset):
 
     @cached_property
     def from_traces(self) -> bool:
-        """Whether nothing else is known: the operations are those of the traces."""
+        """Whether no other data is known: the operations are those of the traces."""
         return not self.has_logs
 
     @cached_property
@@ -40,8 +40,8 @@ class TracedRun(Dataset):
 def traced_run(dataset: Dataset, analysis: Analysis) -> TracedRun:
     """The dataset with `traced` as its operations.
 
-    Those that were matched carry the number of their match, so that they stand in one column whatever number each
-    trace gives them; those that were not stand alone.
+    Matched operations carry the number of their match, so that they stand in one column although each trace numbers
+    them differently; unmatched ones stand alone.
     """
     matched = analysis.traces.matched if analysis.traces is not None else None
     ops = dataset.traced.with_row_index("row")
