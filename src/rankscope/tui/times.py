@@ -57,7 +57,7 @@ class Times:
 
 
 def build_times(model: Model) -> Times:
-    """Starts and ends of all items; an item without a completion ends with the next of its lane, or never if pending."""
+    """Starts and ends of all items; an incomplete item ends with the next of its lane, or never if pending."""
     clocks = align_clocks(model.dataset)
     shift = np.array([clocks.offsets.get(rank, 0) for rank in model.ranks.tolist()], np.int64)
     items = model.items

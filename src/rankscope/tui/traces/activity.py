@@ -63,8 +63,7 @@ _CATEGORIES = {
     "xpu_runtime": LAUNCH, "cuda_sync": SYNC, "kernel": COMPUTE, "mtia_ccp_events": COMPUTE, "gpu_memcpy": MEMORY,
     "gpu_memset": MEMORY, "user_annotation": NAMED,
 }  # fmt: skip
-"""Activities of the categories of a trace; other categories only name their content (torch.profiler, Kineto's
-ActivityType)."""
+"""Activities of the categories of a trace; others only name their content (Kineto's ActivityType)."""
 
 _AROUND = NAMED
 _WRAPPERS = ("ProfilerStep#", "nccl:", "gloo:", "ucc:", "mpi:")

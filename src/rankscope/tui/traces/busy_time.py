@@ -62,8 +62,7 @@ def merged(key: NDArray[np.integer], start: Ints, end: Ints) -> pl.DataFrame:
 
 
 def _order(key: Ints, start: Ints) -> Ints:
-    """The order by key, then start; spans are sorted by start in their tracks, so the order by key alone is mostly
-    enough."""
+    """The order by key, then start; spans are sorted by start in their tracks, so the key is mostly enough."""
     small = key.astype(np.uint16) if len(key) and key.min() >= 0 and key.max() < 2**16 else key
     order: Ints = np.argsort(small, kind="stable")  # of 16 bits it is a radix sort
     same = key[order][1:] == key[order][:-1]

@@ -64,8 +64,7 @@ class TraceLanes:
     spans: Spans
     cover: Cover
     key_of: NDArray[np.int32]
-    """Key in `cover` of each lane and activity, -1 for none. The lanes of ranks come first, then those of the strands.
-    """
+    """Key in `cover` of each lane and activity, -1 for none. Lanes of ranks come first, then those of strands."""
     low: int
     high: int
     """Start and end of all windows, in aligned time."""

@@ -165,8 +165,7 @@ class TraceBoard(TraceRows):
         self.keep_row_in_view()
 
     def _collective_here(self) -> LineUp | None:
-        """The matched collective under the cursor, else the one of its rank at that time, else the next one of its
-        rank."""
+        """The matched collective under the cursor, else its rank's one at that time, else its rank's next one."""
         if not self.rows:
             return None
         communication = Row((self.lane,), "communication")

@@ -128,7 +128,7 @@ def _worded(lanes: TraceLanes, word: str) -> Mask:
 
 
 def _rows_worded(lanes: TraceLanes, word: str) -> Mask:
-    """Rows of `traced` with the word in their operation or in the description of their group, or as name of the group."""
+    """Rows of `traced` with the word in their operation, or in the name or description of their group."""
     described = pl.col("description").str.to_lowercase().str.contains(word, literal=True)
     groups = lanes.dataset.groups.filter(described | (pl.col("name") == word))["group"]
     ops = lanes.dataset.traced.select("op").unique().drop_nulls()["op"].cast(pl.String)
