@@ -15,8 +15,8 @@ from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.app import RankscopeApp
-from rankscope.tui.controllers import detail_lookup
 from rankscope.tui.controllers.exports import FILE
+from rankscope.tui.detail import pane
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.selection_facts import Detail, look_up
 from rankscope.tui.options import ViewOptions
@@ -337,7 +337,7 @@ async def test_hostile_names_stay_on_one_line() -> None:
 
 
 async def test_holding_a_key_draws_the_detail_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detail_lookup, "DETAIL_AFTER", 0.4)
+    monkeypatch.setattr(pane, "DETAIL_AFTER", 0.4)
     async with opened(hang()) as (app, pilot):
         seen: list[object] = []
         monkeypatch.setattr(app.lanes.detail, "show_found", lambda *args: seen.append(args))
@@ -360,10 +360,10 @@ async def test_keys_are_answered_while_the_detail_is_looked_up(monkeypatch: pyte
 
     async with opened(hang()) as (app, pilot):
         before = app.lanes.detail.detail
-        monkeypatch.setattr(detail_lookup, "look_up", slow)
+        monkeypatch.setattr(pane, "look_up", slow)
         for count in range(1, 6):
             await pilot.press("left")
-            await pilot.pause(2 * detail_lookup.DETAIL_AFTER)
+            await pilot.pause(2 * pane.DETAIL_AFTER)
             await until(pilot, lambda: asked)
             assert app.lanes.detail.detail is before, count
         selection = board_of(app).selection

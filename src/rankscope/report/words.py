@@ -1,4 +1,4 @@
-"""Findings, and what was read, in words; what the reports for people share."""
+"""Findings, and the input, in words; the reports for people share them."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ MOST_FOLLOWING = 5
 
 
 def instead(finding: Finding) -> str:
-    """What ranks that may be to blame are called: beside a culprit, or where nobody is accused."""
+    """The word for ranks that may be to blame: beside a culprit, or if nobody is accused."""
     return "Or else" if finding.culprit_ranks else "Suspect"
 
 
 def place(finding: Finding) -> str:
-    """The operation a finding is about: "all_reduce #12 in mesh_tp (group 41), ranks 2-3"; "" if there is none."""
+    """The operation of a finding: "all_reduce #12 in mesh_tp (group 41), ranks 2-3"; "" if there is none."""
     parts = [finding.op or ""]
     if finding.seq is not None:
         parts.append(f"#{finding.seq}")
@@ -82,7 +82,7 @@ def _accused(members: list[Culprit]) -> str:
 
 
 def on_mesh(finding: Finding, mesh: Mesh | None) -> str:
-    """Where the accused are on the grid: "rank 12 is pp 1, dp 2, tp 0"; of many, what they have in common."""
+    """The place of the accused on the grid: "rank 12 is pp 1, dp 2, tp 0"; for many, their common part."""
     places = {rank: mesh.where(rank) for rank in finding.culprit_ranks if mesh.place(rank)} if mesh else {}
     if mesh is None or len(places) <= MOST_PLACES:
         return "; ".join(f"rank {rank} is {where}" for rank, where in places.items())
@@ -101,20 +101,20 @@ def _without_rank(culprit: Culprit) -> str:
 
 
 def held_up(finding: Finding) -> str:
-    """Who waits because of the finding: "3 ranks (0-2)"; "" if nobody does."""
+    """The ranks that wait because of the finding: "3 ranks (0-2)"; "" if there are none."""
     number = max(finding.blast_radius, len(finding.waiting_ranks))
     named = f" ({rank_ranges(finding.waiting_ranks, LONGEST_RANGES)})" if finding.waiting_ranks else ""
     return f"{plural(number, 'rank')}{named}" if number else ""
 
 
 def descriptions(dataset: Dataset) -> dict[str, str]:
-    """What people call each group, by its name, where a name stands for one group."""
+    """The description of each group for people, by its name, if the name stands for one group."""
     named = dataset.groups.filter(pl.col("name").is_unique() & (pl.col("description") != ""))
     return dict(named.select("name", "description").iter_rows())
 
 
 def steps(finding: Finding, groups: Mapping[str, str]) -> list[str]:
-    """The chain in words, `groups` by what people call them, its middle left out where it is long."""
+    """The chain in words, with `groups` by description; a long chain loses its middle."""
     lines = [_step(one, groups) for one in finding.chain]
     if len(lines) <= MOST_STEPS:
         return lines
@@ -130,7 +130,7 @@ def _step(one: ChainStep, groups: Mapping[str, str]) -> str:
 
 
 def source(evidence: Evidence) -> str:
-    """The place an evidence points at: "nccl_trace_rank_3, record 2210"; "" if it names none."""
+    """The place of an evidence: "nccl_trace_rank_3, record 2210"; "" if it names none."""
     parts = [evidence.file or ("" if evidence.rank is None else f"rank {evidence.rank}")]
     if evidence.line is not None:
         parts.append(f"line {evidence.line}")
@@ -142,7 +142,7 @@ def source(evidence: Evidence) -> str:
 
 
 def _names(file: str, rank: int | None) -> bool:
-    """Whether a file's name says the rank already, or there is none to say."""
+    """Whether a file's name contains the rank already, or there is no rank."""
     return rank is None or re.search(rf"(?<!\d){rank}(?!\d)", file.rsplit("/", 1)[-1]) is not None
 
 
@@ -161,7 +161,7 @@ class UnreadFiles:
 
 
 def unread(dataset: Dataset) -> list[UnreadFiles]:
-    """What could not be read, by reason, in order of the files."""
+    """Files that could not be read, by reason, in order of the files."""
     reasons: dict[str, list[str]] = {}
     rows = dataset.files.select("path", "problem").drop_nulls("problem").iter_rows()
     for path, problem in rows:
@@ -170,11 +170,11 @@ def unread(dataset: Dataset) -> list[UnreadFiles]:
 
 
 _READ = sorted((kind for kind in INPUTS.values() if kind.noun), key=lambda kind: kind.place)
-"""Kinds of files that are read, in the order in which people are told of them."""
+"""Kinds of files that are read, in their order in the reports."""
 
 
 def summary(dataset: Dataset) -> str:
-    """What was read, in a line: "4 ranks, 2 groups, 4 dumps with 380 operations"."""
+    """The input in one line: "4 ranks, 2 groups, 4 dumps with 380 operations"."""
     used = dataset.files.filter("used")["kind"].to_list()
     read = [(used.count(kind.name), kind.noun) for kind in _READ if kind.name in used] or [(0, "dump")]
     *most, last = (plural(number, noun) for number, noun in read)
@@ -186,7 +186,7 @@ def summary(dataset: Dataset) -> str:
 
 
 def _attempt(dataset: Dataset) -> str:
-    """Which attempt it is, and which of all left no dumps."""
+    """The attempt in use, and the attempts that left no dumps."""
     silent = dataset.attempts.filter(pl.col("dumps") == 0)["attempt"].to_list()
     noun = "attempt" if len(silent) == 1 else "attempts"
     left = f"; {noun} {rank_ranges(silent, LONGEST_RANGES)} left no dumps" if silent else ""
@@ -194,7 +194,7 @@ def _attempt(dataset: Dataset) -> str:
 
 
 def stillness(analysis: Analysis, dataset: Dataset) -> str:
-    """Since when the job hangs and how long it was still; "" where nothing tells."""
+    """The time since which the job hangs, and how long it was still; "" if neither is known."""
     if analysis.hang_since_ns is None:
         return ""
     since = f"since {moment(analysis.hang_since_ns, 'local time of the log' if dataset.from_logs else 'UTC')}"
@@ -207,7 +207,7 @@ def stillness(analysis: Analysis, dataset: Dataset) -> str:
 
 
 def unseen(analysis: Analysis, dataset: Dataset) -> str:
-    """Where a job of healthy dumps waits if it hangs all the same; "" where dumps are not all there is to go by."""
+    """The place where a job with healthy dumps waits if it hangs; "" if there is other data than dumps."""
     if analysis.status != "healthy" or dataset.dumps.is_empty() or dataset.has_logs or dataset.has_traces:
         return ""
     gloo = bool((dataset.ops["library"] == "gloo").any())
@@ -221,13 +221,13 @@ def following(analysis: Analysis, finding: Finding) -> list[Finding]:
 
 
 def leading(analysis: Analysis) -> list[Finding]:
-    """The findings that stand for themselves, in their order."""
+    """The findings that do not follow from others, in their order."""
     known = {f.id for f in analysis.findings if f.id}
     return [f for f in analysis.findings if f.caused_by is None or f.caused_by not in known]
 
 
 def stack_title(finding: Finding, dataset: Dataset) -> str:
-    """Whose stack a finding shows: a culprit's, or that of one that waits where no culprit left a dump."""
+    """The title of a finding's stack: of a culprit, or of a waiting rank if no culprit left a dump."""
     if FINDINGS[finding.kind].ended:
         return f"{ranks_text(finding.culprit_ranks[:1])}, in its log" if finding.culprit_ranks else "it, in its log"
     seen = [rank for rank in finding.culprit_ranks if rank in dataset.seen_ranks]
@@ -237,7 +237,7 @@ def stack_title(finding: Finding, dataset: Dataset) -> str:
 
 
 def counterpart(finding: Finding, dataset: Dataset) -> tuple[str, Sequence[Frame]]:
-    """Where another member was: the rank of the first evidence that is none of a culprit's, and its stack there."""
+    """The rank of the first evidence that is no culprit, and its stack there."""
     for evidence in finding.evidence:
         if evidence.rank is None or evidence.record_id is None or evidence.rank in finding.culprit_ranks:
             continue
@@ -250,7 +250,7 @@ def counterpart(finding: Finding, dataset: Dataset) -> tuple[str, Sequence[Frame
 
 
 def stacks(finding: Finding, dataset: Dataset) -> list[tuple[str, list[str]]]:
-    """The stacks of a finding, each with whose it is: the culprit's, and for comparison that of another member."""
+    """The stacks of a finding, each with its title: the culprit's, and another member's for comparison."""
     own = (stack_title(finding, dataset), finding.stack)
     return [(title, frames(stack)) for title, stack in (own, counterpart(finding, dataset)) if stack]
 
@@ -265,7 +265,7 @@ def frames(stack: Sequence[Frame]) -> list[str]:
 
 
 def evidence_lines(evidence: Sequence[Evidence]) -> list[str]:
-    """The evidence, each line beginning with its place."""
+    """The lines of the evidence, each with its place first."""
     shown = evidence[:MOST_EVIDENCE]
     lines = [hide(f"{source(e)}: {e.text}" if source(e) else e.text) for e in shown]
     return lines + _left(len(evidence) - len(shown))
@@ -282,18 +282,18 @@ def _left(number: int) -> list[str]:
 
 
 def paths_phrase(group: UnreadFiles) -> str:
-    """The files of one problem: the first few by name."""
+    """The files of one problem: the names of the first few."""
     shown = ", ".join(group.paths[:MOST_PATHS])
     left = len(group.paths) - MOST_PATHS
     return f"{shown} and {plural(left, 'file')} more" if left > 0 else shown
 
 
-# The host stacks of the ranks a finding is about, for reports for people.
+# The host stacks of the ranks of a finding, for reports for people.
 
 MOST_HOST_PLACES = 2
 """Places of hosts that are shown of one finding."""
 MOST_HOST_FRAMES = 14
-"""Frames shown of a stack: the innermost, for they say what the host does."""
+"""Frames shown of a stack: the innermost, for they tell the activity of the host."""
 
 
 def host_sections(finding: Finding, dataset: Dataset) -> Iterator[tuple[str, list[str]]]:
@@ -336,17 +336,17 @@ def frame_line(frame: Frame) -> str:
     )
 
 
-# Why a rank is accused, or why not, in words for a person: lines under labels.
+# The reasons why a rank is accused or not, in words for a person: lines under labels.
 
 WHY_LABELS: dict[str, str] = {
     "rule": "rule", "evidence": "evidence", "waits": "waits", "root": "because", "state": "how far",
     "unlike": "unlike it", "against": "against", "close": "how close", "clears": "clears it", "also": "also",
 }  # fmt: skip
-"""What is told of a rank, in the order in which it is told."""
+"""Labels of the facts about a rank, in the order of the report."""
 
 
 def why_sections(why: RankExplanation) -> list[tuple[str, list[str]]]:
-    """The lines of an answer by their labels, each line beginning with its place."""
+    """The lines of an answer by their labels, each with its place first."""
     told = {label: [_why_line(r) for r in why.lines if r.about == about] for about, label in WHY_LABELS.items()}
     return [(label, lines) for label, lines in told.items() if lines]
 

@@ -1,4 +1,4 @@
-"""Every action there is, with its keys: what bindings, help, footer and command palette are made of."""
+"""All actions with their keys. Bindings, help, footer and command palette are made from them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Scope = Literal["lanes", "screen", "app"]
 
 @dataclass(frozen=True)
 class Action:
-    """Something a key does: a method `action_` and the id on the app, one of the screen's `commands`, or of `MOVES`."""
+    """An action of a key; its id ends an `action_` method of the app, or is in the screen's `commands` or `MOVES`."""
 
     id: str
     keys: tuple[str, ...]
-    """As Textual calls them."""
+    """Names of the keys in Textual."""
     help: str
-    """What it does, for the help and the command palette."""
+    """Effect of the action, for the help and the command palette."""
     section: str
     scope: Scope
     short: str = ""
-    """One or two words for the footer; without them it is not there."""
+    """One or two words for the footer; "" keeps the action out of the footer."""
     shown: str = ""
-    """The keys as help and footer write them, where that is not just a list of them."""
+    """Text for the keys in help and footer; "" stands for a plain list of the keys."""
 
     @property
     def display(self) -> str:
@@ -96,11 +96,11 @@ BY_ID: dict[str, Action] = {action.id: action for action in ACTIONS}
 FOOTER = (
     "help", "quit", "next_finding", "open", "axis", "search", "goto", "chain", "why", "unfold", "views", "filter_ranks",
 )  # fmt: skip
-"""What the footer names, the most important first."""
+"""Actions in the footer, the most important first."""
 TRACED_FOOTER = (
     "help", "quit", "next_finding", "line_up", "heat", "unfold", "axis", "search", "goto", "views", "why", "open",
 )  # fmt: skip
-"""What it names over the lanes of traces."""
+"""Actions in the footer over the lanes of traces, the most important first."""
 
 
 def bindings_for(scope: Scope) -> list[BindingType]:
@@ -120,7 +120,7 @@ def call_of(action: Action) -> str:
 
 
 def footer_keys(width: int, names: tuple[str, ...] = FOOTER) -> list[Action]:
-    """As many of the footer's actions as fit into `width` characters, in the order of the help."""
+    """The actions of the footer that fit into `width` characters, in the order of the help."""
     left, kept = width - 1, set()
     for name in names:
         action = BY_ID[name]

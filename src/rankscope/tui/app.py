@@ -1,15 +1,18 @@
-"""The app: loads in a thread, shows the main screen, and says in one line what went wrong."""
+"""The app: it loads in a thread, shows the main screen, and reports an error in one line."""
 
 from __future__ import annotations
 
+import gc
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import textual.screen
+from rich.text import Text
 from textual import events, on, work
-from textual.app import App
+from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.driver import Driver
 from textual.filter import Monochrome, NoColor
@@ -18,8 +21,8 @@ from textual.worker import Worker, WorkerState, get_current_worker
 
 from rankscope.text.escaping import plain
 from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
-from rankscope.tui.opening_screen import QUIET_S, OpeningScreen, Quiet
 from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions
+from rankscope.tui.text_bars import TextBar, progress_line
 from rankscope.tui.worker_messages import Completed, Loaded, Progressed, ReadingChanged, Updated
 
 if TYPE_CHECKING:
@@ -31,13 +34,13 @@ if TYPE_CHECKING:
 SLOW_FRAMES = 15
 """Frames a second over SSH."""
 FRAMES = 240
-"""Frames a second elsewhere, at most: one that took long lets the next wait for up to two of these periods."""
+"""Most frames a second elsewhere. After a slow frame the next one waits up to two periods."""
 PROGRESS_EVERY = 0.1
 """Seconds between two lines of progress, at least."""
 
 
 class RankscopeApp(App[None]):
-    """Shows what a job left behind. It reads no file itself: `load` does, in a thread."""
+    """Shows the data of a job. It reads no file itself: `load` reads in a thread."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_for("app")
     CSS = """
@@ -49,44 +52,44 @@ class RankscopeApp(App[None]):
     def __init__(
         self, load: Load | None, title: str, options: ViewOptions, watch: Watch | None = None, rest: Load | None = None
     ) -> None:
-        """Gets its job from `load`, or for as long as it runs from `watch`.
+        """Gets the job from `load`, or from `watch` while the job runs.
 
-        Where `load` reads only a part of traces, `rest` reads all of them, while that part is shown.
+        If `load` reads only a part of the traces, `rest` reads all of them while the screen shows that part.
         """
         super().__init__(driver_class=_driver_class(options))
         self.load, self.rest = load, rest
         self.watch_job = watch
         self.options = options
         self.failure: BaseException | None = None
-        """What ended the app, if it was an error; `run` raises it."""
+        """The error that ended the app; `run` raises it."""
         self.theme = "ansi-dark"
         self.animation_level = "none"
         self._choose_filters(options.palette == "none")
-        # Read from the environment when textual is imported; that is too early to know of the link.
+        # Textual reads this from the environment at import, before the link is known.
         textual.screen.UPDATE_PERIOD = 1 / (SLOW_FRAMES if options.slow_link else FRAMES)  # type: ignore[misc]
         self.opening = OpeningScreen(title, options)
         self._lanes: LanesScreen | None = None
         self.quiet = Quiet()
 
     def _choose_filters(self, no_color: bool) -> None:
-        """Without colours none at all: Textual would make greys of them that are hard to tell apart."""
+        """Turns filters off if there are no colours: Textual would make greys that are hard to tell apart."""
         self.no_color = no_color
         kept = [line_filter for line_filter in self._filters if not isinstance(line_filter, (Monochrome, NoColor))]
         self._filters = [*kept, NoColor()] if no_color else kept
 
     @property
     def lanes(self) -> LanesScreen:
-        """The main screen; RuntimeError before there is something to show."""
+        """The main screen; RuntimeError if there is nothing to show yet."""
         if self._lanes is None:
             raise RuntimeError("nothing is loaded yet")
         return self._lanes
 
     def get_default_screen(self) -> Screen[None]:
-        """What is there while dumps are read."""
+        """The screen that is shown during loading."""
         return self.opening
 
     def on_mount(self) -> None:
-        """Starts to load, once the first screen is drawn: both would hold up each other."""
+        """Starts to load after the first screen is drawn: the two would slow down each other."""
         if self.watch_job is not None:
             self.set_interval(QUIET_S, self.quiet.search)
             self.call_after_refresh(self._follow, self.watch_job)
@@ -94,19 +97,19 @@ class RankscopeApp(App[None]):
             self.call_after_refresh(self._load, self.load)
 
     async def on_event(self, event: events.Event) -> None:
-        """Remembers when somebody did something."""
+        """Records the time of the last input."""
         if isinstance(event, events.InputEvent):
             self.quiet.pressed()
         await super().on_event(event)
 
     def exit(self, *result: Any, **how: Any) -> None:
-        """Ends the app, and following with it."""
+        """Ends the app and the following of the job."""
         if self.watch_job is not None:
             self.watch_job.stop()
         super().exit(*result, **how)
 
     def on_unmount(self) -> None:
-        """Ends following, whatever ended the app."""
+        """Ends the following of the job, for any end of the app."""
         if self.watch_job is not None:
             self.watch_job.stop()
 
@@ -115,7 +118,7 @@ class RankscopeApp(App[None]):
         watch.run(self._published)
 
     def _published(self, news: JobUpdate | FollowProgress | Prepared) -> None:
-        """Passes on what following gives, with what the screen shows of it; called in its thread."""
+        """Sends an update to the screen, with its prepared lanes; runs in the thread of following."""
         from rankscope.tui.detail.operation_index import OpIndex
         from rankscope.tui.live.prepared import Prepared, prepare
         from rankscope.watching.update import FollowProgress
@@ -131,7 +134,7 @@ class RankscopeApp(App[None]):
 
     @property
     def _following(self) -> Following | None:
-        """The news of the job that is watched, once there are any."""
+        """The controller that follows the watched job; None if there is none yet."""
         from rankscope.tui.live.following import Following
 
         news = self._lanes.news if self._lanes is not None else None
@@ -205,27 +208,27 @@ class RankscopeApp(App[None]):
             self.exit(return_code=2)
 
     def on_resize(self) -> None:
-        """The terminal may have moved what it showed."""
+        """Redraws all: a resize may move the text on the terminal."""
         self.forget_terminal()
 
     def forget_terminal(self) -> None:
-        """Sends everything again with the next frame."""
+        """Sends all cells again with the next frame."""
         forget = getattr(self._driver, "forget", None)
         if forget is not None:
             forget()
 
     def action_redraw(self) -> None:
-        """Draws everything anew, where something else has written on the terminal."""
+        """Draws everything anew, after another program has written on the terminal."""
         self.forget_terminal()
         self.refresh(layout=True)
 
     def _fatal_error(self) -> None:
-        """Ends the app without the pages of local variables that Textual prints."""
+        """Ends the app without Textual's pages of local variables."""
         self.failure = self._exception
         self._close_messages_no_wait()
 
     def run(self, **how: Any) -> None:
-        """Runs until it is quit; raises what made loading fail, or an error of its own."""
+        """Runs until the user quits; raises the error of loading, or an error of the app."""
         super().run(**{"mouse": self.options.mouse, **how})
         if self.failure is not None:
             raise self.failure
@@ -257,7 +260,7 @@ def _driver_class(options: ViewOptions) -> type[Driver] | None:
 
 
 class _Throttle:
-    """Passes on as much progress as a person can read."""
+    """Passes on progress, at most every PROGRESS_EVERY seconds."""
 
     def __init__(self, app: App[None]) -> None:
         self._app = app
@@ -265,8 +268,82 @@ class _Throttle:
         self._worker = get_current_worker()
 
     def __call__(self, progress: ProgressLike) -> None:
-        """Tells the screen, unless it was told just now."""
+        """Tells the screen, unless the last call was just before."""
         now = monotonic()
         if now >= self._next and not self._worker.is_cancelled:
             self._next = now + PROGRESS_EVERY
             self._app.post_message(Progressed(progress))
+
+
+# The screen during loading. It needs few modules, so it appears at once.
+
+
+class OpeningScreen(Screen[None]):
+    """Shows the input and the progress of loading."""
+
+    def __init__(self, title: str, options: ViewOptions) -> None:
+        super().__init__()
+        self._subject, self._options = title, options
+        self._progress: ProgressLike | None = None
+
+    def compose(self) -> ComposeResult:
+        """Two lines."""
+        yield TextBar("title")
+        yield TextBar("progress")
+
+    def on_resize(self) -> None:
+        """Writes the lines for the present width."""
+        self._draw()
+
+    def show_progress(self, progress: ProgressLike) -> None:
+        """Shows the progress of loading."""
+        self._progress = progress
+        self._draw()
+
+    def say(self, text: str) -> None:
+        """Shows a text instead of the progress."""
+        self._progress = None
+        self.query_one("#progress", TextBar).put(Text(f" {text}"[: self.size.width], self.rich_style))
+
+    def _draw(self) -> None:
+        for name, progress in (("title", None), ("progress", self._progress)):
+            if name == "title" or progress is not None:
+                line = progress_line(self._subject, progress, self.size.width, ascii_only=self._options.ascii_only)
+                self.query_one(f"#{name}", TextBar).put(line)
+
+
+# The time without keys in which to search all objects for cycles; that search holds up every key.
+
+QUIET_S = 0.25
+"""Seconds without a key after which another key is not likely soon."""
+EVERY_S = 30.0
+"""Seconds between two searches in quiet times: drawing leaves cycles, about 10 kB for each key."""
+LONGEST_S = 300.0
+"""Seconds after which a search runs even if keys never stop."""
+
+
+class Quiet:
+    """Times of the last key and of the last search, in seconds of a monotonic clock."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._pressed_at = self._searched_at = clock()
+
+    def pressed(self) -> None:
+        """Notes that a key or the mouse was used."""
+        self._pressed_at = self._clock()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to search now."""
+        now = self._clock()
+        quiet, since = now - self._pressed_at, now - self._searched_at
+        return since >= LONGEST_S or (quiet >= QUIET_S and since >= EVERY_S)
+
+    def search(self) -> bool:
+        """Frees objects in cycles if a search is due; returns whether it was."""
+        due = self.is_due
+        if due:
+            gc.collect()
+            self._searched_at = self._clock()
+        return due

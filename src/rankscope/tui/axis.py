@@ -1,4 +1,4 @@
-"""The window over a lane: where it begins, how much of the run one cell holds, and how zooming changes that."""
+"""The window over a lane: its first unit, the units in one cell, and how zooming changes them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class View:
         return self.cells(width) * self.per
 
     def edges(self, width: int) -> NDArray[np.int64]:
-        """The units at which cells begin, and where the last one ends; they never fall, however odd the times are."""
+        """The first unit of each cell, and the end of the last one. The units never fall, even if times are odd."""
         edges = [min(self.first + self.per * cell, LAST) for cell in range(self.cells(width) + 1)]
         return np.array(edges, np.int64)
 
@@ -51,7 +51,7 @@ class View:
 
 
 def zoom(view: View, steps: int, anchor: int, shortest: int = 1) -> View:
-    """The view `steps` nearer (or further, if negative), `anchor` staying where it is on the screen."""
+    """The view `steps` nearer (further if negative); `anchor` keeps its place on the screen."""
     per, chars = view.per, view.chars
     for _ in range(abs(steps)):
         per, chars = _nearer(view.kind, per, chars) if steps > 0 else _further(view.kind, per, chars)
@@ -103,7 +103,7 @@ def fit(kind: Kind, low: int, high: int, width: int) -> View:
 def clamp(view: View, low: int, high: int, width: int, beyond: int = 0) -> View:
     """The view moved so that it begins no earlier than `low` and ends at most `beyond` cells after `high`."""
     last = high + beyond * view.per - view.span(width)
-    # Up to the next whole cell: what is last must not be cut off.
+    # Up to the next whole cell: the last unit must stay visible.
     last = -(-last // view.per) * view.per
     first = max(min(view.first, last), low // view.per * view.per)
     return _snapped(replace(view, first=first))

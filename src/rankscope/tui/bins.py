@@ -1,4 +1,4 @@
-"""What each cell of the screen says: the worst of the operations that fall into it, for the lanes that are visible."""
+"""Codes for the cells of visible lanes: the worst operation in each cell."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Ints = NDArray[np.int64]
 
 
 def find(values: NDArray[np.integer], low: Ints, high: Ints, wanted: Ints) -> Ints:
-    """For each element, the first position in `values[low:high]` that is not below `wanted`; all arrays alike in shape.
+    """For each element, the first position in `values[low:high]` not below `wanted`; all arrays have one shape.
 
-    A binary search in many lanes at once: its cost does not depend on how many lanes there are beside these.
+    A binary search in many lanes at once: its cost does not depend on the number of other lanes.
     """
     low, high = low.copy(), high.copy()
     if not len(values):
@@ -50,16 +50,16 @@ def worst(codes: Codes, positions: Ints) -> Codes:
 
 
 def crowded(positions: Ints) -> NDArray[np.bool_]:
-    """Cells into which more than one operation falls."""
+    """Cells that hold more than one operation."""
     return np.diff(positions, axis=1) > 1
 
 
 def fill_gaps(cells: Codes, until: Ints, edges: Ints) -> Codes:
-    """Marks cells that end before a lane's rows begin, where older ones were overwritten or there is no dump."""
+    """Marks cells before the first row of a lane: older rows were overwritten, or there is no dump."""
     gone = (edges[None, 1:] <= until[:, None]) & (cells < (Mark.GONE << SHIFT))
     return np.where(gone, np.uint8(Mark.GONE << SHIFT), cells)
 
 
 def fill_running(cells: Codes, running: Codes) -> Codes:
-    """Marks cells in which nothing starts with what is still running there."""
+    """Marks cells without a start with the operation that still runs there."""
     return np.where(cells == 0, running, cells)

@@ -1,4 +1,4 @@
-"""Where the cursor is and what is in view: the state of the lanes, and every way to move in them. No widget."""
+"""The state of the lanes: cursor and window, and all moves. No widget."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Board(RankWindow):
         super().__init__(View("sequence", 0), width, height, model)
         self.times: Times | None = None
         self.unfolded: set[int] = set()
-        """Ranks that have a row of their own because they were asked for."""
+        """Ranks that the user has given a row of their own."""
         self._sums = running_looks(model.items.code, model.items.col)
         self._order: tuple[Ordering, Ints] | None = None
         self.rows = Rows(np.zeros(0, np.int64), np.zeros(1, np.int64))
         self.refold()
 
-    # What is there
+    # Content of the lanes
 
     @property
     def low(self) -> int:
@@ -73,23 +73,23 @@ class Board(RankWindow):
 
     @property
     def selection(self) -> Selection | None:
-        """What the cursor is on; None where there is no lane."""
+        """The selection under the cursor; None if there is no lane."""
         if not len(self.model.ranks):
             return None
         unit = self.unit if self.view.kind == "sequence" else None
         return selection_of(self.model, self.lane, self.item, self.finding, unit)
 
     def unit_of_item(self, item: int) -> int:
-        """Where an item stands on this axis."""
+        """The unit of an item on this axis."""
         if self.view.kind == "sequence" or self.times is None:
             return int(self.model.items.col[item])
         at = np.flatnonzero(self.times.item == item)
         return int(self.times.start[at[0]]) if len(at) else self.unit
 
-    # What changes the lanes
+    # Changes of the lanes
 
     def replace_model(self, model: Model, times: Times | None) -> None:
-        """Shows other lanes, the cursor on the same rank if it is still there."""
+        """Shows other lanes; the cursor stays on its rank if that is still there."""
         rank = int(self.model.ranks[self.lane]) if len(self.model.ranks) else -1
         if times is None and self.view.kind == "time":
             self.show_sequence()
@@ -100,7 +100,7 @@ class Board(RankWindow):
         self.refold()
 
     def toggle_fold(self) -> None:
-        """Gives each rank of the row under the cursor a row, or folds back those that were."""
+        """Gives each rank of the row under the cursor its own row, or folds these ranks back."""
         ranks = self.ranks_of(self.row)
         if len(ranks) > 1:
             self.unfolded.update(ranks)
@@ -132,7 +132,7 @@ class Board(RankWindow):
         return [int(rank) for rank in self.model.ranks[self.rows.lanes(row)]]
 
     def refold(self) -> None:
-        """Folds the lanes anew for the window; the row of the cursor stays where it is on the screen."""
+        """Folds the lanes anew for the window; the row of the cursor keeps its place on the screen."""
         offset = self.row - self.top if len(self.rows) else 0
         looks = self._looks()
         self.rows = fold(self._ordered(looks), looks, self._alone())
@@ -182,7 +182,7 @@ class Board(RankWindow):
         return item is not None
 
     def go_rank(self, rank: int) -> bool:
-        """Moves to the lane of a rank; False where it has none in view."""
+        """Moves to the lane of a rank; False if none is in view."""
         if rank not in self.model.lane_of:
             return False
         self.lane = self.model.lane_of[rank]
@@ -190,7 +190,7 @@ class Board(RankWindow):
         return True
 
     def go_item(self, item: int) -> None:
-        """Moves to an item, lane and all."""
+        """Moves to the lane and the column of an item."""
         self.lane = int(self.model.items.lane[item])
         self.go_unit(self.unit_of_item(item))
         self.keep_row_in_view()
@@ -198,7 +198,7 @@ class Board(RankWindow):
     # The axes
 
     def show_time(self, times: Times) -> None:
-        """Changes to the axis of time, the cursor on the same item."""
+        """Changes to the axis of time; the cursor stays on its item."""
         item = self.item
         self.times, self.marker = times, None
         self.view = axis.fit("time", times.low, times.high, self.width)
@@ -207,14 +207,14 @@ class Board(RankWindow):
         self.go_unit(self.unit)
 
     def show_sequence(self) -> None:
-        """Changes to the axis of logical time, the cursor on the same item."""
+        """Changes to the axis of logical time; the cursor stays on its item."""
         item = self.item
         self.view, self.marker = View("sequence", 0), None
         self.unit = int(self.model.items.col[item]) if item is not None else 0
         self.look_at(axis.centre(self.view, self.unit, self.width, 0.7))
 
     def span_of_instance(self) -> tuple[int, int] | None:
-        """From where to where the collective under the cursor reaches over all lanes; None if there is none."""
+        """Begin and end of the collective under the cursor over all lanes; None if there is none."""
         item = self.item
         if item is None:
             return None
@@ -229,7 +229,7 @@ class Board(RankWindow):
         return start - pad, end + pad
 
     def members_at_cursor(self, lanes: Ints) -> NDArray[np.bool_]:
-        """Which of these lanes take part, in the column of the cursor, in the collective under it."""
+        """For each lane, whether it takes part in the collective under the cursor, in the column of the cursor."""
         item, items = self.item, self.model.items
         if item is None or self.view.kind == "time" or self.view.per > 1:
             return np.zeros(len(lanes), np.bool_)
@@ -243,7 +243,7 @@ class Board(RankWindow):
         return found
 
 
-# The boards there are: lanes of operations, and lanes of traces. What both can do, the keys can do.
+# All boards: lanes of operations, and lanes of traces. Keys use the methods of both.
 
 AnyBoard: TypeAlias = Board | TraceBoard
-"""A board that the screen shows."""
+"""The type of a board on the screen."""

@@ -1,4 +1,4 @@
-"""What lies under a cell: items of a lane, and the selection they make for the detail pane."""
+"""Items under a cell of the lanes, and the selection that they make for the detail pane."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def item_at(model: Model, lane: int, first: int, last: int) -> int | None:
 
 
 def item_at_time(times: Times, lane: int, first: int, last: int) -> int | None:
-    """The worst item of a lane that starts from `first` up to `last`, or else what runs there; None if nothing does."""
+    """The worst item of a lane that starts from `first` up to `last`, else the item that runs there, or None."""
     begin, end = int(times.bounds[lane]), int(times.bounds[lane + 1])
     low, high = np.searchsorted(times.start[begin:end], [first, last])
     if low < high:
@@ -44,9 +44,9 @@ def neighbour(model: Model, lane: int, unit: int, step: int, times: Times | None
 
 
 def selection_of(model: Model, lane: int, item: int | None, finding: int | None, unit: int | None = None) -> Selection:
-    """The selection for an item of a lane; without one, for the rank alone.
+    """The selection for an item of a lane; without an item, for the rank alone.
 
-    `unit` is the column under the cursor: where nothing is known of the lane before it, the reason is told.
+    `unit` is the column under the cursor. The selection tells the reason if the lane is not known before that column.
     """
     rank = int(model.ranks[lane])
     if item is None:
@@ -66,7 +66,7 @@ def selection_of(model: Model, lane: int, item: int | None, finding: int | None,
 
 
 def item_of(model: Model, rank: int, group: int, seq: int, *, p2p: bool = False) -> int | None:
-    """The item of a rank for a collective, its mark where it is absent; None if the lane has neither.
+    """The item of a rank for a collective, or its mark if the rank is absent; None if the lane has neither.
 
     With `p2p`, the first pending send or receive of the group.
     """
@@ -86,7 +86,7 @@ def item_of(model: Model, rank: int, group: int, seq: int, *, p2p: bool = False)
 
 
 def column_of(model: Model, group: int, seq: int) -> int | None:
-    """The column in which a collective stands; None if nobody issued it."""
+    """The column of a collective; None if no rank issued it."""
     table = model.instances
     first = int(table["group"].search_sorted(group, "left"))
     last = int(table["group"].search_sorted(group, "right"))

@@ -1,4 +1,4 @@
-"""The collectives of a job as the lanes need them: where each stands, who has a row of it, and which rows these are."""
+"""The collectives of a job for the lanes: the column, the members with a row, and the rows of each."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from rankscope.analysis.disagreements import collectives_of
 from rankscope.schema import Dataset
 
 DENSE = 32
-"""Where there are no more pairs of an instance and a rank than this for each row, they are counted in a table."""
+"""A table counts the pairs of instance and rank if there are at most this many pairs for each row."""
 SMALL = 1 << 25
-"""And where there are no more at all."""
+"""A table also counts the pairs if there are at most this many in all."""
 
 
 class Collectives(NamedTuple):
-    """The collectives of a job, and the rows of ops that are theirs."""
+    """The collectives of a job, and their rows of ops."""
 
     table: pl.DataFrame
-    """One row for each, sorted: group, seq, col (where it stands), members that have a row, pending."""
+    """One row for each, sorted: group, seq, col (its column), members that have a row, pending."""
     places: NDArray[np.int64]
     """The number of each row of the table."""
     rows: NDArray[np.int64]
     """Rows of ops."""
     code: NDArray[np.int64]
-    """The number of the collective each of these is of."""
+    """The number of the collective of each of these rows."""
 
 
 def collectives(dataset: Dataset, columns: NDArray[np.int64]) -> Collectives:
@@ -39,7 +39,7 @@ def collectives(dataset: Dataset, columns: NDArray[np.int64]) -> Collectives:
     code, count = known.code, len(known.group)
     at, col = mine.of(columns), np.full(count, -1, np.int64)
     col[code] = at
-    # members stand apart only where they wait for each other in a circle
+    # members have different columns only if they wait for each other in a circle
     apart = np.flatnonzero(at > col[code])
     np.maximum.at(col, code[apart], at[apart])
     pending = np.zeros(count, np.bool_)
@@ -54,7 +54,7 @@ def collectives(dataset: Dataset, columns: NDArray[np.int64]) -> Collectives:
 
 
 def _members(code: NDArray[np.int64], rank: NDArray[np.int32], count: int) -> NDArray[np.int64]:
-    """How many ranks each code stands beside."""
+    """The number of ranks for each code."""
     ranks = int(rank.max(initial=0)) + 2
     pairs = code * ranks + rank + 1
     if count * ranks <= max(SMALL, DENSE * len(code)):

@@ -1,4 +1,4 @@
-"""A driver that sends only the cells that changed, and over a slow link waits until the terminal has drawn them."""
+"""A driver that sends only changed cells; over a slow link it waits until the terminal has drawn them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 
 ASK = "\x1b[2;1H\x1b[6n"
-"""Asks the terminal where its cursor is: it answers once it has drawn what came before.
+"""Asks the terminal for the place of its cursor: it answers after it has drawn the data before.
 
-In the second line, for in the first the answer would look like a function key.
+The cursor moves to the second line first: an answer from the first line looks like a function key.
 """
 _MOVES = re.compile(r"\x1b\[[0-9;]*H")
 PATIENCE = 2.0
-"""Seconds after which a terminal that does not answer is taken for one that never does."""
+"""Seconds without an answer after which the driver stops waiting for the terminal."""
 
 
 class ChangedCellsDriver(LinuxDriver):
-    """Keeps what the terminal shows, and sends the difference."""
+    """Keeps the cells of the terminal, and sends only changes."""
 
     waits = False
     """Whether to wait for the terminal before the next frame."""
@@ -36,11 +36,11 @@ class ChangedCellsDriver(LinuxDriver):
         self._cells: ChangedCells | None = None
         self._synchronized = False
         self._timer: TimerHandle | None = None
-        """Runs while the terminal has been asked and has not answered."""
+        """Runs while an answer of the terminal is due."""
         self._answer = threading.Event()
 
     def write(self, data: str) -> None:
-        """Sends data to the terminal: frames in part, everything else as it is."""
+        """Sends data to the terminal: only the changed cells of a frame, all other data as it is."""
         if data in (SYNC_START, SYNC_END):
             self._synchronized = True
             return
@@ -52,7 +52,7 @@ class ChangedCellsDriver(LinuxDriver):
         super().write(data)
 
     def _grid(self) -> ChangedCells:
-        """The cells of the terminal, unknown ones after its size has changed."""
+        """The cells of the terminal; they are unknown after its size has changed."""
         width, height = self._app.size
         if self._cells is None or (self._cells.width, self._cells.height) != (width, height):
             self._cells = ChangedCells(width, height)
@@ -83,7 +83,7 @@ class ChangedCellsDriver(LinuxDriver):
             self._send()
 
     def process_message(self, message: Message) -> None:
-        """Takes the answers of the terminal out of what it says; this runs in the thread that reads keys."""
+        """Removes the terminal's answers from the input; runs in the thread that reads keys."""
         if isinstance(message, events.CursorPosition):
             self._answer.set()
             self._loop.call_soon_threadsafe(self._answered)
@@ -91,12 +91,12 @@ class ChangedCellsDriver(LinuxDriver):
         super().process_message(message)
 
     def start_application_mode(self) -> None:
-        """Takes the terminal, of which nothing is known then."""
+        """Takes the terminal; its cells are unknown then."""
         self.forget()
         super().start_application_mode()  # type: ignore[no-untyped-call]
 
     def stop_application_mode(self) -> None:
-        """Gives the terminal back, its last answer awaited: it would end up on the command line."""
+        """Gives the terminal back after its last answer, which would otherwise reach the command line."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -104,7 +104,7 @@ class ChangedCellsDriver(LinuxDriver):
         super().stop_application_mode()
 
     def forget(self) -> None:
-        """Sends everything again with the next frame."""
+        """Sends all cells again with the next frame."""
         if self._cells is not None:
             self._cells.forget()
 
@@ -114,15 +114,15 @@ def driver_for(*, waits: bool) -> type[ChangedCellsDriver]:
     return type("ChangedCellsDriver", (ChangedCellsDriver,), {"waits": waits})
 
 
-# Finds out which cells of the terminal a frame changes, so that nothing else has to be sent.
+# Finds the cells of the terminal that a frame changes, so that only these are sent.
 
 _TOKEN = re.compile(r"\x1b\[([0-9;]*)([Hm])|([^\x1b\n\r]+)|([\n\r])")
 _DISPUTED = re.compile(r"[^\x00-\x7f\u2500-\u259f]")
-"""Characters of whose width terminals may think otherwise: their lines are sent whole."""
+"""Characters of uncertain width: terminals differ. Lines with them are sent whole."""
 GAP = 4
-"""So many unchanged cells between two changed ones are sent again: moving over them takes as many bytes."""
+"""Most unchanged cells between two changed ones that are sent again: a move over them takes as many bytes."""
 BLANKS = 4
-"""So many blanks at the end of a line are erased instead of written."""
+"""Least number of blanks at the end of a line that are erased instead of written."""
 
 Cell = tuple[str, str]
 """The character ("" behind a wide one) and the parameters of its SGR sequence."""
@@ -130,7 +130,7 @@ _BLANK: Cell = (" ", "")
 
 
 class ChangedCells:
-    """What the terminal shows, and what it is to show."""
+    """The cells that the terminal shows, and the wanted cells."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
@@ -138,11 +138,11 @@ class ChangedCells:
         self._shown: list[list[Cell] | None] = [None] * height
 
     def forget(self) -> None:
-        """Everything has to be sent again: nobody knows what the terminal shows."""
+        """Makes the next `changes` send everything: the cells of the terminal are unknown."""
         self._shown = [None] * self.height
 
     def draw(self, frame: str) -> bool:
-        """Takes in a frame of cursor moves, styles and text; False, and nothing done, if it holds anything else."""
+        """Reads a frame of cursor moves, styles and text; False, with no effect, if it holds anything else."""
         tokens = list(_TOKEN.finditer(frame))
         if sum(len(token[0]) for token in tokens) != len(frame):
             return False
@@ -158,7 +158,7 @@ class ChangedCells:
         return True
 
     def _write(self, row: int, column: int, text: str, style: str) -> int:
-        """Puts text into the wanted cells; the column after it."""
+        """Puts text into the wanted cells; returns the column after it."""
         cells = [(char, style) for char in text] if text.isascii() else _wide_cells(text, style)
         end = column + len(cells)
         if 0 <= row < self.height and column < self.width:
@@ -171,7 +171,7 @@ class ChangedCells:
         return end
 
     def changes(self) -> str:
-        """What to send so that the terminal shows what it is to show; "" if it does."""
+        """The data that makes the terminal show the wanted cells; "" if it does already."""
         out: list[str] = []
         style = ""
         for row, (wanted, shown) in enumerate(zip(self._wanted, self._shown, strict=True)):
@@ -188,7 +188,7 @@ class ChangedCells:
 
 @lru_cache(1024)
 def _style(parameters: str) -> str:
-    """The parameters of a style without those that change nothing after a reset."""
+    """The parameters of a style without those that have no effect after a reset."""
     if "38" in parameters or "48" in parameters:
         return parameters
     return ";".join(part for part in parameters.split(";") if part not in ("", "0", "39", "49"))
@@ -213,7 +213,7 @@ def _wide_cells(text: str, style: str) -> list[Cell]:
 
 
 def _stretches(wanted: list[Cell], shown: list[Cell] | None) -> list[tuple[int, int]]:
-    """Where a line differs, as (first, one after the last); near ones are joined."""
+    """The different parts of a line, as (first, one after the last); near ones are joined."""
     if shown is None or _DISPUTED.search("".join(char for char, _ in (*wanted, *shown))):
         return [(0, len(wanted))]
     changed = [at for at, (new, old) in enumerate(zip(wanted, shown, strict=True)) if new != old]
@@ -222,7 +222,7 @@ def _stretches(wanted: list[Cell], shown: list[Cell] | None) -> list[tuple[int, 
 
 
 def _send(cells: list[Cell], out: list[str], style: str, *, to_end: bool) -> str:
-    """Adds the sequences for neighbouring cells to `out`; the style that holds after them."""
+    """Adds the sequences for neighbouring cells to `out`; returns the style after them."""
     blanks = 0
     if to_end:
         blanks = next((i for i, cell in enumerate(reversed(cells)) if cell != _BLANK), len(cells))

@@ -1,4 +1,4 @@
-"""What is shown of the lanes: some ranks, one group, one operation, one state."""
+"""The filter of the lanes: some ranks, one group, one operation, one state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PART = re.compile(r"(\d{1,18})(?:-(\d{1,18})?)?(?:/(\d{1,18}))?", re.ASCII)
 
 @dataclass(frozen=True)
 class Filter:
-    """What is shown; None means everything."""
+    """The shown ranks, group, operation and state; None means all of them."""
 
     ranks: frozenset[int] | None = None
     group: int | None = None
@@ -44,7 +44,7 @@ class Filter:
 
 
 def parse_ranks(text: str, highest: int) -> frozenset[int]:
-    """The ranks in "0-7,64", "8-" (to the end), "0-63/8" (each eighth); ValueError says what is wrong with it."""
+    """The ranks in "0-7,64", "8-" (to the end), "0-63/8" (each eighth); ValueError tells the problem."""
     ranks: set[int] = set()
     for part in filter(None, re.split(r"[,\s]+", text.strip())):
         match = _PART.fullmatch(part)
@@ -59,7 +59,7 @@ def parse_ranks(text: str, highest: int) -> frozenset[int]:
 
 
 def apply(model: Model, wanted: Filter) -> Model:
-    """The model with only what the filter lets through. Ranks of which nothing is left are not shown."""
+    """The part of the model that passes the filter. Ranks with nothing left are not shown."""
     if not wanted:
         return model
     items = _item_mask(model, wanted)
@@ -74,7 +74,7 @@ def apply(model: Model, wanted: Filter) -> Model:
 
 
 def _traces(model: Model, wanted: Filter) -> TraceLanes | None:
-    """The lanes of traces, if there are any, with what the filter lets through; states are those of dumps."""
+    """The part of the lanes of traces, if any, that passes the filter; only dumps have states."""
     if model.traces is None or (wanted.group is None and wanted.letter is None):
         return model.traces
     from rankscope.tui.traces.lanes import narrowed

@@ -14,22 +14,22 @@ from rankscope.tui.filters import Filter, describe
 from rankscope.tui.order import ORDERINGS
 
 DIM = Style(dim=True)
-"""Beside the lanes grey is no colour of the palette but that of the terminal."""
+"""The style of secondary text: beside the lanes, grey comes from the terminal and not from the palette."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A search that is going on."""
+    """A search in progress."""
 
     text: str
     at: int
-    """Which hit the cursor is on, from 0."""
+    """The hit under the cursor, counted from 0."""
     count: int
     messages: int
 
 
 def status_line(board: Board, wanted: Filter, found: Found | None, width: int, *, ascii_only: bool) -> Text:
-    """A rule with what is shown in it: rows, order, filter, search, marker, clocks, and what the letters mean."""
+    """A rule with the state of the lanes: rows, order, filter, search, marker, clocks, and the meaning of letters."""
     rule = "-" if ascii_only else "\u2500"
     pieces = [_rows_text(board)]
     if wanted:
@@ -63,14 +63,14 @@ def _rows_text(board: Board) -> str:
 
 
 def found_text(found: Found) -> str:
-    """A search in a few words: what for, and at which hit the cursor is."""
+    """A search in a few words: its text, and the hit under the cursor."""
     where = f"{found.at + 1}/{found.count}" if found.count else "nothing"
     said = f", {found.messages} in messages" if found.messages else ""
     return f"find {found.text!r}: {where}{said}"
 
 
 def distance(board: Board) -> str:
-    """How far the cursor is from the marker."""
+    """Distance of the cursor from the marker."""
     if board.marker is None:
         return ""
     units = board.unit - board.marker
@@ -81,7 +81,7 @@ def distance(board: Board) -> str:
 
 
 def key_line(width: int, names: tuple[str, ...] = FOOTER) -> Text:
-    """The keys there is room for."""
+    """The keys that fit into the line."""
     out = Text(" ")
     for action in footer_keys(width, names):
         out.append(action.display, "bold").append(f" {action.short}  ", DIM)

@@ -1,4 +1,4 @@
-"""The lines over the lanes: what was opened and how the job is, and what broke it."""
+"""The lines over the lanes: the input and the state of the job, and the finding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rankscope.tui.text_bars import end_of
 
 _LEAST_ROOT = 8
 LINES = 2
-"""Lines the verdict may take."""
+"""Most lines of the verdict."""
 
 
 def title_line(
@@ -32,15 +32,15 @@ def title_line(
     zone: tzinfo | None = None,
     state: str | None = None,
 ) -> Text:
-    """What was opened, how much of it there is, and how the job is; pieces that do not fit are left out.
+    """The input, its size and the state of the job; pieces that do not fit are left out.
 
-    `state` says how a job is that is watched.
+    `state` is the state of a watched job.
     """
-    # logs print the local time of their hosts, which is shown as it stands there
+    # logs print the local time of their hosts; the screen shows it as it is
     zone = UTC if zone is None and dataset.from_logs else zone
     status = _status_text(analysis, zone) if state is None else state
     pieces = [plural(len(dataset.group_list), "group"), *_gaps(dataset)]
-    # The status is what must be read; after it what is missing, then the rest.
+    # The status is most important; then missing data, then the rest.
     ranks = _ranks_text(dataset)
     room = width - len(" rankscope " + ranks + status) - 5
     must = f" rankscope {end_of(plain(dataset.root), max(min(width // 3, room), _LEAST_ROOT))}  {ranks}"
@@ -55,7 +55,7 @@ def title_line(
 
 
 def room_for_state(dataset: Dataset, width: int) -> int:
-    """Columns that there are for the state of a job, where everything else of the title takes the least it may."""
+    """Columns for the state of a job, if the rest of the title is as short as possible."""
     return width - len(" rankscope " + _ranks_text(dataset)) - 4 - min(_LEAST_ROOT, len(plain(dataset.root)))
 
 
@@ -67,7 +67,7 @@ def _ranks_text(dataset: Dataset) -> str:
 
 
 def _gaps(dataset: Dataset) -> list[str]:
-    """What of the input is not shown: other attempts, files of no known kind, and unreadable ones."""
+    """Parts of the input that are not shown: other attempts, files of no known kind, and unreadable ones."""
     out = []
     if dataset.attempts.height > 1:
         out.append(f"attempt {dataset.attempt + 1}/{dataset.attempts.height}")
@@ -90,7 +90,7 @@ def _status_text(analysis: Analysis, zone: tzinfo | None) -> str:
 
 
 def verdict_lines(analysis: Analysis, index: int | None, width: int, palette: Palette) -> list[Text]:
-    """The finding that is shown, over at most LINES lines, with its number; the verdict where there is no finding."""
+    """The finding on the screen, over at most LINES lines, with its number; the verdict if there is no finding."""
     if index is None or not analysis.findings:
         look, badge_text, text = STATUSES[analysis.status], STATUSES[analysis.status].badge, plain(analysis.verdict)
         place = ""
@@ -109,7 +109,7 @@ def verdict_lines(analysis: Analysis, index: int | None, width: int, palette: Pa
 
 
 def finding_text(finding: Finding) -> str:
-    """A finding in one sentence: what, whom it holds up, and how sure that is."""
+    """A finding in one sentence: title, ranks that it holds up, and confidence."""
     text = plain(finding.title)
     if finding.blast_radius and "wait" not in text:
         text += f"; {finding.blast_radius} wait{'s' if finding.blast_radius == 1 else ''}"

@@ -1,4 +1,4 @@
-"""The cells of the lanes as characters and styles, made of arrays alone: no widget, no terminal."""
+"""The cells of the lanes as characters and styles, made from arrays only: no widget, no terminal."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Ints = NDArray[np.int64]
 _SPACE, _DOT, _DASH, _TILDE = (np.uint8(ord(char)) for char in " .-~")
 _PENDING = (Mark.SCHEDULED, Mark.STARTED)
 LABELLED = 8
-"""Characters from which on a cell also holds the sequence number, and at twice as many the whole name."""
+"""Characters from which a cell also holds the sequence number; with twice as many, the whole name."""
 
 
 @dataclass(frozen=True)
 class LaneCells:
-    """What some lanes show: characters, and the style of each as `palette.cell_style` numbers them."""
+    """The cells of some lanes: characters, and the style of each as `palette.cell_style` numbers them."""
 
     text: Codes
     styles: Codes
@@ -52,12 +52,12 @@ def cell_codes(model: Model, times: Times | None, view: View, lanes: Ints, width
 
 
 def marks_of(codes: Codes) -> Codes:
-    """The mark of each code: what its style follows."""
+    """The mark of each code; it decides the style."""
     return (codes >> SHIFT).astype(np.uint8)
 
 
 def _quiet(codes: Codes) -> NDArray[np.bool_]:
-    """LaneCells with nothing but what is done: there no single letter stands for the others."""
+    """Cells with only completed operations: there no single letter stands for the others."""
     quiet: NDArray[np.bool_] = (codes >> SHIFT) == Mark.DONE
     return quiet
 
@@ -74,7 +74,7 @@ def _on_time(times: Times, lanes: Ints, edges: Ints) -> tuple[Codes, Codes]:
 
 
 def _spread(model: Model, positions: Ints, codes: Codes, text: Codes, chars: int) -> Codes:
-    """Characters of cells that are `chars` wide: the letter first, then what there is room for."""
+    """Characters of cells that are `chars` wide: the letter first, then number or name if it fits."""
     lanes, cells = codes.shape
     out = np.full((lanes, cells, chars), _SPACE, np.uint8)
     out[:, :, 0] = text
@@ -88,7 +88,7 @@ def _spread(model: Model, positions: Ints, codes: Codes, text: Codes, chars: int
 
 
 def _label(model: Model, first: int, last: int, chars: int) -> bytes:
-    """The letter and the number of the worst item of a cell, or its name and number where there is room."""
+    """The letter and the number of the worst item of a cell, or its name and number if they fit."""
     at = first + int(model.items.code[first:last].argmax())
     value, seq = int(model.items.code[at]), int(model.items.seq[at])
     number = str(seq) if seq >= 0 else ""

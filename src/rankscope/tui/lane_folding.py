@@ -1,4 +1,4 @@
-"""Folds ranks that look the same in view into one row of the screen."""
+"""Folds ranks with equal cells in view into one row of the screen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Rows:
     """Rows of the screen, each of one or more lanes."""
 
     order: Ints
-    """Lanes as they are ordered."""
+    """Lanes in their order."""
     starts: Ints
     """Row i holds lanes `order[starts[i]:starts[i+1]]`."""
 
@@ -37,15 +37,15 @@ class Rows:
         return found
 
     def row_of(self, lane: int) -> int:
-        """The row a lane is in; 0 where it is in none."""
+        """The row of a lane; 0 if it is in none."""
         place = np.flatnonzero(self.order == lane)
         return int(np.searchsorted(self.starts, place[0], side="right")) - 1 if len(place) else 0
 
 
 def running_looks(codes: Codes, columns: NDArray[np.int32]) -> Hashes:
-    """Sums of a hash of what each item looks like and where it stands, with a 0 before the first.
+    """Sums of a hash of the look and the column of each item, with a 0 before the first.
 
-    The difference of two of them tells the looks of what lies between, so a window of a lane costs two look-ups.
+    The difference of two sums identifies the items between them, so a window of a lane costs two look-ups.
     """
     with np.errstate(over="ignore"):
         mixed = _mix(codes.astype(np.uint64) + (columns.astype(np.uint64) << np.uint64(8)))
@@ -63,7 +63,7 @@ def _mix(values: Hashes) -> Hashes:
 def window_looks(
     sums: Hashes, columns: NDArray[np.int32], bounds: Ints, until: Ints, window: tuple[int, int]
 ) -> Hashes:
-    """A number for each lane that says how it looks in the columns of `window` (first, one after the last)."""
+    """A number for each lane that identifies its look in the columns of `window` (first, one after the last)."""
     first, last = window
     low, high = bounds[:-1], bounds[1:]
     begin = find(columns, low, high, np.full(len(low), first))
@@ -74,7 +74,7 @@ def window_looks(
 
 
 def cell_looks(cells: Codes) -> Hashes:
-    """A number for each lane that says how its cells look."""
+    """A number for each lane that identifies its cells."""
     with np.errstate(over="ignore"):
         weights = _mix(np.arange(cells.shape[1], dtype=np.uint64))
         looks: Hashes = _mix(cells.astype(np.uint64) + weights[None, :]).sum(axis=1, dtype=np.uint64)
@@ -82,7 +82,7 @@ def cell_looks(cells: Codes) -> Hashes:
 
 
 def fold(order: Ints, looks: Hashes, alone: NDArray[np.bool_]) -> Rows:
-    """Neighbours in `order` with one look share a row; lanes in `alone` share it with nobody."""
+    """Neighbours in `order` with one look share a row; lanes in `alone` share no row."""
     if not len(order):
         return Rows(order, np.zeros(1, np.int64))
     look, apart = looks[order], alone[order]

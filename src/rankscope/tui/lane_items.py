@@ -1,4 +1,4 @@
-"""What lanes hold, cut from the frame into arrays: operations, and between them marks of what is not there."""
+"""The items of lanes as arrays, cut from the frame: operations, and marks of absent ones between them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rankscope.tui.letters import Codes
 Ints = NDArray[np.int64]
 Array = NDArray[Any]
 NO_GROUP = 2**32 - 1
-"""What no group has for a number: it is -1 in the 32 bits of `Items`."""
+"""The number for no group: it is -1 in the 32 bits of `Items`."""
 
 
 @dataclass(frozen=True)
 class Items:
-    """What lanes hold, operations and marks of absent ones alike, sorted by lane, then by column.
+    """The items of lanes, operations and marks of absent ones alike, sorted by lane, then by column.
 
     The arrays are of one length.
     """
@@ -36,20 +36,20 @@ class Items:
     p2p: NDArray[np.bool_]
     seq: Ints
     created: Ints
-    """Nanoseconds since the epoch; of a mark, when its peers issued it. -1 where not known."""
+    """Nanoseconds since the epoch; for a mark, the time when its peers issued it. -1 if not known."""
     reason: NDArray[np.uint8]
-    """Of a mark, its number in REASONS."""
+    """For a mark, its number in REASONS."""
 
 
 Loose = dict[str, Array]
-"""The same before it lies in lanes, in any order: `rank` instead of `lane`, and what else `Items` has."""
+"""Items before they are sorted into lanes, in any order: `rank` instead of `lane`, and the other fields of `Items`."""
 
 
 def operations(dataset: Dataset, codes: Codes, columns: Ints) -> Loose:
     """The operations that are drawn, with the code and the column of each row of ops."""
     ops = dataset.ops
     group = filled_array(ops["group"], NO_GROUP).astype(np.int32)
-    # also where the table of groups does not have it
+    # also for groups that the table of groups lacks
     group[(group < 0) | (group >= dataset.groups.height)] = -1
     every: Loose = {
         "rank": filled_array(ops["rank"], -1),
@@ -67,7 +67,7 @@ def operations(dataset: Dataset, codes: Codes, columns: Ints) -> Loose:
 
 
 def in_lanes(marks: Loose, real: Loose, ranks: NDArray[np.int32]) -> Items:
-    """Items with their lane, sorted by lane, then by column; of one column marks first, others as they come."""
+    """Items with their lane, sorted by lane, then by column; in one column marks first, others in their order."""
     width = 1 + max(int(part["col"].max(initial=0)) for part in (marks, real))
     placed = _placed(real, ranks, width)
     if len(marks["col"]):
@@ -80,7 +80,7 @@ def in_lanes(marks: Loose, real: Loose, ranks: NDArray[np.int32]) -> Items:
 
 
 def _placed(part: Loose, ranks: NDArray[np.int32], width: int) -> Loose:
-    """The same with the lane of each item, and its place among all lanes."""
+    """Items with their lane, and the place of each among all lanes."""
     rank = part["rank"]
     # the items of a rank stand together
     starts = np.flatnonzero(np.diff(rank, prepend=-2))

@@ -1,4 +1,4 @@
-"""Turns what a board shows into lines of the screen: gutter, cells, remarks."""
+"""Turns a board into lines of the screen: gutter, cells, remarks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _KEPT = 512
 
 @dataclass(frozen=True)
 class Gutter:
-    """Widths of what stands left of the cells."""
+    """Widths of the parts left of the cells."""
 
     label: int
     count: int
 
     @property
     def width(self) -> int:
-        """All of it: two marks, label, count, and a space after it."""
+        """The width of all parts: two marks, label, count, and a space after it."""
         return 2 + self.label + 1 + self.count + 1
 
 
@@ -43,7 +43,7 @@ def gutter_for(width: int, lanes: int) -> Gutter:
 
 @dataclass(frozen=True)
 class Line:
-    """What a row shows; equal lines look equal."""
+    """The content of a row; equal lines look equal."""
 
     head: str
     blamed: bool
@@ -53,7 +53,7 @@ class Line:
 
 
 class Painter:
-    """Makes strips of the rows of a board, and keeps those it made."""
+    """Makes strips of the rows of a board, and keeps the made ones."""
 
     def __init__(self, palette: Palette) -> None:
         self.palette: Palette = palette
@@ -85,7 +85,7 @@ class Painter:
 
 
 def compose(board: Board, gutter: Gutter) -> list[Line]:
-    """What the rows in view show."""
+    """The content of the rows in view."""
     leads = board.rows.leads(board.top, board.top + board.height)
     cells = draw(board.model, board.times, board.view, leads, board.width)
     text, styles = _to_width(cells, board.width)
@@ -131,7 +131,7 @@ def _mark_cursor(board: Board, text: Codes, styles: Codes, row: int, members: np
 
 
 def _remark(text: Codes, styles: Codes, codes: Codes, board: Board, lane: int) -> None:
-    """Writes after the last cell of a row why it ends, where there is room."""
+    """Writes the reason for the end of a row after its last cell, if there is room."""
     if board.view.kind != "sequence":
         return
     known = np.flatnonzero(codes)

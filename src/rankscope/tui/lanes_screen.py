@@ -1,4 +1,4 @@
-"""The main screen: its widgets, the controllers that each have one job, and which key is whose."""
+"""The main screen: its widgets, its controllers with one job each, and the owner of each key."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from rankscope.tui.actions import bindings_for
 from rankscope.tui.controllers.bars import Bars
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.board_switch import BoardSwitch
-from rankscope.tui.controllers.detail_lookup import DetailLookup
 from rankscope.tui.controllers.exports import DumpOffer, Exports
-from rankscope.tui.controllers.filter_menu import FilterMenu
+from rankscope.tui.controllers.filter_menu import FilterMenu, TimeAxis
 from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.job_news import JobNews
 from rankscope.tui.controllers.pages import Pages
 from rankscope.tui.controllers.search_walk import Goto, SearchWalk
-from rankscope.tui.controllers.time_axis import TimeAxis
-from rankscope.tui.detail.pane import DetailPane
+from rankscope.tui.detail.pane import DetailLookup, DetailPane
 from rankscope.tui.filters import Filter
 from rankscope.tui.letters import Codes
 from rankscope.tui.live.following import Following
@@ -39,11 +37,11 @@ from rankscope.tui.worker_messages import Updated, WorkedOut
 
 T = TypeVar("T")
 WIDE = 120
-"""Columns from which on the detail is beside the lanes."""
+"""Columns from which the detail is beside the lanes."""
 
 
 class LanesScreen(Screen[None]):
-    """Title, verdict, overview, lanes, detail and keys. Controllers hold what they show; this one draws and asks."""
+    """Title, verdict, overview, lanes, detail and keys. Controllers hold the content; this class draws and asks."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
     AUTO_FOCUS = "#lanes"
@@ -62,7 +60,7 @@ class LanesScreen(Screen[None]):
     """
 
     def __init__(self, model: Model, overview: Codes, options: ViewOptions, first: Updated | None = None) -> None:
-        """Shows a model; of a job that is watched it is that of the `first` update."""
+        """Shows a model; for a watched job it is the model of the `first` update."""
         super().__init__(classes="" if first is None else "-watched")
         self.options = options
         self.boards = BoardSet(model, overview)
@@ -78,11 +76,11 @@ class LanesScreen(Screen[None]):
         self.bars = Bars(self, self.boards, self.search, self.news)
         self.lookup = DetailLookup(self, self.boards, self.detail)
         self._then: Callable[[str], None] = self.note
-        """Gets what is typed."""
+        """Gets the typed text."""
 
     @cached_property
     def commands(self) -> dict[str, Callable[[], object]]:
-        """What the actions of the screen do, by their ids."""
+        """Functions for the actions of the screen, by their ids."""
         pages = Pages(self, self.boards, self.findings, self.switch)
         exports = Exports(self, self.boards)
         return {
@@ -113,11 +111,11 @@ class LanesScreen(Screen[None]):
         }
 
     def action_command(self, name: str) -> None:
-        """Does what the action `name` of the scope "screen" does."""
+        """Does the action `name` of the scope "screen"."""
         self.commands[name]()
 
     def _back(self) -> None:
-        """Ends the search, then the line-up, then drops the filters."""
+        """Ends the search, else the line-up, else drops the filters."""
         if self.search.found is not None:
             self.search.end()
             self.draw_lines()
@@ -127,8 +125,8 @@ class LanesScreen(Screen[None]):
     # Widgets
 
     def compose(self) -> ComposeResult:
-        """All of them, from top to bottom."""
-        # known before the first layout, which would be made twice
+        """All widgets from top to bottom."""
+        # set before the first layout, which would otherwise be made twice
         self.set_class(self.app.size.width >= WIDE, "-wide")
         self.watch(self.lanes, "moves", self._moved, init=False)
         yield TextBar("title")
@@ -142,7 +140,7 @@ class LanesScreen(Screen[None]):
         yield TextBar("keys")
 
     def on_mount(self) -> None:
-        """Shows what there is to begin with."""
+        """Starts the controllers and shows the first data."""
         self.show_board()
         self.news.begin()
 
@@ -153,7 +151,7 @@ class LanesScreen(Screen[None]):
         self.note("")
 
     def on_key(self, event: events.Key) -> None:
-        """Takes away the last note once a key is pressed."""
+        """Removes the last note when a key is pressed."""
         self.news.pressed()
         if event.key != "enter" or not self.query(Prompt):
             self.note("")
@@ -163,7 +161,7 @@ class LanesScreen(Screen[None]):
         self.news.resumed()
 
     def _moved(self) -> None:
-        """The cursor or the window of the lanes has moved."""
+        """Tells the controllers that the cursor or the window of the lanes has moved."""
         self.draw_lines()
         self.lookup.moved()
         self.news.moved()
@@ -173,7 +171,7 @@ class LanesScreen(Screen[None]):
         """Whether the detail has not yet followed the last move."""
         return self.lookup.is_due
 
-    # What controllers ask for
+    # Methods for controllers
 
     @property
     def is_covered(self) -> bool:
@@ -185,12 +183,12 @@ class LanesScreen(Screen[None]):
         return self.query_one(f"#{name}", TextBar)
 
     def show_board(self) -> None:
-        """Draws the board that is shown, which is another one now."""
+        """Draws the board, after a change to another one."""
         self.set_class(isinstance(self.boards.shown, TraceBoard), "-traces")
         self.lanes.show(self.boards.shown)
 
     def board_moved(self) -> None:
-        """Draws the board that is shown anew, and what follows its cursor."""
+        """Draws the same board again, and the parts that follow its cursor."""
         self.lanes.changed()
 
     def draw_head(self) -> None:
@@ -202,16 +200,16 @@ class LanesScreen(Screen[None]):
         self.bars.draw_lines()
 
     def note(self, text: str) -> None:
-        """Says something in the bottom line; without text the keys are there again."""
+        """Shows a message in the bottom line; without text, shows the keys again."""
         self.bars.note(text)
 
     def choose(self, title: str, choices: Sequence[str], then: Callable[[int], None]) -> None:
-        """Lets one of these be chosen for `then`."""
+        """Asks the user to choose one of these for `then`."""
         screen = ChoiceScreen(title, choices, ascii_only=self.options.ascii_only)
         self.app.push_screen(screen, lambda index: None if index is None else then(index))
 
     def ask(self, label: str, hint: str, then: Callable[[str], None]) -> None:
-        """Asks for a line of text for `then`, whose ValueError is said in the bottom line."""
+        """Asks for a line of text for `then`; the bottom line shows a ValueError of `then`."""
         if not self.query(Prompt):
             self._then = then
             self.mount(Prompt("line", label, hint), after=self.bar("keys"))
@@ -229,14 +227,14 @@ class LanesScreen(Screen[None]):
             self.note(plain(str(error)))
 
     def work_out(self, make: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Makes something in a thread; `then` gets it in the thread of the screen."""
+        """Calls `make` in a thread; `then` gets the result in the thread of the screen."""
         self._work([lambda: WorkedOut(partial(then, make()))])
 
     @work(thread=True, description="works something out")
     def _work(self, made: list[Callable[[], WorkedOut]]) -> None:
-        """Posts what the one thing in a list comes to.
+        """Posts the result of the one function in a list.
 
-        It is taken out of the list: a worker stays, with all it was called with, until cycles are looked for.
+        It removes the function from the list: a worker keeps its arguments until the search for cycles.
         """
         self.post_message(made.pop()())
 

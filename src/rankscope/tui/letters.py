@@ -1,4 +1,4 @@
-"""One letter for each operation, and one byte for what a cell of the lanes says: how bad it is, and which letter."""
+"""One letter for each operation, and one byte for each cell of the lanes: its mark, and its letter."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Codes = NDArray[np.uint8]
 
 
 class Mark(IntEnum):
-    """What a cell says, the worst last: where cells fall together the highest is shown."""
+    """The meaning of a cell, the worst last: a cell with several operations shows the highest mark."""
 
     EMPTY = 0
     DONE = 1
     UNSURE = 2
-    """The operation is there, its state is not known."""
+    """The operation exists, its state is not known."""
     GONE = 3
-    """No row, and no telling what happened: overwritten, filtered, or no dump."""
+    """No row and no known reason: overwritten, filtered, or no dump."""
     MISSING = 4
-    """Proven never issued, by a rank that is held up itself."""
+    """Proven never issued, by a rank that is held up, too."""
     SCHEDULED = 5
     STARTED = 6
     MISMATCH = 7
-    """Something else than the other members issued."""
+    """An operation that differs from the operation of the other members."""
     ABSENT = 8
     """Proven never issued, by a rank that is to blame."""
 
@@ -54,7 +54,7 @@ LETTERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 NUMBER = (1 << SHIFT) - 1
 """The bits of a code that are the number of the letter."""
 SILENT = (Mark.EMPTY, Mark.GONE, Mark.MISSING, Mark.ABSENT)
-"""Marks of what is not there: they have no letter."""
+"""Marks of absent operations: they have no letter."""
 
 _PENDING = (Mark.SCHEDULED, Mark.STARTED)
 
@@ -69,7 +69,7 @@ def letter_number(op: str | None) -> int:
 
 
 def op_codes(ops: pl.DataFrame) -> Codes:
-    """The code of each row of ops: its mark by its state, and its letter."""
+    """The code of each row of ops: mark from its state, letter from its name."""
     marks, letters = _by_name(ops["state"], _mark_number), _by_name(ops["op"], letter_number)
     codes: Codes = (marks << np.uint8(SHIFT)) | letters
     return codes
@@ -83,10 +83,10 @@ def _mark_number(state: str | None) -> int:
 
 
 def _by_name(names: pl.Series, number: Callable[[str | None], int]) -> Codes:
-    """What `number` makes of each name; asked once for each that is there."""
+    """The result of `number` for each name; called once for each existing name."""
     physical = names.to_physical().cast(pl.UInt32)
     last = physical.max()
-    # one more than the last place stands for null
+    # the place after the last stands for null
     places = filled_array(physical, last + 1 if isinstance(last, int) else 0)
     row_of = np.full(int(places.max(initial=0)) + 1, -1, np.int32)
     row_of[places] = np.arange(len(places), dtype=np.int32)
@@ -122,14 +122,14 @@ CHARACTERS: Codes = np.frombuffer("".join(map(_character, range(CODES))).encode(
 
 
 def name(value: int) -> str:
-    """The operation of a code as the legend calls it, in the case that says whether it is done."""
+    """The operation of a code in the legend; upper or lower case tells whether it is done."""
     number = value & NUMBER
     text = LETTERS[number][1] if number < len(LETTERS) else "other"
     return text if mark_of(value) in _PENDING else text.upper()
 
 
 def legend(codes: Codes) -> str:
-    """What the letters of these codes stand for, in one line."""
+    """The meaning of the letters of these codes, in one line."""
     numbers = sorted({int(v) & NUMBER for v in np.unique(codes) if mark_of(int(v)) not in SILENT})
     shown = [f"{LETTERS[n][0]} {LETTERS[n][1]}" for n in numbers if n < len(LETTERS)]
     return "  ".join(shown)

@@ -1,4 +1,4 @@
-"""Members of collectives that have no row for them, each with the reason: what the lanes show as `!` and `?`."""
+"""Members of collectives without a row, each with the reason; the lanes show them as `!` and `?`."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ REASONS: tuple[Absence, ...] = get_args(Absence)
 """Reasons in the order of their numbers."""
 
 FAR = 1 << 40
-"""Sequence numbers from here on are not told apart when members are counted; groups have less than 22 bits."""
+"""The count of members treats all sequence numbers from here on alike; groups have less than 22 bits."""
 _NUMBER = {reason: pl.lit(i, pl.UInt8) for i, reason in enumerate(REASONS)}
 _Ints = NDArray[np.int64]
 
 
 def absences(dataset: Dataset, found: Collectives, *, never: bool) -> pl.DataFrame:
-    """Members without a row: rank, group, seq, col, created_ns (of their peers), reason (a number
-    of REASONS), is_p2p; those that never issued it only if `never`.
+    """Members without a row: rank, group, seq, col, created_ns (of their peers), reason (a number of REASONS), is_p2p;
+    those that never issued it only if `never`.
 
-    What was overwritten is left out, and where there is no dump all that is not waited for: there the whole
-    stretch of the lane is unknown.
+    Overwritten rows are left out. Without a dump, only awaited rows are marked: there the whole stretch of the lane is
+    unknown.
     """
     members = _members(dataset)
     table = found.table.with_columns(place=pl.Series(found.places))
@@ -49,7 +49,7 @@ def absences(dataset: Dataset, found: Collectives, *, never: bool) -> pl.DataFra
 
 
 def _proven(dataset: Dataset, judged: pl.DataFrame) -> pl.DataFrame:
-    """What peers issued only after the dump of a rank was written is not known of it, where the time is believed."""
+    """Members with corrected reasons: if peers issued it after the dump of the rank, absence is unknown, not proven."""
     never = pl.col("reason") == _NUMBER["never issued"]
     later = judged.join(dataset.written, on="rank", how="left", maintain_order="left").with_columns(
         later=(never & (pl.col("created_ns") > pl.col("written_ns"))).fill_null(False)
@@ -68,7 +68,7 @@ def _proven(dataset: Dataset, judged: pl.DataFrame) -> pl.DataFrame:
 
 
 def p2p_absences(dataset: Dataset, findings: Sequence[Finding], columns: NDArray[np.int64]) -> pl.DataFrame:
-    """The sides that findings say were never posted, in the columns where their peers wait; columns as `absences`."""
+    """The sides that findings call never posted, in the columns where their peers wait; columns as in `absences`."""
     ops = dataset.ops.select("rank", "peer", "group", "seq", "is_p2p", "state", "created_ns")
     waiting = ops.with_columns(col=pl.Series(columns)).filter(pl.col("is_p2p") & IS_PENDING)
     parts = [
@@ -84,7 +84,7 @@ def p2p_absences(dataset: Dataset, findings: Sequence[Finding], columns: NDArray
 
 
 def _members(dataset: Dataset) -> pl.DataFrame:
-    """Who is in each group, with what is known of it there: its frontier, and what left a dump (`seen`, `whole`)."""
+    """The members of each group, with their frontier, and what left a dump (`seen`, `whole`)."""
     known = dataset.frontiers.select("rank", "group", "last_enqueued", "first_kept", "wrapped", "filtered")
     members = dataset.groups.select("group", pl.col("ranks").alias("rank")).explode("rank").drop_nulls()
     return members.join(known, on=["rank", "group"], how="left").with_columns(
@@ -94,7 +94,7 @@ def _members(dataset: Dataset) -> pl.DataFrame:
 
 
 def _shown(table: pl.DataFrame, members: pl.DataFrame, never: bool) -> _Ints:
-    """How many members each collective must have a row of, or else one is shown as absent; rather too many."""
+    """Number of members of each collective that need a row; a smaller number shows absences. It is rather too high."""
     group, seq, pending = (table[name].to_numpy() for name in ("group", "seq", "pending"))
     seen, unseen = members.filter("seen"), members.filter(~pl.col("seen"))
     shown = _all(seen, group) + np.where(pending, _all(unseen, group), 0)
@@ -110,12 +110,12 @@ def _shown(table: pl.DataFrame, members: pl.DataFrame, never: bool) -> _Ints:
 
 
 def _all(bounds: pl.DataFrame, group: NDArray[np.uint32]) -> _Ints:
-    """How many rows there are of each group."""
+    """For each element of `group`, the number of its rows."""
     return np.bincount(bounds["group"].to_numpy(), minlength=int(group.max(initial=0)) + 1)[group]
 
 
 def _above(bounds: pl.DataFrame, group: NDArray[np.uint32], seq: _Ints) -> _Ints:
-    """How many of the bounds of its group, the second column, lie above each sequence number."""
+    """For each sequence number, how many bounds of its group (the second column) lie above it."""
     rising = np.sort(_keys(bounds["group"].to_numpy(), bounds.to_series(1).to_numpy()))
     ends = np.searchsorted(rising, _keys(group + 1, np.full(len(group), -1)), "left")
     above: _Ints = ends - np.searchsorted(rising, _keys(group, seq), "right")
@@ -136,7 +136,7 @@ def _hidden(never: bool) -> pl.Expr:
 def _reason() -> pl.Expr:
     before = pl.col("first_kept").is_null() | (pl.col("seq") < pl.col("first_kept"))
     issued_nothing = pl.col("last_enqueued").is_null() & pl.col("whole")
-    # Peers that finished a collective had everybody's part in it: then the dump is older, or rows are missing.
+    # If peers finished a collective, every member took part: then the dump is older, or rows are missing.
     never = ((pl.col("seq") > pl.col("last_enqueued")) | issued_nothing) & pl.col("pending")
     return (
         pl.when(~pl.col("seen")).then(_NUMBER["no dump"])

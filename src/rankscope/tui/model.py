@@ -1,4 +1,4 @@
-"""Arrays cut from the frame once, so that drawing never touches it: what each lane holds, in the order it is drawn."""
+"""Arrays cut from the frame once, so that drawing never uses the frame: the items of each lane in drawing order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Model:
     """The rank of each lane, rising."""
     items: Items
     gap_until: Ints
-    """Column before which nothing is known of a lane: overwritten, or no dump."""
+    """The first known column of a lane: rows before it were overwritten, or there is no dump."""
     gap_reason: NDArray[np.uint8]
     width: int
     """Columns there are."""
@@ -43,7 +43,7 @@ class Model:
     instances: pl.DataFrame
     """One row per collective; see `collectives.Collectives`."""
     traces: TraceLanes | None = None
-    """The lanes of the traces that there are; None without any."""
+    """The lanes of the traces; None without any."""
 
     @cached_property
     def bounds(self) -> Ints:
@@ -57,17 +57,17 @@ class Model:
 
     @cached_property
     def failed(self) -> frozenset[int]:
-        """Ranks whose own log tells of a root cause."""
+        """Ranks whose own log shows a root cause."""
         said = self.dataset.messages.filter(pl.col("role") == "root")
         return frozenset(said["rank"].drop_nulls().to_list())
 
     @cached_property
     def legend(self) -> str:
-        """What the letters of all items stand for, in one line."""
+        """The meaning of the letters of all items, in one line."""
         return legend(self.items.code)
 
     def take(self, lanes: NDArray[np.bool_], items: NDArray[np.bool_]) -> Model:
-        """Only these lanes, and of their items only these."""
+        """Only these lanes, and only these of their items."""
         kept = items & lanes[self.items.lane]
         number = np.cumsum(lanes, dtype=np.int32) - 1
         chosen = {name: getattr(self.items, name)[kept] for name in Items.__dataclass_fields__}
@@ -82,13 +82,12 @@ class Model:
 
 
 def build_model(dataset: Dataset, analysis: Analysis) -> Model:
-    """The lanes of all ranks of the job, those without a dump too."""
-    # of many ranks it takes a second, which no key should wait for
+    """The lanes of all ranks of the job, including ranks without a dump."""
+    # for many ranks this takes a second, and no key should wait for it
     all_settings(dataset)
     if not dataset.has_traces:
         return _build(dataset, analysis)
-    from rankscope.tui.traces.lanes import build_lanes
-    from rankscope.tui.traces.traced_run import traced_run
+    from rankscope.tui.traces.lanes import build_lanes, traced_run
 
     run = traced_run(dataset, analysis) if dataset.ops.is_empty() else dataset
     return replace(_build(run, analysis), traces=build_lanes(dataset, analysis))
@@ -107,7 +106,7 @@ def _build(dataset: Dataset, analysis: Analysis) -> Model:
 
 def _all_ranks(dataset: Dataset) -> NDArray[np.int32]:
     ranks = dataset.ops["rank"].drop_nulls().to_numpy()
-    # the operations of a rank stand together, mostly
+    # the operations of a rank mostly stand together
     acting = ranks[np.flatnonzero(np.diff(ranks, prepend=-1))]
     known = {*range(dataset.world_size), *dataset.seen_ranks, *acting.tolist()}
     members = dataset.groups["ranks"].explode().drop_nulls().unique().to_list()
@@ -115,7 +114,7 @@ def _all_ranks(dataset: Dataset) -> NDArray[np.int32]:
 
 
 def _with_mismatches(dataset: Dataset, analysis: Analysis, codes: Codes) -> Codes:
-    """Codes with a mismatch mark on what differs from the majority of its group."""
+    """Codes with a mismatch mark on each operation that differs from the majority of its group."""
     out = codes.copy()
     wrong = [(d.group, d.seq, rank) for d in analysis.divergences for rank in d.differing]
     if not wrong:
@@ -128,7 +127,7 @@ def _with_mismatches(dataset: Dataset, analysis: Analysis, codes: Codes) -> Code
 
 
 def _marks(dataset: Dataset, analysis: Analysis, known: Collectives, columns: Ints) -> Loose:
-    """Marks for rows that are not there. In a job that runs, what was not yet issued is no cause for one."""
+    """Marks for missing rows. In a running job, an operation that is not yet issued gets no mark."""
     moves = analysis.status in ("healthy", "progressing")
     found = pl.concat(
         [absences(dataset, known, never=not moves), p2p_absences(dataset, () if moves else analysis.findings, columns)]
@@ -150,7 +149,7 @@ def _marks(dataset: Dataset, analysis: Analysis, known: Collectives, columns: In
 
 
 def _gaps(dataset: Dataset, ranks: NDArray[np.int32], items: Items, width: int) -> tuple[Ints, NDArray[np.uint8]]:
-    """For each lane, the column before which nothing is known of it, and why."""
+    """For each lane, the first known column, and the reason."""
     used = dataset.dumps.filter(pl.col("rank").is_not_null())
     lost = set(used.filter(pl.col("wrapped").fill_null(False))["rank"].to_list())
     starts = np.flatnonzero(np.diff(items.lane, prepend=-1))

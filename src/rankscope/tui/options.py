@@ -1,4 +1,4 @@
-"""How the screen is to look and behave, settled once at the start from options and environment."""
+"""Look and behaviour of the screen, set once at the start from options and environment."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ if TYPE_CHECKING:
     from rankscope.schema import Dataset
 
 FULL_FRAMES = "RANKSCOPE_FULL_FRAMES"
-"""Environment variable: with it, every frame is sent whole, for terminals that lose track."""
+"""Environment variable that makes the driver send whole frames, for terminals that lose track."""
 Palette = Literal["none", "8", "16", "256", "true"]
-"""How many colours the terminal can show; "none" leaves all to letters, bold and reverse."""
+"""Number of colours of the terminal; "none" leaves only letters, bold and reverse."""
 
 
 class ProgressLike(Protocol):
-    """How far loading has come."""
+    """The progress of loading."""
 
     @property
     def done(self) -> int:
-        """Steps (files) that are finished."""
+        """Finished steps (files)."""
         ...
 
     @property
     def total(self) -> int:
-        """Steps there are; 0 while that is not known."""
+        """All steps; 0 while the number is not known."""
         ...
 
     @property
     def what(self) -> str:
-        """What is being done, in a word or two: "reading dumps"."""
+        """The present step in a word or two: "reading dumps"."""
         ...
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far loading has come, for loaders without a type of their own."""
+    """The progress of loading, for loaders without a type of their own."""
 
     done: int
     total: int
@@ -46,7 +46,7 @@ class Progress:
 
 
 Load: TypeAlias = "Callable[[Callable[[ProgressLike], None]], tuple[Dataset, Analysis]]"
-"""Reads and analyses everything, telling how far it is; runs in a thread."""
+"""Reads and analyses everything, and reports its progress; runs in a thread."""
 
 
 class Pipes(Protocol):
@@ -57,39 +57,39 @@ class Pipes(Protocol):
         ...
 
     def ask(self) -> str:
-        """Asks all of them; says what came of it."""
+        """Asks all of them; returns a text about the result."""
         ...
 
 
 Export: TypeAlias = "Callable[[Dataset, Analysis, Path], Path]"
-"""Writes the findings below a directory, overwrites nothing, and says which file it wrote."""
+"""Writes the findings below a directory and returns the new file; overwrites nothing."""
 
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """What the command line and the environment say about the screen."""
+    """Options of the screen from the command line and the environment."""
 
     ascii_only: bool = False
     palette: Palette = "256"
     path_map: tuple[tuple[str, str], ...] = ()
-    """Prefixes of source paths as the job saw them, and where they lie on this machine."""
+    """Prefixes of source paths in the job, and their places on this machine."""
     mouse: bool = True
     slow_link: bool = False
     """Over SSH: fewer frames a second."""
     export_dir: Path = field(default_factory=Path)
     """Where exports and copies are written."""
     export: Export | None = None
-    """Writes the markdown report; None leaves the key without effect."""
+    """Writes the markdown report; None disables the key."""
     export_traces: Export | None = None
-    """Writes the traces of all ranks as one; None leaves the key without effect."""
+    """Writes the traces of all ranks as one; None disables the key."""
     changed_cells: bool = True
     """Send only the cells that changed to the terminal."""
     pipes: Pipes | None = None
-    """Where the job can be asked for dumps."""
+    """Pipes that ask the job for dumps."""
     bell: bool = True
-    """Ring when a job freezes that is watched."""
+    """Whether to ring when a watched job freezes."""
     editor_environment: Mapping[str, str] | None = None
-    """The environment of the user's editor; None for that of this process."""
+    """The environment of the user's editor; None stands for the environment of this process."""
 
 
 def palette_of(environ: Mapping[str, str]) -> Palette:
@@ -127,7 +127,7 @@ def from_environment(
     bell: bool = True,
     pipes: Pipes | None = None,
 ) -> ViewOptions:
-    """The options for a terminal: what is given wins over what the environment says."""
+    """The options for a terminal: given options win over the environment."""
     remote = bool(environ.get("SSH_CONNECTION"))
     return ViewOptions(
         ascii_only=ascii_only or not unicode_of(environ),

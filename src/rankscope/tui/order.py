@@ -23,25 +23,25 @@ ORDERINGS: dict[Ordering, str] = {
     "stage": "by pipeline stage",
     "alike": "by how they look",
 }
-"""Orderings and how they are called."""
+"""Orderings and their names."""
 
 
 STAGE = "pp"
-"""What the mesh calls the pipeline."""
+"""The name of the pipeline dimension in the mesh."""
 
 
 def orderings(model: Model) -> list[Ordering]:
-    """The orderings there are for these lanes: by stage only where the mesh has a pipeline."""
+    """The possible orderings of these lanes: by stage only if the mesh has a pipeline."""
     mesh = model.analysis.mesh
     staged = mesh is not None and any(d.name == STAGE for d in mesh.dimensions)
     return [name for name in ORDERINGS if staged or name != "stage"]
 
 
 def order_lanes(model: Model, ordering: Ordering, group: int | None, looks: Hashes) -> Ints:
-    """Lanes in the order asked for; within what is equal, by rank.
+    """Lanes in the given order; equal lanes are ordered by rank.
 
     `group` is the group under the cursor: ordered by group, the groups with as many members and the same name pattern
-    follow each other. `looks` says how each lane looks.
+    follow each other. `looks` is a number for the look of each lane.
     """
     lanes = np.arange(len(model.ranks), dtype=np.int64)
     if ordering == "rank" or not len(lanes):
@@ -58,7 +58,7 @@ def order_lanes(model: Model, ordering: Ordering, group: int | None, looks: Hash
 
 
 def _distances(model: Model) -> Ints:
-    """Steps from each rank to the root it waits for: culprits 0, ranks that wait for nobody last."""
+    """Steps from each rank to the root that it waits for: culprits 0, ranks that wait for nobody last."""
     far = 2**31
     out = np.full(len(model.ranks), far, np.int64)
     for rank, chain in model.analysis.waits.items():
@@ -71,7 +71,7 @@ def _distances(model: Model) -> Ints:
 
 
 def _group_places(model: Model, group: int | None) -> Ints:
-    """Where each rank's group of the kind of `group` stands; ranks in none of them come last."""
+    """Place of each rank's group that is like `group`; ranks in no such group come last."""
     far = 2**31
     out = np.full(len(model.ranks), far, np.int64)
     for place, ranks in enumerate(kindred(model.dataset, group)):
@@ -83,10 +83,10 @@ def _group_places(model: Model, group: int | None) -> Ints:
 
 
 def kindred(dataset: Dataset, group: int | None) -> list[tuple[int, ...]]:
-    """The members of the groups that are to other ranks what `group` is to its own: equal description and size.
+    """The members of the groups that are like `group`: equal description and size.
 
-    Descriptions that end in a number (mesh_3, TP_12) count as equal without it. Without a group, that of the smallest
-    groups with at least two members.
+    Descriptions that end in a number (mesh_3, TP_12) count as equal without it. Without a group, the smallest groups
+    with at least two members count.
     """
     groups = [g for g in dataset.group_list if len(g.ranks) > 1]
     if not groups:

@@ -1,4 +1,4 @@
-"""The whole run in one line: the worst of all lanes in each column of the screen."""
+"""The whole run in one line: the worst code of all lanes in each column of the screen."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def sequence_strip(columns: Codes, width: int) -> Strip:
 
 
 def time_strip(times: Times, width: int) -> Strip:
-    """The overview of the time axis in `width` cells: what starts or goes on in each; what never ends goes on."""
+    """The overview of the time axis in `width` cells: operations that start or go on; those without end go on."""
     count = max(width, 1)
     out = np.zeros(count, np.uint8)
     size = max(times.high - times.low, 1)

@@ -1,7 +1,7 @@
-"""The colours of the lanes, for every number of colours a terminal may have. Letters say it all without them.
+"""The colours of the lanes, for terminals with any number of colours. Letters carry the full meaning without colours.
 
-The colours are those of Okabe and Ito ("Color universal design", 2008), which people with any colour vision tell
-apart. For 256 colours they are given as indices of the fixed colour cube, so that nothing on the way rounds them.
+The colours are those of Okabe and Ito ("Color universal design", 2008): people with any colour vision can tell them
+apart. For 256 colours they are indices of the fixed colour cube, so no program on the way rounds them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def colour(name: str, palette: Palette) -> Color | None:
 
 @cache
 def cell_style(number: int, palette: Palette) -> Style:
-    """The style of a cell: a mark, with MEMBER and CURSOR added where they hold."""
+    """The style of a cell: a mark, with MEMBER and CURSOR added if they apply."""
     base = _base(number % MEMBER, palette)
     if number & CURSOR:
         return base + Style(reverse=True, bold=True)
@@ -101,7 +101,7 @@ _HEAT: tuple[tuple[str, str | None], ...] = (
 
 
 def heat_style(level: int, palette: Palette) -> Style:
-    """The style of a cell of a heat map, `level` 0 to 4; the digit in it says the same."""
+    """The style of a cell of a heat map, `level` 0 to 4; the digit in the cell has the same meaning."""
     if palette == "none":
         return Style(bold=level == len(_HEAT) - 1)
     ink, ground = _HEAT[level]

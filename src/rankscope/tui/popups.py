@@ -21,7 +21,7 @@ from rankscope.tui.letters import LETTERS
 from rankscope.tui.traces.activity import letters as trace_letters
 
 MOST_CHOICES = 500
-"""Choices that are listed at most; typing narrows them down."""
+"""Most choices in the list; typing narrows it down."""
 _MARKS = (
     ("A", "completed"), ("a", "pending: scheduled or started"), ("!", "proven never issued, while others wait in it"),
     ("?", "not known: overwritten, filtered, no dump"), ("*", "something else than the other members issued"),
@@ -37,7 +37,7 @@ _RANK_MARKS = (
 
 
 class ChoiceScreen(ModalScreen[int | None]):
-    """Choices with a field that narrows them down; dismisses with the index of the one that was chosen."""
+    """Choices with a field that narrows them down; dismisses with the index of the chosen one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", show=False),
@@ -87,7 +87,7 @@ class ChoiceScreen(ModalScreen[int | None]):
         self._list(event.value)
 
     def action_step(self, count: int) -> None:
-        """Moves in the list while the field has the keys."""
+        """Moves in the list while the field has the focus."""
         options = self.query_one(OptionList)
         if options.option_count:
             options.highlighted = ((options.highlighted or 0) + count) % options.option_count
@@ -107,7 +107,7 @@ class ChoiceScreen(ModalScreen[int | None]):
 
 
 class HelpScreen(ModalScreen[None]):
-    """All keys, and what letters and marks mean."""
+    """All keys, and the meaning of letters and marks."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,question_mark,q", "dismiss(None)", show=False),
@@ -135,7 +135,7 @@ class HelpScreen(ModalScreen[None]):
 
 
 def help_text() -> str:
-    """The help, made of the registry of actions."""
+    """The help, made from the actions."""
     lines = ["Keys  (esc closes)"]
     section = ""
     for action in ACTIONS:
@@ -155,11 +155,11 @@ def help_text() -> str:
     return "\n".join(lines)
 
 
-# The line at the bottom in which something is typed: a search, a filter, where to go.
+# The line at the bottom for typed text: a search, a filter, a place.
 
 
 class Prompt(Horizontal):
-    """Asks for one line. It takes itself away once it is answered or given up."""
+    """Asks for one line. It removes itself after the answer."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", show=False)]
     DEFAULT_CSS = """
@@ -171,7 +171,7 @@ class Prompt(Horizontal):
 
     @dataclass
     class Answered(Message):
-        """Something was typed and entered; `text` is None where it was given up."""
+        """The typed text; `text` is None if the user gave up."""
 
         kind: str
         text: str | None
@@ -187,7 +187,7 @@ class Prompt(Horizontal):
         yield Input(self._text, placeholder=self._hint, select_on_focus=False)
 
     def on_mount(self) -> None:
-        """Takes the keys."""
+        """Takes the focus."""
         field = self.query_one(Input)
         field.cursor_blink = False
         field.focus()

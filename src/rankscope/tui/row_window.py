@@ -1,4 +1,4 @@
-"""A window over rows and an axis, with a cursor: every way to move and zoom in it. What the rows hold others know."""
+"""A window over rows and an axis, with a cursor, its moves and its zoom. Subclasses know the content of the rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rankscope.tui.model import Model
 from rankscope.tui.order import Ordering
 
 BEYOND = 18
-"""Characters the window may go past the end of the run, where the lanes say why they end."""
+"""Characters that the window may go past the end of the run: there the lanes tell why they end."""
 
 
 class Window(ABC):
@@ -21,7 +21,7 @@ class Window(ABC):
         self.view = view
         self.width, self.height = width, height
         self.before: list[View] = []
-        """Views to go back to."""
+        """Earlier views for undo."""
         self.unit = 0
         """The column, or the time, under the cursor."""
         self.top = 0
@@ -56,7 +56,7 @@ class Window(ABC):
         """Makes the rows anew for the window."""
 
     def resize(self, width: int, height: int) -> None:
-        """Fits the window into a widget of another size, the cursor at the same share of it."""
+        """Fits the window into a new size of the widget; the cursor stays at the same share of it."""
         if (width, height) != (self.width, self.height):
             share = (self.unit - self.view.first) / self.view.span(self.width)
             self.width, self.height = max(width, 1), max(height, 1)
@@ -69,20 +69,20 @@ class Window(ABC):
     # Moving
 
     def keep_row_in_view(self) -> None:
-        """Scrolls as little as it takes for the row of the cursor to be in view."""
+        """Scrolls as little as possible to bring the row of the cursor into view."""
         last = max(self.count - self.height, 0)
         row = self.row
         self.top = max(min(self.top, row, last), row - self.height + 1, 0)
 
     def scroll_rows(self, count: int) -> None:
-        """Moves the window over the rows, the cursor only as far as it must."""
+        """Moves the window over the rows; moves the cursor only if it must."""
         self.top = max(0, min(self.top + count, self.count - self.height))
         row = max(self.top, min(self.row, self.top + self.height - 1))
         if row != self.row:
             self.go_row(row)
 
     def go_unit(self, unit: int) -> None:
-        """Puts the cursor on a column or a time, and moves the window if it has to."""
+        """Puts the cursor on a column or a time, and moves the window if it must."""
         self.unit = max(self.low, min(unit, self.high - 1))
         self.look_at(axis.reveal(self.view, self.unit, self.width))
 
@@ -93,7 +93,7 @@ class Window(ABC):
     # The window
 
     def look_at(self, view: View) -> None:
-        """Shows a view, moved and zoomed as far as it must be to hold the cursor and no more than the run."""
+        """Shows a view, moved and zoomed until it holds the cursor and stays within the run."""
         beyond = BEYOND // view.chars if view.kind == "sequence" else 1
         whole = self.fitting(self.low, self.high)
         if (view.per, -view.chars) > (whole.per, -min(whole.chars, 2)):
@@ -107,7 +107,7 @@ class Window(ABC):
         self.keep_row_in_view()
 
     def remember(self) -> None:
-        """Keeps the view, to go back to it."""
+        """Keeps the view for undo."""
         if not self.before or self.before[-1] != self.view:
             self.before = [*self.before[-49:], self.view]
 
@@ -122,7 +122,7 @@ class Window(ABC):
         self.look_at(self.fitting(self.low, self.high))
 
     def zoom_to(self, low: int, high: int) -> None:
-        """Shows the units from `low` up to `high` with it, and little else."""
+        """Shows the units from `low` up to `high`, and little else."""
         self.remember()
         view = self.fitting(low, high + 1)
         self.look_at(axis.centre(view, (low + high) // 2, self.width))
@@ -141,14 +141,14 @@ class Window(ABC):
         self.look_at(axis.centre(self.view, self.unit, self.width, share))
 
 
-# A window over lanes of ranks: who is kept apart because they are to blame, and in which order they stand.
+# A window over lanes of ranks, with their order, and with ranks to blame kept apart.
 
 ALONE = 16
-"""So many ranks to blame each have rows of their own; more share rows with each other, never with others."""
+"""Most ranks to blame with rows of their own; more share rows with each other, never with others."""
 
 
 class RankWindow(Window):
-    """A window whose rows are made of the ranks of a model."""
+    """A window with rows of the ranks of a model."""
 
     def __init__(self, view: View, width: int, height: int, model: Model) -> None:
         super().__init__(view, width, height)
@@ -158,15 +158,15 @@ class RankWindow(Window):
         self.blamed: frozenset[int] = frozenset(model.analysis.culprits)
         self.ordering: Ordering = "rank"
         self.fresh: frozenset[int] = frozenset()
-        """Ranks that changed since somebody looked, of a job that is watched."""
+        """Ranks of a watched job that changed since the last key."""
 
     def set_order(self, ordering: Ordering) -> None:
-        """Orders the lanes another way."""
+        """Sets the order of the lanes."""
         self.ordering = ordering
         self.refold()
 
     def blame(self, finding: int | None) -> None:
-        """Keeps apart the ranks of a finding, beside those of the root causes."""
+        """Keeps the ranks of a finding apart, beside those of the root causes."""
         self.finding = finding
         also = self.model.analysis.findings[finding].culprit_ranks if finding is not None else ()
         self.blamed = frozenset(self.model.analysis.culprits) | frozenset(also)

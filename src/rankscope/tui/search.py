@@ -1,4 +1,4 @@
-"""Finds operations by what is written in them: operation, group, rank, function, file, or a log message."""
+"""Finds operations by text: operation, group, rank, function, file, or a log message."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Hits(NamedTuple):
 
     items: Ints
     messages: int
-    """How many log messages match; each stands for the operation its rank was in."""
+    """Number of matching log messages; each stands for the operation of its rank at that time."""
 
 
 def search(model: Model, text: str) -> Hits:
-    """Items of which every word of `text` is found somewhere, letters of either case alike."""
+    """Items that contain every word of `text`, in either case of letters."""
     mask = np.ones(len(model.items.col), np.bool_)
     for word in _words(text):
         mask &= _word_mask(model, word)
@@ -38,7 +38,7 @@ def search(model: Model, text: str) -> Hits:
 
 
 def _words(text: str) -> list[str]:
-    """The words of a query; "rank 12" is one."""
+    """The words of a query; "rank 12" is one word."""
     return re.findall(r"rank\s+\d+|\S+", text.strip(), re.IGNORECASE)
 
 
@@ -60,7 +60,7 @@ def _contains(column: str, word: str) -> pl.Expr:
 
 
 def _groups(dataset: Dataset, word: str) -> list[int]:
-    """Groups with the word in their description, or with just this name."""
+    """Groups with the word in their description, or with this word as name."""
     named = pl.col("name") == word
     return dataset.groups.filter(_contains("description", word) | named)["group"].to_list()
 

@@ -1,4 +1,4 @@
-"""What the cursor is on, as the lanes tell it to the detail pane and the pop-up screens."""
+"""The selection under the cursor, passed from the lanes to the detail pane and the other screens."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 Absence = Literal["never issued", "no dump", "overwritten", "filtered", "unknown"]
-"""Why a rank has no row for a collective of one of its groups."""
+"""Reasons why a rank has no row for a collective of one of its groups."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """One rank, and what of it: an operation, or a collective it has no row for, or only the rank."""
+    """One rank with an operation, with a collective without a row, or alone."""
 
     rank: int
     row: int | None = None
@@ -19,12 +19,12 @@ class Selection:
     group: int | None = None
     """Row of `Dataset.groups`."""
     seq: int | None = None
-    """Collective sequence number in the group; for point-to-point the one the row carries."""
+    """Collective sequence number in the group; for point-to-point the number in the row."""
     is_p2p: bool = False
     finding: int | None = None
-    """Index into `Analysis.findings` of the finding that is shown."""
+    """Index of the shown finding in `Analysis.findings`."""
     absence: Absence | None = None
-    """Why `row` is None, where that is known."""
+    """The reason why `row` is None, if it is known."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Lines of text in parts that each have a role or a style; no markup is read in them, and palettes colour the roles."""
+"""Lines of text in parts with a role or a style; markup has no meaning in them, and palettes colour the roles."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from rankscope.tui.palette import heat_style, named
 Role = Literal[
     "text", "dim", "bold", "head", "bad", "warn", "good", "mark", "heat0", "heat1", "heat2", "heat3", "heat4"
 ]  # fmt: skip
-"""What a part of a line is: plain, secondary, strong, a heading, wrong, odd, fine, under the inner cursor, or a cell of
-a heat map, the hottest last."""
+"""The role of a part of a line: plain, secondary, strong, a heading, wrong, odd, fine, under the inner cursor, or a
+cell of a heat map, the hottest last."""
 HEAT: tuple[Role, ...] = ("heat0", "heat1", "heat2", "heat3", "heat4")
 """The roles of the cells of a heat map, the hottest last."""
 _COLOURS: dict[Role, tuple[str, bool]] = {
@@ -41,7 +41,7 @@ class Span(NamedTuple):
 
 
 Line: TypeAlias = Text
-"""One line of the screen. Nothing changes one that is made: lines are kept and shared."""
+"""One line of the screen. Nothing changes a made line: lines are kept and shared."""
 
 BLANK = Text()
 """An empty line."""
@@ -53,7 +53,7 @@ def line(*parts: Line | Span | str) -> Line:
 
 
 def cut(parts: Line, width: int) -> Line:
-    """The line in at most `width` cells, with ".." where something had to go."""
+    """The line in at most `width` cells, with ".." for a left-out part."""
     if parts.cell_len <= width:
         return parts
     kept = parts.copy()
@@ -88,17 +88,17 @@ def _words(text: str, longest: int) -> Iterator[str]:
         if cell_len(word.rstrip()) <= longest:
             yield word
             continue
-        # Half the cells in characters always fit, wide ones too; cut by characters where all are narrow.
+        # Half as many characters as cells always fit, even wide ones; if all are narrow, it cuts by characters.
         step = longest if cell_len(word) == len(word) else max(longest // 2, 1)
         yield from (word[at : at + step] for at in range(0, len(word), step))
 
 
-# How lines look, for every number of colours a terminal may have.
+# The look of lines, for every number of colours of a terminal.
 
 
 @cache
 def role_style(role: Role, palette: Palette) -> Style:
-    """The style of a role; without colours bold is left to what matters."""
+    """The style of a role; without colours, only important roles are bold."""
     if role == "dim":
         return Style() if palette == "none" else Style(color=Color.from_ansi(_GREY[palette]))
     if role in HEAT:
@@ -119,7 +119,7 @@ def _console(palette: Palette) -> Console:
 def to_segments(
     parts: Line, width: int, palette: Palette, *, ascii_only: bool, over: Style | None = None
 ) -> list[Segment]:
-    """A line in at most `width` cells as segments; with `over` all of it looks so, and only bold is kept."""
+    """A line in at most `width` cells as segments; with `over` all of it has that style, and only bold is kept."""
     console = _console(palette)
     shown = cut(_ascii(parts) if ascii_only else parts, width)
     segments = [Segment(text, style or Style()) for text, style, _ in shown.render(console)]
@@ -129,7 +129,7 @@ def to_segments(
 
 
 def _ascii(parts: Line) -> Line:
-    """The line with escapes for what is not ASCII."""
+    """The line with escapes for characters outside ASCII."""
     if parts.plain.isascii():
         return parts
     pieces = parts.divide(sorted({edge for span in parts.spans for edge in (span.start, span.end)}))

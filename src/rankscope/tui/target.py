@@ -1,4 +1,4 @@
-"""Where a finding, a step of a chain or a jump from another screen leads in the lanes."""
+"""Places in the lanes for findings, steps of a chain, and jumps from other screens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rankscope.tui.selection import Selection
 
 @dataclass(frozen=True)
 class Place:
-    """A rank, and where on its lane; None where only the rank is known."""
+    """A rank, and the place on its lane; None if only the rank is known."""
 
     rank: int
     item: int | None = None
@@ -22,7 +22,7 @@ class Place:
 
 
 def place_of_finding(model: Model, finding: Finding) -> Place | None:
-    """The culprit at the collective the finding is about; without a culprit, somebody who waits there."""
+    """The culprit at the collective of the finding; without a culprit, a rank that waits there."""
     ranks = (*finding.culprit_ranks, *finding.candidates, *finding.waiting_ranks)
     ranks += tuple(e.rank for e in finding.evidence if e.rank is not None)
     if finding.group is not None:
@@ -38,7 +38,7 @@ def place_of_finding(model: Model, finding: Finding) -> Place | None:
 
 
 def place_of_step(model: Model, step: ChainStep) -> Place | None:
-    """The rank that is waited for, where it is waited for."""
+    """The awaited rank, at the operation that it is awaited in."""
     group = group_named(model, step.waits_in.group, (step.rank, step.for_rank))
     if step.for_rank not in model.lane_of:
         return None
@@ -50,7 +50,7 @@ def place_of_step(model: Model, step: ChainStep) -> Place | None:
 
 
 def place_of_selection(model: Model, selection: Selection) -> Place | None:
-    """Where a selection made on another screen is."""
+    """The place of a selection from another screen."""
     if selection.rank not in model.lane_of:
         return None
     if selection.row is not None:
@@ -61,7 +61,7 @@ def place_of_selection(model: Model, selection: Selection) -> Place | None:
 
 
 def group_named(model: Model, name: str, ranks: tuple[int, ...]) -> int | None:
-    """The group of this name that these ranks are in; of several the smallest."""
+    """The group of this name with these ranks; of several the smallest."""
     fitting = [g for g in model.dataset.group_list if g.name == name]
     with_all = [g for g in fitting if set(ranks) <= set(g.ranks)] or fitting
     return min(with_all, key=lambda g: len(g.ranks)).id if with_all else None
@@ -83,7 +83,7 @@ def _at_row(model: Model, rank: int, row: int) -> Place:
 
 
 def _at_pair(model: Model, rank: int, row: int | None) -> Place:
-    """A rank at a send or receive: without its row only the rank, for its number is that of some collective, too."""
+    """A rank at a send or receive; without its row only the rank, for a collective may have the same number."""
     return Place(rank) if row is None else _at_row(model, rank, row)
 
 
@@ -91,7 +91,7 @@ def _is_p2p(op: str | None) -> bool:
     return op in ("send", "recv")
 
 
-# Reads what is typed after `:`: a rank, a sequence number, a time.
+# Reads the text that is typed after `:`: a rank, a sequence number, a time.
 
 _RANK = re.compile(r"(?:r|rank)?\s*(\d{1,18})", re.IGNORECASE | re.ASCII)
 _SEQ = re.compile(r"(?:#|s|seq)\s*(\d{1,18})", re.IGNORECASE | re.ASCII)
@@ -101,25 +101,25 @@ _SPAN = re.compile(r"([+-])\s*(\d{1,18}(?:\.\d+)?)\s*(ns|us|ms|s|min|m|h)?", re.
 _UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9, "m": 60e9, "h": 3600e9}
 
 HINT = "12 rank   #1121 sequence number   @40 step   14:02:11 or -3s time"
-"""What can be typed, for the prompt."""
+"""The forms that can be typed, for the prompt."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where to go; only one of these is set."""
+    """A typed place; only one field is set."""
 
     rank: int | None = None
     seq: int | None = None
     step: int | None = None
     time_ns: int | None = None
     span_ns: int | None = None
-    """Relative to where the cursor is."""
+    """Relative to the cursor."""
 
 
 def parse(text: str, day_ns: int, zone: tzinfo | None = None) -> Target:
-    """The target of `text`. A time of day is taken on the day of `day_ns`, in `zone` (None: the local one).
+    """The target of `text`. A time of day is on the day of `day_ns`, in `zone` (None: the local one).
 
-    ValueError says what can be typed.
+    ValueError tells the possible forms.
     """
     text = text.strip()
     if match := _RANK.fullmatch(text):

@@ -1,4 +1,4 @@
-"""Lines of text with their own styles; no markup is read in them."""
+"""Lines of text with their own styles; markup has no meaning in them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from textual.widget import Widget
 from rankscope.text.escaping import plain
 from rankscope.tui.options import ProgressLike
 
-# A widget whose lines have their own styles: those of CSS, which take most of the time of a frame, are left out.
+# A widget whose lines have their own styles. It leaves out CSS styles, which take most of the time of a frame.
 
 
 class Unstyled(Widget):
-    """Shows what `render_line` gives as it is, unless CSS puts a border around it."""
+    """Shows the result of `render_line` unchanged, unless CSS puts a border around it."""
 
     ALLOW_SELECT = False
 
@@ -39,8 +39,8 @@ class TextBar(Unstyled):
         self._strips: list[Strip] = []
 
     def put(self, *lines: Text) -> None:
-        """Shows these lines; the height follows their number."""
-        # rich draws the style of a whole text only where it has parts
+        """Shows these lines; the height is their number."""
+        # rich draws the style of a whole text only if the text has parts
         strips = [Strip(list(Text.assemble(line).render(self.app.console))) for line in lines]
         if [list(strip) for strip in strips] == [list(strip) for strip in self._strips]:
             return
@@ -51,7 +51,7 @@ class TextBar(Unstyled):
 
     @property
     def text(self) -> str:
-        """What is shown, without styles."""
+        """The text of the lines, without styles."""
         return "\n".join(strip.text for strip in self._strips)
 
     def render_line(self, y: int) -> Strip:
@@ -60,16 +60,16 @@ class TextBar(Unstyled):
         return strip.adjust_cell_length(self.size.width, Style())
 
 
-# What the lines say, as far as that is the same on every screen.
+# Texts of lines that are the same on every screen.
 
 
 def end_of(text: str, width: int) -> str:
-    """A text, without its beginning where it is too long: what tells paths apart stands at the end."""
+    """The end of a text that is too long: paths differ at their ends."""
     return text if len(text) <= width else ".." + text[len(text) - width + 2 :]
 
 
 def shortened(name: str, width: int) -> str:
-    """A name of a group in at most `width` characters; a number at its end is kept."""
+    """A name of a group in at most `width` characters; it keeps a number at its end."""
     if len(name) <= width:
         return name
     number = name[len(name.rstrip("0123456789")) :][-4:]
@@ -77,7 +77,7 @@ def shortened(name: str, width: int) -> str:
 
 
 def progress_line(title: str, progress: ProgressLike | None, width: int, *, ascii_only: bool) -> Text:
-    """One line that says how far loading has come."""
+    """One line with the progress of loading."""
     if progress is None:
         return Text.assemble((f" rankscope {end_of(plain(title), max(width - 24, 10))}  opening ...", "bold"))
     count = f" {progress.done}/{progress.total}" if progress.total else f" {progress.done}" if progress.done else ""

@@ -16,7 +16,7 @@ APART = 10
 
 
 def group_ticks(model: Model, group: int | None) -> tuple[list[int], list[int]]:
-    """Columns of a group's collectives, rising, and their sequence numbers; the steps themselves without a group."""
+    """Columns of a group's collectives, rising, and their sequence numbers; without a group, the steps themselves."""
     if group is None:
         return [], []
     part = model.instances.filter(pl.col("group") == group).sort("col")
@@ -24,7 +24,7 @@ def group_ticks(model: Model, group: int | None) -> tuple[list[int], list[int]]:
 
 
 def sequence_ruler(view: View, width: int, ticks: tuple[list[int], list[int]], steps: int) -> str:
-    """`|1105     |1110` over the columns of a group's collectives; with no group the numbers of steps."""
+    """`|1105     |1110` over the columns of a group's collectives; without a group, the numbers of steps."""
     line = [" "] * width
     columns, numbers = ticks
     first = np.searchsorted(columns, view.first) if columns else 0
@@ -59,13 +59,13 @@ def nice(least: int) -> int:
 
 
 def _round(number: int, view: View, columns: list[int]) -> bool:
-    """Whether a number is one to show: multiples that stand about as far apart as there is room for."""
+    """Whether the ruler shows a number: the multiples it shows are as far apart as it needs."""
     per_column = (columns[-1] - columns[0]) / max(len(columns) - 1, 1) or 1
     return number % nice(round(APART * view.per / view.chars / per_column)) == 0
 
 
 def time_ruler(view: View, width: int, zone: tzinfo | None = None) -> str:
-    """`|14:02:11.113` at round times, with as many digits as the distance between them needs."""
+    """`|14:02:11.113` at round times, with as many digits as their distance needs."""
     every = nice(16 * view.per)
     digits = max(0, 9 - (len(str(every)) - 1))
     line = [" "] * width

@@ -28,20 +28,20 @@ from rankscope.tui.traces.trace_paint import gutter_for as gutter_of_traces
 from rankscope.tui.traces.trace_ruler import step_line, time_line
 
 TWICE = 1.0
-"""Seconds within which the second `g` of `g g` has to come."""
+"""Most seconds between the two keys of `g g`."""
 
 
 class Timeline(Unstyled, can_focus=True):
     """Draws a Board line by line, and moves its cursor.
 
-    It has its own window over the lanes instead of a virtual size, so that its cost does not grow with the job.
+    It has its own window over the lanes instead of a virtual size, so its cost does not grow with the job.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_for("lanes")
     DEFAULT_CSS = "Timeline { height: 1fr; width: 1fr; }"
 
     moves: var[int] = var(0, init=False)
-    """How often the cursor or the window has moved; who watches it draws in the same frame."""
+    """Number of moves of the cursor or the window; watchers of it draw in the same frame."""
 
     def __init__(self, options: ViewOptions) -> None:
         super().__init__(id="lanes")
@@ -54,7 +54,7 @@ class Timeline(Unstyled, can_focus=True):
 
     @property
     def head(self) -> Gutter | TraceGutter:
-        """The widths of what stands left of the cells."""
+        """The widths of the parts left of the cells."""
         if isinstance(self.board, TraceBoard):
             return gutter_of_traces(self.size.width, self.board.lane_count)
         return gutter_for(self.size.width, len(self.board.model.ranks) if self.board else 0)
@@ -72,14 +72,14 @@ class Timeline(Unstyled, can_focus=True):
         self.changed()
 
     def changed(self) -> None:
-        """Draws the board anew, and says so."""
-        # without a size all would be drawn in vain: it is drawn when there is one
+        """Draws the board anew, and counts a move."""
+        # without a size, drawing has no use: the board is drawn when there is one
         self._lines = self._draw() if self.size else []
         self.refresh()
         self.moves += 1
 
     def action_move(self, name: str) -> None:
-        """Does what the action `name` of the scope "lanes" does."""
+        """Does the action `name` of the scope "lanes"."""
         if self.board is None or (name == "top" and not self._pressed_twice()):
             return
         MOVES[name](self.board)
@@ -124,7 +124,7 @@ class Timeline(Unstyled, can_focus=True):
 
     def _ruler_text(self, board: Board) -> tuple[str, str]:
         if board.view.kind == "time":
-            # logs print the local time of their hosts, which is shown as it stands there
+            # logs print the local time of their hosts; the screen shows it as it is
             return "  time", time_ruler(board.view, board.width, UTC if board.model.dataset.from_logs else None)
         selection = board.selection
         group = selection.group if selection is not None and not selection.is_p2p else None
@@ -141,7 +141,7 @@ class Timeline(Unstyled, can_focus=True):
         return self._lines[y] if y < len(self._lines) else Strip.blank(self.size.width, Style())
 
     def on_click(self, event: events.Click) -> None:
-        """Puts the cursor where the mouse is."""
+        """Puts the cursor under the mouse."""
         if self.board is not None and event.y >= self.ruled:
             self.board.go_row(self.board.top + event.y - self.ruled)
             if event.x >= self.head.width:
@@ -167,7 +167,7 @@ class Timeline(Unstyled, can_focus=True):
         self.changed()
 
 
-# What the keys of the lanes do to the board: moving, zooming, folding.
+# Effects of the keys of the lanes on the board: moving, zooming, folding.
 
 
 def _page(board: AnyBoard) -> int:
@@ -179,7 +179,7 @@ def _width(board: AnyBoard) -> int:
 
 
 def _zoom_selection(board: AnyBoard) -> None:
-    """Shows what lies between cursor and marker, or else the collective under the cursor."""
+    """Shows the stretch between cursor and marker, or else the collective under the cursor."""
     if board.marker is not None:
         board.zoom_to(*sorted((board.marker, board.unit)))
     elif (span := board.span_of_instance()) is not None:
@@ -214,4 +214,4 @@ MOVES: dict[str, Callable[[AnyBoard], object]] = {
     "unfold_all": lambda board: board.toggle_fold_all(),
     "marker": _marker,
 }
-"""What each action of the scope "lanes" does."""
+"""Effects of the actions of the scope "lanes"."""

@@ -1,4 +1,4 @@
-"""The lanes on the axis of wall clock time: starts and ends of everything, clocks brought together."""
+"""The lanes on the axis of wall clock time: starts and ends of all items, with aligned clocks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rankscope.tui.model import Model
 Ints = NDArray[np.int64]
 FOREVER = 2**62
 LATEST = 2**61
-"""Later times are taken for this one: what is added to them must not overflow. It is in the year 2043."""
+"""Later times are replaced by this one: sums with it must not overflow. It is in the year 2043."""
 TAIL = 16
-"""A part of the run as long as this share of it follows the last event: there only what never ended goes on."""
+"""The run shows this share of itself after its last event: there only operations without end go on."""
 
 
 @dataclass(frozen=True)
@@ -27,23 +27,23 @@ class Times:
     """Items of a model that have a time, sorted by lane, then by start."""
 
     item: Ints
-    """Which item of the model."""
+    """The index of each item in the model."""
     bounds: Ints
     """Lane i holds positions `bounds[i]:bounds[i+1]`."""
     start: Ints
     end: Ints
-    """FOREVER for what never completed."""
+    """FOREVER for an item that never completed."""
     code: Codes
     longest: Ints
-    """For each position, which one up to it in its lane ends last."""
+    """For each position, the position up to it in its lane with the latest end."""
     low: int
     high: int
     """The first start of all lanes, and a little after their last event."""
     note: str
-    """How far the clocks can be trusted."""
+    """A text about how reliable the clocks are."""
 
     def running(self, lanes: Ints, edges: Ints) -> tuple[Codes, Ints]:
-        """What runs on across the left edge of each cell: codes (0 for nothing) and positions, as lanes x cells."""
+        """The items that run across the left edge of each cell: codes (0 for none) and positions, as lanes x cells."""
         shape = (len(lanes), len(edges) - 1)
         low = np.broadcast_to(self.bounds[lanes][:, None], shape)
         high = np.broadcast_to(self.bounds[lanes + 1][:, None], shape)
@@ -57,7 +57,7 @@ class Times:
 
 
 def build_times(model: Model) -> Times:
-    """Starts and ends of all items; without a completion they end with the next of their lane, or never if pending."""
+    """Starts and ends of all items; an incomplete item ends with the next of its lane, or never if pending."""
     clocks = align_clocks(model.dataset)
     shift = np.array([clocks.offsets.get(rank, 0) for rank in model.ranks.tolist()], np.int64)
     items = model.items
@@ -77,7 +77,7 @@ def build_times(model: Model) -> Times:
 
 
 def _ends(model: Model, known: Ints, start: Ints, lane: NDArray[np.int32], shift: Ints) -> Ints:
-    """When each item ended."""
+    """The end of each item."""
     rows = model.items.row[known]
     written = _written_ends(model)[np.maximum(rows, 0)] if model.dataset.ops.height else np.full(len(rows), -1)
     following = np.append(start[1:], FOREVER) if len(start) else start
@@ -91,10 +91,10 @@ def _ends(model: Model, known: Ints, start: Ints, lane: NDArray[np.int32], shift
 
 
 def _written_ends(model: Model) -> Ints:
-    """When each row of ops was done, as far as it says; -1 where it does not.
+    """The end of each row of ops as its row tells it; -1 if it does not.
 
-    A completion is noticed up to a tenth of a second late, so where the device measured how long it took, that is
-    taken from when it was issued.
+    A completion is noticed up to a tenth of a second late, so a duration that the device measured is added to the time
+    of issue instead.
     """
     measured = pl.col("created_ns") + pl.col("duration_ns")
     ends = model.dataset.ops.select(pl.min_horizontal("completed_ns", measured).fill_null(-1).alias("end"))
@@ -103,7 +103,7 @@ def _written_ends(model: Model) -> Ints:
 
 
 def _longest(end: Ints, lane: NDArray[np.int32]) -> Ints:
-    """For each position, the one up to it in its lane that ends last; of several the latest."""
+    """For each position, the position up to it in its lane with the latest end; of several the last."""
     if not len(end):
         return np.zeros(0, np.int64)
     table = pl.DataFrame({"lane": lane, "end": end}).with_row_index("at")
@@ -112,24 +112,24 @@ def _longest(end: Ints, lane: NDArray[np.int32]) -> Ints:
     return running.select(best.cum_max().alias("best"))["best"].to_numpy()
 
 
-# Brings the clocks of hosts together: a collective ends for all its members at about the same moment.
+# Aligns the clocks of hosts: a collective ends for all its members at about the same moment.
 
 ROUNDS = 4
-"""Passes over all collectives; hosts that share none are compared by way of others."""
+"""Passes over all collectives; hosts without a common one are compared through others."""
 
 
 @dataclass(frozen=True)
 class Clocks:
-    """What to subtract from the times of each rank."""
+    """Offsets to subtract from the times of each rank."""
 
     offsets: dict[int, int]
-    """Nanoseconds per rank; ranks that are not named run true."""
+    """Nanoseconds per rank; other ranks have no offset."""
     residual_ns: int | None
-    """How far apart members still say that a collective ended, in the median; None if nothing could be compared."""
+    """Median difference between members in the end of a collective; None if nothing could be compared."""
 
     @property
     def note(self) -> str:
-        """How far the clocks can be trusted, in a few words."""
+        """A few words about how reliable the clocks are."""
         if self.residual_ns is None:
             return "clocks as written"
         moved = sum(1 for ns in self.offsets.values() if ns)
@@ -138,11 +138,11 @@ class Clocks:
 
 
 def align_clocks(dataset: Dataset) -> Clocks:
-    """Offsets from the ends of collectives over several hosts, or over several ranks where no host is known.
+    """Offsets from the ends of collectives over several hosts, or over several ranks if no host is known.
 
-    The offset of a host is the median of how much later than the others' median it says that collectives ended
-    (formula: the clock offset estimate of NTP, with the shared end in place of the exchange). An offset that is not
-    clearly more than the scatter around it is taken as none.
+    The offset of a host is the median delay of its ends of collectives after the others' median (formula: the clock
+    offset estimate of NTP, with the shared end in place of the exchange). An offset that is not clearly larger than its
+    scatter counts as none.
     """
     ends = _ends_of_rank(dataset)
     if ends.is_empty():
@@ -168,7 +168,7 @@ def _clock() -> pl.Expr:
 
 
 def _ends_of_rank(dataset: Dataset) -> pl.DataFrame:
-    """The ends of collectives that several clocks saw: instance, clock, completed_ns."""
+    """The ends of collectives on more than one clock: instance, clock, completed_ns."""
     done = dataset.ops.filter(
         (pl.col("state") == "completed") & pl.col("completed_ns").is_not_null() & ~pl.col("is_p2p")
         & pl.col("seq").is_not_null()
@@ -180,7 +180,7 @@ def _ends_of_rank(dataset: Dataset) -> pl.DataFrame:
 
 
 def _differences(ends: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
-    """How much later than the median of its members each clock says that a collective ended."""
+    """The delay of each clock's end of a collective after the median of its members."""
     at = pl.col("completed_ns") - pl.col("offset").round().cast(pl.Int64, strict=False).fill_null(0)
     since = pl.col("at") - pl.col("at").min().over("instance")
     late = (pl.col("since") - pl.col("since").median().over("instance")).alias("late")

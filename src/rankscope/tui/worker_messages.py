@@ -1,4 +1,4 @@
-"""What the threads that load and compute tell the screen."""
+"""Messages from the threads that load and compute to the screen."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Progressed(Message):
-    """Loading has come this far."""
+    """Progress of loading."""
 
     progress: ProgressLike
 
 
 @dataclass
 class Loaded(Message):
-    """Everything is there to be shown."""
+    """All data is ready to show."""
 
     model: Model
     overview: Codes
@@ -34,7 +34,7 @@ class Loaded(Message):
 
 @dataclass
 class Completed(Message):
-    """What was there only in part is there as a whole; None where reading the rest failed, with the reason."""
+    """All data instead of a part; None if reading the rest failed, with the reason."""
 
     model: Model | None
     overview: Codes | None
@@ -43,7 +43,7 @@ class Completed(Message):
 
 @dataclass
 class Updated(Message):
-    """A job that is watched is now like this."""
+    """The new state of a watched job."""
 
     update: JobUpdate
     model: Model
@@ -54,13 +54,13 @@ class Updated(Message):
 
 @dataclass
 class ReadingChanged(Message):
-    """Following goes otherwise than before."""
+    """The state of following has changed."""
 
     reading: FollowProgress
 
 
 @dataclass
 class WorkedOut(Message):
-    """A thread of the screen has made something; `show` shows it."""
+    """The result of a thread of the screen; `show` shows it."""
 
     show: Callable[[], None]

@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
+from rankscope.tui.controllers.bars import status_lines, strip_of
 from rankscope.tui.filters import Filter
 from rankscope.tui.model import build_model
 from rankscope.tui.timeline import MOVES
-from rankscope.tui.traces.span_detail import sight_lines
-from rankscope.tui.traces.span_facts import look
+from rankscope.tui.traces.span_facts import look, sight_lines
 from rankscope.tui.traces.trace_board import TraceBoard
 from rankscope.tui.traces.trace_paint import compose, gutter_for
 from rankscope.tui.traces.trace_ruler import step_line, time_line
-from rankscope.tui.traces.trace_status import status_lines, strip_of
 from tests.tui.traces.jobs import traced
 
 UNKNOWN = Analysis("nothing is known", "unknown")

@@ -1,1 +1,1 @@
-"""The jobs of the main screen, one class for each; the screen owns them and says which key belongs to which."""
+"""The controllers of the main screen, one class for each job; the screen owns them and binds keys to them."""

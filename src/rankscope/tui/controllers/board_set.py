@@ -1,4 +1,4 @@
-"""The boards of one job: which there are, which is shown, what the filter leaves of them, where their cursor goes."""
+"""The boards of one job: all of them, the one on the screen, their filter and their cursor."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rankscope.tui.live.anchor import carry, same_finding
 from rankscope.tui.model import Model
 from rankscope.tui.target import Place
 from rankscope.tui.times import Times
+from rankscope.tui.traces.lanes import TracedRun
 from rankscope.tui.traces.trace_board import TraceBoard
 from rankscope.tui.traces.trace_targets import go_item
-from rankscope.tui.traces.traced_run import TracedRun
 
 
 class BoardSet:
@@ -21,18 +21,18 @@ class BoardSet:
 
     def __init__(self, model: Model, overview: Codes) -> None:
         self.whole, self.overview = model, overview
-        """The model without a filter, and the worst of each of its columns."""
+        """The model without a filter, and the worst code of each column."""
         self.operations = Board(model)
         self.traced = TraceBoard(model.traces, model) if model.traces is not None else None
         self.shown: AnyBoard = self.operations
-        """The one that is on the screen."""
+        """The board on the screen."""
         if self.traced is not None and isinstance(model.dataset, TracedRun):
             self.shown = self.traced
         self.wanted = Filter()
 
     @property
     def all(self) -> list[AnyBoard]:
-        """All there are."""
+        """All boards."""
         return [self.operations] if self.traced is None else [self.operations, self.traced]
 
     @property
@@ -46,23 +46,23 @@ class BoardSet:
             board.blame(index)
 
     def narrow(self, wanted: Filter, model: Model) -> None:
-        """Shows from now on what the filter `wanted` leaves of the whole: `model`."""
+        """Shows `model`, the part of the whole that passes the filter `wanted`."""
         self.wanted = wanted
         self.operations.replace_model(model, None)
         if self.traced is not None:
             self.traced.replace_model(model)
 
     def narrowed(self, model: Model) -> Model:
-        """What the filter leaves of a model; all of it where it leaves nothing."""
+        """The part of a model that passes the filter; the whole model if nothing passes."""
         narrow = apply(model, self.wanted)
         return narrow if len(narrow.ranks) else model
 
     def take(
         self, model: Model, overview: Codes, narrow: Model | None = None, times: Times | None = None
     ) -> int | None:
-        """Holds a newer state of the job, each board in its place; the index of the same finding, if it still stands.
+        """Shows a newer state of the job; boards keep their places. Returns the new index of the same finding.
 
-        `narrow` is the part of `model` that the filter leaves, with its `times`, where these are known.
+        `narrow` is the part of `model` that passes the filter, with its `times` if they are known.
         """
         narrow = self.narrowed(model) if narrow is None or not len(narrow.ranks) else narrow
         before, finding, on_traces = self.whole.analysis, self.shown.finding, self.shown is self.traced
@@ -79,7 +79,7 @@ class BoardSet:
         return same_finding(before, finding, model.analysis)
 
     def go(self, place: Place) -> None:
-        """Moves the cursor of the board that is shown to a place of the whole model."""
+        """Moves the cursor of the board on the screen to a place of the whole model."""
         self.shown.go_rank(place.rank)
         if isinstance(self.shown, TraceBoard):
             if place.item is not None:
@@ -90,7 +90,7 @@ class BoardSet:
             self.shown.go_unit(place.column)
 
     def _here(self, item: int) -> int | None:
-        """The item of the filtered model that is this item of the whole one."""
+        """The item of the filtered model for an item of the whole model."""
         if self.operations.model is self.whole:
             return item
         whole, model = self.whole.items, self.operations.model

@@ -1,13 +1,13 @@
-"""The change between lanes of operations and lanes of traces, and how either is laid out."""
+"""Changes between lanes of operations and lanes of traces, and changes their layout."""
 
 from __future__ import annotations
 
 from rankscope.tui.board import AnyBoard
 from rankscope.tui.controllers.board_set import BoardSet
+from rankscope.tui.controllers.filter_menu import TimeAxis
 from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
-from rankscope.tui.controllers.time_axis import TimeAxis
 from rankscope.tui.order import ORDERINGS, orderings
 from rankscope.tui.selection import Moment
 from rankscope.tui.target import place_of_selection
@@ -15,7 +15,7 @@ from rankscope.tui.traces.trace_board import TraceBoard
 
 
 class BoardSwitch:
-    """Shows one board or the other, the cursor on the same rank and collective."""
+    """Shows one board or the other; the cursor stays on its rank and collective."""
 
     def __init__(
         self, view: MainView, boards: BoardSet, search: SearchWalk, times: TimeAxis, findings: FindingsWalk
@@ -24,7 +24,7 @@ class BoardSwitch:
         self._times, self._findings = times, findings
 
     def change_axis(self) -> None:
-        """Changes between logical sequence and time, and with traces shows their lanes on the axis of time."""
+        """Changes between logical sequence and time; with traces, time shows the lanes of traces."""
         boards = self._boards
         if boards.traced is None:
             self._times.toggle()
@@ -58,7 +58,7 @@ class BoardSwitch:
         self._view.board_moved()
 
     def line_up(self, step: int) -> None:
-        """Lines up the collective under the cursor on all its ranks; again: some of them on."""
+        """Lines up the collective under the cursor on all its ranks; a further call goes on by `step` ranks."""
         board = self._boards.shown
         if not isinstance(board, TraceBoard):
             self._view.note("collectives are lined up on the axis of time, with traces")
@@ -68,7 +68,7 @@ class BoardSwitch:
             self._view.note("no collective here that was matched with other ranks")
 
     def end_line_up(self) -> bool:
-        """Goes back to one clock for all; False where nothing is lined up."""
+        """Goes back to one clock for all ranks; False if nothing is lined up."""
         board = self._boards.shown
         ended = isinstance(board, TraceBoard) and board.end_line_up()
         if ended:
@@ -76,7 +76,7 @@ class BoardSwitch:
         return ended
 
     def change_order(self) -> None:
-        """Orders the lanes another way."""
+        """Changes to the next order of the lanes."""
         board = self._boards.shown
         names = orderings(board.model)
         board.set_order(names[(names.index(board.ordering) + 1) % len(names)])

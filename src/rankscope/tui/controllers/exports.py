@@ -1,6 +1,6 @@
-"""Everything that leaves the screen: the report of the findings, one trace of all, copies, and requests to the job.
+"""All outputs of the screen: the report, one trace of all ranks, copies, and requests to the job.
 
-A copy goes to a file as well: clipboards often do not reach through tmux and SSH.
+A copy also goes to a file: clipboards often do not work through tmux and SSH.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from rankscope.tui.selection import Selection
 from rankscope.tui.traces.lanes import TraceLanes
 
 FILE = "rankscope-copy.txt"
-"""The file below the export directory to which every copy is added."""
+"""The file in the export directory that gets every copy."""
 
 
 class Exports:
-    """Writes files below the export directory, and to the clipboard."""
+    """Writes files in the export directory, and writes to the clipboard."""
 
     def __init__(self, view: MainView, boards: BoardSet) -> None:
         self._view, self._boards, self._options = view, boards, view.options
@@ -56,7 +56,7 @@ class Exports:
             self._view.work_out(written, self._view.note)
 
     def copy(self) -> None:
-        """Copies what is under the cursor."""
+        """Copies the selection under the cursor."""
         whole, selection = self._boards.whole, self._boards.shown.selection
         if selection is None:
             return
@@ -77,7 +77,7 @@ def _written(lanes: TraceLanes, export: Export, directory: Path) -> str:
 
 
 def copied_text(dataset: Dataset, analysis: Analysis, selection: Selection) -> str:
-    """The verdict, the finding that is shown, the operation under the cursor and its stack."""
+    """The verdict, the finding on the screen, the operation under the cursor and its stack."""
     lines = [f"{plain(dataset.root)}: {plain(analysis.verdict)}"]
     if selection.finding is not None:
         lines.append(finding_text(analysis.findings[selection.finding]))
@@ -87,7 +87,7 @@ def copied_text(dataset: Dataset, analysis: Analysis, selection: Selection) -> s
 
 
 def _stack(dataset: Dataset, analysis: Analysis, selection: Selection) -> tuple[Frame, ...]:
-    """The stack of the operation; where there is none, that of the finding."""
+    """The stack of the operation; if there is none, the stack of the finding."""
     if selection.row is not None:
         return dataset.stack(dataset.ops["stack_id"][selection.row])
     return analysis.findings[selection.finding].stack if selection.finding is not None else ()
@@ -105,15 +105,15 @@ def _operation(dataset: Dataset, selection: Selection) -> str:
 
 
 def add_to_file(folder: Path, text: str) -> Path:
-    """Adds a copy to the file of copies and says which that is; nothing is overwritten."""
+    """Appends a copy to the file of copies and returns its path; nothing is overwritten."""
     path = folder / FILE
     with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text + "\n")
     return path
 
 
-# The job can be asked for dumps. Trigger pipes belong to the recorder that NCCL has of its own. No other backend makes
-# any: not nccl2, which torch 2.15 calls "nccl", and not gloo.
+# The job can be asked for dumps. Trigger pipes belong to NCCL's own recorder. No other backend makes any:
+# not nccl2, which torch 2.15 calls "nccl", and not gloo.
 
 NONE_FOUND = "no trigger pipe here: set TORCH_NCCL_DEBUG_INFO_PIPE_FILE for the next run"
 NONE_MADE = "{} makes no trigger pipes: run rankscope.capture in the job"
@@ -127,7 +127,7 @@ class DumpOffer:
         self._view, self._boards = view, boards
 
     def offer(self) -> None:
-        """Offers to write to the pipes there are."""
+        """Offers to write to the existing pipes."""
         pipes = self._view.options.pipes
         ranks = pipes.ranks() if pipes is not None else []
         without = _without_pipes(self._boards.shown.model.dataset)
@@ -145,5 +145,5 @@ class DumpOffer:
 
 
 def _without_pipes(dataset: Dataset) -> list[str]:
-    """The backends whose operations are shown and that make no pipes."""
+    """The backends of the shown operations that make no pipes."""
     return sorted(set(dataset.ops["library"].cast(pl.String).drop_nulls()) - {NCCL, ""})

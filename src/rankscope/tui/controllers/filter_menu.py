@@ -1,26 +1,28 @@
-"""The filter of the lanes, and the questions that it is made of."""
+"""The filter of the lanes, and the questions for it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from rankscope.text.escaping import plain
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
-from rankscope.tui.controllers.time_axis import TimeAxis
 from rankscope.tui.filters import STATES, Filter, apply, parse_ranks
 from rankscope.tui.letters import LETTERS
+from rankscope.tui.model import Model
+from rankscope.tui.times import Times, build_times
 
 
 class FilterMenu:
-    """Narrows the lanes down to some ranks, a group, an operation or a state."""
+    """Limits the lanes to some ranks, a group, an operation or a state."""
 
     def __init__(self, view: MainView, boards: BoardSet, search: SearchWalk, times: TimeAxis) -> None:
         self._view, self._boards, self._search, self._times = view, boards, search, times
 
     def set(self, wanted: Filter) -> None:
-        """Shows only what the filter lets through; one that lets nothing through is refused."""
+        """Shows only the lanes and items that pass the filter; refuses a filter that nothing passes."""
         model = apply(self._boards.whole, wanted)
         if not len(model.ranks):
             self._view.note("nothing is left with this filter")
@@ -62,3 +64,40 @@ class FilterMenu:
             self.set(replace(wanted, state=states[index - 1]))
         else:
             self.set(replace(wanted, letter=index - 1 - len(states)))
+
+
+# The time axis of the lanes of operations; a thread aligns the clocks for it.
+
+
+class TimeAxis:
+    """Changes between logical sequence and time."""
+
+    def __init__(self, view: MainView, boards: BoardSet) -> None:
+        self._view, self._boards = view, boards
+
+    def toggle(self) -> None:
+        """Changes to the other axis."""
+        board = self._boards.operations
+        if not self._boards.on_time and board.times is None:
+            self._view.note("bringing the clocks together ...")
+            self.bring(board.model)
+            return
+        if self._boards.on_time or board.times is None:
+            board.show_sequence()
+        else:
+            board.show_time(board.times)
+        self._view.board_moved()
+
+    def bring(self, model: Model) -> None:
+        """Aligns the clocks, then shows the axis of time."""
+        self._view.work_out(partial(build_times, model), partial(self._show, model))
+
+    def _show(self, model: Model, times: Times) -> None:
+        if model is not self._boards.operations.model:
+            return
+        if not len(times.start):
+            self._view.note("no times were recorded: only the sequence can be shown")
+            return
+        self._boards.operations.show_time(times)
+        self._view.note("")
+        self._view.board_moved()

@@ -1,4 +1,4 @@
-"""The walk from finding to finding, and along the chain of who waits for whom."""
+"""The walk from finding to finding, and along the chain of waiting ranks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rankscope.tui.traces.trace_targets import go_finding, go_last
 
 
 class FindingsWalk:
-    """Moves the lanes to what findings are about."""
+    """Moves the lanes to the place of a finding."""
 
     def __init__(self, view: MainView, boards: BoardSet, search: SearchWalk, filters: FilterMenu) -> None:
         self._view, self._boards, self._search, self._filters = view, boards, search, filters
         self.unvisited = False
-        """Whether the finding that is told came by itself, and nobody has gone there yet."""
+        """Whether the finding was shown without a key, and no key has gone there yet."""
 
     def show(self, index: int | None) -> None:
-        """Moves the lanes to a finding; filters that hide it are dropped."""
+        """Moves the lanes to a finding; drops filters that hide it."""
         boards = self._boards
         self.unvisited = False
         boards.blame(index)
@@ -38,7 +38,7 @@ class FindingsWalk:
         self._view.board_moved()
 
     def go(self, place: Place) -> None:
-        """Moves the cursor to a place of the whole model; filters that hide it are dropped."""
+        """Moves the cursor to a place of the whole model; drops filters that hide it."""
         if place.rank not in self._boards.shown.model.lane_of:
             self._filters.set(Filter())
             self._view.note("filters dropped: they hid it")
@@ -46,7 +46,7 @@ class FindingsWalk:
         self._view.board_moved()
 
     def walk(self, step: int) -> None:
-        """Some findings on, or hits while searching; at first to the finding that came by itself."""
+        """Moves by `step` findings, or hits of a search; goes first to an unvisited finding."""
         count, now = len(self._boards.shown.model.analysis.findings), self._boards.shown.finding
         if self._search.found is not None:
             self._search.walk(step)
@@ -56,7 +56,7 @@ class FindingsWalk:
             self.show((0 if now is None else now + step) % count)
 
     def chain(self) -> None:
-        """From what waits to what it waits for."""
+        """Moves from a waiting rank to the rank that it waits for."""
         selection, analysis = self._boards.shown.selection, self._boards.whole.analysis
         if selection is None:
             return

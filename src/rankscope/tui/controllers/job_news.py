@@ -1,4 +1,4 @@
-"""The news of a job that was read once: the rest of its traces."""
+"""The rest of the traces of a job that is read once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rankscope.tui.model import Model
 
 
 class JobNews:
-    """Brings to the screen what is read of a job, and tells how the job is."""
+    """Sends later data of a job to the screen, and tells the state of the job."""
 
     def __init__(self, view: MainView, boards: BoardSet, search: SearchWalk, findings: FindingsWalk) -> None:
         self._view, self._boards, self._search, self._findings = view, boards, search, findings
         self._touched = False
-        """Whether any key was pressed: then the view stays where it is when more is read."""
+        """Whether any key was pressed: then later data does not move the view."""
 
     def begin(self) -> None:
         """Shows the first finding."""
@@ -34,7 +34,7 @@ class JobNews:
         self._view.note("")
 
     def complete(self, model: Model, overview: Codes) -> None:
-        """Shows all of what was there only in part, in the same place."""
+        """Shows all data instead of a part; the view keeps its place."""
         at = self._boards.take(model, overview)
         at = 0 if at is None and self._boards.shown.finding is None and model.analysis.findings else at
         self._boards.blame(at)
@@ -46,28 +46,28 @@ class JobNews:
         self._view.note("")
 
     def moved(self) -> None:
-        """The cursor or the window of the lanes has moved."""
+        """Notes that the cursor or the window of the lanes has moved."""
 
     def pressed(self) -> None:
-        """Somebody has pressed a key."""
+        """Notes that a key was pressed."""
         self._touched = True
 
     def resumed(self) -> None:
-        """The lanes are in view again."""
+        """Notes that the lanes are in view again."""
 
     def follow(self) -> None:
-        """Follows the newest operations of a job that is watched."""
+        """Follows the newest operations of a watched job."""
         self._view.note("nothing is followed: start with --watch")
 
     def pause(self) -> None:
-        """Pauses a job that is watched."""
+        """Pauses a watched job."""
         self._view.note("nothing is followed: start with --watch")
 
     # Lines
 
     @property
     def analysis(self) -> Analysis:
-        """The analysis as the verdict tells it."""
+        """The analysis for the verdict."""
         return self._boards.whole.analysis
 
     def title(self, width: int) -> Text:
@@ -76,9 +76,9 @@ class JobNews:
         return title_line(whole.dataset, whole.analysis, width, self._view.options.palette)
 
     def trouble(self) -> str:
-        """What stands in the bottom line until a key is pressed; "" where there is nothing."""
+        """The trouble in the bottom line until the next key; "" if there is none."""
         return ""
 
     def state(self) -> Text:
-        """What stands before the keys."""
+        """The text before the keys."""
         return Text()

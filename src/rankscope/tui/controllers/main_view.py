@@ -1,4 +1,4 @@
-"""The main screen as its controllers know it."""
+"""The interface of the main screen for its controllers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class MainView(Protocol):
-    """Draws what controllers tell it to draw, asks what they want to know, and works for them in threads."""
+    """Draws for controllers, asks the user for them, and runs their work in threads."""
 
     options: ViewOptions
 
@@ -41,10 +41,10 @@ class MainView(Protocol):
         """One of the lines of text."""
 
     def show_board(self) -> None:
-        """Draws the board that is shown, which is another one now."""
+        """Draws the board, after a change to another one."""
 
     def board_moved(self) -> None:
-        """Draws the board that is shown anew, and what follows its cursor."""
+        """Draws the same board again, and the parts that follow its cursor."""
 
     def draw_head(self) -> None:
         """Writes title and verdict anew."""
@@ -53,22 +53,22 @@ class MainView(Protocol):
         """Writes overview and status anew."""
 
     def note(self, text: str) -> None:
-        """Says something in the bottom line; without text the keys are there again."""
+        """Shows a message in the bottom line; without text, shows the keys again."""
 
     def ask(self, label: str, hint: str, then: Callable[[str], None]) -> None:
-        """Asks for a line of text for `then`, whose ValueError is said in the bottom line."""
+        """Asks for a line of text for `then`; the bottom line shows a ValueError of `then`."""
 
     def choose(self, title: str, choices: Sequence[str], then: Callable[[int], None]) -> None:
-        """Lets one of these be chosen for `then`."""
+        """Asks the user to choose one of these for `then`."""
 
     def work_out(self, make: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Makes something in a thread; `then` gets it in the thread of the screen."""
+        """Calls `make` in a thread; `then` gets the result in the thread of the screen."""
 
     def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """Calls back once, after so many seconds."""
+        """Calls back once after `delay` seconds."""
 
     def set_interval(self, interval: float, callback: Callable[[], None]) -> Timer:
-        """Calls back again and again."""
+        """Calls back every `interval` seconds."""
 
     def call_after_refresh(self, callback: Callable[[], object]) -> bool:
-        """Calls back once everything is drawn."""
+        """Calls back once after everything is drawn."""

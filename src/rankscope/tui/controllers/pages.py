@@ -1,4 +1,4 @@
-"""The pages over the lanes: how they are opened, and where they lead."""
+"""The pages over the lanes: how they open, and where they lead."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from rankscope.tui.target import place_of_selection
 
 # modules of pages are imported when one is opened: the lanes are there earlier without them
 Jump = Selection | Moment | int | None
-"""Where a page leads: to an operation, a stretch of time, a finding by its index, nowhere."""
+"""The target of a page: an operation, a stretch of time, a finding by its index, or nothing."""
 NamedPage = tuple[str, Callable[[Dataset, Analysis, ViewOptions | None], ModalScreen[Jump]]]
 
 
 class Pages:
-    """Opens pages, and goes in the lanes to what was chosen on them."""
+    """Opens pages, and goes to the chosen place in the lanes."""
 
     def __init__(self, view: MainView, boards: BoardSet, findings: FindingsWalk, switch: BoardSwitch) -> None:
         self._view, self._boards, self._findings, self._switch = view, boards, findings, switch
@@ -38,7 +38,7 @@ class Pages:
             self._view.app.push_screen(screen, self._jump)
 
     def open_why(self) -> None:
-        """Says why the rank under the cursor is accused, or why it is not."""
+        """Explains why the rank under the cursor is accused or not."""
         from rankscope.tui.detail.screens.why_page import WhyScreen
 
         whole, selection = self._boards.whole, self._boards.shown.selection
@@ -47,7 +47,7 @@ class Pages:
             self._view.app.push_screen(screen, self._jump)
 
     def choose_view(self) -> None:
-        """Offers the other views; those of traces come first where there are any."""
+        """Offers the other views; views of traces come first if there are any."""
         from rankscope.tui.detail.screens.page_registry import TRACES, VIEWS
 
         views = VIEWS if self._boards.traced is None else [*TRACES, *VIEWS]
@@ -67,7 +67,7 @@ class Pages:
         self._view.app.push_screen(view[1](whole.dataset, whole.analysis, self._view.options), self._jump)
 
     def _jump(self, result: Jump) -> None:
-        """Goes to what a page was closed with."""
+        """Goes to the result of a closed page."""
         if result is None:
             return
         if isinstance(result, int):

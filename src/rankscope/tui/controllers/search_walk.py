@@ -1,4 +1,4 @@
-"""The ways to what somebody typed: the walk along the hits of a search, and the jump to a rank, a number or a time."""
+"""Moves to typed text: along the hits of a search, and to a rank, a number or a time."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from rankscope.tui.traces.trace_targets import first_after, goto_on_traces, sear
 
 
 class SearchWalk:
-    """Finds what is typed on the board that is shown."""
+    """Finds typed text on the board on the screen."""
 
     def __init__(self, view: MainView, boards: BoardSet) -> None:
         self._view, self._boards = view, boards
         self.found: Found | None = None
-        """The search in words, while one goes on."""
+        """The current search in words; None without a search."""
         self._hits: Hits | None = None
 
     def ask(self) -> None:
-        """Asks what to search for."""
+        """Asks for the text of a search."""
         self._view.ask("/", "op, group, rank 12, #1121, function, file, message", self.find)
 
     def end(self) -> None:
@@ -49,12 +49,12 @@ class SearchWalk:
         self._go(self._first(hits.items.tolist()))
 
     def renew(self) -> None:
-        """Searches again, where a search goes on: the lanes are others."""
+        """Repeats a running search after the lanes have changed."""
         if self.found is not None:
             self.find(self.found.text)
 
     def walk(self, step: int) -> None:
-        """Some hits on."""
+        """Moves by `step` hits."""
         if self.found is not None:
             self._go(self.found.at + step)
 
@@ -82,17 +82,17 @@ class SearchWalk:
 
 
 class Goto:
-    """Moves the cursor to what is typed after `:`."""
+    """Moves the cursor to the place that is typed after `:`."""
 
     def __init__(self, view: MainView, boards: BoardSet) -> None:
         self._view, self._boards = view, boards
 
     def ask(self) -> None:
-        """Asks where to go."""
+        """Asks for a place."""
         self._view.ask(":", HINT, self.go)
 
     def go(self, text: str) -> None:
-        """Goes there; ValueError says why it cannot."""
+        """Goes to the place in `text`; ValueError says why it cannot."""
         board = self._boards.shown
         if isinstance(board, TraceBoard):
             goto_on_traces(board, parse(text, board.moment))

@@ -1,4 +1,4 @@
-"""A selection in five to seven lines, the most important first: what the pane shows below the lanes."""
+"""A selection in five to seven lines, the most important first, for the pane below the lanes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rankscope.tui.styled_text import BLANK, Line, Role, Span, cut, line
 _LABEL = 8
 """Cells of the label before a line."""
 _ODD = 3
-"""Kinds of odd members that get a line each."""
+"""Most kinds of odd members that get a line each."""
 
 
 def compact(detail: Detail, width: int) -> list[Line]:
@@ -32,7 +32,7 @@ def compact(detail: Detail, width: int) -> list[Line]:
 
 
 def brief(detail: Detail, width: int) -> list[Line]:
-    """What concerns the rank alone, for where its peers are listed anyway."""
+    """Facts about the rank alone, for screens that list its peers anyway."""
     stack = stack_line(detail.stack, width, "stack" if detail.row else "last at")
     if detail.row is not None:
         body = [stack, host_line(detail, width), _own_line(detail), group_line(detail, detail.row)]
@@ -53,7 +53,7 @@ def labelled(label: str, *parts: Line | Span | str, role: Role = "dim") -> Line:
 
 
 def heading(detail: Detail, width: int) -> Line:
-    """The rank, the operation, its state and times, and what it carries; the group where there is room."""
+    """The rank, the operation, its state, times and sizes; the group if there is room."""
     rank = Span(f"rank {detail.selection.rank}", "head")
     row = detail.row
     if row is None:
@@ -69,7 +69,7 @@ def heading(detail: Detail, width: int) -> Line:
 
 
 def launched(detail: Detail) -> str:
-    """What the closer of coalesced operations launched: "all_reduce x3 [64] f32", "send to 1, recv from 2"."""
+    """Operations that the closer of a coalesced batch launched: "all_reduce x3 [64] f32", "send to 1, recv from 2"."""
     if detail.row is None or detail.row["coalesced"] != "closer":
         return ""
     own = [fold for fold in detail.folds if detail.selection.rank in fold.ranks]
@@ -79,7 +79,7 @@ def launched(detail: Detail) -> str:
 
 
 def _absence(detail: Detail) -> list[Span]:
-    """What is missing, and for how long others have waited for it."""
+    """The missing operation, and how long others have waited for it."""
     selection, peers = detail.selection, detail.peers
     reason = Span((selection.absence or "no operation here").upper(), "bad" if _guilty(detail) else "warn")
     if selection.group is None:
@@ -95,7 +95,7 @@ def _absence(detail: Detail) -> list[Span]:
 
 
 def _missing_op(detail: Detail, peers: Peers) -> str:
-    """What is missing: the collective, or the other side of somebody's send or receive."""
+    """The name of the missing operation: the collective, or the other side of a send or receive."""
     if not detail.selection.is_p2p:
         return f"#{peers.seq} {plain(peers.op)}"
     waiting = next((fold for fold in detail.folds if fold.issued), None)
@@ -140,7 +140,7 @@ def _absent(detail: Detail, width: int) -> list[Line]:
 
 
 def last_lines(detail: Detail) -> list[Line]:
-    """What the rank issued last, in the group and overall, where `doing_line` does not say it already."""
+    """The last operations of the rank, in the group and overall, unless `doing_line` names them already."""
     past = detail.history
     said = [row["row"] for row in (past.waiting_in,) if row]
     lines = []
@@ -152,7 +152,7 @@ def last_lines(detail: Detail) -> list[Line]:
 
 
 def _frontier_line(detail: Detail) -> Line:
-    """How far the rank came in the group, as its dump says without a row of it."""
+    """The last collective of the rank in the group, as its dump tells it without a row."""
     if detail.frontier is None or detail.frontier.enqueued is None:
         return BLANK
     done = f", #{detail.frontier.completed} completed" if detail.frontier.completed is not None else ""
@@ -161,7 +161,7 @@ def _frontier_line(detail: Detail) -> Line:
 
 
 def doing_line(detail: Detail) -> Line:
-    """What the rank waits in now, or that it waits in nothing."""
+    """The operation that the rank waits in now, or the fact that it waits in none."""
     past = detail.history
     if past.last is None and not detail.has_dump:
         return BLANK
@@ -192,13 +192,13 @@ def _row_line(label: str, row: Row | None, detail: Detail, more: str = "") -> Li
 
 
 def stack_line(stack: tuple[Frame, ...], width: int, label: str = "stack") -> Line:
-    """The user's frames in one line; that there is none is said."""
+    """The user's frames in one line, or a text that there is none."""
     text = one_line(stack, width - _LABEL)
     return labelled(label, text) if text else labelled(label, Span("not recorded", "dim"))
 
 
 def host_line(detail: Detail, width: int) -> Line:
-    """What py-spy saw the host do, and who holds the interpreter lock where that is another thread."""
+    """The state of the host from py-spy, and the thread that holds the interpreter lock if that is another one."""
     host = detail.host
     if host is None:
         return BLANK
@@ -209,13 +209,13 @@ def host_line(detail: Detail, width: int) -> Line:
 
 
 def log_line(detail: Detail, role: str) -> Line:
-    """What the rank's own log says of why it broke ("root"), or else of the harm that it took ("victim")."""
+    """The rank's own log line about the cause of its failure ("root"), or else about the harm to it ("victim")."""
     one = most_telling(detail.messages)
     return labelled("log", own_line(one)) if one is not None and one.role == role else BLANK
 
 
 def _own_line(detail: Detail) -> Line:
-    """What most others issued, where this rank issued something else; or how late it was."""
+    """The operation of most members if this rank issued another one; else how late this rank was."""
     own = next((fold for fold in detail.folds if detail.selection.rank in fold.ranks), None)
     if own is not None and own.late and not own.differs:
         return labelled("late", f"{operation_text.lag(own)} behind the first", role="warn")
@@ -230,7 +230,7 @@ def _own_line(detail: Detail) -> Line:
 
 
 def odd_lines(detail: Detail, width: int) -> list[Line]:
-    """Members that are not like the others: absent, issued something else, late; a line for each kind."""
+    """Members that differ: absent, with another operation, or late; a line for each kind."""
     odd = [fold for fold in detail.folds if fold.mark not in ("", "~") and detail.selection.rank not in fold.ranks]
     lines = [_odd_line(fold, width, is_p2p=detail.selection.is_p2p) for fold in odd[:_ODD]]
     left = sum(len(fold.ranks) for fold in odd[_ODD:])
@@ -252,7 +252,7 @@ def _odd_line(fold: Fold, width: int, *, is_p2p: bool) -> Line:
 
 
 def joined_line(detail: Detail, width: int) -> Line:
-    """Who issued it, and how many are done."""
+    """How many members issued it, and how many are done."""
     if detail.peers is None:
         return BLANK
     table = detail.peers.table
@@ -263,14 +263,14 @@ def joined_line(detail: Detail, width: int) -> Line:
 
 
 def waits_line(detail: Detail, *, in_groups: bool = False) -> Line:
-    """The chain of who waits for whom, from the rank to the root; "now" where the operation selected is over."""
+    """The chain of waiting ranks, from the rank to the root; "now" if the selected operation is over."""
     over = detail.row is not None and detail.row["label"] == "done"
     chain = operation_text.chain_line(detail.chain, detail.descriptions if in_groups else None)
     return labelled("now" if over else "waits", "waits " if over else "", chain) if chain else BLANK
 
 
 def group_line(detail: Detail, row: Row) -> Line:
-    """The group, and what is known of the operation beside."""
+    """The group, and the known details of the operation."""
     size = payload(row["in_sizes"], row["in_dtypes"])
     facts = [
         group_label(detail.group),
@@ -290,7 +290,7 @@ def mesh_line(detail: Detail) -> Line:
 
 
 def _files_line(detail: Detail) -> Line:
-    """The dump of the rank, or that there is none."""
+    """The dump of the rank, or a text that there is none."""
     if not detail.files:
         return labelled("dump", "none was found for this rank", role="warn")
     path, problem = detail.files[0]

@@ -1,4 +1,4 @@
-"""A selection with all there is to say, for a pane with room: stack, members, finding, log lines."""
+"""All facts about a selection, for a large pane: stack, members, finding, log lines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from rankscope.tui.styled_text import BLANK, Line, Span, cut, line, wrap, wrappe
 _MOST_FOLDS = 24
 _MOST_FRAMES = 60
 _MOST_INNER = 3
-"""Frames of torch and the interpreter in a row that are shown before they are counted."""
+"""Most frames of torch and the interpreter in a row that are shown; the rest is counted."""
 
 
 def expanded(detail: Detail, analysis: Analysis, width: int) -> list[Line]:
@@ -93,7 +93,7 @@ def _stack(detail: Detail, width: int) -> list[Line]:
 
 
 def _host(detail: Detail, width: int) -> list[Line]:
-    """What the stacks show of the host, and the thread that holds the interpreter lock where that is another one."""
+    """The state of the host from its stacks, and the thread that holds the interpreter lock if that is another one."""
     host = detail.host
     if host is None:
         return []
@@ -124,7 +124,7 @@ def stack_lines(stack: Sequence[Frame]) -> list[Line]:
 
 
 def frame_line(frame: Frame) -> Line:
-    """A frame with its place; those that are not the user's are secondary."""
+    """A frame with its place; frames of other code than the user's are secondary."""
     own = kind_of(frame) == "user"
     return line(
         "  ",
@@ -144,7 +144,7 @@ def _members(detail: Detail, width: int) -> list[Line]:
 
 
 def member_line(fold: Fold, width: int) -> Line:
-    """A fold of members in a line: mark, ranks, state, lag, what they issued if it is not what most did."""
+    """A fold of members in a line: mark, ranks, state, lag, and their operation if it differs from most."""
     ranks = operation_text.who(fold, max(width // 3, 10))
     column = max(width // 3 + 4, 14)
     said = operation_text.fold_state(fold)

@@ -1,4 +1,4 @@
-"""A finding in full, as lines: what happened, what supports it, how sure it is, what to do next."""
+"""A finding in full, as lines: the event, the evidence, the confidence and the next steps."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _LABEL = 11
 
 
 def severity_role(finding: Finding) -> Role:
-    """How the severity of a finding is written."""
+    """The role for the severity of a finding."""
     return SEVERITIES[finding.severity].role
 
 
 def full_text(analysis: Analysis, finding: Finding, groups: Mapping[str, str], width: int) -> list[Line]:
-    """Everything there is to say about a finding, in lines of `width` cells; `groups` are descriptions by name."""
+    """The whole text of a finding, in lines of `width` cells; `groups` are descriptions by name."""
     root = "ROOT CAUSE, " if finding.root_cause else ""
     head = line(
         Span(f"{root}{finding.severity} {plain(finding.kind)}: ", severity_role(finding)),
@@ -42,7 +42,7 @@ def full_text(analysis: Analysis, finding: Finding, groups: Mapping[str, str], w
 
 
 def short_text(analysis: Analysis, finding: Finding, width: int) -> list[Line]:
-    """What the pane says of a finding: explanation, confidence and why, what speaks against it, next steps."""
+    """The text of a finding in the pane: explanation, confidence and reasons, counter-evidence, next steps."""
     lines = wrap(line(Span(plain(finding.title), severity_role(finding))), width)
     lines += wrap(line(plain(finding.explanation)), width) if finding.explanation else []
     parts = {
@@ -76,7 +76,7 @@ def _confidence(finding: Finding) -> list[str]:
 
 
 def _otherwise(finding: Finding) -> list[str]:
-    """Who else it may be: what speaks against the accusation."""
+    """Other ranks that may be to blame: the counter-evidence."""
     others = [rank for rank in finding.candidates if rank not in finding.culprit_ranks]
     instead = " instead" if finding.culprit_ranks else ""
     return [f"{ranks_text(others, words.LONGEST_RANGES)} may be to blame{instead}"] if others else []
@@ -87,7 +87,7 @@ def _cause(analysis: Analysis, finding: Finding) -> list[str]:
 
 
 def _section(title: str, texts: list[str], width: int) -> list[Line]:
-    """A part with its title before it; nothing where there is nothing to say."""
+    """A part with its title before it; empty without texts."""
     known = [plain(text) for text in texts if text]
     left = len(known) - _MOST
     shown = known[:_MOST] + ([f"({plural(left, 'line')} more in the JSON report)"] if left > 0 else [])

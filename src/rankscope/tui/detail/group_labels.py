@@ -8,7 +8,7 @@ from rankscope.text.wording import group_name
 
 
 def group_label(group: Group | None) -> str:
-    """What a person calls a group: "mesh_tp (group 4)", "group 4"; "no group" without one."""
+    """The label of a group for people: "mesh_tp (group 4)", "group 4"; "no group" without one."""
     return "no group" if group is None else plain(group_name(group.name, group.description))
 
 

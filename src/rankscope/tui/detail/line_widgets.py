@@ -1,4 +1,4 @@
-"""Widgets of lines: one to read, one to choose from. Only the lines in view are ever made."""
+"""Widgets of lines: one to read, one to choose from. They make only the lines in view."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def with_rest(parts: Line, more: int, width: int) -> Line:
 class Lines(Unstyled, can_focus=True):
     """Lines to read, scrolled by keys and by the mouse.
 
-    It has its own window over the lines instead of a virtual size, with which each new text would lay out the screen.
+    It has its own window over the lines: with a virtual size, each new text would lay out the whole screen.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -48,7 +48,7 @@ class Lines(Unstyled, can_focus=True):
     ]  # fmt: skip
     DEFAULT_CSS = "Lines { height: 1fr; width: 1fr; }"
     marks_focus = True
-    """Whether the first words are reversed while the keys go here."""
+    """Whether the first words are reversed while the widget has the focus."""
 
     def __init__(self, options: ViewOptions, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -64,7 +64,7 @@ class Lines(Unstyled, can_focus=True):
         self.show_rows(len(lines), lambda index, _width: lines[index])
 
     def show_rows(self, count: int, line_of: LineOf, *, keep: bool = False) -> None:
-        """Shows `count` lines that `line_of` makes when they come into view; `keep` stays where the view is."""
+        """Shows `count` lines that `line_of` makes when they come into view; `keep` keeps the view in place."""
         self.count, self._line_of = count, line_of
         self.scroll_to_line(self.top if keep else 0)
 
@@ -96,15 +96,15 @@ class Lines(Unstyled, can_focus=True):
         self.scroll_to_line(self.top - WHEEL)
 
     def on_resize(self) -> None:
-        """Leaves no room below the last line while there are lines above the first."""
+        """Scrolls so that no room is empty below the last line while lines are above the first."""
         self.scroll_to_line(self.top)
 
     def on_focus(self) -> None:
-        """Shows that the keys go here."""
+        """Shows that the widget has the focus."""
         self.refresh()
 
     def on_blur(self) -> None:
-        """Shows that the keys go elsewhere."""
+        """Shows that the widget has lost the focus."""
         self.refresh()
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
@@ -154,7 +154,7 @@ class LineList(Lines):
 
         @property
         def control(self) -> LineList:
-            """The list it is about."""
+            """The list of this message."""
             return self.sender
 
     class Chosen(Moved):
@@ -165,7 +165,7 @@ class LineList(Lines):
         self.cursor = 0
 
     def show_rows(self, count: int, line_of: LineOf, *, keep: bool = False) -> None:
-        """Shows `count` lines, the cursor on the first, or with `keep` where it was."""
+        """Shows `count` lines; the cursor is on the first line, or with `keep` stays in place."""
         super().show_rows(count, line_of, keep=keep)
         self.move_to(self.cursor if keep else 0)
 
@@ -192,7 +192,7 @@ class LineList(Lines):
         self.move_to(self.count - 1 if last else 0)
 
     def action_choose(self) -> None:
-        """Says that the line under the cursor is chosen."""
+        """Reports that the line under the cursor is chosen."""
         if self.count:
             self.post_message(self.Chosen(self))
 
@@ -202,7 +202,7 @@ class LineList(Lines):
         return super()._strip(index, line(">" if at else " ", parts), width, over)
 
     def on_click(self, event: events.Click) -> None:
-        """Puts the cursor where the mouse is; a second click chooses."""
+        """Puts the cursor under the mouse; a second click chooses."""
         index = event.y + self.top
         if index == self.cursor:
             self.action_choose()

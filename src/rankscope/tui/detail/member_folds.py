@@ -1,4 +1,4 @@
-"""Members of a collective that are alike, folded into one entry each; the culprit and the odd ones come first."""
+"""Folds of equal members of a collective, one entry each; the culprit and the odd members come first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ALIKE = ["order", "accused", "presence", "state", "differs", "late", "op", "par
 
 @dataclass(frozen=True)
 class Fold:
-    """Members that did the same; one member is a fold of one rank."""
+    """Members with equal facts; one member is a fold of one rank."""
 
     ranks: tuple[int, ...]
     presence: str
@@ -29,7 +29,7 @@ class Fold:
     differs: bool
     late: bool
     lag_ns: tuple[int, int] | None
-    """How far the first and the last of them joined behind the first member; None where no time is known."""
+    """Delay of the first and of the last of them after the first member, in ns; None if no time is known."""
     row: int | None
     """The row of the first rank, in ops."""
     stack_id: int | None
@@ -44,7 +44,7 @@ class Fold:
 
     @property
     def mark(self) -> str:
-        """One character: `!` proven absent, `*` something else, `?` cannot be told, `+` late, `~` in it; "" is done."""
+        """One character: `!` proven absent, `*` other operation, `?` unknown, `+` late, `~` in it; "" is done."""
         if self.presence == Absence.NEVER_ISSUED:
             return "!"
         if not self.issued:
@@ -53,7 +53,7 @@ class Fold:
 
 
 def fold(peers: Peers, alone: Collection[int] = ()) -> list[Fold]:
-    """Members folded where they are alike, but for the ranks in `alone`; the odd first, then the fewest."""
+    """Equal members in one fold each, except the ranks in `alone`; the odd first, then the fewest."""
     by_itself = pl.when(pl.col("rank").is_in(list(alone))).then("rank")
     groups = (
         _ordered(peers.table).with_columns(by_itself=by_itself).sort("rank", maintain_order=True)

@@ -1,6 +1,6 @@
-"""The lines of all logs in the order of time, narrowed down by rank, role and text. No widget.
+"""The lines of all logs in the order of time, limited by rank, role and text. No widget.
 
-Only positions are sorted and narrowed down; a row is looked up when it comes into view.
+The list sorts and filters only positions; it looks up a row when the row comes into view.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from rankscope.tui.styled_text import Line, Role, Span, line, wrapped
 
 Roles = Literal["without noise", "root causes", "with noise"]
 ROLE_CHOICES: tuple[Roles, ...] = ("without noise", "root causes", "with noise")
-"""What may be asked for, in the order in which a key walks them."""
+"""Choices of roles, in the order in which a key walks them."""
 LETTERS: dict[str, tuple[str, Role]] = {
     "root": ("R", "bad"), "victim": ("v", "warn"), "context": (".", "dim"), "noise": ("-", "dim")
 }  # fmt: skip
 """The letter of each role of a line, and how it is written."""
 LEGEND = "R root cause  v victim  . context"
 KIND, WIDE_KIND = 16, 24
-"""Cells of what a line is known as; the second where there is room."""
+"""Cells for the kind of a line; the second number is for wide screens."""
 _ROOMY = 100
 _HEAD = re.compile(
     r"^(?:\[?[DIWEF]\d{4} \d\d:\d\d:\d\d[.\d]{0,10} (?:\d{1,10} )?\S{1,200}:\d{1,6}\] "
@@ -39,7 +39,7 @@ _HEAD = re.compile(
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which lines are listed, and how."""
+    """The filter and the order of the list."""
 
     text: str = ""
     """In small letters; "" for all."""
@@ -49,13 +49,13 @@ class Wanted:
     """Whether the newest is first."""
 
     def in_words(self) -> list[str]:
-        """What narrows the list down; ranks and text, for roles stand in the heading."""
+        """Limits of the list by ranks and text; the heading shows the roles."""
         ranks = [] if self.ranks is None else [ranks_text(self.ranks, 24)]
         return [*ranks, *([repr(self.text)] if self.text else [])]
 
 
 class MessageList:
-    """Positions of the rows of `messages` that are wanted."""
+    """Positions of the rows of `messages` that pass the filter."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.messages = dataset.messages
@@ -65,7 +65,7 @@ class MessageList:
         self.rows = self._order
 
     def choose(self, wanted: Wanted) -> int:
-        """Lists what is wanted; returns how many lines that are."""
+        """Lists the lines that pass the filter; returns their number."""
         kept = self._order.filter(self.messages.select(self._mask(wanted))["wanted"].gather(self._order))
         self.rows = kept.reverse() if wanted.newest else kept
         return len(self.rows)
@@ -83,7 +83,7 @@ class MessageList:
         return dict(self.messages.group_by("role").len().iter_rows())
 
     def first_root(self) -> int:
-        """Where the first root cause stands in the list; 0 if there is none."""
+        """The place of the first root cause in the list; 0 if there is none."""
         roots = (self.messages["role"].gather(self.rows) == ROLES[0]).fill_null(False).arg_true()
         return int(roots[0]) if len(roots) else 0
 
@@ -109,7 +109,7 @@ def _has(text: str) -> pl.Expr:
 
 
 def when(time_ns: int | None, resolution_ns: int | None) -> str:
-    """The time of day of a line, as exactly as it was told: as it stands in the log, whose zone nothing says."""
+    """The time of day of a line, as exact as in the log, in the unknown zone of the log."""
     return clock(time_ns, UTC, 0 if (resolution_ns or 0) >= SECOND_NS else 3)
 
 
@@ -128,17 +128,17 @@ def letter(role: str | None) -> Span:
 
 
 def brief(text: str) -> str:
-    """A line without the time and place that c10d and NCCL write before each, for where those stand beside it."""
+    """A line without the time and place that c10d and NCCL write before it, for screens that show those beside it."""
     return _HEAD.sub("", text, count=1)
 
 
 def columns(width: int) -> str:
-    """What stands in the columns of `message_line`."""
+    """The heads of the columns of `message_line`."""
     return f"{'time':<12} {'rank':>5}   {'what':<{KIND if width < _ROOMY else WIDE_KIND}} text"
 
 
 def message_line(row: dict[str, Any], width: int) -> Line:
-    """A message in a line: time, rank, role, what it is known as, text."""
+    """A message in a line: time, rank, role, kind, text."""
     kind = KIND if width < _ROOMY else WIDE_KIND
     rank = "-" if row["rank"] is None else str(row["rank"])
     look: Role = "bold" if row["role"] == "root" else "dim" if row["role"] == "noise" else "text"
@@ -151,26 +151,26 @@ def message_line(row: dict[str, Any], width: int) -> Line:
     )
 
 
-# What the logs say around an operation: lines of the rank itself, and what others said at about that time.
+# Log lines around an operation: lines of its rank, and lines of others at about that time.
 
 MOST = 6
 """Lines of the rank that are shown."""
 _ROOTS = 2
-"""So many of them are its nearest root causes, however far away."""
+"""Most of them that are its nearest root causes, at any distance in time."""
 _OTHERS = 4
-"""Lines of other ranks that are shown, alike ones as one."""
+"""Most lines of other ranks that are shown; equal lines count as one."""
 WITHIN_NS = 1_000_000_000
-"""How near in time the lines of others are."""
+"""Longest time between lines of others and the operation, in ns."""
 _NAMED = ("root", "victim")
 LOGS = ("nccl-log", "c10d-log")
-"""Sources of operations whose times are as hosts print them."""
+"""Sources of operations with the local times of the hosts."""
 _NOISE = ROLES.index("noise")
 
 
 Zones: TypeAlias = Literal["any", "utc", "printed"]
-"""Which times of lines can be held against a moment: all, those in UTC, or those as hosts print them."""
+"""Times of lines that can be compared with a moment: all, those in UTC, or those as hosts print them."""
 SAME_ZONE_NS = 450 * 1_000_000_000
-"""Zones are a quarter of an hour apart at least: half of that tells them."""
+"""Zones are at least a quarter of an hour apart: half of that tells two zones apart."""
 
 
 class Own(NamedTuple):
@@ -183,20 +183,20 @@ class Own(NamedTuple):
 
 
 class Around(NamedTuple):
-    """What was said around an operation."""
+    """Log lines around an operation."""
 
     own: tuple[Own, ...] = ()
     """In the order of time."""
     others: tuple[LogExcerpt, ...] = ()
     """Root causes first."""
     timed: bool = True
-    """Whether the others said it within a second; else nothing tells when."""
+    """Whether the others wrote it within a second; else no time is known."""
 
 
 def around(dataset: Dataset, rank: int, at_ns: int | None, zones: Zones = "any") -> Around:
-    """What the logs say of a rank and of others around a moment (ns since the epoch); noise is left out.
+    """Log lines of a rank and of others around a moment (ns since the epoch), without noise.
 
-    Lines whose times `zones` leaves out are taken for lines without a time.
+    Lines with times outside `zones` count as lines without a time.
     """
     if dataset.messages.is_empty():
         return Around()
@@ -210,10 +210,9 @@ def around(dataset: Dataset, rank: int, at_ns: int | None, zones: Zones = "any")
 
 
 def zones_for(index: OpIndex, source: str | None) -> Zones:
-    """Which times of lines can be held against those of an operation that a `source` of ops tells of.
+    """Times of lines that can be compared with the times of operations from `source`.
 
-    Dumps and traces are in UTC. Hosts that print their own time do so too if the last they say is about as old as the
-    last of the dumps.
+    Dumps and traces are in UTC. Hosts print UTC, too, if their last line is about as old as the last of the dumps.
     """
     if source in LOGS:
         return "printed"
@@ -225,7 +224,7 @@ def zones_for(index: OpIndex, source: str | None) -> Zones:
 
 
 def _own(rows: pl.DataFrame, at_ns: int | None) -> pl.Series:
-    """Rows of the lines nearest to the moment, among them the nearest causes; without times the last ones."""
+    """Rows of the lines nearest to the moment, the nearest causes included; the last lines if there are no times."""
     placed = rows.sort("at", "row", nulls_last=True).with_row_index("order")
     backwards = -pl.col("order").cast(pl.Int64)
     distance = (pl.col("at") - at_ns).abs() if at_ns is not None else backwards
@@ -241,7 +240,7 @@ def _texts(dataset: Dataset, rows: pl.Series) -> tuple[Own, ...]:
 
 
 def _others(rows: pl.DataFrame, at_ns: int | None) -> tuple[pl.DataFrame, bool]:
-    """Lines within a second of the moment; where no line has a time, causes and victims in the order of the files."""
+    """Lines within a second of the moment; without times, causes and victims in the order of the files."""
     if rows.is_empty() or (at_ns is not None and rows["time_ns"].null_count() < rows.height):
         near = rows.filter((pl.col("time_ns") - at_ns).abs() <= WITHIN_NS)
         return near.sort("place", "time_ns", "row"), True
@@ -255,12 +254,12 @@ def own_line(one: Own) -> Line:
 
 
 def most_telling(said: Around) -> Own | None:
-    """The first root cause that the rank told of, or else the first line of a victim."""
+    """The first root cause in the lines of the rank, or else the first line of a victim."""
     return next((one for role in _NAMED for one in said.own if one.role == role), None)
 
 
 def said_lines(said: Around, width: int) -> list[Line]:
-    """All of it in lines of `width` cells, under headings."""
+    """All log lines in lines of `width` cells, under headings."""
     lines: list[Line] = []
     if said.own:
         lines += [line(Span("log", "head")), *wrapped(map(own_line, said.own), width, 2)]
@@ -271,7 +270,7 @@ def said_lines(said: Around, width: int) -> list[Line]:
 
 
 def _other(one: LogExcerpt) -> Line:
-    """What others said: when the first did, role, who, text."""
+    """A line of other ranks: first time, role, ranks, text."""
     who = ranks_text(one.ranks, 20) if one.ranks else "unknown rank"
     same = ": same line" if len(one.ranks) > 1 else ""
     return line(

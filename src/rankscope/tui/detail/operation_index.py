@@ -1,4 +1,4 @@
-"""Looks up operations of a Dataset by rank, or by group and sequence number, without scanning everything twice."""
+"""Looks up operations of a Dataset by rank, or by group and sequence number, without repeated scans."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def one(position: int) -> Rows:
 
 
 class OpIndex:
-    """Positions in the ops of one Dataset; what is asked for often is kept."""
+    """Positions in the ops of one Dataset; frequent answers are kept."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
         self._of_group: OrderedDict[int, tuple[Rows, npt.NDArray[np.int64]]] = OrderedDict()
         self._keeping = Lock()
-        """The pane looks things up in a thread, the other screens where keys are answered."""
+        """The pane uses the index in a thread, the other screens in the thread of the keys."""
 
     def group(self, key: int | None) -> Group | None:
         """The group with this id; None if there is none."""
@@ -57,12 +57,12 @@ class OpIndex:
         )
 
     def of_rank(self, rank: int) -> range:
-        """Positions of everything a rank issued, in its order."""
+        """Positions of all operations of a rank, in its order."""
         ranks = self.dataset.ops["rank"]
         return range(int(ranks.search_sorted(rank, "left")), int(ranks.search_sorted(rank, "right")))
 
     def rank_frame(self, rank: int) -> pl.DataFrame:
-        """Everything a rank issued, as `frame` gives it."""
+        """All operations of a rank, in the form of `frame`."""
         span = self.of_rank(rank)
         return self.frame(np.arange(span.start, span.stop, dtype=np.uint32))
 
@@ -73,7 +73,7 @@ class OpIndex:
         return found
 
     def position(self, rank: int, group: int, seq: int) -> int | None:
-        """Position of a collective on one rank, the closer of a coalesced one; None if it is not there."""
+        """Position of a collective on one rank, the closer of a coalesced one; None if there is none."""
         span = self.of_rank(rank)
         part = self.dataset.ops.slice(span.start, len(span))
         hits = (part["group"] == group) & (part["seq"] == seq) & ~part["is_p2p"]
@@ -81,7 +81,7 @@ class OpIndex:
         return span.start + int(found[-1]) if len(found) else None
 
     def last_stacks(self, ranks: Sequence[int]) -> pl.DataFrame:
-        """`stack_id` of what each rank issued last, with its `rank`; ranks that issued nothing are left out."""
+        """`stack_id` of the last operation of each rank, with its `rank`; ranks without operations are left out."""
         column = self.dataset.ops["rank"]
         wanted = pl.Series(ranks, dtype=pl.Int32)
         first, after = (column.search_sorted(wanted, side).to_numpy() for side in _SIDES)
@@ -89,7 +89,7 @@ class OpIndex:
         return self.dataset.ops[rows].select("rank", "stack_id")
 
     def last_operation(self, rank: int) -> Selection:
-        """What a rank issued last; only the rank if it issued nothing."""
+        """The last operation of a rank; only the rank if it issued none."""
         span = self.of_rank(rank)
         return self.selection(span[-1]) if span else Selection(rank)
 
@@ -99,7 +99,7 @@ class OpIndex:
         return Selection(row["rank"], row=position, group=row["group"], seq=row["seq"], is_p2p=bool(row["is_p2p"]))
 
     def last_of(self, rank: int, group: int) -> int | None:
-        """Position of what a rank issued last in a group; None if it issued nothing."""
+        """Position of the last operation of a rank in a group; None if it issued none."""
         span = self.of_rank(rank)
         found = (self.dataset.ops.slice(span.start, len(span))["group"] == group).arg_true()
         return span.start + int(found[-1]) if len(found) else None
@@ -120,30 +120,30 @@ class OpIndex:
 
     @cached_property
     def presence(self) -> Presence:
-        """Why ranks have no row for a collective."""
+        """Reasons why ranks have no row for a collective."""
         return Presence(self.dataset)
 
     @cached_property
     def descriptions(self) -> dict[str, str]:
-        """What people call groups, by their names."""
+        """Descriptions of groups for people, by their names."""
         return descriptions(self.dataset)
 
     @cached_property
     def written_ns(self) -> int | None:
-        """When the last dump was written; a start that was noticed then is an event, too, and no older."""
+        """Time of the last written dump; a start that was noticed then is also an event, and not older."""
         found = self.dataset.dumps["mtime_ns"].max()
         return found if isinstance(found, int) else None
 
     @cached_property
     def newest_ns(self) -> int | None:
-        """When the last thing any dump knows of happened."""
+        """Time of the last event in any dump."""
         ops = self.dataset.ops
         times = [ops[name].max() for name in ("created_ns", "started_ns", "completed_ns")]
         known = [time for time in times if isinstance(time, int)]
         return max(known, default=None)
 
     def warm(self) -> None:
-        """Works out what every look-up asks for, where no key waits for it."""
+        """Computes the facts that every look-up needs, before a key waits for them."""
         _ = self.presence, self.dataset.cut_ranks, self.descriptions, self.written_ns, self.newest_ns
 
 
@@ -151,12 +151,12 @@ _shared: list[OpIndex] = []
 
 
 def share(index: OpIndex) -> None:
-    """Has an index used for its dataset."""
+    """Makes later calls of `index_of` return this index for its dataset."""
     _shared[:] = [index]
 
 
 def index_of(dataset: Dataset) -> OpIndex:
-    """The index of a dataset; the pane and the screens share it for as long as they show the same one."""
+    """The index of a dataset; the pane and the screens share it while they show the same dataset."""
     if not _shared or _shared[0].dataset is not dataset:
         _shared[:] = [OpIndex(dataset)]
     return _shared[0]

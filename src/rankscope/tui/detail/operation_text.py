@@ -1,4 +1,4 @@
-"""Operations, members and waits in words, as lines of spans; what the pane and the screens share."""
+"""Operations, members and waits in words, as lines of spans; the pane and the screens share them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REASONS: dict[str, str] = {
 }
 """Why a member has no row, for people."""
 _OTHER_SIDE = "not pending on its side: never posted, or over"
-"""What it means that the other side of a send or receive is not known."""
+"""The reason when the other side of a send or receive is not known."""
 
 
 def reason(presence: str, *, is_p2p: bool = False) -> str:
@@ -34,7 +34,7 @@ def reason(presence: str, *, is_p2p: bool = False) -> str:
 
 
 def state_role(state: str) -> Role:
-    """How a state of an operation is written."""
+    """The role for a state of an operation."""
     if state in ("timed out", "aborted"):
         return "bad"
     return "warn" if state in UNFINISHED else "text"
@@ -50,7 +50,7 @@ def op_name(row: Row) -> str:
 
 
 def took_ns(row: Row) -> int | None:
-    """How long an operation took: measured, or until its end was noticed; None where neither is known."""
+    """Duration of an operation: measured, or until its end was noticed; None if neither is known."""
     if row["duration_ns"] is not None:
         return int(row["duration_ns"])
     if row["completed_ns"] is None or row["created_ns"] is None:
@@ -75,14 +75,14 @@ def progress(row: Row, now_ns: int | None) -> list[Span]:
 
 
 def carried(row: Row) -> str:
-    """What an operation carries: "[64,32] f32", "[8] f32 -> [64] f32"."""
+    """The sizes and types of an operation: "[64,32] f32", "[8] f32 -> [64] f32"."""
     ins = tensors(row["in_sizes"], row["in_dtypes"])
     outs = tensors(row["out_sizes"], row["out_dtypes"])
     return ins if not outs or outs == ins else f"{ins} -> {outs}" if ins else f"-> {outs}"
 
 
 def lag(fold: Fold) -> str:
-    """How far members were behind the first: "first", "+3.2 ms", "+0..3.2 ms"; "" where no time is known."""
+    """The delay of members after the first: "first", "+3.2 ms", "+0..3.2 ms"; "" if no time is known."""
     if fold.lag_ns is None:
         return ""
     least, most = (duration(ns) if ns else "0" for ns in fold.lag_ns)
@@ -92,14 +92,14 @@ def lag(fold: Fold) -> str:
 
 
 def fold_state(fold: Fold) -> Span:
-    """What members did, in a word or two."""
+    """The state of members in a word or two."""
     if not fold.issued:
         return Span(fold.presence, "bad" if fold.presence == Absence.NEVER_ISSUED else "warn")
     return Span(fold.state, state_role(fold.state))
 
 
 def fold_op(fold: Fold) -> str:
-    """What members issued: "all_reduce [64] f32"; "" where they did not."""
+    """The operation of members: "all_reduce [64] f32"; "" if they issued none."""
     if not fold.issued:
         return ""
     times = f" x{fold.parts}" if fold.parts > 1 else ""
@@ -107,14 +107,14 @@ def fold_op(fold: Fold) -> str:
 
 
 def who(fold: Fold, width: int = 28) -> str:
-    """The ranks of a fold and how many they are: "0-11,13 x13"."""
+    """The ranks of a fold and their number: "0-11,13 x13"."""
     return rank_ranges(fold.ranks, width) + (f" x{len(fold.ranks)}" if len(fold.ranks) > 1 else "")
 
 
 def chain_line(chain: Sequence[ChainStep], groups: Mapping[str, str] | None = None) -> Line:
-    """Who waits for whom: "for rank 13 (#31 all_reduce) -> rank 12 (#1121 all_reduce)".
+    """A chain of waiting ranks: "for rank 13 (#31 all_reduce) -> rank 12 (#1121 all_reduce)".
 
-    `groups`, descriptions by name, are named where they are given.
+    With `groups`, descriptions by name, the line names the groups.
     """
     parts: list[Span | str] = []
     for number, step in enumerate(chain):

@@ -1,4 +1,4 @@
-"""Sends and receives under the cursor, each with what its other side did."""
+"""Sends and receives under the cursor, each with its other side."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JOIN = ["group", "src", "dst", "k"]
 
 
 def pair(index: OpIndex, analysis: Analysis, row: int) -> Peers:
-    """Both sides of the point-to-point operation at `row`; of all that were launched together, if it closes a batch."""
+    """Both sides of the point-to-point operation at `row`; if it closes a batch, of all operations of the batch."""
     own = index.row(row)
     if own["group"] is None:
         alone = finish(_members(index, one(row)), analysis)
@@ -32,7 +32,7 @@ def pair(index: OpIndex, analysis: Analysis, row: int) -> Peers:
 
 
 def waiting_for(index: OpIndex, rank: int, group: int, seq: int | None) -> int | None:
-    """The row of the oldest send or receive in a group that waits for `rank`; None if nobody does."""
+    """The row of the oldest send or receive in a group that waits for `rank`; None if there is none."""
     ops = index.dataset.ops
     wanted = (ops["peer"] == rank) & (ops["group"] == group) & ops["is_p2p"] & (ops["state"] != "completed")
     rows = (wanted if seq is None else wanted & (ops["seq"] == seq)).arg_true()
@@ -40,7 +40,7 @@ def waiting_for(index: OpIndex, rank: int, group: int, seq: int | None) -> int |
 
 
 def _batch(index: OpIndex, own: Row) -> Rows:
-    """The operations launched by this one: itself, or what a closer closed."""
+    """The operations that this one launched: itself, or the batch that it closes."""
     if own["coalesced"] != "closer":
         return np.array([own["row"]], dtype=np.uint32)
     issued = index.rank_frame(own["rank"]).filter(
@@ -51,7 +51,7 @@ def _batch(index: OpIndex, own: Row) -> Rows:
 
 
 def _match(index: OpIndex, group: int, batch: Rows) -> tuple[Rows, Rows, list[int | None]]:
-    """(the rows, the rows of their other sides, the peers that have none)."""
+    """(the rows, the rows of their other sides, the peers without one)."""
     mine = index.frame(batch)
     ranks = {*mine["rank"].to_list(), *mine["peer"].drop_nulls().to_list()}
     positions = _of_ranks(index, group, ranks)
@@ -84,7 +84,7 @@ def _members(index: OpIndex, rows: Rows) -> pl.DataFrame:
 
 
 def _reason(index: OpIndex, analysis: Analysis, own: Row, peer: int) -> str:
-    """Why the other side is not there, as far as that can be told."""
+    """The reason why the other side is not there, as far as it is known."""
     if peer not in index.presence.seen:
         return Absence.NO_DUMP
     accused = any(

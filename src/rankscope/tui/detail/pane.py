@@ -1,11 +1,16 @@
-"""The pane below or beside the lanes: what is under the cursor."""
+"""The pane below or beside the lanes: the selection under the cursor."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+
+from textual.timer import Timer
 
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
+from rankscope.tui.controllers.board_set import BoardSet
+from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.detail.compact_detail import compact
 from rankscope.tui.detail.expanded_detail import expanded
 from rankscope.tui.detail.line_widgets import Lines
@@ -14,18 +19,20 @@ from rankscope.tui.detail.selection_facts import Detail, look_up
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line, Span, line
+from rankscope.tui.traces.span_facts import look, sight_lines
+from rankscope.tui.traces.trace_board import TraceBoard
 
 ROOMY = 16
-"""Lines from which on the pane shows all there is instead of the most important."""
+"""Lines from which the pane shows all facts instead of the most important."""
 
 
 class DetailPane(Lines):
-    """Shows one selection after the other: the most important first where it is low, everything where it is high."""
+    """Shows one selection at a time: the most important facts if the pane is low, all if it is high."""
 
     def __init__(self, options: ViewOptions | None = None) -> None:
         super().__init__(options or ViewOptions())
         self.detail: Detail | None = None
-        """What is shown."""
+        """The detail in the pane."""
         self._analysis: Analysis | None = None
         self._made: Callable[[int, int], list[Line]] | None = None
 
@@ -35,11 +42,11 @@ class DetailPane(Lines):
         self._lay_out()
 
     def show(self, dataset: Dataset, analysis: Analysis, selection: Selection | None) -> None:
-        """Shows `selection` from now on; without one, nothing."""
+        """Shows `selection` from now on; without one, the pane is empty."""
         self.show_found(None if selection is None else look_up(index_of(dataset), analysis, selection), analysis)
 
     def show_found(self, detail: Detail | None, analysis: Analysis) -> None:
-        """Shows what was looked up of a selection."""
+        """Shows the looked-up detail of a selection."""
         self._analysis, self._made, self.detail = analysis, None, detail
         self._lay_out()
 
@@ -59,3 +66,56 @@ class DetailPane(Lines):
         if height < ROOMY:
             return compact(self.detail, width)
         return expanded(self.detail, self._analysis, width)
+
+
+# The detail beside or below the lanes: a thread looks it up when the cursor rests.
+
+DETAIL_AFTER = 0.03
+"""Seconds without a move before the detail follows: a held key moves only the lanes."""
+
+
+class DetailLookup:
+    """Shows the selection under the cursor in the pane; one look-up runs at a time."""
+
+    def __init__(self, view: MainView, boards: BoardSet, pane: DetailPane) -> None:
+        self._view, self._boards, self._pane = view, boards, pane
+        self._timer: Timer | None = None
+        self._looks_up, self._looks_again = False, False
+        """Whether a thread looks up the detail, and whether the cursor has moved since."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the detail has not yet followed the last move."""
+        return self._timer is not None or self._looks_up
+
+    def moved(self) -> None:
+        """Notes that the cursor or the window of the lanes has moved."""
+        if self._timer is None:
+            self._timer = self._view.set_timer(DETAIL_AFTER, self._draw)
+        else:
+            self._timer.reset()
+
+    def _draw(self) -> None:
+        self._timer = None
+        board, whole = self._boards.shown, self._boards.whole
+        if self._looks_up:
+            # one at a time: on a big job, look-ups would pile up while a key is held
+            self._looks_again = True
+        elif isinstance(board, TraceBoard):
+            sight = look(board)
+            self._pane.show_made(lambda width, height: sight_lines(sight, width, height))
+        elif (selection := board.selection) is not None:
+            self._looks_up = True
+            found = partial(look_up, index_of(whole.dataset), whole.analysis, selection)
+            self._view.work_out(found, partial(self._looked_up, whole.analysis))
+        else:
+            self._pane.show_found(None, whole.analysis)
+
+    def _looked_up(self, analysis: Analysis, detail: Detail) -> None:
+        again, self._looks_up, self._looks_again = self._looks_again, False, False
+        if self._timer is not None:
+            return
+        if again:
+            self._draw()
+        else:
+            self._pane.show_found(detail, analysis)

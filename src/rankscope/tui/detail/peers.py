@@ -1,4 +1,4 @@
-"""The members of a collective: who issued it when, who did not and why, who issued something else."""
+"""The members of a collective: who issued it and when, who did not and why, who issued another operation."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from rankscope.schema import Group
 from rankscope.tui.detail.operation_index import OpIndex, Rows
 
 LATE_NS = 10_000_000
-"""A member that joins so much later than the median of its peers may be called late."""
+"""A member may be called late if it joins this many ns after the median of its peers, ..."""
 LATE_TIMES = 5
-"""... and it has to be so many times further behind the first than the median is."""
+"""... and if its delay after the first member is this many times the median delay."""
 
 ISSUED = "issued"
 """The presence of a member that has a row; the others have the word of an Absence."""
 PARTLY = "read in part"
-"""Presence of a member that has no row in a dump of which the rest is lost."""
+"""Presence of a member without a row in a dump that was read only in part."""
 NOT_YET = "not yet issued"
-"""Presence of a member that has no row in a job that still moves."""
+"""Presence of a member without a row in a job that still moves."""
 TABLE: dict[str, pl.DataType | type[pl.DataType]] = {
     "rank": pl.Int32,
     "row": pl.UInt32,  # null where the member has none
@@ -40,7 +40,7 @@ TABLE: dict[str, pl.DataType | type[pl.DataType]] = {
     "stack_id": pl.UInt32,
     "host": pl.String,
     "accused": pl.Boolean,  # a root cause names the rank
-    "differs": pl.Boolean,  # issued something that does not fit what most members issued
+    "differs": pl.Boolean,  # issued an operation that does not fit the operation of most members
     "late": pl.Boolean,
 }
 """Columns of a table of members, one row each."""
@@ -53,13 +53,13 @@ class Peers:
     group: Group | None
     seq: int | None
     op: str
-    """What most members issued."""
+    """The operation of most members."""
     table: pl.DataFrame
     """One row per member; columns as in TABLE."""
 
     @cached_property
     def first_ns(self) -> int | None:
-        """When the first member issued it."""
+        """Time when the first member issued it."""
         first = self.table["created_ns"].min()
         return first if isinstance(first, int) else None
 
@@ -69,7 +69,7 @@ class Peers:
         return bool(self.table["state"].is_in(UNFINISHED).any())
 
     def of_rank(self, rank: int) -> tuple[int | None, str] | None:
-        """Row and presence of a member; None if the rank is none."""
+        """Row and presence of a member; None if the rank is no member."""
         found = self.table.filter(pl.col("rank") == rank).select("row", "presence")
         return found.row(0) if found.height else None
 
@@ -77,8 +77,8 @@ class Peers:
 def state_label() -> pl.Expr:
     """The state of an operation in a word.
 
-    A completion that came only after the timeout was made by an abort (pytorch PR 119249); what left the watchdog's
-    list without completing has timed out. A hook retires at once what it knows no end of: that stays unknown.
+    A completion after the timeout comes from an abort (pytorch PR 119249). An operation that left the watchdog's list
+    without completion has timed out. A hook retires operations of unknown end at once: they stay unknown.
     """
     state = pl.col("state").cast(pl.String)
     took = pl.col("completed_ns") - pl.col("created_ns")
@@ -93,7 +93,7 @@ def state_label() -> pl.Expr:
 
 
 UNFINISHED = ("pending", "started", "timed out", "aborted")
-"""States of an operation that did not do its work."""
+"""States of an operation that did not complete its work."""
 
 
 def collective(index: OpIndex, analysis: Analysis, group: int, seq: int) -> Peers:
@@ -113,7 +113,7 @@ def _absent(
 ) -> pl.DataFrame:
     """Members without a row, each with the reason.
 
-    A collective that peers finished had everybody's part in it: a dump without it is older, or lacks rows.
+    If peers finished a collective, every member took part: a dump without it is older, or lacks rows.
     """
     have = issued["rank"].to_list()
     waited_for = issued["state"].is_in(UNFINISHED).any() or issued.is_empty()
@@ -138,7 +138,7 @@ def absent_rows(reasons: Mapping[int, str]) -> pl.DataFrame:
 
 
 def finish(members: pl.DataFrame, analysis: Analysis) -> pl.DataFrame:
-    """Members with what only holds among them: lags, who is late, who is accused."""
+    """Members with facts from comparing them: lags, late members, accused members."""
     lag = pl.col("created_ns") - pl.col("created_ns").min()
     behind = pl.max_horizontal(pl.lit(LATE_NS) + pl.col("lag_ns").median(), pl.col("lag_ns").median() * LATE_TIMES)
     return members.with_columns(lag_ns=lag, accused=pl.col("rank").is_in(list(analysis.culprits))).with_columns(
@@ -165,7 +165,7 @@ def _merged(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _minority(index: OpIndex, rows: Rows) -> list[int]:
-    """Members that issued something that does not fit what most issued."""
+    """Members with an operation that does not fit the operation of most members."""
     calls = collect_calls(replace(index.dataset, ops=index.dataset.ops[rows]))
     common = {name: _plurality(calls[name]) for name in ("key", "elements", "dtype")}
     odd = [pl.col(name).ne(pl.lit(value)).fill_null(False) for name, value in common.items() if value is not None]
@@ -173,7 +173,7 @@ def _minority(index: OpIndex, rows: Rows) -> list[int]:
 
 
 def issued_rows(rows: pl.DataFrame, differs: pl.Expr) -> pl.DataFrame:
-    """Members that have a row, with the sizes of their input, or of the output where they have none."""
+    """Members with a row, with the sizes of their input, or of the output if there is no input."""
     empty = pl.col("in_sizes").is_null() | pl.col("in_sizes").is_in(["", "[]"])
     shown = [pl.when(empty).then(f"out_{n}").otherwise(f"in_{n}").alias(n) for n in ("sizes", "dtypes")]
     return _cast(rows.with_columns(*shown, differs=differs, presence=pl.lit(ISSUED)))
@@ -186,6 +186,6 @@ def _plurality(values: pl.Series) -> object:
 
 
 def _cast(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with all columns of TABLE, nulls where there is nothing."""
+    """The rows with all columns of TABLE; missing values are null."""
     missing = [pl.lit(None).alias(name) for name in TABLE if name not in rows.columns]
     return rows.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in TABLE.items())

@@ -1,4 +1,4 @@
-"""What there is to say about a selection, looked up once; the lines of the pane are made of it."""
+"""All facts about a selection, looked up once; the lines of the pane are made from them."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ _ABSENCES: tuple[Absence, ...] = get_args(Absence)
 
 @dataclass(frozen=True)
 class Detail:
-    """Everything known of a selection."""
+    """All known facts about a selection."""
 
     selection: Selection
     group: Group | None
     row: Row | None
-    """The operation, with `label`, its state in a word; None where the rank has none there."""
+    """The operation, with `label`, its state in a word; None if the rank has none there."""
     peers: Peers | None
     folds: tuple[Fold, ...]
     history: History
     stack: tuple[Frame, ...]
-    """The operation's, or of what the rank did last; innermost first."""
+    """Stack of the operation, or of the last operation of the rank; innermost first."""
     chain: tuple[ChainStep, ...]
-    """What the rank waits for, up to the root."""
+    """The chain of waits from the rank to the root."""
     finding: Finding | None
     now_ns: int | None
-    """When the dumps were written, as far as can be told."""
+    """Time when the dumps were written, as far as it is known."""
     files: tuple[tuple[str, str | None], ...]
-    """The inputs of the rank: path, and what is wrong with it."""
+    """The inputs of the rank: path, and its problem."""
     has_dump: bool
     """Whether a dump of the rank was read."""
     is_cut: bool
-    """Whether only a part of it was: what it waits in may be in the rest."""
+    """Whether only a part of it was read: the current operation may be in the rest."""
     frontier: Frontier | None
-    """How far the rank came in the group."""
+    """Last collectives of the rank in the group."""
     groups: dict[int, str]
-    """What people call the groups of the operations in `history`."""
+    """Descriptions of the groups of the operations in `history`."""
     descriptions: Mapping[str, str]
-    """What people call groups, by their names."""
+    """Descriptions of groups for people, by their names."""
     messages: Around
-    """What the logs say around the operation."""
+    """Log lines around the operation."""
     host: HostStack | None = None
-    """Where py-spy saw the rank."""
+    """Stack of the rank's host from py-spy."""
     where: str = ""
     """The place of the rank on the mesh: "pp 1, dp 2, tp 0"; "" if it has none."""
 
 
 def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
-    """Everything there is to say about `selection`."""
+    """All facts about `selection`."""
     row = None if selection.row is None else _labelled(index, selection.row)
     peers = peers_of(index, analysis, selection)
     past = history(index, selection.rank, selection.group)
@@ -92,14 +92,14 @@ def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
 
 
 def _frontier(index: OpIndex, selection: Selection) -> Frontier | None:
-    """How far the rank came in the group; it counts collectives, and says nothing of sends and receives."""
+    """The last collectives of the rank in the group; it does not count sends and receives."""
     if selection.group is None or selection.is_p2p:
         return None
     return index.presence.frontiers.get((selection.rank, selection.group))
 
 
 def peers_of(index: OpIndex, analysis: Analysis, selection: Selection) -> Peers | None:
-    """The members of what is selected; None where no operation is."""
+    """The members of the selected operation; None if no operation is selected."""
     if selection.is_p2p:
         row = selection.row
         if row is None and selection.group is not None:
@@ -111,20 +111,20 @@ def peers_of(index: OpIndex, analysis: Analysis, selection: Selection) -> Peers 
 
 
 def select(like: Selection, rank: int, row: int | None, presence: str) -> Selection:
-    """The same collective on another rank, which has a row of it or a reason why not."""
+    """The same collective on another rank, with its row or the reason why it has none."""
     absence = as_absence(presence) if row is None else None
     return replace(like, rank=rank, row=row, absence=absence)
 
 
 def as_absence(presence: str | None) -> Absence | None:
-    """The reason as a selection names it; None where it is none."""
+    """The reason in the form of a selection; None if it is none."""
     if presence == PARTLY:
         return "unknown"
     return next((known for known in _ABSENCES if known == presence), None)
 
 
 def now_ns(index: OpIndex, analysis: Analysis) -> int | None:
-    """When the dumps were written, as far as their files tell, or else their events; None where neither is believed."""
+    """Time when the dumps were written, from their files, or else their events; None if neither is reliable."""
     if analysis.frozen_for_ns is None:
         return None
     if index.written_ns is not None:
@@ -133,7 +133,7 @@ def now_ns(index: OpIndex, analysis: Analysis) -> int | None:
 
 
 def finding_of(analysis: Analysis, selection: Selection) -> Finding | None:
-    """The finding about the collective that is selected, or else the one that is shown."""
+    """The finding about the selected collective, or else the finding on the screen."""
     if selection.group is not None and selection.seq is not None:
         key = (selection.group, selection.seq)
         about = next((f for f in analysis.findings if f.group and (f.group.key, f.seq) == key), None)
@@ -159,17 +159,17 @@ def _files(dataset: Dataset, rank: int) -> tuple[tuple[str, str | None], ...]:
     return tuple(own_first.select("path", "problem").iter_rows())
 
 
-# What a rank did last, and what it is waiting in.
+# The last operations of a rank, and the operation that it waits in.
 
 
 @dataclass(frozen=True)
 class History:
-    """The end of a rank's story, as its dump tells it. Rows carry `label`, their state in a word."""
+    """The last operations of a rank, from its dump. Rows carry `label`, their state in a word."""
 
     last: Row | None
     """The operation it issued last."""
     last_in_group: Row | None
-    """The one it issued last in the group that was asked for."""
+    """The last operation that it issued in the group."""
     waiting_in: Row | None
     """The oldest operation it has not finished."""
     pending: int
@@ -177,9 +177,9 @@ class History:
 
 
 def history(index: OpIndex, rank: int, group: int | None = None) -> History:
-    """What `rank` did last, overall and in `group`, and what it waits in."""
+    """The last operations of `rank`, overall and in `group`, and the operation that it waits in."""
     issued = index.rank_frame(rank).with_columns(state_label().alias("label"))
-    # What is inside a coalesced group stays "scheduled" in some dumps: the closer says how it went.
+    # Members of a coalesced group stay "scheduled" in some dumps: the closer has the real state.
     alone = issued.filter(pl.col("coalesced") != "inner")
     issued = alone if alone.height else issued
     waiting = issued.filter(pl.col("label").is_in(UNFINISHED))

@@ -19,13 +19,13 @@ from rankscope.tui.styled_text import Line, Role, Span, line
 Stacks = Iterable[tuple[Sequence[Frame], Sequence[int]]]
 """Stacks, innermost frame first as the frame has them, each with the ranks that were in it."""
 DEEPEST = 500
-"""Frames of one stack that are drawn; a recursion beyond that says nothing more."""
+"""Most frames of one stack that are drawn; a deeper recursion adds nothing."""
 _THEN = " > "
 
 
 @dataclass
 class Node:
-    """A frame, the ranks that were in it, and what they called."""
+    """A frame, the ranks in it, and the frames that it called."""
 
     frame: Frame
     ranks: set[int] = field(default_factory=set)
@@ -38,7 +38,7 @@ class TreeLine(NamedTuple):
     parts: Line
     frames: tuple[Frame, ...]
     at: tuple[tuple[int, int], ...]
-    """For each frame, from where to where in `parts` its name stands."""
+    """For each frame, begin and end of its name in `parts`."""
     ranks: tuple[int, ...]
 
 
@@ -73,12 +73,12 @@ def _by_size(nodes: Iterable[Node]) -> list[Node]:
 
 
 def _branch(rest: str, last: bool) -> tuple[str, str]:
-    """What stands before the first line of a branch, and before its others."""
+    """Text before the first line of a branch, and text before its other lines."""
     return (f"{rest}`- ", f"{rest}   ") if last else (f"{rest}|- ", f"{rest}|  ")
 
 
 def _chain(node: Node) -> list[Node]:
-    """A node with all that follow it one by one and hold the same ranks."""
+    """A node with its single children in a row that hold the same ranks."""
     chain = [node]
     while len(chain[-1].children) == 1:
         child = next(iter(chain[-1].children.values()))
@@ -89,7 +89,7 @@ def _chain(node: Node) -> list[Node]:
 
 
 def _chain_lines(chain: Sequence[Node], lead: str, rest: str, width: int) -> list[TreeLine]:
-    """The frames of a chain, broken into lines; the first says how many ranks there are."""
+    """The frames of a chain, broken into lines; the first line tells the number of ranks."""
     ranks = tuple(sorted(chain[0].ranks))
     head = [Span(lead, "dim"), Span(f"x{len(ranks)} [{rank_ranges(ranks, 20)}] ", "bold")]
     lines: list[TreeLine] = []
@@ -109,12 +109,12 @@ def _chain_lines(chain: Sequence[Node], lead: str, rest: str, width: int) -> lis
 
 
 def remark(text: str) -> Frame:
-    """What stands in a tree for something that is said of a stack, and is no frame of it."""
+    """A remark about a stack in a tree, in the form of a frame."""
     return Frame(text, "", 0)
 
 
 def is_remark(frame: Frame) -> bool:
-    """Whether there is no code behind it."""
+    """Whether a frame is a remark without code."""
     return not frame.file and not frame.line
 
 
@@ -125,7 +125,7 @@ def _frame_spans(frame: Frame) -> list[Span]:
     return [Span(plain(short_function_name(frame)) or "?", role), Span(f" {place(frame)}", "dim")]
 
 
-# The stacks of all members of a collective as lines of trees: of those that issued it, and of those that did not.
+# The stacks of all members of a collective as lines of trees: one tree of members that issued it, one of the others.
 
 
 def forest(index: OpIndex, peers: Peers, width: int, *, internals: bool = False) -> list[TreeLine]:
@@ -186,7 +186,7 @@ def short_path(path: str, parts: int = 2) -> str:
 
 
 def place(frame: Frame) -> str:
-    """Where a frame is: "model/attention.py:211"; of a library, which has no lines, its name."""
+    """The place of a frame: "model/attention.py:211"; for a library without lines, its name."""
     return f"{short_path(frame.file)}:{frame.line}" if frame.line > 0 else short_path(frame.file)
 
 
@@ -198,7 +198,7 @@ def label(frame: Frame) -> str:
 def one_line(stack: Sequence[Frame], width: int) -> str:
     """The user's frames of a stack (innermost first) in one line: "forward model.py:88 < step train.py:30 < main".
 
-    Where `width` is short, the outer frames lose their place, then they are counted.
+    If `width` is short, the outer frames lose their place, then they are counted.
     """
     frames = [f for f in user_frames(stack) if f.function != "<module>"] or user_frames(stack)
     if not frames:
@@ -221,5 +221,5 @@ def _shortened(texts: Sequence[str], width: int) -> str:
 
 
 def full_place(frame: Frame) -> str:
-    """Where a frame is, with its whole path: "/app/model/attention.py:211"."""
+    """The place of a frame with its whole path: "/app/model/attention.py:211"."""
     return plain(frame.file) + (f":{frame.line}" if frame.line > 0 else "")

@@ -1,1 +1,1 @@
-"""The main screen of a job that is watched: it keeps its place over updates, follows, pauses, and says what is new."""
+"""The main screen of a watched job: it keeps its place over updates, follows, pauses, and reports news."""

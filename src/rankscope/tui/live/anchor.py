@@ -1,4 +1,4 @@
-"""Keeps the view in its place when the lanes are made anew: on the same rank, collective and finding."""
+"""Keeps the view in its place after an update of the lanes: on the same rank, collective and finding."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rankscope.tui.times import Times
 
 
 def shift(before: Model, after: Model, column: int, own: tuple[int, int] | None = None) -> int:
-    """By how many columns the collectives around a column have moved; those of the past are let go by a ring.
+    """Number of columns by which the collectives around a column have moved; the ring drops old ones.
 
-    The one to go by is `own`, a group and a sequence number, if it is still there, or else the nearest: not all of a
-    column move alike. Where no collective is in both, what stood there is gone: then the newest column stays the
+    The reference is `own`, a group and a sequence number, if it still exists, or else the nearest: collectives of one
+    column may move differently. If no collective is in both, the old place is gone: then the newest column stays the
     newest.
     """
     was, now = _collectives(before), _collectives(after)
@@ -41,7 +41,7 @@ def shift(before: Model, after: Model, column: int, own: tuple[int, int] | None 
 
 
 def _collectives(model: Model) -> Ints:
-    """Group, sequence number and column of each collective, a row of the array for each of the three."""
+    """Group, sequence number and column of each collective, as three rows of the array."""
     return np.stack([model.instances[name].to_numpy().astype(np.int64) for name in ("group", "seq", "col")])
 
 
@@ -51,7 +51,7 @@ def _column(collectives: Ints, group: int, seq: int) -> int | None:
 
 
 def _groups_after(before: Dataset, after: Dataset) -> Ints:
-    """What each group is numbered later, by its name and members; -1 if it is gone."""
+    """The later number of each group, by its name and members; -1 if it is gone."""
     if before.groups.equals(after.groups):
         return np.arange(before.groups.height)
     number = {(group.name, group.ranks): group.id for group in after.group_list}
@@ -59,7 +59,7 @@ def _groups_after(before: Dataset, after: Dataset) -> Ints:
 
 
 def carry(board: Board, model: Model, times: Times | None) -> None:
-    """Shows a newer model on a board, everything else as it was: cursor, zoom, marker, order, what is unfolded."""
+    """Shows a newer model on a board and keeps cursor, zoom, marker, order and unfolded rows."""
     kind = board.view.kind
     moved = shift(board.model, model, board.unit, _under_cursor(board)) if kind == "sequence" else 0
     board.unit += moved
@@ -79,7 +79,7 @@ def _under_cursor(board: Board) -> tuple[int, int] | None:
 
 
 def same_finding(before: Analysis, index: int | None, after: Analysis) -> int | None:
-    """Where the finding that is shown stands now; None where it stands no more."""
+    """The new index of the finding on the screen; None if it is gone."""
     if index is None or index >= len(before.findings):
         return None
     shown = before.findings[index]
@@ -92,5 +92,5 @@ def _identity(finding: Finding) -> tuple[object, ...]:
 
 
 def first_finding(analysis: Analysis) -> int | None:
-    """The finding to be shown of a job that is watched: none while there is nothing worse than a doubt."""
+    """The first finding to show of a watched job: None if there is nothing worse than a doubt."""
     return 0 if analysis.findings and analysis.findings[0].severity != "info" else None

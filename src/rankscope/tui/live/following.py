@@ -1,4 +1,4 @@
-"""The news of a job that is watched: one update after the other."""
+"""The updates of a watched job, one after the other."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from rankscope.tui.worker_messages import Updated
 from rankscope.watching.update import FollowProgress
 
 TOAST_S = 3600.0
-"""A toast stays until a key is pressed: nothing goes away by itself."""
+"""A toast stays until a key is pressed: nothing disappears without a key."""
 TICK_S = 1.0
-"""The title tells in seconds how long a job has stood, and how old the last news is."""
+"""Seconds between updates of the title: it tells how long the job has stood, and the age of the last news."""
 
 
 class Following(JobNews):
-    """Shows updates, keeps them while the screen is paused, and stays at the newest operations or leads to findings."""
+    """Shows updates, keeps them during a pause, and stays at the newest operations or moves to findings."""
 
     def __init__(
         self, view: MainView, boards: BoardSet, search: SearchWalk, findings: FindingsWalk, first: Updated
     ) -> None:
         super().__init__(view, boards, search, findings)
         self.shown = first
-        """The update that is on the screen."""
+        """The update on the screen."""
         self.following, self.paused = True, False
         self.waiting: Updated | None = None
         """The newest update that is not on the screen yet."""
@@ -49,17 +49,17 @@ class Following(JobNews):
         self._seen = first.marks
         self._held_at = (0, 0)
         self._led = True
-        """Nobody has moved away from where the screen went by itself."""
+        """Whether the view is still at the place that the screen chose."""
         self._lag_s = 0.0
         self._rung = False
-        """Whether something may be told over the lanes."""
+        """Whether a toast may lie over the lanes."""
         self._told_of = 0
-        """The last update of which somebody was told."""
+        """The last update that a toast told of."""
         self._read = ""
-        """What was said of following when somebody pressed a key last."""
+        """The message about following at the last key press."""
 
     def begin(self) -> None:
-        """Shows the newest operations, or what is wrong."""
+        """Shows the newest operations, or the first finding."""
         self._measure_lag()
         at = first_finding(self._boards.whole.analysis)
         self._lead(at)
@@ -89,7 +89,7 @@ class Following(JobNews):
             self._show(update)
 
     def take_reading(self, reading: FollowProgress) -> None:
-        """Says how following goes where the job is as it was."""
+        """Shows the state of following if the job has not changed."""
         self.reading = reading
         self._view.draw_head()
         self._view.note("")
@@ -117,7 +117,7 @@ class Following(JobNews):
         self._mark_changed()
         self._search.renew()
         if stood and update.update.live.state == "progressing" and not update.update.analysis.is_critical:
-            # what was told of the standstill is over
+            # the toast about the standstill is out of date
             self._hush()
         if update.update.alarm and self._led:
             self._lead(at)
@@ -134,7 +134,7 @@ class Following(JobNews):
         self._lag_s = 0.0 if noticed is None else monotonic() - noticed
 
     def _tell(self, update: Updated) -> None:
-        """Rings once for each freeze, whatever is on the screen."""
+        """Rings once for each freeze, under any screen."""
         if not update.update.alarm or update.update.number <= self._told_of:
             return
         self._told_of = update.update.number
@@ -146,13 +146,13 @@ class Following(JobNews):
             app.bell()
 
     def _hush(self) -> None:
-        """Takes away what was told over the lanes; that draws, even where there is nothing."""
+        """Removes toasts over the lanes; this draws even if there are none."""
         if self._rung:
             self._rung = False
             self._view.app.clear_notifications()
 
     def _lead(self, at: int | None) -> None:
-        """Goes to a finding without being asked; the newest operations are followed only where there is none."""
+        """Goes to a finding without a key; follows the newest operations only if there is none."""
         self._findings.show(at)
         self.following, self._led = at is None, True
         self._remember_place()
@@ -172,7 +172,7 @@ class Following(JobNews):
         self._held_at = self._place()
 
     def moved(self) -> None:
-        """Whoever moves away from the newest operations follows no more, and is led nowhere."""
+        """Ends following and automatic moves if the cursor has left the place that the screen chose."""
         if self._led and self._place() != self._held_at:
             self._led = False
             if self.following:
@@ -189,14 +189,14 @@ class Following(JobNews):
         self._view.note("")
 
     def pause(self) -> None:
-        """Stops what is shown, or goes on; reading goes on in any case, and the title tells how the job is."""
+        """Pauses or resumes the view; reading goes on in any case, and the title tells the state of the job."""
         self.paused = not self.paused
         self._catch_up()
         self._view.draw_head()
         self._view.note("")
 
     def _catch_up(self) -> bool:
-        """Shows what waits; whether anything did."""
+        """Shows the waiting update; returns whether there was one."""
         update, self.waiting, self.waiting_count = self.waiting, None, 0
         if update is None:
             return False
@@ -204,14 +204,14 @@ class Following(JobNews):
         return True
 
     def resumed(self) -> None:
-        """What came while another screen lay over this one is shown now."""
+        """Shows the updates that came while another screen lay over this one."""
         if not self.paused:
             self._view.call_after_refresh(self._catch_up)
 
     # Lines
 
     def pressed(self) -> None:
-        """Whoever presses a key has looked."""
+        """Marks all news as seen, because the user has pressed a key."""
         self._seen = self.shown.marks
         self._mark_changed()
         self._read = _told(self.reading)
@@ -224,11 +224,11 @@ class Following(JobNews):
 
     @property
     def analysis(self) -> Analysis:
-        """The analysis, whose verdict tells how fast the job goes on."""
+        """The analysis; its verdict tells the speed of the job."""
         return with_rates(self._boards.whole.analysis, self.shown.update.live)
 
     def title(self, width: int) -> Text:
-        """The line at the top, with how the job is now."""
+        """The line at the top, with the present state of the job."""
         options, dataset = self._view.options, self._boards.whole.dataset
         held = self.shown.update if self.paused else None
         newest = self.waiting.update if self.paused and self.waiting is not None else self.shown.update
@@ -238,7 +238,7 @@ class Following(JobNews):
         return title_line(dataset, newest.analysis, width, options.palette, state=state)
 
     def trouble(self) -> str:
-        """What went wrong with following; it is said until a key is pressed."""
+        """Errors of following, until a key is pressed."""
         told = _told(self.reading)
         if told != self._read and told:
             return told
@@ -246,7 +246,7 @@ class Following(JobNews):
         return ""
 
     def state(self) -> Text:
-        """How following goes."""
+        """The state of following."""
         fresh = self._boards.shown.fresh
         return following_line(self.following, self.paused, self.waiting_count, self.reading.writing, fresh)
 

@@ -1,4 +1,4 @@
-"""What the lines of the screen say of a job that is watched."""
+"""Texts about a watched job in the lines of the screen."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rankscope.tui.footer import DIM
 from rankscope.watching.update import FollowProgress, JobUpdate
 
 MOST_RATES = 4
-"""Groups that are named in the verdict."""
+"""Most groups that the verdict names."""
 OLD_NS = 15_000_000_000
-"""How old the last news may be before that is said."""
+"""Age of the last news from which the screen tells it, in ns."""
 WIDE = 110
 """Columns of a wide screen."""
 _SECOND = 1_000_000_000
@@ -24,27 +24,26 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True)
 class StateMoment:
-    """When the state of a job is written, and where."""
+    """Time and room for the text of a job's state."""
 
     now_ns: int
-    """On the clock that never goes back."""
+    """Now, on the monotonic clock."""
     lag_s: float
-    """How long after it was noticed the update was shown."""
+    """Seconds from the discovery of the update to its display."""
     room: int
-    """Columns; what tells least is left out where there are too few."""
+    """Columns; the least important pieces are left out if there are too few."""
     wide: bool
-    """Whether the screen has room for the moment that a job froze, besides for how long."""
+    """Whether the screen has room for the time of a freeze beside its duration."""
     ascii_only: bool
 
 
 def state_text(update: JobUpdate, reading: FollowProgress, held: JobUpdate | None, moment: StateMoment) -> str:
-    """How the job is and how old that is: "WATCHING . progressing 12.3/s . 400 ms lag".
+    """The state of the job and its age: "WATCHING . progressing 12.3/s . 400 ms lag".
 
-    Where the screen is paused it shows the update that is `held`, and `update` is the newest all the same:
-    "PAUSED . now HANG, FROZEN for 34 s".
+    A paused screen shows the update `held`, while `update` is still the newest: "PAUSED . now HANG, FROZEN for 34 s".
     """
     live = update.live
-    # of what nobody can see now it is not known whether it still stands
+    # while the files cannot be seen, the age of the last news has no meaning
     news_ns = moment.now_ns - live.news_at_ns if live.news_at_ns is not None and reading.away is None else None
     job = _job_text(update.analysis, live, news_ns, wide=moment.wide)
     other = held is not None and _kind(held) != _kind(update)
@@ -59,7 +58,7 @@ def state_text(update: JobUpdate, reading: FollowProgress, held: JobUpdate | Non
 
 
 def _joined(pieces: Sequence[str], more: Sequence[str], moment: StateMoment) -> str:
-    """The pieces in one line, and as many `more` as there is room for; of these the first tells most."""
+    """The pieces in one line, and as many of `more` as fit; the first of these is the most important."""
     dot = " - " if moment.ascii_only else " \u00b7 "
     room, told = moment.room - len(dot.join(pieces)), []
     for piece in more:
@@ -70,7 +69,7 @@ def _joined(pieces: Sequence[str], more: Sequence[str], moment: StateMoment) -> 
 
 
 def _kind(update: JobUpdate) -> tuple[State, Status | None]:
-    """What of a job is another state, and no other number."""
+    """The state of a job, and its status if that is bad."""
     return update.live.state, update.analysis.status if _is_bad(update.analysis) else None
 
 
@@ -79,7 +78,7 @@ def _is_bad(analysis: Analysis) -> bool:
 
 
 def _job_text(analysis: Analysis, live: LiveState, news_ns: int | None, *, wide: bool) -> str:
-    """The state in a few words; `news_ns`: how long ago the last news came, None if that tells nothing."""
+    """The state in a few words; `news_ns` is the time since the last news, None if it has no meaning."""
     if live.state == "progressing":
         text = f"progressing {live.per_s:.3g}/s" if live.rates else "progressing"
     elif live.state == "frozen":
@@ -102,7 +101,7 @@ def _frozen_text(live: LiveState, news_ns: int | None, *, wide: bool) -> str:
 
 
 def _whole(ns: int) -> str:
-    """A duration in whole seconds, one at least: a counter that ticks."""
+    """A duration in whole seconds, at least one: a counter."""
     return duration(max(ns // SECOND_NS, 1) * SECOND_NS)
 
 
@@ -116,7 +115,7 @@ def _coarse(ns: int) -> str:
 
 
 def with_rates(analysis: Analysis, live: LiveState) -> Analysis:
-    """The analysis of a job that goes on, whose verdict says how fast its groups do: the fastest first."""
+    """The analysis of a moving job; its verdict tells the speeds of its groups, the fastest first."""
     if analysis.status != "progressing" or live.state != "progressing" or not live.rates:
         return analysis
     told = ", ".join(f"{rate.description or rate.group} {rate.per_s:.3g}/s" for rate in live.rates[:MOST_RATES])
@@ -126,7 +125,7 @@ def with_rates(analysis: Analysis, live: LiveState) -> Analysis:
 
 
 def following_line(following: bool, paused: bool, waiting: int, writing: int, changed: Collection[int]) -> Text:
-    """What stands before the keys: whether the newest is followed, what waits, and who changed since the last key."""
+    """The text before the keys: following or not, waiting updates, and ranks that changed since the last key."""
     line = Text(" ")
     if paused:
         text = f"PAUSED, {plural(waiting, 'update')} waiting" if waiting else "PAUSED"

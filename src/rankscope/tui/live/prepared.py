@@ -1,4 +1,4 @@
-"""An update with all that the screen shows of it: worked out where no key has to wait for it."""
+"""An update with all data for the screen, made in a thread where no key waits for it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Watch(Protocol):
     """Follows a job; `run` calls back until `stop` is called, which may be done from any thread."""
 
     def run(self, publish: Callable[[JobUpdate | FollowProgress | Prepared], None]) -> None:
-        """Follows the job in the thread of the caller; what is prepared elsewhere costs the screen nothing."""
+        """Follows the job in the thread of the caller; preparation there costs the screen no time."""
         ...
 
     def stop(self) -> None:
@@ -43,21 +43,21 @@ class Watch(Protocol):
 
 
 def prepare(update: JobUpdate) -> Prepared:
-    """Makes what the screen shows of an update."""
+    """Makes the data of the screen for an update."""
     model = build_model(update.dataset, update.analysis)
     return Prepared(update, model, worst_by_column(model), marks_of(update.dataset))
 
 
-# How far each rank has got, to tell which have moved since somebody looked.
+# Progress of each rank, to tell which ranks have moved since the last key.
 
 Marks = dict[int, tuple[int, ...]]
-"""By rank what changes whenever an operation of it is issued, starts or ends, or a trace of it comes."""
+"""By rank, numbers that change when its operation is issued, starts or ends, or when a trace of it comes."""
 
 
 def marks_of(dataset: Dataset, only: Collection[int] | None = None) -> Marks:
-    """The marks of all ranks that left anything: their newest events, and how many operations there are and done.
+    """The marks of all ranks with data: newest events, and numbers of all operations and of those that are done.
 
-    Then how many traces, and until when the newest goes. Or the marks of `only` some ranks.
+    Then the number of traces, and the end of the newest. `only` limits the result to some ranks.
     """
     ops, traces = _of_operations(_of(dataset.ops, only)), _of_traces(_of(dataset.traces, only))
     nothing = (0, 0)
@@ -87,5 +87,5 @@ def _of_traces(traces: pl.DataFrame) -> Marks:
 
 
 def changed_ranks(before: Marks, now: Marks) -> frozenset[int]:
-    """Ranks that are not as they were."""
+    """Ranks whose marks differ."""
     return frozenset(rank for rank in now if now[rank] != before.get(rank))

@@ -1,1 +1,1 @@
-"""Profiler traces on the screen: what every rank's host and device did on one axis of time."""
+"""Profiler traces on the screen: activities of every rank's host and device on one axis of time."""

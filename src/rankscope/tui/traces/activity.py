@@ -1,4 +1,4 @@
-"""What a span is to the screen: one byte for what it does, with its letter, its meaning and its style."""
+"""The activity of a span: one byte, with its letter, its meaning and its style."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rankscope.tui.letters import LETTERS, Codes, Mark, letter_number
 from rankscope.tui.palette import BUSY, COPY, HOST, PATIENT
 
 WINDOW, PYTHON, OP, LAUNCH, DATA, SYNC, MEMORY, COMPUTE = range(8)
-"""The window of the profiler, then what hosts do, the outer before the inner, then what devices do."""
+"""The window of the profiler, then activities of hosts, the outer before the inner, then activities of devices."""
 MOVING = 16
-"""A collective whose members are all there; the number of its letter is added."""
+"""A collective with all its members there; the number of its letter is added."""
 WAITING = 32
-"""A collective in which this rank waits for the last one to come; the number of its letter is added."""
+"""A collective in which this rank waits for the last member; the number of its letter is added."""
 NAMED = 8
-"""A stretch of the host that the user has named."""
+"""A stretch of the host with a name from the user."""
 NOTHING = 255
-"""Spans that are not shown: those around everything, and what mirrors others."""
+"""Hidden spans: those around everything, and those that mirror others."""
 COUNT = 48
 """One more than the highest activity."""
 
@@ -30,7 +30,7 @@ _PENDING = int(Mark.SCHEDULED)
 
 @dataclass(frozen=True)
 class Kind:
-    """How an activity is shown."""
+    """The look of an activity."""
 
     letter: str
     meaning: str
@@ -55,7 +55,7 @@ IDLE, BOTH, SPARSE = ".", "&", ":"
 """Characters of cells without, with two, and with little activity."""
 
 HOST_KINDS = (PYTHON, NAMED, OP, LAUNCH, DATA, SYNC)
-"""What hosts do; where several last as long as each other the last is shown."""
+"""Activities of hosts; of activities with equal time the last is shown."""
 COMMUNICATION = range(MOVING, COUNT)
 
 _CATEGORIES = {
@@ -63,17 +63,17 @@ _CATEGORIES = {
     "xpu_runtime": LAUNCH, "cuda_sync": SYNC, "kernel": COMPUTE, "mtia_ccp_events": COMPUTE, "gpu_memcpy": MEMORY,
     "gpu_memset": MEMORY, "user_annotation": NAMED,
 }  # fmt: skip
-"""What the categories of a trace are; others only name what lies in them (torch.profiler, Kineto's ActivityType)."""
+"""Activities of the categories of a trace; others only name their content (Kineto's ActivityType)."""
 
 _AROUND = NAMED
 _WRAPPERS = ("ProfilerStep#", "nccl:", "gloo:", "ucc:", "mpi:")
 """Annotations around a whole step, and those that torch puts around each collective."""
 _LOADING = ("dataload", "data_load", "data load")
-"""What the names of loading data have in them, in small letters."""
+"""Parts of the names of spans that load data, in small letters."""
 
 
 def activities(spans: pl.DataFrame, ops: pl.DataFrame) -> Codes:
-    """The activity of each span; `ops` are the rows of `traced` that spans are the execution of."""
+    """The activity of each span; `ops` are the rows of `traced` that the spans execute."""
     kinds = spans["category"].cast(pl.String).replace_strict(_CATEGORIES, default=NOTHING, return_dtype=pl.UInt8)
     out: Codes = kinds.to_numpy().copy()
     by_name = _by_name(spans["name"])
@@ -100,7 +100,7 @@ def _letters(ops: pl.DataFrame) -> Codes:
 
 
 def _by_name(names: pl.Series) -> list[tuple[int, int]]:
-    """What names say beyond their category: (code of the name, activity)."""
+    """Activities that names show beyond their category: (code of the name, activity)."""
     table = pl.DataFrame({"code": names.to_physical(), "name": names}).drop_nulls().unique("code")
     out = []
     for code, text in table.with_columns(pl.col("name").cast(pl.String)).iter_rows():
@@ -121,7 +121,7 @@ def _named(name: str) -> int:
 
 
 def letters() -> list[tuple[str, str]]:
-    """The letters of the lanes and what they mean, for the help."""
+    """The letters of the lanes and their meaning, for the help."""
     return [
         ("A", "a collective moves data: all its members are there"),
         ("a", "a collective waits for the last of its members"),
@@ -135,7 +135,7 @@ def letters() -> list[tuple[str, str]]:
 
 
 def legend(present: Sequence[int], width: int) -> str:
-    """What the letters of these activities stand for, in at most `width` characters; the most important first."""
+    """The meaning of the letters of these activities, in at most `width` characters; the most important first."""
     words = [f"{KINDS[a].letter} {KINDS[a].meaning}" for a in (COMPUTE,) if a in present]
     words += ["lower case waits"] if any(a >= WAITING for a in present) else []
     moving = [f"{KINDS[a].letter} {KINDS[a].meaning}" for a in sorted(present) if MOVING <= a < WAITING]

@@ -1,7 +1,7 @@
-"""How much of any stretch of time is covered by something: what lets a frame cost the same for ten spans or millions.
+"""Covered parts of any stretch of time: with them, a frame costs the same for ten spans or millions.
 
-Intervals of one key are merged until they are apart, and their lengths are summed up once. Then the part of a cell
-that is covered is the difference of two sums, found by two binary searches.
+Intervals of one key are merged until they are apart, and their lengths are summed up once. Then the covered part of a
+cell is the difference of two sums, found by two binary searches.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Cover:
         return np.concatenate([[0], np.cumsum(self.end - self.start)]).astype(np.int64)
 
     def until(self, keys: Ints, times: Ints) -> Ints:
-        """How much of each key is covered up to these times, as keys x times."""
+        """Covered time of each key up to these times, as keys x times."""
         low = np.broadcast_to(self.bounds[keys][:, None], times.shape)
         high = np.broadcast_to(self.bounds[keys + 1][:, None], times.shape)
         at = find(self.start, low, high, times)
@@ -43,12 +43,12 @@ class Cover:
         return covered
 
     def within(self, keys: Ints, edges: Ints) -> Ints:
-        """How much of each cell between neighbouring edges is covered, as keys x cells; edges are keys x edges."""
+        """Covered time of each cell between neighbouring edges, as keys x cells; edges are keys x edges."""
         return np.diff(self.until(keys, edges), axis=1)
 
 
 def merged(key: NDArray[np.integer], start: Ints, end: Ints) -> pl.DataFrame:
-    """Intervals with those that touch or overlap made one: key, start, end, sorted by key, then start."""
+    """Intervals, merged if they touch or overlap: key, start, end, sorted by key, then start."""
     kept = end > start
     keys: Ints = key[kept].astype(np.int64)
     order = _order(keys, start[kept])
@@ -62,7 +62,7 @@ def merged(key: NDArray[np.integer], start: Ints, end: Ints) -> pl.DataFrame:
 
 
 def _order(key: Ints, start: Ints) -> Ints:
-    """The order by key, then start; spans come sorted by start in their tracks, so mostly by key alone will do."""
+    """The order by key, then start; spans are sorted by start in their tracks, so the key is mostly enough."""
     small = key.astype(np.uint16) if len(key) and key.min() >= 0 and key.max() < 2**16 else key
     order: Ints = np.argsort(small, kind="stable")  # of 16 bits it is a radix sort
     same = key[order][1:] == key[order][:-1]
@@ -80,7 +80,7 @@ def _running_max(key: Ints, values: Ints) -> Ints:
     if (int(number[-1]) + 1) * size >= 2**62:
         table = pl.DataFrame({"key": number, "value": values})
         return table.select(pl.col("value").cum_max().over("key"))["value"].to_numpy()
-    # Lifted by so much for each key that no key before reaches it, one pass does for all.
+    # An offset for each key lifts it above all keys before it, so one pass is enough for all.
     lifted = values - low + number * size
     found: Ints = np.maximum.accumulate(lifted) - number * size + low
     return found

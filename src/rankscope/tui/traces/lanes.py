@@ -1,8 +1,8 @@
-"""What the lanes of traces are made of, cut from the frame once, in a thread: drawing touches arrays alone."""
+"""The lanes of traces as arrays, cut from the frame once in a thread: drawing uses only these arrays."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ from rankscope.tui.traces.span_arrays import Spans, build_spans
 
 Ints = NDArray[np.int64]
 MUCH = 0.01
-"""Share of a window from which on copies are much."""
+"""Share of a window from which copies are much."""
 Key = tuple[int, int | None, int | None, int, str]
 """Rank, device, process, thread or stream, and kind."""
 KINDS = ("host", "compute", "communication", "memory")
@@ -47,7 +47,7 @@ class Strand(NamedTuple):
     tracks: tuple[int, ...]
     """Tracks, counted from 0 in `Spans`."""
     key: Key
-    """What it is known by in all windows."""
+    """Its key in all windows."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class TraceLanes:
     spans: Spans
     cover: Cover
     key_of: NDArray[np.int32]
-    """Key in `cover` of each lane and activity, -1 for none. After the lanes of ranks come those of the strands."""
+    """Key in `cover` of each lane and activity, -1 for none. Lanes of ranks come first, then those of strands."""
     low: int
     high: int
     """Start and end of all windows, in aligned time."""
@@ -88,11 +88,11 @@ class TraceLanes:
         return tuple(np.flatnonzero((self.key_of >= 0).any(axis=0)).tolist())
 
     def has(self, lane: int, kind: str) -> bool:
-        """Whether a rank did anything of that kind."""
+        """Whether a rank had any activity of that kind."""
         return bool((self.key_of[lane, list(activities_of(kind))] >= 0).any())
 
     def copies_much(self, lane: int) -> bool:
-        """Whether copies take so much of a rank's time that they deserve a row beside computing."""
+        """Whether copies take enough of a rank's time for a row beside computing."""
         key = int(self.key_of[lane, MEMORY])
         return key >= 0 and self._length(key) >= MUCH * self._length(int(self.key_of[lane, WINDOW]))
 
@@ -102,7 +102,7 @@ class TraceLanes:
 
     @cached_property
     def steps_of(self) -> tuple[tuple[Ints, list[int]], ...]:
-        """By lane, when its steps begin, rising, and their numbers."""
+        """By lane, the begins of its steps, rising, and their numbers."""
         table = self.traces.steps.sort("start_ns")
         by_rank = {rank: part for (rank,), part in table.partition_by("rank", as_dict=True).items()}
         parts = [by_rank.get(rank, table.clear()) for rank in self.ranks.tolist()]
@@ -117,7 +117,7 @@ class TraceLanes:
 
     @cached_property
     def span_of_row(self) -> dict[int, int]:
-        """The span that is the execution of each row of `traced`, the longest where there are several."""
+        """The span that executes each row of `traced`, the longest of several."""
         at = np.flatnonzero(self.spans.op >= 0)
         order = at[np.argsort((self.spans.end - self.spans.start)[at], kind="stable")]
         return dict(zip(self.spans.op[order].tolist(), order.tolist(), strict=True))
@@ -130,12 +130,12 @@ class TraceLanes:
 
     @property
     def is_partial(self) -> bool:
-        """Whether only collectives and steps of some trace were read."""
+        """Whether some trace was read only in part: its collectives and steps."""
         return bool((self.dataset.traces["detail"] != "all").any())
 
     @property
     def note(self) -> str:
-        """How far the clocks can be trusted, in a few words, and whether there is more to come."""
+        """A few words about how reliable the clocks are, and whether more data will come."""
         more = ", reading the rest ..." if self.is_partial else ""
         return self._clocks + more
 
@@ -160,7 +160,7 @@ def activities_of(kind: str) -> tuple[int, ...]:
 
 
 def build_lanes(dataset: Dataset, analysis: Analysis) -> TraceLanes:
-    """The lanes of a dataset with traces; where no analysis of them is there, clocks are as written."""
+    """The lanes of a dataset with traces; without an analysis of them, the clocks are unchanged."""
     traces = analysis.traces or TraceAnalysis()
     spans = build_spans(dataset, dict(traces.offsets))
     ranks = ranks_of(dataset)
@@ -212,7 +212,7 @@ _WINDOWS = {"key": pl.Int64, "start": pl.Int64, "end": pl.Int64}
 def covers(
     spans: Spans, strands: tuple[Strand, ...], lanes: int, traces: TraceAnalysis, windows: pl.DataFrame | None = None
 ) -> tuple[Cover, NDArray[np.int32]]:
-    """The cover of all lanes and activities, with the `windows` of ranks if given, and where each is in it."""
+    """The cover of all lanes and activities, with the `windows` of ranks if given, and the key of each in it."""
     windows = pl.DataFrame(schema=_WINDOWS) if windows is None else windows
     strand_of = np.full(len(spans.numbers), -1, np.int64)
     for number, strand in enumerate(strands):
@@ -236,7 +236,7 @@ def covers(
 
 
 def with_windows(key_of: NDArray[np.int32], strands: tuple[Strand, ...], lanes: int) -> NDArray[np.int32]:
-    """Keys of lanes, then of strands: these have the windows of their lanes."""
+    """Keys of lanes, then of strands; each strand has the windows of its lane."""
     if strands:
         key_of[lanes:, WINDOW] = key_of[[strand.lane for strand in strands], WINDOW]
     return key_of
@@ -247,9 +247,9 @@ def _ends(table: pl.DataFrame) -> tuple[Ints, Ints]:
 
 
 def _stretches(spans: Spans, traces: TraceAnalysis) -> tuple[Ints, Ints, Ints, NDArray[np.int64]]:
-    """(track, start, end, activity) of all spans that show anything, in aligned time.
+    """(track, start, end, activity) of all visible spans, in aligned time.
 
-    A collective is cut where the last member came: before that the rank waits for it.
+    A collective is cut when the last member came: before that the rank waits for it.
     """
     shown = np.flatnonzero(spans.activity != NOTHING)
     counts = np.diff(spans.bounds)
@@ -270,7 +270,7 @@ def _stretches(spans: Spans, traces: TraceAnalysis) -> tuple[Ints, Ints, Ints, N
 
 
 def _last_arrivals(op: Ints, traces: TraceAnalysis) -> Ints:
-    """When the last member came to the collective of each row of `traced`; 0 where that is not known."""
+    """Arrival of the last member of the collective of each row of `traced`; 0 if that is not known."""
     table = traces.matched.filter(pl.col("blocking")).select(
         pl.col("row").cast(pl.Int64), pl.col("arrived_ns").max().over("match").alias("last")
     )
@@ -281,7 +281,7 @@ def _last_arrivals(op: Ints, traces: TraceAnalysis) -> Ints:
     return out[op]
 
 
-# The lanes of traces with the collectives of one group, or of one operation, alone; what else ranks do stays.
+# The lanes of traces with only the collectives of one group, or of one operation; other activities stay.
 
 Mask = NDArray[np.bool_]
 
@@ -289,7 +289,7 @@ Mask = NDArray[np.bool_]
 def narrowed(lanes: TraceLanes, group: int | None, letter: int | None) -> TraceLanes:
     """The lanes without collectives of other groups, and other operations; None stands for all.
 
-    Only what communicates is worked out anew: the rest of the cover is taken as it is.
+    Only communication is computed anew: the rest of the cover stays the same.
     """
     if group is None and letter is None:
         return lanes
@@ -307,7 +307,7 @@ def narrowed(lanes: TraceLanes, group: int | None, letter: int | None) -> TraceL
 
 
 def _wanted(lanes: TraceLanes, group: int | None, letter: int | None) -> Mask:
-    """Of each span that communicates, whether it is of the group and the operation; of unknown ones the name tells."""
+    """For each communication span, whether it is of the group and the operation; the name decides for unknown ones."""
     traced, spans = lanes.dataset.traced, lanes.spans
     known, row = spans.op >= 0, np.maximum(spans.op, 0)
     out: Mask = np.ones(len(spans.op), np.bool_)
@@ -323,9 +323,54 @@ def _wanted(lanes: TraceLanes, group: int | None, letter: int | None) -> Mask:
 
 
 def _both(one: Cover, other: Cover) -> Cover:
-    """A cover with the keys of another behind its own."""
+    """A cover with the keys of another after its own."""
     return Cover(
         np.concatenate([one.bounds[:-1], other.bounds + len(one.start)]),
         np.concatenate([one.start, other.start]),
         np.concatenate([one.end, other.end]),
     )
+
+
+# Traces alone as a run with dumps: their matched collectives on the axis of logical time.
+
+
+@dataclass(frozen=True)
+class TracedRun(Dataset):
+    """A dataset with the operations that profilers saw."""
+
+    @cached_property
+    def dumps(self) -> pl.DataFrame:
+        """The rows of `files` that are traces: only operations in them are known."""
+        return self.files.join(self.traces.select("file"), on="file", how="semi")
+
+    @cached_property
+    def from_logs(self) -> bool:
+        """Never: traces tell of their ranks."""
+        return False
+
+    @cached_property
+    def from_traces(self) -> bool:
+        """Whether no other data is known: the operations are those of the traces."""
+        return not self.has_logs
+
+    @cached_property
+    def missing_ranks(self) -> tuple[int, ...]:
+        """Ranks of the job without a trace."""
+        seen = set(self.seen_ranks)
+        return tuple(rank for rank in range(self.world_size) if rank not in seen)
+
+
+def traced_run(dataset: Dataset, analysis: Analysis) -> TracedRun:
+    """The dataset with `traced` as its operations.
+
+    Matched operations carry the number of their match, so that they stand in one column although each trace numbers
+    them differently; unmatched ones stand alone.
+    """
+    matched = analysis.traces.matched if analysis.traces is not None else None
+    ops = dataset.traced.with_row_index("row")
+    if matched is not None and matched.height:
+        known = matched.select(pl.col("row"), pl.col("seq").alias("told"))
+        ops = ops.join(known, on="row", how="left", maintain_order="left").with_columns(seq=pl.col("told"))
+    ops = ops.sort("rank", "created_ns", maintain_order=True)
+    values = {field.name: getattr(dataset, field.name) for field in fields(Dataset)}
+    return replace(TracedRun(**values), ops=ops.select(dataset.ops.columns))

@@ -1,4 +1,4 @@
-"""Lining up: the same collective on every member, each moved so that all of them arrive in one column."""
+"""Line-up: the same collective on every member, each moved so that all of them arrive in one column."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from rankscope.tui.traces.lanes import TraceLanes
 
 @dataclass(frozen=True)
 class LineUp:
-    """A collective under which all members stand."""
+    """A collective on which all members are lined up."""
 
     match: int
     arrived: Mapping[int, int]
-    """By lane, when its rank came."""
+    """By lane, arrival of its rank."""
     spans: Mapping[int, int]
     """By lane, its span."""
     low: int
-    """When the first came, and when the last ended."""
+    """Arrival of the first, and end of the last."""
     high: int
     anchor: int
     """The lane whose times are those of the axis."""
@@ -32,11 +32,11 @@ class LineUp:
     """The lane that came last."""
 
     def shift(self, lane: int) -> int:
-        """What to add to a time of the axis for the time of a lane."""
+        """The offset from a time of the axis to the time of a lane."""
         return self.arrived.get(lane, self.arrived[self.anchor]) - self.arrived[self.anchor]
 
     def late(self, lane: int) -> int:
-        """How long after the first a lane came, in nanoseconds."""
+        """Delay of a lane after the first, in nanoseconds."""
         return self.arrived[lane] - min(self.arrived.values())
 
     @property
@@ -46,7 +46,7 @@ class LineUp:
 
 
 def line_up(lanes: TraceLanes, span: int) -> LineUp | None:
-    """The collective that a span is a part of on all its members; None where it was not matched."""
+    """The line-up of the collective of a span on all its members; None if it was not matched."""
     row = int(lanes.spans.op[span])
     match = int(lanes.match_of[row]) if row >= 0 else -1
     if match < 0:
@@ -69,13 +69,13 @@ def line_up(lanes: TraceLanes, span: int) -> LineUp | None:
     return LineUp(match, arrived, spans, min(arrived.values()), max(ends), anchor, last)
 
 
-# Where an operation of dumps lies on the lanes of traces, and the other way round.
+# Links between operations of dumps and the lanes of traces, in both directions.
 
 Ints = NDArray[np.int64]
 
 
 def item_of_traced(lanes: TraceLanes, model: Model, row: int) -> int | None:
-    """The item of the lanes of operations that is a row of `traced`; None if there is none."""
+    """The item of the lanes of operations for a row of `traced`; None if there is none."""
     seen = lanes.dataset.traced.row(row, named=True)
     if seen["rank"] not in model.lane_of or seen["group"] is None:
         return None
@@ -85,7 +85,7 @@ def item_of_traced(lanes: TraceLanes, model: Model, row: int) -> int | None:
 
 
 def traced_of_item(lanes: TraceLanes, model: Model, item: int) -> int | None:
-    """The row of `traced` that is an item of the lanes of operations; None if no profiler saw it."""
+    """The row of `traced` for an item of the lanes of operations; None if no profiler saw it."""
     lane = int(model.items.lane[item])
     group, p2p = int(model.items.group[item]), bool(model.items.p2p[item])
     rows, items = pairs(lanes, model, int(model.ranks[lane]), group, p2p=p2p)
@@ -109,6 +109,6 @@ def _items(model: Model, lane: int, group: int, *, p2p: bool) -> OperationSeries
     fits = (items.group[first:last] == group) & (items.p2p[first:last] == p2p) & (items.created[first:last] >= 0)
     at = first + np.flatnonzero(fits & (items.row[first:last] >= 0))
     at = at[np.argsort(items.created[at], kind="stable")].astype(np.int64)
-    # a send or receive is numbered by its pair there, not as the trace does
+    # a send or receive has the number of its pair there, not the number in the trace
     numbers = np.full(len(at), UNKNOWN_NUMBER, np.int64) if p2p else items.seq[at].astype(np.int64)
     return OperationSeries(at, numbers, items.created[at].astype(np.int64))

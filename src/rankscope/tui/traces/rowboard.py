@@ -1,4 +1,4 @@
-"""The rows of the lanes of traces in a window: what is unfolded, which ranks share a row, in which order they stand."""
+"""The rows of the lanes of traces in a window: unfolded ranks, shared rows, and order."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from rankscope.tui.traces.trace_selection import kind_of
 
 Ints = NDArray[np.int64]
 MANY, COARSE = 64, 48
-"""From so many ranks on they are compared in no more than so many cells."""
+"""From this many ranks on, the comparison uses at most this many cells."""
 _FURTHER = {FOLDED: PARTS, SINGLE: PARTS, PARTS: STRANDS, STRANDS: FOLDED}
 
 
 class TraceRows(RankWindow):
-    """Rows over lanes of traces; which span is under the cursor others know."""
+    """Rows over lanes of traces; subclasses know the span under the cursor."""
 
     def __init__(self, lanes: TraceLanes, model: Model, width: int = 60, height: int = 10) -> None:
         super().__init__(View("time", lanes.low, 1, 1), width, height, model)
         self.lanes = lanes
         self.levels: dict[int, int] = {}
-        """How far lanes are unfolded."""
+        """The level to which each lane is unfolded."""
         self.lined: LineUp | None = None
         self.rows: list[Row] = []
         self._row = 0
         self._unlined: tuple[View, int, dict[int, int]] | None = None
         self._held: tuple[int, int, int] | None = None
-        """A span that the cursor was sent to, with the unit and the lane where it was then."""
+        """The span that the cursor was sent to, with the unit and the lane of the cursor then."""
         self._placed = False
         self._as_placed: dict[int, int] = {}
         self.unit = lanes.low
@@ -87,13 +87,13 @@ class TraceRows(RankWindow):
 
     @abstractmethod
     def end_line_up(self) -> bool:
-        """Goes back to one clock for all, where the lanes were lined up."""
+        """Goes back to one clock for all ranks; False if nothing is lined up."""
 
     def _shift(self, lane: int) -> int:
         return self.lined.shift(lane) if self.lined is not None else 0
 
     def cells_of(self, rows: list[Row]) -> tuple[list[Asked], Ints]:
-        """What some rows show, and the edges of their cells, as rows x (cells + 1)."""
+        """The activities of some rows, and the edges of their cells, as rows x (cells + 1)."""
         shifts = np.array([self._shift(row.lanes[0]) for row in rows], np.int64)
         return [unfolding.asked(self.lanes, row) for row in rows], self.view.edges(self.width)[None, :] + shifts[
             :, None
@@ -102,7 +102,7 @@ class TraceRows(RankWindow):
     # Rows
 
     def refold(self) -> None:
-        """Makes the rows anew for the window; the row of the cursor stays where it is on the screen."""
+        """Makes the rows anew for the window; the row of the cursor keeps its place on the screen."""
         offset = self._row - self.top
         at = self.rows[self._row] if self.rows else Row((self.lane,))
         if self.lined is not None:
@@ -116,13 +116,13 @@ class TraceRows(RankWindow):
         self.keep_row_in_view()
 
     def _lined_rows(self, lined: LineUp) -> list[Row]:
-        """The members of a collective, with all their parts where there is room."""
+        """The members of a collective, with all their parts if there is room."""
         order = [lane for lane in self._order() if lane in lined.arrived]
         parts = [row for lane in order for row in parts_of(self.lanes, lane)]
         return parts if len(parts) <= self.height else [Row((lane,)) for lane in order]
 
     def _unfold(self, change: Callable[[], None]) -> None:
-        """Unfolds or folds; where the row of the cursor is there no more, it goes to the row of what it was on."""
+        """Unfolds or folds; if the row of the cursor is gone, the cursor goes to the row with the same content."""
         span = self.span
         before = self.rows[self._row] if self.rows else Row((self.lane,))
         change()
@@ -141,7 +141,7 @@ class TraceRows(RankWindow):
         return row.strand >= 0 and track in self.lanes.strands[row.strand].tracks
 
     def _find(self, row: Row) -> int:
-        """The row that shows what another one showed, or else the first one of its rank."""
+        """The row with the content of another row, or else the first row of its rank."""
         own = [at for at, other in enumerate(self.rows) if self.lane in other.lanes]
         same = [at for at in own if (self.rows[at].kind, self.rows[at].strand) == (row.kind, row.strand)]
         return (same or own or [0])[0]
@@ -155,7 +155,7 @@ class TraceRows(RankWindow):
         return [self.lanes.lane_of[rank] for rank in shown]
 
     def _looks(self) -> Codes | None:
-        """The cells of all lanes, where any may share a row."""
+        """The cells of all lanes, if any may share a row."""
         folded = [lane for lane in range(len(self.lanes.ranks)) if self.levels.get(lane, FOLDED) == FOLDED]
         if len(folded) < 2:
             return None
@@ -167,12 +167,12 @@ class TraceRows(RankWindow):
         return out
 
     def place(self) -> None:
-        """Shows the whole run, and unfolds what there is room for, once the window is known."""
+        """Shows the whole run, and unfolds as much as fits, after the window is known."""
         self.view = self.fitting(self.low, self.high)
         self._unfold(self._unfold_fitting)
 
     def _unfold_fitting(self) -> None:
-        """Unfolds as many ranks as there is room for, those to blame first."""
+        """Unfolds as many ranks as fit, ranks to blame first."""
         self.levels = {}
         self.refold()
         blamed = [self.lanes.lane_of[rank] for rank in sorted(self.blamed) if rank in self.lanes.lane_of]
@@ -185,12 +185,12 @@ class TraceRows(RankWindow):
         self._as_placed = dict(self.levels)
 
     def fitting(self, low: int, high: int) -> View:
-        """The nearest view that shows all from `low` up to `high`, in as many cells as there are."""
+        """The nearest view that shows all units from `low` up to `high` in the present cells."""
         per = max(-(-(high - low) // max(self.width - 1, 1)), 1)
         return View("time", low // per * per, per, 1)
 
     def resize(self, width: int, height: int) -> None:
-        """Fits the window into a widget of another size; what nobody has changed is settled anew for it."""
+        """Fits the window into a new size of the widget; settings that nobody has changed are made anew for it."""
         whole = self.view == self.fitting(self.low, self.high)
         super().resize(width, height)
         if not self._placed and height > 1:
@@ -202,7 +202,7 @@ class TraceRows(RankWindow):
             self.look_at(self.fitting(self.low, self.high))
 
     def toggle_fold(self) -> None:
-        """Unfolds what is under the cursor by a step, or folds it where it is all unfolded."""
+        """Unfolds the rank under the cursor by a step, or folds it if it is fully unfolded."""
         if not self.rows or self.lined is not None:
             return
         row = self.rows[self._row]
@@ -218,17 +218,17 @@ class TraceRows(RankWindow):
             self._unfold(lambda: self.levels.update(dict.fromkeys(lanes, _FURTHER[lowest])))
 
     def replace_model(self, model: Model) -> None:
-        """Shows the ranks of a model, and its traces where they are others; the cursor stays at its rank and time."""
+        """Shows the ranks of a model, and its traces if they are new; the cursor keeps its rank and time."""
         self.model = model
         if model.traces is not None and model.traces is not self.lanes:
             self._replace_lanes(model.traces)
         self.refold()
         if self.rows and self.lane not in self.rows[self._row].lanes:
-            # the rank under the cursor is not shown any more
+            # the rank under the cursor is hidden now
             self.lane = self.rows[self._row].lanes[0]
 
     def _replace_lanes(self, lanes: TraceLanes) -> None:
-        """Takes other traces: more of the same, or newer ones."""
+        """Shows other traces: more of the same, or newer ones."""
         self.end_line_up()
         rank, before = self.rank, self.lanes
         whole = self.view == self.fitting(self.low, self.high)

@@ -1,4 +1,4 @@
-"""Spans as arrays, in the order of the table: what is asked of one thread or stream costs nothing elsewhere."""
+"""Spans as arrays, in the order of the table: a query of one thread or stream costs nothing for the others."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rankscope.tui.traces.activity import activities
 
 Ints = NDArray[np.int64]
 LATEST = 2**61
-"""Later times, and longer spans, are taken for this: what is added to them must not overflow."""
+"""Later times, and longer spans, are replaced by this: sums with it must not overflow."""
 DEEPEST = 512
-"""Spans around a span that are looked for at most."""
+"""Most spans around a span that are looked for."""
 NAMELESS = 2**32 - 1
 """Stands for the name of a span without one."""
 BLOCK = 1024
-"""Spans that are skipped at once where long ones are looked for."""
+"""Spans that a search for long ones skips at once."""
 
 
 @dataclass(frozen=True)
 class Spans:
-    """The spans of all tracks. Times are those of each rank's own clock; `shift` brings them together."""
+    """The spans of all tracks. Times are those of each rank's own clock; `shift` aligns them."""
 
     numbers: Ints
     """The number of each track, rising."""
@@ -39,11 +39,11 @@ class Spans:
     depth: NDArray[np.uint16]
     activity: Codes
     op: Ints
-    """Row of `traced` of which a span is the execution; -1 for none."""
+    """The row of `traced` that a span executes; -1 for none."""
     longest: Ints
-    """The longest of each BLOCK spans."""
+    """Duration of the longest of each BLOCK spans."""
     name: NDArray[np.uint32]
-    """Which of `names` each has."""
+    """The index of each name in `names`."""
     names: Mapping[int, str]
 
     def name_of(self, span: int) -> str:
@@ -82,7 +82,7 @@ class Spans:
         return None
 
     def at_least(self, begin: int, end: int, length: int) -> Ints:
-        """Of the spans from `begin` up to `end` those that take at least `length` nanoseconds."""
+        """Spans from `begin` up to `end` that take at least `length` nanoseconds."""
         blocks = np.arange(begin // BLOCK, -(-end // BLOCK))
         long = blocks[self.longest[blocks] >= length]
         at = (long[:, None] * BLOCK + np.arange(BLOCK)).ravel()
@@ -108,7 +108,7 @@ class Spans:
 
 
 def build_spans(dataset: Dataset, shift_of_file: dict[int, int]) -> Spans:
-    """The arrays of a dataset's spans; `shift_of_file` says what to add to the clock of each file."""
+    """The arrays of a dataset's spans; `shift_of_file` gives the offset to the clock of each file."""
     table = dataset.spans
     numbers = dataset.tracks["track"].unique().sort().to_numpy().astype(np.int64)
     files = dict(dataset.tracks.select("track", "file").iter_rows())

@@ -1,4 +1,4 @@
-"""Where the cursor is in the lanes of traces, and every way to move in them. No widget."""
+"""The cursor in the lanes of traces, and all its moves. No widget."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from rankscope.tui.traces.trace_selection import neighbour, shown_in, span_at
 class TraceBoard(TraceRows):
     """The lanes of traces in a window of `width` characters and `height` rows."""
 
-    # What is there
+    # Content of the lanes
 
     @property
     def cell(self) -> tuple[int, int]:
-        """From when to when the cell under the cursor reaches, on the axis."""
+        """Begin and end of the cell under the cursor, on the axis."""
         first = self.view.unit_of(self.view.cell_of(self.unit))
         return first, first + self.view.per
 
     @property
     def moment(self) -> int:
-        """The aligned time under the cursor, of the lane it is in."""
+        """The aligned time under the cursor, for its lane."""
         return self.unit + self._shift(self.lane)
 
     @property
     def span(self) -> int | None:
-        """The span under the cursor: the one it was sent to, else what the cell stands for."""
+        """The span under the cursor: the one that it was sent to, else the span of the cell."""
         if not self.rows:
             return None
         if self._held is not None and self._held[1:] == (self.unit, self.lane) and self._shows(self._held[0]):
@@ -45,9 +45,9 @@ class TraceBoard(TraceRows):
 
     @property
     def selection(self) -> Selection | None:
-        """The rank under the cursor and its collective, for the screens that know no spans.
+        """The rank under the cursor and its collective, for screens without spans.
 
-        Between two collectives it is the next one: what the rank does there is what it comes late for.
+        Between two collectives it is the next one: the rank comes late to it because of its present work.
         """
         if not self.rows:
             return None
@@ -63,13 +63,13 @@ class TraceBoard(TraceRows):
     # Moving
 
     def zoom(self, steps: int) -> None:
-        """Zooms in (or out, if negative) around the cursor; what the cell stood for stays under the cursor."""
+        """Zooms in (or out, if negative) around the cursor; the span of the cell stays under the cursor."""
         if steps > 0:
             self._go_on_span()
         super().zoom(steps)
 
     def _go_on_span(self) -> None:
-        """Moves the cursor within its cell onto the span that the cell stands for."""
+        """Moves the cursor within its cell onto the span of the cell."""
         span = self.span
         if span is not None:
             start, end = self.lanes.spans.times(span)
@@ -84,7 +84,7 @@ class TraceBoard(TraceRows):
             self.keep_row_in_view()
 
     def go_rank(self, rank: int) -> bool:
-        """Moves to the first row of a rank; False where it has none in view."""
+        """Moves to the first row of a rank; False if none is in view."""
         if rank not in self.lanes.lane_of:
             return False
         lane = self.lanes.lane_of[rank]
@@ -112,7 +112,7 @@ class TraceBoard(TraceRows):
         self._held = (span, self.unit, self.lane)
 
     def go_span(self, span: int, kind: str = "") -> None:
-        """Moves to a span, rank and all."""
+        """Moves to the rank and the time of a span."""
         track = self.lanes.spans.track_of(span)
         lane = next(s.lane for s in self.lanes.strands if track in s.tracks)
         self.go_rank(int(self.lanes.ranks[lane]))
@@ -122,7 +122,7 @@ class TraceBoard(TraceRows):
         self._hold(span)
 
     def span_of_instance(self) -> tuple[int, int] | None:
-        """From when to when what is under the cursor reaches, over all members if it is a collective."""
+        """Begin and end of the span under the cursor, over all members if it is a collective."""
         span = self.span
         if span is None:
             return None
@@ -134,10 +134,10 @@ class TraceBoard(TraceRows):
         pad = max((end - start) // 4, 1)
         return start - pad - self._shift(self.lane), end + pad - self._shift(self.lane)
 
-    # Lining up
+    # Line-up
 
     def line_up(self, step: int = 1) -> bool:
-        """Lines up the collective under the cursor on all members, or goes on to the next one; False where none is."""
+        """Lines up the collective under the cursor on all members, or goes on to the next member; False without any."""
         if self.lined is not None:
             lanes = list(dict.fromkeys(row.lanes[0] for row in self.rows))
             self._go_member(self.lined, lanes[(lanes.index(self.lane) + step) % len(lanes)])
@@ -156,7 +156,7 @@ class TraceBoard(TraceRows):
         return True
 
     def _go_member(self, lined: LineUp, lane: int) -> None:
-        """Puts the cursor on the part that a lane has in the collective that is lined up."""
+        """Puts the cursor on the part of a lane in the collective that is lined up."""
         self.lane = lane
         self._row = self._find(Row((lane,), "communication"))
         self.go_unit(lined.arrived[lined.anchor])
@@ -165,7 +165,7 @@ class TraceBoard(TraceRows):
         self.keep_row_in_view()
 
     def _collective_here(self) -> LineUp | None:
-        """The matched collective under the cursor, else the one its rank is in at that time, else its next one."""
+        """The matched collective under the cursor, else its rank's one at that time, else its rank's next one."""
         if not self.rows:
             return None
         communication = Row((self.lane,), "communication")
@@ -175,7 +175,7 @@ class TraceBoard(TraceRows):
         return next((one for one in found if one is not None), None)
 
     def end_line_up(self) -> bool:
-        """Goes back to one clock for all, where the lanes were lined up."""
+        """Goes back to one clock for all ranks; False if nothing is lined up."""
         if self.lined is None or self._unlined is None:
             return False
         moment = self.moment

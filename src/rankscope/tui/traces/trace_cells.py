@@ -1,4 +1,4 @@
-"""The cells of the lanes of traces as characters and styles, made of arrays alone: no widget, no terminal."""
+"""The cells of the lanes of traces as characters and styles, made from arrays only: no widget, no terminal."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from rankscope.tui.traces.busy_time import Cover
 
 Ints = NDArray[np.int64]
 Shares = NDArray[np.float32]
-"""How much of a cell something covers, from 0 to 1, as rows x cells."""
+"""Covered share of each cell, from 0 to 1, as rows x cells."""
 LITTLE, SEEN = 0.02, 0.05
-"""Shares of a cell from which on it is not idle, and from which on a collective is shown beside computing."""
+"""Shares of a cell from which it is not idle, and from which a collective is shown beside computing."""
 TOGETHER = 1.5
-"""Sum of the shares of two things from which on they certainly ran at once for half of the cell."""
+"""Sum of two shares from which both activities certainly ran at once for half of the cell."""
 _NOTHING, _BOTH, _SPARSE = 0, COUNT, COUNT + 1
 """Codes of cells beside those of activities."""
 
@@ -48,7 +48,7 @@ _LETTERS, _STYLES = _table("letter"), _table("style")
 
 
 class Asked(NamedTuple):
-    """What a row shows: some activities of a lane of `TraceLanes.key_of`."""
+    """The activities that a row shows, of a lane of `TraceLanes.key_of`."""
 
     lane: int
     activities: tuple[int, ...] = tuple(KINDS)
@@ -66,7 +66,7 @@ def draw(cover: Cover, key_of: NDArray[np.int32], rows: Sequence[Asked], edges: 
 
 
 def covered(cover: Cover, key_of: NDArray[np.int32], rows: Sequence[Asked], edges: Ints) -> dict[int, Shares]:
-    """By activity that any of the rows has, how much of each cell it covers."""
+    """By activity of any of the rows, the covered share of each cell."""
     wanted = np.zeros((len(rows), COUNT), np.bool_)
     for at, row in enumerate(rows):
         wanted[at, [WINDOW, *row.activities]] = True
@@ -84,9 +84,9 @@ def covered(cover: Cover, key_of: NDArray[np.int32], rows: Sequence[Asked], edge
 
 
 def judged(shares: dict[int, Shares], shape: tuple[int, int]) -> Codes:
-    """The code of each cell: what is most telling of what covers it.
+    """The code of each cell: the most important of the activities that cover it.
 
-    What devices do comes before what hosts do, a collective that nothing hides before computing.
+    Activities of devices come before those of hosts, and a collective that nothing hides comes before computing.
     """
     none = np.zeros(shape, np.float32)
     computing, moving = shares.get(COMPUTE, none), shares.get(MEMORY, none)
@@ -104,7 +104,7 @@ def judged(shares: dict[int, Shares], shape: tuple[int, int]) -> Codes:
 
 
 def _host_code(shares: dict[int, Shares], none: Shares) -> NDArray[np.int64]:
-    """What a host does: the innermost that takes half of the time in which it does anything."""
+    """The activity of a host: the innermost that takes half of the host's busy time."""
     busy: Shares = np.max([shares.get(a, none) for a in HOST_KINDS], axis=0)
     out = np.full(none.shape, _NOTHING)
     for activity in HOST_KINDS:

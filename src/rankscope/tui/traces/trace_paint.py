@@ -1,4 +1,4 @@
-"""Turns what a board of traces shows into lines of the screen."""
+"""Turns a board of traces into lines of the screen."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _PARTS = {"host": "host", "compute": "compute", "communication": "comm", "memory
 
 @dataclass(frozen=True)
 class TraceGutter:
-    """Widths of what stands left of the cells."""
+    """Widths of the parts left of the cells."""
 
     label: int
     part: int
 
     @property
     def width(self) -> int:
-        """All of it: two marks, the ranks, the part, and a space after each."""
+        """The width of all parts: two marks, the ranks, the part, and a space after each."""
         return 2 + self.label + 1 + self.part + 1
 
 
@@ -45,7 +45,7 @@ def gutter_for(width: int, ranks: int) -> TraceGutter:
 
 
 def compose(board: TraceBoard, gutter: TraceGutter) -> list[Line]:
-    """What the rows in view show."""
+    """The content of the rows in view."""
     rows = board.rows[board.top : board.top + board.height]
     if not rows:
         return []
@@ -67,7 +67,7 @@ def compose(board: TraceBoard, gutter: TraceGutter) -> list[Line]:
 
 
 def _mark_steps(board: TraceBoard, rows: list[Row], text: Codes) -> None:
-    """Draws `|` where a step of a rank begins and nothing else is there."""
+    """Draws `|` at the begin of each step of a rank, in empty cells only."""
     for at, row in enumerate(rows):
         lane = row.lanes[0]
         starts, _ = board.lanes.steps_of[lane]
@@ -88,7 +88,7 @@ def _mark_cursor(board: TraceBoard, styles: Codes) -> None:
 def head_text(
     board: TraceBoard, row: Row, ranks: list[int], gutter: TraceGutter, *, current: bool, blamed: bool
 ) -> str:
-    """`>!2    host     `: the cursor, `!` for ranks to blame, the ranks, which part of what they do."""
+    """`>!2    host     `: the cursor, `!` for ranks to blame, the ranks, the part of their activities."""
     marks = (">" if current else " ") + ("!" if blamed else " ")
     shown = rank_ranges(ranks, gutter.label) if row.first or current else ""
     return f"{marks}{shown:<{gutter.label}} {_part(board, row, ranks, gutter.part):<{gutter.part}} "
@@ -113,18 +113,18 @@ def _part(board: TraceBoard, row: Row, ranks: list[int], width: int) -> str:
     return f"x{len(ranks)}" if len(ranks) > 1 else ""
 
 
-# Writes the names of spans over their cells, where there is room for them.
+# Writes the names of spans over their cells, if there is room.
 
 ROOM = 6
-"""Characters from which on a span may have its name on it."""
+"""Characters from which a span may show its name."""
 LEAST = 9
-"""Characters of a longer name that are shown, or none of it."""
+"""Least number of characters of a longer name that are shown."""
 
 
 def write_names(board: TraceBoard, rows: list[Row], text: Codes, codes: Codes) -> None:
     """Writes names into the characters of some rows: the first character of a span stays its letter.
 
-    A span has its name only where its cells show it, by their codes, and not something in it or beside it.
+    A span has its name only if the codes of its cells show it, and not another span in it or beside it.
     """
     for at, row in enumerate(rows):
         for first, last, span in _wide(board, row):
@@ -133,7 +133,7 @@ def write_names(board: TraceBoard, rows: list[Row], text: Codes, codes: Codes) -
 
 
 def _shows(codes: Codes, activity: int) -> bool:
-    """Whether most of these cells show an activity, or the waiting for it."""
+    """Whether most of these cells show an activity, or the wait for it."""
     same = (codes == activity) | (codes == activity - MOVING + WAITING if activity >= MOVING else False)
     return bool(same.mean() > 0.5) if len(codes) else False
 
@@ -160,7 +160,7 @@ def _wide(board: TraceBoard, row: Row) -> list[tuple[int, int, int]]:
 
 
 def _write(line: Codes, first: int, last: int, name: str) -> None:
-    """The name after the first character and before the last of a span, with a space on either side."""
+    """Writes the name after the first character and before the last of a span, with a space on either side."""
     room = min(last, len(line)) - first - 3
     if room < min(len(name), LEAST):
         return
@@ -170,16 +170,16 @@ def _write(line: Codes, first: int, last: int, name: str) -> None:
 
 
 def name_of(lanes: TraceLanes, span: int) -> str:
-    """What a span is called on the screen: a collective by its operation."""
+    """The name of a span on the screen: the operation for a collective."""
     row = int(lanes.spans.op[span])
     op = lanes.dataset.traced["op"][row] if row >= 0 else None
     return str(op) if op else short_name(lanes.spans.name_of(span))
 
 
-# Names of spans, short enough for a cell of the screen and long enough to be known again.
+# Names of spans, short enough for a cell of the screen and long enough to be recognized.
 
 _WRAPPERS = ("Kernel", "Kernel2", "device_kernel", "kernel", "GemmUniversal")
-"""Names of templates that say nothing: their first argument is the name."""
+"""Template names without information: their first argument is the name."""
 _ARGUMENT = re.compile(r"<\s*([A-Za-z_]\w*)", re.ASCII)
 _CPP = re.compile(r"void .*|[\w:~]+(?:<.*>)?\(.*\)|[\w:~]+<.*>", re.ASCII)
 _NCCL = re.compile(r"(nccl\w*?Kernel)_(\w+)", re.ASCII)

@@ -1,4 +1,4 @@
-"""Which rows the lanes of traces have: ranks that look nearly alike share one, a rank that is unfolded has several."""
+"""The rows of the lanes of traces: ranks that look nearly alike share one, an unfolded rank has several."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rankscope.tui.traces.lanes import KINDS, TraceLanes, activities_of
 from rankscope.tui.traces.trace_cells import Asked
 
 FOLDED, SINGLE, PARTS, STRANDS = range(4)
-"""How far a rank is unfolded: a row that others may share, a row of its own, a row for each of host, compute,
-communication and memory, or one for each thread and stream."""
+"""Levels of unfolding: a row that others may share, a row of its own, a row for each of host, compute, communication
+and memory, or one for each thread and stream."""
 ALIKE = 0.08
 """Ranks share a row where at most this share of their cells differs."""
 
@@ -23,9 +23,9 @@ class Row(NamedTuple):
     """A row of the screen."""
 
     lanes: tuple[int, ...]
-    """Lanes of the ranks that share it, the one that is drawn first."""
+    """Lanes of the ranks that share it, the drawn one first."""
     kind: str = ""
-    """One of KINDS; "" for all that a rank does, or a strand."""
+    """One of KINDS; "" for all activities of a rank, or a strand."""
     strand: int = -1
     """Index in `TraceLanes.strands`."""
     first: bool = True
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 def asked(lanes: TraceLanes, row: Row) -> Asked:
-    """What a row shows."""
+    """The activities that a row shows."""
     if row.strand >= 0:
         return Asked(len(lanes.ranks) + row.strand)
     return Asked(row.lanes[0], activities_of(row.kind)) if row.kind else Asked(row.lanes[0])
@@ -56,8 +56,8 @@ def build_rows(
 ) -> list[Row]:
     """The rows of lanes in `order`.
 
-    `codes` are the cells of each lane of all ranks, by lane; without them no two share a row. Those in `alone` share
-    none.
+    `codes` are the cells of each lane of all ranks, by lane; without them no two share a row. Lanes in `alone` share no
+    row.
     """
     out: list[Row] = []
     lead: int | None = None

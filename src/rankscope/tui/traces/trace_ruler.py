@@ -16,7 +16,7 @@ _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
 
 
 def step_line(board: TraceBoard, width: int) -> str:
-    """`|step 3           |step 4` where the steps of the rank under the cursor begin."""
+    """`|step 3           |step 4` at the begins of the steps of the rank under the cursor."""
     line = [" "] * width
     if not board.rows:
         return "".join(line)
@@ -43,7 +43,7 @@ def _holds_edge(starts: Ints, start: int, board: TraceBoard, shift: int) -> bool
 
 
 def time_line(board: TraceBoard, width: int) -> str:
-    """`|0 ms      |50 ms     |100 ms`: time since the first window began; lined up, since the collective."""
+    """`|0 ms      |50 ms     |100 ms`: time since the first window began; in a line-up, since the collective."""
     view = board.view
     zero = board.lined.arrived[board.lined.anchor] if board.lined is not None else board.low
     every = nice(APART * view.per)
@@ -64,6 +64,6 @@ def _written(ns: int, size: int, unit: str, *, signed: bool) -> str:
 
 
 def cells_of_steps(starts: Ints, view: View, shift: int, width: int) -> list[int]:
-    """The cells in which steps begin."""
+    """The cells with the begins of steps."""
     cells = (starts - shift - view.first) // view.per
     return [cell for cell in cells.tolist() if 0 <= cell < width]

@@ -1,4 +1,4 @@
-"""Which span lies under a cell, and which come before and after it."""
+"""The span under a cell, and the spans before and after it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rankscope.tui.traces.trace_rows import Row
 
 Ints = NDArray[np.int64]
 MOST = 200_000
-"""Spans that start in one cell and are looked at; where there are more, the first ones stand for all."""
+"""Most spans that start in one cell and are looked at; if there are more, the first ones stand for all."""
 _BY_WEIGHT = (*COMMUNICATION, COMPUTE, MEMORY, *reversed(HOST_KINDS))
 
 
@@ -40,7 +40,7 @@ def shown_in(row: Row) -> NDArray[np.bool_]:
 
 
 def kind_of(lanes: TraceLanes, span: int) -> str:
-    """The part of a rank's lanes in which a span is drawn; "" for one that is not drawn."""
+    """The kind of row that shows a span; "" if none does."""
     activity = int(lanes.spans.activity[span])
     return next((k for k in KINDS if activity in activities_of(k)), "")
 
@@ -53,9 +53,9 @@ def candidates(spans: Spans, track: int, first: int, last: int) -> Ints:
 
 
 def span_at(lanes: TraceLanes, row: Row, first: int, last: int) -> int | None:
-    """The span that a cell from `first` up to `last` stands for: what covers most of it, the inner before the outer.
+    """The span for a cell from `first` up to `last`: the one that covers most of it, the inner before the outer.
 
-    In a row of all that a rank does, collectives come before kernels, and devices before hosts.
+    In a row of all activities of a rank, collectives come before kernels, and devices before hosts.
     """
     spans, shown = lanes.spans, shown_in(row)
     best: tuple[float, ...] | None = None
@@ -68,7 +68,7 @@ def span_at(lanes: TraceLanes, row: Row, first: int, last: int) -> int | None:
         shift = int(spans.shift[track])
         inside = np.minimum(spans.end[at] + shift, last) - np.maximum(spans.start[at] + shift, first)
         half = inside * 2 >= last - first
-        # Of those that take half of the cell the innermost, else the one that takes most.
+        # The innermost of those that take half of the cell, else the one that takes most.
         score = np.where(half, last - first + spans.depth[at].astype(np.int64), inside)
         top = int(at[int(score.argmax())])
         weight = _weight(int(spans.activity[top])) if not row.kind and row.strand < 0 else 0.0

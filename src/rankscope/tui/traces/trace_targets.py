@@ -1,4 +1,4 @@
-"""Where operations of the sequence lie on the lanes of traces."""
+"""Places of operations of the sequence on the lanes of traces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rankscope.tui.traces.trace_selection import kind_of
 
 
 def go_item(board: TraceBoard, model: Model, item: int) -> bool:
-    """Moves to the operation that is an item of the lanes of operations; False where its window has none of it."""
+    """Moves to the operation of an item of the lanes of operations; False if its window has none of it."""
     row = traced_of_item(board.lanes, model, item)
     if row is None or row not in board.lanes.span_of_row:
         return False
@@ -30,7 +30,7 @@ def go_item(board: TraceBoard, model: Model, item: int) -> bool:
 
 
 def go_finding(board: TraceBoard, finding: Finding) -> bool:
-    """Moves to what made a rank late, else to the collective that it held up longest; False where neither is known."""
+    """Moves to the cause of a late rank, else to the collective that it held up longest; False if neither is known."""
     ranks = [rank for rank in finding.culprit_ranks if rank in board.lanes.lane_of]
     for rank in ranks:
         cause = board.lanes.traces.causes.get(rank)
@@ -48,7 +48,7 @@ def go_finding(board: TraceBoard, finding: Finding) -> bool:
 
 
 def go_last(board: TraceBoard) -> bool:
-    """In a window that is too short for a verdict moves to whoever came last by most; False elsewhere."""
+    """In a window too short for a verdict, moves to the rank that came last by the most; False elsewhere."""
     last = board.lanes.traces.last
     if not is_short(last):
         return False
@@ -69,7 +69,7 @@ def traced_row(lanes: TraceLanes, rank: int, group: int, seq: int, *, p2p: bool 
 
 
 def goto_on_traces(board: TraceBoard, target: Target) -> None:
-    """Moves to what was typed; ValueError says why it cannot."""
+    """Moves to the typed place; ValueError says why it cannot."""
     if target.rank is not None:
         if not board.go_rank(target.rank):
             raise ValueError(f"no rank {target.rank} here")
@@ -90,7 +90,7 @@ def goto_on_traces(board: TraceBoard, target: Target) -> None:
         board.go_unit(target.time_ns if target.time_ns is not None else board.unit + (target.span_ns or 0))
 
 
-# Finds spans by what is written in them: name, operation, group, number, rank.
+# Finds spans by text: name, operation, group, number, rank.
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -109,7 +109,7 @@ def search_spans(lanes: TraceLanes, text: str) -> Hits:
     masks = [_numbered(lanes, number) for number in numbers] + [_worded(lanes, word) for word in words]
     if not masks and not ranks:
         return Hits(np.empty(0, np.int64), 0)
-    # what a filter hides is not found
+    # a search does not find hidden spans
     shown = (lanes.spans.op < 0) | (lanes.spans.activity != NOTHING)
     found: Ints = np.flatnonzero(np.logical_and.reduce([shown, *masks])).astype(np.int64)
     if ranks:
@@ -128,7 +128,7 @@ def _worded(lanes: TraceLanes, word: str) -> Mask:
 
 
 def _rows_worded(lanes: TraceLanes, word: str) -> Mask:
-    """Rows of `traced` with the word in their operation or in the description of their group, or that name it."""
+    """Rows of `traced` with the word in their operation, or in the name or description of their group."""
     described = pl.col("description").str.to_lowercase().str.contains(word, literal=True)
     groups = lanes.dataset.groups.filter(described | (pl.col("name") == word))["group"]
     ops = lanes.dataset.traced.select("op").unique().drop_nulls()["op"].cast(pl.String)
@@ -138,7 +138,7 @@ def _rows_worded(lanes: TraceLanes, word: str) -> Mask:
 
 
 def _numbered(lanes: TraceLanes, number: int) -> Mask:
-    """Spans of matched collectives of that number; of what was not matched, the number that the trace tells."""
+    """Spans of matched collectives of that number; the trace gives the number of unmatched ones."""
     fits = (lanes.dataset.traced["seq"] == number).fill_null(False).to_numpy().copy()
     matched = lanes.traces.matched.select(pl.col("row").cast(pl.Int64), "seq")
     fits[matched["row"].to_numpy()] = (matched["seq"] == number).fill_null(False).to_numpy()
@@ -164,7 +164,7 @@ def _ranks(lanes: TraceLanes, spans: Ints) -> Ints:
 
 
 def first_after(lanes: TraceLanes, hits: Ints, moment: int) -> int:
-    """The index of the first hit that starts no earlier than an aligned time; 0 where none does."""
+    """The index of the first hit that starts at or after an aligned time; 0 if none does."""
     starts = lanes.spans.start[hits] + lanes.spans.shift[_tracks(lanes, hits)]
     later = np.flatnonzero(starts >= moment)
     return int(later[0]) if len(later) else 0

@@ -1,4 +1,4 @@
-"""The breakdown: a row for each rank, and what it spent its time on."""
+"""The breakdown: a row for each rank with the uses of its time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KERNELS, _NAME = 5, 40
 
 
 class BreakdownScreen(ListPage):
-    """Where the time of each rank went; dismisses with the rank that was chosen."""
+    """The uses of time of each rank; dismisses with the chosen rank."""
 
     DEFAULT_CSS = "BreakdownScreen #text { height: 9; }"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "sort", "sort")]
@@ -39,7 +39,7 @@ class BreakdownScreen(ListPage):
         self._shown: list[Total] = []
 
     def heading(self) -> list[Line]:
-        """What the table shows, and the names of its columns."""
+        """The description of the table, and the names of its columns."""
         if self.traces.steps.is_empty():
             return [line(Span(" breakdown", "head"), "  none: there are no analysed traces")]
         how = f"  means of a step, shares of it; sorted by {ORDERS[self.order]}"
@@ -63,7 +63,7 @@ class BreakdownScreen(ListPage):
         return cut(line(Span(head, role), Span(" " + " ".join(rest))), width)
 
     def entry_text(self, at: int, width: int) -> list[Line]:
-        """Why the rank is late, if it is, its longest kernels, and why its streams were idle."""
+        """Reasons for a late rank, its longest kernels, and reasons for idle streams."""
         row = self._shown[at]
         lines = [line(Span(f"rank {row.rank}", "head"), *self._cause(row.rank))]
         own = pl.col("rank") == row.rank
@@ -102,10 +102,10 @@ class BreakdownScreen(ListPage):
         self.dismiss(Selection(self._shown[at].rank))
 
 
-# The breakdown as a table: where the time of each rank went, over all its steps. No widget, no terminal.
+# The breakdown as a table: the uses of time of each rank, over all its steps. No widget, no terminal.
 
 ORDERS = ("rank", "late", "step", "exposed", "idle", "gap")
-"""What the rows can be sorted by: a column of `breakdown`, the ranks rising, all else falling."""
+"""Sort keys of the rows: a column of `breakdown`; ranks rise, all others fall."""
 _HEADS = ("rank", "steps", "step", "compute", "exposed", "copy", "idle", "gap", "overlap", "late", "waited")
 WIDTHS = (5, 5, 8, 7, 7, 5, 5, 4, 7, 8, 8)
 """Characters of each column."""

@@ -1,4 +1,4 @@
-"""Every input: what it is, which rank it is of and how that was found, and what is wrong with it."""
+"""All inputs: kind, rank and how it was found, and problems."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ordered_files(dataset: Dataset) -> pl.DataFrame:
 
 
 def file_line(row: dict[str, Any]) -> Line:
-    """A file in a line: rank, how it was found, rows, kind, path, problem."""
+    """A file in a line: rank, source of the rank, rows, kind, path, problem."""
     rank = "-" if row["rank"] is None else str(row["rank"])
     source = _SOURCES.get(row["rank_source"] or "", "")
     trouble = plain(row["problem"])
@@ -49,7 +49,7 @@ def file_line(row: dict[str, Any]) -> Line:
 
 
 def file_detail(row: dict[str, Any], width: int) -> list[Line]:
-    """What is known of a file, in whole lines: path, problem, versions, what it lacks."""
+    """The known facts of a file, in whole lines: path, problem, versions, missing fields."""
     lacks = [name for name in ("stacks", "timing", "status") if row[f"has_{name}"] is False]
     facts = [
         f"format {plain(row['version'])}" if row["version"] else "",
@@ -70,19 +70,19 @@ def file_detail(row: dict[str, Any], width: int) -> list[Line]:
 
 
 class FilesScreen(ListPage):
-    """The inputs; dismisses with the last operation of the rank of the one that was chosen."""
+    """The inputs; dismisses with the last operation of the rank of the chosen file."""
 
     FIND_HINT = "part of a path, a problem or a kind; or a rank"
 
     def __init__(self, dataset: Dataset, analysis: Analysis | None = None, options: ViewOptions | None = None) -> None:
         super().__init__(options or ViewOptions())
-        del analysis  # The files speak for themselves; all screens are opened alike.
+        del analysis  # No analysis is needed here; all screens are opened alike.
         self.dataset = dataset
         self.files = ordered_files(dataset)
         self._shown = self.files
 
     def heading(self) -> list[Line]:
-        """How many files there are, what could not be read, ranks without a file, and the columns."""
+        """The number of files, unreadable files, ranks without a file, and the columns."""
         files, missing = self.dataset.files, self.dataset.missing_ranks
         trouble = pl.col("problem").is_not_null()
         unread, partly = (files.filter(trouble & used).height for used in (~pl.col("used"), pl.col("used")))
@@ -104,11 +104,11 @@ class FilesScreen(ListPage):
         return file_line(self._shown.row(at, named=True))
 
     def entry_text(self, at: int, width: int) -> list[Line]:
-        """What is known of a file."""
+        """The known facts of a file."""
         return file_detail(self._shown.row(at, named=True), width)
 
     def choose(self, at: int) -> None:
-        """Goes to what the rank of the file issued last."""
+        """Goes to the last operation of the rank of the file."""
         row = self._shown.row(at, named=True)
         if row["rank"] is None or not row["used"]:
             self.note("nothing of this file is in the lanes")

@@ -1,4 +1,4 @@
-"""All findings: a list, and everything there is to say about the one under the cursor."""
+"""All findings: a list, and the full text of the finding under the cursor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, line
 
 _KIND_FROM = 60
-"""Cells of the list from which on the kind of a finding is shown."""
+"""Cells of the list from which the kind of a finding is shown."""
 
 
 def finding_line(finding: Finding, width: int) -> Line:
@@ -34,7 +34,7 @@ def finding_line(finding: Finding, width: int) -> Line:
 
 
 class FindingsScreen(ListPage):
-    """The findings; dismisses with the index of the one to show in the lanes."""
+    """The findings; dismisses with the index of the chosen one, for the lanes."""
 
     DEFAULT_CSS = """
     FindingsScreen #list { height: 40%; }
@@ -56,7 +56,7 @@ class FindingsScreen(ListPage):
         self._first = index
 
     def heading(self) -> list[Line]:
-        """How many findings there are, and the verdict."""
+        """The number of findings, and the verdict."""
         findings = self.analysis.findings
         counts = Counter(f.severity for f in findings)
         roots = sum(f.root_cause for f in findings)
@@ -65,7 +65,7 @@ class FindingsScreen(ListPage):
         return [line(Span(" findings", "head"), title), line(" ", Span(plain(self.analysis.verdict), "bold"))]
 
     def on_mount(self) -> None:
-        """Fills the list, the cursor on the finding it was opened for."""
+        """Fills the list; the cursor starts on the finding of the lanes."""
         self.fill()
         self.call_after_refresh(self.listing.move_to, self._first)
 

@@ -1,4 +1,4 @@
-"""The process groups: members, how far apart they are, where they first part, and what that follows from."""
+"""The process groups: members, spread of their progress, the first divergence, and its cause."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line, Span, line, wrapped
 
 _SPREAD = 16
-"""Cells of how far the members are."""
+"""Cells for the progress of the members."""
 
 
 def columns_of(states: Sequence[GroupState], width: int) -> tuple[int, int]:
@@ -36,7 +36,7 @@ def _ranks(state: GroupState, width: int) -> str:
 
 
 def group_line(state: GroupState, names: int, members: int) -> Line:
-    """A group in a line: description and members in so many cells, how far they are, where they part."""
+    """A group in a line: description and members in so many cells, progress, divergence."""
     parted = state.divergence
     mark = "" if parted is None else "~" if parted.consequence else "!"
     label = clipped(group_short(state.group), names)
@@ -50,7 +50,7 @@ def group_line(state: GroupState, names: int, members: int) -> Line:
 
 
 def spread(state: GroupState) -> str:
-    """How far the members are: "#31", "#30-31 (2)" with how many are behind."""
+    """The progress of the members: "#31", "#30-31 (2)" with the number of members behind."""
     if state.reached is None:
         return "-"
     low, high = state.reached
@@ -58,7 +58,7 @@ def spread(state: GroupState) -> str:
 
 
 def group_detail(state: GroupState, width: int) -> list[Line]:
-    """What is known of a group, in whole lines."""
+    """The known facts of a group, in whole lines."""
     group = state.group
     how = "" if group.membership == "config" else ", inferred from who has entries"
     lines = [
@@ -79,7 +79,7 @@ def group_detail(state: GroupState, width: int) -> list[Line]:
 
 
 class GroupsScreen(ListPage):
-    """The groups; dismisses with the collective at which the one that was chosen parts, or its first member."""
+    """The groups; dismisses with the collective where the chosen group diverges, or with its first member."""
 
     FIND_HINT = "part of a name or of a description; or a rank"
 
@@ -91,7 +91,7 @@ class GroupsScreen(ListPage):
         self._widths = (0, (5, 5))
 
     def heading(self) -> list[Line]:
-        """How many groups there are and how many part, and the columns."""
+        """The number of groups, the number that diverge, and the columns."""
         parted = [s.divergence for s in self.states if s.divergence is not None]
         own = sum(not d.consequence for d in parted)
         what = f"  {plural(len(self.states), 'group')}, {own} part (!), {len(parted) - own} in consequence (~)"
@@ -114,11 +114,11 @@ class GroupsScreen(ListPage):
         return self._widths[1]
 
     def entry_text(self, at: int, width: int) -> list[Line]:
-        """What is known of a group."""
+        """The known facts of a group."""
         return group_detail(self._shown[at], width)
 
     def choose(self, at: int) -> None:
-        """Goes to where the group parts."""
+        """Goes to the collective where the group diverges."""
         state = self._shown[at]
         if state.rank_first is None:
             self.note("nothing is known of its members")
@@ -127,7 +127,7 @@ class GroupsScreen(ListPage):
 
 
 def jump_to(index: OpIndex, state: GroupState, rank: int) -> Selection:
-    """The collective at which a group parts, on `rank`; where it does not, the last one the rank issued."""
+    """The collective where a group diverges, on `rank`; without divergence, the last one that the rank issued."""
     parted = state.divergence
     if parted is not None:
         row = index.position(rank, state.group.id, parted.seq)
@@ -145,21 +145,21 @@ def _has(state: GroupState, wanted: str) -> bool:
     return wanted in f"{state.group.name} {state.group.description}".lower()
 
 
-# Groups with how far apart their members are, for the list of groups.
+# Groups with the progress of their members, for the list of groups.
 
 
 @dataclass(frozen=True)
 class GroupState:
-    """A group, where its members stand, and where they first part."""
+    """A group, the progress of its members, and their first divergence."""
 
     group: Group
     reached: tuple[int, int] | None
     """Last collective issued by the member furthest behind and by the one furthest ahead; None where not known."""
     behind: int
-    """Members that are not as far as the furthest."""
+    """Number of members behind the furthest."""
     divergence: Divergence | None
     cause: str
-    """What the group waits for, where that is another group's fault; "" otherwise."""
+    """The operation of another group that this group waits for; "" if there is none."""
 
     @property
     def rank_first(self) -> int | None:
@@ -171,7 +171,7 @@ class GroupState:
 
 
 def group_states(dataset: Dataset, analysis: Analysis) -> list[GroupState]:
-    """All groups: those that part by themselves first, then consequences, then the others by size."""
+    """All groups: first those with a divergence of their own, then consequences, then the others by size."""
     reached = _reached(dataset)
     parted = {d.group: d for d in analysis.divergences}
     cause = _root_title(analysis)
@@ -206,7 +206,7 @@ def _root_title(analysis: Analysis) -> str:
 
 
 def parting(state: GroupState) -> str:
-    """Which ranks are the odd ones where the members first part, in words; "" where they do not."""
+    """The odd ranks at the first divergence, in words; "" if there is none."""
     parted = state.divergence
     if parted is None:
         return ""

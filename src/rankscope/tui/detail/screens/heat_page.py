@@ -1,4 +1,4 @@
-"""The heat map: a digit for each rank and step, to be looked at before anything is read."""
+"""The heat map: a digit for each rank and step, for a first look."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rankscope.tui.selection import Moment
 from rankscope.tui.styled_text import HEAT, Line, Role, Span, cut, line, wrapped
 
 _LABEL = 12
-"""Cells of ranks and their number before a row."""
+"""Cells for the ranks of a row and their number."""
 
 
 class HeatList(LineList):
@@ -34,7 +34,7 @@ class HeatList(LineList):
 
 
 class HeatScreen(ListPage):
-    """Ranks by steps; dismisses with the rank and the begin of the step that was chosen."""
+    """Ranks by steps; dismisses with the chosen rank and the begin of its step."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m,right_square_bracket", "metric(1)", "metric", key_display="m M"),
@@ -156,7 +156,7 @@ class HeatScreen(ListPage):
         self._relist()
 
     def action_unfold(self) -> None:
-        """Gives each rank a row, or folds those that look alike."""
+        """Gives each rank a row, or folds ranks with equal cells."""
         self._folded = not self._folded
         self._relist()
 
@@ -190,7 +190,7 @@ class HeatScreen(ListPage):
         self.go_step(int(step))
 
     def choose(self, at: int) -> None:
-        """Goes to the lane of the rank where it begins the step."""
+        """Goes to the begin of the step in the lane of the rank."""
         row = self._shown[at]
         start = int(self.heat.starts[row.at, self._cell])
         step = self.traces.steps.filter(rank=self.heat.ranks[row.at], step=self.heat.steps[self._cell])
@@ -209,12 +209,12 @@ Ints = NDArray[np.int64]
 MISSING = -1
 """The digit of a step that a rank's trace does not hold."""
 NOISE = 0.05
-"""Share of a step that the scale spans at least: less is noise, and must not look like heat."""
+"""Least share of a step that the scale spans: smaller differences are noise and must not look like heat."""
 STEP_TIME = "step time"
 
 
 class Metric(NamedTuple):
-    """What can be shown of a step."""
+    """A value of a step that the map can show."""
 
     name: str
     column: pl.Expr
@@ -230,7 +230,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("idle", pl.col("idle_ns")),
     Metric("host gap", pl.col("host_gap_ns")),
 )
-"""What the heat map shows, in the order in which keys walk through it."""
+"""Metrics of the heat map, in the order in which keys walk through it."""
 
 
 @dataclass(frozen=True)
@@ -242,10 +242,10 @@ class Heat:
     values: Floats
     """Nanoseconds, ranks x steps; NaN where a trace does not hold the step."""
     starts: Ints
-    """When each rank begins each step; -1 where it does not."""
+    """Begin of each step on each rank; -1 if the rank has none."""
     low: float
     high: float
-    """What digits 0 and 9 stand for."""
+    """Values for the digits 0 and 9."""
 
     @property
     def digits(self) -> NDArray[np.int8]:
@@ -258,7 +258,7 @@ class Heat:
 
 
 def build_heat(steps: pl.DataFrame, metric: Metric) -> Heat:
-    """The grid of a metric over `TraceAnalysis.steps`; a step that is there twice counts with its worst."""
+    """The grid of a metric over `TraceAnalysis.steps`; the worst value counts for a repeated step."""
     table = steps.select("rank", "step", "start_ns", metric.column.cast(pl.Float64).alias("value"))
     table = table.group_by("rank", "step").agg(pl.col("value").max(), pl.col("start_ns").min())
     ranks = sorted(table["rank"].drop_nulls().unique().to_list())
@@ -286,7 +286,7 @@ def _median_step(steps: pl.DataFrame) -> float:
 
 
 class HeatRow(NamedTuple):
-    """A row of the grid: ranks with equal digits that follow each other."""
+    """A row of the grid: neighbouring ranks with equal digits."""
 
     ranks: tuple[int, ...]
     at: int

@@ -1,4 +1,4 @@
-"""Where the hosts of all ranks were when a tool looked: their stacks merged to trees."""
+"""The stacks of the hosts of all ranks, merged to trees."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOW = "Make one for each rank on its host: py-spy dump --native --pid PID > py-s
 
 
 class HostsScreen(Page):
-    """The trees; dismisses with what a rank issued last."""
+    """The trees; dismisses with the last operation of a rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "everything", "threads"),
@@ -58,7 +58,7 @@ class HostsScreen(Page):
         self._frame = 0
 
     def body(self) -> Iterable[Widget]:
-        """The trees, and what is known of the frame under the cursor."""
+        """The trees, and the known facts of the frame under the cursor."""
         yield Container(TreeList(self.options, id="tree"), Lines(self.options, id="text"), id="body")
 
     @property
@@ -66,7 +66,7 @@ class HostsScreen(Page):
         return self.query_one("#tree", TreeList)
 
     def heading(self) -> list[Line]:
-        """How many ranks were looked at and when, and how their stacks stand to each other."""
+        """The number of ranks, the time of their stacks, and how these fit each other."""
         times = sorted({clock(host.written_ns) for host in self.hosts.values() if host.written_ns is not None})
         when = f", {' to '.join(dict.fromkeys((times[0], times[-1])))}" if times else ""
         what = f"  of {plural(len(self.hosts), 'rank')} by {tools_of(self.hosts.values())}{when}"
@@ -74,7 +74,7 @@ class HostsScreen(Page):
         return [line(Span(" host stacks", "head"), what), line(" ", Span(plain(said), "bold"))]
 
     def fill(self) -> None:
-        """Shows the hosts that have what is looked for."""
+        """Shows the hosts that match the search."""
         wanted = self.wanted.lower()
         self._shown = [host for host in self.hosts.values() if not wanted or _has(host, wanted)]
         self._grow(keep=False)
@@ -133,7 +133,7 @@ class HostsScreen(Page):
         self.open_source(self._current_frame())
 
     def action_rank(self) -> None:
-        """Goes to the first rank under the cursor, and what it issued last."""
+        """Goes to the last operation of the first rank under the cursor."""
         if self._current is None:
             self.note("no rank here")
             return
@@ -147,7 +147,7 @@ class HostsScreen(Page):
             self._draw_text()
 
     def action_everything(self) -> None:
-        """Shows all threads, or only those that train."""
+        """Shows all threads, or only training threads."""
         self.everything = not self.everything
         self._grow(keep=False)
 
@@ -164,7 +164,7 @@ def _has(host: HostStack, wanted: str) -> bool:
     return wanted in host.activity.words or any(wanted in text.lower() for text in texts)
 
 
-# What py-spy saw of the hosts as lines of trees: a tree for each kind of thread, and of who holds the GIL.
+# The host stacks from py-spy as lines of trees: a tree for each kind of thread, and for holders of the GIL.
 
 _NUMBER = re.compile(r"\d+")
 _LONGEST = 60
@@ -174,7 +174,7 @@ HOLDER = "another thread, which holds the GIL"
 def host_forest(
     hosts: Iterable[HostStack], width: int, *, everything: bool = False, internals: bool = False
 ) -> list[TreeLine]:
-    """The trees with a line over each, for `width` cells: of the threads that train, or of all threads."""
+    """The trees with a line over each, for `width` cells: of training threads, or of all threads."""
     kinds: dict[str, list[tuple[int, HostThread]]] = {}
     for host in hosts:
         for kind, thread in _all(host) if everything else _telling(host):
@@ -195,7 +195,7 @@ def _all(host: HostStack) -> list[tuple[str, HostThread]]:
 
 
 def _kind(thread: HostThread) -> str:
-    """The name of the thread without numbers, which differ from rank to rank."""
+    """The name of the thread without numbers, which differ between ranks."""
     return "main thread" if thread.is_main else plain(_NUMBER.sub("#", thread.label[:_LONGEST]))
 
 
@@ -211,7 +211,7 @@ def _tree(kind: str, threads: Sequence[tuple[int, HostThread]], width: int, inte
 
 
 def shown_frames(thread: HostThread, internals: bool) -> tuple[Frame, ...]:
-    """What the tree has of a stack, innermost first: who holds the GIL, what it does, and the frames of the job."""
+    """The frames of a stack in the tree, innermost first: GIL holder, activity, and frames of the job."""
     held = (remark("holds the GIL"),) if thread.gil else ()
     if internals or not thread.own:
         return (*held, *(thread.stack or (remark("no frame"),)))

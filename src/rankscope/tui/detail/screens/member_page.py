@@ -1,4 +1,4 @@
-"""All members of a collective: a list of who did what, and the tree of their stacks."""
+"""All members of a collective: a list of their operations, and the tree of their stacks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TreeList(LineList):
 
 
 class MemberScreen(Page):
-    """Who issued a collective, when, and from where; dismisses with the same collective on the rank that was chosen."""
+    """The members of a collective with times and stacks; dismisses with the same collective on the chosen rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("u", "unfold", "unfold"),
@@ -71,7 +71,7 @@ class MemberScreen(Page):
         self._frame = 0
 
     def body(self) -> Iterable[Widget]:
-        """The list, the tree, and what is known of the member under the cursor."""
+        """The list, the tree, and the known facts of the member under the cursor."""
         members, tree = LineList(self.options, id="members"), TreeList(self.options, id="tree")
         tree.display = False
         yield Container(members, tree, Lines(self.options, id="text"), id="body")
@@ -85,7 +85,7 @@ class MemberScreen(Page):
         return self.query_one("#tree", TreeList)
 
     def heading(self) -> list[Line]:
-        """The operation, who issued it and when, which pane is shown, and the columns."""
+        """The operation, its members and times, the name of the pane, and the columns."""
         if self.peers is None:
             return [line(Span(f" rank {self.selection.rank}", "head"), "  no operation here")]
         number = "" if self.peers.seq is None else f"#{self.peers.seq} "
@@ -99,7 +99,7 @@ class MemberScreen(Page):
         return line(Span(" [members]", "bold"), f"{'  stacks':<{ranks - 6}} ", Span(titles(self.size.width - 1), "dim"))
 
     def fill(self) -> None:
-        """Lists the members that have what is looked for."""
+        """Lists the members that match the search."""
         self._list(keep=False)
 
     def _list(self, keep: bool = True) -> None:
@@ -224,7 +224,7 @@ class MemberScreen(Page):
         self._draw_text()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys of the pane that is not shown do nothing."""
+        """Disables the keys of the hidden pane."""
         del parameters
         if not self.is_mounted:
             return True
@@ -244,14 +244,14 @@ class MemberScreen(Page):
 
 
 def _with_operation(index: OpIndex, selection: Selection) -> Selection:
-    """The selection, or where it has no operation what its rank issued last."""
+    """The selection; if it has no operation, the last operation of its rank."""
     if selection.group is not None and (selection.seq is not None or selection.is_p2p):
         return selection
     return replace(index.last_operation(selection.rank), finding=selection.finding)
 
 
 def _arrivals(peers: Peers) -> Line:
-    """Who issued it, who came first and who last."""
+    """The number of members that issued it, the first and the last of them."""
     table = peers.table.drop_nulls("created_ns").sort("created_ns", "rank")
     if table.is_empty():
         return line(f" {counts(peers)}")
@@ -264,7 +264,7 @@ def _arrivals(peers: Peers) -> Line:
     return line(f" {counts(peers)}", Span(times, "dim"))
 
 
-# The list of members of a collective: folds that open, found by rank or by what they issued.
+# The list of members of a collective: folds that open, found by rank or by operation.
 
 
 @dataclass
@@ -273,12 +273,12 @@ class Roster:
 
     peers: Peers
     wanted: str = ""
-    """Ranks ("0-7,64"), or part of what is written in a line."""
+    """Ranks ("0-7,64"), or part of the text in a line."""
     opened: set[tuple[int, ...]] = field(default_factory=set)
     entries: list[Fold] = field(default_factory=list)
-    """What is listed now."""
+    """The entries of the list now."""
     usual: str = ""
-    """What most members issued."""
+    """The operation of most members."""
 
     def __post_init__(self) -> None:
         self._folds = fold(self.peers)
@@ -287,7 +287,7 @@ class Roster:
         self.list_entries()
 
     def list_entries(self) -> None:
-        """Lists what `wanted` and `opened` call for."""
+        """Lists the entries for `wanted` and `opened`."""
         ranks = self._ranks()
         if ranks is not None:
             self.entries = members(self.peers, ranks)
@@ -299,7 +299,7 @@ class Roster:
                 self.entries += [one, *(members(self.peers, one.ranks) if one.ranks in self.opened else [])]
 
     def toggle(self, at: int) -> int:
-        """Opens or closes the fold at an entry, or the one it is in; returns where that fold stands."""
+        """Opens or closes the fold of an entry; returns the new place of that fold."""
         entry = self.entries[at]
         whole = next((f for f in self._folds if set(entry.ranks) <= set(f.ranks)), entry)
         if len(whole.ranks) < 2:
@@ -321,7 +321,7 @@ class Roster:
 
 
 def searched(one: Fold) -> str:
-    """What a search looks at in an entry."""
+    """The text of an entry that a search looks at."""
     return f"{one.presence} {one.state} {operation_text.fold_op(one)} {one.host or ''}".lower()
 
 
@@ -339,7 +339,7 @@ def titles(width: int) -> str:
 def entry_line(
     one: Fold, dataset: Dataset, width: int, *, inside: bool = False, usual: str = "", is_p2p: bool = False
 ) -> Line:
-    """Members in a line: mark, ranks, state, lag; then where they were, and what they issued unless it is `usual`."""
+    """Members in a line: mark, ranks, state, lag; then their places, and their operation unless it is `usual`."""
     ranks, state, lag = columns_of(width)
     count = f" x{len(one.ranks)}" if len(one.ranks) > 1 else ""
     label = ("  " if inside else "") + rank_ranges(one.ranks, ranks - len(count) - 2) + count
@@ -366,7 +366,7 @@ def _what(one: Fold, dataset: Dataset, room: int, usual: str, *, is_p2p: bool) -
 
 
 def counts(peers: Peers) -> str:
-    """How many members issued it, how many did not and why: "7 of 8 issued it, 1 never issued"."""
+    """The number of members that issued it, and of others with reasons: "7 of 8 issued it, 1 never issued"."""
     presence = peers.table["presence"].to_list()
     issued = presence.count("issued")
     why = {text: presence.count(text) for text in dict.fromkeys(presence) if text != "issued"}

@@ -1,4 +1,4 @@
-"""The device mesh: a cell for each rank in rows of the outer dimensions, culprits and waiting ranks marked."""
+"""The device mesh: a cell for each rank in rows of the outer dimensions; culprits and waiting ranks are marked."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ MARKS: dict[str, tuple[str, Role]] = {
     "C": ("culprit", "bad"), "m": ("misfit", "warn"), "?": ("no dump", "warn"), "w": ("waits", "warn"),
     ".": ("other", "dim"),
 }  # fmt: skip
-"""Letters of the cells, what they mean and how they look; the first that fits counts."""
+"""Letters of the cells, their meaning and style; the first that fits counts."""
 _NAME = 8
 """Characters of the name of a dimension in the label of a row."""
 _EIGHT = 8
-"""Cells between gaps where a row does not hold the innermost dimension."""
+"""Cells between gaps if a row does not hold the innermost dimension."""
 OUTSIDE = "outside"
 """The label of ranks that are not on the grid."""
 
@@ -53,7 +53,7 @@ class MeshRow:
 
 @dataclass(frozen=True)
 class Layout:
-    """All rows, and what runs along them."""
+    """All rows, and the dimensions along them."""
 
     rows: tuple[MeshRow, ...]
     along: str
@@ -65,7 +65,7 @@ class Layout:
 
 
 def lay_out(mesh: Mesh, outside: tuple[int, ...], width: int) -> Layout:
-    """The grid in rows of at most `width` characters: as many of the inner dimensions as fit run along a row."""
+    """The grid in rows of at most `width` characters: as many inner dimensions as fit run along a row."""
     sizes = [d.size for d in mesh.dimensions]
     digits = len(str(max([*mesh.places, *outside], default=0)))
     for outer in range(1, len(sizes)):
@@ -88,7 +88,7 @@ def _label_width(mesh: Mesh, outer: int) -> int:
 
 
 def _lines(mesh: Mesh, outer: int) -> list[tuple[str, tuple[int, ...]]]:
-    """(label, ranks) of every line of the grid, its first `outer` dimensions told by the label."""
+    """(label, ranks) of every line of the grid; the label tells the first `outer` dimensions."""
     ordered = sorted((place, rank) for rank, place in mesh.places.items())
     names = [clipped(plain(d.name), _NAME) for d in mesh.dimensions]
     widths = [len(str(d.size - 1)) for d in mesh.dimensions]
@@ -100,7 +100,7 @@ def _lines(mesh: Mesh, outer: int) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def _parted(label: str, ranks: tuple[int, ...], block: int, room: int) -> list[MeshRow]:
-    """A line of the grid as one row, or as many as it needs."""
+    """A line of the grid as one row, or as several if it is too long."""
     if _characters(len(ranks), block) <= room:
         return [MeshRow(label, ranks, block)]
     most = max((room + 1) // (_EIGHT + 1), 1) * _EIGHT
@@ -133,7 +133,7 @@ def _runs(cells: list[tuple[str, Role]]) -> list[tuple[Role, list[tuple[str, Rol
 
 
 def legend(of: Mapping[int, str], ranks: int) -> Line:
-    """What the letters mean, and how many ranks have each."""
+    """The meaning of the letters, and the number of ranks with each."""
     parts: list[Span | str] = []
     for letter, (meaning, role) in MARKS.items():
         count = sum(1 for known in of.values() if known == letter) if letter != "." else ranks - len(of)
@@ -152,7 +152,7 @@ class GridList(LineList):
 
 
 class MeshScreen(ListPage):
-    """The grid of ranks; dismisses with the rank that was chosen."""
+    """The grid of ranks; dismisses with the chosen rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,l", "cell(1)", "rank", key_display="left right"),
@@ -173,11 +173,11 @@ class MeshScreen(ListPage):
         self._cell = 0
 
     def body(self) -> Iterable[Widget]:
-        """The grid, and what is known of the rank under the cursor."""
+        """The grid, and the known facts of the rank under the cursor."""
         yield Container(GridList(self.options, id="list"), Lines(self.options, id="text"), id="body")
 
     def heading(self) -> list[Line]:
-        """The dimensions, what the letters mean, and which dimensions run along the rows."""
+        """The dimensions, the meaning of the letters, and the dimensions along the rows."""
         if self.mesh is None:
             return [line(Span(" mesh", "head"), "  none: the groups do not clearly form a grid")]
         title = line(Span(" mesh", "head"), "  ", Span(plain(str(self.mesh)), "bold"))
@@ -198,7 +198,7 @@ class MeshScreen(ListPage):
         return ranks[min(self._cell, len(ranks) - 1)]
 
     def on_resize(self) -> None:
-        """Lays the grid out for the new width, the cursor on the same rank."""
+        """Lays the grid out for the new width; the cursor stays on its rank."""
         rank = self.rank
         self.fill()
         if rank is not None:
@@ -230,7 +230,7 @@ class MeshScreen(ListPage):
         return cut(row_line(row, self._layout, self.letters, cursor), width)
 
     def entry_text(self, at: int, width: int) -> list[Line]:
-        """What is known of the rank under the cursor."""
+        """The known facts of the rank under the cursor."""
         return wrapped(self._about(self._rank_in(at)), width, 2)
 
     def _about(self, rank: int) -> list[Line]:
@@ -268,7 +268,7 @@ class MeshScreen(ListPage):
                 return
 
     def action_cell(self, by: int) -> None:
-        """Moves along the row, and on to the next one at its end."""
+        """Moves along the row, and at its end to the next one."""
         if not self._shown:
             return
         at, row = self.listing.cursor, self._shown[self.listing.cursor]

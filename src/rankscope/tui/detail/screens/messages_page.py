@@ -1,4 +1,4 @@
-"""What the logs say: a list in the order of time, narrowed down by rank, role and text, and whole records."""
+"""The log messages: a list in the order of time, limited by rank, role and text, and whole records."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HOW = "Put the logs of the job beside its dumps: stdout and stderr of each rank,
 
 
 class MessagesScreen(ListPage):
-    """The messages; dismisses with what the rank of the one under the cursor had issued by then."""
+    """The messages; dismisses with the last operation of the rank of the chosen message, at its time."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f", "ranks", "ranks"),
@@ -59,15 +59,15 @@ class MessagesScreen(ListPage):
         self.dataset = dataset
         self.messages = MessageList(dataset)
         self.asked = Wanted()
-        """What the list shows."""
+        """The filter of the list."""
 
     def on_mount(self) -> None:
-        """Lists everything but noise, the cursor on the first root cause."""
+        """Lists everything but noise; the cursor starts on the first root cause."""
         self.fill()
         self.call_after_refresh(self.listing.move_to, self.messages.first_root())
 
     def heading(self) -> list[Line]:
-        """How many messages there are and are listed, the letters, and the columns."""
+        """The number of all and of listed messages, the letters, and the columns."""
         counts = self.messages.counts()
         roots = counts.get("root", 0)
         order = "newest first" if self.asked.newest else "earliest first"
@@ -78,12 +78,12 @@ class MessagesScreen(ListPage):
         return [line(Span(" messages", "head"), what, told), line(Span(titles + legend, "dim"))]
 
     def search(self, text: str) -> int:
-        """Lists the messages with `text` in them, of the ranks and roles that are asked for."""
+        """Lists the messages with `text` in them, of the wanted ranks and roles."""
         self.asked = replace(self.asked, text=text)
         return self.messages.choose(self.asked)
 
     def limits(self) -> list[str]:
-        """Ranks and text."""
+        """Limits by ranks and text."""
         return self.asked.in_words()
 
     def entry_line(self, at: int, width: int) -> Line:
@@ -91,11 +91,11 @@ class MessagesScreen(ListPage):
         return message_line(self.messages.row(at), width)
 
     def entry_text(self, at: int, width: int) -> list[Line]:
-        """Where a message stands, and its text."""
+        """The place of a message, and its text."""
         return summary(self.messages.row(at), width)
 
     def nothing(self) -> list[Line]:
-        """Says how to get logs where there are none."""
+        """Explains how to get logs if there are none."""
         if not self.dataset.messages.is_empty():
             return super().nothing()
         return wrapped([line(Span("nothing of a log is here", "dim")), line(HOW)], max(self.size.width - 1, 1))
@@ -120,7 +120,7 @@ class MessagesScreen(ListPage):
         self.ask("ranks", "ranks", "0-7,64   8- to the end   nothing for all", text)
 
     def answered(self, kind: str, text: str) -> None:
-        """Finds a text, or lists only some ranks."""
+        """Finds a text, or limits the list to some ranks."""
         if kind != "ranks":
             self.find(text)
             return
@@ -141,7 +141,7 @@ class MessagesScreen(ListPage):
         self._again(replace(self.asked, newest=not self.asked.newest))
 
     def action_rank(self) -> None:
-        """Goes to the lane of the rank, at what it had issued when it said so."""
+        """Goes to the lane of the rank, at its last operation before the message."""
         if not self.listing.count:
             self.note("no message here")
             return
@@ -160,7 +160,7 @@ class MessagesScreen(ListPage):
 
 
 class RecordScreen(Page):
-    """One message in full; dismisses with what its rank had issued by then."""
+    """One message in full; dismisses with the last operation of its rank at its time."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o,enter", "rank", "lane", show=False),
@@ -176,7 +176,7 @@ class RecordScreen(Page):
         yield Container(Lines(self.options, id="text"), id="body")
 
     def heading(self) -> list[Line]:
-        """What it is."""
+        """The kind of the record."""
         who = "unknown rank" if self.row["rank"] is None else f"rank {self.row['rank']}"
         return [line(Span(" message", "head"), f"  of {who}")]
 
@@ -197,12 +197,12 @@ class RecordScreen(Page):
             text.show_lines(record_text(self.row, group, text.size.width))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is nothing to find in a single record, and one pane."""
+        """Disables finding and the other pane: a single record has neither."""
         del parameters
         return action not in ("find", "other_pane")
 
     def action_rank(self) -> None:
-        """Goes to the lane of the rank, at what it had issued by then."""
+        """Goes to the lane of the rank, at its last operation before the message."""
         selection = selection_at(self.dataset, self.row)
         if selection is None:
             self.note("nothing tells which rank said it")
@@ -211,7 +211,7 @@ class RecordScreen(Page):
 
 
 def selection_at(dataset: Dataset, row: dict[str, Any]) -> Selection | None:
-    """What the rank of a message had issued when it said so; None where nothing tells the rank."""
+    """The last operation of the rank of a message, at its time; None if the rank is not known."""
     rank, time_ns = row["rank"], row["time_ns"]
     if rank is None:
         return None
@@ -224,7 +224,7 @@ def selection_at(dataset: Dataset, row: dict[str, Any]) -> Selection | None:
     return index.selection(span.start + int(before[-1]) if len(before) else span.start)
 
 
-# A message of a log with everything that is known of it, as lines.
+# A log message with all its known facts, as lines.
 
 _MOST = 400
 """Lines of a text, values of a record and frames of a stack that are shown."""
@@ -246,7 +246,7 @@ def record_text(row: dict[str, Any], group: str, width: int) -> list[Line]:
 
 
 def summary(row: dict[str, Any], width: int) -> list[Line]:
-    """Where a message stands, and as much of its text as there is room for."""
+    """The place of a message, and as much of its text as there is room for."""
     who = "unknown rank" if row["rank"] is None else f"rank {row['rank']}"
     torn = Span("  a part is missing", "warn") if row["torn"] else ""
     known = Span(f"  {plain(row['pattern'])}" if row["pattern"] else "", "dim")

@@ -1,4 +1,4 @@
-"""What all screens over the lanes have in common: heading, body, a line of keys, finding, going back."""
+"""Common parts of all screens over the lanes: heading, body, line of keys, finding, going back."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from rankscope.tui.styled_text import Line, Span, coloured, line
 from rankscope.tui.text_bars import TextBar
 
 Result = Selection | Moment | int | None
-"""Where to go: an operation, a stretch of time, a finding by its index, nowhere."""
+"""The target of a page: an operation, a stretch of time, a finding by its index, or nothing."""
 
 
 class Page(ModalScreen[Result]):
-    """A screen of its own over the lanes. Subclasses say what is in it and what can be found."""
+    """A screen of its own over the lanes. Subclasses define its content and the search in it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "find", "find", key_display="/"),
@@ -45,13 +45,13 @@ class Page(ModalScreen[Result]):
     """
     FIND_HINT = "part of a line"
     ENTER = "go there"
-    """What enter does, for the line of keys."""
+    """Effect of enter, for the line of keys."""
 
     def __init__(self, options: ViewOptions) -> None:
         super().__init__()
         self.options = options
         self.wanted = ""
-        """What is looked for; the lists show only what has it."""
+        """Text of the search; the lists show only entries with it."""
         self._asked_from: Widget | None = None
 
     def compose(self) -> ComposeResult:
@@ -69,7 +69,7 @@ class Page(ModalScreen[Result]):
         raise NotImplementedError
 
     def fill(self) -> None:
-        """Puts what has `wanted` in it into the widgets."""
+        """Fills the widgets with the entries that match `wanted`."""
         raise NotImplementedError
 
     def on_mount(self) -> None:
@@ -87,7 +87,7 @@ class Page(ModalScreen[Result]):
         self.note("")
 
     def note(self, text: str) -> None:
-        """Says something in the bottom line; without text the keys are there again."""
+        """Shows a message in the bottom line; without text, shows the keys again."""
         shown = line(" " + plain(text)) if text else self._keys()
         self.query_one("#hints", TextBar).put(coloured(shown, self.size.width, self.options))
 
@@ -99,11 +99,11 @@ class Page(ModalScreen[Result]):
         return line(*parts)
 
     def limits(self) -> list[str]:
-        """What narrows the lists down, in words."""
+        """Limits of the lists, in words."""
         return [repr(self.wanted)] if self.wanted else []
 
     def _shown_bindings(self) -> list[Binding]:
-        """Each binding with a description once, those of the subclass first."""
+        """Each binding with a description once; those of the subclass come first."""
         own = [b for kind in type(self).__mro__ for b in vars(kind).get("BINDINGS", ()) if isinstance(b, Binding)]
         shown: dict[str, Binding] = {}
         for binding in own:
@@ -112,7 +112,7 @@ class Page(ModalScreen[Result]):
         return list(shown.values())
 
     def on_key(self) -> None:
-        """Takes away the last note once a key is pressed."""
+        """Removes the last note when a key is pressed."""
         if not self.query(Prompt):
             self.note("")
 
@@ -124,7 +124,7 @@ class Page(ModalScreen[Result]):
             self.dismiss(None)
 
     def action_find(self) -> None:
-        """Asks what to look for."""
+        """Asks for the text to find."""
         self.ask("find", "/", self.FIND_HINT, self.wanted)
 
     def ask(self, kind: str, label: str, hint: str, text: str = "") -> None:
@@ -142,7 +142,7 @@ class Page(ModalScreen[Result]):
             self.answered(event.kind, event.text.strip())
 
     def answered(self, kind: str, text: str) -> None:
-        """Does what was asked for; here there is only finding."""
+        """Handles the answer to a question; here only to finding."""
         del kind
         self.find(text)
 
@@ -153,11 +153,11 @@ class Page(ModalScreen[Result]):
         self.draw_bars()
 
     def action_other_pane(self) -> None:
-        """Moves the keys to the other pane."""
+        """Moves the focus to the other pane."""
         self.focus_next()
 
     def open_source(self, frame: Frame | None) -> None:
-        """Opens the source of a frame in the user's editor, or says where it should be."""
+        """Opens the source of a frame in the user's editor, or tells its expected path."""
         if frame is None:
             self.note("no frame here: no stack was recorded")
             return
@@ -180,7 +180,7 @@ class Page(ModalScreen[Result]):
 # Finds the source of a frame on this machine and the command that opens it in the user's editor.
 
 PathMap = Sequence[tuple[str, str]]
-"""Pairs of a prefix as the job saw it and where that lies here."""
+"""Pairs of a path prefix in the job and its path here."""
 _FALLBACKS = ("vi", "nano", "less")
 _GOTO = ("code", "codium", "cursor")
 """Editors that want `-g FILE:LINE`."""
@@ -190,12 +190,12 @@ _COLON = ("subl", "hx", "helix", "zed")
 
 @dataclass(frozen=True)
 class Source:
-    """A frame's file as it may be found here."""
+    """A frame's file and its place on this machine."""
 
     path: str
-    """As the dump says."""
+    """Path in the dump."""
     local: Path
-    """After the path map."""
+    """Path after the path map."""
     line: int
 
     @property
@@ -208,13 +208,13 @@ class Source:
 
     @property
     def missing(self) -> str:
-        """What to say when it is not here."""
+        """The message for a file that is not here."""
         mapped = f"mapped to {self.local}" if str(self.local) != self.path else "see --path-map"
         return f"not here: {self.path}:{self.line} ({mapped})"
 
 
 def locate(frame: Frame, path_map: PathMap = ()) -> Source:
-    """Where the file of a frame lies here; of several prefixes that fit the longest counts."""
+    """The file of a frame on this machine; of several prefixes that fit, the longest counts."""
     for prefix, target in sorted(path_map, key=lambda pair: -len(pair[0])):
         bare = prefix.rstrip("/")
         if frame.file == bare or frame.file.startswith(bare + "/"):
@@ -223,7 +223,7 @@ def locate(frame: Frame, path_map: PathMap = ()) -> Source:
 
 
 def editor_command(source: Source, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The command that opens the source at its line; ValueError says what is missing or wrong."""
+    """The command that opens the source at its line; ValueError tells the problem."""
     chosen = environ.get("VISUAL") or environ.get("EDITOR") or next(filter(shutil.which, _FALLBACKS), "")
     words = shlex.split(chosen)
     if not words:
@@ -236,11 +236,11 @@ def editor_command(source: Source, environ: Mapping[str, str] = os.environ) -> l
     return [*words, f"{path}:{line}"] if name in _COLON else [*words, f"+{line}", path]
 
 
-# A page with a list, and whole lines on what is under the cursor.
+# A page with a list, and whole lines about the entry under the cursor.
 
 
 class ListPage(Page):
-    """Subclasses say how many entries there are, and what is said of each."""
+    """A page with a list. Subclasses give the number of entries, and the text of each."""
 
     DEFAULT_CSS = """
     ListPage #list { height: 1fr; }
@@ -248,7 +248,7 @@ class ListPage(Page):
     """
 
     def search(self, text: str) -> int:
-        """Lists what has `text` in it, in small letters, all if it is empty; returns how many there are."""
+        """Lists the entries with `text`, in small letters, all if it is empty; returns their number."""
         raise NotImplementedError
 
     def entry_line(self, at: int, width: int) -> Line:
@@ -256,11 +256,11 @@ class ListPage(Page):
         raise NotImplementedError
 
     def entry_text(self, at: int, width: int) -> list[Line]:
-        """What is said of an entry below or beside the list."""
+        """The text of an entry, below or beside the list."""
         raise NotImplementedError
 
     def choose(self, at: int) -> None:
-        """Does what enter does on an entry."""
+        """Does the action of enter on an entry."""
         raise NotImplementedError
 
     @property
@@ -273,7 +273,7 @@ class ListPage(Page):
         yield Container(LineList(self.options, id="list"), Lines(self.options, id="text"), id="body")
 
     def fill(self) -> None:
-        """Lists what is looked for."""
+        """Lists the entries that match the search."""
         self.listing.show_rows(self.search(self.wanted.lower()), self.entry_line)
 
     def on_resize(self) -> None:
@@ -283,14 +283,14 @@ class ListPage(Page):
 
     @on(LineList.Moved)
     def draw_text(self) -> None:
-        """Says what there is to say about the entry under the cursor."""
+        """Shows the text of the entry under the cursor."""
         text = self.query_one("#text", Lines)
         if text.size.width:
             lines = self.entry_text(self.listing.cursor, text.size.width) if self.listing.count else []
             text.show_lines(lines or self.nothing())
 
     def nothing(self) -> list[Line]:
-        """What is said where the list is empty."""
+        """The text for an empty list."""
         return [line(Span("nothing found", "dim"))]
 
     @on(LineList.Chosen)

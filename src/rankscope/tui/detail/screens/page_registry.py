@@ -1,4 +1,4 @@
-"""The views there are beside the lanes, in the order in which they are offered."""
+"""The views beside the lanes, in the order of the menu."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ View = tuple[str, Callable[[Dataset, Analysis, ViewOptions | None], Page]]
 """A name, and the screen that it opens."""
 
 TRACES: Sequence[View] = [("heat map", HeatScreen), ("breakdown", BreakdownScreen)]
-"""Those of profiler traces."""
+"""Views of profiler traces."""
 VIEWS: Sequence[View] = [
     ("findings", FindingsScreen), ("messages", MessagesScreen), ("settings", SettingsScreen),
     ("groups", GroupsScreen), ("host stacks", HostsScreen), ("mesh", MeshScreen), ("files", FilesScreen),
 ]  # fmt: skip
-"""Those of every job."""
+"""Views of every job."""

@@ -1,4 +1,4 @@
-"""Settings and versions: which ranks have which value."""
+"""Settings and versions: values, and the ranks with each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOW = "Put logs written with NCCL_DEBUG=INFO beside the dumps, or the output of 
 
 
 def setting_line(one: ReportedSetting, about: Finding | None, width: int, names: int) -> Line:
-    """A setting in a line: what a finding says of it, name, values with who has them."""
+    """A setting in a line: its finding, name, and values with their ranks."""
     word = Span(f"{SEVERITIES[about.severity].badge:<4} ", severity_role(about)) if about else Span("     ")
     parts: list[Span | str] = [word, Span(f"{clipped(plain(one.name), names):<{names}} ", _look(one))]
     if one.is_own and one.told > 4:
@@ -48,7 +48,7 @@ def _value(value: SettingValue, ranks: int, width: int) -> list[Span]:
 
 
 def setting_text(one: ReportedSetting, about: Finding | None, width: int) -> list[Line]:
-    """A setting with all its values in whole lines, and what a finding says of it."""
+    """A setting with all its values in whole lines, and its finding."""
     lines = [line(Span(plain(one.name), "head"), f"  {plural(one.told, 'value')}")]
     if about is not None:
         lines[:0] = [line(Span(f"{plain(about.severity)}: ", severity_role(about)), plain(about.title))]
@@ -61,7 +61,7 @@ def setting_text(one: ReportedSetting, about: Finding | None, width: int) -> lis
 
 
 class SettingsScreen(ListPage):
-    """The settings that differ, or all; dismisses with a rank that has the value of fewest."""
+    """The settings that differ, or all; dismisses with a rank that has the rarest value."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("a", "everything", "all")]
     FIND_HINT = "part of a name or of a value; or a rank"
@@ -77,7 +77,7 @@ class SettingsScreen(ListPage):
         self._names = 8
 
     def heading(self) -> list[Line]:
-        """How many settings there are and how many differ, of how many ranks, and the columns."""
+        """The number of settings, of those that differ, and of ranks, and the columns."""
         differ = sum(one.differs for one, _ in self.settings)
         told = self.dataset.settings["rank"].drop_nulls().n_unique()
         kept = "all" if self.everything else "only those that differ"
@@ -89,7 +89,7 @@ class SettingsScreen(ListPage):
         ]
 
     def search(self, text: str) -> int:
-        """Lists the settings with `text` in them, or told by a rank."""
+        """Lists the settings with `text` in them, or of a rank."""
         listed = [pair for pair in self.settings if self.everything or pair[0].differs or pair[1] is not None]
         self._shown = [pair for pair in listed if not text or _has(pair[0], text)]
         longest = max((len(plain(one.name)) for one, _ in self._shown), default=8)
@@ -106,7 +106,7 @@ class SettingsScreen(ListPage):
         return setting_text(*self._shown[at], width)
 
     def nothing(self) -> list[Line]:
-        """Says how to get settings where there are none."""
+        """Explains how to get settings if there are none."""
         if self.wanted:
             return super().nothing()
         if self.settings:
@@ -114,7 +114,7 @@ class SettingsScreen(ListPage):
         return wrapped([line(Span("no setting is told", "dim")), line(HOW)], max(self.size.width - 1, 1))
 
     def choose(self, at: int) -> None:
-        """Goes to the first rank of the fewest that have one value."""
+        """Goes to the first rank with the rarest value."""
         values = [value for value in self._shown[at][0].values if value.ranks]
         if not values:
             self.note("nothing tells which rank it is of")

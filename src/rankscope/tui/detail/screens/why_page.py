@@ -1,4 +1,4 @@
-"""Why the rank under the cursor is accused, or why it is not: rule, evidence, chain, and how close it came."""
+"""The reasons why the rank under the cursor is accused or not: rule, evidence, chain, and how nearly it was accused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def why_lines(why: RankExplanation, width: int) -> list[Line]:
 
 
 class WhyScreen(Page):
-    """The answer for one rank; dismisses with the finding it names, or with what the rank issued last."""
+    """The answer for one rank; dismisses with its finding, or with the last operation of the rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", show=False),
@@ -57,7 +57,7 @@ class WhyScreen(Page):
             return RankExplanation(rank, False, None, str(error))
 
     def heading(self) -> list[Line]:
-        """Whose answer it is, and the verdict."""
+        """The rank of the answer, and the verdict."""
         title = line(Span(" why", "head"), f"  rank {self.why.rank}")
         return [title, line(" ", Span(plain(self.analysis.verdict), "bold"))]
 
@@ -66,7 +66,7 @@ class WhyScreen(Page):
         yield Container(Lines(self.options, id="text"), id="body")
 
     def fill(self) -> None:
-        """Shows the lines with what is looked for in them."""
+        """Shows the lines that match the search."""
         text = self.query_one("#text", Lines)
         if not text.size.width:
             return
@@ -80,7 +80,7 @@ class WhyScreen(Page):
         self.call_after_refresh(self.fill)
 
     def action_chain(self) -> None:
-        """Asks the same of the rank that this one waits for."""
+        """Shows the answer for the rank that this one waits for."""
         steps = self.analysis.waits.get(self.why.rank)
         if not steps:
             self.note(f"rank {self.why.rank} waits for nobody")
@@ -90,7 +90,7 @@ class WhyScreen(Page):
         self.draw_bars()
 
     def action_choose(self) -> None:
-        """Goes to the finding, or to what the rank issued last."""
+        """Goes to the finding, or to the last operation of the rank."""
         ids = [finding.id for finding in self.analysis.findings]
         if self.why.finding in ids:
             self.dismiss(ids.index(self.why.finding))
