@@ -8,6 +8,7 @@ from collections import defaultdict
 
 import pytest
 
+from rankscope.kinds.input_kinds import INPUTS
 from tests.house.sources import circles, definitions, importers, imports, lines, modules, path_of
 
 ROLES = frozenset({"__init__", "__main__", "decode", "model"})
@@ -24,7 +25,9 @@ ALONE = re.compile(
 the first bytes of a file, and the list of pages."""
 MOST_FILES = 375
 """New modules take the place of old ones: 350 is the aim."""
-FORMATS = ("flight_recorder", "torch_profiler", "py_spy", "logs", "environment", "health_check", "sidecar")
+ROWS = [row.decode for row in INPUTS.values() if row.decode]
+FORMATS = sorted({"logs", "torch_profiler", *(row.partition(":")[0].split(".")[1] for row in ROWS)})
+"""Packages and modules of `parsers` that read one format each, by the rows of inputs."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 RIDDLE = re.compile(r"(?:What|Of|That|And|Or|But|Such|So)\b(?! if\b)")
 """Words that no docstring begins with: it names its subject."""
@@ -55,12 +58,14 @@ def test_files_and_functions_are_short() -> None:
 
 
 def test_a_short_file_has_two_importers() -> None:
+    """A row of kinds that names a function of it counts as any number: it cannot go into that row."""
     short = [
         name
         for name, count in lines().items()
         if count < LEAST_LINES and path_of(name).name != "__init__.py" and not ALONE.match(name)
     ]
-    assert {name for name in short if len(importers().get(name, ())) < 2} == set()
+    named = {name for name, own in importers().items() if any(":" in row for row in own)}
+    assert {name for name in short if len(importers().get(name, ())) < 2 and name not in named} == set()
 
 
 def test_there_are_not_more_files() -> None:
