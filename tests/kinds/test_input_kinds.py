@@ -8,7 +8,7 @@ import pytest
 
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS, InputKind
-from rankscope.parsers.registry import RECOGNISED_KINDS
+from rankscope.parsers.contents import RECOGNISED_KINDS
 
 READ = [kind for kind in INPUTS.values() if kind.restore]
 

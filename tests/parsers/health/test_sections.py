@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rankscope.parsers.contents import NotThisKindError
+from rankscope.parsers.contents import NotThisKindError, kinds_of, restore_content
 from rankscope.parsers.health_check import (
     FOREIGN_TABLES,
     HEALTHY,
@@ -16,7 +16,6 @@ from rankscope.parsers.health_check import (
     RankHealth,
     decode_check,
 )
-from rankscope.parsers.registry import kinds_of, restore_content
 
 UNWELL = '{"healthy":false,"unhealthy_backends":["nccl2"]}'
 WELL = '{"healthy":true,"unhealthy_backends":[]}'

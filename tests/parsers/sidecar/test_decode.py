@@ -9,9 +9,8 @@ import pytest
 
 from rankscope.capture.card import SidecarRecord as Written
 from rankscope.capture.identity import ProcessGroup
-from rankscope.parsers.contents import NotThisKindError
+from rankscope.parsers.contents import NotThisKindError, kinds_of, restore_content
 from rankscope.parsers.members import shared_members
-from rankscope.parsers.registry import kinds_of, restore_content
 from rankscope.parsers.sidecar import Sidecar, SidecarGroup, decode_sidecar, looks_like_sidecar
 
 

@@ -27,11 +27,10 @@ from rankscope.kinds.input_kinds import (
     InputKind,
 )
 from rankscope.parsers import streams
-from rankscope.parsers.contents import DecodedFile, LogStretch, NotThisKindError
+from rankscope.parsers.contents import DecodedFile, LogStretch, NotThisKindError, kinds_of
 from rankscope.parsers.files import log_files
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
 from rankscope.parsers.flight_recorder.pickles import RefusedError
-from rankscope.parsers.registry import kinds_of
 from rankscope.parsers.streams import BoundedStream, memory_limit
 
 NAME_LIMIT = 1024

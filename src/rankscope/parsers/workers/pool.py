@@ -14,9 +14,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, TypeAlias
 
-from rankscope.parsers.contents import DecodedFile, LogStretch
+from rankscope.parsers.contents import DecodedFile, LogStretch, restore_content
 from rankscope.parsers.files.directory_walk import FoundPath
-from rankscope.parsers.registry import restore_content
 from rankscope.parsers.workers.machine_share import interpreter_command, process_count
 from rankscope.parsers.workers.protocol import receive_message, send_message
 
