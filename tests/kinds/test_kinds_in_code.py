@@ -14,8 +14,8 @@ from rankscope.kinds import input_kinds
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.kinds.finding_kinds import FINDINGS, SEVERITIES
 from rankscope.kinds.input_kinds import INPUTS
+from tests.house.sources import modules
 
-SOURCE = Path(__file__).parents[2] / "src" / "rankscope"
 GOLDEN = Path(__file__).parents[1] / "report" / "golden"
 MAKES_FINDINGS = ("Finding", "Root", "_note", "finding")
 MAKES_EVENTS = ("message_event", "record_event")
@@ -26,8 +26,8 @@ EVENT_NAMES = ("event", "line")
 @cache
 def trees() -> dict[Path, ast.Module]:
     """The modules of the package but the tables themselves, by their place."""
-    paths = [path for path in sorted(SOURCE.rglob("*.py")) if path.parent.name != "kinds"]
-    return {path.relative_to(SOURCE): ast.parse(path.read_text("utf-8")) for path in paths}
+    places = {Path(*name.split(".")): tree for name, tree in modules().items() if name != "rankscope"}
+    return {path.relative_to("rankscope"): tree for path, tree in places.items() if path.parts[1] != "kinds"}
 
 
 def nodes(*packages: str) -> Iterator[tuple[Path, ast.AST]]:
@@ -52,9 +52,9 @@ def given(node: ast.Call) -> list[ast.expr]:
     return [k.value for k in node.keywords if k.arg == "kind"] or node.args[:1]
 
 
-def made(makers: tuple[str, ...], package: str) -> dict[str, Path]:
+def made(makers: tuple[str, ...], *packages: str) -> dict[str, Path]:
     """Kinds that calls of some names are given as a constant, with a module that does so."""
-    calls = ((path, node) for path, node in nodes(package) if isinstance(node, ast.Call) and called(node) in makers)
+    calls = ((path, node) for path, node in nodes(*packages) if isinstance(node, ast.Call) and called(node) in makers)
     return {text: path for path, node in calls for argument in given(node) for text in texts(argument)}
 
 
@@ -79,7 +79,7 @@ def test_findings_that_are_made_or_asked_for_are_in_the_table() -> None:
 def test_events_that_are_told_or_asked_for_are_in_the_table() -> None:
     rows = {
         text: path
-        for path, node in (*nodes("parsers"), *nodes("assemble"))
+        for path, node in nodes("parsers", "assemble")
         if isinstance(node, ast.Dict) and path.parts[0] == "assemble"
         for key, value in zip(node.keys, node.values, strict=True)
         if isinstance(key, ast.Constant) and key.value == "kind"
@@ -87,11 +87,11 @@ def test_events_that_are_told_or_asked_for_are_in_the_table() -> None:
     }
     called_kind = {
         text: path
-        for path, node in (*nodes("parsers"), *nodes("assemble"))
+        for path, node in nodes("parsers", "assemble")
         if isinstance(node, ast.Assign) and any(getattr(target, "id", "") == "KIND" for target in node.targets)
         for text in texts(node.value)
     }
-    used = (made(MAKES_EVENTS, "parsers") | made(MAKES_EVENTS, "assemble")) | rows | called_kind | asked(EVENT_NAMES)
+    used = made(MAKES_EVENTS, "parsers", "assemble") | rows | called_kind | asked(EVENT_NAMES)
     assert len(used) > 35
     assert {kind: path for kind, path in used.items() if kind not in EVENTS} == {}
 
@@ -106,7 +106,7 @@ def test_columns_are_asked_for_kinds_that_there_are(package: str) -> None:
 
 def test_no_row_is_left_that_nothing_makes() -> None:
     in_analysis = {text for _, node in nodes("analysis") for text in texts(node)}
-    in_parsers = {text for _, node in (*nodes("parsers"), *nodes("assemble")) for text in texts(node)}
+    in_parsers = {text for _, node in nodes("parsers", "assemble") for text in texts(node)}
     named = {node.id for _, node in nodes() if isinstance(node, ast.Name)}
     rows = {name: row for name, row in vars(input_kinds).items() if isinstance(row, input_kinds.InputKind)}
     assert set(FINDINGS) - in_analysis == set()

@@ -241,17 +241,23 @@ def send(connection: Connection, thing: object) -> None:
     file = io.BytesIO()
     packer = _TablePickler(file)
     packer.dump(thing)
-    connection.send(len(packer.tables))
-    for _, table in packer.tables.values():
-        descriptor = os.memfd_create("rankscope")
-        try:
-            frame = table if isinstance(table, pl.DataFrame) else pl.DataFrame({_COLUMN: table.reshape(-1)})
-            with open(descriptor, "wb", closefd=False) as shared:
-                frame.write_ipc(shared, compression="uncompressed")
+    with contextlib.ExitStack() as stack:
+        # a table that cannot be written must not leave half a message behind
+        descriptors = [_shared(table, stack) for _, table in packer.tables.values()]
+        connection.send(len(descriptors))
+        for descriptor in descriptors:
             send_handle(connection, descriptor, 0)
-        finally:
-            os.close(descriptor)
     connection.send_bytes(file.getvalue())
+
+
+def _shared(table: _Table, stack: contextlib.ExitStack) -> int:
+    """The descriptor of memory with a table as polars IPC; `stack` closes it."""
+    descriptor = os.memfd_create("rankscope")
+    stack.callback(os.close, descriptor)
+    frame = table if isinstance(table, pl.DataFrame) else pl.DataFrame({_COLUMN: table.reshape(-1)})
+    with open(descriptor, "wb", closefd=False) as shared:
+        frame.write_ipc(shared, compression="uncompressed")
+    return descriptor
 
 
 def receive(connection: Connection) -> Any:

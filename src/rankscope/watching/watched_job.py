@@ -26,9 +26,9 @@ OLDEST_NS = 10**18
 CLOCK_SKEW_NS = 2 * 10**9
 """Clocks closer than this count as one."""
 REST_NS = 10 * 10**9
-"""Interval between two judgements of a job that does not move and whose dumps repeat themselves,"""
+"""Interval between two judgements of a job that does not move and whose dumps repeat themselves."""
 SHORT_REST_NS = 10**9
-"""or of which that is not known yet."""
+"""The same interval while it is not known whether the job moves."""
 
 
 class WatchedJob:
