@@ -1,6 +1,7 @@
 """A real gloo job of three ranks that captures itself: `python -m tests.watching.ranks hang|pause DIRECTORY`.
 
-In step 40 rank 1 stops for good, or for PAUSE_S seconds, as one does that writes a checkpoint.
+In step 40 rank 1 stops for good, or for PAUSE_S seconds, as one does that writes a checkpoint. A job that only
+pauses ends once ENOUGH lies in the directory.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import multiprocessing
 import os
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -18,7 +20,7 @@ import torch.distributed as dist
 from rankscope import capture
 
 RANKS = 3
-STEPS = 400
+ENOUGH = "enough"
 CULPRIT, BROKEN = 1, 40
 PAUSE_S = 3.0
 
@@ -29,10 +31,13 @@ def rank(number: int, mode: str, directory: Path) -> None:
     torch.set_num_threads(1)
     capture.start(str(directory / "dumps"), interval=0.3, share=1.0)
     dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=number, world_size=RANKS)
-    for step in range(STEPS):
+    for step in count():
         if step == BROKEN and number == CULPRIT:
             time.sleep(PAUSE_S if mode == "pause" else 3600)
-        dist.all_reduce(torch.ones(8))
+        asked = torch.full((8,), float((directory / ENOUGH).exists()))
+        dist.all_reduce(asked)
+        if asked[0]:
+            break
         time.sleep(0.02)
     time.sleep(3600)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.watching.ranks import CULPRIT
+from tests.watching.ranks import CULPRIT, ENOUGH
 
 pytestmark = pytest.mark.torch
 
@@ -69,6 +69,8 @@ def test_a_checkpoint_is_no_hang(tmp_path: Path) -> None:
             told.append(json.loads(line))
             if told[-1]["state"] == "idle":
                 break
+            if told[-1]["rates"]:
+                (tmp_path / ENOUGH).touch()
         process.send_signal(signal.SIGTERM)
         rest, complaints = process.communicate(timeout=LONGEST_S)
     told += lines(rest)
@@ -76,4 +78,4 @@ def test_a_checkpoint_is_no_hang(tmp_path: Path) -> None:
     assert process.returncode == 0, complaints
     assert "progressing" in states and "frozen" not in states
     assert all(not line["culprit_ranks"] for line in told)
-    assert any(rate["per_s"] > 1 for line in told for rate in line["rates"])
+    assert any(rate["per_s"] > 0 for line in told for rate in line["rates"])
