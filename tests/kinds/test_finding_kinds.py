@@ -6,6 +6,8 @@ import inspect
 
 import pytest
 
+from rankscope.analysis import data_gaps
+from rankscope.analysis.data_gaps import find_gaps
 from rankscope.analysis.root_cause import analyse
 from rankscope.kinds.finding_kinds import FINDINGS, FindingKind
 from rankscope.kinds.functions import function
@@ -17,6 +19,16 @@ FOUND = [kind for kind in FINDINGS.values() if kind.find]
 @pytest.mark.parametrize("kind", FOUND, ids=lambda kind: kind.name)
 def test_finders_are_there(kind: FindingKind) -> None:
     inspect.signature(function(kind.find)).bind(None, False)
+
+
+def test_every_finder_of_gaps_is_in_a_row() -> None:
+    finders = [
+        f"analysis.data_gaps:{name}"
+        for name, finder in inspect.getmembers(data_gaps, inspect.isfunction)
+        if finder.__module__ == data_gaps.__name__ and not name.startswith("_") and name != find_gaps.__name__
+    ]
+    assert len(finders) >= 7
+    assert sorted(finders) == sorted(kind.find for kind in FOUND)
 
 
 def test_a_finder_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.model import Evidence, Finding, Severity
+from rankscope.analysis.model import Evidence, Finding
 from rankscope.analysis.places import host_steps
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.functions import function
@@ -42,7 +42,7 @@ def _files(facts: Facts, kind: str, what: str, *, used: bool) -> list[Finding]:
         return []
     evidence = tuple(Evidence(p, file=f, rank=r) for p, f, r in rows.iter_rows())
     title = f"{plural(rows.height, 'file')} {what}"
-    return [_note(kind, "warning", title, "What is whole in the others was used.", evidence=evidence)]
+    return [_note(kind, title, "What is whole in the others was used.", evidence=evidence)]
 
 
 def missing_dumps(facts: Facts, _: bool) -> list[Finding]:
@@ -57,11 +57,7 @@ def missing_dumps(facts: Facts, _: bool) -> list[Finding]:
     text += f"; {ranks_text(none)} left none" if none else ""
     text += f"; there is a file of {ranks_text(sorted(unread))} that could not be read." if unread else "."
     title = f"no dump of {ranks_text(missing)}" if len(missing) < 20 else f"no dump of {len(missing)} of {size} ranks"
-    return [
-        _note(
-            "missing-dump", "warning", title, text, steps=("Collect them from the hosts' local disks, if they exist.",)
-        )
-    ]
+    return [_note("missing-dump", title, text, steps=("Collect them from the hosts' local disks, if they exist.",))]
 
 
 def nothing_recorded(facts: Facts, _: bool) -> list[Finding]:
@@ -71,7 +67,7 @@ def nothing_recorded(facts: Facts, _: bool) -> list[Finding]:
     ranks = plural(len(facts.dataset.seen_ranks), "rank")
     return [
         _note(
-            "nothing-recorded", "warning", f"{ranks} left dumps in which nothing was recorded",
+            "nothing-recorded", f"{ranks} left dumps in which nothing was recorded",
             "The recorder is off, or these are dumps of another backend's recorder, or the job did not come to its "
             "first operation, or all of its operations are captured in CUDA graphs, which are not recorded.",
             steps=(
@@ -101,7 +97,7 @@ def unrecorded_operations(facts: Facts, _: bool) -> list[Finding]:
     told = ", ".join(f"{count} of {facts.label(group)}" for group, count in sorted(counts.items())[:MOST_GROUPS])
     return [
         _note(
-            "unrecorded-operations", "info", f"{plural(len(counts), 'group')} issued operations that no dump holds",
+            "unrecorded-operations", f"{plural(len(counts), 'group')} issued operations that no dump holds",
             f"All members count more operations than their dumps number: {told}. torch 2.15 does not record what is "
             "captured in CUDA graphs: a hang inside a graph is not in these dumps.",
         )
@@ -116,7 +112,7 @@ def wrapped_rings(facts: Facts, hung: bool) -> list[Finding]:
     ranks = files["rank"].drop_nulls().to_list()
     return [
         _note(
-            "ring-wrapped", "info", f"the ring of {plural(len(ranks), 'rank')} had overwritten older operations",
+            "ring-wrapped", f"the ring of {plural(len(ranks), 'rank')} had overwritten older operations",
             f"Only the newest operations of ranks {rank_ranges(ranks)} are there; what came before cannot be compared.",
             steps=("Set TORCH_FR_BUFFER_SIZE (TORCH_NCCL_TRACE_BUFFER_SIZE before 2.10) higher to keep more.",),
         )
@@ -132,7 +128,7 @@ def timing_off(facts: Facts, hung: bool) -> list[Finding]:
         return []
     return [
         _note(
-            "timing-off", "info", "the recorder did not note when operations start",
+            "timing-off", "the recorder did not note when operations start",
             "Without start events a device that never got to an operation looks like one that is stuck in it.",
             steps=("Set TORCH_NCCL_ENABLE_TIMING=1 for the next run.",),
         )
@@ -140,12 +136,6 @@ def timing_off(facts: Facts, hung: bool) -> list[Finding]:
 
 
 def _note(
-    kind: str,
-    severity: Severity,
-    title: str,
-    text: str,
-    *,
-    evidence: tuple[Evidence, ...] = (),
-    steps: tuple[str, ...] = (),
+    kind: str, title: str, text: str, *, evidence: tuple[Evidence, ...] = (), steps: tuple[str, ...] = ()
 ) -> Finding:
-    return Finding(kind, severity, title, text, evidence=evidence, next_steps=steps)
+    return Finding(kind, FINDINGS[kind].worst, title, text, evidence=evidence, next_steps=steps)
