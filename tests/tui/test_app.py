@@ -183,7 +183,7 @@ async def test_unfolding() -> None:
         assert len(board_of(app).rows) == 5
         await pilot.press("U")
         assert len(board_of(app).rows) == 16
-        assert "16 ranks, 5-14 shown" in bar(app, "status")
+        assert "16 ranks, rows 5-14 shown" in bar(app, "status")
 
 
 async def test_the_marker_measures() -> None:

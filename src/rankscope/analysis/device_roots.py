@@ -12,6 +12,7 @@ from rankscope.analysis.reliability import Reliability, shows
 from rankscope.analysis.signatures import ROOTED_OPS, wire_name
 from rankscope.text.wording import ranks_text
 
+_TIMING_STEP = "Set TORCH_NCCL_ENABLE_TIMING=1 to tell a device that never got there."
 _NETWORK_STEP = "Read the NCCL_DEBUG logs of the members for NET/IB errors; run nccl-tests on their hosts."
 _BATCH_NOTE = "the hook of torch 2.15 records no start, and calls a batch of sends and receives finished at its issue"
 
@@ -57,7 +58,7 @@ class DeviceRules:
             culprits=ranks,
             nodes=nodes,
             focus=focus,
-            title=f"{ranks_text(ranks)} never finished{where} on the device, as the peers did",
+            title=f"{ranks_text(ranks)} never finished{where} on the device; the peers did",
             explanation=(
                 f"Completions of {ranks_text(ranks)} stopped while other members of the same groups finished the "
                 "same collectives: the device, or the thread that watches it, is dead."
@@ -149,25 +150,26 @@ class DeviceRules:
         """The root if the network stopped, or an operation in front of it that the recorder does not show."""
         hooked = focus.group in self.facts.hook_groups
         front = "a device kernel or a batch of sends and receives" if hooked else "a device kernel"
+        joined = sorted(focus.entries)
         unseen = () if self.facts.has_timing else ("without timing, a device that never got there looks the same",)
         return Root(
             kind="stuck-in-collective",
             culprits=(),
             nodes=(node,),
             focus=focus,
-            title=f"all {len(focus.entries)} members joined {label}, and it does not finish",
+            title=f"all {len(focus.entries)} members ({ranks_text(joined)}) joined {label}, and it does not finish",
             explanation=(
                 f"Every member issued {label} with fitting arguments, nothing older holds anybody up, and nobody "
                 f"finished it: the network or the hardware between them, or {front} in front of it."
             ),
-            candidates=tuple(sorted(focus.entries)) if len(focus.entries) <= 2 else (),
+            candidates=tuple(joined) if len(joined) <= 2 else (),
             confidence="low" if hooked else "medium",
             reasons=(_BATCH_NOTE,) if hooked else unseen,
             residual=hooked,
             next_steps=(
                 *host_steps(self.facts.dataset, focus.waiting()[:3], native=True),
                 _NETWORK_STEP,
-            ) if hooked else ("Set TORCH_NCCL_ENABLE_TIMING=1 to tell a device that never got there.", _NETWORK_STEP),
+            ) if hooked else ((_NETWORK_STEP,) if self.facts.has_timing else (_TIMING_STEP, _NETWORK_STEP)),
         )  # fmt: skip
 
     def _unnoticed(self, focus: Instance) -> bool:

@@ -18,6 +18,10 @@ ABSENCE_RULE = (
     "others wait in what it never issued, and it has nothing pending that could hold it up: the waiting ends with it"
 )
 SKIP_RULE = "it never issued what others wait in, but went on to what comes after it: it left that one out"
+LEFT_OUT_RULE = (
+    "one side of a send and receive was posted, the other was left out: its rank went on, and what it waits in now "
+    "comes after that"
+)
 MISSING_DUMP_RULE = (
     "others wait for it, and no other root explains the wait: only then a rank without a dump is accused"
 )
@@ -45,6 +49,16 @@ def explain_rank(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplana
     return RankExplanation(
         rank, True, first.id or None, f"rank {rank} is accused: {first.title}", tuple(_accused(view, first, others))
     )
+
+
+def end_of_chain(dataset: Dataset, analysis: Analysis, rank: int) -> str:
+    """A sentence on a rank that no chain leads on from: a root cause, one that waits with its peers, or none of it."""
+    view = RankView(dataset, rank)
+    pending = operation_name(view.pending.row(0, named=True)) if view.pending.height else ""
+    if rank in analysis.culprits:
+        held = f"rank {rank} is a root cause, although it has {pending} pending"
+        return held if pending else f"rank {rank} waits for nobody: it is a root cause"
+    return f"rank {rank}: {_short(view, analysis, _cause(view, analysis))}"
 
 
 def _accused(view: RankView, finding: Finding, others: list[Finding]) -> Iterator[Reason]:
@@ -77,6 +91,8 @@ def _groups(view: RankView, finding: Finding) -> list[int]:
 def _rule(view: RankView, finding: Finding) -> str:
     if finding.kind == "missing-rank":
         return MISSING_DUMP_RULE if not view.seen else SKIP_RULE if view.pending.height else ABSENCE_RULE
+    if finding.kind == "p2p-unmatched" and view.pending.height:
+        return LEFT_OUT_RULE
     return FINDINGS[finding.kind].rule or finding.explanation
 
 
@@ -115,12 +131,18 @@ def _short(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
         behind = f", at the end for rank {steps[-1].for_rank}" if steps[-1].for_rank != steps[0].for_rank else ""
         return f"it waits for rank {steps[0].for_rank}{behind}"
     if view.pending.height:
-        held = cause is not None and view.rank in cause.waiting_ranks
-        return f"it waits in {operation_name(view.pending.row(0, named=True))}" + (
-            ", as all members do" if held else ", and nothing in these dumps says why"
-        )
+        return f"it waits in {operation_name(view.pending.row(0, named=True))}{_company(view, cause)}"
     nothing = "what it waits for is not known" if view.is_cut_off else "it waits for nothing"
     return f"{nothing}; {view.summary()}"
+
+
+def _company(view: RankView, cause: Finding | None) -> str:
+    """The others in the operation that a rank waits in, as far as the cause tells of it."""
+    if cause is None or view.rank not in cause.waiting_ranks:
+        return ", and nothing in these dumps says why"
+    if cause.kind == "stuck-in-collective" and cause.group is not None and view.rank in cause.group.ranks:
+        return ", as all members do"
+    return f", held up by {cause.id} {cause.kind}"
 
 
 def _unseen(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
@@ -194,9 +216,12 @@ def _unlike(view: RankView, cause: Finding | None) -> Iterator[Reason]:
     elif cause.peer is not None:
         if cause.peer == view.rank:
             yield Reason("unlike", view.evidence(f"it posted its side of {place}; {accused} did not"))
+    elif not cause.culprit_ranks:
+        return
     elif (row := view.at(cause.group.key, cause.seq)) is not None:
-        absent = not any(rank in view.dataset.seen_ranks for rank in cause.culprit_ranks)
-        text = f"it issued {place}" if absent else _did(cause, row["state"], place, accused)
+        seen = [RankView(view.dataset, rank) for rank in cause.culprit_ranks if rank in view.dataset.seen_ranks]
+        came = any(other.at(cause.group.key, cause.seq) is not None for other in seen)
+        text = _did(cause, row["state"], place, accused, came=came) if seen else f"it issued {place}"
         yield Reason("unlike", view.evidence(text, row))
     else:
         why = view.absence(cause.group.key, cause.seq)
@@ -204,14 +229,16 @@ def _unlike(view: RankView, cause: Finding | None) -> Iterator[Reason]:
             yield Reason("unlike", view.evidence(f"it issued {place}: the entry is {why} in its dump"))
 
 
-def _did(cause: Finding, state: str, place: str, accused: str) -> str:
+def _did(cause: Finding, state: str, place: str, accused: str, *, came: bool) -> str:
     if cause.kind == "gpu-stuck":
         what = {"completed": "finished", "started": "started"}.get(state, "issued")
         return f"it {what} {place}; {accused} did not" if what != "issued" else f"it issued {place}, as all members did"
+    if cause.kind == "order-deadlock" and not came:
+        return f"it issued {place}; {accused} waits elsewhere before it comes there"
     kind = FINDINGS[cause.kind]
     if kind.differs or (kind.absent == "candidates" and cause.culprit_ranks):
         return f"at {place} it issued what fits the others, {accused} did not"
-    return f"it issued {place}; {accused} never did"
+    return f"it issued {place}, and so did {accused}" if came else f"it issued {place}; {accused} never did"
 
 
 def _close(view: RankView, analysis: Analysis) -> Iterator[Reason]:

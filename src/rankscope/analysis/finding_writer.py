@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from rankscope.analysis.counter_evidence import JobCounterEvidence
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Root, WaitGraph, WaitNode
+from rankscope.analysis.graph import Root, WaitEdge, WaitGraph, WaitNode
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.model import ChainStep, Evidence, Finding, GroupRef, Severity, Wait
 from rankscope.analysis.places import Places
@@ -247,11 +248,47 @@ class WaitChains:
                 steps.append(ChainStep(rank, self._wait(instance, rank), via))
                 rank = via
             node = target
+        if len(self.root.nodes) > 1:
+            return (*steps, *self._within(rank, node))
         last = self.graph.instance(node)
         accused = [r for r in self.root.culprits if r != rank]
-        if last is not None and accused and not self.root.cycle and rank not in self.root.culprits:
+        if last is not None and accused and rank not in self.root.culprits:
             steps.append(ChainStep(rank, self._wait(last, rank), accused[0]))
         return tuple(steps)
+
+    def _within(self, rank: int, node: WaitNode) -> Iterator[ChainStep]:
+        """The steps inside a circle, from one of its nodes to a culprit, or to a rank that was there before."""
+        seen = {rank}
+        while (instance := self.graph.instance(node)) is not None and rank in instance.waiting():
+            edge = next((edge for edge in self._ways_on(node) if edge.via != rank), None)
+            if edge is None:
+                return
+            yield ChainStep(rank, self._wait(instance, rank), edge.via)
+            rank, node = edge.via, self._operation(edge.target)
+            if rank in seen or rank in self.root.culprits:
+                return
+            seen.add(rank)
+
+    @cached_property
+    def _inside(self) -> frozenset[WaitNode]:
+        return frozenset(self.root.nodes)
+
+    @cached_property
+    def _ways(self) -> dict[WaitNode, list[WaitEdge]]:
+        return {}
+
+    def _ways_on(self, node: WaitNode) -> list[WaitEdge]:
+        """Two edges that stay inside the circle, over different ranks: those of culprits and of the cycle first."""
+        if node not in self._ways:
+            by_rank = {edge.via: edge for edge in self.graph.edges[node] if edge.target in self._inside}
+            order = sorted(by_rank, key=lambda r: (r not in self.root.culprits, r not in self.root.cycle, r))
+            self._ways[node] = [by_rank[rank] for rank in order[:2]]
+        return self._ways[node]
+
+    def _operation(self, node: WaitNode) -> WaitNode:
+        """The operation that holds a host of the circle; an operation itself."""
+        held = (edge.target for edge in self.graph.edges[node] if edge.target in self._inside)
+        return node if node.kind == "op" else next(held, node)
 
     def _wait(self, instance: Instance, rank: int) -> Wait:
         entry = instance.entries.get(rank)

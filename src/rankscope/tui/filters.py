@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankscope.text.wording import ranks_text
-from rankscope.tui.letters import LETTERS, NUMBER, SHIFT, Mark
+from rankscope.tui.letters import DIFFERING, LETTERS, NUMBER, PENDING, SHIFT, Mark
 from rankscope.tui.model import Model
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 STATES: dict[str, tuple[Mark, ...]] = {
     "done": (Mark.DONE,),
-    "pending": (Mark.SCHEDULED, Mark.STARTED),
+    "pending": PENDING,
     "absent": (Mark.MISSING, Mark.ABSENT),
-    "mismatch": (Mark.MISMATCH,),
+    "mismatch": DIFFERING,
     "unknown": (Mark.GONE, Mark.UNSURE),
 }
 """States that can be asked for, with the marks that show them."""

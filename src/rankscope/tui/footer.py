@@ -54,11 +54,12 @@ def status_line(board: Board, wanted: Filter, found: Found | None, width: int, *
 
 def _rows_text(board: Board) -> str:
     lanes, rows = len(board.model.ranks), len(board.rows)
-    text = plural(lanes, "rank")
+    text = plural(lanes, "rank") if lanes else "no rank is known"
     if rows < lanes:
         text += f" in {plural(rows, 'row')}"
     if rows > board.height:
-        text += f", {board.top + 1}-{min(board.top + board.height, rows)} shown"
+        counted = "" if rows < lanes else "rows "
+        text += f", {counted}{board.top + 1}-{min(board.top + board.height, rows)} shown"
     return text
 
 

@@ -39,11 +39,12 @@ def title_line(
     # logs print the local time of their hosts; the screen shows it as it is
     zone = UTC if zone is None and dataset.from_logs else zone
     status = _status_text(analysis, zone) if state is None else state
-    pieces = [plural(len(dataset.group_list), "group"), *_gaps(dataset)]
+    groups = [plural(len(dataset.group_list), "group")] if dataset.group_list else []
+    pieces = [*groups, *_gaps(dataset)]
     # The status is most important; then missing data, then the rest.
     ranks = _ranks_text(dataset)
     room = width - len(" rankscope " + ranks + status) - 5
-    must = f" rankscope {end_of(plain(dataset.root), max(min(width // 3, room), _LEAST_ROOT))}  {ranks}"
+    must = f" rankscope {end_of(plain(dataset.root), max(min(width // 3, room), _LEAST_ROOT))}  {ranks}".rstrip()
     room = width - len(must) - len(status) - 3
     shown = ""
     for piece in reversed(pieces):
@@ -61,6 +62,9 @@ def room_for_state(dataset: Dataset, width: int) -> int:
 
 def _ranks_text(dataset: Dataset) -> str:
     missing = len(dataset.missing_ranks)
+    if not dataset.seen_ranks:
+        # logs and stacks may tell of ranks without any operation, or of none
+        return plural(dataset.world_size, "rank") if dataset.world_size else ""
     if not missing:
         return plural(len(dataset.seen_ranks), "rank")
     return f"{len(dataset.seen_ranks):,} of {plural(dataset.world_size, 'rank')}"

@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 
 from rankscope.tui.axis import View
 from rankscope.tui.bins import crowded, edges_in, fill_gaps, fill_running, worst
-from rankscope.tui.letters import CHARACTERS, NUMBER, SHIFT, SILENT, Codes, Mark, mark_of, name
+from rankscope.tui.letters import CHARACTERS, DIFFERING, NUMBER, PENDING, SHIFT, SILENT, Codes, Mark, mark_of, name
 from rankscope.tui.model import Model
 from rankscope.tui.times import Times
 
 Ints = NDArray[np.int64]
 
 _SPACE, _DOT, _DASH, _TILDE = (np.uint8(ord(char)) for char in " .-~")
-_PENDING = (Mark.SCHEDULED, Mark.STARTED)
 LABELLED = 8
 """Characters from which a cell also holds the sequence number; with twice as many, the whole name."""
 
@@ -67,7 +66,7 @@ def _on_time(times: Times, lanes: Ints, edges: Ints) -> tuple[Codes, Codes]:
     begun = worst(times.code, positions)
     running, _ = times.running(lanes, edges)
     codes = fill_running(begun, running)
-    pending = np.isin(running >> SHIFT, _PENDING)
+    pending = np.isin(running >> SHIFT, PENDING)
     goes_on = np.where(running == 0, _SPACE, np.where(pending, _TILDE, _DASH))
     text = np.where(begun == 0, goes_on, np.where(crowded(positions) & _quiet(begun), _DOT, CHARACTERS[begun]))
     return codes, text.astype(np.uint8)
@@ -78,8 +77,9 @@ def _spread(model: Model, positions: Ints, codes: Codes, text: Codes, chars: int
     lanes, cells = codes.shape
     out = np.full((lanes, cells, chars), _SPACE, np.uint8)
     out[:, :, 0] = text
-    odd = (codes >> SHIFT) == Mark.MISMATCH
-    out[odd, 1] = CHARACTERS[(codes[odd] & NUMBER) | np.uint8(Mark.DONE << SHIFT)]
+    for mark, as_if in ((Mark.MISMATCH, Mark.DONE), (Mark.MISMATCH_PENDING, Mark.STARTED)):
+        odd = (codes >> SHIFT) == mark
+        out[odd, 1] = CHARACTERS[(codes[odd] & NUMBER) | np.uint8(as_if << SHIFT)]
     if chars >= LABELLED:
         for lane, cell in np.argwhere(positions[:, 1:] > positions[:, :-1]).tolist():
             label = _label(model, int(positions[lane, cell]), int(positions[lane, cell + 1]), chars)
@@ -93,6 +93,6 @@ def _label(model: Model, first: int, last: int, chars: int) -> bytes:
     value, seq = int(model.items.code[at]), int(model.items.seq[at])
     number = str(seq) if seq >= 0 else ""
     letter = chr(CHARACTERS[value])
-    wide = chars >= 2 * LABELLED and mark_of(value) not in (*SILENT, Mark.MISMATCH)
+    wide = chars >= 2 * LABELLED and mark_of(value) not in (*SILENT, *DIFFERING)
     word = name(value)[: chars - 2 - len(number)] if wide else letter
     return f"{word} {number}"[: chars - 1].encode("ascii")

@@ -53,9 +53,13 @@ class LanesScreen(Screen[None]):
         #detail { height: 38%; width: 100%; }
         &.-traces #left { height: 70%; }
         &.-traces #detail { height: 30%; }
+        &.-told #left { height: 6; }
+        &.-told #detail { height: 1fr; }
         &.-wide #body { layout: horizontal; }
         &.-wide #left { height: 100%; width: 62%; }
         &.-wide #detail { height: 100%; width: 38%; margin-left: 1; }
+        &.-wide.-told #left { width: 30%; }
+        &.-wide.-told #detail { width: 70%; }
     }
     """
 
@@ -185,6 +189,7 @@ class LanesScreen(Screen[None]):
     def show_board(self) -> None:
         """Draws the board, after a change to another one."""
         self.set_class(isinstance(self.boards.shown, TraceBoard), "-traces")
+        self.set_class(not self.boards.has_lanes, "-told")
         self.lanes.show(self.boards.shown)
 
     def board_moved(self) -> None:

@@ -28,8 +28,10 @@ class Mark(IntEnum):
     SCHEDULED = 5
     STARTED = 6
     MISMATCH = 7
-    """An operation that differs from the operation of the other members."""
-    ABSENT = 8
+    """An operation that differs from the operation of the other members, and is over."""
+    MISMATCH_PENDING = 8
+    """An operation that differs, and is not over."""
+    ABSENT = 9
     """Proven never issued, by a rank that is to blame."""
 
 
@@ -56,7 +58,14 @@ NUMBER = (1 << SHIFT) - 1
 SILENT = (Mark.EMPTY, Mark.GONE, Mark.MISSING, Mark.ABSENT)
 """Marks of absent operations: they have no letter."""
 
-_PENDING = (Mark.SCHEDULED, Mark.STARTED)
+PENDING = (Mark.SCHEDULED, Mark.STARTED)
+"""Marks of unfinished operations that fit the others."""
+DIFFERING = (Mark.MISMATCH, Mark.MISMATCH_PENDING)
+"""Marks of operations that differ from those of the other members."""
+_SIGNS = {
+    Mark.EMPTY: " ", Mark.GONE: "?", Mark.MISMATCH: "*", Mark.MISMATCH_PENDING: "*", Mark.MISSING: "!",
+    Mark.ABSENT: "!",
+}  # fmt: skip
 
 
 def letter_number(op: str | None) -> int:
@@ -110,9 +119,7 @@ def mark_of(value: int) -> Mark:
 def _character(value: int) -> str:
     mark, number = mark_of(value), value & NUMBER
     letter = LETTERS[number][0] if number < len(LETTERS) else "O"
-    if mark in _PENDING:
-        return letter.lower()
-    return {Mark.EMPTY: " ", Mark.GONE: "?", Mark.MISMATCH: "*", Mark.MISSING: "!", Mark.ABSENT: "!"}.get(mark, letter)
+    return letter.lower() if mark in PENDING else _SIGNS.get(mark, letter)
 
 
 CODES = len(Mark) << SHIFT
@@ -125,7 +132,7 @@ def name(value: int) -> str:
     """The operation of a code in the legend; upper or lower case tells whether it is done."""
     number = value & NUMBER
     text = LETTERS[number][1] if number < len(LETTERS) else "other"
-    return text if mark_of(value) in _PENDING else text.upper()
+    return text if mark_of(value) in PENDING else text.upper()
 
 
 def legend(codes: Codes) -> str:

@@ -17,7 +17,7 @@ from rankscope.report.settings_section import all_settings
 from rankscope.schema import Dataset
 from rankscope.tui.collective_columns import Collectives, collectives
 from rankscope.tui.lane_items import Ints, Items, Loose, in_lanes, operations
-from rankscope.tui.letters import NUMBER, Codes, Mark, code, legend, op_codes
+from rankscope.tui.letters import NUMBER, PENDING, SHIFT, Codes, Mark, code, legend, op_codes
 from rankscope.tui.marks import REASONS, absences, p2p_absences
 
 if TYPE_CHECKING:
@@ -122,7 +122,9 @@ def _with_mismatches(dataset: Dataset, analysis: Analysis, codes: Codes) -> Code
     table = pl.DataFrame(wrong, schema={"group": pl.UInt32, "seq": pl.Int64, "rank": pl.Int32}, orient="row")
     ops = dataset.ops.select("group", "seq", "rank", "is_p2p").with_row_index("row").filter(~pl.col("is_p2p"))
     rows = ops.join(table, on=["group", "seq", "rank"], how="semi")["row"].to_numpy()
-    out[rows] = (out[rows] & NUMBER) | code(Mark.MISMATCH)
+    pending = np.isin(out[rows] >> SHIFT, PENDING)
+    marks = np.where(pending, np.uint8(code(Mark.MISMATCH_PENDING)), np.uint8(code(Mark.MISMATCH)))
+    out[rows] = (out[rows] & NUMBER) | marks
     return out
 
 

@@ -12,7 +12,7 @@ from rankscope.tui.times import Times
 
 _CHARACTERS = {
     Mark.DONE: ".", Mark.UNSURE: ".", Mark.GONE: "?", Mark.SCHEDULED: "#", Mark.STARTED: "#", Mark.MISMATCH: "*",
-    Mark.ABSENT: "!", Mark.MISSING: "#",
+    Mark.MISMATCH_PENDING: "*",    Mark.ABSENT: "!", Mark.MISSING: "#",
 }  # fmt: skip
 TABLE: Codes = np.frombuffer(
     "".join(_CHARACTERS.get(Mark(v >> SHIFT), " ") for v in range(CODES)).encode("ascii"), np.uint8

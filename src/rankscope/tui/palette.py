@@ -39,6 +39,7 @@ _CELLS: dict[int, tuple[str, str | None, str]] = {
     Mark.SCHEDULED: ("black", "orange", ""),
     Mark.STARTED: ("black", "sky", ""),
     Mark.MISMATCH: ("black", "purple", "bold"),
+    Mark.MISMATCH_PENDING: ("black", "purple", "bold"),
     Mark.MISSING: ("vermillion", None, "bold"),
     Mark.ABSENT: ("white", "vermillion", "bold"),
     BUSY: ("black", "green", ""),
@@ -49,7 +50,7 @@ _CELLS: dict[int, tuple[str, str | None, str]] = {
 }
 _BARE: dict[int, str] = {
     Mark.DONE: "", Mark.UNSURE: "", Mark.GONE: "", Mark.SCHEDULED: "bold", Mark.STARTED: "bold",
-    Mark.MISMATCH: "bold", Mark.MISSING: "bold", Mark.ABSENT: "bold",
+    Mark.MISMATCH: "bold", Mark.MISMATCH_PENDING: "bold", Mark.MISSING: "bold", Mark.ABSENT: "bold",
 }  # fmt: skip
 _COLUMN = {"true": 0, "256": 1, "16": 2, "8": 3}
 

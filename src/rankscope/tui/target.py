@@ -22,11 +22,12 @@ class Place:
 
 
 def place_of_finding(model: Model, finding: Finding) -> Place | None:
-    """The culprit at the collective of the finding; without a culprit, a rank that waits there."""
-    ranks = (*finding.culprit_ranks, *finding.candidates, *finding.waiting_ranks)
-    ranks += tuple(e.rank for e in finding.evidence if e.rank is not None)
-    if finding.group is not None:
-        ranks += finding.group.ranks
+    """The culprit at the collective of the finding; without a culprit, a member of its group that waits there."""
+    told = (e.rank for e in finding.evidence if e.rank is not None)
+    others = (*finding.waiting_ranks, *told)
+    members = finding.group.ranks if finding.group is not None else ()
+    own = set(members)
+    ranks = (*finding.culprit_ranks, *finding.candidates, *(r for r in others if r in own), *members, *others)
     shown = [rank for rank in ranks if rank in model.lane_of]
     if not shown:
         return None

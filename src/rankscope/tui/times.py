@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration, plural
 from rankscope.tui.bins import find
-from rankscope.tui.letters import SHIFT, Codes, Mark
+from rankscope.tui.letters import PENDING, SHIFT, Codes, Mark
 from rankscope.tui.model import Model
 
 Ints = NDArray[np.int64]
@@ -83,7 +83,7 @@ def _ends(model: Model, known: Ints, start: Ints, lane: NDArray[np.int32], shift
     following = np.append(start[1:], FOREVER) if len(start) else start
     same = np.append(lane[1:] == lane[:-1], False) if len(lane) else np.zeros(0, np.bool_)
     mark = model.items.code[known] >> SHIFT
-    pending = (mark == Mark.SCHEDULED) | (mark == Mark.STARTED)
+    pending = np.isin(mark, (*PENDING, Mark.MISMATCH_PENDING))
     end = np.where(same, following, start + 1)
     end = np.where((rows >= 0) & (written >= 0), np.clip(written - shift[lane], 0, LATEST), end)
     end = np.where(pending, FOREVER, np.maximum(end, start + 1))

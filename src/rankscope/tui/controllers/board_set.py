@@ -36,6 +36,11 @@ class BoardSet:
         return [self.operations] if self.traced is None else [self.operations, self.traced]
 
     @property
+    def has_lanes(self) -> bool:
+        """Whether any operation can be drawn: logs and stacks alone may hold none."""
+        return self.traced is not None or self.whole.dataset.ops.height > 0
+
+    @property
     def on_time(self) -> bool:
         """Whether the lanes of operations are on the axis of time."""
         return self.operations.view.kind == "time"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rankscope.analysis.explanations import end_of_chain
 from rankscope.text.escaping import plain
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.filter_menu import FilterMenu
@@ -62,9 +63,7 @@ class FindingsWalk:
             return
         steps = analysis.waits.get(selection.rank)
         if not steps:
-            guilty = selection.rank in analysis.culprits
-            said = f"rank {selection.rank} waits for nobody" + (": it is a root cause" if guilty else "")
-            self._view.note(said)
+            self._view.note(plain(end_of_chain(self._boards.whole.dataset, analysis, selection.rank)))
             return
         step, wait = steps[0], steps[0].waits_in
         place = place_of_step(self._boards.whole, step)

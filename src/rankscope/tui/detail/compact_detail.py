@@ -81,7 +81,7 @@ def launched(detail: Detail) -> str:
 def _absence(detail: Detail) -> list[Span]:
     """The missing operation, and how long others have waited for it."""
     selection, peers = detail.selection, detail.peers
-    reason = Span((selection.absence or "no operation here").upper(), "bad" if _guilty(detail) else "warn")
+    reason = Span(operation_text.absence(selection.absence).upper(), "bad" if _guilty(detail) else "warn")
     if selection.group is None:
         return [reason]
     if peers is None:
@@ -256,8 +256,10 @@ def joined_line(detail: Detail, width: int) -> Line:
     if detail.peers is None:
         return BLANK
     table = detail.peers.table
-    issued = [rank for fold in detail.folds if fold.issued for rank in fold.ranks]
-    done = sum(len(fold.ranks) for fold in detail.folds if fold.state == "done")
+    left_out = (Absence.FILTERED, Absence.OVERWRITTEN)
+    issued = [rank for fold in detail.folds if fold.issued or fold.presence in left_out for rank in fold.ranks]
+    over = [fold for fold in detail.folds if fold.state == "done" or fold.presence == Absence.FILTERED]
+    done = sum(len(fold.ranks) for fold in over)
     states = "all done" if done == table.height else f"{done or 'none'} done"
     return labelled("joined", f"{len(issued)} of {table.height}: {rank_ranges(issued, max(width // 3, 12))}; {states}")
 

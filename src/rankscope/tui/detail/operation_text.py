@@ -33,6 +33,13 @@ def reason(presence: str, *, is_p2p: bool = False) -> str:
     return _OTHER_SIDE if is_p2p and presence == Absence.UNKNOWN else REASONS.get(presence, presence)
 
 
+def absence(presence: str | None) -> str:
+    """The state of a rank without a row, in the place of an operation's state."""
+    if presence == Absence.FILTERED:
+        return "finished, not in this dump"
+    return presence or "no operation here"
+
+
 def state_role(state: str) -> Role:
     """The role for a state of an operation."""
     if state in ("timed out", "aborted"):

@@ -8,17 +8,21 @@ from functools import partial
 from textual.timer import Timer
 
 from rankscope.analysis.model import Analysis
+from rankscope.report.words import descriptions
 from rankscope.schema import Dataset
+from rankscope.text.escaping import plain
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.detail.compact_detail import compact
 from rankscope.tui.detail.expanded_detail import expanded
+from rankscope.tui.detail.finding_text import full_text
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.selection_facts import Detail, look_up
+from rankscope.tui.model import Model
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
-from rankscope.tui.styled_text import Line, Span, line
+from rankscope.tui.styled_text import BLANK, Line, Span, line, wrap
 from rankscope.tui.traces.span_facts import look, sight_lines
 from rankscope.tui.traces.trace_board import TraceBoard
 
@@ -33,6 +37,8 @@ class DetailPane(Lines):
         super().__init__(options or ViewOptions())
         self.detail: Detail | None = None
         """The detail in the pane."""
+        self.story: Callable[[int], list[Line]] | None = None
+        """What stands below the detail, for a width: the finding, where no lanes can show it."""
         self._analysis: Analysis | None = None
         self._made: Callable[[int, int], list[Line]] | None = None
 
@@ -61,11 +67,26 @@ class DetailPane(Lines):
     def _text(self, width: int, height: int) -> list[Line]:
         if self._made is not None:
             return self._made(width, height)
+        if self.story is None:
+            return self._facts(width, height) or [line(Span("nothing is selected", "dim"))]
+        facts = self._facts(width, 0)
+        return [*facts, *([BLANK] if facts else []), *self.story(width)]
+
+    def _facts(self, width: int, height: int) -> list[Line]:
         if self.detail is None or self._analysis is None:
-            return [line(Span("nothing is selected", "dim"))]
+            return []
         if height < ROOMY:
             return compact(self.detail, width)
         return expanded(self.detail, self._analysis, width)
+
+
+def story_of(model: Model, index: int | None) -> Callable[[int], list[Line]]:
+    """The finding in full, for a width; without one, the verdict and where to look."""
+    if index is not None:
+        return partial(full_text, model.analysis, model.analysis.findings[index], descriptions(model.dataset))
+    hint = "no operation is in these files; v opens the views: logs, settings, files"
+    texts = (Span(plain(model.analysis.verdict), "bold"), Span(hint, "dim"))
+    return lambda width: [one for text in texts for one in wrap(line(text), width)]
 
 
 # The detail beside or below the lanes: a thread looks it up when the cursor rests.
@@ -98,6 +119,7 @@ class DetailLookup:
     def _draw(self) -> None:
         self._timer = None
         board, whole = self._boards.shown, self._boards.whole
+        self._pane.story = None if self._boards.has_lanes else story_of(whole, board.finding)
         if self._looks_up:
             # one at a time: on a big job, look-ups would pile up while a key is held
             self._looks_again = True

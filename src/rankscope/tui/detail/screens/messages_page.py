@@ -98,7 +98,8 @@ class MessagesScreen(ListPage):
         """Explains how to get logs if there are none."""
         if not self.dataset.messages.is_empty():
             return super().nothing()
-        return wrapped([line(Span("nothing of a log is here", "dim")), line(HOW)], max(self.size.width - 1, 1))
+        none = line(Span("no line of a log tells of ranks or errors here", "dim"))
+        return wrapped([none, line(HOW)], max(self.size.width - 1, 1))
 
     def choose(self, at: int) -> None:
         """Opens the whole record."""
