@@ -28,6 +28,8 @@ class App:
     def __init__(self, **given: Any) -> None:
         App.opened = given
 
+    last_words = ""
+
     def run(self) -> None:
         """Notes that it ran."""
         App.opened["ran"] = True

@@ -24,7 +24,7 @@ def command(*arguments: str) -> list[str]:
 def drawn(terminal: Terminal, keys: str) -> int:
     """The bytes that some keys take from the first screen on, each of them drawn before the next."""
     terminal.until(VERDICT)
-    terminal.until("joined")
+    terminal.until("because ")
     begin = len(terminal.received)
     for key in keys:
         before = len(terminal.received)
@@ -51,7 +51,9 @@ def test_opens_walks_and_quits() -> None:
         terminal.until(VERDICT)
         terminal.press("q")
         assert terminal.wait() == 0
-        assert b"\x1b[?1049l" in terminal.received.rpartition(b"\x1b[?1049h")[2]
+        left = terminal.received.rpartition(b"\x1b[?1049l")[2].decode()
+        assert "HANG: rank 3 never issued all_reduce #19 of default_pg" in left
+        assert f"rankscope report {SAMPLE}" in left
 
 
 def test_changed_cells_show_what_whole_frames_show_in_a_third_of_the_bytes() -> None:
@@ -97,7 +99,7 @@ def test_a_terminal_that_never_answers_is_not_waited_for() -> None:
 def test_resizing_draws_everything_anew() -> None:
     with Terminal(command(), ENV) as terminal:
         terminal.until(VERDICT)
-        terminal.until("joined")
+        terminal.until("because ")
         terminal.resize(130, 40)
         terminal.until(lambda text: VERDICT in text and "members" in text)
         terminal.resize(80, 24)

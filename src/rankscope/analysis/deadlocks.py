@@ -162,11 +162,13 @@ class DeadlockRules:
             if instance is not None:
                 waiting = ranks_text(instance.waiting())
                 steps.append(f"{waiting} in {instance.name} of {self.facts.label(instance.group)}")
-        text = "The operations wait for each other in a circle: " + "; ".join(steps) + "."
+        circle = "in a circle: " + "; ".join(steps) + "."
+        text = f"The operations wait for each other {circle}"
         if culprits:
             others = [r for r in everybody if r not in culprits]
             who = ranks_text(culprits).capitalize()
-            return f"{text} {who} entered them in another order than {ranks_text(others)} and the replicas."
+            odd = f"{who} entered these operations in another order than {ranks_text(others)} and the replicas."
+            return f"{odd} They wait for each other {circle}"
         if len(path) > 2:
             return text + " Nothing tells who of them left something out, or came too early."
         return text + " Half of the ranks entered them in one order, half in the other."

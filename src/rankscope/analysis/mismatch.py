@@ -187,7 +187,7 @@ def _explain(facts: Facts, instance: Instance, votes: dict[int, Signature], culp
         by_vote.setdefault(str(votes[rank]), []).append(rank)
     sides = "; ".join(f"{ranks_text(ranks)}: {vote}" for vote, ranks in by_vote.items())
     members = rank_ranges(facts.groups[instance.group].ranks)
-    text = f"At {_place(instance.seq, facts.label(instance.group))} [{members}] the members do not agree. {sides}."
+    text = f"At {_place(instance.seq, facts.label(instance.group))} [{members}] the members do not agree: {sides}."
     if shifted:
         text += (
             f" What the others issued here, {ranks_text(culprits)} issued one later: there is one collective too many."

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import click
 
 from rankscope.commands import report
 from rankscope.commands import watch as watching
@@ -58,10 +61,16 @@ def run(
     )  # fmt: skip
     options = replace(options, editor_environment=users_variables())
     if watch:
-        _app_that_follows(source, follow, options).run()
+        app = _app_that_follows(source, follow, options)
     else:
         first, rest = _readings(source)
-        RankscopeApp(load=first, title=source.title, options=options, rest=rest).run()
+        app = RankscopeApp(load=first, title=source.title, options=options, rest=rest)
+    app.run()
+    if app.last_words:
+        # what stays in the terminal when the screen is gone
+        click.echo(
+            f"{app.last_words}\nfull report: rankscope report {plain(shlex.join(source.called or source.paths))}"
+        )
     return 0
 
 

@@ -40,6 +40,7 @@ _DISPLAY = {
 ACTIONS: tuple[Action, ...] = (
     Action("next_finding", ("n",), "next finding, or next hit while searching", "Findings", "screen", "next"),
     Action("previous_finding", ("N",), "previous finding, or previous hit while searching", "Findings", "screen"),
+    Action("finding", ("i",), "back to the finding, and its card", "Findings", "screen", "finding"),
     Action("chain", ("c",), "along the chain: to the rank that this one waits for", "Findings", "screen", "chain"),
     Action("why", ("W",), "why the rank is accused, or why it is not", "Findings", "screen", "why"),
     Action("open", ("enter",), "open what is under the cursor: members and stacks", "Findings", "screen", "open"),
@@ -81,7 +82,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("filter_ranks", ("f",), "show only some ranks: 0-7,64", "Find", "screen", "filter"),
     Action("filter_group", ("p",), "show only one process group", "Find", "screen"),
     Action("filter_op", ("o",), "show only one operation or state", "Find", "screen"),
-    Action("export", ("e",), "write the findings to a markdown file", "Out", "screen"),
+    Action("export", ("e",), "write the findings to a markdown file", "Out", "screen", "export"),
     Action("export_traces", ("E",), "write all traces as one, on one clock, for Perfetto", "Out", "screen"),
     Action("copy", ("y",), "copy what is under the cursor, and add it to a file", "Out", "screen"),
     Action("help", ("question_mark",), "all keys", "Out", "app", "help"),
@@ -94,11 +95,13 @@ ACTIONS: tuple[Action, ...] = (
 BY_ID: dict[str, Action] = {action.id: action for action in ACTIONS}
 """The actions by their id."""
 FOOTER = (
-    "help", "quit", "next_finding", "open", "axis", "search", "goto", "chain", "why", "unfold", "views", "filter_ranks",
+    "help", "quit", "next_finding", "views", "export", "open", "chain", "why", "finding", "search", "goto", "axis",
+    "unfold", "filter_ranks",
 )  # fmt: skip
 """Actions in the footer, the most important first."""
 TRACED_FOOTER = (
-    "help", "quit", "next_finding", "line_up", "heat", "unfold", "axis", "search", "goto", "views", "why", "open",
+    "help", "quit", "next_finding", "views", "export", "line_up", "heat", "finding", "axis", "search", "goto", "why",
+    "unfold", "open",
 )  # fmt: skip
 """Actions in the footer over the lanes of traces, the most important first."""
 

@@ -19,6 +19,7 @@ from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState, get_current_worker
 
+from rankscope.kinds.finding_kinds import STATUSES
 from rankscope.text.escaping import plain
 from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
 from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions
@@ -83,6 +84,14 @@ class RankscopeApp(App[None]):
         if self._lanes is None:
             raise RuntimeError("nothing is loaded yet")
         return self._lanes
+
+    @property
+    def last_words(self) -> str:
+        """The verdict at the end, for the terminal's history; "" if nothing was loaded."""
+        if self._lanes is None:
+            return ""
+        analysis = self._lanes.boards.whole.analysis
+        return f"{STATUSES[analysis.status].badge}: {plain(analysis.verdict)}"
 
     def get_default_screen(self) -> Screen[None]:
         """The screen that is shown during loading."""

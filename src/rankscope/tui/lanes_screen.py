@@ -36,6 +36,8 @@ from rankscope.tui.traces.trace_board import TraceBoard
 from rankscope.tui.worker_messages import Updated, WorkedOut
 
 T = TypeVar("T")
+SHARE = 62
+"""Most of the height that lanes of operations take above the detail, in percent."""
 WIDE = 120
 """Columns from which the detail is beside the lanes."""
 
@@ -50,11 +52,9 @@ class LanesScreen(Screen[None]):
     LanesScreen {
         #body { height: 1fr; width: 100%; layout: vertical; }
         #left { height: 62%; width: 100%; }
-        #detail { height: 38%; width: 100%; }
+        #detail { height: 1fr; width: 100%; }
         &.-traces #left { height: 70%; }
-        &.-traces #detail { height: 30%; }
         &.-told #left { height: 6; }
-        &.-told #detail { height: 1fr; }
         &.-wide #body { layout: horizontal; }
         &.-wide #left { height: 100%; width: 62%; }
         &.-wide #detail { height: 100%; width: 38%; margin-left: 1; }
@@ -78,7 +78,7 @@ class LanesScreen(Screen[None]):
         news = (self, self.boards, self.search, self.findings)
         self.news = JobNews(*news) if first is None else Following(*news, first)
         self.bars = Bars(self, self.boards, self.search, self.news)
-        self.lookup = DetailLookup(self, self.boards, self.detail)
+        self.lookup = DetailLookup(self, self.boards, self.findings, self.detail)
         self._then: Callable[[str], None] = self.note
         """Gets the typed text."""
 
@@ -90,6 +90,7 @@ class LanesScreen(Screen[None]):
         return {
             "next_finding": partial(self.findings.walk, 1),
             "previous_finding": partial(self.findings.walk, -1),
+            "finding": self.findings.again,
             "chain": self.findings.chain,
             "why": pages.open_why,
             "open": pages.open_members,
@@ -166,9 +167,27 @@ class LanesScreen(Screen[None]):
 
     def _moved(self) -> None:
         """Tells the controllers that the cursor or the window of the lanes has moved."""
+        self._fit_lanes()
         self.draw_lines()
         self.lookup.moved()
         self.news.moved()
+
+    def _fit_lanes(self) -> None:
+        """Leaves rows that the lanes do not need to the detail below them; they come back with the next rows.
+
+        The lanes shrink only where a finding is shown, so nothing jumps while one scrolls.
+        """
+        left = self.query_one("#left")
+        if self.has_class("-wide") or self.has_class("-traces") or not self.boards.has_lanes:
+            # the rows of traces are chosen for the height that is there
+            left.styles.clear_rule("height")
+            return
+        most = self.query_one("#body").size.height * SHARE // 100
+        need = self.boards.shown.count + self.lanes.ruled + self.bar("status").size.height
+        before = left.styles.height.value if left.styles.has_rule("height") and left.styles.height else 0
+        height = min(most, need if self.findings.at_finding else max(need, int(before)))
+        if most > 0 and height != before:
+            left.styles.height = height
 
     @property
     def detail_is_due(self) -> bool:
@@ -191,6 +210,7 @@ class LanesScreen(Screen[None]):
         self.set_class(isinstance(self.boards.shown, TraceBoard), "-traces")
         self.set_class(not self.boards.has_lanes, "-told")
         self.lanes.show(self.boards.shown)
+        self._fit_lanes()
 
     def board_moved(self) -> None:
         """Draws the same board again, and the parts that follow its cursor."""

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
+import numpy as np
+
 from rankscope.analysis.model import ChainStep, Finding
 from rankscope.tui.cell_selection import column_of, item_of
 from rankscope.tui.model import Model
@@ -34,7 +36,7 @@ def place_of_finding(model: Model, finding: Finding) -> Place | None:
     if _is_p2p(finding.op):
         return _at_pair(model, shown[0], finding.row)
     if finding.group is None or finding.seq is None:
-        return Place(shown[0])
+        return _at_last(model, shown[0], finding.group.key if finding.group is not None else None)
     return _place(model, shown[0], finding.group.key, finding.seq, p2p=False)
 
 
@@ -46,7 +48,7 @@ def place_of_step(model: Model, step: ChainStep) -> Place | None:
     if _is_p2p(step.waits_in.op):
         return _at_pair(model, step.for_rank, step.waits_in.row)
     if group is None or step.waits_in.seq is None:
-        return Place(step.for_rank)
+        return _at_last(model, step.for_rank)
     return _place(model, step.for_rank, group, step.waits_in.seq, p2p=False)
 
 
@@ -72,7 +74,17 @@ def _place(model: Model, rank: int, group: int, seq: int, *, p2p: bool) -> Place
     item = item_of(model, rank, group, seq, p2p=p2p)
     if item is not None:
         return Place(rank, item, int(model.items.col[item]))
-    return Place(rank, None, column_of(model, group, seq))
+    column = column_of(model, group, seq)
+    return _at_last(model, rank, group) if column is None else Place(rank, None, column)
+
+
+def _at_last(model: Model, rank: int, group: int | None = None) -> Place:
+    """A rank at its last operation, in a group if it has any there; only the rank if it has none at all."""
+    lane = model.lane_of[rank]
+    items = np.arange(int(model.bounds[lane]), int(model.bounds[lane + 1]))
+    own = items[model.items.group[items] == group] if group is not None else items
+    found = own if len(own) else items
+    return Place(rank, int(found[-1]), int(model.items.col[found[-1]])) if len(found) else Place(rank)
 
 
 def _at_row(model: Model, rank: int, row: int) -> Place:
@@ -84,8 +96,8 @@ def _at_row(model: Model, rank: int, row: int) -> Place:
 
 
 def _at_pair(model: Model, rank: int, row: int | None) -> Place:
-    """A rank at a send or receive; without its row only the rank, for a collective may have the same number."""
-    return Place(rank) if row is None else _at_row(model, rank, row)
+    """A rank at a send or receive; without its row at its last operation: a collective may have the same number."""
+    return _at_last(model, rank) if row is None else _at_row(model, rank, row)
 
 
 def _is_p2p(op: str | None) -> bool:

@@ -9,6 +9,7 @@ from rankscope.tui.controllers.filter_menu import FilterMenu
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.filters import Filter
+from rankscope.tui.selection import Selection
 from rankscope.tui.target import Place, place_of_finding, place_of_step
 from rankscope.tui.traces.trace_board import TraceBoard
 from rankscope.tui.traces.trace_targets import go_finding, go_last
@@ -21,6 +22,14 @@ class FindingsWalk:
         self._view, self._boards, self._search, self._filters = view, boards, search, filters
         self.unvisited = False
         """Whether the finding was shown without a key, and no key has gone there yet."""
+        self._landing: Selection | None = None
+        """The place where the finding was shown."""
+
+    @property
+    def at_finding(self) -> bool:
+        """Whether the cursor stands where the finding was shown; then its card is shown, too."""
+        selection = self._boards.shown.selection
+        return self._boards.shown.finding is not None and _same_place(selection, self._landing)
 
     def show(self, index: int | None) -> None:
         """Moves the lanes to a finding; drops filters that hide it."""
@@ -35,8 +44,17 @@ class FindingsWalk:
             go_finding(boards.shown, finding)
         elif isinstance(boards.shown, TraceBoard):
             go_last(boards.shown)
+        self._landing = boards.shown.selection
         self._view.draw_head()
         self._view.board_moved()
+
+    def again(self) -> None:
+        """Moves back to the finding, and shows its card."""
+        now = self._boards.shown.finding
+        if now is None:
+            self._view.note("there is no finding")
+        else:
+            self.show(now)
 
     def go(self, place: Place) -> None:
         """Moves the cursor to a place of the whole model; drops filters that hide it."""
@@ -71,3 +89,9 @@ class FindingsWalk:
             self.go(place)
             number = "" if wait.seq is None else f" #{wait.seq}"
             self._view.note(f"rank {step.rank} waits in {plain(wait.op)}{number} for rank {step.for_rank}")
+
+
+def _same_place(one: Selection | None, other: Selection | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return (one.rank, one.row, one.group, one.seq) == (other.rank, other.row, other.group, other.seq)

@@ -8,11 +8,12 @@ from rankscope.analysis.model import Analysis, Finding
 from rankscope.analysis.stack_frames import kind_of
 from rankscope.kinds.finding_kinds import SEVERITIES
 from rankscope.report import words
+from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
 from rankscope.text.wording import plural, ranks_text
-from rankscope.tui.detail.stack_tree import label
-from rankscope.tui.styled_text import BLANK, Line, Role, Span, line, wrap
+from rankscope.tui.detail.stack_tree import label, user_frames
+from rankscope.tui.styled_text import BLANK, Line, Role, Span, cut, line, wrap
 
 _MOST = 200
 """Lines of one part of a finding that are shown; the JSON report has them all."""
@@ -54,6 +55,44 @@ def short_text(analysis: Analysis, finding: Finding, width: int) -> list[Line]:
     for title, texts in parts.items():
         lines += _section(title, texts, width)
     return lines
+
+
+_CARD_LABEL = 8
+"""Cells of the title before a line of a card, as before the lines of the detail."""
+
+
+def card(dataset: Dataset, analysis: Analysis, finding: Finding, width: int, height: int) -> list[Line]:
+    """Who, where, because, how sure and what to do next: at most `height` lines, and at least one for each."""
+    parts = [
+        (title, wrap(line(Span(f"{title:<{_CARD_LABEL}}", "head"), plain(text)), width, _CARD_LABEL))
+        for title, text in _card_texts(dataset, analysis, finding)
+        if text
+    ]
+    left = {title: len(lines) for title, lines in parts}
+    while sum(left.values()) > height and max(left.values(), default=0) > 1:
+        longest = max(left, key=lambda title: (left[title], title != "because"))
+        left[longest] -= 1
+    return [one for title, lines in parts for one in _first(lines, left[title], width)]
+
+
+def _first(lines: list[Line], count: int, width: int) -> list[Line]:
+    """The first lines of a part; the last of them shows if more are left out."""
+    if len(lines) <= count:
+        return lines
+    more = lines[count]
+    return [*lines[: count - 1], cut(line(lines[count - 1], " ", more[_CARD_LABEL:]), width)]
+
+
+def _card_texts(dataset: Dataset, analysis: Analysis, finding: Finding) -> Iterable[tuple[str, str]]:
+    on_mesh = words.on_mesh(finding, analysis.mesh) if len(finding.culprit_ranks) == 1 else ""
+    suspects = "; ".join(_otherwise(finding))
+    yield "who", ", ".join(p for p in (words.who(finding), on_mesh.partition(" is ")[2]) if p) or suspects
+    yield "where", words.place(finding)
+    own = user_frames(finding.stack)
+    yield "line", f"{label(own[0])} ({words.stack_title(finding, dataset)})" if own else ""
+    yield "because", finding.explanation
+    yield "sure", words.certainty(finding) if finding.severity != "info" else ""
+    yield "next", next(iter(finding.next_steps), "")
 
 
 def _parts(analysis: Analysis, finding: Finding, groups: Mapping[str, str]) -> Iterable[tuple[str, list[str]]]:

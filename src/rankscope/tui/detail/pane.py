@@ -12,10 +12,11 @@ from rankscope.report.words import descriptions
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.tui.controllers.board_set import BoardSet
+from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.detail.compact_detail import compact
 from rankscope.tui.detail.expanded_detail import expanded
-from rankscope.tui.detail.finding_text import full_text
+from rankscope.tui.detail.finding_text import card, full_text
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.selection_facts import Detail, look_up
@@ -26,6 +27,8 @@ from rankscope.tui.styled_text import BLANK, Line, Span, line, wrap
 from rankscope.tui.traces.span_facts import look, sight_lines
 from rankscope.tui.traces.trace_board import TraceBoard
 
+FEWEST_FACTS = 3
+"""Fewest lines of the detail that are worth showing below a card."""
 ROOMY = 16
 """Lines from which the pane shows all facts instead of the most important."""
 
@@ -37,8 +40,8 @@ class DetailPane(Lines):
         super().__init__(options or ViewOptions())
         self.detail: Detail | None = None
         """The detail in the pane."""
-        self.story: Callable[[int], list[Line]] | None = None
-        """What stands below the detail, for a width: the finding, where no lanes can show it."""
+        self.story: Callable[[int, int], list[Line]] | None = None
+        """The lines above the detail, for a width and a height: the card of a finding."""
         self._analysis: Analysis | None = None
         self._made: Callable[[int, int], list[Line]] | None = None
 
@@ -65,28 +68,36 @@ class DetailPane(Lines):
             self.show_lines(self._text(self.size.width, self.size.height))
 
     def _text(self, width: int, height: int) -> list[Line]:
-        if self._made is not None:
-            return self._made(width, height)
-        if self.story is None:
-            return self._facts(width, height) or [line(Span("nothing is selected", "dim"))]
-        facts = self._facts(width, 0)
-        return [*facts, *([BLANK] if facts else []), *self.story(width)]
+        story = self.story(width, height) if self.story is not None else []
+        room = height - len(story) - 1 if story else height
+        facts = self._facts(width, room) if room >= FEWEST_FACTS else []
+        return [*story, *([BLANK] if story and facts else []), *facts]
 
     def _facts(self, width: int, height: int) -> list[Line]:
-        if self.detail is None or self._analysis is None:
+        if self._made is not None:
+            return self._made(width, height)
+        if self._analysis is None:
             return []
+        if self.detail is None:
+            return [] if self.story is not None else [line(Span("nothing is selected", "dim"))]
         if height < ROOMY:
             return compact(self.detail, width)
         return expanded(self.detail, self._analysis, width)
 
 
-def story_of(model: Model, index: int | None) -> Callable[[int], list[Line]]:
-    """The finding in full, for a width; without one, the verdict and where to look."""
+def card_of(model: Model, index: int) -> Callable[[int, int], list[Line]]:
+    """The card of a finding, for a width and a height."""
+    return partial(card, model.dataset, model.analysis, model.analysis.findings[index])
+
+
+def story_of(model: Model, index: int | None) -> Callable[[int, int], list[Line]]:
+    """The finding in full, where no lanes can show it; without one, the verdict and where to look."""
     if index is not None:
-        return partial(full_text, model.analysis, model.analysis.findings[index], descriptions(model.dataset))
+        finding, groups = model.analysis.findings[index], descriptions(model.dataset)
+        return lambda width, _: full_text(model.analysis, finding, groups, width)
     hint = "no operation is in these files; v opens the views: logs, settings, files"
     texts = (Span(plain(model.analysis.verdict), "bold"), Span(hint, "dim"))
-    return lambda width: [one for text in texts for one in wrap(line(text), width)]
+    return lambda width, _: [one for text in texts for one in wrap(line(text), width)]
 
 
 # The detail beside or below the lanes: a thread looks it up when the cursor rests.
@@ -98,8 +109,8 @@ DETAIL_AFTER = 0.03
 class DetailLookup:
     """Shows the selection under the cursor in the pane; one look-up runs at a time."""
 
-    def __init__(self, view: MainView, boards: BoardSet, pane: DetailPane) -> None:
-        self._view, self._boards, self._pane = view, boards, pane
+    def __init__(self, view: MainView, boards: BoardSet, findings: FindingsWalk, pane: DetailPane) -> None:
+        self._view, self._boards, self._findings, self._pane = view, boards, findings, pane
         self._timer: Timer | None = None
         self._looks_up, self._looks_again = False, False
         """Whether a thread looks up the detail, and whether the cursor has moved since."""
@@ -119,7 +130,7 @@ class DetailLookup:
     def _draw(self) -> None:
         self._timer = None
         board, whole = self._boards.shown, self._boards.whole
-        self._pane.story = None if self._boards.has_lanes else story_of(whole, board.finding)
+        self._pane.story = self._story(whole, board.finding)
         if self._looks_up:
             # one at a time: on a big job, look-ups would pile up while a key is held
             self._looks_again = True
@@ -132,6 +143,11 @@ class DetailLookup:
             self._view.work_out(found, partial(self._looked_up, whole.analysis))
         else:
             self._pane.show_found(None, whole.analysis)
+
+    def _story(self, whole: Model, finding: int | None) -> Callable[[int, int], list[Line]] | None:
+        if self._boards.has_lanes:
+            return card_of(whole, finding) if finding is not None and self._findings.at_finding else None
+        return story_of(whole, finding)
 
     def _looked_up(self, analysis: Analysis, detail: Detail) -> None:
         again, self._looks_up, self._looks_again = self._looks_again, False, False

@@ -1,0 +1,101 @@
+"""The card of a finding: complete on the first screen, gone when the reader moves on, back with a key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+
+from rankscope.analysis import analyse
+from rankscope.assemble.load import load
+from rankscope.tui.controllers.board_set import BoardSet
+from rankscope.tui.detail.finding_text import card
+from rankscope.tui.lane_cells import draw
+from rankscope.tui.model import build_model
+from rankscope.tui.target import place_of_finding, place_of_step
+from tests.simulator.options import MODES
+from tests.simulator.scenario import ALL_FAULTS, make
+from tests.tui.drive import board_of, opened, press, screen_text
+from tests.tui.jobs import hang, healthy
+
+SAMPLES = Path(__file__).parents[2] / "sample_data"
+BROKEN = ("early_return", "slow_loader", "size_mismatch", "two_groups", "wrong_collective", "straggler")
+PARTS = ("who", "where", "because", "sure", "next")
+WIDE_PANE = 200
+
+
+@pytest.mark.parametrize("sample", BROKEN)
+async def test_the_first_screen_answers_everything(sample: str) -> None:
+    dataset = load([SAMPLES / sample])
+    async with opened((dataset, analyse(dataset))) as (app, _):
+        lines = screen_text(app).splitlines()
+    assert len(lines) <= 24
+    starts = [line.split(" ", 1)[0] for line in lines]
+    assert [part for part in PARTS if part not in starts] == []
+
+
+async def test_the_card_folds_when_the_reader_moves_and_comes_back_with_a_key() -> None:
+    async with opened(hang()) as (app, pilot):
+        lane = board_of(app).lane
+        assert "\nbecause" in screen_text(app)
+        await press(app, pilot, "k")
+        assert "\nbecause" not in screen_text(app)
+        assert "never issued" in screen_text(app).splitlines()[1], "the verdict stays"
+        await press(app, pilot, "i")
+        assert "\nbecause" in screen_text(app)
+        assert board_of(app).lane == lane
+
+
+async def test_without_a_finding_there_is_no_card() -> None:
+    async with opened(healthy()) as (app, pilot):
+        assert "\nbecause" not in screen_text(app)
+        await press(app, pilot, "i")
+        assert "there is no finding" in screen_text(app)
+
+
+async def test_lanes_take_no_row_that_they_do_not_need_and_get_more_when_they_do() -> None:
+    async with opened(hang()) as (app, pilot):
+        before, rows = app.lanes.lanes.size.height, board_of(app).count
+        assert before == rows + app.lanes.lanes.ruled
+        await press(app, pilot, "k", "U")
+        assert app.lanes.lanes.size.height > before
+        await press(app, pilot, "U")
+        assert app.lanes.lanes.size.height > before, "nothing jumps while one looks around"
+
+
+@pytest.mark.parametrize("height", [1, 6, 8, 40])
+@pytest.mark.parametrize("sample", BROKEN)
+def test_every_part_has_a_line_in_any_height(sample: str, height: int) -> None:
+    dataset = load([SAMPLES / sample])
+    analysis = analyse(dataset)
+    for finding in analysis.findings:
+        full = card(dataset, analysis, finding, 60, WIDE_PANE)
+        parts = [line.plain.split()[0] for line in full if not line.plain.startswith(" ")]
+        lines = card(dataset, analysis, finding, 60, height)
+        assert [line.plain.split()[0] for line in lines if not line.plain.startswith(" ")] == parts
+        assert len(lines) <= max(height, len(parts))
+        assert all(line.cell_len <= 60 for line in lines)
+
+
+@pytest.mark.parametrize("fault", [*ALL_FAULTS])
+def test_no_jump_lands_on_an_empty_cell(fault: str) -> None:
+    try:
+        scenario = make(fault, 61)
+    except LookupError:
+        pytest.skip("no job has a place for it")
+    with TemporaryDirectory() as folder:
+        scenario.write(Path(folder), MODES["full"])
+        dataset = load([Path(folder)])
+    analysis = analyse(dataset)
+    model = build_model(dataset, analysis)
+    boards = BoardSet(model, np.zeros(1, np.uint8))
+    board = boards.operations
+    places = [place_of_finding(model, f) for f in analysis.findings if f.group is not None]
+    places += [place_of_step(model, step) for f in analysis.findings for step in f.chain]
+    for place in places:
+        assert place is not None
+        boards.go(place)
+        cells = draw(model, None, board.view, np.array([board.lane]), board.width).codes[0]
+        assert cells[board.view.cell_of(board.unit) - board.view.cell_of(board.view.first)], place
