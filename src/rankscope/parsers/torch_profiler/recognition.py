@@ -1,4 +1,4 @@
-"""Recognition of traces of torch's profiler, by the first keys of the document or of its first event."""
+"""Recognition of Chrome traces, whoever wrote them, by the first keys of the document or of its first event."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import re
 _DOCUMENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"')
 _KEYS = re.compile(
     rb'"(?:schemaVersion|deviceProperties|traceEvents|distributedInfo|baseTimeNanoseconds|displayTimeUnit|traceName'
-    rb'|cupti_version|roctracer_version)"\s*:'
+    rb'|cupti_version|roctracer_version|systemTraceEvents|viztracer_metadata|highres-ticks)"\s*:'
 )
 _LIST = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{[^{}]{0,400}?(?:\{[^{}]{0,400}\}[^{}]{0,200}?)?"ph"\s*:')
-_FOREIGN_CATEGORIES = re.compile(rb'"cat"\s*:\s*"(?:py-spy|viztracer|FEE|blink|devtools)')
-"""Categories of other programs that write the same events: their lists begin with them."""
 
 
 def looks_like_trace(head: bytes) -> bool:
     """Whether the first bytes of a file can begin a trace."""
     if _DOCUMENT.match(head) is not None and _KEYS.search(head) is not None:
         return True
-    return _LIST.match(head) is not None and _FOREIGN_CATEGORIES.search(head) is None
+    return _LIST.match(head) is not None
