@@ -21,6 +21,7 @@ from rankscope.assemble.traces.trace_groups import TraceGroups
 from rankscope.assemble.traces.trace_window import TraceWindow, settle_clock_bases
 from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.matrices import NULL, Numbers
+from rankscope.parsers.torch_profiler.communication_kernels import current_table
 from rankscope.parsers.torch_profiler.model import TracedCall
 
 Tables = dict[str, pl.DataFrame]
@@ -54,6 +55,9 @@ def read_windows(
     trace_ranks.settle_loops(windows)
     for window in windows:
         window.source.attempt, window.source.used = attempt, True
+    _, unread = current_table()
+    if unread is not None and windows:
+        windows[0].source.note = "; ".join(filter(None, (windows[0].source.note, unread)))
     return TraceWindows(windows, trace_world(windows))
 
 
