@@ -60,7 +60,7 @@ def room_for_state(dataset: Dataset, width: int) -> int:
 
 
 def _ranks_text(dataset: Dataset) -> str:
-    missing = len(dataset.missing_ranks)
+    missing = len(dataset.unseen_ranks)
     if not missing:
         return plural(len(dataset.seen_ranks), "rank")
     return f"{len(dataset.seen_ranks):,} of {plural(dataset.world_size, 'rank')}"

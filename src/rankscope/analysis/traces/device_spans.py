@@ -136,6 +136,22 @@ def _on_host(host: pl.DataFrame) -> pl.DataFrame:
     return host.filter(pl.col("op").is_not_null() | computes)
 
 
+_ACTIVE_CATEGORIES = ("cpu_op", *_LAUNCH_CATEGORIES)
+_WAIT_CALL = re.compile(r"Synchronize|StreamWait|EventQuery")
+"""Calls in which the host only waits for its device."""
+
+
+def host_activity(spans: SpanIndex, file: int) -> BusyIntervals:
+    """Intervals in which any operation or launch ran on the host."""
+    host = spans.host(file)
+    if host is None:
+        return BusyIntervals(np.empty(0, np.int64), np.empty(0, np.int64))
+    host = host.filter(is_among("category", _ACTIVE_CATEGORIES))
+    waits = [name for name in host["name"].unique().cast(pl.String) if _WAIT_CALL.search(name)]
+    active = host.filter(~is_among("name", waits))
+    return BusyIntervals.of(active["start_ns"].to_numpy(), active["end_ns"].to_numpy())
+
+
 # Merged intervals of time, and their length within given stretches.
 
 

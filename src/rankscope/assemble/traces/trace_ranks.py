@@ -41,17 +41,15 @@ def _checked(rank: int) -> int | None:
     return rank if rank < RANK_LIMIT else None
 
 
-def settle_trace_ranks(windows: Sequence[TraceWindow], pattern: re.Pattern[str] | None) -> None:
-    """Gives every window its rank."""
-    for window in windows:
-        claim_trace_rank(window, pattern)
+def settle_trace_ranks(windows: Sequence[TraceWindow]) -> None:
+    """Gives every window of a run its rank; those that claim one have it."""
     _settle_contradictions(windows)
     _drop_shared(windows)
     known = {(w.host, w.pid): w.source.rank for w in windows if w.source.rank is not None and w.host}
     for window in windows:
         if window.source.rank is None and (window.host, window.pid) in known:
             window.source.rank, window.source.rank_source = known[window.host, window.pid], "content"
-    _number([window for window in windows if window.source.rank is None], {w.source.rank for w in windows})
+    _number_all(windows)
 
 
 def claim_trace_rank(window: TraceWindow, pattern: re.Pattern[str] | None) -> None:
@@ -111,17 +109,33 @@ def _overlap(one: TraceWindow, other: TraceWindow) -> bool:
     return one.bounds[0] < other.bounds[1] and other.bounds[0] < one.bounds[1]
 
 
-def _number(windows: Sequence[TraceWindow], taken: set[int | None]) -> None:
-    """Gives the lowest free ranks in order of host and process; windows of one process get the same."""
-    ranks: dict[tuple[str, str, int], int] = {}
-    for window in sorted(
-        windows, key=lambda w: (w.host, w.source.directory if not w.host else "", w.pid or 0, w.source.shown)
-    ):
-        key = (window.host, "" if window.host else window.source.directory, -1 if window.pid is None else window.pid)
-        if key not in ranks:
-            ranks[key] = next(r for r in range(len(taken) + 1) if r not in taken)
-            taken.add(ranks[key])
-        window.source.rank, window.source.rank_source = ranks[key], "guess"
+UNTOLD = "tells no rank, and others do: left out (--rank-from takes ranks out of paths)"
+NUMBERED = "tells no rank: the ranks are numbers by host and process, and may be others (--rank-from)"
+
+
+def _number_all(windows: Sequence[TraceWindow]) -> None:
+    """Numbers windows in order of host and process if none of several tells a rank; those of one process get the same.
+
+    A lone process has no number, and windows beside others that tell their ranks have none.
+    """
+    untold = [window for window in windows if window.source.rank is None]
+    told = len(untold) < len(windows)
+    keys = sorted({_process(window) for window in untold})
+    for window in untold:
+        if told:
+            window.source.note = _noted(window, UNTOLD)
+        elif len(keys) > 1:
+            window.source.rank, window.source.rank_source = keys.index(_process(window)), "guess"
+            window.source.note = _noted(window, NUMBERED)
+
+
+def _process(window: TraceWindow) -> tuple[str, str, int]:
+    pid = -1 if window.pid is None else window.pid
+    return window.host, "" if window.host else window.source.directory, pid
+
+
+def _noted(window: TraceWindow, note: str) -> str:
+    return "; ".join(filter(None, (window.source.note, note)))
 
 
 # Groups of gloo's run loops: a trace lacks them, but threads are numbered in order of creation.
