@@ -116,8 +116,8 @@ def _devices(pairings: Iterable[Pairing], hosts: Mapping[int, str]) -> dict[int,
             near = apart if abs(apart) <= DEVICE_NS else 0
             beside.setdefault(pairing.reference, {})[pairing.file] = near
     out: dict[int, int] = {}
-    for reference, near in beside.items():
-        clocks = {reference: 0, **near}
+    for reference, others in beside.items():
+        clocks = {reference: 0, **others}
         usual = sorted(clocks.values())[(len(clocks) - 1) // 2]
         for file, clock in clocks.items():
             if abs(clock - usual) > FLOOR_NS:
@@ -126,7 +126,7 @@ def _devices(pairings: Iterable[Pairing], hosts: Mapping[int, str]) -> dict[int,
 
 
 def _moved_devices(devices: Mapping[int, int], paths: Mapping[int, str]) -> list[str]:
-    """What was taken out, for the user."""
+    """The differences between devices that were taken out, for the user."""
     if not devices:
         return []
     files = sorted(paths.get(file, "?") for file in devices)

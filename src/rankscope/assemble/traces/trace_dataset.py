@@ -18,7 +18,6 @@ from rankscope.assemble.sources import SourceFile
 from rankscope.assemble.traces import device_operations, span_tables, trace_ranks
 from rankscope.assemble.traces.device_operations import DeviceOperation
 from rankscope.assemble.traces.span_roles import SpanRoles
-from rankscope.assemble.traces.trace_attempts import chosen_run, split_trace_runs, trace_attempts
 from rankscope.assemble.traces.trace_groups import TraceGroups
 from rankscope.assemble.traces.trace_window import TraceWindow, settle_clock_bases
 from rankscope.kinds.input_kinds import DUPLICATE
@@ -72,8 +71,8 @@ def read_windows(
     settle_clock_bases(windows)
     for window in windows:
         trace_ranks.claim_trace_rank(window, pattern)
-    runs = split_trace_runs(windows)
-    run = chosen_run(runs, choice.dumped, choice.chosen, asked=choice.asked, alone=choice.alone)
+    runs = trace_ranks.split_trace_runs(windows)
+    run = trace_ranks.chosen_run(runs, choice.dumped, choice.chosen, asked=choice.asked, alone=choice.alone)
     for number, one in enumerate(runs):
         trace_ranks.settle_trace_ranks(one.windows)
         for window in one.windows:
@@ -84,7 +83,7 @@ def read_windows(
     _, unread = current_table()
     if unread is not None:
         used[0].source.note = "; ".join(filter(None, (used[0].source.note, unread)))
-    return TraceWindows(used, trace_world(used), run, trace_attempts(runs))
+    return TraceWindows(used, trace_world(used), run, trace_ranks.trace_attempts(runs))
 
 
 def _distinct(windows: Sequence[TraceWindow]) -> list[TraceWindow]:

@@ -35,7 +35,7 @@ from rankscope.parsers.torch_profiler.events import (
     MetadataEvent,
 )
 from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TraceContent, TraceHeader, trace_header
-from rankscope.parsers.torch_profiler.other_programs import TraceOrigin
+from rankscope.parsers.torch_profiler.recognition import TraceOrigin
 
 
 def read_trace(stream: IO[bytes], size: int, part: tuple[int, int] = (0, 1)) -> TraceContent:
@@ -63,7 +63,7 @@ def decode_bytes(data: bytes) -> TraceContent:
 
 def finished(content: TraceContent) -> TraceContent:
     """A whole trace with its problem. Raises NotThisKindError for a trace of another program."""
-    foreign = content.origin.foreign(content.labels)
+    foreign = content.origin.foreign([x.text for x in content.labels if x.kind == "process_name"])
     if foreign is not None:
         raise NotThisKindError(foreign)
     content.problem = problem_of(content)

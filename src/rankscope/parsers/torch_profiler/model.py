@@ -13,7 +13,7 @@ import numpy as np
 from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
 from rankscope.parsers.members import GroupConfig, config_from
 from rankscope.parsers.safe_values import rank_list, safe_integer, safe_text
-from rankscope.parsers.torch_profiler.other_programs import TraceOrigin
+from rankscope.parsers.torch_profiler.recognition import TraceOrigin
 
 # The header of a trace: keys before its events and behind them.
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rankscope.parsers.torch_profiler.decode import finished
 from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TraceContent, TraceHeader
-from rankscope.parsers.torch_profiler.other_programs import TraceOrigin
+from rankscope.parsers.torch_profiler.recognition import TraceOrigin
 
 
 def join_ranges(parts: Sequence[TraceContent], problems: Sequence[str]) -> TraceContent:
