@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from rankscope.cli import run
-from rankscope.report.perfetto import save_merged
 from tests.parsers.dumps import job as job_of_dumps
 from tests.parsers.dumps import named
-from tests.report.test_perfetto import job
+from tests.parsers.torch_profiler.documents import all_reduce, document, x
+
+EVENTS = [x("cpu_op", "aten::mm", 0, 1), *all_reduce(10, 5)]
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def trace(tmp_path: Path) -> Path:
     """A directory with one trace."""
     folder = tmp_path / "traces"
     folder.mkdir()
-    save_merged(*job(), folder / "rank0_trace.json.gz")
+    (folder / "rank0_trace.json.gz").write_bytes(gzip.compress(document(EVENTS)))
     return folder
 
 
@@ -29,7 +30,7 @@ def test_it_writes_a_file_that_holds_all_spans(trace: Path, tmp_path: Path, caps
     assert run(["export", str(trace), "-o", str(out)]) == 0
     with gzip.open(out) as file:
         events = json.load(file)["traceEvents"]
-    assert sum(e["ph"] == "X" for e in events) == job()[0].spans.height
+    assert sum(e["ph"] == "X" for e in events) == len(EVENTS)
     assert f"{len(events):,} events" in capsys.readouterr().err
 
 

@@ -50,7 +50,7 @@ def assemble(
     run = LogRun(runs, chosen, pattern, asked=attempt is not None)
     scene = _log_scene(sources, places, run, known, recall)
     seen = _host_stacks(sources, runs, chosen, pattern, known, _log_stacks(scene))
-    windows = _trace_windows(sources, max(0, chosen), pattern)
+    windows = _trace_windows(sources, run)
     told_worlds = (one.world for one in (windows, scene) if one is not None)
     highest = max((r for s in seen for r in s.ranks.values()), default=-1)
     world = world_size or max(_world(used, sources, chosen), 1 + highest, *told_worlds)
@@ -61,9 +61,9 @@ def assemble(
     return Dataset(
         **tables,
         files=file_table(sources),
-        attempts=attempts.attempt_table(runs),
+        attempts=windows.runs if windows is not None and not runs else attempts.attempt_table(runs),
         repeats=repeat_table(sources),
-        attempt=max(0, chosen),
+        attempt=windows.run if windows is not None and not runs else max(0, chosen),
         world_size=world or told_by_processes,
         root=root,
     )
@@ -188,13 +188,15 @@ def _log_stacks(scene: LogScene | None) -> list[RankedStacks]:
     return stacks_in(scene)
 
 
-def _trace_windows(sources: Sequence[SourceFile], attempt: int, pattern: re.Pattern[str] | None) -> TraceWindows | None:
+def _trace_windows(sources: Sequence[SourceFile], run: LogRun) -> TraceWindows | None:
     """The traces of the attempt with their ranks; None without a trace, at no cost."""
     if not any(source.trace is not None for source in sources):
         return None
-    from rankscope.assemble.traces.trace_dataset import read_windows
+    from rankscope.assemble.traces.trace_dataset import AttemptChoice, read_windows
 
-    return read_windows(list(enumerate(sources)), attempt, pattern)
+    alone = not run.runs and not any(source.log is not None for source in sources)
+    choice = AttemptChoice(run.runs, run.chosen, run.asked, alone)
+    return read_windows(list(enumerate(sources)), choice, run.pattern)
 
 
 def _highest(groups: pl.DataFrame) -> int:

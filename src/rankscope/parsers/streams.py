@@ -11,7 +11,7 @@ import stat
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import zstandard
 
@@ -159,3 +159,24 @@ def _address_space() -> int:
     except (OSError, ValueError):
         return 16 << 30
     return pages * resource.getpagesize()
+
+
+class _ReplayedStream(io.RawIOBase):
+    """A stream of which the first bytes were read before."""
+
+    def __init__(self, begin: bytes, rest: IO[bytes]) -> None:
+        self._begin, self._rest = begin, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        part = self._begin[: len(buffer)] or self._rest.read(len(buffer))
+        self._begin = self._begin[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+
+def replayed(begin: bytes, rest: IO[bytes]) -> IO[bytes]:
+    """`rest` with bytes before it that were read from it."""
+    return io.BufferedReader(_ReplayedStream(begin, rest))

@@ -41,7 +41,7 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
             "verdict": analysis.verdict,
             "status": analysis.status,
             "world_size": dataset.world_size,
-            "ranks": {"seen": dataset.seen_ranks, "missing": dataset.missing_ranks},
+            "ranks": {"seen": dataset.seen_ranks, "missing": dataset.unseen_ranks},
             "inputs": dataset.files.select("path", "kind", "rank", "rows", "problem", "recorder").to_dicts(),
             "findings": [finding_json(f) for f in analysis.findings],
             "mesh": _mesh(analysis.mesh, {rank for f in analysis.findings for rank in f.culprit_ranks}),

@@ -32,7 +32,7 @@ def render_markdown(dataset: Dataset, analysis: Analysis) -> str:
 def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     yield f"# {analysis.status.capitalize()}: {_inline(analysis.verdict)}"
     unread = tuple(dataset.unread_dumps)
-    none = tuple(rank for rank in dataset.missing_ranks if rank not in unread)
+    none = tuple(rank for rank in dataset.unseen_ranks if rank not in unread)
     culprits = ranks_text(analysis.culprits, words.LONGEST_RANGES) if analysis.culprits else ""
     hosts = "; ".join(dict.fromkeys(words.who(f) for f in analysis.findings if f.root_cause and words.who(f)))
     rows = [

@@ -41,9 +41,9 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     yield from _wrap(f"{dataset.root}: {words.summary(dataset)}" if dataset.root else words.summary(dataset))
     if analysis.mesh is not None:
         yield from _wrap(f"mesh: {analysis.mesh}")
-    none = tuple(rank for rank in dataset.missing_ranks if rank not in dataset.unread_dumps)
+    none = tuple(rank for rank in dataset.unseen_ranks if rank not in dataset.unread_dumps)
     if none:
-        yield from _wrap(f"no dump of {ranks_text(none, words.LONGEST_RANGES)}")
+        yield from _wrap(f"no {dataset.noun} of {ranks_text(none, words.LONGEST_RANGES)}")
     if dataset.unread_dumps:
         yield from _wrap(f"no dump that can be read of {ranks_text(tuple(dataset.unread_dumps), words.LONGEST_RANGES)}")
 
@@ -200,7 +200,7 @@ def render_line_json(dataset: Dataset, analysis: Analysis, live: LiveState, time
                 for rate in live.rates[:MOST_GROUPS]
             ],
             "culprit_ranks": list(analysis.culprits),
-            "ranks": {"seen": len(dataset.seen_ranks), "missing": dataset.missing_ranks},
+            "ranks": {"seen": len(dataset.seen_ranks), "missing": dataset.unseen_ranks},
             "findings": [finding_json(f) for f in analysis.findings if f.root_cause],
         },
         indented=False,

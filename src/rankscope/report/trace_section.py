@@ -84,9 +84,14 @@ def bandwidth(dataset: Dataset, traces: TraceAnalysis) -> list[Cells]:
     )  # fmt: skip
     return [
         (r["op"], byte_count(r["bytes"]), r["of"], str(r["count"]), duration(int(r["median_ns"])),
-         f"{r['busbw']:.3g} GB/s", f"{r['low']:.3g}-{r['high']:.3g}")
+         f"{_speed(r['busbw'])} GB/s", f"{_speed(r['low'])}-{_speed(r['high'])}")
         for r in table.iter_rows(named=True)
     ]  # fmt: skip
+
+
+def _speed(value: float) -> str:
+    """Three digits of a number below 1000, whole numbers above."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
 
 
 def clock_lines(traces: TraceAnalysis) -> list[str]:

@@ -152,7 +152,10 @@ class Dataset:
     @cached_property
     def seen_ranks(self) -> tuple[int, ...]:
         """Ranks with a flight recorder dump, sorted; without any dump, the ranks in logs or traces."""
-        told = self.frontiers if self.from_logs else self.traces if self.from_traces else self.dumps
+        told = self.frontiers if self.from_logs else self.dumps
+        if self.from_traces:
+            # a lone trace that tells no rank has none
+            told = self.files.join(self.traces.select("file"), on="file", how="semi")
         return tuple(sorted(told["rank"].drop_nulls().unique().to_list()))
 
     @cached_property
@@ -162,6 +165,18 @@ class Dataset:
             return ()
         seen = set(self.seen_ranks)
         return tuple(r for r in range(self.world_size) if r not in seen)
+
+    @cached_property
+    def unseen_ranks(self) -> tuple[int, ...]:
+        """As `missing_ranks`; of a job of which there are only traces, the ranks without a trace."""
+        if not self.from_traces or not self.seen_ranks:
+            return self.missing_ranks
+        return tuple(sorted(set(range(self.world_size)) - set(self.seen_ranks)))
+
+    @property
+    def noun(self) -> str:
+        """The noun of what ranks leave."""
+        return "trace" if self.from_traces else "dump"
 
     @cached_property
     def cut_ranks(self) -> frozenset[int]:

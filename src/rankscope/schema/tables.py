@@ -342,7 +342,8 @@ TRACED: dict[str, pl.DataType | type[pl.DataType]] = {
 
 SPANS: dict[str, pl.DataType | type[pl.DataType]] = {
     "track": pl.UInt32,  # row of `tracks`
-    "category": pl.Categorical,  # as torch writes it now: "cpu_op", "kernel", "cuda_runtime", "user_annotation", ...
+    "category": pl.Categorical,  # as torch writes it now: "cpu_op", "kernel", "cuda_runtime", "user_annotation", ...;
+    # "collective_comm" is that of kernels that communicate without being described
     "name": pl.Categorical,
     "start_ns": pl.Int64,  # on the rank's own clock
     "duration_ns": pl.Int64,

@@ -26,11 +26,11 @@ def duration(ns: int | None) -> str:
     for size, name in _SHORT_UNITS:
         # 999.7 of a unit would be written as 1000 of it: it is 1 of the next.
         if ns / size >= 0.9995:
-            return f"{_digits(ns / size)} {name}"
+            return f"{digits(ns / size)} {name}"
     return f"{ns} ns" if ns else "0 s"
 
 
-def _digits(value: float) -> str:
+def digits(value: float) -> str:
     """Two digits of a number below 10, whole numbers above: "3.2", "5", "350"."""
     return f"{value:.2g}" if value < 9.95 else f"{value:.0f}"
 
@@ -71,7 +71,7 @@ def byte_count(count: int | None) -> str:
         if value < 1023.5 or unit == "TiB":
             break
         value /= 1024
-    return f"{count} B" if unit == "B" else f"{_digits(value)} {unit}"
+    return f"{count} B" if unit == "B" else f"{digits(value)} {unit}"
 
 
 def plural(count: int, noun: str) -> str:

@@ -61,7 +61,7 @@ def room_for_state(dataset: Dataset, width: int) -> int:
 
 
 def _ranks_text(dataset: Dataset) -> str:
-    missing = len(dataset.missing_ranks)
+    missing = len(dataset.unseen_ranks)
     if not dataset.seen_ranks:
         # logs and stacks may tell of ranks without any operation, or of none
         return plural(dataset.world_size, "rank") if dataset.world_size else ""

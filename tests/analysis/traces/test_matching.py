@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from rankscope.analysis.traces.lateness import MATCH_COLUMNS
 from rankscope.analysis.traces.matching import cluster_windows
 from rankscope.analysis.traces.trace_story import TraceStory
 from rankscope.schema import Dataset
@@ -181,3 +182,19 @@ def test_last_is_sure_only_beyond_what_clocks_may_be_off() -> None:
     last = TraceStory(job.build()).last
     assert last.filter("sure")["match"].to_list() == [5]
     assert last["last"][5] == 1
+
+
+@pytest.mark.parametrize("ahead_us", [50, 70])
+def test_a_shift_within_a_step_does_not_pass_for_a_clock(ahead_us: int) -> None:
+    """Collectives 40 us apart, and a device whose clock is ahead by more: only steps tell the wrong shift."""
+    job = TraceBuilder(4, hosts=4, jitter_ns=300, clock_ns={3: ahead_us * US})
+    for step in range(6):
+        job.begin_step(step)
+        for _ in range(4):
+            job.collective(length_ns=20 * US)
+        job.end_step()
+        for rank in range(4):
+            job.idle(rank, 4 * MS)
+    story = TraceStory(job.build())
+    assert story.matches.select(MATCH_COLUMNS).unique().height == 24
+    assert abs(story.clocks.offsets[3] + ahead_us * US) < 2 * US

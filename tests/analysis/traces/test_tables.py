@@ -29,7 +29,7 @@ def one_step() -> TraceBuilder:
     job.span(0, HOST, "cuda_runtime", "cudaLaunchKernel", 80 * US, 5 * US, correlation=9)
     job.span(0, HOST, "cuda_runtime", "cudaDeviceSynchronize", 85 * US, 15 * US)
     job.span(0, COMPUTE, "kernel", "gemm", 10 * US, 30 * US, correlation=1)
-    job.span(0, COMM, "kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 30 * US, 30 * US)
+    job.span(0, COMM, "collective_comm", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 30 * US, 30 * US)
     job.span(0, COPY, "gpu_memcpy", "Memcpy HtoD", 55 * US, 15 * US)
     return job
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rankscope.analysis import analyse
 from rankscope.assemble.load import LoadOptions
 from rankscope.assemble.traces.trace_ranks import rank_in
-from tests.parsers.torch_profiler.documents import BASE_NS, Event, about, comms, document, issued, loaded, x
+from tests.parsers.torch_profiler.documents import BASE_NS, Event, about, all_reduce, comms, document, issued, loaded, x
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def step(ts: float = 0, pid: int = 493) -> list[Event]:
     return [x("cpu_op", "aten::mm", ts, 100, pid=pid, tid=pid)]
 
 
-def told(folder: Path, files: dict[str, bytes], **options: str) -> list[tuple[int, str]]:
+def told(folder: Path, files: dict[str, bytes], **options: str) -> list[tuple[int | None, str | None]]:
     dataset = loaded(folder, files, LoadOptions(jobs=1, **options))  # type: ignore[arg-type]
     return list(dataset.files.select("rank", "rank_source").rows())
 
@@ -52,7 +53,24 @@ def test_what_a_trace_says_goes_before_its_name(tmp_path: Path) -> None:
         "c-rank1.json": document([p2p], about(None)),
         "d.json": document(step(), about(None)),
     }
-    assert told(tmp_path, files) == [(5, "content"), (3, "content"), (1, "name"), (0, "guess")]
+    assert told(tmp_path, files) == [(5, "content"), (3, "content"), (1, "name"), (None, None)]
+    dataset = loaded(tmp_path, {})
+    assert dataset.seen_ranks == (1, 3, 5) and 3 not in dataset.traces["file"]
+    assert "tells no rank" in dataset.files["problem"][3] and not dataset.files["used"][3]
+
+
+def test_a_lone_one_without_a_rank_gets_none(tmp_path: Path) -> None:
+    assert told(tmp_path, {"a.json": document(step(), about(None))}) == [(None, None)]
+    dataset = loaded(tmp_path, {})
+    assert dataset.seen_ranks == () and dataset.traces.height == 1
+    analysis = analyse(dataset)
+    assert "no rank" in analysis.verdict and analysis.status == "healthy"
+
+
+def test_a_lone_one_without_a_rank_that_waits_for_others_is_not_healthy(tmp_path: Path) -> None:
+    dataset = loaded(tmp_path, {"a.json": document(all_reduce(0, 1, ranks=range(4)), about(None))})
+    assert dataset.seen_ranks == () and dataset.missing_ranks == ()
+    assert analyse(dataset).status == "unknown"
 
 
 def test_the_user_goes_before_all(tmp_path: Path) -> None:
@@ -65,6 +83,7 @@ def test_nameless_ones_are_numbered_by_host_and_process(tmp_path: Path) -> None:
         for i, (host, pid) in enumerate([("b", 7), ("a", 1000), ("a", 900)])
     }
     assert told(tmp_path, files) == [(1, "guess"), (0, "guess"), (2, "guess")]
+    assert all("tells no rank" in problem for problem in loaded(tmp_path, {}).files["problem"])
 
 
 def test_names_that_each_node_counts_anew_are_numbered(tmp_path: Path) -> None:

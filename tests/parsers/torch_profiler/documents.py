@@ -98,11 +98,19 @@ def _fields(event: Event) -> str:
     return "  {\n    " + ",\n    ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in event.items()) + "\n    \n  }"
 
 
+def _any_order(event: Event) -> str:
+    """Each event with another order of its keys, some with arguments before the phase, as torch_npu writes."""
+    keys = list(event)
+    turn = int(event.get("dur", 0) * 10 + len(event["name"])) % len(keys)
+    return json.dumps({key: event[key] for key in (*keys[turn:], *keys[:turn])})
+
+
 LAYOUTS: dict[str, tuple[Callable[[Event], str], str]] = {
     "lines": (_lines, ",\n"),
     "fields": (_fields, ",\n"),
     "one line each": (json.dumps, ",\n"),
     "sorted": (lambda event: json.dumps(event, sort_keys=True), ",\n"),
+    "any order": (_any_order, ",\n"),
     "compact": (lambda event: json.dumps(event, separators=(",", ":")), ","),
 }
 """How an event is written, and what stands between two."""

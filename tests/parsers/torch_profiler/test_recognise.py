@@ -9,16 +9,21 @@ import re
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
 
+from rankscope.analysis import analyse
+from rankscope.assemble.load import InputError, LoadOptions, load
+from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.flight_recorder.decode import looks_like_dump
 from rankscope.parsers.torch_profiler.recognition import looks_like_trace
 from rankscope.parsers.workers import pool
+from rankscope.report.perfetto import save_merged
 from tests.parsers.dumps import Recorder
 from tests.parsers.py_spy.dumps import document as spied
-from tests.parsers.torch_profiler.documents import about, all_reduce, document, loaded, x
+from tests.parsers.torch_profiler.documents import about, all_reduce, decoded, document, in_ranges, loaded, x
 
 EVENTS = [x("cpu_op", "aten::mm", 0, 1), *all_reduce(10, 5)]
 
@@ -38,12 +43,76 @@ def test_beginnings_of_traces(head: bytes) -> None:
     assert looks_like_trace(head)
 
 
+OTHERS: dict[str, tuple[str, list[dict[str, Any]]]] = {
+    "DevTools": ("DevTools", [{"cat": "blink.user_timing,rail", "name": "mark", "ph": "X", "ts": 1, "dur": 2}]),
+    "viztracer": ("viztracer", [{"cat": "FEE", "name": "f (a.py:3)", "ph": "X", "ts": 1, "dur": 2}]),
+    "tlparse": ("tlparse", [{"cat": "dynamo_timed", "name": "entire_frame_compile", "ph": "B", "ts": 1}]),
+    "py-spy": ("py-spy", [{"args": {}, "cat": "py-spy", "name": "main", "ph": "B", "ts": 1}]),
+    "JAX": ("JAX", [{"ph": "M", "name": "process_name", "args": {"name": "/device:TPU:0"}}]),
+    "TensorFlow": ("TensorFlow", [{"cat": "Op", "name": "MatMul", "ph": "X", "ts": 1, "dur": 2, "args": {}}]),
+    "Ray": ("Ray", [{"cat": "task::train", "name": "train", "ph": "X", "ts": 1, "dur": 2}]),
+    "stages": ("pipeline", [{"cat": "1F1B", "name": "backward-compute", "ph": "X", "ts": 1, "dur": 2}]),
+    "nobody": ("another program", [{"cat": "mine", "name": "load", "ph": "X", "ts": 1, "dur": 2}]),
+    "kernels of others": ("ONNX", [{"cat": c, "name": "n", "ph": "X", "ts": 1} for c in ("Node", "Kernel")]),
+    "merged": (
+        "merged into one file",
+        [
+            x("cpu_op", "aten::mm", 0, 1),
+            *({"ph": "M", "name": "process_name", "pid": r, "args": {"name": f"rank {r} (h7)"}} for r in (0, 5)),
+        ],
+    ),
+}
+"""Events of other programs, and what their writer is called."""
+
+
+@pytest.mark.parametrize("who", OTHERS)
+@pytest.mark.parametrize("form", ["list", "document"])
+def test_traces_of_other_programs_are_named(who: str, form: str, tmp_path: Path) -> None:
+    called, events = OTHERS[who]
+    data = json.dumps(events if form == "list" else {"traceEvents": events}).encode()
+    with pytest.raises(InputError, match=f"{called}.*(record each rank with torch.profiler|give the traces)"):
+        loaded(tmp_path / "alone", {"other.json": data})
+    both = loaded(tmp_path / "both", {"other.json": data, "r3.json": document(EVENTS, about(3))})
+    assert both.files.select("kind", "rank").rows() == [("unknown", None), ("torch-profiler", 3)]
+    assert called in both.files["problem"][0] and both.seen_ranks == (3,)
+
+
+def test_another_program_s_trace_in_ranges_is_named() -> None:
+    events = [{"cat": "FEE", "name": "f", "ph": "X", "pid": 1, "tid": 1, "ts": i, "dur": 1} for i in range(200)]
+    data = json.dumps({"traceEvents": events}).encode()
+    with pytest.raises(NotThisKindError, match="viztracer"):
+        in_ranges(data, 4)
+
+
+def test_what_the_profiler_alone_writes_is_enough() -> None:
+    bare = {"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "pid": 0, "tid": 7}]}
+    assert decoded(json.dumps(bare).encode()).rows == 1
+    paddle = {"deviceProperties": [], "span_indx": "0", "traceEvents": bare["traceEvents"]}
+    with pytest.raises(NotThisKindError, match="PaddlePaddle"):
+        decoded(json.dumps(paddle).encode())
+
+
+def test_an_export_of_rankscope_s_own_is_left_out(tmp_path: Path) -> None:
+    files = {f"r{rank}.json": document(EVENTS, about(rank)) for rank in range(2)}
+    dataset = loaded(tmp_path / "traces", files)
+    save_merged(dataset, analyse(dataset), tmp_path / "traces" / "all.json.gz")
+    again = load([tmp_path / "traces"], LoadOptions(jobs=1))
+    assert again.seen_ranks == (0, 1) and "merged into one file" in again.files["problem"][0]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("size", [600, 70_000, 1_000_000])
+def test_metadata_of_any_length_may_come_first(tmp_path: Path, size: int, packed: bool) -> None:
+    data = document(EVENTS, {"notes": {"words": "x" * size}, **about(1)})
+    dataset = loaded(tmp_path, {"t.json": gzip.compress(data) if packed else data})
+    assert dataset.files.select("kind", "rank", "rows").rows() == [("torch-profiler", 1, len(EVENTS))]
+
+
 def test_dumps_and_others_are_none() -> None:
     made = Recorder(0, {"0": ("default_pg", [0, 1])})
     made.collective()
     assert not looks_like_trace(made.json()[:512]) and looks_like_dump(made.json()[:512])
     assert not looks_like_trace(made.pickle()[:512]) and not looks_like_trace(spied()[:512])
-    assert not looks_like_trace(b'[{"args": {}, "cat": "py-spy", "name": "f", "ph": "B", "pid": 1, "tid": 1, "ts": 1}')
     assert not looks_like_trace(b'{"a": 1}') and not looks_like_trace(b"[1, 2]") and not looks_like_trace(b"")
 
 
@@ -51,12 +120,12 @@ def test_names_of_files_decide_nothing(tmp_path: Path) -> None:
     first, second, third, fourth, fifth = (document(EVENTS, about(rank)) for rank in range(5))
     files = {
         "packed.json": gzip.compress(first), "plain.gz": second, "x.json.tmp": third,
-        "trace.zst": zstandard.compress(fourth), "bare": json.dumps(EVENTS[:-1]).encode(),
+        "trace.zst": zstandard.compress(fourth), "rank9": json.dumps(EVENTS[:-1]).encode(),
         "mark.txt": b"\xef\xbb\xbf" + fifth,
     }  # fmt: skip
     dataset = loaded(tmp_path, files)
     assert dataset.files["kind"].to_list() == ["torch-profiler"] * len(files)
-    assert dataset.files["rows"].to_list() == [len(EVENTS) - 1, *[len(EVENTS)] * 5]
+    assert dataset.files["rows"].sort().to_list() == [len(EVENTS) - 1, *[len(EVENTS)] * 5]
     assert [problem for problem in dataset.files["problem"] if problem] == [
         "the base of its clock is cut off: that of the other traces is taken"
     ]

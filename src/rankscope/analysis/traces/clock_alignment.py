@@ -3,7 +3,8 @@
 The ends of a collective on devices agree within microseconds while the starts differ by milliseconds, so differences of
 ends are those of clocks. This does not hold for rooted operations, for sends, on gloo, nor if devices take turns. There
 ends differ by more than the clocks, and the clocks stay unchanged as long as cause and effect allow it. Ranks of one
-host share its clock, whatever their ends say.
+host share its clock, whatever their ends say, but for the clocks of its devices: their times are converted to the
+host's, and differ by tens of microseconds.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ END_QUANTILE = 0.95
 """Share of ends that are within the clock error of the median end."""
 ERROR_FACTOR = 4
 """Clock error per distance of an end to the median end: twice for two ends, and twice for two arrivals."""
+HOST_ERROR_FACTOR = 2
+"""The same for devices of one host."""
+DEVICE_NS = 200_000
+"""Largest difference between clocks of devices of one host."""
 MOST_NAMED = 3
 """Most files that are named if many have no clock."""
 SIGMA_PER_MAD = 1.4826
@@ -46,30 +51,34 @@ class FileClocks:
     """Doubts about the clocks, for the user."""
 
 
-def align_clocks(matching: Matching, traces: pl.DataFrame, paths: Mapping[int, str]) -> FileClocks:
-    """The clocks of all files of `traces`, from `matching`."""
+def align_clocks(matching: Matching, traces: pl.DataFrame, paths: Mapping[int, str], on_host: bool) -> FileClocks:
+    """The clocks of all files of `traces`, from `matching`; `on_host`: there is no device."""
     hosts = {file: host for file, host in traces.select("file", "host").iter_rows() if host}
     files = traces["file"].to_list()
     pairings = list(matching.pairings)
     ranks = dict(traces.select("file", "rank").iter_rows())
-    found, loose = _walk(pairings, files, hosts, ranks)
-    offsets = _of_hosts(found, hosts, files)
+    devices = {} if on_host else _devices(pairings, hosts)
+    found, loose = _walk(pairings, files, hosts, ranks, devices)
+    offsets = _of_hosts(found, hosts, files, devices)
     unsteady = _unsteady(matching.rows, offsets)
     if unsteady:
         pairings = [_doubted(p) if {p.file, p.reference} & unsteady else p for p in pairings]
-        found, loose = _walk(pairings, files, hosts, ranks)
-        offsets = _of_hosts(found, hosts, files)
-    doubts = [*_loose(loose, paths), *_unreached(offsets, traces, paths)]
+        devices = {} if on_host else _devices(pairings, hosts)
+        found, loose = _walk(pairings, files, hosts, ranks, devices)
+        offsets = _of_hosts(found, hosts, files, devices)
+    doubts = [*_loose(loose, paths), *_moved_devices(devices, paths), *_unreached(offsets, traces, paths)]
     one_host = len(hosts) == len(files) and len(set(hosts.values())) == 1
     resolution = int(traces.select(pl.col("resolution_ns").max()).item() or 0)
-    error = resolution + (0 if one_host else _error(matching.rows, offsets))
+    factor = ERROR_FACTOR if not one_host else 0 if on_host else HOST_ERROR_FACTOR
+    error = resolution + _error(matching.rows, offsets, factor)
     return FileClocks(offsets, _residuals(matching.rows, offsets), error, tuple(doubts))
 
 
 def _walk(
-    pairings: Iterable[Pairing], files: list[int], hosts: Mapping[int, str], ranks: Mapping[int, int]
-) -> tuple[dict[int, int], list[Pairing]]:
-    """(offset of each file that was matched to another, needed pairings whose ends do not agree).
+    pairings: Iterable[Pairing], files: list[int], hosts: Mapping[int, str], ranks: Mapping[int, int],
+    devices: Mapping[int, int],
+) -> tuple[dict[int, int], list[Pairing]]:  # fmt: skip
+    """(offset of the host of each file that was matched to another, needed pairings whose ends do not agree).
 
     Follows the best pairings: within one host first, then by agreement of ends. Another window of a rank with an offset
     has the same offset; a file without any pairing to the rest keeps its own clock.
@@ -82,7 +91,9 @@ def _walk(
             left = [p for p in left if p.reference not in out]
             out.update(_next_window(left, out, hosts, ranks))
             continue
-        apart = 0 if _same(step, hosts) else _apart(step)
+        apart = 0
+        if not _same(step, hosts):
+            apart = _apart(step) + devices.get(step.reference, 0) - devices.get(step.file, 0)
         if step.reference in out:
             out[step.file] = out[step.reference] + apart
         else:
@@ -91,6 +102,41 @@ def _walk(
             used.append(step)
         left.remove(step)
     return out, used
+
+
+def _devices(pairings: Iterable[Pairing], hosts: Mapping[int, str]) -> dict[int, int]:
+    """By file what its device's clock lacks to those of most devices of its host; only files that differ.
+
+    Only ends that agree sharply count.
+    """
+    beside: dict[int, dict[int, int]] = {}
+    for pairing in pairings:
+        if _same(pairing, hosts) and pairing.shift.sharp:
+            apart = _apart(pairing)
+            near = apart if abs(apart) <= DEVICE_NS else 0
+            beside.setdefault(pairing.reference, {})[pairing.file] = near
+    out: dict[int, int] = {}
+    for reference, others in beside.items():
+        clocks = {reference: 0, **others}
+        usual = sorted(clocks.values())[(len(clocks) - 1) // 2]
+        for file, clock in clocks.items():
+            if abs(clock - usual) > FLOOR_NS:
+                out.setdefault(file, clock - usual)
+    return out
+
+
+def _moved_devices(devices: Mapping[int, int], paths: Mapping[int, str]) -> list[str]:
+    """The differences between devices that were taken out, for the user."""
+    if not devices:
+        return []
+    files = sorted(paths.get(file, "?") for file in devices)
+    more = f" and {plural(len(files) - MOST_NAMED, 'other file')}" if len(files) > MOST_NAMED else ""
+    most = duration(max(map(abs, devices.values())))
+    noun = "the clock of the device" if len(files) == 1 else "clocks of the devices"
+    verb = "differs" if len(files) == 1 else "differ"
+    return [
+        f"{noun} of {', '.join(files[:MOST_NAMED])}{more} {verb} from others of the host by up to {most}: taken out"
+    ]
 
 
 def _next_window(
@@ -119,8 +165,10 @@ def _apart(pairing: Pairing) -> int:
     return shift.offset_ns
 
 
-def _of_hosts(found: Mapping[int, int], hosts: Mapping[int, str], files: list[int]) -> dict[int, int]:
-    """The offsets with one clock for all files of a host, including files without matches."""
+def _of_hosts(
+    found: Mapping[int, int], hosts: Mapping[int, str], files: list[int], devices: Mapping[int, int]
+) -> dict[int, int]:
+    """The offsets with one clock for all files of a host, including files without matches, and that of each device."""
     clocks: dict[str, list[int]] = {}
     for file, offset in found.items():
         if file in hosts:
@@ -129,7 +177,7 @@ def _of_hosts(found: Mapping[int, int], hosts: Mapping[int, str], files: list[in
     reference = medians.get(hosts[files[0]], 0) if files and files[0] in hosts else 0
     out = {file: found.get(file, 0) for file in files if file in found}
     out.update({file: medians[hosts[file]] for file in files if hosts.get(file) in medians})
-    return {file: offset - reference for file, offset in out.items()}
+    return {file: offset - reference + devices.get(file, 0) for file, offset in out.items()}
 
 
 def _unsteady(rows: pl.DataFrame, offsets: Mapping[int, int]) -> set[int]:
@@ -147,10 +195,10 @@ def _residuals(rows: pl.DataFrame, offsets: Mapping[int, int]) -> dict[int, int]
     return dict(table.iter_rows())
 
 
-def _error(rows: pl.DataFrame, offsets: Mapping[int, int]) -> int:
+def _error(rows: pl.DataFrame, offsets: Mapping[int, int], factor: int) -> int:
     """The spread of ends that should agree, without the worst ones."""
     far = _ends(rows, offsets)["off"].quantile(END_QUANTILE)
-    return int(ERROR_FACTOR * far) if far is not None else 0
+    return int(factor * far) if far is not None else 0
 
 
 def _ends(rows: pl.DataFrame, offsets: Mapping[int, int]) -> pl.DataFrame:

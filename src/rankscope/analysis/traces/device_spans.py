@@ -15,8 +15,8 @@ from rankscope.schema import Dataset
 
 WORK_KINDS = ("compute", "communication", "memory")
 WorkKind = pl.Enum(WORK_KINDS)
-_COMMUNICATION_KERNEL = re.compile(r"^(nccl|rccl).*kernel|^oneccl", re.IGNORECASE)
-"""Communication kernels without a known call of the host, as in CUDA graphs."""
+COMMUNICATION_CATEGORY = "collective_comm"
+"""Communication without a known call of the host, as in CUDA graphs."""
 _ISSUING_OPERATOR = re.compile(r"c10d::|record_param_comms|gloo:")
 """Operators that issue communication and compute nothing."""
 _COPY_CATEGORIES = ("gpu_memcpy", "gpu_memset")
@@ -85,9 +85,7 @@ class SpanIndex:
     def _device(self, all_: pl.DataFrame) -> pl.DataFrame:
         used = all_.filter(pl.col("device").is_not_null() & ~is_among("category", _MARK_CATEGORIES))
         kernels = _on_host(all_) if used.is_empty() else used
-        names = kernels["name"].unique().cast(pl.String).drop_nulls()
-        nccl = [name for name in names if _COMMUNICATION_KERNEL.search(name)]
-        communicates = pl.col("op").is_not_null() | is_among("name", nccl)
+        communicates = pl.col("op").is_not_null() | is_among("category", [COMMUNICATION_CATEGORY])
         what = (
             pl.when(communicates).then(pl.lit("communication"))
             .when(is_among("category", _COPY_CATEGORIES)).then(pl.lit("memory"))
@@ -136,6 +134,22 @@ def _on_host(host: pl.DataFrame) -> pl.DataFrame:
     names = host["name"].unique().cast(pl.String).drop_nulls()
     computes = is_among("category", ["cpu_op"]) & ~is_among("name", [n for n in names if _ISSUING_OPERATOR.match(n)])
     return host.filter(pl.col("op").is_not_null() | computes)
+
+
+_ACTIVE_CATEGORIES = ("cpu_op", *_LAUNCH_CATEGORIES)
+_WAIT_CALL = re.compile(r"Synchronize|StreamWait|EventQuery")
+"""Calls in which the host only waits for its device."""
+
+
+def host_activity(spans: SpanIndex, file: int) -> BusyIntervals:
+    """Intervals in which any operation or launch ran on the host."""
+    host = spans.host(file)
+    if host is None:
+        return BusyIntervals(np.empty(0, np.int64), np.empty(0, np.int64))
+    host = host.filter(is_among("category", _ACTIVE_CATEGORIES))
+    waits = [name for name in host["name"].unique().cast(pl.String) if _WAIT_CALL.search(name)]
+    active = host.filter(~is_among("name", waits))
+    return BusyIntervals.of(active["start_ns"].to_numpy(), active["end_ns"].to_numpy())
 
 
 # Merged intervals of time, and their length within given stretches.

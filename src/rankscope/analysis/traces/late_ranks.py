@@ -34,6 +34,10 @@ ABOVE, ABOVE_PARTS = 3, 4
 OTHERS, OTHERS_FEW, FEW = 0.5, 0.9, 5
 """Quantile of the others' lateness for that ratio; with fewer than FEW units, where chance alone picks a rank,
 OTHERS_FEW."""
+FEW_SHARE = 0.1
+"""With fewer than FEW steps a rank that is late by unequal amounts must lose this share of a step."""
+UNSTEADY_SHARE, UNSTEADY_MEAN = 0.1, 0.2
+"""Share of a unit that the latest rank loses in the median, or on average, for which a job is not called healthy."""
 AGAIN, EXCEPT = 4, 0.1
 """Fewest occurrences of a periodic lateness, and the share of other steps (or one of a few) that may be late by
 chance."""
@@ -57,6 +61,8 @@ class LateRank:
     """Median time that the job lost per unit."""
     unit_ns: int
     """Length of a unit: the median, or the mean if only some units are late."""
+    uneven: bool = False
+    """It is late in each of a few steps by unequal amounts, which chance may do as well."""
     every: int = 1
     """Period in steps: it is late in steps with number % every == `phase`."""
     phase: int = 0
@@ -72,39 +78,55 @@ class LateRank:
         return pl.col("unit") % self.every == self.phase
 
 
-def find_late_ranks(rows: pl.DataFrame, on_host: bool = False, by_step: bool = True) -> list[LateRank]:
-    """The ranks that are late by themselves, the costliest first.
+@dataclass(frozen=True)
+class UnsteadyRank:
+    """A rank that loses much time by coming late, but not so that it can be told from chance."""
+
+    rank: int
+    lost_ns: int
+    """Its lateness by itself: the median, or the mean over all units if it is late in a few of them only."""
+    unit_ns: int
+    late_in: int
+    units: int
+
+
+def lateness_test(rows: pl.DataFrame, on_host: bool, steps: pl.DataFrame) -> LatenessTest | None:
+    """The test for the ranks of one job; None without any match in a unit.
 
     `rows` of blocking matches with all members, with `unit`, `own_ns`, `cost_ns`; `on_host`: hosts communicate
-    themselves; `by_step`: units are steps of the program.
+    themselves; `steps` (step, begin_ns, end_ns) of the program, which are the units; without any, units are parts.
     """
     rows = rows.filter(pl.col("unit").is_not_null())
     if rows.is_empty():
-        return []
+        return None
     by_channel = rows.group_by("window", "unit", "rank", "channel").agg(pl.col("own_ns", "cost_ns").sum())
     # the same delay appears in every group of the rank: the largest counts
     units = ["window", "unit", "rank"]
     table = by_channel.group_by(units).agg(pl.col("own_ns", "cost_ns").max()).sort(units)
-    unit_ns, mean_ns = _unit_ns(rows)
+    unit_ns, mean_ns = _unit_ns(rows, steps)
     floor_ns, share = (HOST_FLOOR_NS, HOST_FLOOR_SHARE) if on_host else (FLOOR_NS, FLOOR_SHARE)
-    judge = _LatenessTest(rows, table, unit_ns, mean_ns, max(floor_ns, share * unit_ns), by_step)
-    late = [found for rank in sorted(table["rank"].unique()) if (found := judge.late(rank))]
-    return sorted(late, key=lambda one: -one.cost_ns)
+    return LatenessTest(rows, table, unit_ns, mean_ns, max(floor_ns, share * unit_ns), not steps.is_empty())
 
 
-def _unit_ns(rows: pl.DataFrame) -> tuple[int, int]:
-    """Median and mean time from the first end of a unit to that of the next; the length of a lone unit."""
-    firsts = (
-        rows.group_by("window", "unit").agg(pl.col("ended_ns").min(), last=pl.col("ended_ns").max()).sort("ended_ns")
-    )
-    gaps = firsts.filter(pl.len().over("window") > 1).select(pl.col("ended_ns").diff().over("window")).drop_nulls()
-    lengths = gaps.to_series() if gaps.height else (firsts["last"] - firsts["ended_ns"]).top_k(1)
+def _unit_ns(rows: pl.DataFrame, steps: pl.DataFrame) -> tuple[int, int]:
+    """Median and mean length of the steps; without steps, of the times from the first end of a unit to that of the
+    next, or of a lone unit."""
+    if steps.is_empty():
+        firsts = rows.group_by("window", "unit").agg(pl.col("ended_ns").min(), last=pl.col("ended_ns").max())
+        firsts = firsts.sort("ended_ns")
+        gaps = firsts.filter(pl.len().over("window") > 1).select(pl.col("ended_ns").diff().over("window")).drop_nulls()
+        lengths = gaps.to_series() if gaps.height else (firsts["last"] - firsts["ended_ns"]).top_k(1)
+    else:
+        known = steps.join(rows.select("file", step="unit").unique(), on=["file", "step"], how="semi")
+        lengths = known["end_ns"] - known["begin_ns"]
     values = lengths.to_numpy()
     return (int(np.median(values)), int(values.mean())) if len(values) else (0, 0)
 
 
 @dataclass(frozen=True)
-class _LatenessTest:
+class LatenessTest:
+    """Judges the ranks of one job by their lateness in each unit."""
+
     rows: pl.DataFrame
     table: pl.DataFrame
     """own_ns and cost_ns of each rank and unit."""
@@ -113,7 +135,28 @@ class _LatenessTest:
     floor_ns: float
     by_step: bool
 
-    def late(self, rank: int) -> LateRank | None:
+    def late_ranks(self) -> list[LateRank]:
+        """The ranks that are late by themselves, the costliest first."""
+        late = [found for rank in sorted(self.table["rank"].unique()) if (found := self._late(rank))]
+        return sorted(late, key=lambda one: -one.cost_ns)
+
+    def unsteady(self) -> UnsteadyRank | None:
+        """The rank that loses most time, if it is a large share of the units."""
+        if not self.unit_ns:
+            return None
+        own, count = pl.col("own_ns"), pl.len()
+        table = self.table.group_by("rank").agg(
+            usual=own.median(), mean=own.mean(), units=count, late_in=(own > self.floor_ns).sum()
+        ).with_columns(lost=pl.max_horizontal(
+            pl.when(pl.col("usual") >= UNSTEADY_SHARE * self.unit_ns).then("usual").otherwise(0.0),
+            pl.when(pl.col("mean") >= UNSTEADY_MEAN * self.mean_ns).then("mean").otherwise(0.0),
+        )).filter(pl.col("lost") > self.floor_ns).sort("lost", "rank", descending=[True, False])  # fmt: skip
+        if table.is_empty():
+            return None
+        row = table.row(0, named=True)
+        return UnsteadyRank(row["rank"], int(row["lost"]), self.unit_ns, row["late_in"], row["units"])
+
+    def _late(self, rank: int) -> LateRank | None:
         """The rank if it is late by itself."""
         own = self.table.filter(pl.col("rank") == rank)
         values = own["own_ns"].to_numpy()
@@ -124,7 +167,21 @@ class _LatenessTest:
         usual = float(np.quantile(others, OTHERS_FEW if len(values) < FEW else OTHERS))
         always = LateRank(rank, -1, None, len(values), 0, 0, 0, 0, 0, self.unit_ns)
         found = self._steadily(always, own, usual) if (values > self.floor_ns).sum() >= needed else None
-        return self._now_and_then(rank, own, others) if found is None and self.by_step else found
+        if found is None and self.by_step:
+            return self._in_few(always, own) if len(values) < FEW else self._now_and_then(rank, own, others)
+        return found
+
+    def _in_few(self, late: LateRank, own: pl.DataFrame) -> LateRank | None:
+        """The rank if it is the latest in each of a few steps, by unequal amounts that are a large share of a step."""
+        values = own["own_ns"].to_numpy()
+        others = self.table.filter(pl.col("rank") != late.rank)
+        most = others.group_by("window", "unit").agg(most=pl.col("own_ns").max())
+        ahead = own.join(most, on=["window", "unit"], how="left")["most"].fill_null(0).to_numpy()
+        middle, usual = float(np.median(values)), float(np.quantile(others["own_ns"].to_numpy(), OTHERS_FEW))
+        latest = bool((values > np.maximum(ahead, self.floor_ns)).all())
+        if not latest or middle < max(ABOVE * usual, FEW_SHARE * self.unit_ns):
+            return None
+        return replace(self._told(late, own), low_ns=int(values.min()), high_ns=int(values.max()), uneven=True)
 
     def _now_and_then(self, rank: int, own: pl.DataFrame, others: npt.NDArray[np.int64]) -> LateRank | None:
         """The rank if it is late by itself in every n-th step, by more than the floor on average over all steps."""
@@ -135,7 +192,7 @@ class _LatenessTest:
                 on = units % every == phase
                 if on.sum() < AGAIN or on.all() or values[on].min() <= every * self.floor_ns:
                     continue
-                among = LateRank(rank, -1, None, len(values), 0, 0, 0, 0, 0, self.mean_ns, every, phase)
+                among = LateRank(rank, -1, None, len(values), 0, 0, 0, 0, 0, self.mean_ns, every=every, phase=phase)
                 found = self._steadily(among, own.filter(pl.Series(on)), usual)
                 if found is not None and (values[~on] * ABOVE > found.low_ns).sum() <= np.ceil(EXCEPT * (~on).sum()):
                     return found
@@ -148,10 +205,15 @@ class _LatenessTest:
         above = ABOVE if self.by_step else ABOVE_PARTS
         if low < max(self.floor_ns, above * usual) or high > INTERVAL_RATIO * low:
             return None
+        return replace(self._told(late, own), low_ns=low, high_ns=high)
+
+    def _told(self, late: LateRank, own: pl.DataFrame) -> LateRank:
+        """The rank with its amounts, and the collective that shows it best."""
+        values = own["own_ns"].to_numpy()
         channel, spot = _best(self.rows.filter((pl.col("rank") == late.rank) & late.units_of))
         return replace(
             late, channel=channel, spot=spot if self.by_step else None,
-            late_in=int((values > self.floor_ns).sum()), median_ns=int(np.median(values)), low_ns=low, high_ns=high,
+            late_in=int((values > self.floor_ns).sum()), median_ns=int(np.median(values)),
             cost_ns=int(np.median(own["cost_ns"].to_numpy())) // late.every,
         )  # fmt: skip
 

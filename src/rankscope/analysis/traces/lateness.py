@@ -3,6 +3,9 @@
 A rank is late by itself only as far as it worked longer than the others since the last collective of the same group:
 the time between the two, less its other communication. A rank that waited in another group comes late as well, but has
 not worked longer. Each working time is measured on one clock.
+
+Who came early to the last collective may have worked on while it waited in it, and who came late does the same work
+behind it. This hidden work counts as well: else one delay would count again at each collective that follows.
 """
 
 from __future__ import annotations
@@ -11,39 +14,81 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
-from rankscope.analysis.traces.device_spans import BusyIntervals, is_among
+from rankscope.analysis.traces.device_spans import (
+    COMMUNICATION_CATEGORY,
+    BusyIntervals,
+    SpanIndex,
+    host_activity,
+    is_among,
+)
 from rankscope.analysis.traces.late_ranks import FEWEST_UNITS
 from rankscope.analysis.traces.model import LAST
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration, rank_ranges
 
 MATCH_COLUMNS = ["channel", "window", "place"]
+ORDER_COLUMNS = ["file", "channel", "window"]
+HOST_PACED_NS = 200_000
+"""A collective that starts on the device this soon after its issue did not wait for the device."""
 
 
-def with_work(rows: pl.DataFrame, traced: pl.DataFrame, begins: pl.DataFrame) -> pl.DataFrame:
-    """`rows` of matched, aligned operations with `since_ns` and `work_ns`.
+def with_work(rows: pl.DataFrame, spans: SpanIndex, begins: pl.DataFrame) -> pl.DataFrame:
+    """`rows` of matched, aligned operations with `since_ns`, `work_ns` and `hidden_ns`.
 
     `since_ns` is the end of the previous one in its channel; for the first one, the begin of the first step or of the
-    window. `work_ns` is the time between, less the time in which the rank was in any communication. `traced` are all
-    operations of all files and `begins` (file, begin_ns) their windows, on their own clocks.
+    window. `work_ns` is the time between, less the time in which the rank was in any communication; `hidden_ns` its
+    work during the previous one, null if that is unknown. `begins` (file, begin_ns) are the windows on their own
+    clocks.
     """
-    first = pl.min_horizontal(pl.col("begin_ns") + pl.col("offset_ns"), "arrived_ns")
+    first, sequence = pl.min_horizontal(pl.col("begin_ns") + pl.col("offset_ns"), "arrived_ns"), ORDER_COLUMNS
     rows = rows.sort("file", "channel", "place").join(begins, on="file", how="left").with_columns(
-        since_ns=pl.coalesce(pl.col("ended_ns").shift().over("file", "channel", "window"), first)
+        since_ns=pl.coalesce(pl.col("ended_ns").shift().over(sequence), first),
+        before_ns=pl.coalesce(pl.col("arrived_ns").shift().over(sequence), first),
     ).drop("begin_ns")  # fmt: skip
+    traced, other = spans.dataset.traced, communication_spans(spans.dataset)
     parts = []
     for (file,), part in rows.group_by("file", maintain_order=True):
         own = traced.filter((pl.col("file") == file) & pl.col("completed_ns").is_not_null())
         own = own.select(start=pl.coalesce("started_ns", "created_ns"), end="completed_ns").drop_nulls()
+        own = pl.concat([own, other.filter(pl.col("file") == file).select("start", "end")])
         offset = part["offset_ns"].to_numpy()
         busy = BusyIntervals.of(own["start"].to_numpy(), own["end"].to_numpy())
         arrived = part["arrived_ns"].to_numpy()
         since = part.select(pl.min_horizontal("since_ns", "arrived_ns")).to_series().to_numpy()
         work = arrived - since - busy.within(since - offset, arrived - offset)
-        parts.append(part.with_columns(work_ns=pl.Series(work, dtype=pl.Int64)))
-    return pl.concat(parts) if parts else rows.with_columns(work_ns=pl.lit(None, dtype=pl.Int64))
+        hidden = _hidden(spans, part)
+        parts.append(part.with_columns(work_ns=pl.Series(work, dtype=pl.Int64), hidden_ns=hidden))
+    null = pl.lit(None, dtype=pl.Int64)
+    return pl.concat(parts).drop("before_ns") if parts else rows.with_columns(work_ns=null, hidden_ns=null)
+
+
+def _hidden(spans: SpanIndex, part: pl.DataFrame) -> pl.Series:
+    """The work of a file during each previous collective: of its device, or of the host if that set the pace."""
+    file, offset = part["file"][0], part["offset_ns"].to_numpy()
+    ran = spans.device(file) if file in spans.whole else None
+    if ran is None:
+        return pl.Series([None] * part.height, dtype=pl.Int64)
+    since, until = part["before_ns"].to_numpy() - offset, part["since_ns"].to_numpy() - offset
+    until = np.maximum(since, until)
+    computed = ran.filter(pl.col("what") != "communication")
+    device = BusyIntervals.of(computed["start_ns"].to_numpy(), computed["end_ns"].to_numpy())
+    if spans.on_host:
+        return pl.Series(device.within(since, until), dtype=pl.Int64)
+    # a kernel that starts as soon as it is issued waited for the host only
+    issued = part.select(pl.col("created_ns").fill_null(0)).to_series().to_numpy()
+    paced = part["arrived_ns"].to_numpy() - offset - issued < HOST_PACED_NS
+    both = device.joined(host_activity(spans, file)).within(since, until)
+    return pl.Series(np.where(paced, both, device.within(since, until)), dtype=pl.Int64)
+
+
+def communication_spans(dataset: Dataset) -> pl.DataFrame:
+    """file, start, end of communication on devices that belongs to no operation, on each file's own clock."""
+    tracks = dataset.tracks.filter(pl.col("device").is_not_null()).select("track", "file")
+    found = dataset.spans.filter(is_among("category", [COMMUNICATION_CATEGORY])).join(tracks, on="track")
+    return found.select("file", start="start_ns", end=pl.col("start_ns") + pl.col("duration_ns"))
 
 
 def with_lateness(rows: pl.DataFrame) -> pl.DataFrame:
@@ -51,21 +96,30 @@ def with_lateness(rows: pl.DataFrame) -> pl.DataFrame:
 
     `late_ns` after the median of the others; `own_ns`, the part of it that its own work explains; `margin_ns` after the
     last of the others (0 unless it is last); `cost_ns`, the part of that which is its own doing; `waited_ns` until the
-    last came.
+    last came. In a group of which not all members were traced (`partial`), nobody is late by itself if even the last
+    waited for longer: somebody else may have come later.
     """
     arrived, work = pl.col("arrived_ns"), pl.col("work_ns")
     last = arrived.max().over(MATCH_COLUMNS)
+    known = pl.col("hidden_ns").is_not_null().all().over(MATCH_COLUMNS)
     return (
         rows.with_columns(
+            all_work_ns=work + pl.when(known).then("hidden_ns").otherwise(0),
+            tail_ns=pl.col("ended_ns").min().over(MATCH_COLUMNS) - last,
+        ).with_columns(
             usual_ns=_others_median("arrived_ns"), usual_work_ns=_others_median("work_ns"),
+            usual_all_ns=_others_median("all_work_ns"),
             next_ns=pl.when(arrived == last).then(_second("arrived_ns")).otherwise(arrived),
         )
         .with_columns(late_ns=arrived - pl.col("usual_ns"), margin_ns=arrived - pl.col("next_ns"),
-                      more_ns=work - pl.col("usual_work_ns"),
+                      more_ns=pl.min_horizontal(work - pl.col("usual_work_ns"),
+                                                pl.col("all_work_ns") - pl.col("usual_all_ns")),
                       waited_ns=last - arrived)
+        .with_columns(more_ns=pl.when(pl.col("partial") & (pl.col("tail_ns") > pl.col("late_ns"))).then(0)
+                      .otherwise("more_ns"))
         .with_columns(own_ns=pl.min_horizontal("late_ns", "more_ns").clip(0),
                       cost_ns=pl.min_horizontal("margin_ns", "more_ns").clip(0))
-        .drop("next_ns")
+        .drop("next_ns", "all_work_ns", "usual_all_ns")
     )  # fmt: skip
 
 

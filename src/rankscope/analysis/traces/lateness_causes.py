@@ -22,6 +22,7 @@ from rankscope.analysis.traces.host_time import HostTime, activity_name
 from rankscope.analysis.traces.late_ranks import LateRank
 from rankscope.analysis.traces.lateness import MATCH_COLUMNS, STEP_NAME
 from rankscope.analysis.traces.model import Lateness
+from rankscope.text.wording import digits
 
 MOST_SAMPLES = 512
 """Most times at which the activity of the host is sampled."""
@@ -201,10 +202,10 @@ def _kernels(lines: dict[int, FileTimeline], here: pl.DataFrame, file: int, othe
     extra = table.filter((pl.col("count") - pl.col("usually")) > COUNT_TOLERANCE * pl.col("usually"))
     usually = float(table["usually"].sum() or 0)
     if usually and extra.height and float(table["count"].sum()) > (1 + COUNT_TOLERANCE) * usually:
-        times = f"{float(table['count'].sum()) / usually:.2g}"
+        times = digits(float(table["count"].sum()) / usually)
         return str(extra["name"][0]), f"it runs {times} times as many kernels as the others"
     slower = float(table["total"].sum() or 0) / max(float(table["usual"].sum() or 0), 1.0)
-    return str(table["name"][0]), f"the same kernels take {slower:.2g} times as long"
+    return str(table["name"][0]), f"the same kernels take {digits(slower)} times as long"
 
 
 def _ran(kernels: pl.DataFrame, since: Ints, until: Ints) -> pl.DataFrame:

@@ -12,7 +12,7 @@ from rankscope.analysis.places import Places
 from rankscope.analysis.traces.lateness import MATCH_COLUMNS
 from rankscope.analysis.traces.trace_story import TraceStory, group_label
 from rankscope.schema import Group
-from rankscope.text.wording import duration, plural, ranks_text
+from rankscope.text.wording import digits, duration, plural, ranks_text
 
 MOST_ROUTES = 8
 """Most quoted slow routes."""
@@ -46,16 +46,16 @@ def _finding(story: TraceStory, slow: SlowLink, places: Places) -> Finding:
     first = slow.routes[0]
     found = story.dataset.group_list[first.group]
     label = group_label(story.dataset.group_list, first.group, story.dataset.world_size)
-    least = min(route.factor for route in slow.routes)
+    times = digits(min(route.factor for route in slow.routes))
     ranks = tuple(sorted({rank for route in slow.routes for rank in route.ranks}))
     where = _where(slow)
     limit = FEW_LINKS_FACTOR if slow.alike <= FEWEST_LINKS else SLOW_FACTOR
     return Finding(
         kind="slow-link",
         severity="warning",
-        title=f"{where}: {plural(len(slow.routes), slow.noun)} of {slow.alike} of {label} {least:.2g} times as slow",
+        title=f"{where}: {plural(len(slow.routes), slow.noun)} of {slow.alike} of {label} {times} times as slow",
         explanation=(
-            f"Whatever they run, these take at least {least:.2g} times as long as the other "
+            f"Whatever they run, these take at least {times} times as long as the other "
             f"{slow.alike - len(slow.routes)} of their kind for the same operation and size, from when all members "
             f"had come. {limit:g} times is what it takes to be named here."
         ),

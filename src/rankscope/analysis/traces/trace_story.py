@@ -12,7 +12,7 @@ import polars as pl
 from rankscope.analysis.signatures import element_count
 from rankscope.analysis.traces.clock_alignment import FileClocks, align_clocks
 from rankscope.analysis.traces.device_spans import SpanIndex
-from rankscope.analysis.traces.late_ranks import LateRank, find_late_ranks
+from rankscope.analysis.traces.late_ranks import LatenessTest, LateRank, UnsteadyRank, lateness_test
 from rankscope.analysis.traces.lateness import (
     MATCH_COLUMNS,
     last_table,
@@ -65,7 +65,7 @@ class TraceStory:
     @cached_property
     def clocks(self) -> FileClocks:
         """Clock differences."""
-        return align_clocks(self.matching, self.dataset.traces, self.paths)
+        return align_clocks(self.matching, self.dataset.traces, self.paths, self.spans.on_host)
 
     @cached_property
     def steps(self) -> pl.DataFrame:
@@ -95,11 +95,23 @@ class TraceStory:
         )  # fmt: skip
         begins = begins.select("file", begin_ns=pl.coalesce("step_ns", "window_ns"))
         whole = pl.col("blocking") & (pl.len().over(MATCH_COLUMNS) == self._sizes(self.matches))
-        return with_lateness(with_work(self.matches.filter(whole), self.dataset.traced, begins))
+        partial = pl.col("group").is_in(list(self._partial)) & pl.col("members").is_null()
+        rows = self.matches.filter(whole).with_columns(partial=partial)
+        return with_lateness(with_work(rows, self.spans, begins))
+
+    @cached_property
+    def _partial(self) -> frozenset[int]:
+        """Groups of which not all members were traced."""
+        return frozenset(g.id for g in self.dataset.group_list if not self.traced_ranks.issuperset(g.ranks))
+
+    @cached_property
+    def traced_ranks(self) -> frozenset[int]:
+        """The ranks that have a trace."""
+        return frozenset(self.dataset.traces["rank"].drop_nulls())
 
     def _sizes(self, rows: pl.DataFrame) -> pl.Series:
-        """The group size of each row: the number of ranks that used it if the size is unknown."""
-        told = {group.id: len(group.ranks) for group in self.dataset.group_list}
+        """The number of traced members of the group of each row: of ranks that used it if its members are unknown."""
+        told = {group.id: len(self.traced_ranks.intersection(group.ranks)) for group in self.dataset.group_list}
         used = dict(rows.group_by("group").agg(pl.col("rank").n_unique()).iter_rows())
         size = pl.col("group").replace_strict({g: told.get(g) or used[g] for g in used}, return_dtype=pl.UInt32)
         return rows.select(pl.coalesce("members", size)).to_series()
@@ -107,17 +119,28 @@ class TraceStory:
     @cached_property
     def late(self) -> list[LateRank]:
         """Ranks that are late by themselves, the costliest first; each job in the input is judged separately."""
-        window = pl.col("window")
-        found = [late for own in jobs_of(self.joined) for late in self._late(self.joined.filter(window.is_in(own)))]
-        return sorted(found, key=lambda late: -late.cost_ns)
+        return sorted((late for test in self._tests for late in test.late_ranks()), key=lambda late: -late.cost_ns)
 
-    def _late(self, rows: pl.DataFrame) -> list[LateRank]:
-        """Late ranks of one job; without groups across pipeline stages, which differ by design."""
+    @cached_property
+    def unsteady(self) -> UnsteadyRank | None:
+        """The rank that loses most time by coming late, if that is much and yet no rank is late by itself."""
+        found = [rank for test in self._tests if (rank := test.unsteady()) is not None]
+        return max(found, key=lambda rank: rank.lost_ns / max(rank.unit_ns, 1), default=None)
+
+    @cached_property
+    def _tests(self) -> list[LatenessTest]:
+        """The test for late ranks of each job."""
+        window = pl.col("window")
+        tests = (self._test(self.joined.filter(window.is_in(own))) for own in jobs_of(self.joined))
+        return [test for test in tests if test is not None]
+
+    def _test(self, rows: pl.DataFrame) -> LatenessTest | None:
+        """The test of one job; without groups across pipeline stages, which differ by design."""
         own = pl.col("file").is_in(rows["file"].unique().implode())
         stages = pipeline_groups(self.dataset.traced.filter(own), self.dataset.group_list)
         on_host = bool(self.dataset.tracks.filter(own)["device"].is_null().all())
         within = rows.filter(~pl.col("group").is_in(list(stages)))
-        return find_late_ranks(within, on_host, by_step=not self.steps.is_empty())
+        return lateness_test(within, on_host, self.steps)
 
     @cached_property
     def causes(self) -> dict[int, Lateness]:

@@ -15,8 +15,10 @@ from rankscope.analysis.traces.lateness_causes import LATE_QUANTILE, PROFILER_FR
 from rankscope.analysis.traces.model import Lateness, TraceAnalysis
 from rankscope.analysis.traces.trace_story import TraceStory, group_label
 from rankscope.schema import Dataset, Frame
-from rankscope.text.wording import duration, plural
+from rankscope.text.wording import digits, duration, plural, ranks_text
 
+LONGEST_RANGES = 60
+"""Longest list of ranks in a reason."""
 MOST_EVIDENCE = 3
 """Most collectives quoted as evidence."""
 FEWEST_UNITS = 5
@@ -99,7 +101,7 @@ class StragglerWriter:
         # with several late ranks, each hides the cost of the others
         lost = late.cost_ns if len(self.story.late) == 1 else late.median_ns // late.every
         if self.story.steps.is_empty():
-            return f"{100 * lost / max(late.unit_ns, 1):.2g} % of the time"
+            return f"{digits(100 * lost / max(late.unit_ns, 1))} % of the time"
         return f"{duration(lost)} of each {duration(late.unit_ns)} step"
 
     def _explanation(self, late: LateRank, cause: Lateness, waiting: tuple[int, ...]) -> str:
@@ -125,11 +127,25 @@ class StragglerWriter:
         reasons = []
         if late.units < FEWEST_UNITS:
             reasons.append(f"only {plural(late.units, 'step')} were recorded")
+        if late.uneven:
+            interval = f"{duration(late.low_ns)} to {duration(late.high_ns)}"
+            reasons.append(f"it is late by unequal amounts, {interval}, which so few steps may show by chance")
+        if partial := self._untraced(late):
+            reasons.append(f"of its group, {partial} not traced")
         if late.every > 1 and late.late_in <= FEWEST_UNITS:
             reasons.append(f"it was seen only {plural(late.late_in, 'time')} in {plural(late.units, 'step')}")
         if self.story.clocks.error_ns * 2 > late.median_ns:
             reasons.append(f"clocks may be off by {duration(self.story.clocks.error_ns)}")
-        return ("medium" if reasons else "high"), tuple(reasons)
+        return ("low" if late.uneven else "medium" if reasons else "high"), tuple(reasons)
+
+    def _untraced(self, late: LateRank) -> str:
+        """The members of the group at which it is late that were not traced; "" if all were."""
+        own = late.rows(self.story.joined).filter(pl.col("rank") == late.rank)
+        members = self.story.dataset.group_list[int(own["group"][0])].ranks
+        missing = sorted(set(members) - self.story.traced_ranks)
+        if not missing or not own["partial"].any():
+            return ""
+        return f"{ranks_text(missing, LONGEST_RANGES)} {'was' if len(missing) == 1 else 'were'}"
 
     def _evidence(self, late: LateRank, here: pl.DataFrame, own: pl.DataFrame) -> tuple[Evidence, ...]:
         """The collectives at which it was latest: its own arrival, and the longest waiting member of the first one."""
@@ -190,7 +206,7 @@ def _cause_sentence(cause: Lateness) -> str:
 def _typical(late: LateRank, own: pl.DataFrame) -> int:
     """Its typical delay at one collective; a unit that is not a step may have several."""
     if late.spot is not None:
-        return late.median_ns
+        return int(own["own_ns"].median() or 0)  # type: ignore[arg-type]
     latest = own["own_ns"].quantile(LATE_QUANTILE) or 0.0
     return int(own.filter(pl.col("own_ns") >= latest / 2)["own_ns"].to_numpy().mean())
 

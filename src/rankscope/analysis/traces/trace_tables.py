@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
-import numpy as np
 import polars as pl
 
-from rankscope.analysis.traces.device_spans import BusyIntervals, SpanIndex, is_among
+from rankscope.analysis.traces.device_spans import BusyIntervals, SpanIndex, host_activity
 from rankscope.analysis.traces.model import IDLE, IDLE_KINDS, KERNELS, LAUNCHES, QUEUES, STEPS, Columns
 from rankscope.schema import Dataset
 
@@ -140,10 +138,6 @@ def _ranked(tables: list[pl.DataFrame], ranks: pl.DataFrame, columns: Columns) -
 
 # Time of each rank and step by activity: computing, communication, copies, idle.
 
-_ACTIVE_CATEGORIES = ("cpu_op", "cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
-_WAIT_CALL = re.compile(r"Synchronize|StreamWait|EventQuery")
-"""Calls in which the host only waits for its device."""
-
 
 def split_steps(spans: SpanIndex, file: int, steps: pl.DataFrame) -> pl.DataFrame:
     """Columns of STEPS but `rank`, `late_ns` and `waited_ns`, on the file's own clock.
@@ -162,7 +156,7 @@ def split_steps(spans: SpanIndex, file: int, steps: pl.DataFrame) -> pl.DataFram
     compute = BusyIntervals.of(start[computes], end[computes]).within(since, until)
     communication = BusyIntervals.of(start[communicates], end[communicates]).within(since, until)
     either, any_ = BusyIntervals.of(start[both], end[both]).within(since, until), device.within(since, until)
-    active = device.joined(_active(spans, file)).within(since, until)
+    active = device.joined(host_activity(spans, file)).within(since, until)
     table = steps.select(*_HEAD).with_columns(
         compute_ns=pl.Series(compute), communication_ns=pl.Series(communication),
         exposed_ns=pl.Series(either - compute), overlap_ns=pl.Series(compute + communication - either),
@@ -177,14 +171,3 @@ def split_steps(spans: SpanIndex, file: int, steps: pl.DataFrame) -> pl.DataFram
 
 _HEAD = ("file", "step", pl.col("begin_ns").alias("start_ns"), "end_ns")
 _PARTS = ("compute_ns", "communication_ns", "exposed_ns", "overlap_ns", "memory_ns", "idle_ns", "host_gap_ns")
-
-
-def _active(spans: SpanIndex, file: int) -> BusyIntervals:
-    """Intervals in which any operation or launch ran on the host."""
-    host = spans.host(file)
-    if host is None:
-        return BusyIntervals(np.empty(0, np.int64), np.empty(0, np.int64))
-    host = host.filter(is_among("category", _ACTIVE_CATEGORIES))
-    waits = [name for name in host["name"].unique().cast(pl.String) if _WAIT_CALL.search(name)]
-    active = host.filter(~is_among("name", waits))
-    return BusyIntervals.of(active["start_ns"].to_numpy(), active["end_ns"].to_numpy())

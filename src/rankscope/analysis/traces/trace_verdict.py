@@ -8,11 +8,14 @@ from dataclasses import replace
 from rankscope.analysis.model import Analysis, Evidence, Finding, Status
 from rankscope.analysis.places import Places
 from rankscope.analysis.traces.late_ranks import FEWEST_UNITS
-from rankscope.analysis.traces.lateness import MATCH_COLUMNS, most_frequent_last
+from rankscope.analysis.traces.lateness import MATCH_COLUMNS, communication_spans, most_frequent_last
 from rankscope.analysis.traces.slow_links import link_findings
 from rankscope.analysis.traces.trace_story import TraceStory
 from rankscope.analysis.traces.trace_stragglers import StragglerWriter
-from rankscope.text.wording import plural, ranks_text
+from rankscope.text.wording import duration, plural, ranks_text
+
+LONGEST_RANGES = 60
+"""Longest list of ranks in a verdict."""
 
 
 def with_traces(analysis: Analysis, story: TraceStory) -> Analysis:
@@ -68,6 +71,10 @@ def _quiet(story: TraceStory, links: Sequence[Finding]) -> tuple[Status, str]:
     ranks = sorted(dataset.traces["rank"].drop_nulls().unique().to_list())
     if len(ranks) < 2 < dataset.world_size + 1:
         return "unknown", f"only {ranks_text(ranks)} of {dataset.world_size} was traced: nobody is seen to wait"
+    if len(ranks) < 2 and not dataset.seen_ranks:
+        waits = dataset.traced.height or not communication_spans(dataset).is_empty()
+        why = "it waits for others, which were not traced" if waits else "there is nobody to wait for"
+        return "unknown" if waits else "healthy", f"1 trace, which tells no rank: {why}"
     if len(ranks) < 2:
         return "healthy", "1 rank traced: there is nobody to wait for"
     return _judged(story, links, len(ranks))
@@ -79,9 +86,11 @@ def _judged(story: TraceStory, links: Sequence[Finding], ranks: int) -> tuple[St
     if not matched:
         why = next(iter(story.refused()), "the traces hold none in common")
         return "unknown", f"{plural(ranks, 'rank')} traced, but no collective could be matched: {why}"
-    text = f"{plural(ranks, 'rank')}, {plural(matched, 'operation')} matched"
+    untraced = sorted(set(range(story.dataset.world_size)) - story.traced_ranks)
+    of_all = f" of {story.dataset.world_size:,} traced" if untraced else ""
+    text = f"{ranks:,}{of_all or ' ranks'}, {plural(matched, 'operation')} matched"
     if story.joined.is_empty():
-        return "unknown", f"{text}, but no group was traced whole: who comes last cannot be told"
+        return "unknown", f"{text}, but none that all traced ranks of a group joined: who comes last cannot be told"
     units = story.joined.select("window", "unit").drop_nulls().unique().height
     if units < FEWEST_UNITS:
         return (
@@ -90,4 +99,22 @@ def _judged(story: TraceStory, links: Sequence[Finding], ranks: int) -> tuple[St
         )
     if links:
         return "slow", f"{text}; {links[0].title}"
+    return _not_late(story, text, untraced)
+
+
+def _not_late(story: TraceStory, text: str, untraced: Sequence[int]) -> tuple[Status, str]:
+    """The verdict if no rank is late by itself: healthy, if all ranks were traced and none loses much."""
+    lost = story.unsteady
+    if lost is not None:
+        unit = "parts of the window" if story.steps.is_empty() else "steps"
+        times, by = f"{lost.late_in} of {lost.units} {unit}", duration(lost.lost_ns)
+        share = f"{100 * lost.lost_ns / max(lost.unit_ns, 1):.0f} %"
+        return "unknown", (
+            f"{text}: rank {lost.rank} comes late in {times}, by {by} ({share} of one), "
+            "but not so evenly that chance is ruled out: record more steps"
+        )
+    if untraced:
+        was = "was" if len(untraced) == 1 else "were"
+        missing = ranks_text(untraced, LONGEST_RANGES)
+        return "unknown", f"{text}: none of these ranks comes late again and again; {missing} {was} not traced"
     return "healthy", f"{text}: nobody comes late again and again"

@@ -26,6 +26,8 @@ CLEAR_RATIO = 1.5
 """Smallest ratio of the second best score to the best."""
 SHARP_SHARE = 0.75
 """Smallest share of agreeing ends that determines a shift."""
+EQUAL_SHARE = 0.1
+"""Difference of the shares of agreeing ends of two shifts that may be chance."""
 TIGHT, TIGHT_NS = 4, 2_000
 """Ratio and nanoseconds within which ends agree as tightly as at the best shift."""
 SHARP_COUNT = 3
@@ -106,6 +108,9 @@ def _best(reference: ChannelSequence, other: ChannelSequence, reach: int) -> Win
     tightest = min((shift.spread_ns for shift in sharp), default=0)
     # equal steps match at every shift, but less tightly; equally tight ones are told apart by the offset
     tight = [shift for shift in sharp if shift.spread_ns <= TIGHT * tightest + TIGHT_NS]
+    # a shift by a part of a step fails wherever steps meet
+    most = max((shift.agree for shift in tight), default=0.0)
+    tight = [shift for shift in tight if shift.agree >= most - EQUAL_SHARE]
     best, *rest = sorted(tight, key=lambda s: abs(s.offset_ns)) or sorted(found, key=lambda s: s.score)
     clear = not rest or rest[0].score > CLEAR_RATIO * best.score
     return replace(best, clear=clear)

@@ -13,6 +13,7 @@ from rankscope.assemble.sources import WindowSpans
 from rankscope.assemble.traces.trace_window import TraceWindow
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.torch_profiler import event_names
+from rankscope.parsers.torch_profiler.communication_kernels import CATEGORY
 
 DEEPEST = 65535
 LARGEST = 1 << 31
@@ -113,7 +114,7 @@ def _kinds(window: TraceWindow) -> list[str]:
         ],
         np.bool_,
     )
-    runs = np.array([event_names.is_run(text) for text in window.content.names], np.bool_)
+    runs = np.array([event_names.is_run(text) for text in window.content.names], np.bool_) | window.communicates
     on = np.flatnonzero(kernel[lanes] & (window.track >= 0)) if len(lanes) else np.empty(0, np.int64)
     all_ = np.bincount(window.track[on], minlength=count)
     own = np.bincount(window.track[on][runs[name[on]]], minlength=count) if len(on) else all_
@@ -133,6 +134,12 @@ def span_table(
         start_ns=pl.col("start_ns") + window.base_ns,
         op=pl.Series(op + first_op).set(pl.Series(op < 0), None),
     )
+    if window.communicates.any():
+        # of the kernels that belong to no operation of a group, those that communicate
+        mine = window.communicates[window.content.code("name")[drawn.order]] & (op < 0)
+        other = pl.Series(mine) & (pl.col("category") == "kernel")
+        communicates = pl.lit(CATEGORY, dtype=pl.Categorical)
+        of_window = of_window.with_columns(category=pl.when(other).then(communicates).otherwise("category"))
     return of_window.select([pl.col(name).cast(kind) for name, kind in schema.SPANS.items()])
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 import polars as pl
 
 from rankscope import schema
+from rankscope.assemble.attempts import Attempt
 from rankscope.assemble.op_names import P2P_OPS
 from rankscope.assemble.sources import SourceFile
 from rankscope.assemble.traces import device_operations, span_tables, trace_ranks
@@ -21,6 +22,7 @@ from rankscope.assemble.traces.trace_groups import TraceGroups
 from rankscope.assemble.traces.trace_window import TraceWindow, settle_clock_bases
 from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.matrices import NULL, Numbers
+from rankscope.parsers.torch_profiler.communication_kernels import current_table
 from rankscope.parsers.torch_profiler.model import TracedCall
 
 Tables = dict[str, pl.DataFrame]
@@ -32,8 +34,13 @@ class TraceWindows:
     """The traces of a job, with settled ranks and clocks."""
 
     all: list[TraceWindow]
+    """Those of the chosen run."""
     world: int
     """Ranks of the job, as far as traces have them."""
+    run: int = 0
+    """The number of the chosen run."""
+    runs: pl.DataFrame = field(default_factory=lambda: schema.empty(schema.ATTEMPTS))
+    """A row for each run, if there are several."""
 
 
 def arrange_trace(source: SourceFile) -> None:
@@ -42,19 +49,41 @@ def arrange_trace(source: SourceFile) -> None:
         source.drawn = span_tables.arrange_spans(TraceWindow(-1, source, source.trace))
 
 
+class AttemptChoice(NamedTuple):
+    """The attempt of the job whose traces are read."""
+
+    dumped: Sequence[Attempt]
+    """Attempts with dumps."""
+    chosen: int
+    asked: bool
+    """Whether the user has chosen it."""
+    alone: bool
+    """There are neither dumps nor logs."""
+
+
 def read_windows(
-    sources: Sequence[tuple[int, SourceFile]], attempt: int, pattern: re.Pattern[str] | None
+    sources: Sequence[tuple[int, SourceFile]], choice: AttemptChoice, pattern: re.Pattern[str] | None
 ) -> TraceWindows:
-    """The traces among the sources, which are given with their rows of `files`."""
+    """The traces among the sources, which are given with their rows of `files`. Raises NoSuchAttemptError."""
     windows = _distinct(
         [TraceWindow(place, source, source.trace) for place, source in sources if source.trace is not None]
     )
     settle_clock_bases(windows)
-    trace_ranks.settle_trace_ranks(windows, pattern)
-    trace_ranks.settle_loops(windows)
     for window in windows:
-        window.source.attempt, window.source.used = attempt, True
-    return TraceWindows(windows, trace_world(windows))
+        trace_ranks.claim_trace_rank(window, pattern)
+    runs = trace_ranks.split_trace_runs(windows)
+    run = trace_ranks.chosen_run(runs, choice.dumped, choice.chosen, asked=choice.asked, alone=choice.alone)
+    for number, one in enumerate(runs):
+        trace_ranks.settle_trace_ranks(one.windows)
+        for window in one.windows:
+            window.source.attempt = number if not choice.dumped else choice.chosen if number == run else None
+            window.source.used = number == run and window.source.note != trace_ranks.UNTOLD
+    used = [window for window in runs[run].windows if window.source.used]
+    trace_ranks.settle_loops(used)
+    _, unread = current_table()
+    if unread is not None:
+        used[0].source.note = "; ".join(filter(None, (used[0].source.note, unread)))
+    return TraceWindows(used, trace_world(used), run, trace_ranks.trace_attempts(runs))
 
 
 def _distinct(windows: Sequence[TraceWindow]) -> list[TraceWindow]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.matrices import Numbers
 from rankscope.parsers.torch_profiler import event_names
+from rankscope.parsers.torch_profiler.communication_kernels import communicating_names
 from rankscope.parsers.torch_profiler.model import TraceContent
 
 Mask = npt.NDArray[np.bool_]
@@ -52,8 +53,33 @@ class TraceWindow:
 
     @cached_property
     def categories(self) -> list[str]:
-        """The current category of each lane."""
-        return [event_names.current_category(lane.category, "") for lane in self.content.lanes]
+        """The current category of each lane; lanes without one have that of the process they belong to."""
+        kinds = self._kinds_of_processes
+        return [
+            event_names.current_category(lane.category, "") or kinds.get((lane.pid, lane.tid), "") or
+            kinds.get((lane.pid, None), "") for lane in self.content.lanes
+        ]  # fmt: skip
+
+    @cached_property
+    def _kinds_of_processes(self) -> dict[tuple[int | None, int | None], str]:
+        """Categories by process, and by process and thread, from their names: torch_npu gives events none."""
+        labels = self.content.labels
+        kinds: dict[tuple[int | None, int | None], str] = {
+            (label.pid, None): event_names.PROCESS_CATEGORIES[label.text]
+            for label in labels
+            if label.kind == "process_name" and label.text in event_names.PROCESS_CATEGORIES
+        }
+        for label in labels:
+            if kinds and label.kind == "thread_name" and label.text.startswith(event_names.MIRRORED_THREADS):
+                kinds[label.pid, label.tid] = event_names.MIRROR
+        return kinds
+
+    @cached_property
+    def communicates(self) -> Mask:
+        """Whether each name is that of a kernel that communicates."""
+        out = np.zeros(len(self.content.names), np.bool_)
+        out[list(communicating_names(self.content.names))] = True
+        return out
 
     @cached_property
     def on_device(self) -> Mask:
@@ -80,10 +106,8 @@ class TraceWindow:
     @cached_property
     def _lane_keys(self) -> list[tuple[bool, int, int] | None]:
         keys: list[tuple[bool, int, int] | None] = []
-        for lane, device in zip(self.content.lanes, self.on_device.tolist(), strict=True):
-            placed = (
-                lane.pid is not None and lane.tid is not None and lane.category not in event_names.PROFILER_CATEGORIES
-            )
+        for lane, category, device in zip(self.content.lanes, self.categories, self.on_device.tolist(), strict=True):
+            placed = lane.pid is not None and lane.tid is not None and category not in event_names.PROFILER_CATEGORIES
             keys.append((device, lane.pid or 0, lane.tid or 0) if placed else None)
         return keys
 

@@ -22,6 +22,7 @@ from rankscope.kinds.input_kinds import (
     LOG,
     NOT_A_FILE,
     PICKLE,
+    TRACE,
     UNKNOWN,
     UNREADABLE,
     InputKind,
@@ -193,6 +194,8 @@ def _members(members: Iterator[ArchiveMember], place: _FilePlace) -> Iterator[Fi
 def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent | None:
     """The content of a file; None for all parts but the first, unless each part is read by itself."""
     kinds = kinds_of(head, place.size)
+    if not kinds and head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        stream, kinds = _later_kinds(stream)
     if not kinds and head:
         parts = None if place.depth or place.inner else (place.part, place.parts)
         found = log_files.read_log(stream, place.size, parts, place.named)
@@ -207,6 +210,21 @@ def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent |
     if not kinds:
         return place.found(UNKNOWN, UNKNOWN_KIND)
     return _of_kinds(stream, kinds, place)
+
+
+LATER_BYTES = 4 << 20
+"""Bytes in which the list of events of a trace is searched, behind metadata of any kind."""
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+
+
+def _later_kinds(stream: IO[bytes]) -> tuple[IO[bytes], list[InputKind]]:
+    """The stream at its beginning, and the kind of a document that begins with something else than what tells it."""
+    begin = stream.read(LATER_BYTES)
+    kinds = [TRACE] if _EVENTS.search(begin) is not None else []
+    if stream.seekable():
+        stream.seek(0)
+        return stream, kinds
+    return streams.replayed(begin, stream), kinds
 
 
 def _streamed(kind: InputKind, stream: IO[bytes], place: _FilePlace) -> FileContent | None:

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice, pairwise
 from typing import IO, NamedTuple
 
 from rankscope.parsers.streams import STREAM_ERRORS
@@ -14,11 +13,14 @@ from rankscope.parsers.streams import STREAM_ERRORS
 CHUNK_BYTES = 4 << 20
 LONGEST_GAP = 64 << 20
 """Most bytes without the beginning of an event; then the rest is given up."""
-_BETWEEN = frozenset(b", \t\r\n")
+_SPACE = b", \t\r\n"
+_BETWEEN = frozenset(_SPACE)
 _LONGEST_HEAD = 1 << 20
 """Longest last event, whose end is searched as text; a longer one is damaged."""
 _CLOSED = re.compile(rb'\}\s*\](?=\s*(?:,\s*"|\}|$))')
 """The end of the last event and of the list of events."""
+_END = re.compile(rb"[\s,{}]{0,4096}\]")
+"""The end of the list behind its last event; some writers put an empty object there."""
 
 
 class EventPiece(NamedTuple):
@@ -26,8 +28,6 @@ class EventPiece(NamedTuple):
 
     text: bytes
     stop: int
-    args_first: bool = False
-    """Arguments come before names and phases."""
 
 
 @dataclass
@@ -44,39 +44,36 @@ class TraceMargins:
 
 
 def event_pieces(
-    stream: IO[bytes], around: TraceMargins, begin: int = 0, end: int | None = None, layout: EventLayout | None = None
+    stream: IO[bytes], around: TraceMargins, begin: int = 0, end: int | None = None
 ) -> Iterator[EventPiece]:
     """Events that begin at or behind `begin` and before `end`, a few MB at a time. Fills in `around`.
 
     The stream stands at `begin`. Each piece begins at the brace of an event, and ends at a brace or at the comma before
-    the next event. `layout` is the one of the file's first events; None at the beginning of the file.
+    the next event.
     """
-    text, at, started, known = b"", begin, False, layout
-    layout = layout or PHASE_FIRST
+    text, at, started = b"", begin, False
     for more in _blocks(stream, around):
         text = text + more if text else more
         if not started:
-            layout = known or layout_of(text)
-            first = layout.first(text, begin)
+            first = _start_of(text, 0) if begin else _first_of_file(text)
             if first < 0:
                 text, at = _unstarted(text, at, around)
                 continue
             started = True
             around.before, text, at = (text[:first] if begin == 0 else b""), text[first:], at + first
         if end is not None and at + len(text) > end:
-            stop = 0 if at >= end else layout.start_of(text, end - at)
+            stop = 0 if at >= end else _start_of(text, end - at)
             if stop >= 0:
-                yield EventPiece(text, stop, layout.args_first)
+                yield EventPiece(text, stop)
                 return
-        last = layout.last(text)
+        last = _last_of(text)
         if last > 0:
-            yield EventPiece(text, last, layout.args_first)
+            yield EventPiece(text, last)
             text, at = text[last:], at + last
         elif len(text) > LONGEST_GAP:
             text, at = _unstarted(text, at, around)
     if started:
-        last_one = _last(text, around)
-        yield EventPiece(last_one, len(last_one), layout.args_first)
+        yield from _last_pieces(text, around)
     elif begin == 0:
         around.before = text
 
@@ -114,6 +111,15 @@ def _unstarted(text: bytes, at: int, around: TraceMargins) -> tuple[bytes, int]:
     return text[-CHUNK_BYTES:], at + len(text) - CHUNK_BYTES
 
 
+def _last_pieces(text: bytes, around: TraceMargins) -> Iterator[EventPiece]:
+    """The last events: mostly one, unless those behind it cannot be parsed."""
+    while text:
+        around.after, around.whole = b"", False
+        last_one = _last(text, around)
+        yield EventPiece(last_one, len(last_one))
+        text = around.after.lstrip(_SPACE) if not around.whole and around.after.lstrip().startswith(b",") else b""
+
+
 def _last(text: bytes, around: TraceMargins) -> bytes:
     """The last event; the text behind it goes to `around`."""
     head = text[:_LONGEST_HEAD].decode("utf-8", "surrogateescape")
@@ -127,88 +133,80 @@ def _last(text: bytes, around: TraceMargins) -> bytes:
         around.after, around.whole = text[closed.start() + 1 :], True
         return text[: closed.start() + 1]
     stop = len(head[:stop].encode("utf-8", "surrogateescape"))
-    around.after, around.whole = text[stop:], b"]" in text[stop:]
+    around.after, around.whole = text[stop:], _END.match(text, stop) is not None
     return text[:stop]
 
 
-# Beginnings of events, by the order of their keys.
+# Beginnings of events, whatever the order of their keys.
 
-PHASE = b'"ph"'
-_ARGS = b'"args"'
-BOUNDARY = re.compile(rb"\}\s*,\s*\{")
+_PHASE = b'"ph"'
+_KEYS = rb'"(?:ph|cat|name|pid|tid|ts|dur|args|id|bp|s|sf|tts|tdur|cname|scope)"\s*:'
+BOUNDARY = re.compile(rb"\}\s*,\s*\{(?=\s*" + _KEYS + rb")")
 """The end of an event and the beginning of the next."""
+_AT_ONCE = re.compile(rb"[\s,]{0,256}(\{)(?=\s*" + _KEYS + rb")")
 _FIRST = re.compile(rb'(?:"traceEvents"\s*:|\A(?:\xef\xbb\xbf)?)\s*\[\s*\{')
-_AT_ONCE = re.compile(rb'\A[\s,]*\{\s*"args"\s*:')
-SAMPLED_OBJECTS = 256
-"""Objects whose keys are checked for their order; groups and devices come before the first event."""
-_GAP = 256
-"""Bytes of space between two events, at most."""
+_SEARCHED = 1 << 16
+"""Bytes before a place in which an event is searched first, and length up to which one that is no JSON may be cut."""
 
 
-class EventLayout(NamedTuple):
-    """Search functions for the beginnings of events; each returns -1 without one."""
-
-    first: Callable[[bytes, int], int]
-    """The first event in a text that has this place in the file."""
-    start_of: Callable[[bytes, int], int]
-    """The first event that begins at or behind this place of the text."""
-    last: Callable[[bytes], int]
-    """The last event."""
-    args_first: bool = False
+def _first_of_file(text: bytes) -> int:
+    """The first event of a file; -1 without one in this beginning of it."""
+    found = _FIRST.search(text)
+    return found.end() - 1 if found is not None else _start_of(text, 0)
 
 
-def layout_of(text: bytes) -> EventLayout:
-    """The layout of a trace, from the first events of a piece."""
-    starts = islice((match.end() - 1 for match in BOUNDARY.finditer(text)), SAMPLED_OBJECTS)
-    for begin, end in pairwise(starts):
-        phase, args = text.find(PHASE, begin, end), text.find(_ARGS, begin, end)
-        if phase >= 0 and args >= 0:
-            return ARGS_FIRST if args < phase else PHASE_FIRST
-    return PHASE_FIRST
+def _start_of(text: bytes, least: int) -> int:
+    """The first event that begins at or behind `least`; -1 if more text is needed.
 
-
-def _first_by_phase(text: bytes, begin: int) -> int:
-    """The first event, wherever the text is in the file."""
-    del begin
-    return _start_by_phase(text, 0)
-
-
-def _start_by_phase(text: bytes, least: int) -> int:
-    found = text.find(PHASE, least)
+    It depends on no text before `least`, so that the reader of the range before ends where that of the next begins.
+    """
+    found = text.find(_PHASE, least)
     while found >= 0:
         brace = text.rfind(b"{", least, found)
-        if brace >= 0:
+        if brace >= 0 and text.find(b"}", brace, found) < 0:
             return brace
-        found = text.find(PHASE, found + 1)
+        for start in _starts(text, least, found):
+            whole = _is_event(text, start)
+            if whole is None:
+                return -1
+            if whole:
+                return start
+        found = text.find(_PHASE, found + 1)
     return -1
 
 
-def _last_by_phase(text: bytes) -> int:
-    return text.rfind(b"{", 0, max(0, text.rfind(PHASE)))
+def _starts(text: bytes, least: int, end: int) -> Iterator[int]:
+    """Braces between two places that an event may begin with."""
+    at_once = _AT_ONCE.match(text, least, end)
+    if at_once is not None:
+        yield at_once.start(1)
+    yield from (found.end() - 1 for found in BOUNDARY.finditer(text, least, end))
 
 
-def _first_by_end(text: bytes, begin: int) -> int:
-    found = (_AT_ONCE.match(text) if begin else None) or (BOUNDARY if begin else _FIRST).search(text)
-    return -1 if found is None else text.index(b"{", found.start()) if begin else found.end() - 1
+def _is_event(text: bytes, start: int) -> bool | None:
+    """Whether the object at a brace is an event; None if the text ends before that is sure."""
+    part = text[start : start + _SEARCHED].decode("utf-8", "surrogateescape")
+    try:
+        found, _ = json.JSONDecoder(strict=False).raw_decode(part)
+    except (ValueError, RecursionError):
+        end = BOUNDARY.search(text, start)
+        if end is None:
+            return None if len(text) - start < _SEARCHED else False
+        return text.find(_PHASE, start, end.start()) >= 0
+    return isinstance(found, dict) and "ph" in found
 
 
-def _start_by_end(text: bytes, least: int) -> int:
-    for found in BOUNDARY.finditer(text, max(0, least - _GAP)):
-        if found.end() > least:
-            return found.end() - 1
-    return -1
-
-
-def _last_by_end(text: bytes) -> int:
-    """The last event, or the one before it if the last is cut: the next piece includes that."""
-    stop, size = len(text), 1 << 16
+def _last_of(text: bytes) -> int:
+    """The last event of a text that begins with one; 0 or less if there is no other."""
+    phase = max(0, text.rfind(_PHASE))
+    brace = text.rfind(b"{", 0, phase)
+    if brace < 0 or text.find(b"}", brace, phase) < 0:
+        return brace
+    stop, size = phase, _SEARCHED
     while stop > 0:
-        found = list(BOUNDARY.finditer(text, max(0, len(text) - size)))
-        if found:
-            return found[-1].end() - 1
-        stop, size = len(text) - size, size * 4
+        stop = max(0, phase - size)
+        for found in reversed([match.end() - 1 for match in BOUNDARY.finditer(text, stop, phase)]):
+            if _is_event(text, found):
+                return found
+        size *= 8
     return -1
-
-
-PHASE_FIRST = EventLayout(_first_by_phase, _start_by_phase, _last_by_phase)
-ARGS_FIRST = EventLayout(_first_by_end, _start_by_end, _last_by_end, args_first=True)

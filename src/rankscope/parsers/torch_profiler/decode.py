@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -18,19 +19,23 @@ from rankscope.parsers.matrices import NULL
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE, DETAILS, event_names
 from rankscope.parsers.torch_profiler.chunks import (
     BOUNDARY,
-    EventLayout,
     EventPiece,
     TraceMargins,
     end_of,
     event_pieces,
-    layout_of,
 )
 from rankscope.parsers.torch_profiler.event_columns import EventColumns
-from rankscope.parsers.torch_profiler.events import EVENT, EVENTS, JSON_ERRORS, CompleteEvent, Event, MetadataEvent
+from rankscope.parsers.torch_profiler.events import (
+    EVENT,
+    EVENTS,
+    JSON_ERRORS,
+    LOOSE_EVENTS,
+    CompleteEvent,
+    Event,
+    MetadataEvent,
+)
 from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TraceContent, TraceHeader, trace_header
-
-HEAD_BYTES = 1 << 18
-"""Bytes that determine the layout of a file that is read in ranges."""
+from rankscope.parsers.torch_profiler.recognition import TraceOrigin
 
 
 def read_trace(stream: IO[bytes], size: int, part: tuple[int, int] = (0, 1)) -> TraceContent:
@@ -42,13 +47,11 @@ def read_trace(stream: IO[bytes], size: int, part: tuple[int, int] = (0, 1)) -> 
         content = decode_range(stream, 0, None, detail)
         if not content.events and content.about == TraceHeader():
             raise NotThisKindError("holds no event")
-        content.problem = problem_of(content)
-        return content
+        return finished(content)
     begin = size * number // parts
-    layout = layout_of(stream.read(HEAD_BYTES))
     stream.seek(begin)
     end = size * (number + 1) // parts if number + 1 < parts else None
-    content = decode_range(stream, begin, end, detail, layout)
+    content = decode_range(stream, begin, end, detail)
     content.ranged = True
     return content
 
@@ -56,6 +59,15 @@ def read_trace(stream: IO[bytes], size: int, part: tuple[int, int] = (0, 1)) -> 
 def decode_bytes(data: bytes) -> TraceContent:
     """The trace in `data`."""
     return read_trace(io.BytesIO(data), len(data))
+
+
+def finished(content: TraceContent) -> TraceContent:
+    """A whole trace with its problem. Raises NotThisKindError for a trace of another program."""
+    foreign = content.origin.foreign([x.text for x in content.labels if x.kind == "process_name"])
+    if foreign is not None:
+        raise NotThisKindError(foreign)
+    content.problem = problem_of(content)
+    return content
 
 
 def problem_of(content: TraceContent) -> str | None:
@@ -69,29 +81,31 @@ def problem_of(content: TraceContent) -> str | None:
     return "; ".join(note for note in notes if note) or None
 
 
-def decode_range(
-    stream: IO[bytes], begin: int, end: int | None, detail: str, layout: EventLayout | None = None
-) -> TraceContent:
+def decode_range(stream: IO[bytes], begin: int, end: int | None, detail: str) -> TraceContent:
     """The events that begin from `begin`, where the stream stands, and before `end`."""
-    columns, around = EventColumns(), TraceMargins()
+    columns, around, origin = EventColumns(), TraceMargins(), TraceOrigin()
     take_piece = take_collectives if detail == DETAILS[0] else take_events
-    for piece in event_pieces(stream, around, begin, end, layout):
+    for piece in event_pieces(stream, around, begin, end):
+        origin.look(piece.text)
         take_piece(columns, piece)
     if around.torn:
         columns.lost += 1
+    for text in (around.before, around.after):
+        origin.look(text)
     return TraceContent(
         **columns.arrays(), **columns.tables(), about=trace_header(around.before, around.after),
         resolution_ns=columns.resolution_ns, events=columns.events, lost=columns.lost, whole=around.whole,
         ended=end is None or bool(around.after or around.torn), problem=around.problem, detail=detail,
+        origin=origin,
     )  # fmt: skip
 
 
 def take_collectives(columns: EventColumns, piece: EventPiece) -> None:
     """Adds only the events of a piece about collectives, steps and threads."""
-    if piece.args_first:
+    events = wanted_texts(EventPiece(piece.text, end_of(piece)))
+    if events is None:
         take_events(columns, piece, is_wanted)
         return
-    events = wanted_texts(EventPiece(piece.text, end_of(piece)))
     try:
         columns.add(EVENTS.decode(b"".join((b"[", b",".join(events), b"]"))))
     except JSON_ERRORS:
@@ -106,12 +120,17 @@ def take_events(columns: EventColumns, piece: EventPiece, wanted: Callable[[Even
     if not stop:
         return
     inner = memoryview(piece.text)[:stop]
-    try:
-        found = EVENTS.decode(b"".join((b"[", inner, b"]")))
-    except JSON_ERRORS:
-        found, lost = repaired_events(bytes(inner), args_first=piece.args_first)
-        columns.lost += lost
+    found, lost = _decoded(b"".join((b"[", inner, b"]")))
+    columns.lost += lost
     columns.add(found if wanted is None else list(filter(wanted, found)))
+
+
+def _decoded(text: bytes) -> tuple[list[Event], int]:
+    """The events of a list, and the number of unreadable ones. Numbers may be texts, as torch_npu writes times."""
+    for decoder in (EVENTS, LOOSE_EVENTS):
+        with contextlib.suppress(*JSON_ERRORS):
+            return decoder.decode(text), 0
+    return repaired_events(text[1:-1])
 
 
 # Events about collectives, steps and threads, found by name without decoding the others.
@@ -127,14 +146,17 @@ SEARCHED_BYTES = 8192
 """Bytes on either side of a kernel in which the call that launched it is searched."""
 
 
-def wanted_texts(piece: EventPiece) -> list[bytes]:
-    """The texts of these events. A text with another beginning or end than an event is cut wrongly, and is no JSON."""
+def wanted_texts(piece: EventPiece) -> list[bytes] | None:
+    """The texts of these events; None if arguments come before names. A text with another beginning or end than an
+    event is cut wrongly, and is no JSON."""
     found: dict[int, int] = {}
     text, stop = piece.text, piece.stop
     for match in _WANTED_NAME.finditer(text, 0, stop):
         begin = text.rfind(b"{", 0, match.start())
         if begin < 0 or begin in found:
             continue
+        if text.find(b"}", begin, match.start()) >= 0:
+            return None
         found[begin] = end = _end(text, match.end(), stop)
         if match["run"] and text.find(_ARGUMENT, begin, end) < 0:
             found.update(_launches(text, begin, end, stop))
@@ -249,10 +271,10 @@ _PHASE = re.compile(rb'"ph"\s*:\s*"([A-Za-z])"')
 _ARGS = re.compile(rb'"args"\s*:\s*(\{.*\})\s*\}\s*$', re.DOTALL)
 
 
-def repaired_events(text: bytes, *, args_first: bool = False) -> tuple[list[Event], int]:
+def repaired_events(text: bytes) -> tuple[list[Event], int]:
     """The events of a piece, and the number of unreadable ones."""
     found, lost = [], 0
-    for one in split_events(text, args_first=args_first):
+    for one in split_events(text):
         event = _event(one)
         if event is None:
             lost += 1
@@ -261,12 +283,13 @@ def repaired_events(text: bytes, *, args_first: bool = False) -> tuple[list[Even
     return found, lost
 
 
-def split_events(text: bytes, *, args_first: bool = False) -> Iterator[bytes]:
+def split_events(text: bytes) -> Iterator[bytes]:
     """The texts of the events of a piece; a text without an event counts as one."""
-    if args_first:
-        starts = [0, *(match.end() - 1 for match in BOUNDARY.finditer(text))]
-    else:
-        starts = [match.start() for match in _START.finditer(text)] or [0]
+    by_phase = {match.start() for match in _START.finditer(text)}
+    by_end = {match.end() - 1 for match in BOUNDARY.finditer(text)}
+    starts = sorted(by_phase | by_end | {0})
+    if by_phase and text[:1] != b"{":
+        starts.remove(0)
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         yield text[start:end].rstrip(b", \t\r\n")
 

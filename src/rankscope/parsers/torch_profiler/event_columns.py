@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -255,4 +257,24 @@ def _shapes(raw: bytes) -> str | None:
 
 
 def _lane(category: str | None, pid: int | str, tid: int | str) -> EventLane:
-    return EventLane(safe_text(category) or "", safe_integer(pid), safe_integer(tid))
+    name = safe_text(category) or ""
+    if name in event_names.PROFILER_CATEGORIES or pid in _PROFILER_ROWS:
+        return EventLane(name, safe_integer(pid), safe_integer(tid))
+    return EventLane(name, _place(pid), _place(tid))
+
+
+_PROFILER_ROWS = ("Spans", "Traces")
+_LAST_NUMBER = re.compile(r"(\d{1,9})\D{0,16}$")
+
+
+def _place(value: int | str) -> int | None:
+    """The number of a process, thread or stream; of a text the last in it ("stream 7"), else one made of the text."""
+    number = safe_integer(value)
+    if number is not None or not isinstance(value, str):
+        return number
+    found = _LAST_NUMBER.search(value[-64:])
+    return int(found[1]) if found else _MADE + zlib.crc32(value.encode("utf-8", "replace")) % _MADE
+
+
+_MADE = 1 << 30
+"""Numbers that are made of texts begin here."""

@@ -15,8 +15,17 @@ DEVICE_CATEGORIES = frozenset({
 })  # fmt: skip
 """Categories whose process is a device and whose thread is a stream."""
 COPY_CATEGORIES = frozenset({"gpu_memcpy", "gpu_memset"})
-PROFILER_CATEGORIES = frozenset({"Trace"})
+MIRROR = "mirror"
+"""Category of rows that show once more what other rows show."""
+PROFILER_CATEGORIES = frozenset({"Trace", MIRROR})
 """Categories with rows of their own, about the profiler itself."""
+PROCESS_CATEGORIES = {
+    "Ascend Hardware": "kernel", "Communication": "collective_comm", "HCCL": "collective_comm",
+    "Overlap Analysis": MIRROR, "AI Core Freq": MIRROR,
+}  # fmt: skip
+"""Categories of events that have none, by the name of their process (torch_npu)."""
+MIRRORED_THREADS = ("Plane ",)
+"""Threads of these processes that show the parts of what others show."""
 UNLINKED_CATEGORIES = frozenset(
     {"cpu_op", "user_annotation", "python_function", "gpu_user_annotation", "overhead", "Trace", ""}
 )

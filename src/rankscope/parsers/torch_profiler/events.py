@@ -57,6 +57,8 @@ for _number, _phase in enumerate(PHASES):
     _UNION |= _skipped(_phase, _number)
 
 EVENTS: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(list[_UNION])
+LOOSE_EVENTS: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(list[_UNION], strict=False)
+"""The same for numbers that are written as texts."""
 EVENT: msgspec.json.Decoder[Event] = msgspec.json.Decoder(_UNION)
 
 

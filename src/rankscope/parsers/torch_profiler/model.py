@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
 from rankscope.parsers.members import GroupConfig, config_from
 from rankscope.parsers.safe_values import rank_list, safe_integer, safe_text
+from rankscope.parsers.torch_profiler.recognition import TraceOrigin
 
 # The header of a trace: keys before its events and behind them.
 
@@ -165,6 +166,7 @@ class TraceContent(ColumnMatrix):
     whole: bool = False
     writers: int = 1
     problem: str | None = None
+    origin: TraceOrigin = field(default_factory=TraceOrigin)
     ranged: bool = False
     """The content is a range of a file, and is joined with the other ranges."""
     numbers: Numbers = field(default_factory=lambda: np.empty((len(NUMBERS), 0), np.int64))
@@ -184,7 +186,8 @@ class TraceContent(ColumnMatrix):
         plain = {name: getattr(self, name) for name in _PLAIN}
         tables = {name: list(map(tuple, getattr(self, name))) for name in _TABLES}
         calls = int(self.call_numbers.shape[1])
-        return {**plain, **tables, "about": _plain_header(self.about), "spans": self.rows, "called": calls}
+        return {**plain, **tables, "about": _plain_header(self.about), "spans": self.rows, "called": calls,
+                "origin": astuple(self.origin)}  # fmt: skip
 
     def body(self) -> list[memoryview]:
         """The arrays as bytes."""
@@ -198,7 +201,8 @@ _PLAIN = ("names", "detail", "resolution_ns", "events", "lost", "ended", "whole"
 def trace_from(header: dict[str, Any], body: memoryview, *_: object) -> TraceContent:
     """The trace whose `header()` and `body()` these are; the arrays are views of `body`."""
     tables: dict[str, Any] = {name: list(map(kind._make, header[name])) for name, kind in _TABLES.items()}
-    content = TraceContent(**{name: header[name] for name in _PLAIN}, **tables, about=_about(header["about"]))
+    content = TraceContent(**{name: header[name] for name in _PLAIN}, **tables, about=_about(header["about"]),
+                           origin=TraceOrigin(*header["origin"]))  # fmt: skip
     place = 0
     for name, count, kind in (
         ("numbers", header["spans"], np.int64), ("codes", header["spans"], np.int32),

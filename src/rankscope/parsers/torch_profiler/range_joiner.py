@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.parsers.torch_profiler.decode import problem_of
+from rankscope.parsers.torch_profiler.decode import finished
 from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TraceContent, TraceHeader
+from rankscope.parsers.torch_profiler.recognition import TraceOrigin
 
 
 def join_ranges(parts: Sequence[TraceContent], problems: Sequence[str]) -> TraceContent:
-    """The whole trace; `problems` come from ranges that could not be read."""
+    """The whole trace; `problems` come from ranges that could not be read.
+
+    Raises NotThisKindError for a trace of another program.
+    """
     names, name_of = _merged([part.names for part in parts])
     lanes, lane_of = _merged([part.lanes for part in parts])
     calls, call_of = _merged([part.calls for part in parts])
@@ -27,14 +32,14 @@ def join_ranges(parts: Sequence[TraceContent], problems: Sequence[str]) -> Trace
         detail=parts[0].detail,
         resolution_ns=min((part.resolution_ns for part in parts if part.rows), default=1000, key=_fineness),
         events=sum(part.events for part in parts), lost=sum(part.lost for part in parts),
+        origin=reduce(TraceOrigin.joined, (part.origin for part in parts)),
         ended=True, whole=any(part.whole for part in last), problem="; ".join(dict.fromkeys(notes)) or None,
         numbers=_joined_arrays([part.numbers for part in parts]),
         codes=_joined_arrays([_recoded(p.codes, tables) for p, *tables in zip(parts, name_of, lane_of, strict=True)]),
         call_numbers=_joined_arrays([_shifted(p.call_numbers, int(b)) for p, b in zip(parts, before, strict=False)]),
         call_codes=_joined_arrays([_recoded(p.call_codes, [table]) for p, table in zip(parts, call_of, strict=True)]),
     )  # fmt: skip
-    whole.problem = problem_of(whole)
-    return whole
+    return finished(whole)
 
 
 def _fineness(resolution: int) -> int:

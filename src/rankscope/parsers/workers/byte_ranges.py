@@ -6,8 +6,8 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from rankscope.kinds.input_kinds import LOG, TRACE
-from rankscope.parsers.contents import DecodedFile
+from rankscope.kinds.input_kinds import LOG, TRACE, UNKNOWN
+from rankscope.parsers.contents import DecodedFile, NotThisKindError
 from rankscope.parsers.workers.pool import ARCHIVE_SUFFIXES, Result
 
 if TYPE_CHECKING:
@@ -76,7 +76,10 @@ class _RangedFile:
         if self._trace:
             from rankscope.parsers.torch_profiler.range_joiner import join_ranges
 
-            trace = join_ranges(self._trace, self._problems)
+            try:
+                trace = join_ranges(self._trace, self._problems)
+            except NotThisKindError as error:
+                return replace(last, kind=UNKNOWN.name, problem=str(error), decoded=None)
             return replace(last, kind=TRACE.name, problem=trace.problem, decoded=trace)
         if self._joiner is None:
             return self._other or last

@@ -61,7 +61,7 @@ COMMUNICATION = range(MOVING, COUNT)
 _CATEGORIES = {
     "cpu_op": OP, "python_function": PYTHON, "cuda_runtime": LAUNCH, "cuda_driver": LAUNCH, "mtia_runtime": LAUNCH,
     "xpu_runtime": LAUNCH, "cuda_sync": SYNC, "kernel": COMPUTE, "mtia_ccp_events": COMPUTE, "gpu_memcpy": MEMORY,
-    "gpu_memset": MEMORY, "user_annotation": NAMED,
+    "gpu_memset": MEMORY, "user_annotation": NAMED, "collective_comm": MOVING,
 }  # fmt: skip
 """Activities of the categories of a trace; others only name their content (Kineto's ActivityType)."""
 

@@ -83,13 +83,13 @@ class FilesScreen(ListPage):
 
     def heading(self) -> list[Line]:
         """The number of files, unreadable files, ranks without a file, and the columns."""
-        files, missing = self.dataset.files, self.dataset.missing_ranks
+        files, missing = self.dataset.files, self.dataset.unseen_ranks
         trouble = pl.col("problem").is_not_null()
         unread, partly = (files.filter(trouble & used).height for used in (~pl.col("used"), pl.col("used")))
         parts = [plural(files.height, "file"), f"{files['rows'].sum() or 0} rows"]
         parts += [f"{unread} not read"] if unread else []
         parts += [f"{partly} read in part"] if partly else []
-        gone = Span(f", no dump of {ranks_text(missing, 24)}", "warn") if missing else ""
+        gone = Span(f", no {self.dataset.noun} of {ranks_text(missing, 24)}", "warn") if missing else ""
         columns = f"   {'rank':>6} {'found by':<8} {'rows':>8} {'kind':<15} path"
         return [line(Span(" files", "head"), f"  {', '.join(parts)}", gone), line(Span(columns, "dim"))]
 
