@@ -40,7 +40,7 @@ def find_first(
     gave_up, went_on = _first_timeouts(lines), _last_timeouts(lines)
     late = [
         f for f in failures
-        if f.rank in alive or any(precedes(f.line, t) for t in went_on.get(f.line.who, ()))
+        if f.rank in alive or _went_on(f.line, went_on.get(f.line.who, ()))
         or any(t.who != f.line.who and _before(t, f.line, clocks) for t in gave_up)
     ]  # fmt: skip
     early = [f for f in failures if f not in late]
@@ -61,6 +61,11 @@ def find_first(
         confidence, reasons = "low", (*reasons, _clocks_text(earlier[0], chosen[0], clocks))
         rivals += [f for f in earlier if f not in rivals]
     return FirstFailures((*chosen, *same), (*rest, *late), tuple(rivals), confidence, reasons)
+
+
+def _went_on(line: LogLine, timeouts: Sequence[LogLine]) -> bool:
+    """Whether its process went on after a line; the watchdog of a lost GPU still gives up."""
+    return not line.is_hardware and any(precedes(line, timeout) for timeout in timeouts)
 
 
 def _chosen(heads: list[Failure], lines: Sequence[LogLine]) -> tuple[list[Failure], tuple[str, ...], Confidence]:
