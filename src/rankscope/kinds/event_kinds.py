@@ -107,17 +107,26 @@ _ROWS = (
     EventKind(name="failed-collective-stack", meaning="the stack of a collective that failed", severity="error"),
     EventKind(name="nccl-diagnosis", names_part=True, meaning="a diagnosis that NCCL makes of its own communicator"),
     EventKind(
-        name="torchrun-failure", by_launcher=True, meaning="torchrun's summary of a process that failed", severity="error",
+        name="torchrun-failure", by_launcher=True, meaning="torchrun's summary of a process that failed",
+        severity="error",
         is_failure=True, exit_of="process",
     ),
     EventKind(
-        name="child-exit", by_launcher=True, names_part=True, meaning="a launcher saw a process end", severity="error", is_failure=True, exit_of="process"
+        name="child-exit", by_launcher=True, names_part=True, meaning="a launcher saw a process end",
+        severity="error", is_failure=True, exit_of="process"
     ),
-    EventKind(name="srun-exit", names_part=True, meaning="srun saw a task end", severity="error", is_failure=True, exit_of="task"),
-    EventKind(name="worker-died", meaning="a framework saw a worker die"),
-    EventKind(name="oom-kill", names_part=True, meaning="the kernel killed a process for its memory", severity="error", is_failure=True),
     EventKind(
-        name="hardware", names_part=True, meaning="a kernel, a driver or a tool tells of broken or lost hardware", severity="warning",
+        name="srun-exit", names_part=True, meaning="srun saw a task end",
+        severity="error", is_failure=True, exit_of="task",
+    ),
+    EventKind(name="worker-died", meaning="a framework saw a worker die"),
+    EventKind(
+        name="oom-kill", names_part=True, meaning="the kernel killed a process for its memory",
+        severity="error", is_failure=True,
+    ),
+    EventKind(
+        name="hardware", names_part=True, meaning="a kernel, a driver or a tool tells of broken or lost hardware",
+        severity="warning",
         names_last=5,
     ),
     EventKind(name="signal", names_part=True, meaning="a process got a signal", severity="warning", is_failure=True),

@@ -224,4 +224,6 @@ def _fault_text(line: LogLine) -> str:
         return f"SXid {number} of {line.part}"
     if number is not None:
         return error_label(line)
+    if line.values.get("facts"):
+        return cut_text("; ".join(map(str, line.values["facts"])))
     return cut_text(line.text)

@@ -140,6 +140,8 @@ _COUNTED = re.compile(
     r"|LinkDownedCounter|LinkErrorRecoveryCounter|PortRcvErrors|ExcessiveBufferOverrunErrors|LocalLinkIntegrityErrors"
 )
 _FLAGGED = re.compile(r"Pending Page Blacklist|Remapping Failure Occurred|Pending(?! )|Channel Repair Pending")
+_PAST = ("Retired Pages", "Remapped Rows")
+"""Sections of counts of what was mended; only what is pending or failed in them is bad."""
 _AGGREGATE = "Aggregate"
 """Section of counts since the device was made, which tell nothing of this job."""
 
@@ -169,6 +171,8 @@ class DeviceReport:
 
     def consumes(self, record: Record) -> bool:
         """Whether a line belongs to the report; notes a bad value."""
+        if any(head.match(record.text) for head in _HEADS):
+            return False
         value = _VALUE.match(record.text)
         if value is None:
             section = _SECTION.match(record.text)
@@ -186,7 +190,7 @@ class DeviceReport:
         if name == "Minor Number" and value.isdigit() and len(value) < 4:
             self._gpu = int(value)
         counted = _BAD_COUNT.match(value) and _COUNTED.search(name) and self._group != _AGGREGATE
-        bad = counted and self._section != "Retired Pages"
+        bad = counted and self._section not in _PAST
         flagged = value == "Yes" and _FLAGGED.match(name)
         down = name == "state" and value.startswith("PORT_DOWN")
         asked = name == "GPU Recovery Action" and value not in ("None", "N/A")
