@@ -41,7 +41,9 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     yield from _wrap(f"{dataset.root}: {words.summary(dataset)}" if dataset.root else words.summary(dataset))
     if analysis.mesh is not None:
         yield from _wrap(f"mesh: {analysis.mesh}")
-    none = tuple(rank for rank in dataset.missing_ranks if rank not in dataset.unread_dumps)
+    none = dataset.dumpless_ranks
+    if dataset.unopened:
+        yield from _wrap(dataset.unopened)
     if none:
         yield from _wrap(f"no dump of {ranks_text(none, words.LONGEST_RANGES)}")
     if dataset.unread_dumps:
