@@ -179,7 +179,7 @@ def verdict_key(analysis: Analysis, live: LiveState) -> tuple[Any, ...]:
     roots = [f for f in analysis.findings if f.root_cause]
     places = [(f.group and f.group.id, f.seq) if f.kind != "straggler" else () for f in roots]
     causes = tuple((f.kind, f.culprit_ranks, place) for f, place in zip(roots, places, strict=True))
-    return live.state, analysis.status, causes
+    return live.state, live.so_far, analysis.status, causes
 
 
 def render_line_json(dataset: Dataset, analysis: Analysis, live: LiveState, time_ns: int) -> bytes:
