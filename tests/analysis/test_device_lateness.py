@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def job(
     return made.build()
 
 
-def times(measured: str, start: int, end: int) -> dict[str, int | None]:
+def times(measured: str, start: int, end: int) -> dict[str, Any]:
     """The times of an operation as a recorder has them."""
     look = end + -end % (100 * MS)
     return {

@@ -212,4 +212,4 @@ def test_the_directory_of_dumps_beside_is_redacted(tmp_path: Path) -> None:
     dataset = load([folder / "comm_lib_trace_rank_0"])
     told, said = redact(dataset, analyse(dataset))
     assert "secret-run" in analyse(dataset).verdict
-    assert "secret-run" not in f"{told.beside_at}{said}{render_text(told, said)}"
+    assert "secret-run" not in f"{told.beside}{said}{render_text(told, said)}"

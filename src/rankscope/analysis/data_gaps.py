@@ -57,7 +57,7 @@ def missing_dumps(facts: Facts, _: bool) -> list[Finding]:
 def _unopened(facts: Facts) -> Finding:
     dataset = facts.dataset
     text = "Only what was given was read: who is to blame may stand in the others."
-    step = f"Open them all: rankscope {dataset.beside_at}"
+    step = f"Open them all: rankscope {dataset.beside.directory}"
     return _note("missing-dump", "warning", dataset.unopened, text, steps=(step,))
 
 

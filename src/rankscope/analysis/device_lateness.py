@@ -8,13 +8,15 @@ So a rank that waited for another in a second group is not accused. Intervals an
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 
 from rankscope.analysis.arrays import filled_array
 from rankscope.analysis.counter_evidence import not_always_last
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
+from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef
 from rankscope.analysis.traces.late_ranks import LateRank, find_late_ranks
 from rankscope.text.wording import duration, plural
 
@@ -39,7 +41,7 @@ def find_late_devices(facts: Facts) -> list[Finding]:
     if rows.is_empty():
         return []
     late = _first_causes(facts, rows, find_late_ranks(rows, by_step=False))
-    return [_finding(facts, rows, one, *_last_in(rows, one)) for one in late]
+    return [_finding(facts, _late_device(rows, one)) for one in late]
 
 
 def _first_causes(facts: Facts, rows: pl.DataFrame, late: list[LateRank]) -> list[LateRank]:
@@ -179,49 +181,79 @@ def _issued_late(rows: pl.DataFrame, late: LateRank) -> int:
     return int(late_rows["behind"].median() or 0)  # type: ignore[arg-type]
 
 
-def _finding(facts: Facts, rows: pl.DataFrame, late: LateRank, times: int, of: int) -> Finding:
-    group = facts.groups[late.channel]
-    label, rank = facts.label(group.id), late.rank
-    own = rows.filter((pl.col("channel") == late.channel) & (pl.col("rank") == rank))
+@dataclass(frozen=True)
+class _LateDevice:
+    """A late rank in the collectives of the group that shows it best."""
+
+    rank: int
+    late: LateRank
+    times: int
+    """Collectives that it starts last."""
+    of: int
+    late_in: int
+    """Collectives to which it is late by more than half of the most."""
+    each_ns: int
+    """Median lateness in these."""
+    on_time: bool
+    """Whether its host issues them no later than the others."""
+
+    @property
+    def often(self) -> bool:
+        """Whether it starts last in most collectives, not only at one place of a step."""
+        return self.times >= LAST_SHARE * self.of
+
+    def title(self, label: str) -> str:
+        """The lateness in one sentence."""
+        how, count = ("last", self.times) if self.often else ("late", self.late_in)
+        return (
+            f"rank {self.rank} starts {how} on its device in {count} of {self.of} collectives of {label}, "
+            f"by {duration(self.each_ns)}{'' if self.on_time else ', and issues them late'}"
+        )
+
+    def explanation(self, waiting: int) -> str:
+        """The cost for `waiting` ranks, and whether host or device is late."""
+        share = f"{100 * self.late.cost_ns / self.late.unit_ns:.1f} %" if self.late.unit_ns else "some"
+        where = (
+            "Its host issues them no later than the others, so its device is late: the kernels before them take longer."
+            if self.on_time
+            else "Its host issues them later, too, as far as clocks of hosts agree: its launches may be late."
+        )
+        return (
+            f"No hang, but {plural(waiting, 'rank')} {'wait' if waiting > 1 else 'waits'} for rank {self.rank} again "
+            "and again: by the durations that devices measure, its own work makes it late, and that costs "
+            f"{share} of the time. {where}"
+        )
+
+
+def _late_device(rows: pl.DataFrame, late: LateRank) -> _LateDevice:
+    own = rows.filter((pl.col("channel") == late.channel) & (pl.col("rank") == late.rank))
     late_rows = own.filter(pl.col("own_ns") > own["own_ns"].max() / 2)  # type: ignore[operator]
-    each, often = int(late_rows["own_ns"].median() or 0), times >= LAST_SHARE * of  # type: ignore[arg-type]
-    waiting = tuple(r for r in group.ranks if r != rank)
+    each = int(late_rows["own_ns"].median() or 0)  # type: ignore[arg-type]
     on_time = _issued_late(rows, late) < ON_TIME_SHARE * each
-    where = (
-        "Its host issues them no later than the others, so its device is late: the kernels before them take longer."
-        if on_time
-        else "Its host issues them later, too, as far as clocks of hosts agree: its launches may be late."
-    )
-    confidence: Confidence = "high" if on_time else "medium"
-    share = f"{100 * late.cost_ns / late.unit_ns:.1f} %" if late.unit_ns else "some"
+    return _LateDevice(late.rank, late, *_last_in(rows, late), late_rows.height, each, on_time)
+
+
+def _finding(facts: Facts, found: _LateDevice) -> Finding:
+    group, rank, late = facts.groups[found.late.channel], found.rank, found.late
+    label = facts.label(group.id)
+    waiting = tuple(r for r in group.ranks if r != rank)
+    interval = f"{duration(late.low_ns)} to {duration(late.high_ns)}"
+    told = f"late by {duration(late.median_ns)} in each {PARTS}th of the recording (95 % interval {interval})"
     return Finding(
         kind="straggler",
         severity="warning",
-        title=(
-            f"rank {rank} starts {'last' if often else 'late'} on its device in {times if often else late_rows.height} "
-            f"of {of} collectives of {label}, by {duration(each)}{'' if on_time else ', and issues them late'}"
-        ),
-        explanation=(
-            f"No hang, but {plural(len(waiting), 'rank')} {'wait' if len(waiting) > 1 else 'waits'} for rank {rank} "
-            f"again and again: by the durations that devices measure, its own work makes it late, and that costs "
-            f"{share} of the time. {where}"
-        ),
+        title=found.title(label),
+        explanation=found.explanation(len(waiting)),
         root_cause=True,
         culprit_ranks=(rank,),
         culprits=(Culprit(rank),),
         waiting_ranks=waiting,
         blast_radius=len(waiting),
-        confidence=confidence,
-        confidence_reasons=() if on_time else ("host and device are late, and one may follow from the other",),
+        confidence="high" if found.on_time else "medium",
+        confidence_reasons=() if found.on_time else ("host and device are late, and one may follow from the other",),
         group=GroupRef(group.name, group.description, group.ranks, key=group.id),
-        evidence=(
-            Evidence(
-                f"late by {duration(late.median_ns)} in each {PARTS}th of the recording (95 % interval "
-                f"{duration(late.low_ns)} to {duration(late.high_ns)})",
-                rank=rank,
-            ),
-        ),
-        counter_evidence=not_always_last(times, of, label) if often else (),
+        evidence=(Evidence(told, rank=rank),),
+        counter_evidence=not_always_last(found.times, found.of, label) if found.often else (),
         next_steps=(
             f"Compare the GPU of rank {rank} with the others: clocks, temperature, throttling (nvidia-smi -q -d "
             "CLOCK,PERFORMANCE), and what it is given to compute.",

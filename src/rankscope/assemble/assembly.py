@@ -47,8 +47,7 @@ def assemble(
     attempts.place_sidecars(sources)
     known = world_size or _known_world(used)
     places = {id(source): i for i, source in enumerate(sources)}
-    run = LogRun(runs, chosen, pattern, asked=attempt is not None)
-    scene = _log_scene(sources, places, run, known, recall)
+    scene = _log_scene(sources, places, LogRun(runs, chosen, pattern, asked=attempt is not None), known, recall)
     seen = _host_stacks(sources, runs, chosen, pattern, known, _log_stacks(scene))
     windows = _trace_windows(sources, max(0, chosen), pattern)
     told_worlds = (one.world for one in (windows, scene) if one is not None)
@@ -67,6 +66,7 @@ def assemble(
         attempt=max(0, chosen),
         world_size=world or told_by_processes,
         root=root,
+        beside=schema.DumpsBeside(),
     )
 
 

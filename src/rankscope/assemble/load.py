@@ -142,7 +142,7 @@ def _with_siblings(dataset: Dataset, paths: Sequence[Path], options: LoadOptions
         return dataset
     from dataclasses import replace
 
-    from rankscope.schema.dataset import sibling_name
+    from rankscope.schema.dataset import DumpsBeside, sibling_name
 
     own = {printable_text(name): path for path in paths for name in (path.name, str(path))}
     found: dict[int, str] = {}
@@ -155,7 +155,7 @@ def _with_siblings(dataset: Dataset, paths: Sequence[Path], options: LoadOptions
     if not found:
         return dataset
     at = printable_text(next(iter(found.values())))
-    return replace(dataset, beside=tuple(sorted(found)), beside_at=at)
+    return replace(dataset, beside=DumpsBeside(tuple(sorted(found)), at))
 
 
 def _names_in(directory: Path) -> frozenset[str]:

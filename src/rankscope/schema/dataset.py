@@ -51,6 +51,16 @@ class Group:
     has_p2p: bool
 
 
+class DumpsBeside(NamedTuple):
+    """Dumps that lie beside the files that the user gave, and were not opened."""
+
+    ranks: tuple[int, ...] = ()
+    directory: str = ""
+
+
+NOTHING_BESIDE = DumpsBeside()
+
+
 @dataclass(frozen=True)
 class Dataset:
     """All tables of one attempt of one job."""
@@ -84,10 +94,7 @@ class Dataset:
     """Ranks of the job, from groups, files and options."""
     root: str = ""
     """The paths of the user, for titles."""
-    beside: tuple[int, ...] = ()
-    """Ranks whose dumps lie beside the files that the user gave, and were not opened."""
-    beside_at: str = ""
-    """The directory of these dumps."""
+    beside: DumpsBeside = NOTHING_BESIDE
 
     @property
     def told_by_logs(self) -> bool:
@@ -171,7 +178,7 @@ class Dataset:
     @cached_property
     def unopened_ranks(self) -> tuple[int, ...]:
         """Those of `missing_ranks` whose dumps lie beside the given files: they left one."""
-        beside = set(self.beside)
+        beside = set(self.beside.ranks)
         return tuple(rank for rank in self.missing_ranks if rank in beside)
 
     @property
@@ -181,7 +188,7 @@ class Dataset:
             return ""
         one = len(self.unopened_ranks) == 1
         dumps, lie, were = ("the dump", "lies", "was") if one else ("the dumps", "lie", "were")
-        where = "this directory" if self.beside_at == "." else self.beside_at
+        where = "this directory" if self.beside.directory == "." else self.beside.directory
         return f"{dumps} of {ranks_text(self.unopened_ranks)} {lie} in {where} and {were} not opened"
 
     @property

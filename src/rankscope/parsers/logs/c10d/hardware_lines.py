@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from rankscope.parsers.logs.c10d.event_builder import message_event, shown_text
 from rankscope.parsers.logs.log_record import Event, Record
@@ -72,9 +73,9 @@ def events(record: Record) -> Iterator[Event]:
         yield made
 
 
-def _made(record: Record, device: str, *, fatal: bool, **values: object) -> Event:
-    blank = dict.fromkeys(("bus", "number", "gpu", "port", "pid", "name"))
-    told = {**blank, "host": host_before(record), **values}
+def _made(record: Record, device: str, *, fatal: bool, **values: Any) -> Event:
+    blank: dict[str, Any] = dict.fromkeys(("bus", "number", "gpu", "port", "pid", "name"))
+    told: dict[str, Any] = {**blank, "host": host_before(record), **values}
     return message_event(KIND, record, device=device, fatal=fatal, **told)
 
 
