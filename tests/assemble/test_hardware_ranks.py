@@ -80,7 +80,7 @@ def test_a_kill_for_memory_is_of_the_rank_with_the_process(tmp_path: Path, kill:
     assert "memory" in found.verdict
     root = found.findings[0]
     assert any(e.file == "job.log" and "process 7302" in e.text and "rank 2" in e.text for e in root.evidence)
-    assert (root.confidence == "high") == (front != "seconds of the host")
+    assert (root.confidence == "high") == (front not in ("seconds of the host", "journalctl -o short-iso"))
 
 
 @pytest.mark.parametrize(
@@ -155,6 +155,13 @@ def test_a_fault_after_others_gave_up_is_no_cause(tmp_path: Path) -> None:
     found = told(tmp_path, {"job.log": one_host(1), "gpu-a/dmesg.txt": line})
     assert 2 not in found.culprits
     assert any(f.kind == "rank-failed" and f.culprit_ranks == (2,) and not f.root_cause for f in found.findings)
+
+
+def test_of_times_in_another_zone_the_order_is_not_told(tmp_path: Path) -> None:
+    line = "2026-11-25T19:12:40+0000 gpu-a kernel: NVRM: Xid (PCI:0000:45:00): 79, GPU has fallen off the bus.\n"
+    found = told(tmp_path, {"job.log": one_host(), "messages.log": line})
+    assert found.culprits == (2,) and found.findings[0].confidence == "medium"
+    assert any("another zone" in reason for reason in found.findings[0].confidence_reasons)
 
 
 def test_a_fault_while_others_waited_already_is_less_certain(tmp_path: Path) -> None:

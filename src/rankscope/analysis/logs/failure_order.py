@@ -41,7 +41,7 @@ def find_first(
     late = [
         f for f in failures
         if f.rank in alive or _went_on(f.line, went_on.get(f.line.who, ()))
-        or any(t.who != f.line.who and _before(t, f.line, clocks) for t in gave_up)
+        or any(t.who != f.line.who and _before(t, f.line, clocks) and same_zone(t, f.line) for t in gave_up)
     ]  # fmt: skip
     early = [f for f in failures if f not in late]
     if not early:
@@ -61,6 +61,12 @@ def find_first(
         confidence, reasons = "low", (*reasons, _clocks_text(earlier[0], chosen[0], clocks))
         rivals += [f for f in earlier if f not in rivals]
     return FirstFailures((*chosen, *same), (*rest, *late), tuple(rivals), confidence, reasons)
+
+
+def same_zone(one: LogLine, other: LogLine) -> bool:
+    """Whether times can be compared: of a kernel's log in UTC and a job's in local time the order is not known."""
+    kernel = one.is_kernel or other.is_kernel
+    return not kernel or one.file == other.file or bool(one.values.get("utc")) == bool(other.values.get("utc"))
 
 
 def _went_on(line: LogLine, timeouts: Sequence[LogLine]) -> bool:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from rankscope.analysis.logs.failure_order import same_zone
 from rankscope.analysis.logs.failures import Failure, cut_text
 from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, LogLine, earliest_line, ranks_of
 from rankscope.analysis.logs.process_names import culprits_of, error_label, who_text
@@ -121,17 +122,13 @@ def split_timely(
     untimely: list[UntimelyFault] = []
     for failure in failures:
         line = failure.line
-        about = line.time_ns is not None and (line.is_hardware or line.kind == "oom-kill" or _killed(line))
+        about = line.time_ns is not None and line.is_kernel
         reason = _too_early(line, lines, dataset) if about else ""
         if reason:
             untimely.append(UntimelyFault(line, reason))
         else:
             timely.append(replace(failure, line=_doubted(line, lines)) if about else failure)
     return timely, untimely
-
-
-def _killed(line: LogLine) -> bool:
-    return "oom-kill" in (line.values.get("kinds") or ())
 
 
 def _waits(lines: Sequence[LogLine], without: LogLine) -> list[tuple[int, LogLine]]:
@@ -164,14 +161,17 @@ def _too_early(line: LogLine, lines: Sequence[LogLine], dataset: Dataset) -> str
 
 
 def _doubted(line: LogLine, lines: Sequence[LogLine]) -> LogLine:
-    """The line, with a doubt if others had waited for long when it was written."""
-    waits = [
-        (at, other) for at, other in _waits(lines, line) if not _slack(line, bool(other.values.get("utc"))) > ZONES_NS
-    ]
-    since = min((at for at, _ in waits), default=None)
-    if since is None or line.time_ns is None or line.time_ns - since <= LATE_NS or line.values.get("doubt"):
+    """The line, with a doubt if others had waited for long when it was written, or if the order cannot be told."""
+    waits = _waits(lines, line)
+    near = [at for at, other in waits if same_zone(line, other)]
+    if line.values.get("doubt") or line.time_ns is None or not waits:
         return line
-    text = f"others had waited for {duration(line.time_ns - since)} when it came"
+    if not near:
+        text = "its time is in another zone than those of the job: which came first cannot be told"
+    elif line.time_ns - min(near) > LATE_NS:
+        text = f"others had waited for {duration(line.time_ns - min(near))} when it came"
+    else:
+        return line
     return replace(line, values={**line.values, "doubt": text})
 
 

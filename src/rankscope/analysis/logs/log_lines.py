@@ -76,6 +76,11 @@ class LogLine:
         return "fatal" in self.values
 
     @property
+    def is_kernel(self) -> bool:
+        """Whether the kernel of a host, or a tool, tells of hardware or of a killed process there."""
+        return self.is_hardware or self.kind == "oom-kill" or "oom-kill" in (self.values.get("kinds") or ())
+
+    @property
     def part(self) -> str:
         """The device that a line about hardware names: "the GPU at 0000:5d:00"; else ""."""
         values = self.values

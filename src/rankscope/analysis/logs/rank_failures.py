@@ -127,7 +127,7 @@ def _accused(failures: Sequence[Failure]) -> tuple[Evidence, ...]:
 
 def _timeless(line: LogLine) -> bool:
     """Whether a line about hardware has no time, as a kernel's log that counts from the start of the host."""
-    return (line.is_hardware or line.kind == "oom-kill") and line.since_ns is None and line.until_ns is None
+    return line.is_kernel and line.since_ns is None and line.until_ns is None
 
 
 def _ends(lines: Sequence[LogLine], ranks: Sequence[int]) -> list[Evidence]:
