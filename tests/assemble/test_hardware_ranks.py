@@ -286,6 +286,19 @@ def test_a_task_of_srun_is_a_rank_where_nothing_speaks_against_it(tmp_path: Path
     assert any("one task a rank" in reason for reason in found.findings[0].confidence_reasons)
 
 
+def test_tasks_that_srun_kills_after_the_first_are_not_accused(tmp_path: Path) -> None:
+    text = "srun: error: n31: task 5: Killed\nsrun: error: n31: tasks 0-4,6-7: Killed\n"
+    found = told(tmp_path, {"slurm-9.out": text})
+    assert found.culprits == (5,) and found.verdict.startswith("rank 5 failed: killed by SIGKILL")
+
+
+@pytest.mark.parametrize("name", ["dmesg.node-3.log", "node-3_dmesg.txt", "kern-node-3.log", "node-3/var/log/kern.log"])
+def test_the_host_in_the_name_of_a_log_of_the_system(tmp_path: Path, name: str) -> None:
+    line = f"[{DAY} 14:12:40 2026] NVRM: Xid (PCI:0000:45:00): 79, GPU has fallen off the bus.\n"
+    found = told(tmp_path, {"job.log": one_host(), name: line})
+    assert found.culprits == () and "the GPU at 0000:45:00 on node-3 failed" in found.verdict
+
+
 def test_several_tasks_are_several_ranks(tmp_path: Path) -> None:
     text = "srun: error: n31: tasks 9,12-13: Out Of Memory\n"
     assert told(tmp_path, {"slurm-9.out": text}).culprits == (9, 12, 13)

@@ -27,6 +27,11 @@ _BY_LAUNCHER = [name for name, row in EVENTS.items() if row.by_launcher]
 MOST_TASKS = 64
 """Most tasks of one line that become rows of their own."""
 _ADDRESS = re.compile(r"^(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-9a-f]))?$")
+_SYSTEM_LOG = r"(?:dmesg|messages|kern(?:el)?|syslog|journal(?:ctl)?|nvidia[_\-]smi|dcgmi?|rocm[_\-]smi)"
+_IN_NAME = re.compile(
+    rf"(?:^|[/!._\-]){_SYSTEM_LOG}[._\-]([a-z][a-z0-9\-]*\d)(?=[._]|$)|(?:^|[/!])([a-z][a-z0-9\-]*\d)[._\-]{_SYSTEM_LOG}(?=[._\-]|$)"
+)
+"""A host in the name of a log of the system: `dmesg.node-3.log`, `node07_dmesg.txt`."""
 _HEX = re.compile(r"^[0-9a-f]{1,16}$")
 
 
@@ -207,7 +212,9 @@ class _RankJudge:
             there = [
                 host for host in self._hosts if re.search(rf"(?:^|[^a-z0-9\-]){re.escape(host)}(?![a-z0-9])", shown)
             ]
-            self._of_file[file] = max(there, key=len) if there else self._sources[file].host or ""
+            named = _IN_NAME.search(shown)
+            told = self._sources[file].host or (named[1] or named[2] if named is not None else "")
+            self._of_file[file] = max(there, key=len) if there else told
         return self._of_file[file] or None
 
     def _lead(self, row: dict[str, Any], values: dict[str, Any]) -> tuple[Lead, str] | None:

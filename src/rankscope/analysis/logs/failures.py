@@ -223,9 +223,15 @@ def _frames(rows: Any) -> tuple[Frame, ...]:
 def _of_ends(lines: Sequence[LogLine], spared: set[int], aborted: bool) -> list[Failure]:
     """Failures from exit codes, signals and kills by the kernel."""
     found = []
+    of_srun: set[int] = set()
     for line in lines:
         if line.values.get("pid") in spared and line.kind != "oom-kill":
             continue
+        if EVENTS[line.kind].exit_of == "task":
+            # after the first task that ends badly srun kills the others
+            if line.file in of_srun and str(line.values.get("how")).startswith("Killed"):
+                continue
+            of_srun.add(line.file)
         if EVENTS[line.kind].exit_of:
             found += _of_exit(line)
         elif line.kind == "signal":

@@ -14,7 +14,7 @@ LITERALS = (
     "failed (exitcode: ", "Fatal Python error: ", "got signal: ", "Process received signal", "Signal: ",
     "core dumped", "restart_count=", "will restart worker group", "exits with return code = ", " terminated with ",
     " died, exit code", " noticed that process rank ", "Kill process ", "oom_reaper: reaped process ",
-    " to process ",
+    "\": badness ",
 )  # fmt: skip
 _RESTART = re.compile(r"\brestart_count=(\d{1,6})\b|(\d{1,6})/(\d{1,6}) attempts left; will restart worker group")
 _SRUN = re.compile(r"srun: error: ([\w.\-]{1,255}): tasks? ([\d,\-]{1,2000}): (.{1,200})")
