@@ -279,6 +279,13 @@ def test_a_health_check_counts_the_gpus_of_its_host(tmp_path: Path) -> None:
     assert fault.candidates == (6,)
 
 
+def test_the_own_check_of_nccl_names_the_rank_at_an_address(tmp_path: Path) -> None:
+    said = "Xid 48 detected 3 seconds ago (GPU 0000:4e:00.0) on host gpu-b. See the documentation"
+    found = told(tmp_path, {"job.log": f"{two_hosts()}gpu-a:7300 NCCL DIAG [WARN] {said}\n"})
+    (fault,) = [f for f in found.findings if "NCCL's own check finds faults" in f.title]
+    assert fault.candidates == (7,)
+
+
 def test_a_task_of_srun_is_a_rank_where_nothing_speaks_against_it(tmp_path: Path) -> None:
     text = "srun: error: n31: task 11: Out Of Memory\nsrun: Terminating StepId=9.0\n"
     found = told(tmp_path, {"slurm-9.out": text})

@@ -60,11 +60,14 @@ def _measured(facts: Facts) -> pl.DataFrame:
     calls, ran = facts.calls, run_times(facts.dataset.ops)
     if ran.null_count() == ran.len():
         return calls.clear()
-    busy = np.cumsum(filled_array(ran, 0))
-    own = calls.select("row", "rank", "created_ns", "rooted", "state", channel="group", place="seq")
-    own = own.with_columns(
-        busy_ns=pl.Series(busy[own["row"].to_numpy()], dtype=pl.Int64), duration_ns=ran.gather(own["row"])
-    )
+    busy, row = np.cumsum(filled_array(ran, 0)), calls["row"]
+    own = calls.select(
+        "row", "rank", "created_ns", "rooted", "state", channel="group", place="seq", whole_ns="duration_ns",
+        first_ns=ran.gather(row), before_ns=pl.Series(busy[row.to_numpy()], dtype=pl.Int64),
+    )  # fmt: skip
+    # the row of a coalesced call is the first inside, and its closer has the duration
+    later = pl.when(pl.col("first_ns").is_null()).then(pl.col("whole_ns").fill_null(0)).otherwise(0)
+    own = own.with_columns(duration_ns=pl.coalesce("first_ns", "whole_ns"), busy_ns=pl.col("before_ns") + later)
     own = own.with_columns(busy_ns=pl.col("busy_ns").diff().over("rank", "channel"))
     kept = own.filter(
         (pl.col("state") == "completed") & ~pl.col("rooted") & pl.col("created_ns").is_not_null()
