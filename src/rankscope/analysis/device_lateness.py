@@ -45,11 +45,14 @@ def find_late_devices(facts: Facts) -> list[Finding]:
 
 
 def _first_causes(facts: Facts, rows: pl.DataFrame, late: list[LateRank]) -> list[LateRank]:
-    """Late ranks without those that share a group with one that worked longer: they may have waited for it."""
-    more = {(rank, channel): ns for rank, channel, ns in rows.group_by("rank", "channel").agg(
-        pl.col("more_ns").sum()).iter_rows()}  # fmt: skip
+    """Late ranks without those that share a group with one that is later and worked longer: they may have waited for it
+    in a way that no duration shows."""
+    more = {
+        (rank, channel): ns
+        for rank, channel, ns in rows.group_by("rank", "channel").agg(pl.col("more_ns").sum()).iter_rows()
+    }
     kept: list[LateRank] = []
-    for one in sorted(late, key=lambda late: -more[late.rank, late.channel]):
+    for one in sorted(late, key=lambda late: -late.median_ns * more[late.rank, late.channel]):
         if not any({one.rank, other.rank} <= set(group.ranks) for other in kept for group in facts.groups):
             kept.append(one)
     return kept
