@@ -10,7 +10,16 @@ import pytest
 from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.analysis.freeze import Freeze
-from rankscope.analysis.live_state import FROZEN_NS, SILENT_NS, LiveState, VerdictGate, with_state
+from rankscope.analysis.live_state import (
+    COPY_FACTOR,
+    DUMP_SPREAD_NS,
+    FROZEN_NS,
+    SILENT_NS,
+    LiveState,
+    VerdictGate,
+    with_awaited,
+    with_state,
+)
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.progress_history import SECOND, JobProgress
 from rankscope.schema import Dataset
@@ -278,11 +287,61 @@ def test_a_rank_that_is_late_stays_named_whatever_is_pending_when_dumps_are_writ
 
 def test_a_watchdog_that_gave_up_needs_no_waiting_but_the_dumps_of_all_ranks() -> None:
     still = written(job(20, waiting=True, failed=True), 0.5)
-    gate, live, analysis = seen(VerdictGate(), still, 0)
-    assert live.state != "frozen" and not analysis.culprits
-    assert gate.judge_at_ns is not None
-    _, live, analysis = seen(gate, still, gate.judge_at_ns / SECOND, fresh=False)
+    _, live, analysis = seen(VerdictGate(), still, 0)
     assert live.state == "frozen" and analysis.culprits == (2,)
+
+
+def test_dumps_of_different_moments_are_waited_for_although_a_watchdog_gave_up() -> None:
+    still = written(job(20, waiting=True, failed=True), 0.5)
+    age = pl.when(pl.col("rank") == 2).then(DUMP_SPREAD_NS + 1).otherwise(0)
+    apart = replace(still, files=still.files.with_columns(mtime_ns=pl.col("mtime_ns") - age))
+    for dataset in (apart, written(job(20, waiting=True, failed=True), 0.5, since_s=0.1)):
+        gate, live, analysis = seen(VerdictGate(), dataset, 0)
+        assert live.state != "frozen" and not analysis.culprits
+        assert gate.judge_at_ns is not None
+        _, live, _ = seen(gate, dataset, gate.judge_at_ns / SECOND, fresh=False)
+        assert live.state == "frozen"
+
+
+def half(whole: Dataset, ranks: int) -> Dataset:
+    """The job as far as the dumps of its first ranks tell it."""
+    few = pl.col("rank") < ranks
+    return replace(
+        whole, ops=whole.ops.filter(few), files=whole.files.filter(few), frontiers=whole.frontiers.filter(few)
+    )
+
+
+def test_the_wait_for_the_dumps_of_more_ranks_is_counted_and_they_are_not_accused() -> None:
+    whole = written(job(20, waiting=True, failed=True, ranks=16), 0.5)
+    gate, live, analysis = seen(VerdictGate(), half(whole, 10), 0, age_s=3600)
+    assert (live.state, live.so_far) == ("waiting", "10 of 16 dumps so far")
+    assert live.reason == "10 of 16 dumps so far; judged in 30 s if no more come"
+    told = with_awaited(analysis, live, range(10, 16))
+    assert (told.status, told.verdict) == ("unknown", live.reason)
+    assert all(not f.culprit_ranks and not set(f.candidates) & set(range(10, 16)) for f in told.findings)
+    _, live, _ = seen(gate, half(whole, 10), 12, fresh=False)
+    assert live.reason.endswith("judged in 18 s if no more come") and live.judged_at_ns == 30 * SECOND
+
+
+def test_large_dumps_that_are_copied_slowly_are_waited_for_longer() -> None:
+    whole, gate = written(job(20, waiting=True, failed=True, ranks=16), 0.5), VerdictGate()
+    for at, ranks in enumerate((4, 8, 12)):
+        gate, live, _ = seen(gate, half(whole, ranks), 25 * at)
+    assert live.judged_at_ns == (50 + COPY_FACTOR * 25) * SECOND
+    _, live, analysis = seen(gate, half(whole, 12), 120, fresh=False)
+    assert live.so_far and not analysis.culprits
+    _, live, _ = seen(gate, half(whole, 12), 126, fresh=False)
+    assert live.state == "frozen" and not live.so_far
+
+
+def test_the_first_dumps_of_more_ranks_are_no_progress() -> None:
+    whole, gate = written(job(20, waiting=True, failed=True, ranks=16), 0.5), VerdictGate()
+    states = []
+    for at, ranks in enumerate((3, 9, 15, 16)):
+        gate, live, _ = seen(gate, half(whole, ranks), 2 * at)
+        states.append((live.state, live.so_far))
+    told = [("waiting", f"{ranks} of 16 dumps so far") for ranks in (3, 9, 15)]
+    assert states == [*told, ("frozen", "")]
 
 
 def test_no_rank_is_missed_while_dumps_are_coming_in() -> None:
@@ -294,9 +353,7 @@ def test_no_rank_is_missed_while_dumps_are_coming_in() -> None:
     gate, _, _ = seen(VerdictGate(), part, 0)
     gate, live, analysis = seen(gate, part, 20, fresh=False)
     assert live.state != "frozen" and not analysis.culprits
-    gate, live, _ = seen(gate, whole, 25)
-    assert live.state != "frozen"
-    _, live, analysis = seen(gate, whole, 40, fresh=False)
+    _, live, analysis = seen(gate, whole, 25)
     assert live.state == "frozen" and analysis.culprits == (2,)
 
 

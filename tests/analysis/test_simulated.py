@@ -44,7 +44,7 @@ HOOK_SEEDS = 3
 NOT_YET: dict[str, set[str]] = {"hook fallback": {"lost-dump", "order"}, "mixed": {"straggler"}}
 """Kinds of dump by the hook -> the faults that are still answered wrongly in their seed. Without word of ends nothing
 tells a rank that waits from one that is stuck; the straggler is that of MISSES, without start times."""
-NEVER = {"hook default": {"healthy", "midstep", "straggler", "wrong-dtype"}}
+NEVER = {"hook default": {"healthy", "midstep", "straggler", "late-device", "wrong-dtype"}}
 """Kinds of dump that a job does not leave where it goes on."""
 
 
@@ -91,6 +91,19 @@ HEALTHY = [(f, seed, m) for f in ("healthy", "midstep") for seed in range(100, 1
 @pytest.mark.parametrize(("fault", "seed", "mode"), [c for c in HEALTHY if (c[0], c[1], "small", c[2]) not in MISSES])
 def test_nobody_is_accused_in_a_healthy_job(fault: str, seed: int, mode: str, tmp_path: Path) -> None:
     got, line = judge(make(fault, seed), mode, tmp_path)
+    assert got == "exact", line
+
+
+@pytest.mark.parametrize("seed", [*range(6), 307])
+def test_a_late_device_is_named_and_nobody_else(seed: int, tmp_path: Path) -> None:
+    got, line = judge(make("late-device", seed), "full", tmp_path)
+    assert got == "exact", line
+
+
+@pytest.mark.parametrize("size", ["small", "medium"])
+@pytest.mark.parametrize("seed", range(200, 204))
+def test_no_device_is_late_in_a_healthy_job(size: str, seed: int, tmp_path: Path) -> None:
+    got, line = judge(make("healthy", seed, size), "full", tmp_path)
     assert got == "exact", line
 
 

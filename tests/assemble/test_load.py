@@ -13,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from rankscope import schema
+from rankscope.analysis import analyse
 from rankscope.assemble.load import InputError, LoadOptions, LoadProgress, load
+from rankscope.report.markdown import render_markdown
+from rankscope.report.redact import redact
+from rankscope.report.text import render_text
 from tests.parsers.dumps import Recorder, job
 
 
@@ -166,3 +170,46 @@ def test_a_pickle_that_is_a_call_is_refused_by_name(tmp_path: Path, protocol: in
     problems = load([tmp_path]).files["problem"].drop_nulls().to_list()
     assert len(problems) == 1
     assert "print: refused" in problems[0]
+
+
+SAMPLES = Path(__file__).parents[2] / "sample_data"
+
+
+@pytest.mark.parametrize("job", ["early_return", "wrong_collective", "healthy"])
+def test_ranks_whose_dumps_lie_beside_a_file_are_not_accused(job: str) -> None:
+    dataset = load([SAMPLES / job / "comm_lib_trace_rank_1"])
+    said = analyse(dataset)
+    assert (dataset.missing_ranks, dataset.unopened_ranks, dataset.dumpless_ranks) == ((0, 2, 3), (0, 2, 3), ())
+    assert said.status == "unknown" and said.culprits == ()
+    assert all(not f.culprit_ranks and not f.candidates for f in said.findings)
+    assert f"ranks 0,2,3 lie in {SAMPLES / job} and were not opened" in said.verdict
+    (gap,) = [f for f in said.findings if f.kind == "missing-dump"]
+    assert gap.next_steps == (f"Open them all: rankscope {SAMPLES / job}",)
+    for text in (render_text(dataset, said), render_markdown(dataset, said)):
+        assert "left no" not in text and "no dump of" not in text.lower()
+
+
+def test_what_given_files_prove_is_told_although_others_lie_beside() -> None:
+    said = analyse(load([SAMPLES / "early_return" / f"comm_lib_trace_rank_{rank}" for rank in (0, 3)]))
+    assert (said.status, said.culprits) == ("hang", (3,))
+
+
+def test_a_rank_without_a_dump_beside_is_missing_still(tmp_path: Path) -> None:
+    for rank in (0, 2):
+        name = f"comm_lib_trace_rank_{rank}"
+        (tmp_path / name).write_bytes((SAMPLES / "early_return" / name).read_bytes())
+    dataset = load([tmp_path / "comm_lib_trace_rank_0"])
+    assert (dataset.unopened_ranks, dataset.dumpless_ranks) == ((2,), (1, 3))
+    assert load([tmp_path]).unopened_ranks == ()
+
+
+def test_the_directory_of_dumps_beside_is_redacted(tmp_path: Path) -> None:
+    folder = tmp_path / "secret-run"
+    folder.mkdir()
+    for rank in range(4):
+        name = f"comm_lib_trace_rank_{rank}"
+        (folder / name).write_bytes((SAMPLES / "early_return" / name).read_bytes())
+    dataset = load([folder / "comm_lib_trace_rank_0"])
+    told, said = redact(dataset, analyse(dataset))
+    assert "secret-run" in analyse(dataset).verdict
+    assert "secret-run" not in f"{told.beside}{said}{render_text(told, said)}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tests.simulator.faults import NOBODY, Inject, TruthOf, pick, put
-from tests.simulator.instructions import ANY_SOURCE, MS, P2P, Collective, Compute, Instruction, Shapes
+from tests.simulator.faults import FULL, NOBODY, Inject, TruthOf, pick, put
+from tests.simulator.instructions import ANY_SOURCE, MS, P2P, US, Batch, Collective, Compute, Instruction, Shapes
 from tests.simulator.job import Outcome, Plan
 from tests.simulator.options import DumpOptions
 from tests.simulator.stacks import NORM
@@ -76,5 +76,31 @@ def _shifted(shapes: Shapes, peers: list[int], rows: int) -> Shapes:
     return tuple((shape[0] + change.get(i, 0), *shape[1:]) for i, shape in enumerate(shapes))
 
 
-FURTHER: dict[str, Inject] = {"midstep": midstep, "any-source": any_source, "wrong-split": wrong_split}
+def late_device(job: Plan, rng: random.Random) -> TruthOf:
+    """The device of one rank has more to compute in every step, and its host issues on time."""
+    sends = any(isinstance(one, P2P | Batch) for one in job.steps[0][0])
+    rank, more = rng.choice(list(job.steps)), rng.randrange(2000, 6000) * US
+    for number, program in enumerate(job.steps[rank]):
+        job.replace(rank, number, [Compute(more), *program])
+
+    def truth(outcome: Outcome, options: DumpOptions) -> Truth:
+        sure = Truth("late-device", frozenset({"straggler"}), frozenset({rank}), critical=False)
+        layout = outcome.topology.layout
+        stages = sends and layout.pp in (1, layout.world)
+        untold = options.only_active or options.ring < FULL or not options.timing or stages
+        return (
+            replace(sure, also=frozenset({NOBODY}), note="no durations in the dumps, or every rank has work of its own")
+            if untold
+            else sure
+        )
+
+    return truth
+
+
+FURTHER: dict[str, Inject] = {
+    "midstep": midstep,
+    "any-source": any_source,
+    "wrong-split": wrong_split,
+    "late-device": late_device,
+}
 """These faults by name."""

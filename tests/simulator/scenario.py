@@ -51,6 +51,8 @@ OWN_SHAPES: dict[str, tuple[Shape, ...]] = {
 """Jobs that alone have a place for a fault, whatever the size asked for."""
 ALL_FAULTS = {**FAULTS, **FURTHER}
 HEALTHY = ("healthy", "midstep")
+SLOW = ("straggler", "late-device")
+"""Faults of jobs that go on, and are to run for longer."""
 ONLY_MODES: dict[str, tuple[str, ...]] = {"any-source": ("hook fallback",)}
 """Kinds of dump that alone can show a fault: nccl2 receives from nobody in particular."""
 SIZES = {"small": SMALL, "medium": MEDIUM, "large": LARGE, "rings": RINGS}
@@ -107,12 +109,12 @@ def make(fault: str, seed: int, size: str = "small", job: Job = "legacy") -> Sce
 def _make(fault: str, name: str, layout: Layout, style: Style, rng: random.Random, kind: Job) -> Scenario:
     if style.coalesced and kind == "mixed":
         raise LookupError("NCCL's own recorder and the hook do not write the same calls")
-    long = fault == "straggler" or (fault == "healthy" and rng.random() < 0.5)
+    long = fault in SLOW or (fault == "healthy" and rng.random() < 0.5)
     job = plan(layout, style, steps=3 * STEPS if long else STEPS, past=0 if long else rng.choice([0, 2, 10]))
     job.eager_bytes = rng.choice([0, 0, 1 << 20])
     truth_of = ALL_FAULTS[fault](job, rng)
     # A clock off by more than the rank is late hides it from whoever compares clocks.
-    skew = rng.choice([0, 2 * MS] if fault == "straggler" else [0, 2 * MS, 400 * MS])
+    skew = rng.choice([0, 2 * MS] if fault in SLOW else [0, 2 * MS, 400 * MS])
     if kind == "two":
         add_flags(job, random.Random(name))
     outcome = run(job, rng.randrange(1 << 30), skew, kind=kind)
@@ -128,7 +130,7 @@ def _make(fault: str, name: str, layout: Layout, style: Style, rng: random.Rando
 
 def _struck(fault: str, scenario: Scenario) -> bool:
     hung = scenario.outcome.engine.hung
-    if fault in (*HEALTHY, "straggler"):
+    if fault in (*HEALTHY, *SLOW):
         return not hung
     if fault == "two":
         return len(scenario.truth(DumpOptions()).culprits) == 2

@@ -47,9 +47,21 @@ def _files(facts: Facts, kind: str, what: str, *, used: bool) -> list[Finding]:
 
 def missing_dumps(facts: Facts, _: bool) -> list[Finding]:
     """Ranks that left no dump."""
-    missing = facts.dataset.missing_ranks
-    if not missing or facts.dataset.from_logs or not facts.dataset.seen_ranks:
+    unopened = facts.dataset.unopened_ranks
+    missing = tuple(rank for rank in facts.dataset.missing_ranks if rank not in unopened)
+    if facts.dataset.from_logs or not facts.dataset.seen_ranks:
         return []
+    return [*([_unopened(facts)] if unopened else []), *([_missing(facts, missing)] if missing else [])]
+
+
+def _unopened(facts: Facts) -> Finding:
+    dataset = facts.dataset
+    text = "Only what was given was read: who is to blame may stand in the others."
+    step = f"Open them all: rankscope {dataset.beside.directory}"
+    return _note("missing-dump", dataset.unopened, text, steps=(step,))
+
+
+def _missing(facts: Facts, missing: tuple[int, ...]) -> Finding:
     seen, size = len(facts.dataset.seen_ranks), facts.dataset.world_size
     unread = facts.dataset.unread_dumps
     none = [rank for rank in missing if rank not in unread]
@@ -57,7 +69,7 @@ def missing_dumps(facts: Facts, _: bool) -> list[Finding]:
     text += f"; {ranks_text(none)} left none" if none else ""
     text += f"; there is a file of {ranks_text(sorted(unread))} that could not be read." if unread else "."
     title = f"no dump of {ranks_text(missing)}" if len(missing) < 20 else f"no dump of {len(missing)} of {size} ranks"
-    return [_note("missing-dump", title, text, steps=("Collect them from the hosts' local disks, if they exist.",))]
+    return _note("missing-dump", title, text, steps=("Collect them from the hosts' local disks, if they exist.",))
 
 
 def nothing_recorded(facts: Facts, _: bool) -> list[Finding]:

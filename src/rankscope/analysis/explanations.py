@@ -147,6 +147,7 @@ def _company(view: RankView, cause: Finding | None) -> str:
 
 def _unseen(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
     lost = "its dump could not be read" if view.rank in view.dataset.unread_dumps else "it left no dump"
+    lost = "its dump was not opened" if view.rank in view.dataset.unopened_ranks else lost
     if not view.groups:
         return f"{lost}, and no group names it: nothing shows that it was part of the job"
     waiting = [rank for rank, steps in analysis.waits.items() if any(s.for_rank == view.rank for s in steps)]

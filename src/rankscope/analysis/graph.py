@@ -138,7 +138,8 @@ class _GraphBuilder:
         """The node that keeps a rank from issuing an operation; None if the rank finished it long ago."""
         presence = self.facts.presence
         if not presence.told(rank, instance.group):
-            return None if _mostly_finished(instance) else self._leaf("no-dump", rank)
+            kind = "unknown" if rank in self.facts.dataset.unopened_ranks else "no-dump"
+            return None if _mostly_finished(instance) else self._leaf(kind, rank)
         if instance.is_pair and not presence.dumped(rank):
             return self._leaf("unknown", rank)
         if not instance.is_pair:

@@ -9,7 +9,7 @@ nothing, so time counts only between versions of files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -44,6 +44,9 @@ FEWEST_GAPS = 3
 """Least ratio of the silence to the usual gap, if the user sets the time to freeze."""
 DUMP_SPREAD_NS = 30 * SECOND
 """The dumps of the remaining ranks may come this long after those of the others: each rank has its own watchdog."""
+COPY_FACTOR = 3
+"""Least ratio of the wait for dumps of more ranks to the longest gap between those that came: large ones are copied
+slowly."""
 _STATUS_BY_STATE: Mapping[str, Status] = {"progressing": "progressing", "silent": "unknown"}
 """Status of a job with only logs and no finding, by whether its logs were seen to grow."""
 
@@ -66,6 +69,10 @@ class LiveState:
     """Whether anything was written while the job was watched."""
     news_at_ns: int | None = None
     """The last time anything was written, on a monotonic clock."""
+    so_far: str = ""
+    """ "10 of 16 dumps so far": what is there while dumps of more ranks are awaited; else ""."""
+    judged_at_ns: int | None = None
+    """The time at which the job is judged without them, on the same clock."""
 
     @property
     def per_s(self) -> float:
@@ -101,7 +108,7 @@ class VerdictGate:
         memory = replace(memory, still_ns=live.still_ns or 0)
         silent_ns = _silent_ns(memory, live.needed_ns, self.freeze_after_ns, dataset)
         silent_at = (memory.fresh_at_ns or 0) + silent_ns
-        complete_at = memory.ranks_at_ns + _complete_ns(dataset, self.freeze_after_ns)
+        complete_at = memory.ranks_at_ns + _complete_ns(memory, dataset, self.freeze_after_ns)
         later = [at for at in (silent_at, complete_at) if at > look.at_ns]
         return replace(self, memory=memory, judge_at_ns=min(later, default=None)), live, _allowed(live, freeze)
 
@@ -123,14 +130,34 @@ def _judge(
     live = LiveState("progressing" if moving else "waiting", "", still, needed, memory.newest_ns, rates_of(memory))
     live = replace(live, reason="operations go on" if moving else "nothing tells yet whether operations go on")
     live = replace(live, came=bool(memory.gaps_ns), news_at_ns=memory.news_at_ns)
-    if look.unread or look.at_ns - memory.ranks_at_ns < _complete_ns(dataset, asked_ns):
-        what = "lines" if dataset.from_logs else "dumps"
-        more = "dumps of more ranks are coming in" if dataset.missing_ranks else f"more {what} are coming in"
-        return replace(live, reason=f"{live.reason}; {more}" if moving else more)
+    judged_at = memory.ranks_at_ns + _complete_ns(memory, dataset, asked_ns)
+    if look.unread or (look.at_ns < judged_at and not (freeze.proven and _wrote_once(dataset))):
+        return _incomplete(live, dataset, look, judged_at, moving=moving)
     pending = bool(dataset.ops.select(IS_PENDING.any()).item()) if dataset.ops.height else False
     return _stopped(live, memory, asked_ns, dataset, freeze, look, pending=pending) or _paused(
         live, memory, freeze, why, pending=pending
     )
+
+
+def _wrote_once(dataset: Dataset) -> bool:
+    """Whether every rank left one dump, all of one moment: after a timeout no more are to come."""
+    written = dataset.written["written_ns"]
+    if dataset.missing_ranks or written.len() < dataset.world_size or not dataset.repeats.is_empty():
+        return False
+    return int(written.max()) - int(written.min()) <= DUMP_SPREAD_NS  # type: ignore[arg-type]
+
+
+def _incomplete(
+    live: LiveState, dataset: Dataset, look: JobProgress, judged_at: int, *, moving: bool
+) -> LiveState:  # fmt: skip
+    """The state while more files may be coming in, with the time until it is judged without them."""
+    if not dataset.missing_ranks:
+        more = f"more {'lines' if dataset.from_logs else 'dumps'} are coming in"
+        return replace(live, reason=f"{live.reason}; {more}" if moving else more)
+    so_far = f"{len(dataset.seen_ranks)} of {dataset.world_size} dumps so far"
+    live = replace(live, so_far=so_far, judged_at_ns=None if look.unread else judged_at)
+    more = so_far if look.unread else f"{so_far}; judged in {duration(judged_at - look.at_ns)} if no more come"
+    return replace(live, reason=f"{live.reason}; {more}" if moving else more)
 
 
 def _stopped(
@@ -195,9 +222,10 @@ def _ended(dataset: Dataset) -> frozenset[str]:
     return frozenset(ends["values"].str.json_path_match("$.reason").fill_null("").to_list())
 
 
-def _complete_ns(dataset: Dataset, asked_ns: int | None) -> int:
-    """The delay after the first dump in which dumps of other ranks may still come."""
-    wait = DUMP_SPREAD_NS if dataset.missing_ranks else WRITING_NS
+def _complete_ns(memory: ProgressHistory, dataset: Dataset, asked_ns: int | None) -> int:
+    """The delay after the last new dump in which dumps of other ranks may still come."""
+    spread = max(DUMP_SPREAD_NS, COPY_FACTOR * memory.rank_gap_ns)
+    wait = spread if dataset.missing_ranks else WRITING_NS
     return wait if asked_ns is None else min(wait, asked_ns)
 
 
@@ -259,6 +287,20 @@ def with_state(analysis: Analysis, live: LiveState, ranks: int, *, logs: bool = 
     line = f"{told}: {live.reason}"
     line += soon if live.state == "still" else ""
     return replace(analysis, status="progressing", verdict=line)
+
+
+def with_awaited(analysis: Analysis, live: LiveState, awaited: Collection[int]) -> Analysis:
+    """The analysis while dumps of `awaited` ranks may still come: nothing is held against these."""
+    kept = tuple(f for f in analysis.findings if f.root_cause or not _is_about(f, awaited))
+    if analysis.is_critical:
+        return replace(analysis, findings=kept)
+    status: Status = "progressing" if live.state == "progressing" else "unknown"
+    return replace(analysis, findings=kept, status=status, verdict=live.reason)
+
+
+def _is_about(finding: Finding, ranks: Collection[int]) -> bool:
+    """Whether a finding says that these ranks left no dump, or suspects them only."""
+    return finding.kind == "missing-dump" or (bool(finding.candidates) and set(finding.candidates) <= set(ranks))
 
 
 def held_back(findings: Sequence[Finding]) -> list[Finding]:

@@ -71,6 +71,8 @@ class ProgressHistory:
     """Ranks that have left files."""
     ranks_at_ns: int = 0
     """The last time that `ranks` grew."""
+    rank_gap_ns: int = 0
+    """The longest time after which `ranks` grew again."""
     least_ns: int | None = None
     """The shortest time from the newest event in a dump to its file time."""
     has_moved: bool = False
@@ -96,14 +98,28 @@ def updated_history(memory: ProgressHistory, dataset: Dataset, look: JobProgress
         told = replace(memory, fresh_at_ns=written_ns, news_at_ns=written_ns)
     else:
         told = refreshed_history(memory, look.at_ns) if look.fresh else memory
-    ranks, ranks_at = frozenset(dataset.seen_ranks), memory.ranks_at_ns
-    if memory.fresh_at_ns is None:
-        ranks_at = look.at_ns - max(0, look.age_ns)
-    elif ranks - memory.ranks:
-        ranks_at = look.at_ns
-    told = replace(_moved(told, newest, fronts), newest_ns=newest, ranks=ranks, ranks_at_ns=ranks_at)
-    told = replace(told, printed_ns=printed, issued=issued)
+    told = _grown(told, dataset, look, first=memory.fresh_at_ns is None)
+    came = memory.fresh_at_ns is not None and bool(told.ranks - memory.ranks)
+    if came and not dataset.dumps.is_empty() and not dataset.repeats["progressed"].any():
+        # the first dumps of more ranks tell nothing of how the job goes on
+        told = replace(told, samples=((newest, fronts),) if newest is not None else ())
+    else:
+        told = _moved(told, newest, fronts)
+    told = replace(told, newest_ns=newest, printed_ns=printed, issued=issued)
     return replace(told, least_ns=_least_ns(dataset, memory.least_ns))
+
+
+def _grown(memory: ProgressHistory, dataset: Dataset, look: JobProgress, *, first: bool) -> ProgressHistory:
+    """The history with the ranks that have left files, at its `first` update and at later ones."""
+    ranks = frozenset(dataset.seen_ranks)
+    if first:
+        # files may keep the times of the place that they are copied from, and more of them may come
+        age_ns = 0 if dataset.missing_ranks and not dataset.dumps.is_empty() else max(0, look.age_ns)
+        return replace(memory, ranks=ranks, ranks_at_ns=look.at_ns - age_ns)
+    if not ranks - memory.ranks:
+        return replace(memory, ranks=ranks)
+    gap = max(memory.rank_gap_ns, look.at_ns - memory.ranks_at_ns)
+    return replace(memory, ranks=ranks, ranks_at_ns=look.at_ns, rank_gap_ns=gap)
 
 
 def _newest(memory: ProgressHistory, dataset: Dataset, issued: int) -> tuple[int | None, int | None]:

@@ -86,7 +86,17 @@ def find_stragglers(facts: Facts) -> list[Finding]:
         if known is None or found.margin_ns * found.times > known.margin_ns * known.times:
             best[found.rank] = found
     blamed = {rank for rank in best if not _because_of(facts, rank, late)}
-    return [_finding(facts, best[rank]) for rank in sorted(blamed, key=lambda r: -best[r].margin_ns)]
+    return [_finding(facts, best[rank]) for rank in sorted(blamed, key=lambda r: -best[r].margin_ns)] or _devices(facts)
+
+
+def _devices(facts: Facts) -> list[Finding]:
+    """Ranks that issue on time and start late on their devices, at no cost without durations."""
+    ops = facts.dataset.ops
+    if ops["duration_ns"].null_count() == ops["started_ns"].null_count() == ops.height:
+        return []
+    from rankscope.analysis.device_lateness import find_late_devices
+
+    return find_late_devices(facts)
 
 
 def _met(facts: Facts) -> pl.DataFrame:

@@ -173,6 +173,8 @@ def _at_rest(situation: VerdictBasis, ranks: str) -> tuple[Status, str] | None:
     nothing = next((f for f in situation.findings if f.kind == "nothing-recorded"), None)
     if nothing is not None:
         return FINDINGS[nothing.kind].status, nothing.title
+    if situation.facts.dataset.unopened:
+        return "unknown", f"{ranks}: {situation.facts.dataset.unopened}: open the directory"
     if situation.pending:
         unnoticed = "; completions are noticed up to a second late: dump again" if situation.facts.hook_groups else ""
         return "unknown", f"{ranks}: operations are pending, and nothing in these dumps says why{unnoticed}"

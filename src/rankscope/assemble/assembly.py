@@ -58,6 +58,7 @@ def assemble(
     tables, world = _with_logs_and_traces(tables, scene, windows, world, fixed=world_size)
     _add_threads(tables, seen, places)
     told_by_processes = _add_processes(tables, sources, chosen, pattern, errors)
+    _join_hardware(tables, sources, scene)
     return Dataset(
         **tables,
         files=file_table(sources),
@@ -66,6 +67,7 @@ def assemble(
         attempt=windows.run if windows is not None and not runs else max(0, chosen),
         world_size=world or told_by_processes,
         root=root,
+        beside=schema.DumpsBeside(),
     )
 
 
@@ -102,6 +104,14 @@ def _add_processes(
             told: int = function(kind.add_rows)(tables, sources, chosen, pattern)
             world = world or told
     return world
+
+
+def _join_hardware(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], scene: LogScene | None) -> None:
+    """Gives lines of kernels and schedulers their ranks, at no cost without a log."""
+    if scene is not None:
+        from rankscope.assemble.hardware_ranks import add_hardware_ranks
+
+        add_hardware_ranks(tables, sources, scene)
 
 
 def _add_ends(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, errors: str | None) -> int:

@@ -129,9 +129,40 @@ def _load(
         raise InputError(_empty_reason(root, sources))
     try:
         errors = None if options.errors is None else str(options.errors.resolve())
-        return assemble(sources, printable_text(root), pattern, options.world_size, options.attempt, errors=errors)
+        dataset = assemble(sources, printable_text(root), pattern, options.world_size, options.attempt, errors=errors)
     except NoSuchAttemptError as error:
         raise InputError(str(error)) from error
+    return _with_siblings(dataset, paths, options)
+
+
+def _with_siblings(dataset: Dataset, paths: Sequence[Path], options: LoadOptions) -> Dataset:
+    """The dataset with the ranks whose dumps lie beside the given ones, if nothing but dumps was given."""
+    copied = options.called and tuple(map(Path, options.called)) != tuple(paths)
+    if not dataset.missing_ranks or copied or any(path.is_dir() for path in paths):
+        return dataset
+    from dataclasses import replace
+
+    from rankscope.schema.dataset import DumpsBeside, sibling_name
+
+    own = {printable_text(name): path for path in paths for name in (path.name, str(path))}
+    found: dict[int, str] = {}
+    for shown, rank in dataset.dumps.select("path", "rank").drop_nulls().iter_rows():
+        path = own.get(shown)
+        if path is None or str(rank) not in path.name:
+            continue
+        pattern, there = sibling_name(path.name, rank), _names_in(path.parent)
+        found |= {r: str(path.parent) for r in dataset.missing_ranks if pattern.format(r) in there}
+    if not found:
+        return dataset
+    at = printable_text(next(iter(found.values())))
+    return replace(dataset, beside=DumpsBeside(tuple(sorted(found)), at))
+
+
+def _names_in(directory: Path) -> frozenset[str]:
+    try:
+        return frozenset(path.name for path in directory.iterdir())
+    except OSError:
+        return frozenset()
 
 
 def _log_slow(sources: Sequence[SourceFile]) -> None:

@@ -44,13 +44,17 @@ class EventKind:
     """It holds the size of the job or of a group."""
     of_failed_call: bool = False
     """Its ranks report the failed collective: absent members, and the call of another member."""
+    names_part: bool = False
+    """It may name a process, a device or a task instead of a rank."""
+    by_launcher: bool = False
+    """A launcher prints it that starts several processes of the job."""
     settings_source: str = ""
     """Column `source` of its rows of `settings`; "" for an event without settings."""
 
 
 _ROWS = (
     EventKind(
-        name="known-error", meaning="a line of the table of known errors; `pattern` says which",
+        name="known-error", names_part=True, meaning="a line of the table of known errors; `pattern` says which",
         names_last=4, is_failure=True,
     ),
     EventKind(
@@ -101,20 +105,33 @@ _ROWS = (
         name="desync", meaning="torch's own report of who is behind", severity="error", waited=True, says_size=True
     ),
     EventKind(name="failed-collective-stack", meaning="the stack of a collective that failed", severity="error"),
-    EventKind(name="nccl-diagnosis", meaning="a diagnosis that NCCL makes of its own communicator"),
+    EventKind(name="nccl-diagnosis", names_part=True, meaning="a diagnosis that NCCL makes of its own communicator"),
     EventKind(
-        name="torchrun-failure", meaning="torchrun's summary of a process that failed", severity="error",
+        name="torchrun-failure", by_launcher=True, meaning="torchrun's summary of a process that failed",
+        severity="error",
         is_failure=True, exit_of="process",
     ),
     EventKind(
-        name="child-exit", meaning="a launcher saw a process end", severity="error", is_failure=True, exit_of="process"
+        name="child-exit", by_launcher=True, names_part=True, meaning="a launcher saw a process end",
+        severity="error", is_failure=True, exit_of="process"
     ),
-    EventKind(name="srun-exit", meaning="srun saw a task end", severity="error", is_failure=True, exit_of="task"),
+    EventKind(
+        name="srun-exit", names_part=True, meaning="srun saw a task end",
+        severity="error", is_failure=True, exit_of="task",
+    ),
     EventKind(name="worker-died", meaning="a framework saw a worker die"),
-    EventKind(name="oom-kill", meaning="the kernel killed a process for its memory", severity="error", is_failure=True),
-    EventKind(name="signal", meaning="a process got a signal", severity="warning", is_failure=True),
+    EventKind(
+        name="oom-kill", names_part=True, meaning="the kernel killed a process for its memory",
+        severity="error", is_failure=True,
+    ),
+    EventKind(
+        name="hardware", names_part=True, meaning="a kernel, a driver or a tool tells of broken or lost hardware",
+        severity="warning",
+        names_last=5,
+    ),
+    EventKind(name="signal", names_part=True, meaning="a process got a signal", severity="warning", is_failure=True),
     EventKind(name="job-cancelled", meaning="the scheduler ended the job", severity="warning"),
-    EventKind(name="restart", meaning="a launcher starts the processes again"),
+    EventKind(name="restart", by_launcher=True, meaning="a launcher starts the processes again"),
     EventKind(name="process-end", meaning="how a process ended, as its sidecar says", of_others=True),
     EventKind(name="thread-dump", meaning="stacks that a process printed", is_listed=False, of_stacks=True),
     EventKind(

@@ -173,6 +173,10 @@ _ROWS = (
         name="version-mismatch", worst="warning", meaning="a version that should agree differs between ranks",
         of_settings=True,
     ),
+    FindingKind(
+        name="hardware-fault", worst="warning", drains_node=True,
+        meaning="a kernel, a driver or a tool tells of broken or lost hardware that is no proven cause",
+    ),
     FindingKind(name="unreadable-file", worst="warning", meaning=_GAP, find="analysis.data_gaps:unreadable_files"),
     FindingKind(name="truncated-file", worst="warning", meaning=_GAP, find="analysis.data_gaps:truncated_files"),
     FindingKind(name="missing-dump", worst="warning", meaning=_GAP, find="analysis.data_gaps:missing_dumps"),

@@ -32,7 +32,7 @@ def render_markdown(dataset: Dataset, analysis: Analysis) -> str:
 def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     yield f"# {analysis.status.capitalize()}: {_inline(analysis.verdict)}"
     unread = tuple(dataset.unread_dumps)
-    none = tuple(rank for rank in dataset.unseen_ranks if rank not in unread)
+    none = dataset.dumpless_ranks
     culprits = ranks_text(analysis.culprits, words.LONGEST_RANGES) if analysis.culprits else ""
     hosts = "; ".join(dict.fromkeys(words.who(f) for f in analysis.findings if f.root_cause and words.who(f)))
     rows = [
@@ -41,6 +41,7 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
         ("Not seen", words.unseen(analysis, dataset)),
         ("Read", words.summary(dataset)),
         ("Mesh", str(analysis.mesh) if analysis.mesh is not None else ""),
+        ("Not opened", dataset.unopened),
         ("No dump of", ranks_text(none, words.LONGEST_RANGES) if none else ""),
         ("No dump that can be read of", ranks_text(unread, words.LONGEST_RANGES) if unread else ""),
     ]

@@ -46,12 +46,18 @@ def redact(
         [*_hosts(told, analysis), *hosts], [*users, *_valued(told, _USER_VARIABLES)], keep_source_names
     )
     roots = [dataset.root] if dataset.root and not _is_address(dataset.root) else []
-    paths = [*roots, *(p for p in dataset.files["path"].drop_nulls() if p)]
+    paths = [
+        *roots,
+        *([dataset.beside.directory] if dataset.beside.ranks else []),
+        *(p for p in dataset.files["path"].drop_nulls() if p),
+    ]
     names.learn([*_strings(analysis), *_texts(told), *paths], paths)
     tables: dict[str, Any] = {name: _renamed(name, getattr(told, name), names) for name in _SHOWN_TABLES}
     redacted, root = _redacted(analysis, names), _root(dataset.root, names)
     tables |= {name: _renamed(name, table, names) for name, table in _tables(told).items() if name not in tables}
-    return replace(told, **tables, root=root), redacted
+    beside = dataset.beside
+    beside = beside._replace(directory=names.path(beside.directory)) if beside.ranks else beside
+    return replace(told, **tables, root=root, beside=beside), redacted
 
 
 def _tables(dataset: Dataset) -> dict[str, pl.DataFrame]:

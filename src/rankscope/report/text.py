@@ -41,7 +41,9 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     yield from _wrap(f"{dataset.root}: {words.summary(dataset)}" if dataset.root else words.summary(dataset))
     if analysis.mesh is not None:
         yield from _wrap(f"mesh: {analysis.mesh}")
-    none = tuple(rank for rank in dataset.unseen_ranks if rank not in dataset.unread_dumps)
+    none = dataset.dumpless_ranks
+    if dataset.unopened:
+        yield from _wrap(dataset.unopened)
     if none:
         yield from _wrap(f"no {dataset.noun} of {ranks_text(none, words.LONGEST_RANGES)}")
     if dataset.unread_dumps:
@@ -177,7 +179,7 @@ def verdict_key(analysis: Analysis, live: LiveState) -> tuple[Any, ...]:
     roots = [f for f in analysis.findings if f.root_cause]
     places = [(f.group and f.group.id, f.seq) if f.kind != "straggler" else () for f in roots]
     causes = tuple((f.kind, f.culprit_ranks, place) for f, place in zip(roots, places, strict=True))
-    return live.state, analysis.status, causes
+    return live.state, live.so_far, analysis.status, causes
 
 
 def render_line_json(dataset: Dataset, analysis: Analysis, live: LiveState, time_ns: int) -> bytes:

@@ -5,7 +5,7 @@ states and sources are enums. Repeated values are rows of other tables, joined b
 trusted: it is escaped where it leaves the program.
 """
 
-from rankscope.schema.dataset import Dataset, Frame, Group
+from rankscope.schema.dataset import Dataset, DumpsBeside, Frame, Group
 from rankscope.schema.tables import (
     AT_CRASH,
     ATTEMPTS,
@@ -87,6 +87,7 @@ __all__ = [
     "Coalesced",
     "Dataset",
     "Detail",
+    "DumpsBeside",
     "Filter",
     "Frame",
     "Group",

@@ -24,6 +24,7 @@ from rankscope.schema.tables import (
     TRACKS,
     empty,
 )
+from rankscope.text.wording import ranks_text
 
 OVERDUE_NS = 120_000_000_000
 """Time after a timeout at which a dump of the operation is on the disk, with 15 s of waiting."""
@@ -48,6 +49,16 @@ class Group:
     """Global ranks; the position is the rank within the group."""
     membership: str
     has_p2p: bool
+
+
+class DumpsBeside(NamedTuple):
+    """Dumps that lie beside the files that the user gave, and were not opened."""
+
+    ranks: tuple[int, ...] = ()
+    directory: str = ""
+
+
+NOTHING_BESIDE = DumpsBeside()
 
 
 @dataclass(frozen=True)
@@ -83,6 +94,7 @@ class Dataset:
     """Ranks of the job, from groups, files and options."""
     root: str = ""
     """The paths of the user, for titles."""
+    beside: DumpsBeside = NOTHING_BESIDE
 
     @property
     def told_by_logs(self) -> bool:
@@ -179,6 +191,28 @@ class Dataset:
         return "trace" if self.from_traces else "dump"
 
     @cached_property
+    def unopened_ranks(self) -> tuple[int, ...]:
+        """Those of `missing_ranks` whose dumps lie beside the given files: they left one."""
+        beside = set(self.beside.ranks)
+        return tuple(rank for rank in self.missing_ranks if rank in beside)
+
+    @property
+    def unopened(self) -> str:
+        """A sentence part on dumps that lie beside and were not opened; "" without any."""
+        if not self.unopened_ranks:
+            return ""
+        one = len(self.unopened_ranks) == 1
+        dumps, lie, were = ("the dump", "lies", "was") if one else ("the dumps", "lie", "were")
+        where = "this directory" if self.beside.directory == "." else self.beside.directory
+        return f"{dumps} of {ranks_text(self.unopened_ranks)} {lie} in {where} and {were} not opened"
+
+    @property
+    def dumpless_ranks(self) -> tuple[int, ...]:
+        """Those of `unseen_ranks` of which no dump is known, not even one that was not opened or cannot be read."""
+        known = {*self.unopened_ranks, *self.unread_dumps}
+        return tuple(rank for rank in self.unseen_ranks if rank not in known)
+
+    @cached_property
     def cut_ranks(self) -> frozenset[int]:
         """Ranks with a partly read dump: their last operations may be in the rest."""
         files = self.dumps.filter(pl.col("problem").is_not_null())
@@ -191,7 +225,7 @@ class Dataset:
         by_path = dict(lost.select("path", "problem").iter_rows())
         own = lost.filter(pl.col("kind") == DUMP.name).select("rank", "path", "problem").drop_nulls("rank")
         found = {rank: (path, problem) for rank, path, problem in own.iter_rows()}
-        names = {_others(path, rank) for path, rank in self.dumps.select("path", "rank").drop_nulls().iter_rows()}
+        names = {sibling_name(path, rank) for path, rank in self.dumps.select("path", "rank").drop_nulls().iter_rows()}
         for rank in self.missing_ranks if by_path else ():
             path = next((one for name in names if (one := name.format(rank)) in by_path), None)
             if path is not None:
@@ -211,7 +245,7 @@ class Dataset:
         return () if stack_id is None else self._stack_rows.get(stack_id, ())
 
 
-def _others(path: str, rank: int) -> str:
+def sibling_name(path: str, rank: int) -> str:
     """The name pattern of other ranks' dumps, with a placeholder for the number."""
     front, number, back = path.replace("{", "{{").replace("}", "}}").rpartition(str(rank))
     return f"{front}{{}}{back}" if number else path

@@ -113,7 +113,7 @@ class WatchedJob:
 
     def judge(self, at_ns: int, *, unread: bool) -> tuple[Analysis, LiveState]:
         """The analysis of the job at a time. `unread`: some files were never read."""
-        from rankscope.analysis.live_state import with_state
+        from rankscope.analysis.live_state import with_awaited, with_state
 
         self.assemble()
         self._silent = None
@@ -121,7 +121,11 @@ class WatchedJob:
         self._rests_until_ns = at_ns + _rest_ns(live)
         if not self.dataset.from_traces:
             # these inputs do not show whether the job goes on, but their findings stay true
-            analysis = with_state(analysis, live, len(self.dataset.seen_ranks), logs=self.dataset.from_logs)
+            ranks, logs = len(self.dataset.seen_ranks), self.dataset.from_logs
+            awaited = self.dataset.missing_ranks if live.so_far else ()
+            analysis = (
+                with_awaited(analysis, live, awaited) if awaited else with_state(analysis, live, ranks, logs=logs)
+            )
         return analysis, live
 
     def _judge(self, at_ns: int, unread: bool) -> tuple[Analysis, LiveState]:

@@ -102,7 +102,7 @@ CASES = {
     ),
     "a GPU of the driver": (
         "kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, name=python3, GPU has fallen off the bus.\n",
-        "failed", "process 4711 failed: GPU lost (job.log:1)",
+        "failed", "process 4711 failed: GPU lost: Xid 79 of the GPU at 0000:3b:00, told by the driver (job.log:1)",
     ),
     "a GPU with a number": (
         "kernel: NVRM: Xid (PCI:0000:3b:00): 94, pid=4711, name=python3, Contained error\n",

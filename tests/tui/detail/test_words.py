@@ -107,7 +107,7 @@ def test_members_are_told_by_what_they_did() -> None:
 def test_reasons_are_told_by_what_is_missing() -> None:
     assert operation_text.reason("unknown") == operation_text.REASONS["unknown"]
     assert operation_text.reason("unknown", is_p2p=True) != operation_text.REASONS["unknown"]
-    assert operation_text.reason("no dump", is_p2p=True) == "left no dump that can be read"
+    assert operation_text.reason("no dump", is_p2p=True) == "no dump of it was read"
     assert operation_text.reason("something new") == "something new"
 
 

@@ -54,6 +54,16 @@ def test_of_what_cannot_be_seen_nobody_knows_how_long_it_lasts() -> None:
     assert "news" not in title(update("progressing"), 90, away)
 
 
+def test_the_wait_for_more_dumps_is_counted() -> None:
+    found = update("waiting")
+    live = replace(found.live, so_far="10 of 16 dumps so far", judged_at_ns=(NEWS_S + 30) * SECOND)
+    awaited = replace(found, live=live)
+    assert title(awaited, 2.5) == "WATCHING - 10 of 16 dumps so far, verdict in 27 s"
+    assert title(awaited, 40).startswith("WATCHING - 10 of 16 dumps so far, verdict in 1 s")
+    unread = replace(awaited, live=replace(live, judged_at_ns=None))
+    assert title(unread, 2.5) == "WATCHING - 10 of 16 dumps so far"
+
+
 def test_silence_is_as_old_as_the_last_news() -> None:
     assert title(update("silent", 30), 600) == "WATCHING - silent for 10 min"
 

@@ -40,8 +40,8 @@ def find_first(
     gave_up, went_on = _first_timeouts(lines), _last_timeouts(lines)
     late = [
         f for f in failures
-        if f.rank in alive or any(precedes(f.line, t) for t in went_on.get(f.line.who, ()))
-        or any(t.who != f.line.who and _before(t, f.line, clocks) for t in gave_up)
+        if f.rank in alive or _went_on(f.line, went_on.get(f.line.who, ()))
+        or any(t.who != f.line.who and _before(t, f.line, clocks) and same_zone(t, f.line) for t in gave_up)
     ]  # fmt: skip
     early = [f for f in failures if f not in late]
     if not early:
@@ -61,6 +61,17 @@ def find_first(
         confidence, reasons = "low", (*reasons, _clocks_text(earlier[0], chosen[0], clocks))
         rivals += [f for f in earlier if f not in rivals]
     return FirstFailures((*chosen, *same), (*rest, *late), tuple(rivals), confidence, reasons)
+
+
+def same_zone(one: LogLine, other: LogLine) -> bool:
+    """Whether times can be compared: of a kernel's log in UTC and a job's in local time the order is not known."""
+    kernel = one.is_kernel or other.is_kernel
+    return not kernel or one.file == other.file or bool(one.values.get("utc")) == bool(other.values.get("utc"))
+
+
+def _went_on(line: LogLine, timeouts: Sequence[LogLine]) -> bool:
+    """Whether its process went on after a line; the watchdog of a lost GPU still gives up."""
+    return not line.is_hardware and any(precedes(line, timeout) for timeout in timeouts)
 
 
 def _chosen(heads: list[Failure], lines: Sequence[LogLine]) -> tuple[list[Failure], tuple[str, ...], Confidence]:

@@ -67,7 +67,17 @@ def find_failures(lines: Sequence[LogLine]) -> list[Failure]:
         known = best.get(failure.line.who)
         if known is None or failure.strength > known.strength:
             best[failure.line.who] = failure
-    return [replace(f, seen_end=f.seen_end or f.line.who in ended) for f in best.values()]
+    whole = [replace(f, seen_end=f.seen_end or f.line.who in ended) for f in best.values()]
+    return [f for f in whole if not _told_again(f, whole)]
+
+
+def _told_again(failure: Failure, all_: Sequence[Failure]) -> bool:
+    """Whether a line says of an unnamed process what another line says of a named one: slurmstepd counts kills."""
+    line = failure.line
+    if failure.mark[0] != "host-out-of-memory" or line.rank is not None or line.pid is not None:
+        return False
+    named = (f.line for f in all_ if f.mark[0] == failure.mark[0] and (f.rank is not None or f.line.pid is not None))
+    return any(not line.host or not other.host or line.host == other.host for other in named)
 
 
 def _spared(lines: Iterable[LogLine]) -> set[int]:
@@ -213,9 +223,15 @@ def _frames(rows: Any) -> tuple[Frame, ...]:
 def _of_ends(lines: Sequence[LogLine], spared: set[int], aborted: bool) -> list[Failure]:
     """Failures from exit codes, signals and kills by the kernel."""
     found = []
+    of_srun: set[int] = set()
     for line in lines:
         if line.values.get("pid") in spared and line.kind != "oom-kill":
             continue
+        if EVENTS[line.kind].exit_of == "task":
+            # after the first task that ends badly srun kills the others
+            if line.file in of_srun and str(line.values.get("how")).startswith("Killed"):
+                continue
+            of_srun.add(line.file)
         if EVENTS[line.kind].exit_of:
             found += _of_exit(line)
         elif line.kind == "signal":
@@ -271,7 +287,10 @@ def _key(line: LogLine) -> tuple[str, int | None]:
 
 
 def _rank_of(line: LogLine, ranks: Mapping[tuple[str, int | None], int]) -> int | None:
-    return ranks.get(_key(line), None if line.pid is None else ranks.get(("", line.pid)))
+    if line.is_hardware or line.kind == "oom-kill" or line.pid is None:
+        # numbers of a kernel count on its host only, and the assembly has looked them up
+        return None if line.pid is None else ranks.get(_key(line))
+    return ranks.get(_key(line), ranks.get(("", line.pid)))
 
 
 def _ranks_by_process(lines: Iterable[LogLine]) -> dict[tuple[str, int | None], int]:

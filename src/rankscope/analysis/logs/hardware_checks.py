@@ -1,15 +1,22 @@
-"""Results of NCCL's own hardware check: ranks with broken memory or links, and differing settings."""
+"""Broken hardware: results of NCCL's own check, and lines of kernels, drivers and tools that are no proven cause."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
-from rankscope.analysis.logs.failures import cut_text
-from rankscope.analysis.logs.log_lines import LogLine
-from rankscope.analysis.model import Finding
-from rankscope.text.wording import ranks_text
+import polars as pl
+
+from rankscope.analysis.logs.failure_order import same_zone
+from rankscope.analysis.logs.failures import Failure, cut_text
+from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, LogLine, earliest_line, ranks_of
+from rankscope.analysis.logs.process_names import culprits_of, error_label, who_text
+from rankscope.analysis.model import Culprit, Finding
+from rankscope.schema import Dataset
+from rankscope.text.wording import duration, plural, ranks_text
 
 MOST_EVIDENCE = 8
 MOST_TOLD = 3
@@ -37,7 +44,7 @@ def _faults(own: Sequence[LogLine], comms: dict[str | None, int], whole: int) ->
         for rank in _ranks(line):
             by_rank[rank].append(line)
     # the ranks of a communicator of a part of the job are unknown
-    global_ = all(comms.get(line.values.get("comm")) == whole for line in own if _ranks(line))
+    global_ = all(comms.get(line.values.get("comm")) == whole for line in own if line.values.get("ranks"))
     ranks = tuple(sorted(by_rank))
     told = by_rank[ranks[0]] if len(ranks) == 1 else own
     what = "; ".join(_short(line) for line in told[:MOST_TOLD]) + (
@@ -75,10 +82,148 @@ def _differing(own: Sequence[LogLine]) -> Finding:
 
 
 def _ranks(line: LogLine) -> list[int]:
-    ranges = line.values.get("ranks") or []
+    ranges = line.values.get("ranks") or ([[line.rank, line.rank]] if line.rank is not None else [])
     return [rank for low, high in ranges if high < MOST_RANKS for rank in range(low, high + 1)]
 
 
 def _short(line: LogLine) -> str:
     """The words of a line without the size and the address of the communicator."""
     return _COMM_SUFFIX.sub("", line.text).strip(" ,")
+
+
+# Faults that kernels, drivers and schedulers tell: a cause only if one fits in time with the failure of the job.
+
+EARLY_NS = 30 * 60_000_000_000
+"""The longest time between a fault and the first wait for its rank: a step, or a checkpoint."""
+ZONES_NS = 14 * 3600 * 1_000_000_000
+"""The largest difference between a local time and UTC."""
+LATE_NS = 60_000_000_000
+"""Others that have waited for so long already did not begin to wait for this fault."""
+MOST_FAULTS = 8
+_BY_PROGRAM = "a program mostly causes it itself, or it follows from another failure"
+_UNPROVEN = "nothing tells that the job failed of it"
+
+
+class UntimelyFault(NamedTuple):
+    """A fault that cannot be the cause, for its time."""
+
+    line: LogLine
+    reason: str
+
+
+def split_timely(
+    failures: Sequence[Failure], lines: Sequence[LogLine], dataset: Dataset
+) -> tuple[list[Failure], list[UntimelyFault]]:
+    """The failures that may be causes, and the faults of hardware that came too early for that.
+
+    A fault while others waited already stays a cause, with a doubt.
+    """
+    timely: list[Failure] = []
+    untimely: list[UntimelyFault] = []
+    for failure in failures:
+        line = failure.line
+        about = line.time_ns is not None and line.is_kernel
+        reason = _too_early(line, lines, dataset) if about else ""
+        if reason:
+            untimely.append(UntimelyFault(line, reason))
+        else:
+            timely.append(replace(failure, line=_doubted(line, lines)) if about else failure)
+    return timely, untimely
+
+
+def _waits(lines: Sequence[LogLine], without: LogLine) -> list[tuple[int, LogLine]]:
+    """Begins of waits that watchdogs ended, of other processes."""
+    return [
+        (line.time_ns - ran * 1_000_000, line)
+        for line in lines
+        if isinstance(ran := line.values.get("ran_ms"), int) and line.time_ns is not None and line.who != without.who
+    ]
+
+
+def _slack(one: LogLine, other_utc: bool) -> int:
+    """The largest difference of two printed times of one moment."""
+    return CLOCK_SKEW_NS + (0 if bool(one.values.get("utc")) == other_utc else ZONES_NS)
+
+
+def _too_early(line: LogLine, lines: Sequence[LogLine], dataset: Dataset) -> str:
+    """The reason why a fault is too old to be the cause; "" if it may be."""
+    assert line.time_ns is not None
+    waits = _waits(lines, line)
+    if waits:
+        since, first = min(waits, key=lambda wait: wait[0])
+        before = since - line.time_ns
+        if before > EARLY_NS + _slack(line, bool(first.values.get("utc"))):
+            return f"the job went on for {duration(before)} after it"
+    began = dataset.comms.filter(pl.col("rank") == line.rank)["started_ns"].min() if line.rank is not None else None
+    if isinstance(began, int) and line.time_ns + _slack(line, False) < began:
+        return f"it came {duration(began - line.time_ns)} before the rank set up its first communicator"
+    return ""
+
+
+def _doubted(line: LogLine, lines: Sequence[LogLine]) -> LogLine:
+    """The line, with a doubt if others had waited for long when it was written, or if the order cannot be told."""
+    waits = _waits(lines, line)
+    near = [at for at, other in waits if same_zone(line, other)]
+    if line.values.get("doubt") or line.time_ns is None or not waits:
+        return line
+    if not near:
+        text = "its time is in another zone than those of the job: which came first cannot be told"
+    elif line.time_ns - min(near) > LATE_NS:
+        text = f"others had waited for {duration(line.time_ns - min(near))} when it came"
+    else:
+        return line
+    return replace(line, values={**line.values, "doubt": text})
+
+
+def find_faults(
+    lines: Sequence[LogLine],
+    failures: Sequence[Failure],
+    untimely: Sequence[UntimelyFault],
+    place: Callable[[int], Culprit],
+) -> list[Finding]:
+    """A finding for each rank, device or host with faults of hardware that are no proven cause."""
+    causes = {(f.line.file, f.line.offset) for f in failures}
+    accused = {f.line.who for f in failures}
+    reasons = {(fault.line.file, fault.line.offset): fault.reason for fault in untimely}
+    by_who: defaultdict[object, list[LogLine]] = defaultdict(list)
+    for line in (*lines, *(fault.line for fault in untimely if not fault.line.is_hardware)):
+        told = (line.is_hardware or (line.file, line.offset) in reasons) and (line.file, line.offset) not in causes
+        if told and not (line.role == "root" and line.who in accused) and line.kind != "nccl-diagnosis":
+            by_who[line.who, reasons.get((line.file, line.offset), "")].append(line)
+    found = [_fault(own, reasons.get((own[0].file, own[0].offset), ""), place) for own in by_who.values()]
+    return found[:MOST_FAULTS]
+
+
+def _fault(own: list[LogLine], misfit: str, place: Callable[[int], Culprit]) -> Finding:
+    own = list({(line.file, line.offset): line for line in own}.values())
+    first = earliest_line(own)
+    texts = list(dict.fromkeys(_fault_text(line) for line in own))
+    told = "; ".join(texts[:MOST_TOLD]) + (f"; and {len(texts) - MOST_TOLD} more" if texts[MOST_TOLD:] else "")
+    fatal = any(line.values.get("fatal") for line in own)
+    why = misfit or (_UNPROVEN if fatal or first.values.get("number") is None else _BY_PROGRAM)
+    who = who_text(own)
+    joined = first.values.get("joined")
+    more = f" {joined['text'][0].upper()}{joined['text'][1:]} ({joined['file']}:{joined['line']})." if joined else ""
+    return Finding(
+        kind="hardware-fault",
+        severity="info" if misfit else "warning",
+        title=f"{who}: {told} ({first.place}); no proven cause",
+        explanation=f"{plural(len(own), 'line')} of kernels, drivers or tools; {why}.{more}",
+        candidates=() if misfit else ranks_of(own),
+        culprits=culprits_of(own, place) if first.rank is None else (),
+        confidence="low",
+        confidence_reasons=(why,),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
+        next_steps=(f"Check the hardware of {who}: dmesg, nvidia-smi -q, dcgmi diag, ibstat.",),
+    )
+
+
+def _fault_text(line: LogLine) -> str:
+    number = line.values.get("number")
+    if line.values.get("device") == "switch":
+        return f"SXid {number} of {line.part}"
+    if number is not None:
+        return error_label(line)
+    if line.values.get("facts"):
+        return cut_text("; ".join(map(str, line.values["facts"])))
+    return cut_text(line.text)

@@ -14,9 +14,9 @@ from rankscope.analysis.freeze import Freeze
 from rankscope.analysis.logs.c10d_reports import find_named
 from rankscope.analysis.logs.exits import JobEnds, read_ends
 from rankscope.analysis.logs.failure_order import find_first, read_clocks
-from rankscope.analysis.logs.failures import find_failures, with_ranks
+from rankscope.analysis.logs.failures import Failure, find_failures, with_ranks
 from rankscope.analysis.logs.first_exit import find_ended, find_left, find_unheard
-from rankscope.analysis.logs.hardware_checks import find_diagnosed
+from rankscope.analysis.logs.hardware_checks import UntimelyFault, find_diagnosed, find_faults, split_timely
 from rankscope.analysis.logs.initialisation import find_init_hangs, find_startup
 from rankscope.analysis.logs.known_causes import (
     ended_finding,
@@ -95,6 +95,11 @@ class _LogEvidence:
     def lines(self) -> list[LogLine]:
         return with_ranks(read_lines(self.facts.dataset))
 
+    @cached_property
+    def _causes(self) -> tuple[list[Failure], list[UntimelyFault]]:
+        """Failures that may be causes, and faults of hardware that came too early."""
+        return split_timely(find_failures(self.lines), self.lines, self.facts.dataset)
+
     @property
     def world(self) -> int:
         return self.facts.dataset.world_size
@@ -152,7 +157,8 @@ class _LogEvidence:
 
     def _failed(self, merged: MergedRoots) -> None:
         """Adds a failed rank as the cause of waits for it, for ranks without a dump, or for unknown ranks."""
-        first = find_first(find_failures(self.lines), self.lines, self._alive(merged), read_clocks(self.facts.dataset))
+        clocks = read_clocks(self.facts.dataset)
+        first = find_first(self._causes[0], self.lines, self._alive(merged), clocks)
         failed = failed_finding(first, self.lines, self.places.culprit, self._guessed, self.world)
         if failed is not None:
             own, seen = set(failed.culprit_ranks), set(self.facts.dataset.seen_ranks)
@@ -165,13 +171,15 @@ class _LogEvidence:
         later = late_finding(first, self.places.culprit)
         if later is not None:
             merged.rest.append(later)
+        told = (*first.failures, *first.later)
+        merged.rest += find_faults(self.lines, told, self._causes[1], self.places.culprit)
 
     def _ended(self, merged: MergedRoots) -> None:
         """Adds the rank that ended or stayed away first, if no rank failed by itself, as the cause of those that
         ended."""
         if any(FINDINGS[root.kind].ended for root in merged.roots):
             return
-        own = {f.rank for f in find_failures(self.lines) if f.rank is not None}
+        own = {f.rank for f in self._causes[0] if f.rank is not None}
         scene = JobEnds(read_ends(self.lines), self.world, frozenset(own))
         found = find_ended(scene, self.facts, self.places.culprit)
         if found is None and not self.moves:

@@ -62,13 +62,35 @@ class LogLine:
             return self.rank, "", None, ""
         if self.pid is not None:
             return None, self.host or "", self.pid, ""
-        return None, self.host or "", None, str(self.values.get("label") or self.in_group)
+        return None, self.host or "", None, str(self.values.get("label") or self.in_group or self.part)
 
     @property
     def in_group(self) -> str:
         """ "[Rank 3]": the name of an otherwise unknown process by its rank in some group; else ""."""
         rank = self.values.get("rank_in_group")
         return f"[Rank {rank}]" if isinstance(rank, int) and self.kind != "traceback" else ""
+
+    @property
+    def is_hardware(self) -> bool:
+        """Whether a kernel, a driver or a tool tells of hardware there."""
+        return "fatal" in self.values
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether the kernel of a host, or a tool, tells of hardware or of a killed process there."""
+        return self.is_hardware or self.kind == "oom-kill" or "oom-kill" in (self.values.get("kinds") or ())
+
+    @property
+    def part(self) -> str:
+        """The device that a line about hardware names: "the GPU at 0000:5d:00"; else ""."""
+        values = self.values
+        kind = {"gpu": "GPU", "switch": "NVSwitch", "port": "port"}.get(str(values.get("device")), "")
+        if not self.is_hardware or not kind:
+            return ""
+        if values.get("bus"):
+            return f"the {kind} at {str(values['bus']).removesuffix('.0')}"
+        number = values.get("port") if values.get("port") is not None else values.get("gpu")
+        return f"{kind} {number}" if number is not None else f"a {kind}"
 
     @property
     def place(self) -> str:

@@ -46,11 +46,12 @@ def _process(line: LogLine) -> str:
     label = str(line.values.get("label") or "").strip(" :")
     local = line.values.get("local_rank")
     beside = f" (local rank {local})" if local is not None else f" ({line.in_group})" if line.in_group else ""
-    told = line.in_group or (f"the process of local rank {local}" if beside else UNKNOWN_PROCESS)
+    part = line.part if line.pid is None else ""
+    told = line.in_group or part or (f"the process of local rank {local}" if beside else UNKNOWN_PROCESS)
     name = f"process {line.pid}{beside}" if line.pid is not None else f"the process behind {label}" if label else told
     short = line.host if line.host is None or len(line.host) <= LONGEST_HOST else f"{line.host[: LONGEST_HOST - 1]}…"
     host = f" on {short}" if short else ""
-    return f"{name}{host}" + (f" (GPU {line.device})" if line.device is not None else "")
+    return f"{name}{host}" + (f" (GPU {line.device})" if line.device is not None and not part else "")
 
 
 # Names of known errors in titles.
@@ -111,9 +112,10 @@ _XID = re.compile(
 
 def error_label(error: LogLine) -> str:
     """The id of a known error in words."""
-    if error.pattern in ("xid", "xid-cleanup") and (told := _XID.search(error.text)) is not None:
+    if error.is_hardware and (told := _XID.search(error.text)) is not None:
         after = f" after Xid {told[3]}" if told[3] else ""
-        return f"Xid {told[2]} of the GPU at {told[1]}{after}, told by the driver"
+        lost = f"{_NAMES.get(error.pattern, 'GPU lost')}: " if error.pattern in ("gpu-lost", "ecc") else ""
+        return f"{lost}Xid {told[2]} of the GPU at {told[1]}{after}, told by the driver"
     if error.pattern in _NAMES:
         return _NAMES[error.pattern]
     words = [_WORDS.get(word, word) for word in error.pattern.split("-")]

@@ -92,7 +92,8 @@ def _explained(first: FirstFailures, people: str) -> str:
         at = chief.frames[0]
         text += f", raised in {at.function} ({at.file}:{at.line})"
     text += f". {chief.meaning}" if chief.meaning else "."
-    return text
+    joined = [told["text"] for f in first.failures[:MOST_CULPRITS] if (told := f.line.values.get("joined"))]
+    return f"{text} {'; '.join(t[0].upper() + t[1:] for t in dict.fromkeys(joined))}." if joined else text
 
 
 def _sure(first: FirstFailures, guessed: frozenset[int]) -> tuple[Confidence, tuple[str, ...]]:
@@ -104,6 +105,8 @@ def _sure(first: FirstFailures, guessed: frozenset[int]) -> tuple[Confidence, tu
         (chief.mixed, "tracebacks of several processes are mixed there"),
         (chief.line.torn, "the log is torn there"),
         (chief.strength == 1, "nothing tells why it was killed"),
+        (bool(chief.line.values.get("doubt")), str(chief.line.values.get("doubt") or "")),
+        (_timeless(chief.line), "the line has no time: it may be older than the job"),
     ]
     for holds, reason in doubts:
         if holds:
@@ -113,7 +116,18 @@ def _sure(first: FirstFailures, guessed: frozenset[int]) -> tuple[Confidence, tu
 
 
 def _accused(failures: Sequence[Failure]) -> tuple[Evidence, ...]:
-    return tuple(f.line.evidence() for f in failures[:MOST_CULPRITS])
+    """The lines of failures, and those that tell whose process or device they are about."""
+    own = failures[:MOST_CULPRITS]
+    joined = {told["text"]: told for f in own if (told := f.line.values.get("joined"))}
+    return (
+        *(f.line.evidence() for f in own),
+        *(Evidence(text, file=told["file"], line=told["line"]) for text, told in joined.items()),
+    )
+
+
+def _timeless(line: LogLine) -> bool:
+    """Whether a line about hardware has no time, as a kernel's log that counts from the start of the host."""
+    return line.is_kernel and line.since_ns is None and line.until_ns is None
 
 
 def _ends(lines: Sequence[LogLine], ranks: Sequence[int]) -> list[Evidence]:

@@ -34,6 +34,7 @@ _TABLE = {
     "logging": rf"- [\w.\-]{{1,100}} - {_LEVEL} - ",
     "role": r"\[[A-Za-z][\w.\-]{0,100}\|\d{1,7}\]: ?",
     "dmesg": rf"\[(?: {{0,8}}\d{{1,9}}\.\d{{6}}|{SYSLOG})\] ",
+    "facility": r"(?:kern|user|daemon|syslog) {0,6}:(?:emerg|alert|crit|err|warn|notice|info|debug) {0,5}: ",
     "kernel": r"(?:[\w.\-]{1,255} )?kernel: ",
     "srun": r" {0,6}\d{1,6}: (?=\S| {2,60}\S)",
     "determined": r"[0-9a-f]{8} (?:\[rank=\d{1,7}\] )?\|\| ",
@@ -51,8 +52,8 @@ _TABLE = {
     "unit": rf"[A-Za-z][\w.\-]{{0,254}} [\w.\-/]{{1,64}}\[\d{{1,10}}\]: {_HEAD}",
 }
 _PREFIX = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _TABLE.items()))
-_TIMES = ("bracketed", "stamp", "ctime", "sglang", "raylet")
-_SILENT = ("cri", "colour", "stream", "vllm", "minute", "logging", "dmesg", "kernel", "indent", "table")
+_TIMES = ("bracketed", "stamp", "ctime", "dmesg", "sglang", "raylet")
+_SILENT = ("cri", "colour", "stream", "vllm", "minute", "logging", "indent", "table", "facility")
 _RANKED = {
     "rank": re.compile(r"\[rank(\d{1,7})\]"),
     "ray": re.compile(r"\(VllmWorker rank=(\d{1,7}) pid=|\((?:Vllm)?Worker[ _]TP(\d{1,7}) pid="),
@@ -94,7 +95,7 @@ def strip_prefixes(text: str) -> LinePrefix:
             _, _, told = found[0].partition("] ")
             stamp = stamp or read_stamp(told)
             labels.append(told[told.index("(") :])
-        elif kind not in _SILENT:
+        elif kind not in _SILENT and not found[0].startswith("kernel: "):
             labels.append(found[0])
     return LinePrefix(at, rank, "".join(labels), stamp)
 

@@ -16,7 +16,7 @@ from rankscope.tui.styled_text import Line, Role, Span, line
 
 REASONS: dict[str, str] = {
     Absence.NEVER_ISSUED: "never issued it",
-    Absence.NO_DUMP: "left no dump that can be read",
+    Absence.NO_DUMP: "no dump of it was read",
     Absence.OVERWRITTEN: "overwritten: its ring has wrapped",
     Absence.FILTERED: "finished it: its dump keeps only active operations",
     Absence.UNKNOWN: "cannot be told: its dump is older, or lacks rows",

@@ -45,7 +45,7 @@ def state_text(update: JobUpdate, reading: FollowProgress, held: JobUpdate | Non
     live = update.live
     # while the files cannot be seen, the age of the last news has no meaning
     news_ns = moment.now_ns - live.news_at_ns if live.news_at_ns is not None and reading.away is None else None
-    job = _job_text(update.analysis, live, news_ns, wide=moment.wide)
+    job = _awaited_text(live, moment.now_ns) or _job_text(update.analysis, live, news_ns, wide=moment.wide)
     other = held is not None and _kind(held) != _kind(update)
     pieces = ["WATCHING" if held is None else "PAUSED", f"now {job}" if other else job]
     if reading.away is not None:
@@ -90,6 +90,13 @@ def _job_text(analysis: Analysis, live: LiveState, news_ns: int | None, *, wide:
     else:
         text = live.state
     return f"{analysis.status.upper()}, {text}" if _is_bad(analysis) else text
+
+
+def _awaited_text(live: LiveState, now_ns: int) -> str:
+    """The dumps that are there and the time until the job is judged without the others; "" if none are awaited."""
+    if not live.so_far or live.judged_at_ns is None:
+        return live.so_far
+    return f"{live.so_far}, verdict in {_whole(live.judged_at_ns - now_ns)}"
 
 
 def _frozen_text(live: LiveState, news_ns: int | None, *, wide: bool) -> str:

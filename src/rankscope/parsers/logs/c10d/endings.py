@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterator
 
 from rankscope.parsers.logs.c10d.event_builder import matched_number, message_event
+from rankscope.parsers.logs.c10d.hardware_lines import host_before
 from rankscope.parsers.logs.log_record import Event, Record
 
 LITERALS = (
     "srun: error: ", "slurmstepd: error: ", "oom-kill", "oom_kill", "Killed process ", "closing signal SIG",
     "failed (exitcode: ", "Fatal Python error: ", "got signal: ", "Process received signal", "Signal: ",
     "core dumped", "restart_count=", "will restart worker group", "exits with return code = ", " terminated with ",
-    " died, exit code", " noticed that process rank ",
+    " died, exit code", " noticed that process rank ", "Kill process ", "oom_reaper: reaped process ",
+    "\": badness ",
 )  # fmt: skip
 _RESTART = re.compile(r"\brestart_count=(\d{1,6})\b|(\d{1,6})/(\d{1,6}) attempts left; will restart worker group")
 _SRUN = re.compile(r"srun: error: ([\w.\-]{1,255}): tasks? ([\d,\-]{1,2000}): (.{1,200})")
@@ -21,7 +23,12 @@ _CANCELLED = re.compile(
     r"slurmstepd: error: \*{3} (?:STEP|JOB) (\S{1,60}) ON (\S{1,255}) CANCELLED AT \S{1,30}"
     r"(?: DUE TO (.{1,60}?))? \*{3}"
 )
-_KILLED = re.compile(r"Killed process (\d{1,10})(?:,? \(([^)]{0,64})\))?")
+_KILLED = re.compile(
+    r"(?:Kill(?:ed)?|oom_reaper: reaped) process (\d{1,10})(?:,? \(([^)]{0,64})\))?"
+    r"|oom-kill:.{0,600}?\btask=([^,]{1,64}),pid=(\d{1,10})"
+    r"|sending SIG(?:TERM|KILL) to process (\d{1,10})(?: uid \d{1,10})? \"([^\"]{1,64})\": badness"
+)
+"""Lines of the kernel, the first of old and new ones, and of earlyoom."""
 _STEP = re.compile(r"Detected (\d{1,6}) oom.kill event")
 _CHILD = re.compile(r"failed \(exitcode: (-?\d{1,5})\) local_rank: (\d{1,6}) \(pid: (\d{1,10})\)")
 _LAUNCHED = re.compile(r"\bexits with return code = (-?\d{1,5})\b")
@@ -52,9 +59,10 @@ def events(record: Record) -> Iterator[Event]:
     if (task := _SRUN.search(text)) is not None:
         yield from _srun(record, task)
     elif (step := _STEP.search(text)) is not None:
-        yield message_event("oom-kill", record, pid=None, name=None, count=matched_number(record, step))
+        host = host_before(record)
+        yield message_event("oom-kill", record, pid=None, name=None, count=matched_number(record, step), host=host)
     elif (killed := _KILLED.search(text)) is not None:
-        yield message_event("oom-kill", record, pid=matched_number(record, killed), name=killed[2], count=1)
+        yield _killed(record, killed)
     elif (cancelled := _CANCELLED.search(text)) is not None:
         yield message_event("job-cancelled", record, step=cancelled[1], host=cancelled[2], why=cancelled[3])
     elif (child := _child(record)) is not None:
@@ -63,6 +71,14 @@ def events(record: Record) -> Iterator[Event]:
         yield from _restart(record, again)
     else:
         yield from _signals(record)
+
+
+def _killed(record: Record, killed: re.Match[str]) -> Event:
+    """Values: `pid`, None if the line is cut there; `name` of the process; `host`, where syslog tells it."""
+    group = next(group for group in (1, 4, 5) if killed[group])
+    name = killed[2] or killed[3] or killed[6]
+    pid = matched_number(record, killed, group)
+    return message_event("oom-kill", record, pid=pid, name=name, count=1, host=host_before(record))
 
 
 def _child(record: Record) -> Event | None:

@@ -30,6 +30,8 @@ _NCCL2_RANK, _NCCL2_NAME = re.compile(r"\[rank=(\d{1,9})\]"), re.compile(r"\[nam
 _DEFAULT, _DEFAULT_NAME = "default_pg", "0"
 _TEMPLATE = re.compile(r"^(?:\[?[A-Za-z][\w.\-]{0,254}:\d{1,6}\]?:?|\[\d{1,6}\]:)(?= ?(?:\[rank\d{1,7}\]: ?)?$)")
 """Prefixes that torchrun can put before lines: host and rank, or the rank."""
+_KERNEL = re.compile(r"[\w.\-]{1,255} kernel: $")
+"""Host and sender before a line of the kernel, which no launcher put there."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
@@ -48,6 +50,7 @@ def message_event(kind: str, record: Record, /, shows: str = "", **values: Any) 
     """
     where = group_place(record.text)
     label = record.label.removesuffix(PYTEST_MARK)
+    label = _KERNEL.sub("", label)
     if record.rank is None and label:
         where["label"] = shown_text(label)
     if (front := _TEMPLATE.match(label)) is not None:

@@ -15,6 +15,7 @@ from rankscope.parsers.logs.c10d import (
     failed_stack,
     fingerprints,
     group_setup,
+    hardware_lines,
     pytest_output,
     thread_dumps,
     torchrun,
@@ -33,7 +34,7 @@ _BULK = " opCount "
 """Mark of NCCL's COLL debugging, up to gigabytes: such lines hold no event."""
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
-_LINES = (watchdog, fingerprints, group_setup, endings, worker_processes, nccl_warnings)
+_LINES = (watchdog, fingerprints, group_setup, endings, worker_processes, hardware_lines, nccl_warnings)
 _SPANS = (
     thread_dumps,
     debug_summary,
@@ -43,6 +44,7 @@ _SPANS = (
     failed_stack,
     collect_env,
     worker_processes,
+    hardware_lines,
     pytest_output,
 )
 _PLAIN = (desync, failed_stack)

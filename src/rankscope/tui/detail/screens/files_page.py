@@ -83,7 +83,7 @@ class FilesScreen(ListPage):
 
     def heading(self) -> list[Line]:
         """The number of files, unreadable files, ranks without a file, and the columns."""
-        files, missing = self.dataset.files, self.dataset.unseen_ranks
+        files, missing = self.dataset.files, self.dataset.dumpless_ranks
         trouble = pl.col("problem").is_not_null()
         unread, partly = (files.filter(trouble & used).height for used in (~pl.col("used"), pl.col("used")))
         parts = [plural(files.height, "file"), f"{files['rows'].sum() or 0} rows"]
