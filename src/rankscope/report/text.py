@@ -43,7 +43,8 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
         yield from _wrap(f"mesh: {analysis.mesh}")
     none = tuple(rank for rank in dataset.missing_ranks if rank not in dataset.unread_dumps)
     if none:
-        yield from _wrap(f"no dump of {ranks_text(none, words.LONGEST_RANGES)}")
+        dump = "flight recorder dump" if dataset.dumps.is_empty() else "dump"
+        yield from _wrap(f"no {dump} of {ranks_text(none, words.LONGEST_RANGES)}")
     if dataset.unread_dumps:
         yield from _wrap(f"no dump that can be read of {ranks_text(tuple(dataset.unread_dumps), words.LONGEST_RANGES)}")
 

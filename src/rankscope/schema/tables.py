@@ -143,6 +143,7 @@ THREADS: dict[str, pl.DataType | type[pl.DataType]] = {
     "pid": pl.Int64,  # null where the stack does not tell it
     "parent_pid": pl.Int64,  # null unless it is a subprocess of the rank: a data loader's worker
     "command": pl.String,  # the command line of the process; "" if unknown
+    "process": pl.UInt32,  # number of the process in its file; null if it starts ranks or serves one
     "thread": pl.String,  # "MainThread", "Thread-1"; "" if it has no name
     "thread_id": pl.Int64,
     "is_main": pl.Boolean,
