@@ -43,7 +43,7 @@ def _device(line: LogLine) -> str | None:
 
 
 def _process(line: LogLine) -> str:
-    label = str(line.values.get("label") or "").strip(" :")
+    label = str(line.values.get("label") or "").strip(" :|")
     local = line.values.get("local_rank")
     beside = f" (local rank {local})" if local is not None else f" ({line.in_group})" if line.in_group else ""
     told = line.in_group or (f"the process of local rank {local}" if beside else UNKNOWN_PROCESS)

@@ -32,6 +32,8 @@ class FoundPath:
     problem: str | None = None
     """The reason why the file is not read; None for a regular file."""
     inode: int = 0
+    given: bool = False
+    """The user named this file, not only a directory above it."""
 
 
 def walk_paths(paths: Sequence[Path]) -> list[FoundPath]:
@@ -101,7 +103,10 @@ class _DirectoryWalk:
             self._refuse(path, shown, special)
         elif self._first(about):
             self.found.append(
-                FoundPath(path, printable_text(shown), about.st_size, about.st_mtime_ns, inode=about.st_ino)
+                FoundPath(
+                    path, printable_text(shown), about.st_size, about.st_mtime_ns, inode=about.st_ino,
+                    given=path in self.given,
+                )  # fmt: skip
             )
 
     def _refuse(self, path: str, shown: str, reason: str) -> None:

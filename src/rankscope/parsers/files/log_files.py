@@ -27,14 +27,15 @@ append mode wrote to it, as logrotate's copytruncate does."""
 
 
 def read_log(
-    stream: IO[bytes], size: int, part: tuple[int, int] | None = None, named: bool = False
+    stream: IO[bytes], size: int, part: tuple[int, int] | None = None, named: bool = False, given: bool = False
 ) -> LogContent | None:
     """The log in a stream that stands at its beginning; None if it is no log.
 
     `part` (number, of how many) says that the stream is a plain, seekable file of `size` bytes: with more than one
     part, only that range is read. `named` says that the file has the name of a log: then any event in it makes it one.
+    `given` says that the user named it: then any text is one.
     """
-    first = _recognised(stream, size if part is not None else 0, named)
+    first = _recognised(stream, size if part is not None else 0, named, given)
     if first is None:
         return None
     from rankscope.parsers.logs import decode
@@ -45,14 +46,14 @@ def read_log(
         return decode.decode_part(stream, size, *part)
 
 
-def _recognised(stream: IO[bytes], size: int, named: bool) -> bytes | None:
+def _recognised(stream: IO[bytes], size: int, named: bool, given: bool) -> bytes | None:
     """The first bytes of a log after its zeros; the stream then stands behind them. None if it is no log.
 
     `size` is the size of a plain, seekable file, else 0.
     """
 
     first = _first(stream, HEAD_BYTES)
-    found = looks_like_log(first)
+    found = given and is_text(first) or looks_like_log(first)
     if not found and size > len(first) and b"\0" not in first:
         behind = stream.tell()
         found = is_log_inside(stream, size)
@@ -62,12 +63,13 @@ def _recognised(stream: IO[bytes], size: int, named: bool) -> bytes | None:
     return first if found else None
 
 
-def is_growable(stream: IO[bytes], size: int, named: bool = False) -> bool:
-    """Whether a plain file is a log that can be read from any line on. Moves the stream. `named`: see `read_log`."""
+def is_growable(stream: IO[bytes], size: int, named: bool = False, given: bool = False) -> bool:
+    """Whether a plain file is a log that can be read from any line on. Moves the stream. `named`, `given`: see
+    `read_log`."""
     from rankscope.parsers.logs.nccl import ras_output
 
     stream.seek(0)
-    first = _recognised(stream, size, named)
+    first = _recognised(stream, size, named, given)
     return first is not None and not ras_output.looks_like_document(first)
 
 
@@ -226,9 +228,14 @@ _MARKDOWN = re.compile(rb"\s*#{1,6} \S(?s:.*)\n```")
 _BINARY_MARKS = (b"\x80", b"PK", b"\x7fELF", b"\x89PNG", b"%PDF")
 
 
+def is_text(first: bytes) -> bool:
+    """Whether the beginning of a file is no binary."""
+    return bool(first) and not first.startswith(_BINARY_MARKS) and first.count(b"\0") <= len(first) // 16
+
+
 def looks_like_log(text: bytes) -> bool:
     """Whether a piece of a file holds a line of a log. Its first and last line may be cut."""
-    if text.startswith(_BINARY_MARKS) or _MARKDOWN.match(text) or text.count(b"\0") > len(text) // 16:
+    if not is_text(text) or _MARKDOWN.match(text):
         return False
     if ras_output.looks_like_document(text):
         return True

@@ -69,7 +69,9 @@ class _FilePlace:
     part: int = 0
     parts: int = 1
     named: bool = False
-    """The file has the name of a log."""
+    """The file has the name of a log, or the user named it."""
+    given: bool = False
+    """The user named the file: it is read as a log if it is a text of no other kind."""
 
     def found(self, kind: InputKind, problem: str | None = None, decoded: DecodedFile | None = None) -> FileContent:
         """The content found at this place."""
@@ -77,26 +79,33 @@ class _FilePlace:
         return FileContent(self.inner, kind.name, problem, decoded, *inside)
 
 
-def read_file(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[FileContent]:
-    """The contents of a file; of an archive only every `parts`-th member, from `part` on."""
+def read_file(path: str, size: int, part: int = 0, parts: int = 1, given: bool = False) -> Iterator[FileContent]:
+    """The contents of a file; of an archive only every `parts`-th member, from `part` on.
+
+    `given` says that the user named this very file.
+    """
+    named = given or is_named(path)
     try:
         with streams.open_regular(path) as stream:
-            yield from _contents(stream, _FilePlace(size=size, part=part, parts=parts, named=is_named(path)))
+            yield from _contents(stream, _FilePlace(size=size, part=part, parts=parts, named=named, given=given))
     except streams.NotAFileError as error:
         yield FileContent("", NOT_A_FILE.name, str(error))
     except OSError as error:
         yield FileContent("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
 
 
-def follow_log(path: str, start: int, mark: str, ended: bool) -> Iterator[FileContent]:
+def follow_log(path: str, start: int, mark: str, ended: bool, given: bool = False) -> Iterator[FileContent]:
     """The contents of a file that may still grow; of a log with this mark only the part behind `start`.
+
+    `given` says that the user named this very file.
 
     The last content is the stamp of the file, unless the file changed meanwhile.
     """
     try:
         with streams.open_regular(path) as stream:
             before = _stamp(stream)
-            yield from _followed(stream, _FilePlace(size=before[0], named=is_named(path)), start, mark, ended)
+            place = _FilePlace(size=before[0], named=given or is_named(path), given=given)
+            yield from _followed(stream, place, start, mark, ended)
             if _stamp(stream) == before:
                 yield FileContent("", "", stamp=before)
     except streams.NotAFileError as error:
@@ -129,7 +138,9 @@ def _grows(stream: IO[bytes], place: _FilePlace) -> bool:
     stream.seek(0)
     head = stream.read(streams.HEAD_BYTES)
     packed = streams.is_packed(head) or streams.is_tar(head) or streams.is_zip(head)
-    return not packed and not kinds_of(head, 0) and log_files.is_growable(stream, place.size, place.named)
+    return not packed and not kinds_of(head, 0) and log_files.is_growable(
+        stream, place.size, place.named, place.given
+    )
 
 
 def _contents(stream: IO[bytes], place: _FilePlace) -> Iterator[FileContent]:
@@ -195,7 +206,7 @@ def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent |
     kinds = kinds_of(head, place.size)
     if not kinds and head:
         parts = None if place.depth or place.inner else (place.part, place.parts)
-        found = log_files.read_log(stream, place.size, parts, place.named)
+        found = log_files.read_log(stream, place.size, parts, place.named, place.given)
         if found is not None:
             return place.found(LOG, found.problem, found)
     if kinds and kinds[0].read:
@@ -252,9 +263,10 @@ def _decode(kind: InputKind, data: bytes, damage: str | None, place: _FilePlace)
 
 # File names that promise a log.
 
-_WORDS = "stdout|stderr|dmesg|nohup|syslog|console"
+_WORDS = "stdout|stderr|dmesg|nohup|syslog|console|logs?|output|slurm"
 _LOG = re.compile(
-    rf"(?:\.(?:log|out|err|{_WORDS})|\.[oe]\d{{1,12}}|(?:^|[._\-])(?:{_WORDS})(?:\.txt)?)(?:\.\d{{1,9}})?"
+    rf"(?:\.(?:log|out|err|{_WORDS})|\.[oe]\d{{1,12}}"
+    rf"|(?:^|[._\-])(?:{_WORDS})(?:[._\-]\d{{1,12}}){{0,2}}(?:\.txt)?)(?:\.\d{{1,9}})?"
     r"(?:\.(?:gz|bz2|xz|zst))?$",
     re.IGNORECASE,
 )

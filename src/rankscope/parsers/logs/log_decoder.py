@@ -10,7 +10,7 @@ import numpy as np
 
 from rankscope.parsers.logs import bounded_events
 from rankscope.parsers.logs.c10d.known_errors import WordScreen
-from rankscope.parsers.logs.folded_lines import unfold_lines
+from rankscope.parsers.logs.folded_lines import WrappedMessages, unfold_lines
 from rankscope.parsers.logs.line_heads import LineFronts
 from rankscope.parsers.logs.line_tails import CommTails, move_phantoms, rehomed
 from rankscope.parsers.logs.log_record import Event, Record
@@ -51,6 +51,7 @@ class LogDecoder:
         self.warnings, self.ras, self.inspector = WarningReader(), RasReader(), InspectorReader()
         self._splitter = RecordSplitter()
         self._recognition = EventRecognition()
+        self._wrapped = WrappedMessages(self._recognition.literals)
         self._waiting: list[Record] = []
         self._events = bounded_events.bounded_events(bounded_events.MOST_EVENTS // 2 if ranged else 0)
         self._settings: set[tuple[int, str, str]] = set()
@@ -128,6 +129,7 @@ class LogDecoder:
 
     def result(self) -> LogContent:
         """The content of the whole range."""
+        self._waiting += self._wrapped.finish()
         self._flush()
         self._events.add(self._recognition.finish())
         content = self.content
@@ -282,7 +284,7 @@ class LogDecoder:
             self.content.settings.append(LogSetting(process, *told, record.offset, record.line))
 
     def _pass_on(self, record: Record) -> None:
-        self._waiting.append(record)
+        self._waiting += self._wrapped.feed(record)
         if len(self._waiting) >= BATCH_RECORDS:
             self._flush()
 

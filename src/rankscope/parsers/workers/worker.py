@@ -45,10 +45,11 @@ def _serve(task: dict[str, Any], sink: IO[bytes]) -> None:
     path, stamp = os.fsdecode(bytes.fromhex(task["path"])), None
     if "tail" in task and os.nice(0) < NICENESS:
         os.nice(NICENESS - os.nice(0))
+    given = "given" in task
     contents = (
-        follow_log(path, *task["tail"])
+        follow_log(path, *task["tail"], given=given)
         if "tail" in task
-        else read_file(path, task["size"], task["part"], task["parts"])
+        else read_file(path, task["size"], task["part"], task["parts"], given)
     )
     for content in contents:
         if content.stamp is not None:
