@@ -72,7 +72,7 @@ HEALTH_CHECK = InputKind(
     most_bytes=64 << 20,
 )  # fmt: skip
 DUMP = InputKind(
-    name="flight-recorder", meaning="a dump of a flight recorder", noun="dump", place=1,
+    name="flight-recorder", meaning="a dump of a flight recorder, or the log of torchcomms' hook", noun="dump", place=1,
     begins="parsers.flight_recorder.decode:looks_like_dump", decode="parsers.flight_recorder.decode:decode_dump",
     restore="parsers.flight_recorder.model:dump_from", pickled=True,
 )  # fmt: skip
