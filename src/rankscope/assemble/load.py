@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankscope.kinds.input_kinds import NOT_A_FILE, UNKNOWN
+from rankscope.kinds.input_kinds import NOT_A_FILE, UNKNOWN, UNKNOWN_KIND
 from rankscope.parsers.files.directory_walk import FoundPath, printable_text, walk_paths
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE
 from rankscope.parsers.workers.byte_ranges import FileRanges
@@ -265,7 +265,9 @@ def _empty_reason(root: str, sources: Sequence[SourceFile]) -> str:
     """The reason why there is nothing to show, with the first problems."""
     if not sources:
         return f"{printable_text(root)}: no files"
-    reasons = [f"{s.shown}: {s.problem or 'it tells nothing of ranks or errors'}" for s in sources][:5]
+    # what is known of a file helps more than that it is not known
+    told = sorted(sources, key=lambda s: s.problem in (UNKNOWN_KIND, None))
+    reasons = [f"{s.shown}: {s.problem or 'it tells nothing of ranks or errors'}" for s in told][:5]
     more = f" and {len(sources) - len(reasons)} more" if len(sources) > len(reasons) else ""
-    looked = f"{len(sources)} files ({'; '.join(reasons)}{more})"
+    looked = f"{len(sources)} file{'s' if len(sources) > 1 else ''} ({'; '.join(reasons)}{more})"
     return f"{printable_text(root)}: no flight recorder or py-spy dump, no log and no trace among {looked}"

@@ -87,6 +87,8 @@ LOG = InputKind(
     name="log", meaning="lines of processes, launchers and schedulers", noun="log", place=2,
     restore="parsers.logs.model:log_from",
 )  # fmt: skip
+UNKNOWN_KIND = "not a kind of file that is known"
+"""The problem of a file that nothing recognises."""
 REPORT = InputKind(
     name="collect_env", meaning="a log that holds nothing but the output of collect_env",
     noun="collect_env report", place=5,

@@ -23,19 +23,19 @@ from rankscope.kinds.input_kinds import (
     NOT_A_FILE,
     PICKLE,
     UNKNOWN,
+    UNKNOWN_KIND,
     UNREADABLE,
     InputKind,
 )
 from rankscope.parsers import streams
 from rankscope.parsers.contents import DecodedFile, LogStretch, NotThisKindError, kinds_of
-from rankscope.parsers.files import log_files
+from rankscope.parsers.files import foreign_files, log_files
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
 from rankscope.parsers.flight_recorder.pickles import RefusedError
 from rankscope.parsers.streams import BoundedStream, memory_limit
 
 NAME_LIMIT = 1024
 """Longest name of a member; longer names are cut."""
-UNKNOWN_KIND = "not a kind of file that is known"
 MOST_LAYERS = 4
 """Most layers of packing and archives in one another."""
 STREAM_BYTES = 32 << 20
@@ -70,6 +70,8 @@ class _FilePlace:
     parts: int = 1
     named: bool = False
     """The file has the name of a log, or the user named it."""
+    name: str = ""
+    """The path of the file, or of the member of an archive."""
     given: bool = False
     """The user named the file: it is read as a log if it is a text of no other kind."""
 
@@ -87,7 +89,7 @@ def read_file(path: str, size: int, part: int = 0, parts: int = 1, given: bool =
     named = given or is_named(path)
     try:
         with streams.open_regular(path) as stream:
-            yield from _contents(stream, _FilePlace(size=size, part=part, parts=parts, named=named, given=given))
+            yield from _contents(stream, _FilePlace(size=size, part=part, parts=parts, named=named, name=path, given=given))
     except streams.NotAFileError as error:
         yield FileContent("", NOT_A_FILE.name, str(error))
     except OSError as error:
@@ -104,7 +106,7 @@ def follow_log(path: str, start: int, mark: str, ended: bool, given: bool = Fals
     try:
         with streams.open_regular(path) as stream:
             before = _stamp(stream)
-            place = _FilePlace(size=before[0], named=given or is_named(path), given=given)
+            place = _FilePlace(size=before[0], named=given or is_named(path), name=path, given=given)
             yield from _followed(stream, place, start, mark, ended)
             if _stamp(stream) == before:
                 yield FileContent("", "", stamp=before)
@@ -138,6 +140,7 @@ def _grows(stream: IO[bytes], place: _FilePlace) -> bool:
     stream.seek(0)
     head = stream.read(streams.HEAD_BYTES)
     packed = streams.is_packed(head) or streams.is_tar(head) or streams.is_zip(head)
+    packed = packed or foreign_files.foreign_name(head, place.name) is not None
     return not packed and not kinds_of(head, 0) and log_files.is_growable(
         stream, place.size, place.named, place.given
     )
@@ -192,7 +195,7 @@ def _members(members: Iterator[ArchiveMember], place: _FilePlace) -> Iterator[Fi
         if index % place.parts != place.part:
             continue
         name = member.name[:NAME_LIMIT].encode("utf-8", "replace").decode().removeprefix("./")
-        inside = _FilePlace(f"{place.inner}!{name}", place.depth, member.size, member.mtime_ns, named=is_named(name))
+        inside = _FilePlace(f"{place.inner}!{name}", place.depth, member.size, member.mtime_ns, named=is_named(name), name=name)
         if member.stream is None:
             yield inside.found(NOT_A_FILE, member.problem)
         else:
@@ -203,6 +206,9 @@ def _members(members: Iterator[ArchiveMember], place: _FilePlace) -> Iterator[Fi
 
 def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent | None:
     """The content of a file; None for all parts but the first, unless each part is read by itself."""
+    foreign = foreign_files.foreign_name(head, place.name)
+    if foreign is not None:
+        return place.found(UNKNOWN, foreign) if not place.part or place.inner else None
     kinds = kinds_of(head, place.size)
     if not kinds and head:
         parts = None if place.depth or place.inner else (place.part, place.parts)
