@@ -98,6 +98,8 @@ _NAMES = {
     "nan-gradient": "gradients that are not finite", "nan-result": "a result that is not finite",
     "wrong-sizes": "parallel sizes that do not fit the number of ranks",
     "disk-full": "disk full", "others-failed": "says that another rank failed",
+    "experts-timeout": "waited for other ranks", "engine-call-timeout": "waited for its workers",
+    "clients-missing": "not all processes came to the rendezvous",
     "ended-from-outside": "ended by a signal from outside",
 }  # fmt: skip
 """Known errors whose id is too short."""

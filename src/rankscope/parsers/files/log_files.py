@@ -181,9 +181,10 @@ _SIGNS = re.compile(
     rb"|\[[IWEF] |PyTorch version: |opCount|Communicators\.\.\.|\"event\"|srun: error"
     rb"|slurmstepd: |Error: |Exception: |Error\): |\(raylet|ray\.exceptions|\[launch\.py|died unexpectedly"
     rb"|died, exit code|  exitcode  : |Root Cause \(first"
-    rb"|store based barrier|NVRM: |oom-kill|Killed process|what\(\): |terminate called|missing ranks|Watchdog timeout"
+    rb"|store based barrier|NVRM: |oom-kill|Killed process|what\(\): |terminate called|missing ranks|[Ww]atchdog timeout"
     rb"|hit an exception|RAS Monitor Mode|\bE[A-Z]\d{4}: |noticed that process|RankID:"
     rb"|most recent call (?:first|last)\):|Fatal Python error: |/handler/(?:dump_traceback|pyspy_dump)|Py-?[Ss]py dump for PID"
+    rb"|collective, sequence number: |ollective sequence number: |hanging ranks: |DeepEP |\[__recompiles|hit config\."
 )
 _STAMP = r"[IWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} "
 _LINES = re.compile(
@@ -210,7 +211,9 @@ _ENDS = re.compile(
     r"|(?:(?:Current thread|Thread) 0x[0-9a-fA-F]{1,16}(?: \[.{0,64}\])?|Stack) \(most recent call first\):\s*$"
     r"|Traceback for thread \d{1,10}(?: \(.{0,64}\))? \[.{0,100}\] \(most recent call last\):\s*$"
     r"|Fatal Python error: |=== Rank \d{1,7}: \S{0,1000}/handler/(?:dump_traceback|pyspy_dump)\S{0,1000} ===\s*$"
-    r"|Py-?[Ss]py dump for PID \d"
+    r"|Py-?[Ss]py dump for PID \d|(?:Warning: )?DeepEP (?:error: )?[^,]{0,80}?timeout\b"
+    r"|Not all ranks joining collective, sequence number: \d|Collective sequence number: \d{1,18} has errors"
+    r"|Input/output mismatch in the collective sequence number: \d|hanging ranks: [\[{(]?\d"
     r"|(?:Stalled ops:)?.{1,300}\[missing ranks: \d|One or more tensors were submitted to be reduced"
 )
 """Beginnings of lines in which launchers, schedulers, Ray and servers report an end, and of exceptions that name parts
