@@ -241,6 +241,8 @@ RAS: dict[str, pl.DataType | type[pl.DataType]] = {
     "status": pl.String,
     "counts": pl.String,  # JSON object: how often it launched each kind of collective
     "source": pl.String,  # "ras", "inspector"
+    "answer": pl.Int64,  # number of the answer of RAS within its file: it may have been asked several times
+    "time_ns": pl.Int64,  # of the answer, as printed; null if it has none
     "file": pl.UInt32,
     "line": pl.Int64,
     "text": pl.String,

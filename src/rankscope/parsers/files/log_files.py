@@ -178,6 +178,7 @@ SAMPLE_PLACES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Places of samples in a large file, as shares of its size."""
 _SIGNS = re.compile(
     rb"NCCL|RCCL|\[rank\d|ProcessGroup|torch[./]distributed|Traceback \(most|_perf\"|\[[IWEF]\d{3,4} |Job summary"
+    rb"| operation counts| managed by process "
     rb"|\[[IWEF] |PyTorch version: |opCount|Communicators\.\.\.|\"event\"|srun: error"
     rb"|slurmstepd: |Error: |Exception: |Error\): |\(raylet|ray\.exceptions|\[launch\.py|died unexpectedly"
     rb"|died, exit code|  exitcode  : |Root Cause \(first"
@@ -226,7 +227,10 @@ _BAR = re.compile(r"\d(?:it|s|B|ex)/(?:it|s)\]")
 _RANKED = re.compile(r"\[rank\d{1,7}\]:|\[rank=\d{1,7}\] \|\||\(PID:\d{1,10}, Device:-?\d{1,6}, RankID:")
 _INSPECTOR = re.compile(r'\{.{0,2000}"(?:coll|p2p)_perf": ?\{')
 _EVENT = re.compile(r'\{.{0,2000}"event": ?"[A-Z_]{3,40}".{0,2000}"peer": ?\{')
-_RAS = re.compile(r"Job summary\s*$|Communicators\.\.\.|RAS Monitor Mode ")
+_RAS = re.compile(
+    r"\s{0,8}(?:Job summary\s*$|Communicators\.\.\.|RAS Monitor Mode |Communicator ranks have different \w{1,40} operation"
+    r"|Rank \d{1,9}(?: has launched up to operation \d{1,18})? -- GPU \d{1,4}\S{0,9} managed by process \d)"
+)
 _MARKDOWN = re.compile(rb"\s*#{1,6} \S(?s:.*)\n```")
 _BINARY_MARKS = (b"\x80", b"PK", b"\x7fELF", b"\x89PNG", b"%PDF")
 

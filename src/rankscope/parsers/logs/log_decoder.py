@@ -24,6 +24,7 @@ from rankscope.parsers.logs.nccl.comm_lives import CommTable, ProcessTable
 from rankscope.parsers.logs.nccl.inspector import InspectorReader
 from rankscope.parsers.logs.nccl.nccl_warnings import WarningReader
 from rankscope.parsers.logs.nccl.packed_words import NcclHead, Places, nccl_head
+from rankscope.parsers.logs.nccl.ras_output import SIGNS as RAS_SIGNS
 from rankscope.parsers.logs.nccl.ras_output import RasReader
 from rankscope.parsers.logs.operation_lines import OperationReader
 from rankscope.parsers.logs.record_reader import LINE_BYTES, WORDS, RecordSplitter
@@ -338,7 +339,7 @@ class EventRecognition:
 
 FEWEST_LINES = 64
 """Fewest lines for this test; with fewer, its setup takes longer."""
-_SIGNS = ("NCCL", "RCCL", "opCount", " WARN", "_perf", '"peer"', "Job summary", "Communicators...", "PEER_")
+_SIGNS = ("NCCL", "RCCL", "opCount", " WARN", "_perf", '"peer"', *RAS_SIGNS)
 """Words that the readers of operations, heads, JSON and RAS search for."""
 _EVENT_SIGNS = ("\x1b", "Rank ", *WORDS)
 """Further words: some hide words or split them, and "Rank " ends a line that holds the rank of the next one."""
