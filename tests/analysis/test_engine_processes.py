@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,14 @@ PYNCCL = (
 )  # fmt: skip
 IDLE = (
     "poll (zmq/sugar/poll.py:106)", "acquire_read (vllm/distributed/device_communicators/shm_broadcast.py:698)",
-    "dequeue (vllm/distributed/device_communicators/shm_broadcast.py:779)", "worker_busy_loop (multiproc_executor.py:9)",
+    "dequeue (vllm/distributed/device_communicators/shm_broadcast.py:779)",
+    "worker_busy_loop (multiproc_executor.py:9)",
 )  # fmt: skip
 TUNE = ("_prepare (jit.py:120)", "step (model.py:8)")
 ENGINE = ("get_response (vllm/v1/executor/multiproc_executor.py:300)", "run_busy_loop (vllm/v1/engine/core.py:700)")
 
 
-def read(tmp_path: Path, stacks: dict[str, tuple[str, ...]], name: str = "dump_{}.txt") -> tuple[Dataset, Analysis]:
+def read(tmp_path: Path, stacks: Mapping[str, Sequence[str]], name: str = "dump_{}.txt") -> tuple[Dataset, Analysis]:
     """The job of processes with titles and stacks, each in its own file named by its process id."""
     for pid, (title, frames) in enumerate(stacks.items(), 7100):
         (tmp_path / name.format(pid)).write_text(process(pid, frames, title))

@@ -63,7 +63,9 @@ def test_a_named_text_without_events_and_a_binary_are_refused(capsys: Captured, 
     assert "a.bin: not a kind of file that is known" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["log.txt", "train_log.txt", "slurm-123", "slurm-123_4.txt", "logs", "output.txt", "o"])
+@pytest.mark.parametrize(
+    "name", ["log.txt", "train_log.txt", "slurm-123", "slurm-123_4.txt", "logs", "output.txt", "o"]
+)
 @pytest.mark.parametrize("front", ["trainer-1  | ", "worker.1.k2j@node1    | ", "12:00:01 web.1   | ", "> "])
 def test_lines_below_a_container_or_quoted_in_a_directory(
     capsys: Captured, tmp_path: Path, name: str, front: str

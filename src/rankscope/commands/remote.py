@@ -1,5 +1,4 @@
-"""`rankscope http://host:port` and `rankscope -`: answers of a debug server, or standard input, in files like any other.
-"""
+"""`rankscope http://host:port` and `rankscope -`: answers of a debug server, and standard input, in files to read."""
 
 from __future__ import annotations
 

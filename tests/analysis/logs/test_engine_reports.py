@@ -29,7 +29,7 @@ def recompiles(rank: int, count: int) -> str:
     return "".join(
         f"{HOOK.format(rank, k % 10, rank, k)}] Recompiling function block in /ws/net.py:77\n"
         f"{HOOK.format(rank, k % 10, rank, k)}]     triggered by the following guard failure(s):\n"
-        f"{HOOK.format(rank, k % 10, rank, k)}]     - 0/{k}: tensor 'h' size mismatch at index 0. expected 8, actual 7\n"
+        f"{HOOK.format(rank, k % 10, rank, k)}]     - 0/{k}: tensor 'h' size mismatch at index 0. expected 8, actual 7\n"  # noqa: E501
         for k in range(count)
     )
 
@@ -71,7 +71,10 @@ def test_one_rank_that_recompiles_while_the_others_wait(tmp_path: Path) -> None:
     analysis = read(tmp_path, recompiles(5, 4) + "".join(WAITED.format(r, r, r) + "\n" for r in (0, 1, 2)))
     (found,) = (f for f in analysis.findings if "recompiles" in f.title)
     assert (found.candidates, found.severity) == ((5,), "warning")
-    assert "size mismatch at index 0. expected 8, actual 7" in found.title and "block in /ws/net.py:77" in found.explanation
+    assert (
+        "size mismatch at index 0. expected 8, actual 7" in found.title
+        and "block in /ws/net.py:77" in found.explanation
+    )
     assert 5 not in analysis.culprits
 
 
@@ -102,7 +105,10 @@ def test_the_output_of_torchfrtrace(tmp_path: Path, space: str) -> None:
     text = FR_TRACE.format(seq=19, space=space) + FR_TRACE.format(seq=20, space=space).replace("{6, 2}", "{4}")
     analysis = read(tmp_path, f"some line before\n{text}", "out")
     found = analysis.findings[0]
-    assert analysis.verdict == "torchfrtrace says that ranks 2,6 never joined reduce_scatter_tensor_coalesced #19 of dp (out:2)"
+    assert (
+        analysis.verdict
+        == "torchfrtrace says that ranks 2,6 never joined reduce_scatter_tensor_coalesced #19 of dp (out:2)"
+    )
     assert (found.candidates, found.severity, analysis.status) == ((2, 6), "warning", "unknown")
     assert [frame.function for frame in found.stack] == ["reduce_scatter", "step"]
     assert "also name rank 4" in found.explanation

@@ -20,7 +20,7 @@ CORE = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHI", 4, 62, 1) + bytes
 PROGRAM = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHI", 3, 62, 1) + bytes(200)
 SNAPSHOT = {"segments": [{"device": 0, "address": 7, "blocks": []}], "device_traces": [[]]}
 FOREIGN: dict[str, tuple[bytes, str]] = {
-    "pytorch_et_3.json": (b'{\n  "schema": "1.0.4", "pid": 5, "time": "2026", "start_ts": 3,\n "nodes": []}', "execution trace"),
+    "pytorch_et_3.json": (b'{\n  "schema": "1.0.4", "pid": 5, "start_ts": 3, "nodes": []}', "execution trace"),
     "x.json": (b'{"schema":"1.1.2-chakra.0.0.4","pid":1,"nodes":[{"id":2}]}', "execution trace"),
     "chakra.0.et": (b"\x0a\x05\x08\x01", "execution trace"),
     "snap.pickle": (pickle.dumps(SNAPSHOT, 2), "CUDA memory snapshot of torch"),
@@ -73,5 +73,8 @@ def test_the_refusal_and_the_notes_tell_it(tmp_path: Path) -> None:
 def test_files_that_are_read_are_never_foreign() -> None:
     (recorder,) = job(1)
     read = [recorder.pickle(), document(), process().encode(), TIMEOUT.encode(), b"", b"{}", b"[]", PROGRAM]
-    read += [b'{"schemaVersion": 1, "deviceProperties": [], "traceEvents": []}', b'{"traceEvents": [{"name": "nodes"}]}']
+    read += [
+        b'{"schemaVersion": 1, "deviceProperties": [], "traceEvents": []}',
+        b'{"traceEvents": [{"name": "nodes"}]}',
+    ]
     assert [foreign_name(data[:512], "rank_0") for data in read] == [None] * len(read)

@@ -23,7 +23,9 @@ def calls(number: int, count: int, done: int | None = None, at: float = 1.0) -> 
     for k in range(count):
         lines.append(f"C{number}|Q|work_id={k + 1}|+{at + k:.3f}\n")
         if done is None or k < done:
-            lines.append(f"C{number}|S|+{at + k + 0.001:.3f}\nC{number}|W|+{at + k:.3f}\nC{number}|E|+{at + k + 0.5:.3f}\n")
+            lines.append(
+                f"C{number}|S|+{at + k + 0.001:.3f}\nC{number}|W|+{at + k:.3f}\nC{number}|E|+{at + k + 0.5:.3f}\n"
+            )
     return "".join(lines)
 
 
@@ -82,10 +84,12 @@ def test_issues_alone_are_no_hang(tmp_path: Path) -> None:
 
 def test_sends_captures_replays_and_broken_lines() -> None:
     text = HEAD.format(rank=1, world=4) + "C7|sig|send|in_count=4|out_count=0|dtype=f32|peer=3|async_op=t|comm=world\n"
-    text += "C7|Q|work_id=1|+0.5\nG42|C7|Q|work_id=2|+0.6\nG42|C7|S|+0.7\nG42|R1|C7|S|+0.8\nWARN|odd\nC9|Q|work_id=3|+1\n"
+    text += (
+        "C7|Q|work_id=1|+0.5\nG42|C7|Q|work_id=2|+0.6\nG42|C7|S|+0.7\nG42|R1|C7|S|+0.8\nWARN|odd\nC9|Q|work_id=3|+1\n"
+    )
     text += "C7|Q|work"
     dump = decode_clog(text.encode())
-    assert [call.profiling_name for call in dump.calls][0] == "torchcomms:send 1->3"
+    assert dump.calls[0].profiling_name == "torchcomms:send 1->3"
     assert dump.column("p2p_seq").tolist() == [1, 2] and dump.truncated
     assert dump.problem == "1 events of replays of CUDA graphs left out; 1 lines not understood"
 

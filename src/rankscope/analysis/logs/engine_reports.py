@@ -103,9 +103,7 @@ def find_recompiling(lines: Sequence[LogLine]) -> list[Finding]:
     return [_recompile_finding(few, times[few[0]], told, guards)]
 
 
-def _recompile_finding(
-    few: tuple[int, ...], count: int, told: Sequence[LogLine], guards: Sequence[LogLine]
-) -> Finding:
+def _recompile_finding(few: tuple[int, ...], count: int, told: Sequence[LogLine], guards: Sequence[LogLine]) -> Finding:
     why = f": {guards[0].values['guard']}" if guards else ""
     what = next((line.values["function"] for line in told if line.values.get("function")), "")
     first = told[0]
@@ -186,4 +184,6 @@ def _group(values: Mapping[str, object]) -> GroupRef | None:
     members = values.get("expected")
     if not isinstance(members, list) or not values.get("group"):
         return None
-    return GroupRef(str(values["group"]), str(values.get("desc") or ""), tuple(m for m in members if isinstance(m, int)))
+    return GroupRef(
+        str(values["group"]), str(values.get("desc") or ""), tuple(m for m in members if isinstance(m, int))
+    )

@@ -88,8 +88,8 @@ class RasAnswers:
         self.sizes: dict[tuple[str, str], int] = {}
         for row in rows:
             if row["size"]:
-                key = row["source"], row["comm"]
-                self.sizes[key] = max(self.sizes.get(key, 0), row["size"])
+                comm = row["source"], row["comm"]
+                self.sizes[comm] = max(self.sizes.get(comm, 0), row["size"])
         self.parts = False
         """Several communicators are the largest, so that none of them is that of the job."""
         self.global_ranks = self._global_ranks(rows)
@@ -360,7 +360,6 @@ class _CommReport:
 
 def _device(peer: _Peer) -> str | None:
     return None if peer.device is None else f"GPU {peer.device}"
-
 
 
 def _standstill(answers: RasAnswers) -> Finding:

@@ -102,12 +102,8 @@ class _DirectoryWalk:
         if special is not None:
             self._refuse(path, shown, special)
         elif self._first(about):
-            self.found.append(
-                FoundPath(
-                    path, printable_text(shown), about.st_size, about.st_mtime_ns, inode=about.st_ino,
-                    given=path in self.given,
-                )  # fmt: skip
-            )
+            name, given = printable_text(shown), path in self.given
+            self.found.append(FoundPath(path, name, about.st_size, about.st_mtime_ns, None, about.st_ino, given))
 
     def _refuse(self, path: str, shown: str, reason: str) -> None:
         self.found.append(FoundPath(path, printable_text(shown), problem=reason))

@@ -53,7 +53,7 @@ def _recognised(stream: IO[bytes], size: int, named: bool, given: bool) -> bytes
     """
 
     first = _first(stream, HEAD_BYTES)
-    found = given and is_text(first) or looks_like_log(first)
+    found = (given and is_text(first)) or looks_like_log(first)
     if not found and size > len(first) and b"\0" not in first:
         behind = stream.tell()
         found = is_log_inside(stream, size)
@@ -182,9 +182,11 @@ _SIGNS = re.compile(
     rb"|\[[IWEF] |PyTorch version: |opCount|Communicators\.\.\.|\"event\"|srun: error"
     rb"|slurmstepd: |Error: |Exception: |Error\): |\(raylet|ray\.exceptions|\[launch\.py|died unexpectedly"
     rb"|died, exit code|  exitcode  : |Root Cause \(first"
-    rb"|store based barrier|NVRM: |oom-kill|Killed process|what\(\): |terminate called|missing ranks|[Ww]atchdog timeout"
+    rb"|store based barrier|NVRM: |oom-kill|Killed process|what\(\): |terminate called|missing ranks"
+    rb"|[Ww]atchdog timeout"
     rb"|hit an exception|RAS Monitor Mode|\bE[A-Z]\d{4}: |noticed that process|RankID:"
-    rb"|most recent call (?:first|last)\):|Fatal Python error: |/handler/(?:dump_traceback|pyspy_dump)|Py-?[Ss]py dump for PID"
+    rb"|most recent call (?:first|last)\):|Fatal Python error: |/handler/(?:dump_traceback|pyspy_dump)"
+    rb"|Py-?[Ss]py dump for PID"
     rb"|collective, sequence number: |ollective sequence number: |hanging ranks: |DeepEP |\[__recompiles|hit config\."
 )
 _STAMP = r"[IWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} "
@@ -206,7 +208,8 @@ _ENDS = re.compile(
     r"|E[IJ]\d{4}: |mpirun\S{0,20} noticed that process rank \d"
     r"|(?:Unhandled exception: \S{1,80} |\s{0,8})what\(\): "
     r"|(?:oom-kill:|Out of memory: |Memory cgroup out of memory: )|terminate called after throwing an instance of "
-    r"|Worker (?:proc )?\S{1,80} (?:pid \d{1,10} )?died(?: unexpectedly|, exit code)|(?:\w{1,60} )?[Ww]atchdog timeout \(self\."
+    r"|Worker (?:proc )?\S{1,80} (?:pid \d{1,10} )?died(?: unexpectedly|, exit code)"
+    r"|(?:\w{1,60} )?[Ww]atchdog timeout \(self\."
     r"|(?:Waiting|Timed out initializing process group) in store based barrier |\w{1,40} hit an exception: Traceback "
     r"| {2}exitcode {2}: -?\d{1,5} +\(pid: \d{1,10}\)|Root Cause \(first observed failure\):"
     r"|(?:(?:Current thread|Thread) 0x[0-9a-fA-F]{1,16}(?: \[.{0,64}\])?|Stack) \(most recent call first\):\s*$"
@@ -228,7 +231,8 @@ _RANKED = re.compile(r"\[rank\d{1,7}\]:|\[rank=\d{1,7}\] \|\||\(PID:\d{1,10}, De
 _INSPECTOR = re.compile(r'\{.{0,2000}"(?:coll|p2p)_perf": ?\{')
 _EVENT = re.compile(r'\{.{0,2000}"event": ?"[A-Z_]{3,40}".{0,2000}"peer": ?\{')
 _RAS = re.compile(
-    r"\s{0,8}(?:Job summary\s*$|Communicators\.\.\.|RAS Monitor Mode |Communicator ranks have different \w{1,40} operation"
+    r"\s{0,8}(?:Job summary\s*$|Communicators\.\.\.|RAS Monitor Mode "
+    r"|Communicator ranks have different \w{1,40} operation"
     r"|Rank \d{1,9}(?: has launched up to operation \d{1,18})? -- GPU \d{1,4}\S{0,9} managed by process \d)"
 )
 _MARKDOWN = re.compile(rb"\s*#{1,6} \S(?s:.*)\n```")

@@ -89,7 +89,9 @@ def read_file(path: str, size: int, part: int = 0, parts: int = 1, given: bool =
     named = given or is_named(path)
     try:
         with streams.open_regular(path) as stream:
-            yield from _contents(stream, _FilePlace(size=size, part=part, parts=parts, named=named, name=path, given=given))
+            yield from _contents(
+                stream, _FilePlace(size=size, part=part, parts=parts, named=named, name=path, given=given)
+            )
     except streams.NotAFileError as error:
         yield FileContent("", NOT_A_FILE.name, str(error))
     except OSError as error:
@@ -141,9 +143,7 @@ def _grows(stream: IO[bytes], place: _FilePlace) -> bool:
     head = stream.read(streams.HEAD_BYTES)
     packed = streams.is_packed(head) or streams.is_tar(head) or streams.is_zip(head)
     packed = packed or foreign_files.foreign_name(head, place.name) is not None
-    return not packed and not kinds_of(head, 0) and log_files.is_growable(
-        stream, place.size, place.named, place.given
-    )
+    return not packed and not kinds_of(head, 0) and log_files.is_growable(stream, place.size, place.named, place.given)
 
 
 def _contents(stream: IO[bytes], place: _FilePlace) -> Iterator[FileContent]:
@@ -195,7 +195,9 @@ def _members(members: Iterator[ArchiveMember], place: _FilePlace) -> Iterator[Fi
         if index % place.parts != place.part:
             continue
         name = member.name[:NAME_LIMIT].encode("utf-8", "replace").decode().removeprefix("./")
-        inside = _FilePlace(f"{place.inner}!{name}", place.depth, member.size, member.mtime_ns, named=is_named(name), name=name)
+        inside = _FilePlace(
+            f"{place.inner}!{name}", place.depth, member.size, member.mtime_ns, named=is_named(name), name=name
+        )
         if member.stream is None:
             yield inside.found(NOT_A_FILE, member.problem)
         else:
@@ -206,9 +208,10 @@ def _members(members: Iterator[ArchiveMember], place: _FilePlace) -> Iterator[Fi
 
 def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent | None:
     """The content of a file; None for all parts but the first, unless each part is read by itself."""
+    first = not place.part or bool(place.inner)
     foreign = foreign_files.foreign_name(head, place.name)
     if foreign is not None:
-        return place.found(UNKNOWN, foreign) if not place.part or place.inner else None
+        return place.found(UNKNOWN, foreign) if first else None
     kinds = kinds_of(head, place.size)
     if not kinds and head:
         parts = None if place.depth or place.inner else (place.part, place.parts)
@@ -217,13 +220,14 @@ def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent |
             return place.found(LOG, found.problem, found)
     if kinds and kinds[0].read:
         return _streamed(kinds[0], stream, place)
-    if place.part and not place.inner:
-        return None
+    return _whole(stream, head, kinds, place) if first else None
+
+
+def _whole(stream: IO[bytes], head: bytes, kinds: list[InputKind], place: _FilePlace) -> FileContent:
+    """The content of a file that is read as a whole."""
     if not head:
         return place.found(EMPTY, "empty file")
-    if not kinds:
-        return place.found(UNKNOWN, UNKNOWN_KIND)
-    return _of_kinds(stream, kinds, place)
+    return _of_kinds(stream, kinds, place) if kinds else place.found(UNKNOWN, UNKNOWN_KIND)
 
 
 def _streamed(kind: InputKind, stream: IO[bytes], place: _FilePlace) -> FileContent | None:

@@ -74,7 +74,9 @@ def decode_clog(data: bytes) -> Dump:
     dump = Dump(version="clog 1", config=_groups(comms, splits, world), truncated=torn, rank=rank)
     dump_columns.fill_columns(dump, _entries(events, signatures, base_ns), len(data))
     strange = {str(number).encode() for number in {int(n) for n, _, _ in events} - signatures.keys()}
-    known = sum(n not in strange for n, _, _ in events) + len(found) + len(comms) + len(splits) + len(_OTHER.findall(data))
+    known = (
+        sum(n not in strange for n, _, _ in events) + len(found) + len(comms) + len(splits) + len(_OTHER.findall(data))
+    )
     dump.problem = _problem(len(_REPLAY.findall(data)), data.count(b"\n") - known)
     return dump
 

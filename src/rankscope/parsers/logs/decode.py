@@ -109,7 +109,8 @@ MOST_DOCUMENTS = 4096
 
 def _one_by_one(text: str) -> list[Any]:
     """The JSON documents at the beginning of a text, up to the first damage."""
-    decoder, found, at = json.JSONDecoder(), [], 0
+    decoder, at = json.JSONDecoder(), 0
+    found: list[Any] = []
     while len(found) < MOST_DOCUMENTS and (begin := text.find("{", at)) >= 0 and not text[at:begin].strip():
         try:
             document, at = decoder.raw_decode(text, begin)

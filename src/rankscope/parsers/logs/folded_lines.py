@@ -2,8 +2,8 @@
 
 The pieces of a line are joined in the block of the log: its bytes keep their places, and the joined lines become empty
 ones. Programs that wrap at words (mail, chat, rich) leave lines of unlike widths: their messages are joined record by
-record. A line continues in the next if no line is wider and the next one cannot begin a record. Where many lines show the
-width, that is enough; else the joined text must be one message by the grammar, and no number may be cut.
+record. A line continues in the next if no line is wider and the next one cannot begin a record. Where many lines show
+the width, that is enough; else the joined text must be one message by the grammar, and no number may be cut.
 """
 
 from __future__ import annotations

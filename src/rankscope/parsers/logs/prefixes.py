@@ -55,7 +55,20 @@ _TABLE = {
 }
 _PREFIX = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _TABLE.items()))
 _TIMES = ("bracketed", "stamp", "ctime", "sglang", "raylet")
-_SILENT = ("cri", "colour", "stream", "vllm", "minute", "logging", "dmesg", "kernel", "indent", "table", "quote", "rich")
+_SILENT = (
+    "cri",
+    "colour",
+    "stream",
+    "vllm",
+    "minute",
+    "logging",
+    "dmesg",
+    "kernel",
+    "indent",
+    "table",
+    "quote",
+    "rich",
+)
 _RANKED = {
     "rank": re.compile(r"\[rank(\d{1,7})\]"),
     "ray": re.compile(r"\(VllmWorker rank=(\d{1,7}) pid=|\((?:Vllm)?Worker[ _]TP(\d{1,7}) pid="),

@@ -27,7 +27,9 @@ _THREADS = re.compile(
     rb"(?:: \"[^\n]*)?\r?\n {4}[^ \n][^\n]* \([^\n]*\)\r?(?:\n|\Z)"
 )
 """The beginning of a file with a thread and its innermost frame, without a process."""
-_LOGGED = re.compile(rb"(?m)^\[?\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d[^\n]{20}|^\[rank\d{1,7}\]:|^[A-Z]{4,8} \d\d-\d\d \d\d:")
+_LOGGED = re.compile(
+    rb"(?m)^\[?\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d[^\n]{20}|^\[rank\d{1,7}\]:|^[A-Z]{4,8} \d\d-\d\d \d\d:"
+)
 """Lines of a log: dumps below them are parts of it."""
 _JSON = re.compile(rb'\[\s*\{\s*"pid":\s*\d+,\s*"thread_id":')
 

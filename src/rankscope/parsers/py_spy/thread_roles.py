@@ -153,7 +153,9 @@ def _single_number(pattern: re.Pattern[str], command: str) -> int | None:
 # Titles that servers give to their processes: `VLLM::Worker_PP0_TP2`, `sglang::scheduler_TP2`, `ray::IDLE`.
 
 _TITLE = re.compile(r"\s*(?:VLLM|vllm|sglang|ray)::\S")
-_WORKER_TITLE = re.compile(r"\s*(?:(?:VLLM|vllm)::\w*?Worker|sglang::scheduler)((?:_[A-Z]{2,4}(?:_[A-Z]{2,4})?\d{1,6})+)\s*$")
+_WORKER_TITLE = re.compile(
+    r"\s*(?:(?:VLLM|vllm)::\w*?Worker|sglang::scheduler)((?:_[A-Z]{2,4}(?:_[A-Z]{2,4})?\d{1,6})+)\s*$"
+)
 _LAUNCHER_TITLE = re.compile(
     r"\s*(?:(?:VLLM|vllm)::(?:APIServer|Router|Coordinator|DPCoordinator)|sglang::(?!scheduler)|ray::IDLE)"
 )

@@ -156,8 +156,8 @@ class HangingRanks:
 
     def result(self) -> list[Event]:
         """The event."""
-        told = {"tool": "the attribution of NVRx", "what": "hanging", "ranks": self._ranks}
-        return [message_event("analyser-report", self._record, **told)]
+        tool = "the attribution of NVRx"
+        return [message_event("analyser-report", self._record, tool=tool, what="hanging", ranks=self._ranks)]
 
 
 def begins(record: Record) -> DesyncReport | AnalysedCollective | HangingRanks | None:
