@@ -99,11 +99,23 @@ def test_a_watchdog_that_prints_the_stacks_of_its_process(tmp_path: Path) -> Non
     own = dataset.threads.select("rank", "pid", "active", "tool").sort("rank").rows()
     assert own == [(rank, 900 + rank, True, "py-spy") for rank in range(3)]
     assert dataset.messages["kind"].to_list().count("heartbeat") == 3
+    # all watchdogs saw no progress: the stack tells who did not wait
+    assert analyse(dataset).culprits == (1,)
 
 
-def test_stacks_with_the_prefix_of_a_collector(tmp_path: Path) -> None:
+@pytest.mark.parametrize("front", ["node-1  | ", "> ", "[pod/srv-0/main] "])
+def test_stacks_with_the_prefix_of_a_collector(tmp_path: Path, front: str) -> None:
     lines = ["Pyspy dump for PID 55:", *process(55, REDUCE, "sglang::scheduler_TP0").splitlines(), "done"]
-    (tmp_path / "server.log").write_text("".join(f"node-1  | {line}\n" for line in lines) + "node-1  | [rank0]: x\n")
+    (tmp_path / "server.log").write_text("".join(f"{front}{line}\n" for line in lines))
     dataset = load([tmp_path])
     assert dataset.threads.select("rank", "pid").rows() == [(0, 55)]
     assert [frame.function for frame in dataset.stack(dataset.threads["stack_id"][0])] == ["all_reduce", "step"]
+
+
+def test_dumps_of_py_spy_below_lines_of_a_server(tmp_path: Path) -> None:
+    front = "(EngineCore pid=395) INFO 07-12 02:35:01 [shm_broadcast.py:705] waiting\n"
+    dumps = [process(500 + rank, TUNE if rank == 1 else REDUCE, f"VLLM::Worker_TP{rank}") for rank in range(3)]
+    (tmp_path / "serve.txt").write_text(front + "".join(dumps))
+    dataset = load([tmp_path])
+    assert dataset.files["kind"].to_list() == ["log"]
+    assert analyse(dataset).culprits == (1,)

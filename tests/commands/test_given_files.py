@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.cli import run
+from tests.parsers.dumps import job
 from tests.parsers.logs.test_word_wrapped import STATUS, TIMEOUT
 
 Captured = pytest.CaptureFixture[str]
@@ -48,10 +49,30 @@ def test_a_named_file_is_read_whatever_its_name(capsys: Captured, tmp_path: Path
     assert "rank 5 gave up waiting in allreduce #85" in capsys.readouterr().out.replace("\n", " ")
 
 
-def test_a_document_in_a_directory_is_no_log(capsys: Captured, tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text(f"# Bugs\n\n```\n{LOG}```\n")
+def test_a_document_is_read_only_where_nothing_else_tells_anything(capsys: Captured, tmp_path: Path) -> None:
+    (tmp_path / "issue.md").write_text(f"# Bugs\n\n```\n{LOG}```\n")
+    (tmp_path / "notes.txt").write_text("roses are red\n")
+    assert run(["report", str(tmp_path)]) == 1
+    assert "rank 5 gave up waiting in allreduce #85" in capsys.readouterr().out.replace("\n", " ")
+    for recorder in job(2):
+        (tmp_path / f"dump_{recorder.rank}").write_bytes(recorder.pickle())
+    assert run(["report", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "rank 5" not in out and "issue.md, notes.txt: not a kind of file that is known" in out
+
+
+def test_a_directory_of_texts_without_events_is_refused(capsys: Captured, tmp_path: Path) -> None:
+    (tmp_path / "poem.txt").write_text("roses are red\n" * 10)
     assert run(["report", str(tmp_path)]) == 2
-    assert "README.md: not a kind of file that is known" in capsys.readouterr().err
+    assert "poem.txt: not a kind of file that is known" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mark", ["\ufeff", ""])
+@pytest.mark.parametrize("end", ["\r\n", "\n"])
+def test_marks_and_line_ends_of_other_systems(capsys: Captured, tmp_path: Path, mark: str, end: str) -> None:
+    (tmp_path / "log.txt").write_bytes((mark + LOG.replace("\n", end)).encode())
+    assert run(["report", str(tmp_path)]) == 1
+    assert "rank 5 gave up waiting in allreduce #85 (log.txt:1)" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_a_named_text_without_events_and_a_binary_are_refused(capsys: Captured, tmp_path: Path) -> None:

@@ -88,7 +88,10 @@ def _stacks_alone(dataset: Dataset) -> bool:
 
 def _analysers_alone(dataset: Dataset) -> bool:
     """Whether the logs hold only what other analysers printed."""
-    return not dataset.messages.is_empty() and bool((dataset.messages["kind"] == "analyser-report").all())
+    own = (pl.col("kind") == "analyser-report") | pl.col("text").str.contains(
+        "Missing dump files from ranks {", literal=True
+    )
+    return not dataset.messages.is_empty() and dataset.messages.select(own.all()).item()
 
 
 def _ends(dataset: Dataset) -> str:

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,6 +124,8 @@ def _load(
     finally:
         pool.close()
     _log_slow(sources)
+    if not any(source.tells for source in sources):
+        sources = _read_as_logs(sources, found, options)
     root = root_of(paths, options)
     if not any(source.tells for source in sources):
         raise InputError(_empty_reason(root, sources))
@@ -132,6 +134,26 @@ def _load(
         return assemble(sources, printable_text(root), pattern, options.world_size, options.attempt, errors=errors)
     except NoSuchAttemptError as error:
         raise InputError(str(error)) from error
+
+
+MOST_OTHER_FILES, MOST_OTHER_BYTES = 64, 64 << 20
+"""Most files, and bytes of them, that are read as logs if nothing else is there."""
+
+
+def _read_as_logs(sources: list[SourceFile], found: Sequence[FoundPath], options: LoadOptions) -> list[SourceFile]:
+    """The sources, with files of no known kind read as if the user had named each: a pasted issue, a note."""
+    unknown = {source.shown for source in sources if source.problem == UNKNOWN_KIND}
+    some = [replace(one, given=True) for one in found if one.shown in unknown and not one.given]
+    if not 0 < len(some) <= MOST_OTHER_FILES or sum(one.size for one in some) > MOST_OTHER_BYTES:
+        return sources
+    pool = _pool(some, options)
+    try:
+        again = {source.shown: source for source in _read(pool, some, None, None)}
+    except WorkerError:
+        return sources
+    finally:
+        pool.close()
+    return [own if (own := again.get(source.shown)) is not None and own.tells else source for source in sources]
 
 
 def _log_slow(sources: Sequence[SourceFile]) -> None:

@@ -122,6 +122,65 @@ def test_errors_that_torchfrtrace_found(tmp_path: Path) -> None:
     assert analysis.verdict.startswith("torchfrtrace says that rank 1 did not fit at all_reduce #3 of default_pg")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Traceback (most recent call last):\n  File "/venv/bin/torchfrtrace", line 8, in <module>\n    main()\n'
+        '  File "/x/torch/distributed/flight_recorder/components/utils.py", line 706, in check\n'
+        '    raise AssertionError(f"Missing dump files from ranks {missing}")\n'
+        "AssertionError: Missing dump files from ranks {3, 1}\n",
+        "We cannot decide what's wrong with this collective entry because we missed FR dumps from ranks ({1, 3}) so we "
+        "don't have enough information. If you want to debug further use -j to dump all raw trace\n",
+    ],
+)
+def test_dumps_that_torchfrtrace_did_not_find(tmp_path: Path, text: str) -> None:
+    analysis = read(tmp_path, text, "fr.log")
+    assert analysis.verdict.startswith("torchfrtrace says that it had no dump of ranks 1,3")
+    assert not analysis.culprits and not any(f.candidates for f in analysis.findings)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "all_reduce(input_sizes=[[1024, 1024]], state=completed)  all_reduce(input_sizes=[[8]], state=scheduled)",
+        "Rank 1 does not have a coalesced end.", "  send(s=0 d=1, input_sizes=[[8, 4096]], state=scheduled)",
+    ],
+)  # fmt: skip
+def test_tables_of_torchfrtrace_accuse_nobody(tmp_path: Path, row: str) -> None:
+    analysis = read(tmp_path, f"Rank 0    Rank 1\n-------   -----\n{row}\n")
+    assert analysis.verdict.startswith("torchfrtrace says that ranks have these entries")
+    assert "flight recorder dumps" in analysis.findings[0].next_steps[0]
+    assert not any(f.candidates for f in analysis.findings)
+
+
+def test_the_limit_of_compilations(tmp_path: Path) -> None:
+    front = "[rank6]:W0302 03:12:41.000000 813 torch/_dynamo/convert_frame.py:1016] [3/8]"
+    text = f"{front} torch._dynamo hit config.recompile_limit (8)\n{front}    function: 'forward' (/ws/net.py:40)\n"
+    text += f"{front}    last reason: 3/7: tensor 'x' size mismatch at index 1. expected 64, actual 65\n"
+    analysis = read(tmp_path, text + "".join(WAITED.format(r, r, r) + "\n" for r in (0, 1)))
+    (found,) = (f for f in analysis.findings if "recompiles" in f.title)
+    assert found.candidates == (6,) and "at least 8 times" in found.title and "expected 64, actual 65" in found.title
+    assert "forward in /ws/net.py:40" in found.explanation
+
+
+ENGINE = "(EngineCore_DP0 pid=395) {} 07-12 02:4{}:01 [{}] {}"
+
+
+def test_an_engine_that_gave_up_on_its_workers_hangs(tmp_path: Path) -> None:
+    lines = [
+        ENGINE.format(
+            "INFO", 0, "shm_broadcast.py:7", "No available shared memory broadcast block found in 60 seconds."
+        ),
+        ENGINE.format("ERROR", 1, "core.py:800", "Traceback (most recent call last):"),
+        ENGINE.format("ERROR", 1, "core.py:800", '  File "/x/vllm/v1/executor/multiproc_executor.py", line 3, in get'),
+        ENGINE.format("ERROR", 1, "core.py:800", "    raise TimeoutError(x)"),
+        ENGINE.format("ERROR", 1, "core.py:800", "TimeoutError: RPC call to execute_model timed out."),
+    ]
+    analysis = read(tmp_path, "\n".join(lines) + "\n", "serve.txt")
+    assert analysis.status == "hang" and analysis.verdict.startswith("process 395 gave up waiting")
+    assert not analysis.culprits
+
+
 @pytest.mark.parametrize("ranks", ["[4, 9]", "{4, 9}", "4,9"])
 def test_the_ranks_of_an_attribution_of_nvrx(tmp_path: Path, ranks: str) -> None:
     analysis = read(tmp_path, f"PGID | Missing Ranks\n0 | 4\nhanging ranks: {ranks}\n")

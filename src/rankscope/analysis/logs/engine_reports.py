@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rankscope.analysis.logs.log_lines import LogLine, earliest_line, ranks_of
 from rankscope.analysis.logs.process_names import who_text
@@ -18,6 +20,8 @@ FEWEST_RECOMPILES = 3
 RECOMPILE_RATIO = 4
 """Least ratio of the compilations of one rank to those of any other."""
 MOST_RANKS = 1 << 20
+_LACKING = re.compile(r"Missing dump files from ranks \{([\d, ]{1,10000})\}")
+"""The exception with which torchfrtrace ends."""
 
 
 def find_experts(lines: Sequence[LogLine]) -> Finding | None:
@@ -93,13 +97,15 @@ def find_recompiling(lines: Sequence[LogLine]) -> list[Finding]:
     times = Counter(line.rank for line in own if line.values.get("what") != "guard")
     limited = {line.rank for line in own if line.values.get("what") == "limit"}
     ranks = {line.rank for line in lines if line.rank is not None and not EVENTS[line.kind].of_others}
+    for line in own:
+        times[line.rank] = max(times[line.rank], line.values.get("limit") or 0)
     often = [rank for rank in times if times[rank] >= FEWEST_RECOMPILES or rank in limited]
     rest = max((times[rank] for rank in ranks if rank not in often), default=0)
     few = tuple(sorted(rank for rank in often if rank is not None and times[rank] >= RECOMPILE_RATIO * rest))
     if not few or 2 * len(few) > len(ranks):
         return []
     told = [line for line in own if line.rank in few]
-    guards = [line for line in told if line.values.get("what") == "guard"]
+    guards = [line for line in told if line.values.get("guard")]
     return [_recompile_finding(few, times[few[0]], told, guards)]
 
 
@@ -134,9 +140,21 @@ def find_analysed(lines: Sequence[LogLine]) -> list[Finding]:
     """One finding for each analyser that printed ranks."""
     by_tool: defaultdict[str, list[LogLine]] = defaultdict(list)
     for line in lines:
-        if line.kind == "analyser-report" and (line.values.get("ranks") or line.values.get("errors")):
+        if line.kind == "analyser-report":
             by_tool[str(line.values.get("tool"))].append(line)
-    return [_analysed(tool, own) for tool, own in by_tool.items()]
+        elif line.kind == "traceback" and (lacking := _LACKING.search(line.text)) is not None:
+            ranks = [int(rank) for rank in re.findall(r"\d{1,7}", lacking[1])]
+            by_tool["torchfrtrace"].append(replace(line, values={"what": "no-dump", "ranks": ranks}))
+    return [_analysed(tool, _telling(own)) for tool, own in by_tool.items()]
+
+
+def _telling(own: Sequence[LogLine]) -> Sequence[LogLine]:
+    """The reports on collectives; without any, those on dumps that were not there, else the first row of a table."""
+    for what in (("missing", "errors", "hanging"), ("no-dump",)):
+        found = [line for line in own if line.values.get("what") in what]
+        if found:
+            return found
+    return own[:1]
 
 
 def _analysed(tool: str, own: Sequence[LogLine]) -> Finding:
@@ -153,7 +171,7 @@ def _analysed(tool: str, own: Sequence[LogLine]) -> Finding:
             f"These are words of {tool}, not of the job: it looks at each group by itself, and also names ranks that "
             f"only wait for others.{also}{'.' if also else ''}"
         ),
-        candidates=tuple(ranks),
+        candidates=tuple(ranks) if first.values.get("what") != "no-dump" else (),
         confidence="low",
         confidence_reasons=("the dumps that it looked at are not here",),
         group=_group(first.values),
@@ -172,12 +190,16 @@ def _ranks(values: Mapping[str, object]) -> list[int]:
 
 def _said(values: Mapping[str, object], ranks: Sequence[int]) -> str:
     """ "rank 0 never joined _all_gather_base #88 of tp"."""
-    who = ranks_text(ranks) if ranks else "members"
+    who, what = ranks_text(ranks) if ranks else "members", values.get("what")
+    if what == "no-dump":
+        return f"it had no dump of {who}, and so does not judge"
+    if what == "table":
+        return "ranks have these entries: tables without a judgement"
     if values.get("seq") is None:
         return f"{who} {'hangs' if len(ranks) == 1 else 'hang'}"
     of = f" of {values['desc']}" if values.get("desc") else ""
-    what = f"{values.get('op') or 'the collective'} #{values['seq']}{of}"
-    return f"{who} never joined {what}" if values.get("what") == "missing" else f"{who} did not fit at {what}"
+    where = f"{values.get('op') or 'the collective'} #{values['seq']}{of}"
+    return f"{who} never joined {where}" if what == "missing" else f"{who} did not fit at {where}"
 
 
 def _group(values: Mapping[str, object]) -> GroupRef | None:

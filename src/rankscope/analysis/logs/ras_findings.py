@@ -280,7 +280,8 @@ class _CommReport:
                 f"{sum(crowd.values()) - crowd[least]} up to {most}{more}, by NCCL's RAS"
             )
             text = "RAS names only those that are ahead; the ones behind may be slow, or it was asked in between."
-            reason = "most are behind: the few ahead may be the odd ones"
+            many = 2 * crowd[least] > sum(crowd.values())
+            reason = f"{'most' if many else 'half of them'} are behind: those ahead may be the odd ones"
             told = self._finding(ahead, title, text, sure=False, reason=reason)
             steps = ("Ask RAS again after a while, and take stacks of ranks that are behind.",)
             return [replace(told, candidates=(), next_steps=steps)]

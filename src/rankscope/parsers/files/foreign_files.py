@@ -76,6 +76,7 @@ FOREIGN_KINDS = (
         "the result of an attribution by NVRx, not what it looked at", DUMPS,
         rb'\s*\{(?s:.{0,400}?)"(?:hanging_ranks|hanging_rank_list|progress_anomalies)"\s*:',
     ),
+    ForeignKind("a text in UTF-16", "convert it with iconv -f UTF-16 -t UTF-8", rb"\xff\xfe|\xfe\xff"),
     ForeignKind("weights of a model", LOGS, name=r"\.safetensors"),
 )  # fmt: skip
 

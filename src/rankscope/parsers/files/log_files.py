@@ -187,7 +187,9 @@ _SIGNS = re.compile(
     rb"|hit an exception|RAS Monitor Mode|\bE[A-Z]\d{4}: |noticed that process|RankID:"
     rb"|most recent call (?:first|last)\):|Fatal Python error: |/handler/(?:dump_traceback|pyspy_dump)"
     rb"|Py-?[Ss]py dump for PID"
-    rb"|collective, sequence number: |ollective sequence number: |hanging ranks: |DeepEP |\[__recompiles|hit config\."
+    rb"|does not have a coalesced end|has an empty op list|dumps? (?:files )?from ranks |input_sizes=\["
+    rb"|Thread \d{1,19} \((?:active|idle)|collective, sequence number: |ollective sequence number: |hanging ranks: "
+    rb"|DeepEP |\[__recompiles|hit config\."
 )
 _STAMP = r"[IWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} "
 _LINES = re.compile(
@@ -217,6 +219,9 @@ _ENDS = re.compile(
     r"|Fatal Python error: |=== Rank \d{1,7}: \S{0,1000}/handler/(?:dump_traceback|pyspy_dump)\S{0,1000} ===\s*$"
     r"|Py-?[Ss]py dump for PID \d|(?:Warning: )?DeepEP (?:error: )?[^,]{0,80}?timeout\b"
     r"|Not all ranks joining collective, sequence number: \d|Collective sequence number: \d{1,18} has errors"
+    r"|Rank \d{1,7} (?:does not have a coalesced end|has an empty op list)\.|We cannot decide what's wrong with this"
+    r"|AssertionError: Missing dump files from ranks |[a-z_]\w{0,60}\((?:s=\d+ d=\d+, )?input_sizes=\[\["
+    r"|Thread (?:0x[0-9A-Fa-f]{1,16}|\d{1,19}) \((?:active|idle)(?:\+gil)?\)(?:: \"|\s*$)"
     r"|Input/output mismatch in the collective sequence number: \d|hanging ranks: [\[{(]?\d"
     r"|(?:Stalled ops:)?.{1,300}\[missing ranks: \d|One or more tensors were submitted to be reduced"
 )

@@ -29,6 +29,7 @@ _THREADS = re.compile(
 """The beginning of a file with a thread and its innermost frame, without a process."""
 _LOGGED = re.compile(
     rb"(?m)^\[?\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d[^\n]{20}|^\[rank\d{1,7}\]:|^[A-Z]{4,8} \d\d-\d\d \d\d:"
+    rb"|^\(\w[^()\n]{0,120}\bpid=\d"
 )
 """Lines of a log: dumps below them are parts of it."""
 _JSON = re.compile(rb'\[\s*\{\s*"pid":\s*\d+,\s*"thread_id":')

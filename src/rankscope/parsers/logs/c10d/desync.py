@@ -13,6 +13,8 @@ from rankscope.parsers.logs.log_record import Event, Record
 
 LITERALS = (
     "Timeout at collective: ", "Not all ranks joining collective", "ollective sequence number: ", "hanging ranks: ",
+    " does not have a coalesced end.", " has an empty op list.", "missed FR dumps from ranks", "input_sizes=[",
+    "Missing dump files from ranks",
 )  # fmt: skip
 LINE_LIMIT = 4096
 """Most lines of one report: one for each sequence number that ranks are at."""
@@ -71,6 +73,13 @@ class DesyncReport:
 # What torchfrtrace prints of one collective, and the last line of NVRx's attribution.
 
 MOST_FRAMES = 256
+TORCHFRTRACE = "torchfrtrace"
+_NO_DUMP = re.compile(r"(?:missed FR dumps|Missing dump files) from ranks \(?\{(\d{1,7}(?:, ?\d{1,7}){0,10000})\}")
+_TABLE = re.compile(
+    r"Rank \d{1,7} (?:does not have a coalesced end|has an empty op list)\.$"
+    r"|\s{0,400}[a-z_]\w{0,60}\((?:s=\d{1,7} d=\d{1,7}, )?input_sizes=\[.{0,400}?state=\w{1,20}"
+)
+"""Rows of tables of the entries of all ranks, and complaints about batches of sends and receives."""
 _ANALYSED = re.compile(
     r"(?P<missing>Not all ranks joining collective, sequence number: )(?P<seq>\d{1,18})$"
     r"|(?:Collective sequence number: (?P<errors>\d{1,18}) has errors"
@@ -101,7 +110,7 @@ class AnalysedCollective:
         self._record = record
         number = start["seq"] or start["errors"] or start["totals"]
         self._values: dict[str, Any] = {
-            "tool": "torchfrtrace", "what": "missing" if start["missing"] else "errors", "seq": int(number),
+            "tool": TORCHFRTRACE, "what": "missing" if start["missing"] else "errors", "seq": int(number),
             "ranks": [], "errors": not start["missing"], "frames": [],
         }  # fmt: skip
         self._stack = False
@@ -139,15 +148,15 @@ class AnalysedCollective:
         return [message_event("analyser-report", self._record, **self._values)]
 
 
-class HangingRanks:
-    """The line in which NVRx's attribution names the ranks that hang."""
+class AnalyserLine:
+    """One line of an analyser: ranks that hang, ranks without a dump, or a row of a table."""
 
     patience = 0
     quotes = True
     told_rank = None
 
-    def __init__(self, record: Record, ranks: list[int]) -> None:
-        self._record, self._ranks = record, ranks
+    def __init__(self, record: Record, tool: str, what: str, ranks: list[int]) -> None:
+        self._record, self._tool, self._what, self._ranks = record, tool, what, ranks
 
     def consumes(self, record: Record) -> bool:
         """Never: it is one line."""
@@ -156,11 +165,11 @@ class HangingRanks:
 
     def result(self) -> list[Event]:
         """The event."""
-        tool = "the attribution of NVRx"
-        return [message_event("analyser-report", self._record, tool=tool, what="hanging", ranks=self._ranks)]
+        told = {"tool": self._tool, "what": self._what}
+        return [message_event("analyser-report", self._record, ranks=self._ranks, **told)]
 
 
-def begins(record: Record) -> DesyncReport | AnalysedCollective | HangingRanks | None:
+def begins(record: Record) -> DesyncReport | AnalysedCollective | AnalyserLine | None:
     """A report that begins with this record."""
     text = record.text[:TEXT_LIMIT].rstrip()
     start = _START.search(text)
@@ -169,8 +178,11 @@ def begins(record: Record) -> DesyncReport | AnalysedCollective | HangingRanks |
     analysed = _ANALYSED.search(text)
     if analysed is not None:
         return AnalysedCollective(record, analysed)
-    hanging = _HANGING.match(text)
-    return HangingRanks(record, _numbers(hanging[1])) if hanging is not None else None
+    if (hanging := _HANGING.match(text)) is not None:
+        return AnalyserLine(record, "the attribution of NVRx", "hanging", _numbers(hanging[1]))
+    if (lacking := _NO_DUMP.search(text)) is not None:
+        return AnalyserLine(record, TORCHFRTRACE, "no-dump", _numbers(lacking[1]))
+    return AnalyserLine(record, TORCHFRTRACE, "table", []) if _TABLE.match(text) else None
 
 
 def _numbers(listed: str) -> list[int]:

@@ -14,7 +14,7 @@ from rankscope.parsers.logs.log_record import Event, Record
 
 LITERALS = (
     "A worker died or was killed while", " died unexpectedly", "The actor died unexpectedly", "DeepEP", "[__recompiles",
-    "torch._dynamo hit config.",
+    "torch._dynamo hit config.", " last reason: ", "   function: '",
 )  # fmt: skip
 ENTRIES = 12
 _PID = re.compile(r"Worker PID: (\d{1,10})\b")
@@ -31,7 +31,7 @@ def events(record: Record) -> Iterator[Event]:
     text = record.text
     if "DeepEP" in text:
         yield from _experts(record)
-    elif "[__recompiles" in text or "torch._dynamo hit config." in text:
+    elif "[__recompiles" in text or "torch/_dynamo/" in text or "torch._dynamo hit config." in text:
         yield from _compilations(record)
     if "A worker died or was killed while" in text and not _INTENDED_EXIT.search(text):
         pid, host = _PID.search(text), _HOST.search(text)
@@ -59,7 +59,8 @@ _EP_RANK = re.compile(r"\brank(?: =)? (\d{1,7})\b")
 _EP_PEER = re.compile(r"\b(?:src|dst)_rank(?: =)? (\d{1,7})\b")
 _CHECK = re.compile(r"timeout check failed: rank = \d{1,7}, thread = (\d{1,7}), value = (-?\d{1,9})")
 """A thread waits for the member of its number, and its value is 0 once that one has come."""
-_LANES = re.compile(r"\bRDMA: (\d{1,5}), nvl: (\d{1,2})\b")
+_LANES = re.compile(r"(?<!src )\bRDMA: (\d{1,5}), nvl: (\d{1,2})\b")
+_FROM_LANES = re.compile(r"\bsrc RDMA(?: lane)?: (\d{1,5})(?:, src nvl: (\d{1,2}))?", re.IGNORECASE)
 NODE_RANKS = 8
 """Ranks of one node in an exchange between nodes."""
 
@@ -74,6 +75,8 @@ def _experts(record: Record) -> Iterator[Event]:
     check, lanes = _CHECK.search(text), _LANES.search(text)
     within = int(own[1]) if own else int(lanes[1]) * NODE_RANKS + int(lanes[2]) if lanes else None
     awaited = int(peer[1]) if peer else int(check[1]) if check and int(check[2]) > 0 else None
+    if lanes and (source := _FROM_LANES.search(text)) is not None:
+        awaited = int(source[1]) * NODE_RANKS + int(source[2] or lanes[2])
     made = message_event(
         "experts-timeout", record, ep_rank=within, peer=awaited, phase=phase[1] if phase else None
     )  # fmt: skip
@@ -87,6 +90,13 @@ _GUARD = re.compile(r"\[__recompiles(?:_verbose)?\]\s{1,8}- (?:\d{1,6}/\d{1,6}: 
 _LIMIT = re.compile(r"torch\._dynamo hit config\.(?:accumulated_)?(?:recompile_limit|cache_size_limit) \((\d{1,9})\)")
 
 
+_AT_LIMIT = re.compile(
+    r"torch/_dynamo/\S{1,80}\] \[\S{1,20}\] +(?:function: '(?P<name>[^']{1,200})' \((?P<place>[^()]{1,400})\)"
+    r"|last reason: (?:\d{1,6}/\d{1,6}: )?(?P<reason>\S.{0,300}))"
+)
+"""Lines below that of the limit."""
+
+
 def _compilations(record: Record) -> Iterator[Event]:
     """The event of a line. Values: `what`, "again", "guard" or "limit"; `function`, `guard`."""
     text = record.text
@@ -94,8 +104,12 @@ def _compilations(record: Record) -> Iterator[Event]:
         yield message_event("recompile", record, what="again", function=shown_text(f"{again[1]} in {again[2]}"))
     elif (guard := _GUARD.search(text)) is not None:
         yield message_event("recompile", record, what="guard", guard=shown_text(guard[1]))
-    elif _LIMIT.search(text) is not None:
-        yield message_event("recompile", record, what="limit")
+    elif (limit := _LIMIT.search(text)) is not None:
+        yield message_event("recompile", record, what="limit", limit=int(limit[1]))
+    elif (told := _AT_LIMIT.search(text)) is not None:
+        name, reason = told["name"], told["reason"]
+        function = shown_text(f"{name} in {told['place']}") if name else None
+        yield message_event("recompile", record, what="guard", function=function, guard=shown_text(reason or ""))
 
 
 class ActorDeath:
