@@ -275,9 +275,11 @@ class WrappedMessages:
 
     def _joined(self, held: Record, record: Record) -> Record | None:
         """Both as one record; None if they are two messages."""
+        if record.rank is not None or record.stamp is not None:
+            return None
         rest = record.text.strip()
         label = _RANK_PREFIX.sub("", held.label)
-        apart = record.rank is not None or record.stamp is not None or record.label.strip() != label.strip()
+        apart = record.label.strip() != label.strip()
         if apart or not rest or record.line - self._last > MOST_APART or _NEXT_RECORD.match(rest) or HEAD.match(rest):
             return None
         front = _SOURCE_COLUMN.sub("", held.text).rstrip()

@@ -26,8 +26,8 @@ from rankscope.parsers.logs.log_record import Event, Record
 from rankscope.schema import AT_CRASH
 
 LITERALS = (
-    "(most recent call first):", "Traceback for thread ", "=== Rank ", "Fatal Python error: ", "Process ",
-    "Pyspy dump for",
+    "(most recent call first):", "Traceback for thread ", "=== Rank ", "Fatal Python error: ", "dump for PID",
+    *(f"Process {digit}" for digit in range(1, 10)),
 )  # fmt: skip
 KIND = "thread-dump"
 MAIN = "MainThread"
