@@ -107,6 +107,49 @@ def test_a_job_in_which_nobody_is_behind_and_nothing_moves(tmp_path: Path) -> No
     assert "nobody launched anything in any communicator" in analysis.verdict and not analysis.culprits
 
 
+TEXT = """{date}
+Job summary
+===========
+
+Communicators... (0.00s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         2         4         8         8   RUNNING  MISMATCH
+
+#0-0 (00c0ffee00c0ffee) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+  7 ranks have launched up to operation {most}
+  1 ranks have launched up to operation {least}
+  Rank 5 -- GPU 1 managed by process 323033 on node n4
+
+"""
+DATES = [
+    ("Tue Feb  3 09:15:00 UTC 2026", "Tue Feb  3 09:20:00 UTC 2026"), ("2026-02-03 09:15:00", "2026-02-03 09:20:00"),
+    ("2026-02-03T09:15:00+00:00", "2026-02-03T09:20:00+00:00"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dates", DATES)
+def test_texts_with_what_date_printed(tmp_path: Path, dates: tuple[str, str]) -> None:
+    still = "".join(TEXT.format(date=date, most=641, least=640) for date in dates)
+    (tmp_path / "ras.txt").write_text(still)
+    assert analyse(load([tmp_path])).culprits == (5,)
+    moved = TEXT.format(date=dates[0], most=641, least=640) + TEXT.format(date=dates[1], most=900, least=899)
+    (tmp_path / "ras.txt").write_text(moved)
+    analysis = analyse(load([tmp_path]))
+    assert not analysis.culprits and not any(f.candidates for f in analysis.findings)
+
+
+def test_texts_without_a_date_prove_no_standstill(tmp_path: Path) -> None:
+    (tmp_path / "ras.txt").write_text(TEXT.format(date="", most=641, least=640) * 2)
+    analysis = analyse(load([tmp_path]))
+    found = first(analysis)
+    assert not analysis.culprits and found.candidates == (5,)
+    assert "nothing tells how far apart" in found.confidence_reasons[0]
+
+
 BLOCK = """#1-1 (ff00) MISMATCH
   Communicator ranks have different AllReduce operation counts
   7 ranks have launched up to operation 640

@@ -301,7 +301,7 @@ class _CommReport:
             verb = "finished" if self.source == "inspector" else "launched"
             others = "the other one" if whole == 2 else "others up to"
             title = f"{self._name(late)} {verb} {least} {kind}, {others} {most}, by NCCL's {_NAMES[self.source]}"
-            reason = "" if still or stood else _MOMENTS
+            reason = "" if still or stood else self._doubt()
             if not few:
                 most_text = "most are" if len(late) * 2 > whole else "one of two is" if whole == 2 else "half are"
                 reason = f"{most_text} behind: who is ahead may be the odd one"
@@ -313,6 +313,13 @@ class _CommReport:
                 text += f" Nobody launched anything in it between {self.earlier.text}: it stands still."
             return [self._finding(late, title, text, sure=(still or stood) and few, reason=reason)]
         return []
+
+    def _doubt(self) -> str:
+        """The reason why who is behind need not stay behind."""
+        earlier = self.earlier
+        if earlier is None or earlier.apart_ns is not None or {p.key: p.counts for p in self.peers} != earlier.counts:
+            return _MOMENTS
+        return "two answers have the same counts, but nothing tells how far apart they are"
 
     def _name(self, peers: list[_Peer]) -> str:
         ranks = sorted(p.rank for p in peers if p.rank is not None)

@@ -10,12 +10,14 @@ from typing import Any
 
 import orjson
 
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Record, Stamp
 from rankscope.parsers.logs.model import RasComm
 from rankscope.parsers.logs.timestamps import read_stamp
 from rankscope.parsers.safe_values import safe_integer, safe_text
 
 MOST_ROWS = 100_000
+DATE_LINES, DATE_LENGTH = 12, 40
+"""Most lines from a printed date to the answer that it belongs to, and characters of such a line."""
 _TABLE = re.compile(
     r"\s*(?P<group>\d{1,9})(?P<numbers>(?:\s+\d{1,9}(?:-\d{1,9})?){5})\s+(?P<status>[A-Z]{3,}\S*)\s+(?P<errors>[A-Z]{2,}\S*)\s*$"
 )
@@ -61,6 +63,7 @@ class RasReader:
         self._sizes: dict[str, int] = {}
         """The number of ranks of a communicator, by the number of its group."""
         self._answer = self._documents = 0
+        self._date: tuple[Stamp, int] | None = None
         self._time_ns: int | None = None
 
     def result(self) -> list[RasComm]:
@@ -70,6 +73,7 @@ class RasReader:
     def feed(self, record: Record) -> bool:
         """Takes a line; False for a line that is not RAS's."""
         line = record.text
+        self._note_date(record)
         if line.lstrip().startswith(_BEGINS):
             self.active = True
             if "Job summary" in line:
@@ -85,8 +89,18 @@ class RasReader:
 
     def _begin(self, record: Record) -> None:
         """Begins another answer."""
-        self._answer, self._time_ns = record.offset, record.stamp.ns if record.stamp is not None else None
+        dated, at = self._date if self._date is not None else (None, 0)
+        stamp = dated if dated is not None and record.line - at <= DATE_LINES else record.stamp
+        self._answer, self._time_ns = record.offset, stamp.ns if stamp is not None else None
         self._comm, self._kind, self._state, self._count = "", "", "", None
+
+    def _note_date(self, record: Record) -> None:
+        """Remembers a time before an answer: that of a collector, or what `date` printed."""
+        stamp = record.stamp
+        if stamp is None and record.text[:2].isdigit() and len(record.text) <= DATE_LENGTH:
+            stamp = read_stamp(record.text.strip())
+        if stamp is not None and stamp.has_date:
+            self._date = stamp, record.line
 
     def _headless(self, line: str) -> bool:
         """Whether a line begins an answer without its head, as copied from a screen."""
