@@ -79,3 +79,10 @@ def test_a_line_of_another_rank_or_a_head_ends_a_message() -> None:
         cut = TIMEOUT[: TIMEOUT.index("NumelIn")].rstrip()
         events = [e for e in log(cut, after, "  more").events if e.kind == "watchdog-timeout"]
         assert [(e.rank, e.values["seq"], e.values["numel_in"]) for e in events] == [(5, 85, None)]
+
+
+@pytest.mark.parametrize("width", [62, 70, 84, 92, 100, 119, 130, 150, 180])
+def test_lines_broken_at_a_column_need_no_blank(width: int) -> None:
+    lines = [text[at : at + width] for text in (TIMEOUT, STATUS) for at in range(0, len(text), width)]
+    assert [row[:4] for row in told(lines)] == [row[:4] for row in EXPECTED]
+    assert told(lines)[1][5] == 90

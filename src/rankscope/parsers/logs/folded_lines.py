@@ -221,7 +221,7 @@ _OPEN_MESSAGES = tuple(
     (re.compile(begins), re.compile(ends))
     for begins, ends in (
         (r"Watchdog caught collective operation timeout", r"before timing out"),
-        (r"\] +failure(?: detected(?: by)?)?$", r"$^"),
+        (r"\] +(?:f[a-z]{0,6}|W[a-z]{0,7})(?: [a-z ]{0,40})?$", r"$^"),
         (r"failure detected by watchdog|Timeout at NCCL work", r"last completed (?:NCCL )?work: -?\d+"),
         (r"WorkNCCL\(", r"WorkNCCL\((?:[^()]|\(ms\))*\)"),
         (r"\[[^\[\]]{1,200}$", r"$^"),
@@ -230,6 +230,13 @@ _OPEN_MESSAGES = tuple(
     )
 )
 """Beginnings of messages of watchdogs, and what the rest of each must hold."""
+_WHOLE_MESSAGES = re.compile(
+    r"Watchdog caught collective operation timeout: |WorkNCCL\(SeqNum=\d+, OpType=\w+, NumelIn=\d+, NumelOut=\d+, "
+    r"|NumelOut=\d+, Timeout\(ms\)=\d+\)|\) ran for \d+ milliseconds before timing out"
+    r"|failure detected by watchdog at work sequence id: \d+ PG status: |last enqueued work: -?\d+, "
+    r"|last completed work: -?\d+|\[PG (?:ID \d+ )?PG GUID \S+\(\w+\) Rank \d+\]|\] \[Rank \d+\] "
+)
+"""Parts of such messages, which tell whether a blank was at a cut."""
 _NEXT_RECORD = re.compile(
     r"[|+{}#]|Traceback \(|frame #|Exception raised from |Last error:|what\(\): |terminate called|-{3}|={3}|File \""
     r"|(?:[A-Za-z_]\w{0,60}\.){0,8}\w{0,60}(?:Error|Exception|Warning|Interrupt)(?:: |$)"
@@ -267,6 +274,7 @@ class WrappedMessages:
 
     def _take(self, record: Record) -> list[Record]:
         text = record.text
+        # no number is read across a cut that a column made
         short = len(text) <= WIDEST and not record.torn
         if not short or not (any(sign in text for sign in _WRAPPED_SIGNS) or _CUT_HEAD.match(text)):
             return [record]
@@ -285,7 +293,9 @@ class WrappedMessages:
         front = _SOURCE_COLUMN.sub("", held.text).rstrip()
         if not self._spans(front, rest) and not _is_open(front):
             return None
-        return held._replace(text=f"{front} {rest}", torn=record.torn)
+        with_blank, without = f"{front} {rest}", f"{front}{rest}"
+        more = len(_WHOLE_MESSAGES.findall(without)) - len(_WHOLE_MESSAGES.findall(with_blank))
+        return held._replace(text=without if more > 0 else with_blank, torn=record.torn)
 
     def _spans(self, front: str, rest: str) -> bool:
         """Whether the words of an event lie on both sides of a cut."""
