@@ -124,9 +124,10 @@ def _follows(command: _F) -> _F:
 def rankscope() -> None:
     """Names the rank that broke a distributed PyTorch job.
 
-    PATH is a directory of flight recorder dumps, an archive of one, a single dump, or the address of a
-    torch.distributed.debug server (http://host:25999). Without a terminal the report is printed. A path
-    that is named like a command is written ./report.
+    PATH is a directory of flight recorder dumps, an archive of one, a single file of any name, - for
+    standard input, or the address of a torch.distributed.debug server (http://host:25999). The report is
+    printed where there is no terminal, and for standard input. A path that is named like a command is
+    written ./report.
 
     \b
     Exit codes of a report:
@@ -154,11 +155,12 @@ def view(**options: Any) -> int:
 
 def _on_local_paths(command: Callable[..., int], options: dict[str, Any], *, again: bool) -> int:
     """Runs a command on local paths, and passes it the user's names of them."""
-    from rankscope.commands.remote import local_paths
+    from rankscope.commands.remote import local_paths, shown_path
 
     given = options.pop("paths")
+    called = tuple(map(shown_path, given))
     with local_paths(given, again) as paths:
-        return command(_job_source(paths, options, given), **options)
+        return command(_job_source(paths, options, called), **options)
 
 
 def _job_source(paths: tuple[str, ...], options: dict[str, Any], called: tuple[str, ...] = ()) -> JobSource:

@@ -132,7 +132,7 @@ def test_what_cannot_be_read_at_all_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no files"):
         load([tmp_path])
     (tmp_path / "notes").write_text("hello")
-    with pytest.raises(InputError, match="no flight recorder or py-spy dump, no log and no trace among 1 files"):
+    with pytest.raises(InputError, match="no flight recorder or py-spy dump, no log and no trace among 1 file"):
         load([tmp_path])
     with pytest.raises(InputError, match="no path"):
         load([])

@@ -40,6 +40,10 @@ class FramePattern:
 CALLBACK_TIER = 6
 """Patterns of this tier and above hold only if no frame of the job's own code was called back from there."""
 
+_NCCL_CALLS = (
+    r"nccl(AllReduce|AllGather\w*|ReduceScatter\w*|Broadcast|Reduce|Send|Recv|AlltoAll|GroupEnd|CommInit\w*|CommSplit)"
+)
+"""Calls of NCCL that wait for other ranks, or may: wrappers in Python name their functions after them."""
 _C10D = r"torch/distributed/(distributed_c10d|_functional_collectives\w*|nn/functional)\.py$"
 
 FRAME_PATTERNS = (
@@ -55,6 +59,13 @@ FRAME_PATTERNS = (
     FramePattern(2, "collective", "in {}",
         r"(monitored_)?barrier|(all_)?(gather|reduce|to_all)\w*|_?reduce_scatter\w*|_all_gather\w*|broadcast\w*|"
         r"scatter\w*|_?wait_tensor", _C10D),
+    FramePattern(2, "collective", "in {}", rf"{_NCCL_CALLS}|all_\w+|reduce_scatter\w*|broadcast|send|recv|group_end",
+        r"(^|/)(pynccl|pyhccl|pymscclpp|custom_all_reduce|quick_all_reduce|symm_mem)\w*\.py$"),
+    FramePattern(2, "collective", "in {}",
+        r"_?all_(reduce|gather|to_all)\w*|reduce_scatter\w*|gather|barrier|(broadcast|send|recv)_(object|tensor_dict)\w*",
+        r"(vllm|sglang)/(srt/)?distributed/(parallel_state|communication_op)\.py$"),
+    FramePattern(2, "collective", "in {} of experts", r"(internode_|intranode_|low_latency_)?(dispatch|combine)",
+        r"(^|/)deep_ep\w*/\w+\.py$"),
     FramePattern(2, "collective", "waiting for other ranks, in {}",
         r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|GroupEnd|CommInit\w*|CommSplit)\w*|gloo::.*|"
         r"c10d::ProcessGroup.*|c10d::Work::.*", native=True),
@@ -66,6 +77,10 @@ FRAME_PATTERNS = (
         r"_?compile\w*|fx_codegen\w*|codegen\w*|_?convert_frame\w*|transform\w*|autotune\w*|benchmark\w*",
         r"torch/_(dynamo|inductor)/|triton/(compiler|runtime)/"),
     FramePattern(3, "storage", "in torch.{}", r"save|load", r"torch/serialization\.py$"),
+    FramePattern(4, "process", "waiting for the next message of its engine",
+        r"acquire_read|dequeue", r"(^|/)shm_broadcast\.py$"),
+    FramePattern(4, "process", "waiting for the next message of its engine",
+        r"recv_requests|recv_multimodal\w*", r"sglang/srt/managers/\w+\.py$"),
     FramePattern(4, "storage", "reading or writing a checkpoint", r"\w+",
         r"torch/(serialization\.py$|distributed/checkpoint/)|(^|/)safetensors/"),
     FramePattern(4, "storage", "reading or writing remote storage", r"\w+",

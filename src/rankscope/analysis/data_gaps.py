@@ -136,7 +136,7 @@ def timing_off(facts: Facts, hung: bool) -> list[Finding]:
     if not hung:
         return []
     libraries = facts.dataset.ops["library"].unique().cast(pl.String).drop_nulls().to_list()
-    if facts.dataset.from_logs or facts.has_timing or facts.hook_groups or set(libraries) <= {"gloo"}:
+    if facts.dataset.from_logs or facts.has_timing or facts.hook_groups or set(libraries) <= {"gloo", "torchcomms"}:
         return []
     return [
         _note(

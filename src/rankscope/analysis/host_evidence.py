@@ -9,9 +9,9 @@ from functools import cached_property
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.host_stacks import HostStack, host_stacks, stack_sites
+from rankscope.analysis.host_stacks import HostStack, host_stacks, stack_sites, unranked_stacks
 from rankscope.analysis.model import Culprit, Evidence, Finding
-from rankscope.analysis.stack_outliers import LogContext, find_alone, judge_few
+from rankscope.analysis.stack_outliers import LogContext, find_alone, find_unranked, judge_few
 from rankscope.analysis.stack_text import HostPattern, find_pattern, same_call, site_text, tools_of
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.text.wording import duration, ranks_text
@@ -33,12 +33,20 @@ def with_host_stacks(facts: Facts, findings: Sequence[Finding], still: bool) -> 
     """
     hosts = host_stacks(facts.dataset)
     if not hosts:
-        return list(findings)
+        return [*findings, *_unranked(facts)] if facts.dataset.told_by_logs else [*_unranked(facts), *findings]
     if not facts.dataset.seen_ranks:
         alone = find_alone(hosts, _beside(facts, hosts))
         return [replace(f, id=f"f{i}") for i, f in enumerate([alone, *findings], 1)]
     look = _HostEvidence(facts, hosts, still)
     return [look.joined(f) if f.root_cause else f for f in findings]
+
+
+def _unranked(facts: Facts) -> list[Finding]:
+    """The finding about stacks of processes without a rank, if there is nothing better."""
+    if facts.dataset.seen_ranks:
+        return []
+    processes = unranked_stacks(facts.dataset)
+    return [find_unranked(processes)] if processes else []
 
 
 def _unanswered(facts: Facts, hosts: Collection[int]) -> dict[int, Evidence]:
@@ -53,7 +61,9 @@ def _unanswered(facts: Facts, hosts: Collection[int]) -> dict[int, Evidence]:
 def _beside(facts: Facts, hosts: Collection[int]) -> LogContext:
     """The log lines that support the stacks."""
     messages = facts.dataset.messages
-    harmed = messages.filter((pl.col("kind") == "watchdog-timeout") | (pl.col("role") == "victim"))
+    # a watchdog that only saw no progress does not tell whether its process waited
+    stuck_alone = pl.col("pattern") != "watchdog-stuck"
+    harmed = messages.filter((pl.col("kind") == "watchdog-timeout") | ((pl.col("role") == "victim") & stuck_alone))
     waited = frozenset(harmed["rank"].drop_nulls().to_list())
     return LogContext(_unanswered(facts, hosts), waited, bool((messages["kind"] != NO_ANSWER).any()))
 

@@ -26,6 +26,8 @@ _HELPER_THREADS = re.compile(
     re.IGNORECASE,
 )
 """Names of helper threads, which never train."""
+_TITLE = re.compile(r"[A-Za-z]{2,12}::[\w.:\-]{1,80}")
+"""The title that a server gives to a process: `VLLM::Worker_PP0_TP1`."""
 _TRAINING_ACTIVITIES = COMMUNICATION_ACTIVITIES | {"exit", "data", "storage", "device", "compile"}
 """Activities of the training thread if the main thread waits for it."""
 
@@ -151,6 +153,42 @@ def host_stacks(dataset: Dataset, ranks: Collection[int] | None = None) -> dict[
     telling = pl.col("is_main") | pl.col("gil") | pl.struct("rank", "file", "pid").is_first_distinct()
     rows = map(_ThreadRow._make, own.filter(telling).iter_rows())
     return {rank: _of_rank(maker, list(found), paths) for rank, found in groupby(rows, lambda row: row.rank)}
+
+
+class UnrankedStack(NamedTuple):
+    """The stacks of a process whose rank is not known."""
+
+    name: str
+    """Its title with its process id: "VLLM::Worker_PP0_TP1 (process 4711)", "process 4711", or its file."""
+    pid: int | None
+    host: HostStack
+    """Its stacks; the rank in it is only a number of these processes."""
+
+
+def unranked_stacks(dataset: Dataset) -> list[UnrankedStack]:
+    """The newest stacks of processes that may be ranks, of which nothing tells the rank."""
+    paths = dict(dataset.files.select("file", "path").iter_rows())
+    own = dataset.threads.filter(pl.col("rank").is_null() & pl.col("process").is_not_null())
+    if own.is_empty():
+        return []
+    places = {file: path.rpartition("/")[0] for file, path in paths.items()}
+    # a process without an id is another one in each dump
+    unnamed = pl.struct("file", "process").rank("dense").cast(pl.Int64)
+    process = [pl.col("file").replace_strict(places, return_dtype=pl.String), "command", pl.coalesce("pid", -unnamed)]
+    newest = pl.col("written_ns").max().over(process)
+    own = own.filter(newest.is_null() | (pl.col("written_ns") == newest))
+    own = own.with_columns(rank=(pl.struct("file", "process").rank("dense") - 1).cast(pl.Int32))
+    commands = dict(own.select("rank", "command").iter_rows())
+    own = own.sort("rank", maintain_order=True).select(_ThreadRow._fields)
+    maker, rows = _ThreadFactory(dataset, own), map(_ThreadRow._make, own.iter_rows())
+    hosts = [_of_rank(maker, list(found), paths) for _, found in groupby(rows, lambda row: row.rank)]
+    return [UnrankedStack(_process_name(commands[host.rank], host), host.pid, host) for host in hosts]
+
+
+def _process_name(command: str, host: HostStack) -> str:
+    title = command.strip() if _TITLE.fullmatch(command.strip()) else ""
+    own = f"process {host.pid}" if host.pid is not None else f"the process of {host.path}"
+    return f"{title} ({own})" if title else own
 
 
 def _of_rank(maker: _ThreadFactory, rows: list[_ThreadRow], paths: dict[int, str]) -> HostStack:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rankscope.analysis.host_stacks import HostStack, StackSite, stack_sites
+from rankscope.analysis.host_stacks import HostStack, StackSite, UnrankedStack, stack_sites
 from rankscope.analysis.model import Culprit, Evidence, Finding
+from rankscope.analysis.stack_text import MOST_SITES as MOST_PLACES
 from rankscope.analysis.stack_text import find_pattern, host_text, site_text, tools_of
 from rankscope.text.wording import plural, ranks_text, wait_text
 
@@ -106,7 +107,7 @@ def _mute_text(ranks: Sequence[int]) -> str:
     return f"{ranks_text(ranks).capitalize()} did not answer the debug server: {its} gone, stopped or held up in C++."
 
 
-def _stands(ranks: Sequence[int]) -> str:
+def _stands(ranks: Sequence[object]) -> str:
     return "stands" if len(ranks) == 1 else "stand"
 
 
@@ -152,6 +153,51 @@ def _leaving(finding: Finding, ranks: Sequence[int]) -> Finding:
         ),
         next_steps=(step, *finding.next_steps),
     )
+
+
+# Processes without a rank: their stacks are compared all the same.
+
+MOST_NAMES = 4
+"""Most processes of one place that are named one by one."""
+
+
+def find_unranked(processes: Sequence[UnrankedStack]) -> Finding:
+    """One finding about processes whose ranks nothing tells: the one that stands apart, else all places."""
+    names = {process.host.rank: process.name for process in processes}
+    hosts = {process.host.rank: process.host for process in processes}
+    odd = _candidates(hosts, (), frozenset())
+    found = sorted(stack_sites(hosts.values()), key=lambda site: not set(site.ranks) <= set(odd))
+    apart = [names[rank] for rank in odd]
+    places = "; ".join(_unranked_text(site, names) for site in found[:MOST_PLACES])
+    more = f"; and {plural(len(found) - MOST_PLACES, 'more place')}" if len(found) > MOST_PLACES else ""
+    told = f"{_joined(apart)} {_stands(apart)} where the others do not" if apart else ""
+    return Finding(
+        kind="missing-dump",
+        severity="warning",
+        title=f"stacks of {plural(len(hosts), 'process')} without a known rank: {places}{more}",
+        explanation=(
+            "Neither names of files nor command lines tell which ranks these processes are."
+            + (f" {told}: find out which rank that is." if told else "")
+        ),
+        confidence="low",
+        confidence_reasons=("stacks show one moment: nothing tells whether the job had stopped",),
+        evidence=tuple(_unranked_evidence(site, names) for site in found[:MOST_SITES]),
+        next_steps=("Name the files rank_0.txt, rank_1.txt, ..., or give --rank-from.", *_STEPS),
+    )
+
+
+def _joined(names: Sequence[str]) -> str:
+    more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    return ", ".join([*names[:MOST_NAMES], *more])
+
+
+def _unranked_text(site: StackSite, names: Mapping[int, str]) -> str:
+    return f"{_joined([names[rank] for rank in site.ranks])} {host_text(site.first)}"
+
+
+def _unranked_evidence(site: StackSite, names: Mapping[int, str]) -> Evidence:
+    first = site.first
+    return Evidence(f"{first.tool}: {_unranked_text(site, names)}", file=first.path or None, time_ns=first.written_ns)
 
 
 # Collectives that few issued: the stacks tell whether the few are odd, or the rest share one cause.

@@ -69,7 +69,7 @@ def _of_logs(situation: VerdictBasis) -> tuple[Status, str]:
     if not situation.facts.dataset.has_logs:
         return "unknown", f"only settings are told here{f': {told[0].title}' if told else ', and they agree'}"
     ended = _ended(situation.facts.dataset)
-    if told and _stacks_alone(situation.facts.dataset):
+    if told and (_stacks_alone(situation.facts.dataset) or _analysers_alone(situation.facts.dataset)):
         return "unknown", told[0].title
     if told:
         return "healthy" if ended else "unknown", f"no failure in these logs, but: {told[0].title}"
@@ -84,6 +84,14 @@ def _stacks_alone(dataset: Dataset) -> bool:
     """Whether the logs hold only stacks, and notes on ranks that sent none."""
     told = dataset.messages["kind"] == "no-answer"
     return dataset.threads.height > 0 and bool(told.all()) and dataset.settings.is_empty() and dataset.comms.is_empty()
+
+
+def _analysers_alone(dataset: Dataset) -> bool:
+    """Whether the logs hold only what other analysers printed."""
+    own = (pl.col("kind") == "analyser-report") | pl.col("text").str.contains(
+        "Missing dump files from ranks {", literal=True
+    )
+    return not dataset.messages.is_empty() and dataset.messages.select(own.all()).item()
 
 
 def _ends(dataset: Dataset) -> str:

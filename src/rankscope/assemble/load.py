@@ -8,11 +8,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankscope.kinds.input_kinds import NOT_A_FILE, UNKNOWN
+from rankscope.kinds.input_kinds import NOT_A_FILE, UNKNOWN, UNKNOWN_KIND
 from rankscope.parsers.files.directory_walk import FoundPath, printable_text, walk_paths
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE
 from rankscope.parsers.workers.byte_ranges import FileRanges
@@ -124,6 +124,8 @@ def _load(
     finally:
         pool.close()
     _log_slow(sources)
+    if not any(source.tells for source in sources):
+        sources = _read_as_logs(sources, found, options)
     root = root_of(paths, options)
     if not any(source.tells for source in sources):
         raise InputError(_empty_reason(root, sources))
@@ -163,6 +165,26 @@ def _names_in(directory: Path) -> frozenset[str]:
         return frozenset(path.name for path in directory.iterdir())
     except OSError:
         return frozenset()
+
+
+MOST_OTHER_FILES, MOST_OTHER_BYTES = 64, 64 << 20
+"""Most files, and bytes of them, that are read as logs if nothing else is there."""
+
+
+def _read_as_logs(sources: list[SourceFile], found: Sequence[FoundPath], options: LoadOptions) -> list[SourceFile]:
+    """The sources, with files of no known kind read as if the user had named each: a pasted issue, a note."""
+    unknown = {source.shown for source in sources if source.problem == UNKNOWN_KIND}
+    some = [replace(one, given=True) for one in found if one.shown in unknown and not one.given]
+    if not 0 < len(some) <= MOST_OTHER_FILES or sum(one.size for one in some) > MOST_OTHER_BYTES:
+        return sources
+    pool = _pool(some, options)
+    try:
+        again = {source.shown: source for source in _read(pool, some, None, None)}
+    except WorkerError:
+        return sources
+    finally:
+        pool.close()
+    return [own if (own := again.get(source.shown)) is not None and own.tells else source for source in sources]
 
 
 def _log_slow(sources: Sequence[SourceFile]) -> None:
@@ -296,7 +318,9 @@ def _empty_reason(root: str, sources: Sequence[SourceFile]) -> str:
     """The reason why there is nothing to show, with the first problems."""
     if not sources:
         return f"{printable_text(root)}: no files"
-    reasons = [f"{s.shown}: {s.problem or 'it tells nothing of ranks or errors'}" for s in sources][:5]
+    # what is known of a file helps more than that it is not known
+    told = sorted(sources, key=lambda s: s.problem in (UNKNOWN_KIND, None))
+    reasons = [f"{s.shown}: {s.problem or 'it tells nothing of ranks or errors'}" for s in told][:5]
     more = f" and {len(sources) - len(reasons)} more" if len(sources) > len(reasons) else ""
-    looked = f"{len(sources)} files ({'; '.join(reasons)}{more})"
+    looked = f"{len(sources)} file{'s' if len(sources) > 1 else ''} ({'; '.join(reasons)}{more})"
     return f"{printable_text(root)}: no flight recorder or py-spy dump, no log and no trace among {looked}"

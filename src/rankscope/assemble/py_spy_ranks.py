@@ -109,6 +109,8 @@ def claim_process_ranks(
         _give_rank(seen, told, "option")
         seen.certain = True
         return
+    if not file_names.says_rank(seen.source.shown) and _by_title(seen):
+        return
     _by_name(seen, dumps, world or max(LIKELY_RANKS, LIKELY_SHARE * files))
     if not seen.ranks and seen.source.note is None:
         _by_command(seen)
@@ -126,6 +128,14 @@ def _by_content(seen: RankedStacks) -> bool:
             seen.how, seen.local, seen.certain = "content", name == "local_rank", name == "rank"
             return True
     return False
+
+
+def _by_title(seen: RankedStacks) -> bool:
+    """Whether a title that a server gave to a process holds its rank: it outweighs a bare number in a file name."""
+    processes = seen.snapshot.processes
+    if any(thread_roles.title_rank(processes[i].command) is not None for ids in seen.owners.values() for i in ids):
+        _by_command(seen)
+    return bool(seen.ranks) or seen.source.note is not None
 
 
 def _by_name(seen: RankedStacks, dumps: Named, most: int) -> None:

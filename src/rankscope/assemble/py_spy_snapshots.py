@@ -274,6 +274,7 @@ def _append(columns: dict[str, list[Any]], seen: RankedStacks, place: int, stack
         "pid": [p.pid for p in processes],
         "parent_pid": [role.parent_pid for role in snapshot.roles],
         "command": [p.command for p in processes],
+        "process": [i if role.owner == i else None for i, role in enumerate(snapshot.roles)],
         "tool": [p.tool for p in processes],
         "written_ns": [None if written is None else written - p.later for p in processes],
     }

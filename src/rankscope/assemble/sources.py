@@ -242,6 +242,8 @@ class SourceFile:
 
 def own_ranks(dump: Dump) -> frozenset[int] | None:
     """The possible ranks of a dump: members of all of its groups, at the place of its sends and receives."""
+    if dump.rank is not None:
+        return frozenset([dump.rank])
     members = {group.name: group.ranks for group in dump.config if group.ranks and group.name}
     sets = [ranks.as_set for ranks in members.values()]
     for name, own in {(c.name, p2p_ranks(c.profiling_name)) for c in dump.calls}:

@@ -1,8 +1,9 @@
-"""`rankscope http://host:port`: answers of a debug server, stored in a directory that is opened like any other."""
+"""`rankscope http://host:port` and `rankscope -`: answers of a debug server, and standard input, in files to read."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 import tempfile
 import threading
@@ -28,6 +29,20 @@ FAREWELL_S = 10.0
 """Longest wait for the end of a running request."""
 
 
+STDIN_PATHS = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+STDIN_NAME = "standard input"
+
+
+def is_stdin(path: str) -> bool:
+    """Whether a path from the user means standard input: "-", or the device if a pipe stands behind it."""
+    return path == "-" or (path in STDIN_PATHS and Path(path).is_fifo())
+
+
+def shown_path(path: str) -> str:
+    """The name of a path in reports."""
+    return STDIN_NAME if is_stdin(path) else path
+
+
 def is_address(path: str) -> bool:
     """Whether a path from the user is the address of a server."""
     return path.startswith(("http://", "https://"))
@@ -35,31 +50,56 @@ def is_address(path: str) -> bool:
 
 @contextlib.contextmanager
 def local_paths(paths: tuple[str, ...], again: bool) -> Generator[tuple[str, ...]]:
-    """The paths with server addresses replaced by directories, which are deleted with the context.
+    """The paths with server addresses replaced by directories, which are deleted with the context, and standard input
+    by a file.
 
     `again`: the servers are asked repeatedly, even if they do not answer at first. Raises ClickException for a server
-    that cannot be asked.
+    that cannot be asked, and for standard input that cannot be read, or not followed.
     """
-    if not any(map(is_address, paths)):
+    if not any(is_address(path) or is_stdin(path) for path in paths):
         yield paths
         return
+    with tempfile.TemporaryDirectory(prefix="rankscope-", ignore_cleanup_errors=True) as scratch:
+        paths = tuple(_stored_input(Path(scratch), again) if is_stdin(path) else path for path in paths)
+        with _answers(paths, Path(scratch), again) as local:
+            yield local
+
+
+def _stored_input(scratch: Path, again: bool) -> str:
+    """The path of a file with everything that comes from standard input."""
+    if again:
+        raise click.ClickException("standard input cannot be followed: give a file, or leave --watch out")
+    if sys.stdin is None or sys.stdin.isatty():
+        raise click.ClickException("nothing is piped into standard input")
+    stored = scratch / STDIN_NAME
+    if not stored.exists():
+        try:
+            with stored.open("wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+        except OSError as error:
+            raise click.ClickException(f"{STDIN_NAME}: {error.strerror or 'cannot be read'}") from error
+    return str(stored)
+
+
+@contextlib.contextmanager
+def _answers(paths: tuple[str, ...], scratch: Path, again: bool) -> Generator[tuple[str, ...]]:
+    """The paths with server addresses replaced by directories below `scratch`."""
     stop = threading.Event()
     askers: list[threading.Thread] = []
-    with tempfile.TemporaryDirectory(prefix="rankscope-", ignore_cleanup_errors=True) as scratch:
-        places = [Path(scratch, str(i)) if is_address(path) else None for i, path in enumerate(paths)]
-        for path, place in zip(paths, places, strict=True):
-            if place is not None:
-                server = _begin(path, place, again)
-                askers += [threading.Thread(target=_ask_again, args=(server, place, stop), daemon=True)] * again
+    places = [scratch / str(i) if is_address(path) else None for i, path in enumerate(paths)]
+    for path, place in zip(paths, places, strict=True):
+        if place is not None:
+            server = _begin(path, place, again)
+            askers += [threading.Thread(target=_ask_again, args=(server, place, stop), daemon=True)] * again
+    for asker in askers:
+        asker.start()
+    try:
+        yield tuple(path if place is None else str(place) for path, place in zip(paths, places, strict=True))
+    finally:
+        stop.set()
         for asker in askers:
-            asker.start()
-        try:
-            yield tuple(path if place is None else str(place) for path, place in zip(paths, places, strict=True))
-        finally:
-            stop.set()
-            for asker in askers:
-                # a running request must not write into a deleted directory
-                asker.join(FAREWELL_S)
+            # a running request must not write into a deleted directory
+            asker.join(FAREWELL_S)
 
 
 def _begin(address: str, place: Path, again: bool) -> DebugServer:

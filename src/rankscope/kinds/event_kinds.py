@@ -119,6 +119,15 @@ _ROWS = (
         name="srun-exit", names_part=True, meaning="srun saw a task end",
         severity="error", is_failure=True, exit_of="task",
     ),
+    EventKind(
+        name="experts-timeout", meaning="a kernel of DeepEP gave up waiting for the other ranks of its group",
+        severity="error", waited=True, gave_up=True,
+    ),
+    EventKind(name="recompile", meaning="torch.compile compiles a function again, or gives up doing so"),
+    EventKind(
+        name="analyser-report", meaning="what another analyser printed: torchfrtrace, NVRx's attribution",
+        severity="warning", of_others=True,
+    ),
     EventKind(name="worker-died", meaning="a framework saw a worker die"),
     EventKind(
         name="oom-kill", names_part=True, meaning="the kernel killed a process for its memory",

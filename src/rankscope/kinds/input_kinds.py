@@ -72,7 +72,7 @@ HEALTH_CHECK = InputKind(
     most_bytes=64 << 20,
 )  # fmt: skip
 DUMP = InputKind(
-    name="flight-recorder", meaning="a dump of a flight recorder", noun="dump", place=1,
+    name="flight-recorder", meaning="a dump of a flight recorder, or the log of torchcomms' hook", noun="dump", place=1,
     begins="parsers.flight_recorder.decode:looks_like_dump", decode="parsers.flight_recorder.decode:decode_dump",
     restore="parsers.flight_recorder.model:dump_from", pickled=True,
 )  # fmt: skip
@@ -87,6 +87,8 @@ LOG = InputKind(
     name="log", meaning="lines of processes, launchers and schedulers", noun="log", place=2,
     restore="parsers.logs.model:log_from",
 )  # fmt: skip
+UNKNOWN_KIND = "not a kind of file that is known"
+"""The problem of a file that nothing recognises."""
 REPORT = InputKind(
     name="collect_env", meaning="a log that holds nothing but the output of collect_env",
     noun="collect_env report", place=5,

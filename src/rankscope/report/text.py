@@ -45,7 +45,8 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     if dataset.unopened:
         yield from _wrap(dataset.unopened)
     if none:
-        yield from _wrap(f"no {dataset.noun} of {ranks_text(none, words.LONGEST_RANGES)}")
+        noun = "flight recorder dump" if dataset.noun == "dump" and dataset.dumps.is_empty() else dataset.noun
+        yield from _wrap(f"no {noun} of {ranks_text(none, words.LONGEST_RANGES)}")
     if dataset.unread_dumps:
         yield from _wrap(f"no dump that can be read of {ranks_text(tuple(dataset.unread_dumps), words.LONGEST_RANGES)}")
 

@@ -174,14 +174,17 @@ _READ = sorted((kind for kind in INPUTS.values() if kind.noun), key=lambda kind:
 
 
 def summary(dataset: Dataset) -> str:
-    """The input in one line: "4 ranks, 2 groups, 4 dumps with 380 operations"."""
+    """The input in one line: "4 ranks, 2 groups, 4 dumps with 380 operations"; without dumps only what is there."""
     used = dataset.files.filter("used")["kind"].to_list()
     read = [(used.count(kind.name), kind.noun) for kind in _READ if kind.name in used] or [(0, "dump")]
     *most, last = (plural(number, noun) for number, noun in read)
     files = f"{', '.join(most)} and {last}" if most else last
-    parts = [plural(dataset.world_size, "rank"), plural(dataset.groups.height, "group")]
     operations = dataset.traced.height if dataset.from_traces else dataset.ops.height
-    line = f"{', '.join(parts)}, {files} with {plural(operations, 'operation')}"
+    told = not dataset.dumps.is_empty() or not used
+    counts = [(dataset.world_size, "rank"), (dataset.groups.height, "group")]
+    parts = [plural(number, noun) for number, noun in counts if number or told]
+    with_operations = f" with {plural(operations, 'operation')}" if operations or told else ""
+    line = ", ".join([*parts, f"{files}{with_operations}"])
     return f"{line}, {_attempt(dataset)}" if dataset.attempts.height > 1 else line
 
 

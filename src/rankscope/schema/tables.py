@@ -143,6 +143,7 @@ THREADS: dict[str, pl.DataType | type[pl.DataType]] = {
     "pid": pl.Int64,  # null where the stack does not tell it
     "parent_pid": pl.Int64,  # null unless it is a subprocess of the rank: a data loader's worker
     "command": pl.String,  # the command line of the process; "" if unknown
+    "process": pl.UInt32,  # number of the process in its file; null if it starts ranks or serves one
     "thread": pl.String,  # "MainThread", "Thread-1"; "" if it has no name
     "thread_id": pl.Int64,
     "is_main": pl.Boolean,
@@ -240,6 +241,8 @@ RAS: dict[str, pl.DataType | type[pl.DataType]] = {
     "status": pl.String,
     "counts": pl.String,  # JSON object: how often it launched each kind of collective
     "source": pl.String,  # "ras", "inspector"
+    "answer": pl.Int64,  # number of the answer of RAS within its file: it may have been asked several times
+    "time_ns": pl.Int64,  # of the answer, as printed; null if it has none
     "file": pl.UInt32,
     "line": pl.Int64,
     "text": pl.String,

@@ -50,7 +50,6 @@ OTHERS = {
     "source": f'LINE = "{info(coll())}"\n',
     "trace": json.dumps({"traceEvents": [{"name": "ncclDevKernel", "args": {"Process Group Name": "[rank3]:"}}]}),
     "markdown": f"# A bug\n\n```\n{info(coll())}\n```\n",
-    "quoted": f"> {info(coll())}\n",
     "a note on an end": "The worker died unexpectedly, with a RuntimeError: CUDA error, so we asked the raylet",
     "an exception of anything": "ValueError: no such option",
     "another answer of a debug server": '=== Rank 0: http://n:1/handler/wait_counters? ===\n{"waits":[]}',

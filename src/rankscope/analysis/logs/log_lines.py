@@ -16,7 +16,7 @@ from rankscope.schema import Dataset
 
 TIMEOUT_PATTERNS = (
     "watchdog-timeout", "blocking-wait-timeout", "gloo-timeout", "store-wait", "store-id-timeout",
-    "store-barrier-timeout", "hccl-timeout", "finalize-timeout",
+    "store-barrier-timeout", "hccl-timeout", "finalize-timeout", "engine-call-timeout",
 )  # fmt: skip
 """Known errors of ranks that waited until they gave up."""
 CLOCK_SKEW_NS = 2_000_000_000

@@ -43,7 +43,7 @@ def _device(line: LogLine) -> str | None:
 
 
 def _process(line: LogLine) -> str:
-    label = str(line.values.get("label") or "").strip(" :")
+    label = str(line.values.get("label") or "").strip(" :|")
     local = line.values.get("local_rank")
     beside = f" (local rank {local})" if local is not None else f" ({line.in_group})" if line.in_group else ""
     part = line.part if line.pid is None else ""
@@ -99,6 +99,8 @@ _NAMES = {
     "nan-gradient": "gradients that are not finite", "nan-result": "a result that is not finite",
     "wrong-sizes": "parallel sizes that do not fit the number of ranks",
     "disk-full": "disk full", "others-failed": "says that another rank failed",
+    "experts-timeout": "waited for other ranks", "engine-call-timeout": "waited for its workers",
+    "clients-missing": "not all processes came to the rendezvous",
     "ended-from-outside": "ended by a signal from outside",
 }  # fmt: skip
 """Known errors whose id is too short."""

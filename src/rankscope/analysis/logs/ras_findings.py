@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,11 +11,15 @@ import orjson
 
 from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef
 from rankscope.schema import Dataset
-from rankscope.text.wording import plural, ranks_text
+from rankscope.text.wording import duration, plural, ranks_text
 
 DEAD_STATES = ("DEAD", "PEER_DEAD")
 MISSING_STATES = ("UNRESPONSIVE", "TIMEOUT", "NOCOMM", "MISSING", "INCOMPLETE")
 MOST_EVIDENCE = 8
+MOST_PROCESSES = 4
+LEAST_APART_NS = 20_000_000_000
+"""Least time between two answers that shows a standstill: a step of a job takes less."""
+_MOMENTS = "counts differ for moments while a job runs: ask again, and see who stays behind"
 
 
 @dataclass(frozen=True)
@@ -28,31 +32,137 @@ class _Peer:
     """Global rank, if it is known."""
     host: str | None
     pid: int | None
+    device: int | None
     status: str
     counts: dict[str, int]
     evidence: Evidence
 
+    @property
+    def key(self) -> tuple[int | None, str | None, int | None]:
+        """Identity in all answers about one communicator."""
+        return self.own, self.host, self.pid
+
+    @property
+    def process(self) -> str:
+        """ "process 902 on 10.1.0.2 (GPU 0)"; "" if nothing is known of it."""
+        parts = [f"process {self.pid}" if self.pid is not None else "", f"on {self.host}" if self.host else ""]
+        device = f"(GPU {self.device})" if self.device is not None else ""
+        return " ".join(part for part in (*parts, device) if part)
+
 
 def find_ras(dataset: Dataset, still: bool, place: Callable[[int], Culprit]) -> list[Finding]:
     """Findings of each communicator; `still`: other facts show that the job had stopped."""
+    if dataset.ras.is_empty():
+        return []
     found: list[Finding] = []
-    for (source, comm), rows in _by_comm(dataset).items():
-        peers = list(_peers(rows, dataset))
+    answers, stood = RasAnswers(dataset), []
+    for (source, comm), rows in _by_comm(answers.newest).items():
+        peers = list(_peers(rows, answers))
         group = next((row["group"] for row in rows if row["group"] is not None), None)
-        told = _CommReport(dataset, source, comm, group, peers, place, _crowds(rows))
+        earlier = answers.earlier(source, comm)
+        told = _CommReport(dataset, source, comm, group, peers, place, _crowds(rows), earlier)
         found += [*told.gone(), *told.laggards(still)]
+        stood += [told.has_stood] if source == "ras" and peers and earlier is not None else []
+    if stood and all(stood) and not found:
+        found.append(_standstill(answers))
     return sorted(found, key=lambda f: (not f.root_cause, -len(f.culprits)))
 
 
-def _by_comm(dataset: Dataset) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    out: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in dataset.ras.iter_rows(named=True):
+Row = dict[str, Any]
+
+
+class RasAnswers:
+    """The answers of RAS in the order of time, and the ranks of processes in the largest communicator."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self.paths = dict(dataset.files.select("file", "path").iter_rows())
+        rows = list(dataset.ras.iter_rows(named=True))
+        self._answers: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
+        written = dict(dataset.files.select("file", "mtime_ns").iter_rows())
+        for row in rows:
+            at = row["time_ns"] if row["time_ns"] is not None else written.get(row["file"])
+            key = (row["source"] != "ras", at or 0, row["file"], row["answer"] or 0)
+            self._answers[key if row["source"] == "ras" else (True,)].append(row)
+        self._order = sorted(self._answers, key=lambda key: key if len(key) > 1 else (True, 0, 0, 0))
+        self.sizes: dict[tuple[str, str], int] = {}
+        for row in rows:
+            if row["size"]:
+                comm = row["source"], row["comm"]
+                self.sizes[comm] = max(self.sizes.get(comm, 0), row["size"])
+        self.parts = False
+        """Several communicators are the largest, so that none of them is that of the job."""
+        self.global_ranks = self._global_ranks(rows)
+
+    @property
+    def newest(self) -> list[Row]:
+        """The rows of the newest answer, and of the Inspector; of files written at one time, all."""
+        told = [key for key in self._order if len(key) > 1]
+        last = [key for key in told if told and key[1] == told[-1][1] and (key[2] != told[-1][2] or key == told[-1])]
+        return [row for key in (*last, *([(True,)] if (True,) in self._answers else [])) for row in self._answers[key]]
+
+    def earlier(self, source: str, comm: str) -> _Earlier | None:
+        """The last older answer about a communicator; None without one."""
+        told = [key for key in self._order if len(key) > 1]
+        if source != "ras" or len(told) < 2:
+            return None
+        now = told[-1]
+        for key in reversed(told[:-1]):
+            rows = [row for row in self._answers[key] if row["comm"] == comm]
+            if rows and (key[1] != now[1] or key[2] == now[2]):
+                timed = all(row["time_ns"] is not None for row in (rows[0], self._answers[now][0]))
+                counts = {peer.key: peer.counts for peer in _peers(rows, self)}
+                return _Earlier(counts, _crowds(rows), now[1] - key[1] if timed else None)
+        return None
+
+    def _global_ranks(self, rows: Sequence[Row]) -> dict[tuple[str, int, int | None], int]:
+        """Ranks by host, process and device in the largest communicator: those of the job, if it is the only one of
+        its size or all of that size agree."""
+        largest = max((size for (source, _), size in self.sizes.items() if source == "ras"), default=0)
+        if largest < max(self.dataset.world_size, 2):
+            return {}
+        found: dict[tuple[str, int, int | None], int] = {}
+        unclear = set()
+        for row in rows:
+            known = row["rank"] is not None and row["pid"] is not None and row["host"]
+            if not known or self.sizes.get((row["source"], row["comm"])) != largest:
+                continue
+            key = row["host"], row["pid"], row["device"]
+            if found.setdefault(key, row["rank"]) != row["rank"]:
+                unclear.add(key)
+        self.parts = bool(unclear) or len(found) > largest
+        return {} if self.parts else found
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    """An older answer about one communicator."""
+
+    counts: dict[Any, dict[str, int]]
+    crowds: dict[str, dict[int, int]]
+    apart_ns: int | None
+    """Time until the newest answer; None if it is not printed."""
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the answers are so far apart that a running job launches something between them."""
+        return self.apart_ns is not None and self.apart_ns >= LEAST_APART_NS
+
+    @property
+    def text(self) -> str:
+        """ "two answers 5 min apart"."""
+        return "two answers" + (f" {duration(self.apart_ns)} apart" if self.apart_ns is not None else "")
+
+
+def _by_comm(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
+    out: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
         if row["rank"] is not None or row["pid"] is not None or _crowds([row]):
             out[row["source"], row["comm"]].append(row)
     return dict(out)
 
 
-def _crowds(rows: list[dict[str, Any]]) -> dict[str, dict[int, int]]:
+def _crowds(rows: Sequence[Row]) -> dict[str, dict[int, int]]:
     """By kind of operation and number: how many ranks are at it, of whom the text of RAS names only some."""
     out: defaultdict[str, dict[int, int]] = defaultdict(dict)
     for row in rows:
@@ -62,33 +172,47 @@ def _crowds(rows: list[dict[str, Any]]) -> dict[str, dict[int, int]]:
     return dict(out)
 
 
-def _peers(rows: list[dict[str, Any]], dataset: Dataset) -> Iterator[_Peer]:
+def _peers(rows: Sequence[Row], answers: RasAnswers) -> Iterator[_Peer]:
     """The peers of a communicator; several rows of one rank, as Inspector writes for its kinds of operations, are
     merged."""
-    paths = dict(dataset.files.select("file", "path").iter_rows())
-    merged: dict[Any, dict[str, Any]] = {}
+    merged: dict[Any, Row] = {}
     for row in (row for row in rows if row["rank"] is not None or row["pid"] is not None):
         key = (row["rank"], row["host"] or "", row["pid"])
         known = merged.setdefault(key, {**row, "counts": {}})
         known["counts"] |= orjson.loads(row["counts"] or "{}")
         known["status"] = row["status"] or known["status"]
-    size = max((row["size"] for row in rows if row["size"]), default=None)
     for row in merged.values():
+        size = answers.sizes.get((row["source"], row["comm"]))
         yield _Peer(
-            row["rank"], _global(row, dataset, size), row["host"] or None, row["pid"],
+            row["rank"], _global(row, answers, size), row["host"] or None, row["pid"], row["device"],
             (row["status"] or "").split(" ")[0], row["counts"],
-            Evidence(row["text"] or f"{row['source']}: {row['status']}", paths.get(row["file"]), line=row["line"]),
+            Evidence(_row_text(row), answers.paths.get(row["file"]), line=row["line"]),
         )  # fmt: skip
 
 
-def _global(row: dict[str, Any], dataset: Dataset, size: int | None) -> int | None:
-    own, group = row["rank"], row["group"]
+def _row_text(row: Row) -> str:
+    """The words of a row; for a row of JSON its values."""
+    if row["text"]:
+        return str(row["text"])
+    who = f"rank {row['rank']} of communicator {row['comm']}" if row["rank"] is not None else str(row["comm"])
+    where = f", process {row['pid']} on {row['host'] or 'an unnamed host'}" if row["pid"] is not None else ""
+    device = f", GPU {row['device']}" if row["device"] is not None else ""
+    counts = ", ".join(f"{kind} {count}" for kind, count in row["counts"].items() if count)
+    return f"{who}{where}{device}: {row['status']}{f', launched {counts}' if counts else ''}"
+
+
+def _global(row: Row, answers: RasAnswers, size: int | None) -> int | None:
+    own, group, dataset = row["rank"], row["group"], answers.dataset
+    if row["host"] and row["pid"] is not None:
+        told = answers.global_ranks.get((row["host"], row["pid"], row["device"]))
+        if told is not None:
+            return told
     if own is None:
         return None
     if group is not None and group < len(dataset.group_list):
         members = dataset.group_list[group].ranks
         return members[own] if own < len(members) else None
-    return own if size is not None and size == dataset.world_size else None
+    return own if size is not None and size == dataset.world_size and not answers.parts else None
 
 
 @dataclass(frozen=True)
@@ -102,6 +226,7 @@ class _CommReport:
     peers: list[_Peer]
     place: Callable[[int], Culprit]
     crowds: dict[str, dict[int, int]]
+    earlier: _Earlier | None
 
     def gone(self) -> list[Finding]:
         """Peers that do not answer."""
@@ -121,7 +246,26 @@ class _CommReport:
 
     def laggards(self, still: bool) -> list[Finding]:
         """The ranks that launched fewer operations than most; not the rest if only a few are ahead."""
+        if self.earlier is not None and self.earlier.is_far and self._moved(self.earlier):
+            return []
         return self._unnamed() or self._named(still)
+
+    def _moved(self, earlier: _Earlier) -> bool:
+        """Whether anybody who is behind launched something since an older answer: the job goes on."""
+        for kind in {kind for peer in self.peers for kind in peer.counts} | set(self.crowds):
+            now = [*(p.counts[kind] for p in self.peers if kind in p.counts), *self.crowds.get(kind, ())]
+            then = [*(c[kind] for c in earlier.counts.values() if kind in c), *earlier.crowds.get(kind, ())]
+            if now and then and min(now) > min(then):
+                return True
+        return False
+
+    @property
+    def has_stood(self) -> bool:
+        """Whether two answers that are far apart have the same counts."""
+        earlier = self.earlier
+        if earlier is None or not earlier.is_far:
+            return False
+        return {p.key: p.counts for p in self.peers} == earlier.counts and self.crowds == earlier.crowds
 
     def _unnamed(self) -> list[Finding]:
         """The count of ranks behind in the text of RAS, which names only the few ahead if most are behind."""
@@ -136,7 +280,8 @@ class _CommReport:
                 f"{sum(crowd.values()) - crowd[least]} up to {most}{more}, by NCCL's RAS"
             )
             text = "RAS names only those that are ahead; the ones behind may be slow, or it was asked in between."
-            reason = "most are behind: the few ahead may be the odd ones"
+            many = 2 * crowd[least] > sum(crowd.values())
+            reason = f"{'most' if many else 'half of them'} are behind: those ahead may be the odd ones"
             told = self._finding(ahead, title, text, sure=False, reason=reason)
             steps = ("Ask RAS again after a while, and take stacks of ranks that are behind.",)
             return [replace(told, candidates=(), next_steps=steps)]
@@ -151,15 +296,30 @@ class _CommReport:
             late = [p for p in counted if p.counts[kind] == least]
             if least == most or not late:
                 continue
-            few = len(late) * 2 < max(len(counted), sum(crowd.values()))
+            whole = max(len(counted), sum(crowd.values()))
+            few, stood = len(late) * 2 < whole, self.has_stood
             verb = "finished" if self.source == "inspector" else "launched"
-            title = f"{self._name(late)} {verb} {least} {kind}, others up to {most}, by NCCL's {_NAMES[self.source]}"
-            reason = "" if still else "counts differ for moments while a job runs: ask again, and see who stays behind"
+            others = "the other one" if whole == 2 else "others up to"
+            title = f"{self._name(late)} {verb} {least} {kind}, {others} {most}, by NCCL's {_NAMES[self.source]}"
+            reason = "" if still or stood else self._doubt()
             if not few:
-                reason = "most are behind: the few ahead may be the odd ones"
-            text = f"Of communicator {self.comm}. Those behind are named, not the few ahead, as RAS itself does."
-            return [self._finding(late, title, text, sure=still and few, reason=reason)]
+                most_text = "most are" if len(late) * 2 > whole else "one of two is" if whole == 2 else "half are"
+                reason = f"{most_text} behind: who is ahead may be the odd one"
+            text = (
+                f"Of communicator {self.comm}. Who is behind is named, not who is ahead: RAS itself names the smaller "
+                "number."
+            )
+            if stood and self.earlier is not None:
+                text += f" Nobody launched anything in it between {self.earlier.text}: it stands still."
+            return [self._finding(late, title, text, sure=(still or stood) and few, reason=reason)]
         return []
+
+    def _doubt(self) -> str:
+        """The reason why who is behind need not stay behind."""
+        earlier = self.earlier
+        if earlier is None or earlier.apart_ns is not None or {p.key: p.counts for p in self.peers} != earlier.counts:
+            return _MOMENTS
+        return "two answers have the same counts, but nothing tells how far apart they are"
 
     def _name(self, peers: list[_Peer]) -> str:
         ranks = sorted(p.rank for p in peers if p.rank is not None)
@@ -173,7 +333,7 @@ class _CommReport:
     def _finding(self, accused: list[_Peer], title: str, text: str, sure: bool, reason: str) -> Finding:
         ranks = tuple(sorted({p.rank for p in accused if p.rank is not None}))
         known = self.dataset.group_list[self.group] if self.group is not None else None
-        unknown = tuple(Culprit(None, p.host, p.pid) for p in accused if p.rank is None)
+        unknown = tuple(Culprit(None, p.host, p.pid, _device(p)) for p in accused if p.rank is None)
         waiting = tuple(sorted({p.rank for p in self.peers if p.rank is not None} - set(ranks))) if sure else ()
         return Finding(
             kind="missing-rank",
@@ -182,7 +342,7 @@ class _CommReport:
             explanation=text,
             root_cause=sure,
             culprit_ranks=ranks if sure else (),
-            culprits=(*map(self.place, ranks), *unknown) if sure else (),
+            culprits=(*(self._known(p) for p in accused if p.rank is not None), *unknown) if sure else (),
             candidates=() if sure else ranks,
             waiting_ranks=waiting,
             blast_radius=len(waiting),
@@ -190,8 +350,44 @@ class _CommReport:
             confidence_reasons=(reason,) if reason else (),
             group=GroupRef(known.name, known.description, known.ranks, key=known.id) if known else None,
             evidence=tuple(p.evidence for p in accused[:MOST_EVIDENCE]),
-            next_steps=(f"Read the log and take stacks of {self._name(accused)}.",),
+            next_steps=(f"Read the log and take stacks of {self._name(accused)}{self._processes(accused)}.",),
         )
+
+    def _known(self, peer: _Peer) -> Culprit:
+        """A culprit with what RAS knows of its process."""
+        known = self.place(peer.rank if peer.rank is not None else -1)
+        return Culprit(peer.rank, known.host or peer.host, peer.pid, known.device or _device(peer))
+
+    @staticmethod
+    def _processes(peers: list[_Peer]) -> str:
+        """Where to find these ranks, for a command line."""
+        told = [peer.process for peer in peers[:MOST_PROCESSES] if peer.process and peer.own is not None]
+        more = f" and {len(peers) - MOST_PROCESSES} more" if len(peers) > MOST_PROCESSES else ""
+        return f": {', '.join(told)}{more}" if told else ""
+
+
+def _device(peer: _Peer) -> str | None:
+    return None if peer.device is None else f"GPU {peer.device}"
+
+
+def _standstill(answers: RasAnswers) -> Finding:
+    """All communicators stood still, and nobody is behind."""
+    evidence = [
+        Evidence(_row_text({**row, "counts": orjson.loads(row["counts"] or "{}")}), answers.paths.get(row["file"]))
+        for row in answers.newest
+        if row["rank"] is not None
+    ]
+    return Finding(
+        kind="stuck-in-collective",
+        severity="warning",
+        title="nobody launched anything in any communicator between two answers of NCCL's RAS, and nobody is behind",
+        explanation="All ranks launched the same, and nothing follows: the job stands still, in a collective or beside "
+        "it. RAS counts launches only, so it does not tell which.",
+        confidence="low",
+        confidence_reasons=("RAS does not tell whether the last operation has finished",),
+        evidence=tuple(evidence[:MOST_EVIDENCE]),
+        next_steps=("Take stacks of all ranks (py-spy dump), and the flight recorder dumps.",),
+    )
 
 
 _NAMES = {"ras": "RAS", "inspector": "Inspector"}

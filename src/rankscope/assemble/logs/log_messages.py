@@ -22,7 +22,7 @@ from rankscope.parsers.logs.c10d.thread_dumps import KIND
 from rankscope.parsers.logs.log_record import Event
 from rankscope.parsers.logs.model import NcclWarning
 from rankscope.parsers.py_spy.frame_interning import SnapshotCollector, clip_text, valid_pid
-from rankscope.parsers.py_spy.thread_roles import roles_of
+from rankscope.parsers.py_spy.thread_roles import roles_of, title_rank
 
 _BY_ROLE = {"root": "error", "victim": "error", "context": "info", "noise": "info"}
 
@@ -177,13 +177,15 @@ def _log_stacks(log: LogFile, dumps: list[Event], only: int | None) -> RankedSta
     collector = SnapshotCollector()
     for event in dumps:
         values = event.values
-        rank = event.rank if event.rank is not None else only
+        command = str(values.get("command") or "")
+        titled = title_rank(command) if command else only
+        rank = event.rank if event.rank is not None else titled
         local = _LOCAL.match(f"{values.get('label') or ''}")
         pid = valid_pid(values.get("pid"))
         within = int(local[1]) if local and rank is None else None
-        process = collector.process(pid, None, "", "", rank, within, values["tool"])
-        for number, name, gil, frames in values["threads"]:
-            collector.thread(process, name, number, (None, gil), _frames(frames))
+        process = collector.process(pid, None, command, "", rank, within, values["tool"])
+        for number, name, gil, frames, *active in values["threads"]:
+            collector.thread(process, name, number, (active[0] if active else None, gil), _frames(frames))
     snapshot = collector.result([])
     snapshot.roles = roles_of(snapshot)
     alone = not log.speakers and all(EVENTS[event.kind].of_stacks for event in log.content.events)

@@ -238,7 +238,7 @@ def _ras(log: LogFile, groups: Mapping[str, int | None]) -> Iterator[dict[str, A
             "pid": int64_or_none(row.pid), "device": int32_or_none(row.device), "size": int32_or_none(row.size),
             "present": int32_or_none(row.present), "missing": int32_or_none(row.missing),
             "status": row.status, "counts": orjson.dumps(row.counts).decode(), "source": "ras", "file": log.place,
-            "line": row.line, "text": row.text,
+            "line": row.line, "text": row.text, "answer": row.answer, "time_ns": row.time_ns,
         }  # fmt: skip
     for told in log.content.inspected:
         slowest = duration(round(told.slowest_us * 1000))
@@ -248,6 +248,7 @@ def _ras(log: LogFile, groups: Mapping[str, int | None]) -> Iterator[dict[str, A
             "present": None, "missing": None, "status": "",
             "counts": orjson.dumps({told.op: told.last_seq}).decode(), "source": "inspector",
             "file": log.place, "line": 1, "text": f"{plural(told.rows, 'row')} of {told.op}, slowest {slowest}",
+            "answer": 0, "time_ns": None,
         }  # fmt: skip
 
 

@@ -32,6 +32,8 @@ class FoundPath:
     problem: str | None = None
     """The reason why the file is not read; None for a regular file."""
     inode: int = 0
+    given: bool = False
+    """The user named this file, not only a directory above it."""
 
 
 def walk_paths(paths: Sequence[Path]) -> list[FoundPath]:
@@ -100,9 +102,8 @@ class _DirectoryWalk:
         if special is not None:
             self._refuse(path, shown, special)
         elif self._first(about):
-            self.found.append(
-                FoundPath(path, printable_text(shown), about.st_size, about.st_mtime_ns, inode=about.st_ino)
-            )
+            name, given = printable_text(shown), path in self.given
+            self.found.append(FoundPath(path, name, about.st_size, about.st_mtime_ns, None, about.st_ino, given))
 
     def _refuse(self, path: str, shown: str, reason: str) -> None:
         self.found.append(FoundPath(path, printable_text(shown), problem=reason))

@@ -27,14 +27,15 @@ append mode wrote to it, as logrotate's copytruncate does."""
 
 
 def read_log(
-    stream: IO[bytes], size: int, part: tuple[int, int] | None = None, named: bool = False
+    stream: IO[bytes], size: int, part: tuple[int, int] | None = None, named: bool = False, given: bool = False
 ) -> LogContent | None:
     """The log in a stream that stands at its beginning; None if it is no log.
 
     `part` (number, of how many) says that the stream is a plain, seekable file of `size` bytes: with more than one
     part, only that range is read. `named` says that the file has the name of a log: then any event in it makes it one.
+    `given` says that the user named it: then any text is one.
     """
-    first = _recognised(stream, size if part is not None else 0, named)
+    first = _recognised(stream, size if part is not None else 0, named, given)
     if first is None:
         return None
     from rankscope.parsers.logs import decode
@@ -45,14 +46,14 @@ def read_log(
         return decode.decode_part(stream, size, *part)
 
 
-def _recognised(stream: IO[bytes], size: int, named: bool) -> bytes | None:
+def _recognised(stream: IO[bytes], size: int, named: bool, given: bool) -> bytes | None:
     """The first bytes of a log after its zeros; the stream then stands behind them. None if it is no log.
 
     `size` is the size of a plain, seekable file, else 0.
     """
 
     first = _first(stream, HEAD_BYTES)
-    found = looks_like_log(first)
+    found = (given and is_text(first)) or looks_like_log(first)
     if not found and size > len(first) and b"\0" not in first:
         behind = stream.tell()
         found = is_log_inside(stream, size)
@@ -62,12 +63,13 @@ def _recognised(stream: IO[bytes], size: int, named: bool) -> bytes | None:
     return first if found else None
 
 
-def is_growable(stream: IO[bytes], size: int, named: bool = False) -> bool:
-    """Whether a plain file is a log that can be read from any line on. Moves the stream. `named`: see `read_log`."""
+def is_growable(stream: IO[bytes], size: int, named: bool = False, given: bool = False) -> bool:
+    """Whether a plain file is a log that can be read from any line on. Moves the stream. `named`, `given`: see
+    `read_log`."""
     from rankscope.parsers.logs.nccl import ras_output
 
     stream.seek(0)
-    first = _recognised(stream, size, named)
+    first = _recognised(stream, size, named, given)
     return first is not None and not ras_output.looks_like_document(first)
 
 
@@ -176,13 +178,18 @@ SAMPLE_PLACES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Places of samples in a large file, as shares of its size."""
 _SIGNS = re.compile(
     rb"NCCL|RCCL|\[rank\d|ProcessGroup|torch[./]distributed|Traceback \(most|_perf\"|\[[IWEF]\d{3,4} |Job summary"
+    rb"| operation counts| managed by process "
     rb"|\[[IWEF] |PyTorch version: |opCount|Communicators\.\.\.|\"event\"|srun: error"
     rb"|slurmstepd: |Error: |Exception: |Error\): |\(raylet|ray\.exceptions|\[launch\.py|died unexpectedly"
     rb"|died, exit code|  exitcode  : |Root Cause \(first"
     rb"|store based barrier|NVRM: |oom-kill|Kill(?:ed)? process|NVSMI LOG|hca_id:|# Port counters|Health Monitor Report"
-    rb"|SXid \(|mlx5_core |amdgpu |NIC Link is Down|what\(\): |terminate called|missing ranks|Watchdog timeout"
+    rb"|SXid \(|mlx5_core |amdgpu |NIC Link is Down|what\(\): |terminate called|missing ranks|[Ww]atchdog timeout"
     rb"|hit an exception|RAS Monitor Mode|\bE[A-Z]\d{4}: |noticed that process|RankID:"
     rb"|most recent call (?:first|last)\):|Fatal Python error: |/handler/(?:dump_traceback|pyspy_dump)"
+    rb"|Py-?[Ss]py dump for PID"
+    rb"|does not have a coalesced end|has an empty op list|dumps? (?:files )?from ranks |input_sizes=\["
+    rb"|Thread \d{1,19} \((?:active|idle)|collective, sequence number: |ollective sequence number: |hanging ranks: "
+    rb"|DeepEP |\[__recompiles|hit config\."
 )
 _STAMP = r"[IWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} "
 _LINES = re.compile(
@@ -206,12 +213,19 @@ _ENDS = re.compile(
     r"|E[IJ]\d{4}: |mpirun\S{0,20} noticed that process rank \d"
     r"|(?:Unhandled exception: \S{1,80} |\s{0,8})what\(\): "
     r"|(?:oom-kill:|Out of memory: |Memory cgroup out of memory: )|terminate called after throwing an instance of "
-    r"|Worker (?:proc )?\S{1,80} (?:pid \d{1,10} )?died(?: unexpectedly|, exit code)|Watchdog timeout \(self\."
+    r"|Worker (?:proc )?\S{1,80} (?:pid \d{1,10} )?died(?: unexpectedly|, exit code)"
+    r"|(?:\w{1,60} )?[Ww]atchdog timeout \(self\."
     r"|(?:Waiting|Timed out initializing process group) in store based barrier |\w{1,40} hit an exception: Traceback "
     r"| {2}exitcode {2}: -?\d{1,5} +\(pid: \d{1,10}\)|Root Cause \(first observed failure\):"
     r"|(?:(?:Current thread|Thread) 0x[0-9a-fA-F]{1,16}(?: \[.{0,64}\])?|Stack) \(most recent call first\):\s*$"
     r"|Traceback for thread \d{1,10}(?: \(.{0,64}\))? \[.{0,100}\] \(most recent call last\):\s*$"
     r"|Fatal Python error: |=== Rank \d{1,7}: \S{0,1000}/handler/(?:dump_traceback|pyspy_dump)\S{0,1000} ===\s*$"
+    r"|Py-?[Ss]py dump for PID \d|(?:Warning: )?DeepEP (?:error: )?[^,]{0,80}?timeout\b"
+    r"|Not all ranks joining collective, sequence number: \d|Collective sequence number: \d{1,18} has errors"
+    r"|Rank \d{1,7} (?:does not have a coalesced end|has an empty op list)\.|We cannot decide what's wrong with this"
+    r"|AssertionError: Missing dump files from ranks |[a-z_]\w{0,60}\((?:s=\d+ d=\d+, )?input_sizes=\[\["
+    r"|Thread (?:0x[0-9A-Fa-f]{1,16}|\d{1,19}) \((?:active|idle)(?:\+gil)?\)(?:: \"|\s*$)"
+    r"|Input/output mismatch in the collective sequence number: \d|hanging ranks: [\[{(]?\d"
     r"|(?:Stalled ops:)?.{1,300}\[missing ranks: \d|One or more tensors were submitted to be reduced"
 )
 """Beginnings of lines in which launchers, schedulers, Ray and servers report an end, and of exceptions that name parts
@@ -224,14 +238,23 @@ _BAR = re.compile(r"\d(?:it|s|B|ex)/(?:it|s)\]")
 _RANKED = re.compile(r"\[rank\d{1,7}\]:|\[rank=\d{1,7}\] \|\||\(PID:\d{1,10}, Device:-?\d{1,6}, RankID:")
 _INSPECTOR = re.compile(r'\{.{0,2000}"(?:coll|p2p)_perf": ?\{')
 _EVENT = re.compile(r'\{.{0,2000}"event": ?"[A-Z_]{3,40}".{0,2000}"peer": ?\{')
-_RAS = re.compile(r"Job summary\s*$|Communicators\.\.\.|RAS Monitor Mode ")
+_RAS = re.compile(
+    r"\s{0,8}(?:Job summary\s*$|Communicators\.\.\.|RAS Monitor Mode "
+    r"|Communicator ranks have different \w{1,40} operation"
+    r"|Rank \d{1,9}(?: has launched up to operation \d{1,18})? -- GPU \d{1,4}\S{0,9} managed by process \d)"
+)
 _MARKDOWN = re.compile(rb"\s*#{1,6} \S(?s:.*)\n```")
 _BINARY_MARKS = (b"\x80", b"PK", b"\x7fELF", b"\x89PNG", b"%PDF")
 
 
+def is_text(first: bytes) -> bool:
+    """Whether the beginning of a file is no binary."""
+    return bool(first) and not first.startswith(_BINARY_MARKS) and first.count(b"\0") <= len(first) // 16
+
+
 def looks_like_log(text: bytes) -> bool:
     """Whether a piece of a file holds a line of a log. Its first and last line may be cut."""
-    if text.startswith(_BINARY_MARKS) or _MARKDOWN.match(text) or text.count(b"\0") > len(text) // 16:
+    if not is_text(text) or _MARKDOWN.match(text):
         return False
     if ras_output.looks_like_document(text):
         return True

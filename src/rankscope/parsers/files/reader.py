@@ -24,19 +24,19 @@ from rankscope.kinds.input_kinds import (
     PICKLE,
     TRACE,
     UNKNOWN,
+    UNKNOWN_KIND,
     UNREADABLE,
     InputKind,
 )
 from rankscope.parsers import streams
 from rankscope.parsers.contents import DecodedFile, LogStretch, NotThisKindError, kinds_of
-from rankscope.parsers.files import log_files
+from rankscope.parsers.files import foreign_files, log_files
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
 from rankscope.parsers.flight_recorder.pickles import RefusedError
 from rankscope.parsers.streams import BoundedStream, memory_limit
 
 NAME_LIMIT = 1024
 """Longest name of a member; longer names are cut."""
-UNKNOWN_KIND = "not a kind of file that is known"
 MOST_LAYERS = 4
 """Most layers of packing and archives in one another."""
 STREAM_BYTES = 32 << 20
@@ -70,7 +70,11 @@ class _FilePlace:
     part: int = 0
     parts: int = 1
     named: bool = False
-    """The file has the name of a log."""
+    """The file has the name of a log, or the user named it."""
+    name: str = ""
+    """The path of the file, or of the member of an archive."""
+    given: bool = False
+    """The user named the file: it is read as a log if it is a text of no other kind."""
 
     def found(self, kind: InputKind, problem: str | None = None, decoded: DecodedFile | None = None) -> FileContent:
         """The content found at this place."""
@@ -78,26 +82,35 @@ class _FilePlace:
         return FileContent(self.inner, kind.name, problem, decoded, *inside)
 
 
-def read_file(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[FileContent]:
-    """The contents of a file; of an archive only every `parts`-th member, from `part` on."""
+def read_file(path: str, size: int, part: int = 0, parts: int = 1, given: bool = False) -> Iterator[FileContent]:
+    """The contents of a file; of an archive only every `parts`-th member, from `part` on.
+
+    `given` says that the user named this very file.
+    """
+    named = given or is_named(path)
     try:
         with streams.open_regular(path) as stream:
-            yield from _contents(stream, _FilePlace(size=size, part=part, parts=parts, named=is_named(path)))
+            yield from _contents(
+                stream, _FilePlace(size=size, part=part, parts=parts, named=named, name=path, given=given)
+            )
     except streams.NotAFileError as error:
         yield FileContent("", NOT_A_FILE.name, str(error))
     except OSError as error:
         yield FileContent("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
 
 
-def follow_log(path: str, start: int, mark: str, ended: bool) -> Iterator[FileContent]:
+def follow_log(path: str, start: int, mark: str, ended: bool, given: bool = False) -> Iterator[FileContent]:
     """The contents of a file that may still grow; of a log with this mark only the part behind `start`.
+
+    `given` says that the user named this very file.
 
     The last content is the stamp of the file, unless the file changed meanwhile.
     """
     try:
         with streams.open_regular(path) as stream:
             before = _stamp(stream)
-            yield from _followed(stream, _FilePlace(size=before[0], named=is_named(path)), start, mark, ended)
+            place = _FilePlace(size=before[0], named=given or is_named(path), name=path, given=given)
+            yield from _followed(stream, place, start, mark, ended)
             if _stamp(stream) == before:
                 yield FileContent("", "", stamp=before)
     except streams.NotAFileError as error:
@@ -130,7 +143,8 @@ def _grows(stream: IO[bytes], place: _FilePlace) -> bool:
     stream.seek(0)
     head = stream.read(streams.HEAD_BYTES)
     packed = streams.is_packed(head) or streams.is_tar(head) or streams.is_zip(head)
-    return not packed and not kinds_of(head, 0) and log_files.is_growable(stream, place.size, place.named)
+    packed = packed or foreign_files.foreign_name(head, place.name) is not None
+    return not packed and not kinds_of(head, 0) and log_files.is_growable(stream, place.size, place.named, place.given)
 
 
 def _contents(stream: IO[bytes], place: _FilePlace) -> Iterator[FileContent]:
@@ -182,7 +196,9 @@ def _members(members: Iterator[ArchiveMember], place: _FilePlace) -> Iterator[Fi
         if index % place.parts != place.part:
             continue
         name = member.name[:NAME_LIMIT].encode("utf-8", "replace").decode().removeprefix("./")
-        inside = _FilePlace(f"{place.inner}!{name}", place.depth, member.size, member.mtime_ns, named=is_named(name))
+        inside = _FilePlace(
+            f"{place.inner}!{name}", place.depth, member.size, member.mtime_ns, named=is_named(name), name=name
+        )
         if member.stream is None:
             yield inside.found(NOT_A_FILE, member.problem)
         else:
@@ -193,23 +209,28 @@ def _members(members: Iterator[ArchiveMember], place: _FilePlace) -> Iterator[Fi
 
 def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent | None:
     """The content of a file; None for all parts but the first, unless each part is read by itself."""
+    first = not place.part or bool(place.inner)
+    foreign = foreign_files.foreign_name(head, place.name)
+    if foreign is not None:
+        return place.found(UNKNOWN, foreign) if first else None
     kinds = kinds_of(head, place.size)
     if not kinds and head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         stream, kinds = _later_kinds(stream)
     if not kinds and head:
         parts = None if place.depth or place.inner else (place.part, place.parts)
-        found = log_files.read_log(stream, place.size, parts, place.named)
+        found = log_files.read_log(stream, place.size, parts, place.named, place.given)
         if found is not None:
             return place.found(LOG, found.problem, found)
     if kinds and kinds[0].read:
         return _streamed(kinds[0], stream, place)
-    if place.part and not place.inner:
-        return None
+    return _whole(stream, head, kinds, place) if first else None
+
+
+def _whole(stream: IO[bytes], head: bytes, kinds: list[InputKind], place: _FilePlace) -> FileContent:
+    """The content of a file that is read as a whole."""
     if not head:
         return place.found(EMPTY, "empty file")
-    if not kinds:
-        return place.found(UNKNOWN, UNKNOWN_KIND)
-    return _of_kinds(stream, kinds, place)
+    return _of_kinds(stream, kinds, place) if kinds else place.found(UNKNOWN, UNKNOWN_KIND)
 
 
 LATER_BYTES = 4 << 20
@@ -270,9 +291,10 @@ def _decode(kind: InputKind, data: bytes, damage: str | None, place: _FilePlace)
 
 # File names that promise a log.
 
-_WORDS = "stdout|stderr|dmesg|nohup|syslog|console"
+_WORDS = "stdout|stderr|dmesg|nohup|syslog|console|logs?|output|slurm"
 _LOG = re.compile(
-    rf"(?:\.(?:log|out|err|{_WORDS})|\.[oe]\d{{1,12}}|(?:^|[._\-])(?:{_WORDS})(?:\.txt)?)(?:\.\d{{1,9}})?"
+    rf"(?:\.(?:log|out|err|{_WORDS})|\.[oe]\d{{1,12}}"
+    rf"|(?:^|[._\-])(?:{_WORDS})(?:[._\-]\d{{1,12}}){{0,2}}(?:\.txt)?)(?:\.\d{{1,9}})?"
     r"(?:\.(?:gz|bz2|xz|zst))?$",
     re.IGNORECASE,
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from rankscope.parsers.flight_recorder import dump_columns, fast_reader, pickles
+from rankscope.parsers.flight_recorder import clog, dump_columns, fast_reader, pickles
 from rankscope.parsers.flight_recorder.dump_columns import FRAME_LIMIT
 from rankscope.parsers.flight_recorder.dump_document import is_dump, split_document
 from rankscope.parsers.flight_recorder.model import Dump
@@ -44,12 +44,16 @@ def looks_like_dump(head: bytes) -> bool:
         # the recorder writes protocol 2; a script may have saved it again in a later one
         start = head[11:12] if head[2:3] == b"\x95" else head[2:3]
         return head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and start in (b"}", b"]", b"", *_GLOBALS)
+    if clog.looks_like_clog(head):
+        return True
     # traces and logs are JSON too, and large: a dump names itself in its first keys
     return _JSON_START.match(head) is not None and (len(head) < _SHORTEST or _JSON_KEYS.search(head) is not None)
 
 
 def decode_dump(data: bytes) -> Dump:
     """The dump in `data`. Raises NotADumpError, or pickles.RefusedError for a pickle that asks for a global."""
+    if clog.looks_like_clog(data[:_HEAD]):
+        return clog.decode_clog(data)
     slow = None
     if fast_reader.is_suited(data):
         try:

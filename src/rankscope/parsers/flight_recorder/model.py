@@ -79,6 +79,8 @@ class Dump(ColumnMatrix):
     stacks: list[list[int]] = field(default_factory=list)
     """Lists of indices into `frames`, innermost first."""
     truncated: bool = False
+    rank: int | None = None
+    """The rank of its writer; None in formats that leave it to the name of the file."""
     problem: str | None = None
     slow: str | None = None
     """The reason why the read took three times as long as usual; None if it did not."""
@@ -94,7 +96,7 @@ class Dump(ColumnMatrix):
 
     def header(self) -> dict[str, Any]:
         """All but the arrays, as JSON values."""
-        plain = {"version", "library_version", "stacks", "truncated", "problem", "slow"}
+        plain = {"version", "library_version", "stacks", "truncated", "rank", "problem", "slow"}
         header: dict[str, Any] = {name: getattr(self, name) for name in plain}
         for name in _TABLES:
             rows = getattr(self, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
@@ -91,15 +92,32 @@ def _mended(data: bytes) -> Any:
 
 
 def _document(data: bytes) -> LogContent | None:
-    """The JSON of a query to RAS; None for anything else."""
-    try:
-        document = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        document = _mended(data)
+    """The JSON of queries to RAS, one after the other; None for anything else."""
     told = ras_output.RasReader()
-    if not told.document(document):
+    try:
+        documents = [orjson.loads(data)]
+    except orjson.JSONDecodeError:
+        mended = _mended(data)
+        documents = [mended] if mended is not None else _one_by_one(data.decode("utf-8", "replace"))
+    if not [document for document in documents if told.document(document)]:
         return None
     return LogContent(ras=told.result())
+
+
+MOST_DOCUMENTS = 4096
+
+
+def _one_by_one(text: str) -> list[Any]:
+    """The JSON documents at the beginning of a text, up to the first damage."""
+    decoder, at = json.JSONDecoder(), 0
+    found: list[Any] = []
+    while len(found) < MOST_DOCUMENTS and (begin := text.find("{", at)) >= 0 and not text[at:begin].strip():
+        try:
+            document, at = decoder.raw_decode(text, begin)
+        except (ValueError, RecursionError):
+            break
+        found.append(document)
+    return found
 
 
 # A log as blocks of whole lines; only one block is in memory at a time.

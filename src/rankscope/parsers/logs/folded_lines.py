@@ -1,19 +1,23 @@
 """Logs whose long lines were broken at a fixed width: by a terminal, by `fold`, or by a copy from a screen.
 
 The pieces of a line are joined in the block of the log: its bytes keep their places, and the joined lines become empty
-ones. A line continues in the next if no line is wider and the next one cannot begin a record. Where many lines show the
-width, that is enough; else the joined text must be one message by the grammar, and no number may be cut.
+ones. Programs that wrap at words (mail, chat, rich) leave lines of unlike widths: their messages are joined record by
+record. A line continues in the next if no line is wider and the next one cannot begin a record. Where many lines show
+the width, that is enough; else the joined text must be one message by the grammar, and no number may be cut.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from rankscope.parsers.logs import prefixes
+from rankscope.parsers.logs.log_record import Record
 from rankscope.parsers.logs.nccl import coll_lines, comm_lives
 from rankscope.parsers.logs.nccl.coll_blocks import BlockLines
 from rankscope.parsers.logs.nccl.packed_words import PAD_BYTES, Places
@@ -36,11 +40,16 @@ _LINE_START = re.compile(
     r"|During handling of |The above exception |(?:NC|RC)CL version"
 )
 """Beginnings of lines without a head; lines of tables and tracebacks begin with blanks."""
-_TABLE_START = re.compile(r'[|+\-=#]|\s++(?!File ")')
+_TABLE_START = re.compile(r'[|+\-=#]|\s++(?!File "|what\(\): )')
 """Beginnings of lines that never continue in others: tables and code."""
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 _PAIRS = (("(", ")"), ("[", "]"))
 _NUMBER_END, _NUMBER_START = re.compile(r"[0-9a-fA-Fx.]+$"), re.compile(r"[0-9a-fA-Fx.]+")
+
+
+_WHOLE_WORD = re.compile(r"[\s\[(](?:[Rr]ank|PG|ID|GUID|id:|work:|by|at|in|of|ran|for|from)$|[\s\[(]ID \d{1,9}$")
+"""Words that end at a blank: a line that ends with one was wrapped at it, not broken at a column."""
+_WORD = re.compile(r"\w+")
 
 
 class LineFolds(NamedTuple):
@@ -153,6 +162,8 @@ def _is_one(run: _FoldedLine, cut: int, words: Sequence[str]) -> bool:
     """Whether the text around a cut is one message by the grammar."""
     front, behind = "".join(run.texts[: cut + 1]), "".join(run.texts[cut + 1 :])
     whole, at = front + behind, len(front)
+    if _WHOLE_WORD.search(front) and _WORD.match(behind):
+        return False
     for opens, closes in _PAIRS:
         if front.count(opens) > front.count(closes) and _closes(behind, opens, closes):
             return True
@@ -196,3 +207,114 @@ def _join(padded: bytearray, texts: _BlockTexts, run: _FoldedLine) -> None:
             between.append(padded[int(texts.ends[at]) : int(texts.starts[at + 1])])
     # the line end behind the last piece closes the last empty line
     padded[start:end] = b"".join([*pieces, *between])
+
+
+# Messages that were wrapped at words: by mail and chat, or by rich, which also puts a column on each side.
+
+MOST_PIECES = 12
+"""Most lines of one message."""
+MOST_APART = 4
+"""Most lines from one piece to the next: lines of other writers may stand between them, and empty ones."""
+_WRAPPED_SIGNS = ("atchdog", "ProcessGroup", "WorkNCCL(", "Error: ", "what(): ")
+_CUT_HEAD = re.compile(r"\[[IWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9}(?: {2}| *$)")
+_OPEN_MESSAGES = tuple(
+    (re.compile(begins), re.compile(ends))
+    for begins, ends in (
+        (r"Watchdog caught collective operation timeout", r"before timing out"),
+        (r"\] +(?:f[a-z]{0,6}|W[a-z]{0,7})(?: [a-z ]{0,40})?$", r"$^"),
+        (r"failure detected by watchdog|Timeout at NCCL work", r"last completed (?:NCCL )?work: -?\d+"),
+        (r"WorkNCCL\(", r"WorkNCCL\((?:[^()]|\(ms\))*\)"),
+        (r"\[[^\[\]]{1,200}$", r"$^"),
+        (r"^\[[IWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9}$", r"$^"),
+        (r"\.(?:cpp|hpp):\d{1,6}\] *(?:\[[^\[\]]{1,200}\] *)*$", r"$^"),
+    )
+)
+"""Beginnings of messages of watchdogs, and what the rest of each must hold."""
+_WHOLE_MESSAGES = re.compile(
+    r"Watchdog caught collective operation timeout: |WorkNCCL\(SeqNum=\d+, OpType=\w+, NumelIn=\d+, NumelOut=\d+, "
+    r"|NumelOut=\d+, Timeout\(ms\)=\d+\)|\) ran for \d+ milliseconds before timing out"
+    r"|failure detected by watchdog at work sequence id: \d+ PG status: |last enqueued work: -?\d+, "
+    r"|last completed work: -?\d+|\[PG (?:ID \d+ )?PG GUID \S+\(\w+\) Rank \d+\]|\] \[Rank \d+\] "
+)
+"""Parts of such messages, which tell whether a blank was at a cut."""
+_NEXT_RECORD = re.compile(
+    r"[|+{}#]|Traceback \(|frame #|Exception raised from |Last error:|what\(\): |terminate called|-{3}|={3}|File \""
+    r"|(?:[A-Za-z_]\w{0,60}\.){0,8}\w{0,60}(?:Error|Exception|Warning|Interrupt)(?:: |$)"
+    r"|\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\[?\d{1,4}[-/]\d\d[-/]\d\d|During handling of |The above exception "
+)
+_SOURCE_COLUMN = re.compile(r" {2,}[\w.\-]{1,60}\.py:\d{1,6} *$")
+"""The column in which rich names the source of a line."""
+_RANK_PREFIX = re.compile(r"\[rank\d{1,7}\]: ?")
+
+
+class WrappedMessages:
+    """Joins the records of a message that was wrapped at words. `literals` gives the words of events."""
+
+    def __init__(self, literals: Callable[[], Sequence[str]]) -> None:
+        self._literals = literals
+        self._held: Record | None = None
+        self._last = self._pieces = 0
+
+    def feed(self, record: Record) -> list[Record]:
+        """The records that are complete with this one."""
+        held = self._held
+        if held is None:
+            return self._take(record)
+        joined = self._joined(held, record)
+        if joined is None:
+            self._held = None
+            return [held, *self._take(record)]
+        self._held, self._last, self._pieces = joined, record.line, self._pieces + 1
+        return self.finish() if self._pieces >= MOST_PIECES else []
+
+    def finish(self) -> list[Record]:
+        """The record that waits for its rest."""
+        held, self._held = self._held, None
+        return [] if held is None else [held]
+
+    def _take(self, record: Record) -> list[Record]:
+        text = record.text
+        # no number is read across a cut that a column made
+        short = len(text) <= WIDEST and not record.torn
+        if not short or not (any(sign in text for sign in _WRAPPED_SIGNS) or _CUT_HEAD.match(text)):
+            return [record]
+        self._held, self._last, self._pieces = record, record.line, 1
+        return []
+
+    def _joined(self, held: Record, record: Record) -> Record | None:
+        """Both as one record; None if they are two messages."""
+        if record.rank is not None or record.stamp is not None:
+            return None
+        rest = record.text.strip()
+        label = _RANK_PREFIX.sub("", held.label)
+        apart = record.label.strip() != label.strip()
+        if apart or not rest or record.line - self._last > MOST_APART or _NEXT_RECORD.match(rest) or HEAD.match(rest):
+            return None
+        front = _SOURCE_COLUMN.sub("", held.text).rstrip()
+        if not self._spans(front, rest) and not _is_open(front):
+            return None
+        with_blank, without = f"{front} {rest}", f"{front}{rest}"
+        more = len(_WHOLE_MESSAGES.findall(without)) - len(_WHOLE_MESSAGES.findall(with_blank))
+        return held._replace(text=without if more > 0 else with_blank, torn=record.torn)
+
+    def _spans(self, front: str, rest: str) -> bool:
+        """Whether the words of an event lie on both sides of a cut."""
+        first = _WORD.search(rest)
+        cuts = self._cuts.get(first[0], ()) if first is not None else ()
+        return any(front.endswith(before) and rest.startswith(after) for before, after in cuts)
+
+    @cached_property
+    def _cuts(self) -> dict[str, list[tuple[str, str]]]:
+        """Both parts of the words of each event, cut at each blank, by the first word of the second part."""
+        found: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        for literal in self._literals():
+            for blank in re.finditer(r"(?<=\S) (?=\S)", literal):
+                before, after = literal[: blank.start()], literal[blank.end() :]
+                if (word := _WORD.search(after)) is not None and len(literal) >= WORD_LENGTH:
+                    found[word[0]].append((before, after.rstrip()))
+        return dict(found)
+
+
+def _is_open(text: str) -> bool:
+    """Whether a message of a watchdog lacks its end."""
+    return any(begins.search(text) and not ends.search(text) for begins, ends in _OPEN_MESSAGES)

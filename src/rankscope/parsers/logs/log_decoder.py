@@ -10,7 +10,7 @@ import numpy as np
 
 from rankscope.parsers.logs import bounded_events
 from rankscope.parsers.logs.c10d.known_errors import WordScreen
-from rankscope.parsers.logs.folded_lines import unfold_lines
+from rankscope.parsers.logs.folded_lines import WrappedMessages, unfold_lines
 from rankscope.parsers.logs.line_heads import LineFronts
 from rankscope.parsers.logs.line_tails import CommTails, move_phantoms, rehomed
 from rankscope.parsers.logs.log_record import Event, Record
@@ -24,6 +24,7 @@ from rankscope.parsers.logs.nccl.comm_lives import CommTable, ProcessTable
 from rankscope.parsers.logs.nccl.inspector import InspectorReader
 from rankscope.parsers.logs.nccl.nccl_warnings import WarningReader
 from rankscope.parsers.logs.nccl.packed_words import NcclHead, Places, nccl_head
+from rankscope.parsers.logs.nccl.ras_output import SIGNS as RAS_SIGNS
 from rankscope.parsers.logs.nccl.ras_output import RasReader
 from rankscope.parsers.logs.operation_lines import OperationReader
 from rankscope.parsers.logs.record_reader import LINE_BYTES, WORDS, RecordSplitter
@@ -51,6 +52,7 @@ class LogDecoder:
         self.warnings, self.ras, self.inspector = WarningReader(), RasReader(), InspectorReader()
         self._splitter = RecordSplitter()
         self._recognition = EventRecognition()
+        self._wrapped = WrappedMessages(self._recognition.literals)
         self._waiting: list[Record] = []
         self._events = bounded_events.bounded_events(bounded_events.MOST_EVENTS // 2 if ranged else 0)
         self._settings: set[tuple[int, str, str]] = set()
@@ -128,6 +130,7 @@ class LogDecoder:
 
     def result(self) -> LogContent:
         """The content of the whole range."""
+        self._waiting += self._wrapped.finish()
         self._flush()
         self._events.add(self._recognition.finish())
         content = self.content
@@ -282,7 +285,7 @@ class LogDecoder:
             self.content.settings.append(LogSetting(process, *told, record.offset, record.line))
 
     def _pass_on(self, record: Record) -> None:
-        self._waiting.append(record)
+        self._waiting += self._wrapped.feed(record)
         if len(self._waiting) >= BATCH_RECORDS:
             self._flush()
 
@@ -336,7 +339,7 @@ class EventRecognition:
 
 FEWEST_LINES = 64
 """Fewest lines for this test; with fewer, its setup takes longer."""
-_SIGNS = ("NCCL", "RCCL", "opCount", " WARN", "_perf", '"peer"', "Job summary", "Communicators...", "PEER_")
+_SIGNS = ("NCCL", "RCCL", "opCount", " WARN", "_perf", '"peer"', *RAS_SIGNS)
 """Words that the readers of operations, heads, JSON and RAS search for."""
 _EVENT_SIGNS = ("\x1b", "Rank ", *WORDS)
 """Further words: some hide words or split them, and "Rank " ends a line that holds the rank of the next one."""

@@ -149,6 +149,10 @@ class RasComm(NamedTuple):
     offset: int
     line: int
     text: str
+    answer: int = 0
+    """Offset of the beginning of the answer that holds it."""
+    time_ns: int | None = None
+    """Time of that answer, as printed."""
 
 
 class InspectorRow(NamedTuple):

@@ -37,6 +37,9 @@ _TABLE = {
     "facility": r"(?:kern|user|daemon|syslog) {0,6}:(?:emerg|alert|crit|err|warn|notice|info|debug) {0,5}: ",
     "kernel": r"(?:[\w.\-]{1,255} )?kernel: ",
     "srun": r" {0,6}\d{1,6}: (?=\S| {2,60}\S)",
+    "quote": r"(?:>[ \t]?){1,8}(?=\S| {2})",
+    "compose": r"(?:\d\d:\d\d:\d\d )?[A-Za-z0-9][\w.\-@]{0,127} {1,64}\|(?: (?!\|)|$)",
+    "rich": rf"(?:\[(?:\d\d/\d\d/\d\d )?\d\d:\d\d:\d\d\]| {{10,22}}) {{1,3}}{_LEVEL} {{1,8}}",
     "determined": r"[0-9a-f]{8} (?:\[rank=\d{1,7}\] )?\|\| ",
     "npu": rf"\[(?:ERROR|WARN|WARNING)\] (?:{FULL}) \(PID:\d{{1,10}}, Device:-?\d{{1,6}}, RankID:-?\d{{1,7}}\) ",
     "address": r"\d{1,3}(?:\.\d{1,3}){3}: ",
@@ -53,7 +56,9 @@ _TABLE = {
 }
 _PREFIX = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _TABLE.items()))
 _TIMES = ("bracketed", "stamp", "ctime", "dmesg", "sglang", "raylet")
-_SILENT = ("cri", "colour", "stream", "vllm", "minute", "logging", "indent", "table", "facility")
+_SILENT = (
+    "cri", "colour", "stream", "vllm", "minute", "logging", "indent", "table", "facility", "quote", "rich",
+)  # fmt: skip
 _RANKED = {
     "rank": re.compile(r"\[rank(\d{1,7})\]"),
     "ray": re.compile(r"\(VllmWorker rank=(\d{1,7}) pid=|\((?:Vllm)?Worker[ _]TP(\d{1,7}) pid="),

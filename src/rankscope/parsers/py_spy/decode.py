@@ -27,6 +27,11 @@ _THREADS = re.compile(
     rb"(?:: \"[^\n]*)?\r?\n {4}[^ \n][^\n]* \([^\n]*\)\r?(?:\n|\Z)"
 )
 """The beginning of a file with a thread and its innermost frame, without a process."""
+_LOGGED = re.compile(
+    rb"(?m)^\[?\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d[^\n]{20}|^\[rank\d{1,7}\]:|^[A-Z]{4,8} \d\d-\d\d \d\d:"
+    rb"|^\(\w[^()\n]{0,120}\bpid=\d"
+)
+"""Lines of a log: dumps below them are parts of it."""
 _JSON = re.compile(rb'\[\s*\{\s*"pid":\s*\d+,\s*"thread_id":')
 
 
@@ -39,6 +44,8 @@ def looks_like_snapshot(head: bytes) -> bool:
     begun = _TEXT.search(head)
     if begun is None and _THREADS.search(head) is not None:
         return True
+    if begun is not None and _LOGGED.search(head[: begun.start()]) is not None:
+        return False
     # a command line may be longer than these first bytes
     return begun is not None and (not begun[1] or len(head) >= 512 or _NEXT.search(head, begun.end()) is not None)
 

@@ -30,6 +30,8 @@ _MARKS: dict[str, tuple[tuple[str, int], ...]] = {
     "_run_server": (("multiprocessing/managers.py", SERVES),),
     "worker": (("multiprocessing/pool.py", SERVES),),
     "_process_worker": (("concurrent/futures/process.py", SERVES),),
+    "collective_rpc": (("vllm/v1/executor/multiproc_executor.py", STARTS),),
+    "get_response": (("vllm/v1/executor/multiproc_executor.py", STARTS),),
 }
 """Functions, with the end of their file, in which processes of torch and Python wait, or start others."""
 
@@ -106,6 +108,9 @@ _PER_NODE = re.compile(r"(?:^|\s)--nproc[_-]per[_-]node(?:=|\s+)(\d{1,6})(?=\s|$
 
 def rank_in(command: str, parent: str) -> int | None:
     """The global rank, if exactly one is given. Under a launcher the option belongs to the script."""
+    titled = title_rank(command)
+    if titled is not None:
+        return titled
     return None if is_launcher(parent) else _single_number(_RANK, command)
 
 
@@ -121,6 +126,8 @@ def says_rank(command: str) -> bool:
 
 def is_launcher(command: str) -> bool:
     """Whether the program is a launcher."""
+    if _TITLE.match(command):
+        return _LAUNCHER_TITLE.match(command) is not None
     words = iter(command.split(maxsplit=16)[:16])
     for word in words:
         if word in _WITH_VALUE:
@@ -141,3 +148,22 @@ def on_one_node(command: str, world: int) -> bool:
 def _single_number(pattern: re.Pattern[str], command: str) -> int | None:
     found = {int(number) for number in pattern.findall(command)}
     return found.pop() if len(found) == 1 else None
+
+
+# Titles that servers give to their processes: `VLLM::Worker_PP0_TP2`, `sglang::scheduler_TP2`, `ray::IDLE`.
+
+_TITLE = re.compile(r"\s*(?:VLLM|vllm|sglang|ray)::\S")
+_WORKER_TITLE = re.compile(
+    r"\s*(?:(?:VLLM|vllm)::\w*?Worker|sglang::scheduler)((?:_[A-Z]{2,4}(?:_[A-Z]{2,4})?\d{1,6})+)\s*$"
+)
+_LAUNCHER_TITLE = re.compile(
+    r"\s*(?:(?:VLLM|vllm)::(?:APIServer|Router|Coordinator|DPCoordinator)|sglang::(?!scheduler)|ray::IDLE)"
+)
+_TENSOR_PARALLEL = re.compile(r"_TP(\d{1,6})$")
+
+
+def title_rank(command: str) -> int | None:
+    """The rank of tensor parallelism in a title that names no other part of the job: it then is the global rank."""
+    worker = _WORKER_TITLE.match(command)
+    alone = _TENSOR_PARALLEL.fullmatch(worker[1]) if worker is not None else None
+    return int(alone[1]) if alone is not None else None

@@ -249,7 +249,14 @@ class WorkerThread(threading.Thread):
     def _ask(self, task: Task) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None
         found = task.found
-        order = {"path": os.fsencode(found.path).hex(), "size": found.size, "part": task.part, "parts": task.parts}
+        order: dict[str, Any] = {
+            "path": os.fsencode(found.path).hex(),
+            "size": found.size,
+            "part": task.part,
+            "parts": task.parts,
+        }
+        if found.given:
+            order["given"] = True
         if task.tail is not None:
             order["tail"] = [task.tail.start, task.tail.mark, task.tail.ended]
         send_message(self.process.stdin, order)

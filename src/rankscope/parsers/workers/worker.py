@@ -45,11 +45,12 @@ def _serve(task: dict[str, Any], sink: IO[bytes]) -> None:
     path, stamp = os.fsdecode(bytes.fromhex(task["path"])), None
     if "tail" in task and os.nice(0) < NICENESS:
         os.nice(NICENESS - os.nice(0))
-    contents = (
-        follow_log(path, *task["tail"])
-        if "tail" in task
-        else read_file(path, task["size"], task["part"], task["parts"])
-    )
+    given = "given" in task
+    if "tail" in task:
+        start, mark, ended = task["tail"]
+        contents = follow_log(path, start, mark, ended, given)
+    else:
+        contents = read_file(path, task["size"], task["part"], task["parts"], given)
     for content in contents:
         if content.stamp is not None:
             stamp = content.stamp

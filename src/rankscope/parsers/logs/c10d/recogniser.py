@@ -149,7 +149,11 @@ class Recogniser:
             span = module.begins(self._attributed(record) if module in _PLAIN else record)
             if span is None:
                 continue
-            bare = module in _PLAIN or (module is tracebacks and record.stamp is not None and tracebacks.inline(record))
+            bare = (
+                module in _PLAIN
+                or (module is tracebacks and record.stamp is not None and tracebacks.inline(record))
+                or (module is thread_dumps and thread_dumps.heads_other_lines(record))
+            )
             stream = self._open[_stream(record._replace(rank=None) if bare else record)]
             if isinstance(span, tracebacks.Traceback):
                 span.beside([one.span for one in stream if isinstance(one.span, tracebacks.Traceback)])

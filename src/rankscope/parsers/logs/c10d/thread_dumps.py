@@ -18,13 +18,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event
 from rankscope.parsers.logs.log_record import Event, Record
 from rankscope.schema import AT_CRASH
 
-LITERALS = ("(most recent call first):", "Traceback for thread ", "=== Rank ", "Fatal Python error: ")
+LITERALS = (
+    "(most recent call first):", "Traceback for thread ", "=== Rank ", "Fatal Python error: ", "dump for PID",
+    *(f"Process {digit}" for digit in range(1, 10)),
+)  # fmt: skip
 KIND = "thread-dump"
 MAIN = "MainThread"
 THREAD_LIMIT = 1024
@@ -208,9 +212,80 @@ class ThreadDump:
         return thread.number if thread is not None and thread.outermost_first else None
 
 
-def begins(record: Record) -> ThreadDump | None:
+# Output of py-spy within a log: SGLang's watchdog prints that of its own process, a wrapper that of any.
+
+_PYSPY_PROCESS = re.compile(r"^\s{0,8}Process (\d{1,10}): (.{1,4096})$")
+_PYSPY_HEADING = re.compile(r"Py-?[Ss]py dump for PID (\d{1,10}):?\s*$")
+_PYSPY_THREAD = re.compile(r'^Thread (0[xX][0-9a-fA-F]{1,16}|\d{1,19}) \((active|idle)(\+gil)?\)(?:: "(.{0,400})")?$')
+_PYSPY_FRAME = re.compile(r"^ {1,7}(\S.{0,1000}) \(([^()]{1,1000}?)(?::(\d{1,9}))?\)$")
+_PYSPY_BESIDE = re.compile(r"^(?:Python v\d|Parent Process \d| {8}|Error: )")
+
+
+class PySpyDump:
+    """Collector of the threads of one process that py-spy saw.
+
+    Values as of `ThreadDump`, with whether the thread was running behind the frames; `command` is the command line.
+    """
+
+    quotes = True
+    patience = FOREIGN_LIMIT
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._frames = 0
+        self._threads: list[list[Any]] = []
+        self._pid, self._command = 0, ""
+        heading, process = _PYSPY_HEADING.search(record.text), _PYSPY_PROCESS.match(record.text)
+        self._begun = process is not None
+        self.told_rank = record.rank
+        if heading is not None:
+            self._pid = int(heading[1])
+        elif process is not None:
+            self._pid, self._command = int(process[1]), process[2]
+
+    def consumes(self, record: Record) -> bool:
+        """Whether a line belongs to it; reads it if so."""
+        text = record.text[:TEXT_LIMIT].rstrip()
+        process = _PYSPY_PROCESS.match(text)
+        if process is not None:
+            if self._begun:
+                return False
+            self._begun, self._pid, self._command = True, int(process[1]), process[2]
+            return True
+        if not text or _PYSPY_BESIDE.match(text):
+            return True
+        if (thread := _PYSPY_THREAD.match(text)) is not None:
+            if len(self._threads) < THREAD_LIMIT:
+                number = int(thread[1], 16 if thread[1][:2] in ("0x", "0X") else 10)
+                self._threads.append([number, thread[4] or "", thread[3] is not None, [], thread[2] == "active"])
+            return True
+        frame = _PYSPY_FRAME.match(text) if self._threads else None
+        if frame is None:
+            return False
+        if self._frames < DUMP_LIMIT and len(self._threads[-1][3]) < FRAME_LIMIT:
+            self._threads[-1][3].append([frame[1], frame[2], int(frame[3] or 0)])
+            self._frames += 1
+        return True
+
+    def result(self) -> list[Event]:
+        """The event, at its first line."""
+        if not self._threads:
+            return []
+        told = {"tool": "py-spy", "pid": self._pid, "command": self._command, "id": self._pid}
+        text = f"stacks of {len(self._threads)} threads of process {self._pid}"
+        return [message_event(KIND, self._record, text, threads=self._threads, **told)]
+
+
+def heads_other_lines(record: Record) -> bool:
+    """Whether only this line of a dump has the prefix of its rank."""
+    return "dump for PID" in record.text and _PYSPY_HEADING.search(record.text) is not None
+
+
+def begins(record: Record) -> ThreadDump | PySpyDump | None:
     """A dump, or a section of a file with many ranks, that begins with this record."""
     bare = record.text[:TEXT_LIMIT].strip()
+    if _PYSPY_PROCESS.match(bare) or heads_other_lines(record):
+        return PySpyDump(record)
     begun = _is_fatal(bare) or any(form.match(bare) for form in (_FIRST, _LAST, _SECTION))
     return ThreadDump(record) if begun else None
 

@@ -43,7 +43,7 @@ _TASK_PID = re.compile(r"\bpid=(\d{1,10})\b")
 _TASK_HOST = re.compile(r"\bip=([0-9A-Fa-f.:]{2,45})")
 _LAUNCHERS = (
     "torch/distributed/run.py", "torch/distributed/launcher/api.py", "accelerate/commands/",
-    "bin/torchrun", "bin/accelerate", "bin/deepspeed",
+    "bin/torchrun", "bin/accelerate", "bin/deepspeed", "torch/distributed/flight_recorder/", "bin/torchfrtrace",
 )  # fmt: skip
 _SPAWN = "torch/multiprocessing/spawn.py"
 _SPAWNED = ("ProcessExitedException", "ProcessRaisedException")

@@ -14,7 +14,7 @@ LITERALS = (
     "raised the following async exception", "found async exception when checking for",
     "watchdog got stuck for", "Heartbeat monitor timed out", "Could not acquire GIL within",
     "dump signal", "to signal dumping", "dumping nccl trace to", "debug info to ", "Error opening file for writing ",
-    "Watchdog timeout (self.", "timed out in blocking wait", "remote error detected from rank",
+    "atchdog timeout (self.", "timed out in blocking wait", "remote error detected from rank",
     "Operation timed out after ", "Aborting process on rank ", "nccl hit async error on rank ", "FlightRecorderHook: ",
     "Timeout thread starting for rank: ", "Timeout thread exiting for rank: ",
 )  # fmt: skip
@@ -35,7 +35,7 @@ _ASYNC_ERROR = re.compile(
     r"(?:raised the following async exception|found async exception when checking for \w+ errors): ?(.*)"
 )
 _SOURCE = re.compile(r"collective timeout from\s+(?:(this local rank)|rank (-?\d+))")
-_STUCK_WATCHDOG = re.compile(r"watchdog got stuck for (\d+) seconds|Watchdog timeout \(self\.\w{1,40}=(\d+)")
+_STUCK_WATCHDOG = re.compile(r"watchdog got stuck for (\d+) seconds|[Ww]atchdog timeout \(self\.\w{1,40}=(\d+)")
 """Lines of torch, and of the main loop of SGLang's scheduler."""
 _WORKS_LEFT = re.compile(r"workMetaList_\.size\(\)=(\d+)")
 _DUMP_WRITTEN = re.compile(

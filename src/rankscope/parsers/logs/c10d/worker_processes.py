@@ -1,6 +1,7 @@
-"""Deaths of workers of Ray and of servers, as reported by their parents. Source: raylet and vLLM's multiproc_executor.
+"""Lines of libraries above c10d: deaths of workers of Ray and of servers, timeouts of DeepEP, compilations.
 
-The parent knows neither the reason nor whether the worker died first: a watchdog's abort looks the same.
+Source: raylet, vLLM's multiproc_executor, csrc/kernels of DeepEP, torch/_dynamo/guards.py and convert_frame.py. The
+parent of a dead worker knows neither the reason nor whether the worker died first: a watchdog's abort looks the same.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from collections.abc import Iterator
 from rankscope.parsers.logs.c10d.event_builder import message_event, shown_text
 from rankscope.parsers.logs.log_record import Event, Record
 
-LITERALS = ("A worker died or was killed while", " died unexpectedly", "The actor died unexpectedly")
+LITERALS = (
+    "A worker died or was killed while", " died unexpectedly", "The actor died unexpectedly", "DeepEP", "[__recompiles",
+    "torch._dynamo hit config.", " last reason: ", "   function: '",
+)  # fmt: skip
 ENTRIES = 12
 _PID = re.compile(r"Worker PID: (\d{1,10})\b")
 _HOST = re.compile(r"Worker IP address: ([0-9A-Fa-f.:]{2,45})\b")
@@ -25,6 +29,10 @@ _ENTRY = re.compile(r"^\s+(class_name|actor_id|pid|name|namespace|ip|repr): ?(\S
 def events(record: Record) -> Iterator[Event]:
     """The events in a record. Values: `pid`, `host` and `name`, None if unknown."""
     text = record.text
+    if "DeepEP" in text:
+        yield from _experts(record)
+    elif "[__recompiles" in text or "torch/_dynamo/" in text or "torch._dynamo hit config." in text:
+        yield from _compilations(record)
     if "A worker died or was killed while" in text and not _INTENDED_EXIT.search(text):
         pid, host = _PID.search(text), _HOST.search(text)
         yield _died(record, int(pid[1]) if pid else None, host[1] if host else None, None)
@@ -41,6 +49,67 @@ def _died(record: Record, pid: int | None, host: str | None, name: str | None) -
     return message_event(
         "worker-died", record, f"{shown_text(who)}{where} died unexpectedly", pid=pid, host=host, name=name
     )
+
+
+# Timeouts of the kernels of DeepEP: one line for each thread, with ranks of the group of experts.
+
+_EXPERTS = re.compile(r"DeepEP (?:error: )?[^,\n]{0,80}?timeout\b", re.IGNORECASE)
+_PHASE = re.compile(r"\b(dispatch|combine|barrier)\b")
+_EP_RANK = re.compile(r"\brank(?: =)? (\d{1,7})\b")
+_EP_PEER = re.compile(r"\b(?:src|dst)_rank(?: =)? (\d{1,7})\b")
+_CHECK = re.compile(r"timeout check failed: rank = \d{1,7}, thread = (\d{1,7}), value = (-?\d{1,9})")
+"""A thread waits for the member of its number, and its value is 0 once that one has come."""
+_LANES = re.compile(r"(?<!src )\bRDMA: (\d{1,5}), nvl: (\d{1,2})\b")
+_FROM_LANES = re.compile(r"\bsrc RDMA(?: lane)?: (\d{1,5})(?:, src nvl: (\d{1,2}))?", re.IGNORECASE)
+NODE_RANKS = 8
+"""Ranks of one node in an exchange between nodes."""
+
+
+def _experts(record: Record) -> Iterator[Event]:
+    """The event of a line. Values: `ep_rank` of the printing rank and `peer`, the awaited one, in ranks of the group of
+    experts, None if unknown; `phase`."""
+    text = record.text
+    if _EXPERTS.search(text) is None:
+        return
+    own, peer, phase = _EP_RANK.search(text), _EP_PEER.search(text), _PHASE.search(text)
+    check, lanes = _CHECK.search(text), _LANES.search(text)
+    within = int(own[1]) if own else int(lanes[1]) * NODE_RANKS + int(lanes[2]) if lanes else None
+    awaited = int(peer[1]) if peer else int(check[1]) if check and int(check[2]) > 0 else None
+    if lanes and (source := _FROM_LANES.search(text)) is not None:
+        awaited = int(source[1]) * NODE_RANKS + int(source[2] or lanes[2])
+    made = message_event(
+        "experts-timeout", record, ep_rank=within, peer=awaited, phase=phase[1] if phase else None
+    )  # fmt: skip
+    yield made._replace(rank=within) if made.rank is None and not made.values.get("pid") else made
+
+
+# Compilations of torch.compile, as TORCH_LOGS=recompiles prints them, and the limit of all.
+
+_RECOMPILE = re.compile(r"\[__recompiles(?:_verbose)?\] Recompiling function (\S{1,200}) in (\S{1,400})")
+_GUARD = re.compile(r"\[__recompiles(?:_verbose)?\]\s{1,8}- (?:\d{1,6}/\d{1,6}: )?(\S.{0,300})")
+_LIMIT = re.compile(r"torch\._dynamo hit config\.(?:accumulated_)?(?:recompile_limit|cache_size_limit) \((\d{1,9})\)")
+
+
+_AT_LIMIT = re.compile(
+    r"torch/_dynamo/\S{1,80}\] \[\S{1,20}\] +(?:function: '(?P<name>[^']{1,200})' \((?P<place>[^()]{1,400})\)"
+    r"|last reason: (?:\d{1,6}/\d{1,6}: )?(?P<reason>\S.{0,300}))"
+)
+"""Lines below that of the limit."""
+
+
+def _compilations(record: Record) -> Iterator[Event]:
+    """The event of a line. Values: `what`, "again", "guard" or "limit"; `function`, `guard`."""
+    text = record.text
+    if (again := _RECOMPILE.search(text)) is not None:
+        yield message_event("recompile", record, what="again", function=shown_text(f"{again[1]} in {again[2]}"))
+    elif (guard := _GUARD.search(text)) is not None:
+        yield message_event("recompile", record, what="guard", guard=shown_text(guard[1]))
+    elif (limit := _LIMIT.search(text)) is not None:
+        yield message_event("recompile", record, what="limit", limit=int(limit[1]))
+    elif (told := _AT_LIMIT.search(text)) is not None:
+        name, reason = told["name"], told["reason"]
+        function = shown_text(f"{name} in {told['place']}") if name else None
+        yield message_event("recompile", record, what="guard", function=function, guard=shown_text(reason or ""))
 
 
 class ActorDeath:

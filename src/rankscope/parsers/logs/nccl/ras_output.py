@@ -10,11 +10,14 @@ from typing import Any
 
 import orjson
 
-from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.log_record import Record, Stamp
 from rankscope.parsers.logs.model import RasComm
+from rankscope.parsers.logs.timestamps import read_stamp
 from rankscope.parsers.safe_values import safe_integer, safe_text
 
 MOST_ROWS = 100_000
+DATE_LINES, DATE_LENGTH = 12, 40
+"""Most lines from a printed date to the answer that it belongs to, and characters of such a line."""
 _TABLE = re.compile(
     r"\s*(?P<group>\d{1,9})(?P<numbers>(?:\s+\d{1,9}(?:-\d{1,9})?){5})\s+(?P<status>[A-Z]{3,}\S*)\s+(?P<errors>[A-Z]{2,}\S*)\s*$"
 )
@@ -36,6 +39,8 @@ _PEER = re.compile(rf"\s*(?:\[[^\]]{{10,40}}\] )?(?P<event>PEER_[A-Z]{{2,20}}): 
 _LACKING_RANKS = re.compile(r"\s*Missing communicator data from \d{1,9} ranks?\s*$")
 _MISSING_STATE = re.compile(r"\b(DEAD|TIMEOUT|NOCOMM|INCOMPLETE|UNRESPONSIVE)\b")
 _BEGINS = ("Job summary", "Communicators...", "RAS Monitor Mode")
+SIGNS = ("Job summary", "Communicators...", "PEER_", " operation counts", " managed by process ", " MISMATCH")
+"""Words of which a line has one that may begin an answer, also one whose head was not copied along."""
 _DOCUMENT = re.compile(rb'\s*\{(?s:.{0,4096})"(?:communicators_count|communicators|nccl_version)"\s*:')
 
 
@@ -57,6 +62,9 @@ class RasReader:
         """Whether the next line of numbers ends with the number of GPUs of the job."""
         self._sizes: dict[str, int] = {}
         """The number of ranks of a communicator, by the number of its group."""
+        self._answer = self._documents = 0
+        self._date: tuple[Stamp, int] | None = None
+        self._time_ns: int | None = None
 
     def result(self) -> list[RasComm]:
         """All rows."""
@@ -65,16 +73,40 @@ class RasReader:
     def feed(self, record: Record) -> bool:
         """Takes a line; False for a line that is not RAS's."""
         line = record.text
-        if line.startswith(_BEGINS):
+        self._note_date(record)
+        if line.lstrip().startswith(_BEGINS):
             self.active = True
+            if "Job summary" in line:
+                self._begin(record)
             return True
         if line.startswith("{") and '"event"' in line and '"peer"' in line:
             return self._event(record)
         if "PEER_" in line and (found := _PEER.match(line)):
             return self._process(found, found["event"], record)
-        if not self.active or not line.strip():
+        if not line.strip() or not (self.active or self._headless(line)):
             return False
         return self._text(record)
+
+    def _begin(self, record: Record) -> None:
+        """Begins another answer."""
+        dated, at = self._date if self._date is not None else (None, 0)
+        stamp = dated if dated is not None and record.line - at <= DATE_LINES else record.stamp
+        self._answer, self._time_ns = record.offset, stamp.ns if stamp is not None else None
+        self._comm, self._kind, self._state, self._count = "", "", "", None
+
+    def _note_date(self, record: Record) -> None:
+        """Remembers a time before an answer: that of a collector, or what `date` printed."""
+        stamp = record.stamp
+        if stamp is None and record.text[:2].isdigit() and len(record.text) <= DATE_LENGTH:
+            stamp = read_stamp(record.text.strip())
+        if stamp is not None and stamp.has_date:
+            self._date = stamp, record.line
+
+    def _headless(self, line: str) -> bool:
+        """Whether a line begins an answer without its head, as copied from a screen."""
+        told = any(sign in line for sign in SIGNS[3:])
+        self.active = told and any(form.match(line) for form in (_COMM, _KIND, _RANK))
+        return self.active
 
     def _text(self, record: Record) -> bool:
         line = record.text
@@ -169,6 +201,9 @@ class RasReader:
         found = document.get("communicators") if isinstance(document, dict) else None
         if not isinstance(found, list):
             return False
+        stamp = read_stamp(safe_text(document.get("timestamp")) or "")
+        self._answer, self._time_ns = self._documents, stamp.ns if stamp is not None else None
+        self._documents += 1
         place = Record(0, 1, "")
         for comm in found:
             if isinstance(comm, dict):
@@ -208,6 +243,7 @@ class RasReader:
         }
         rest: dict[str, Any] = {"pid": None, "device": None, "counts": {}, "offset": record.offset, "line": record.line}
         if len(self._rows) < MOST_ROWS:
+            told |= {"answer": self._answer, "time_ns": self._time_ns}
             self._rows.append(RasComm(**{**empty, **rest, "text": record.text[:1000], **told}))
         return True
 

@@ -1,0 +1,95 @@
+"""Files of other tools that are known by name but not read, with what to collect instead."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+DUMPS = "bring the flight recorder dumps of all ranks"
+TRACE = "record a trace of each rank with torch.profiler, or bring the flight recorder dumps"
+STACKS = "take py-spy dump of each rank instead"
+LOGS = "bring the logs of all ranks"
+
+
+@dataclass(frozen=True)
+class ForeignKind:
+    """A kind of file that another tool reads."""
+
+    what: str
+    """Its name, as the beginning of a sentence."""
+    instead: str
+    head: bytes = b""
+    """Regular expression over the first bytes, from the beginning on; b"" if the name alone tells it."""
+    name: str = ""
+    """Regular expression over the end of the file name; "" if the content alone tells it."""
+
+
+FOREIGN_KINDS = (
+    ForeignKind(
+        "an execution trace (Chakra), not a profiler trace", TRACE,
+        rb'\s*\{(?s:.{0,200}?)"schema"\s*:\s*"\d[\w.\-]{0,40}"(?s:.{0,300}?)"(?:nodes|start_ts|global_meta)"',
+    ),
+    ForeignKind("an execution trace (Chakra) in its binary form, not a profiler trace", TRACE, name=r"\.et"),
+    ForeignKind(
+        "a CUDA memory snapshot of torch (open it at pytorch.org/memory_viz): it holds memory, not collectives", DUMPS,
+        rb"\x80[\x02-\x05](?s:.{0,40})(?:segments|device_traces)",
+    ),
+    ForeignKind(
+        "a memory timeline of torch.profiler: it holds memory, not collectives", TRACE,
+        rb"\s*\[\s*\[\s*-?\d{1,20}\s*,\s*\d\s*,\s*-?\d{1,20}\s*,\s*-?\d{1,4}\s*\]",
+    ),
+    ForeignKind(
+        "a memory timeline of torch.profiler: it holds memory, not collectives", TRACE,
+        rb"\s*(?:<!DOCTYPE html>\s*)?<html>|\s*\[\s*\[", r"mem(?:ory)?[_.\-]?timeline[\w.\-]{0,80}\.(?:html|json)",
+    ),
+    ForeignKind("results of rocprofv3", TRACE, rb'\s*\{\s*"rocprofiler-sdk-tool"'),
+    ForeignKind("results of rocprofv3", TRACE, rb'\s*"Kind","(?:Agent_Id|Domain|Function|Process_Id)'),
+    ForeignKind("results of rocprof", TRACE, name=r"(?:rocpd|rocprof|results)[\w.\-]{0,80}\.db"),
+    ForeignKind(
+        "a speedscope profile", STACKS,
+        rb'\s*\{(?s:.{0,300}?)(?:https://www\.speedscope\.app/file-format-schema|"exporter"\s*:\s*"(?:speedscope|py-spy))',
+    ),
+    ForeignKind("a profile of JAX or TensorFlow (XPlane)", TRACE, name=r"\.xplane\.pb"),
+    ForeignKind("a profile of JAX or TensorFlow (XPlane)", TRACE, rb"(?s:.{0,24})/(?:host|device):[A-Z:\w]{3,20}"),
+    ForeignKind("a core dump of a process", STACKS, rb"\x7fELF(?s:.{12})(?:\x04\x00|\x00\x04)"),
+    ForeignKind("a minidump of a process", STACKS, rb"MDMP"),
+    ForeignKind("a report of Nsight Systems", TRACE, name=r"\.(?:nsys-rep|qdrep|qdstrm)"),
+    ForeignKind("a report of Nsight Compute", TRACE, name=r"\.ncu-rep"),
+    ForeignKind("a database, as Nsight Systems and rocprofv3 export them", TRACE, rb"SQLite format 3\x00"),
+    ForeignKind("a trace in Perfetto's binary form", TRACE, name=r"\.(?:pftrace|perfetto-trace)"),
+    ForeignKind("samples of perf", STACKS, rb"PERFILE2"),
+    ForeignKind("a profile of memray: it holds memory", STACKS, rb"memray\x00"),
+    ForeignKind(
+        "a flame graph: it holds how often functions were seen, not where each rank is", STACKS,
+        rb"(?s:.{0,200})<!DOCTYPE svg|\s*<svg ", r"\.svg",
+    ),
+    ForeignKind(
+        "collapsed stacks: they hold how often functions were seen, not where each rank is", STACKS,
+        rb"[^;\n]{1,300} \([^;\n]{1,300}:\d{1,7}\)(?:;[^;\n]{1,600}){1,300} \d{1,9}\r?\n",
+    ),
+    ForeignKind("an event file of TensorBoard", LOGS, name=r"events\.out\.tfevents\.[\w.\-]{1,200}"),
+    ForeignKind(
+        "the database that torchfrtrace writes with -o, which only torch can read", DUMPS,
+        rb"\x80[\x02-\x05](?s:.{0,200})torch\.distributed\.flight_recorder",
+    ),
+    ForeignKind(
+        "the result of an attribution by NVRx, not what it looked at", DUMPS,
+        rb'\s*\{(?s:.{0,400}?)"(?:hanging_ranks|hanging_rank_list|progress_anomalies)"\s*:',
+    ),
+    ForeignKind("a text in UTF-16", "convert it with iconv -f UTF-16 -t UTF-8", rb"\xff\xfe|\xfe\xff"),
+    ForeignKind("weights of a model", LOGS, name=r"\.safetensors"),
+)  # fmt: skip
+
+_PATTERNS = tuple(
+    (kind, re.compile(kind.head), re.compile(rf"{kind.name}(?:\.(?:gz|zst|xz|bz2))?$", re.IGNORECASE))
+    for kind in FOREIGN_KINDS
+)
+
+
+def foreign_name(head: bytes, path: str) -> str | None:
+    """The kind of a file with these first bytes, and what to collect instead; None if it is none of these."""
+    name = re.split(r"[/\\!]", path)[-1]
+    for kind, begins, ends in _PATTERNS:
+        if (not kind.head or begins.match(head) is not None) and (not kind.name or ends.search(name) is not None):
+            return f"{kind.what}: {kind.instead}"
+    return None
