@@ -31,6 +31,7 @@ from rankscope.analysis.logs.nccl_errors import returned_errors, unknown_causes
 from rankscope.analysis.logs.rank_failures import failed_finding, late_finding
 from rankscope.analysis.logs.ras_findings import find_ras
 from rankscope.analysis.logs.settings.settings_comparison import find_settings
+from rankscope.analysis.logs.survived_errors import SurvivedErrors, part_survived, survived_finding
 from rankscope.analysis.logs.unmatched_sends import find_unmatched
 from rankscope.analysis.model import Finding, GroupRef
 from rankscope.analysis.places import Places
@@ -92,8 +93,12 @@ class _LogEvidence:
     moves: bool
 
     @cached_property
+    def parted(self) -> SurvivedErrors:
+        return part_survived(with_ranks(read_lines(self.facts.dataset)), self.facts.dataset)
+
+    @property
     def lines(self) -> list[LogLine]:
-        return with_ranks(read_lines(self.facts.dataset))
+        return self.parted.lines
 
     @property
     def world(self) -> int:
@@ -112,6 +117,8 @@ class _LogEvidence:
         merged.rest += find_counted(self.lines, self.facts.dataset)
         merged.rest += find_unmatched(self.facts.dataset)
         merged.rest += find_settings(self.facts.dataset, self.places.culprit)
+        survived = survived_finding(self.parted.survived)
+        merged.rest += [survived] if survived is not None else []
         return merged.numbered()
 
     @staticmethod

@@ -19,6 +19,7 @@ TIMEOUT_PATTERNS = (
     "store-barrier-timeout", "hccl-timeout", "finalize-timeout",
 )  # fmt: skip
 """Known errors of ranks that waited until they gave up."""
+TRACEBACKS = ("traceback", "survived-exception")
 CLOCK_SKEW_NS = 2_000_000_000
 """Largest difference between clocks of hosts, and between the writers of one log."""
 LONGEST_TEXT = 300
@@ -68,7 +69,7 @@ class LogLine:
     def in_group(self) -> str:
         """ "[Rank 3]": the name of an otherwise unknown process by its rank in some group; else ""."""
         rank = self.values.get("rank_in_group")
-        return f"[Rank {rank}]" if isinstance(rank, int) and self.kind != "traceback" else ""
+        return f"[Rank {rank}]" if isinstance(rank, int) and self.kind not in TRACEBACKS else ""
 
     @property
     def place(self) -> str:

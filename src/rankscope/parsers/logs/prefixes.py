@@ -53,6 +53,7 @@ _TABLE = {
 _PREFIX = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _TABLE.items()))
 _TIMES = ("bracketed", "stamp", "ctime", "sglang", "raylet")
 _SILENT = ("cri", "colour", "stream", "vllm", "minute", "logging", "dmesg", "kernel", "indent", "table")
+_LEVELLED, _LEVEL_WORD = ("vllm", "logging", "npu"), re.compile(_LEVEL)
 _RANKED = {
     "rank": re.compile(r"\[rank(\d{1,7})\]"),
     "ray": re.compile(r"\(VllmWorker rank=(\d{1,7}) pid=|\((?:Vllm)?Worker[ _]TP(\d{1,7}) pid="),
@@ -74,11 +75,13 @@ class LinePrefix(NamedTuple):
     rank: int | None
     label: str
     stamp: Stamp | None
+    level: str = ""
+    """The level of Python's logging."""
 
 
 def strip_prefixes(text: str) -> LinePrefix:
     """The prefixes of a line."""
-    at, rank, stamp = 0, None, None
+    at, rank, stamp, level = 0, None, None, ""
     labels: list[str] = []
     for _ in range(_MOST):
         found = _PREFIX.match(text, at)
@@ -96,7 +99,9 @@ def strip_prefixes(text: str) -> LinePrefix:
             labels.append(told[told.index("(") :])
         elif kind not in _SILENT:
             labels.append(found[0])
-    return LinePrefix(at, rank, "".join(labels), stamp)
+        if kind in _LEVELLED and (told_level := _LEVEL_WORD.search(found[0])) is not None:
+            level = told_level[0]
+    return LinePrefix(at, rank, "".join(labels), stamp, level)
 
 
 def _rank(kind: str, front: str, known: int | None) -> int | None:
