@@ -80,6 +80,10 @@ SURVIVED = {
     "a communicator behind it": STACK.format("data", "get") + "ValueError: empty\n"
     "n1:11:12 [2] NCCL INFO ncclCommInitRank comm 0x5581 rank 2 nranks 4 cudaDev 2 nvmlDev 2 busId a1 commId 0x77 - "
     "Init COMPLETE",
+    "a collective behind it": "n1:11:12 [2] NCCL INFO ncclCommInitRank comm 0x5581 rank 2 nranks 4 cudaDev 2 nvmlDev "
+    "2 busId a1 commId 0x77 - Init COMPLETE\n" + STACK.format("data", "get") + "ValueError: empty\n"
+    "n1:11:12 [2] NCCL INFO AllReduce: opCount 1 sendbuff 0x7f recvbuff 0x7f count 8 datatype 7 op 0 root 0 comm "
+    "0x5581 [nranks=4] stream 0x55",
 }  # fmt: skip
 
 
