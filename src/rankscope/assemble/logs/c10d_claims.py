@@ -240,7 +240,7 @@ class _ClaimReader:
 
     def _row(self, event: Event, seq: int, op: str | None, state: str, **more: Any) -> ClaimedOperation:
         return ClaimedOperation(
-            seq, log_values.c10d_op(op), state, file=self._log.place, line=event.line, attempt=self._log.source.attempt,
+            seq, op, state, file=self._log.place, line=event.line, attempt=self._log.source.attempt,
             **more,
         )  # fmt: skip
 
@@ -256,12 +256,16 @@ class _ClaimReader:
             int64_or_none(values.get("ran_ms")),
         )
         op, sent, received = log_values.c10d_op(values.get("op")), values.get("numel_in"), values.get("numel_out")
+        if op == "coalesced" and event.torn and None in (sent, received):
+            # its number may be that of sends and receives
+            return
         # a batch of sends and receives has no elements; a group of collectives without any is rarer
         is_p2p = op in ("send", "recv") or (op == "coalesced" and not sent and not received)
+        op = log_values.coalesced_op(op, sent, received)
         self._groups.has_p2p[at] |= is_p2p
         self._claims[rank, at].add(
             self._row(
-                event, seq, values.get("op"), "scheduled", retired=True, in_sizes=sizes_text(sent, values.get("shape")),
+                event, seq, op, "scheduled", retired=True, in_sizes=sizes_text(sent, values.get("shape")),
                 out_sizes=sizes_text(received), timeout_ms=int64_or_none(values.get("timeout_ms")), is_p2p=is_p2p,
                 created_ns=None if printed is None or ran is None else int64_or_none(printed - ran * _MILLISECOND),
             )
@@ -301,7 +305,7 @@ class _ClaimReader:
                 claim.enqueued = max(seq, claim.enqueued or 0)
                 claim.started = max(seq, claim.started or 0)
                 claim.completed = max(seq, claim.completed or 0) if done else claim.completed
-                claim.add(self._row(event, seq, op, "completed" if done else "started"))
+                claim.add(self._row(event, seq, log_values.c10d_op(op), "completed" if done else "started"))
 
 
 # Operations and process groups in single lines of c10d.
@@ -356,7 +360,9 @@ def sizes_text(elements: int | None, shape: Sequence[int] | None = None) -> str 
 
 def member_ratio(op: str | None, sent: int | None, received: int | None) -> int | None:
     """The number of members of a gather or scatter."""
-    if not sent or not received or op not in ("_all_gather_base", "_reduce_scatter_base", "all_gather"):
+    scatters = op in ("_reduce_scatter_base", "reduce_scatter_tensor_coalesced")
+    gathers = op in ("_all_gather_base", "all_gather", "all_gather_into_tensor_coalesced")
+    if not sent or not received or not (scatters or gathers):
         return None
-    large, small = (sent, received) if op == "_reduce_scatter_base" else (received, sent)
+    large, small = (sent, received) if scatters else (received, sent)
     return large // small if large % small == 0 and 1 < large // small < RANK_LIMIT else None
