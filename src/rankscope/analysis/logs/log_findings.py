@@ -23,6 +23,7 @@ from rankscope.analysis.logs.known_causes import (
     harm_finding,
     harmed_finding,
     known_causes,
+    signalled_finding,
     timeout_finding,
 )
 from rankscope.analysis.logs.late_arrival import find_late_arrival, find_silent
@@ -224,7 +225,11 @@ class _LogEvidence:
         waited = timeout_finding(self.lines, self.facts.dataset)
         hurt = harmed_finding(self.lines)
         critical = hurt if hurt and hurt.severity == "critical" else None
-        return waited or critical or ended_finding(self.lines, moves=self.moves) or hurt or returned_errors(self.lines)
+        ended = ended_finding(self.lines, moves=self.moves)
+        signalled = signalled_finding(self.lines, self.facts.dataset)
+        threw = ended is not None and any(line.kind == "traceback" for line in self.lines)
+        more = (ended, signalled) if threw else (signalled, ended)
+        return next(filter(None, (waited, critical, *more, hurt)), None) or returned_errors(self.lines)
 
     @property
     def _guessed(self) -> frozenset[int]:

@@ -78,7 +78,9 @@ def _messages(number: int, scene: LogScene, groups: LogGroups) -> Iterator[dict[
         if alone:
             row = _message(log, groups, alone[0], None)
             more = log.content.counts.get(left_out("known-error", row["pattern"]), 0)
-            yield {**row, "values": {**row["values"], "count": len(alone) + more}}
+            told = [event.rank if event.rank is not None else log.source.rank for event in events]
+            ranks = sorted({rank for rank in map(valid_rank, told) if rank is not None})
+            yield {**row, "values": {**row["values"], "count": len(alone) + more, "ranks": ranks}}
 
 
 def _joined_row(rows: list[dict[str, Any]]) -> dict[str, Any]:
