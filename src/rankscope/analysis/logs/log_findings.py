@@ -26,7 +26,7 @@ from rankscope.analysis.logs.known_causes import (
     signalled_finding,
     timeout_finding,
 )
-from rankscope.analysis.logs.late_arrival import find_late_arrival, find_silent
+from rankscope.analysis.logs.late_arrival import find_absent, find_late_arrival, find_silent
 from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, read_lines
 from rankscope.analysis.logs.nccl_errors import returned_errors, unknown_causes
 from rankscope.analysis.logs.rank_failures import failed_finding, late_finding
@@ -112,7 +112,7 @@ class _LogEvidence:
         self._named(merged)
         if not merged.roots:
             silent = find_silent(self.lines, self.world, self.places.culprit)
-            self._place(merged, silent)
+            self._place(merged, silent or find_absent(self.lines, self.facts.dataset))
         self._known(merged)
         merged.rest += find_diagnosed(self.lines, self.world)
         merged.rest += find_counted(self.lines, self.facts.dataset)

@@ -15,10 +15,12 @@ _STACK = (
     r"|Fatal Python error: | {1,2}File \"| {4}\((?:Python|C)\) File \")"
 )
 """Text that must follow such a prefix in lines of stacks."""
+_BLANK = r"(?: (?! File \"| {3}\S))?"
+"""The blank that torch puts behind its prefix, and torchrun does not: it may be of a traceback, which is indented."""
 _LEVEL = r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 _TABLE = {
-    "rank": r"\[rank\d{1,7}\]: ?",
-    "default": r"\[default\d{1,7}\]: ?",
+    "rank": rf"\[rank\d{{1,7}}\]:{_BLANK}",
+    "default": rf"\[default\d{{1,7}}\]:{_BLANK}|\[[A-Za-z_][\w\-]{{0,40}}?\d{{1,5}}\]:(?=\S|  |$)",
     "mpirun": r"\[\d{1,9},\d{1,9}\]<std(?:out|err|diag)>: ?",
     "ray": r"\([A-Za-z_][^\n]{0,200}?\bpid=\d{1,10}(?:, ip=\[?[0-9A-Fa-f.:]{2,45}\]?)?\) ?",
     "bracketed": rf"\[(?:{FULL})\] ?",
