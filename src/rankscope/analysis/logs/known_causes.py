@@ -154,8 +154,9 @@ def _progress(line: LogLine) -> str:
     """ " in default_pg, with 12 of 90 works completed"; empty if the line does not say."""
     group = line.values.get("pg_desc") or line.values.get("pg_guid")
     done, issued = line.values.get("last_completed"), line.values.get("last_enqueued")
-    counted = isinstance(done, int) and isinstance(issued, int)
-    works = f", with {max(done, 0)} of {plural(issued, 'work')} completed" if counted and issued > 0 else ""
+    works = ""
+    if isinstance(done, int) and isinstance(issued, int) and issued > 0:
+        works = f", with {max(done, 0)} of {plural(issued, 'work')} completed"
     return (f" in {_short(str(group))}" if group else "") + works
 
 
