@@ -75,12 +75,12 @@ def _judge(facts: Facts, cohorts: ReplicaCohorts, instance: Instance) -> Root:
         kind = "extra-collective"
     root = Root(
         kind=kind,
-        culprits=() if several else tuple(culprits),
+        culprits=() if right is None and instance.group in facts.open_groups else tuple(culprits),
         nodes=(WaitNode("op", -1, instance.key),),
         focus=instance,
         title=_title(instance, kind, culprits, votes, facts.label(instance.group)),
         explanation=_explain(facts, instance, votes, culprits, shifted),
-        candidates=() if right else tuple(sorted(votes)),
+        candidates=() if right else tuple(culprits),
         notes={rank: f"issued {vote}" for rank, vote in votes.items()},
         needs_stillness=False,
         next_steps=("Compare the stacks of the ranks at this operation: the branch that differs is the bug.",),
@@ -101,7 +101,8 @@ def _accuse(
 ) -> tuple[list[int], Signature | None, tuple[str, ...]]:
     """(culprits, correct signature, reasons for doubt): the minority; in a tie as replicas decide; else everybody.
 
-    `silent` members may be on either side, and must not be able to change the majority.
+    `silent` members may be on either side, and must not be able to change the majority: else the minority is only
+    suspected, without a correct signature, where most members spoke.
     """
     ranked = _plurality(votes)
     if len(ranked) > 1 and ranked[0][1] > ranked[1][1] + silent:
@@ -113,7 +114,9 @@ def _accuse(
         reasons = () if replicas > 1 else ("only two replicas to compare",)
         return sorted(r for r, v in votes.items() if not v.fits(right)), right, reasons
     if silent and len(ranked) > 1 and ranked[0][1] > ranked[1][1]:
-        return sorted(votes), None, (f"what {plural(silent, 'more member')} called is not told, and may turn the vote",)
+        reason = f"what {plural(silent, 'more member')} called is not told, and may turn the vote"
+        odd = sorted(r for r, v in votes.items() if not v.fits(ranked[0][0]))
+        return odd if silent < len(votes) else sorted(votes), None, (reason,)
     return sorted(votes), None, ("the members are evenly split, and no replica of the group decides",)
 
 

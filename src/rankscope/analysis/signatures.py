@@ -21,6 +21,8 @@ _INPUT_SIZED_OPS = (
     "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "gather", "sparse_all_reduce",
 )  # fmt: skip
 _OUTPUT_SIZED_OPS = ("scatter",)
+UNTOLD_OPS = ("coalesced", "unknown")
+"""Names that do not tell the operation."""
 
 _ALIASES = {
     "_all_gather_base": "all_gather", "_allgather_base": "all_gather", "allgather": "all_gather",
@@ -45,12 +47,12 @@ _KEY_COLUMNS = ["op", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes"]
 def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
     """`rows` of ops with their signature: `key`, `elements`, `dtype` (null: not comparable), and `rooted`.
 
-    `key` is the operation on the wire, null for the closer of a coalesced group; `rooted` is true if one member may
-    finish before another has joined.
+    `key` is the operation on the wire, null for the closer of a coalesced group and for an unknown one; `rooted` is
+    true if one member may finish before another has joined.
     """
     distinct, place = _distinct(rows)
     texts = distinct.select(pl.all().cast(pl.String))
-    keys = [None if op == "coalesced" else wire_name(op) for op in texts["op"].to_list()]
+    keys = [None if op in UNTOLD_OPS else wire_name(op) for op in texts["op"].to_list()]
     table = distinct.with_columns(
         pl.Series("key", keys, dtype=pl.Categorical),
         pl.Series("rooted", [key in ROOTED_OPS for key in keys], dtype=pl.Boolean),

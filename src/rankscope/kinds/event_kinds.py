@@ -65,6 +65,13 @@ _ROWS = (
         name="traceback", meaning="an exception of Python, with its stack", severity="error", is_failure=True
     ),
     EventKind(
+        name="survived-exception",
+        meaning="an exception that Python ignored, or that a program logged and went on from",
+    ),
+    EventKind(
+        name="step", meaning="a sign that a process went on after an exception: a step of training, an operation"
+    ),
+    EventKind(
         name="watchdog-timeout", meaning="a watchdog saw an operation time out", severity="error", is_failure=True,
         waited=True, gave_up=True, by_watchdog=True,
     ),

@@ -56,6 +56,36 @@ UNTOLD = {
         "Last enqueued NCCL work: 12, last completed NCCL work: 10.This is most likely\n",
         "hang", "rank 13 gave up waiting, as rank 0 was told (job.log:1); for whom, these logs do not tell",
     ),
+    "who dumps for a timeout of its own": (
+        HEAD.format(3) + "[PG ID 2 PG GUID 7(tp) Rank 1] Received a dump signal due to a collective timeout from "
+        "this local rank and we will try to dump it. Last enqueued NCCL work: 44, last completed NCCL work: 41.\n"
+        + "".join(f"{HEAD.format(r)}[Rank {r}] Some NCCL operations have failed or timed out.\n" for r in (3, 5, 6)),
+        "hang", "rank 3 gave up waiting in tp, with 41 of 44 works completed (job.log:1), and ranks 5,6 failed",
+    ),
+    "the words of a process that goes down": (
+        HEAD.format(4) + "[Rank 4] To avoid data inconsistency, we are taking the entire process down.\n",
+        "hang", "rank 4 failed or timed out in a collective (job.log:1); for whom, these logs do not tell",
+    ),
+    "the last words of a process": (
+        HEAD.format(2) + "[PG ID 0 PG GUID 0(default_pg) Rank 2] Terminating the process after attempting to dump "
+        "debug info, due to collective timeout or exception.\n",
+        "hang", "rank 2 failed or timed out in a collective (job.log:1); for whom, these logs do not tell",
+    ),
+    "a dump that takes too long": (
+        HEAD.format(2) + "[PG ID 0 PG GUID 0(default_pg) Rank 2] timed out after waiting for 15000ms Flight recorder "
+        "dump in heartbeatMonitor\n",
+        "hang", "rank 2 failed or timed out in a collective (job.log:1); for whom, these logs do not tell",
+    ),
+    "who sees that another dumps": (
+        HEAD.format(6) + "[PG ID 0 PG GUID 0(default_pg) Rank 6] Observed flight recorder dump signal from another "
+        "rank via TCPStore.\n",
+        "hang", "another rank failed or timed out in a collective, as rank 6 was told (job.log:1); for whom",
+    ),
+    "a signal beside an end that tells less": (
+        HEAD.format(1) + "FlightRecorderHook: dumping trace on collective failure\nE1125 17:20:50.2 40990 torch/distri"
+        "buted/elastic/multiprocessing/api.py:1002] failed (exitcode: -6) local_rank: 1 (pid: 41) of binary: python3\n",
+        "hang", "rank 1 failed or timed out in a collective (job.log:1)",
+    ),
     "only the watchdog's end": (
         "".join(
             f"[{n}]:\n  time      : 2026-06-14_22:36:10\n  host      : n1\n  rank      : {n} (local_rank: {n})\n"

@@ -180,3 +180,38 @@ def test_a_work_that_no_line_names_the_group_of_is_put_to_none() -> None:
 def test_in_a_log_that_names_no_group_all_are_put_together() -> None:
     dataset = job(source("train.log", [timeout(0, 3), timeout(1, 3)]))
     assert groups(dataset) == {"": (0, 1)}
+
+
+def test_what_is_cut_is_no_vote() -> None:
+    """A line ends within the operation, or within the number of elements."""
+    for end in ("UCE, NumelIn", "6, NumelOut", ", NumelOut"):
+        lines = hang(absent=4)
+        cut = lines[4]
+        lines[4] = cut[: cut.index(end)]
+        analysis = analyse(job(source("train.log", lines)))
+        assert "mismatch" not in analysis.status and "unknown" not in analysis.verdict, analysis.verdict
+        assert all("mismatch" not in f.kind for f in analysis.findings)
+        assert "#8" in analysis.verdict
+
+
+def coalesced(rank: int, sizes: str) -> list[str]:
+    return [timeout(rank, 8, "COALESCED", sizes), status(rank, 8, 8, 7, "2 PG GUID 9(dp)")]
+
+
+def test_works_of_several_collectives_are_compared_by_their_sizes() -> None:
+    alike = [line for rank in (0, 1, 3) for line in coalesced(rank, "NumelIn=30, NumelOut=120")]
+    analysis = analyse(job(source("train.log", [*alike, *coalesced(2, "NumelIn=20, NumelOut=80")])))
+    assert (analysis.status, analysis.culprits) == ("mismatch", (2,))
+    assert "20 elements and the others 30 elements" in analysis.verdict
+    other = analyse(job(source("train.log", [*alike, *coalesced(2, "NumelIn=120, NumelOut=30")])))
+    assert other.culprits == (2,) and "reduce_scatter" in other.verdict
+    two = analyse(
+        job(source("train.log", coalesced(0, "NumelIn=4, NumelOut=8") + coalesced(1, "NumelIn=5, NumelOut=10")))
+    )
+    assert (two.status, {r for f in two.findings for r in f.candidates}) == ("mismatch", {0, 1})
+    same = analyse(job(source("train.log", [*alike, *coalesced(2, "NumelIn=30, NumelOut=120")])))
+    assert same.status == "hang"
+    sends = analyse(
+        job(source("train.log", [*coalesced(0, "NumelIn=0, NumelOut=0"), *coalesced(1, "NumelIn=0, NumelOut=0")]))
+    )
+    assert sends.status == "hang"

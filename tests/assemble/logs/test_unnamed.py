@@ -7,7 +7,7 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Finding
 from tests.assemble.logs.job import job, source
-from tests.assemble.logs.test_reports import timeout
+from tests.assemble.logs.test_reports import status, timeout
 
 
 def found(*lines: str) -> Finding:
@@ -47,3 +47,47 @@ def test_of_several_places_the_title_tells_who_is_furthest_behind() -> None:
     first = found(*(waits(rank, seq, "ALLREDUCE", rank) for rank, seq in ((0, 95), (1, 97), (2, 90), (3, 99))))
     assert "and others elsewhere, [Rank 2] of its group is furthest behind, at #90" in first.title
     assert "others wait in #99" in first.explanation and first.culprit_ranks == ()
+
+
+def named(rank: int, seq: int, group: str = "0 PG GUID 0(default_pg)") -> str:
+    """The counters that name the group of a rank's work."""
+    return status(rank, seq, seq, seq - 1, group)
+
+
+def suspects(*files: tuple[str, ...]) -> tuple[set[int], set[int]]:
+    """The ranks that any finding of these logs accuses, and those that any suspects."""
+    analysis = analyse(job(*(source(f"{i}.log", lines) for i, lines in enumerate(files))))
+    culprits = {rank for f in analysis.findings for rank in f.culprit_ranks}
+    return culprits, {rank for f in analysis.findings for rank in f.candidates}
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["one log", "a log of each rank"])
+@pytest.mark.parametrize("who", [(2,), (0,), (2, 3)])
+def test_a_line_that_names_a_group_takes_no_answer_away(who: tuple[int, ...], apart: bool) -> None:
+    """Others name none; the group is that of the work with their number, although one is in another operation."""
+    lines = [(waits(rank, 8412), *((named(rank, 8412),) if rank in who else ())) for rank in range(4)]
+    files = lines if apart else [tuple(line for own in lines for line in own)]
+    assert suspects(*files) == ({2}, set())
+
+
+def test_a_member_that_says_nothing_makes_the_odd_one_a_suspect_only() -> None:
+    lines = [waits(1, 8412), waits(2, 8412), waits(3, 8412), named(2, 8412)]
+    assert suspects(tuple(lines)) == (set(), {2})
+
+
+def test_two_alike_sides_accuse_nobody() -> None:
+    both = [timeout(rank, 8412, "BROADCAST" if rank > 1 else "ALLREDUCE") for rank in range(4)]
+    assert suspects((*both, named(3, 8412))) == (set(), {0, 1, 2, 3})
+
+
+def test_works_of_several_groups_with_one_low_number_are_not_put_together() -> None:
+    tp = "3 PG GUID 7(tp)"
+    lines = [waits(rank, 5) for rank in range(4)]
+    assert suspects((*lines, named(2, 5), named(3, 9, tp))) == (set(), set())
+    assert suspects((*lines, named(2, 5), named(2, 5, tp))) == (set(), set())
+
+
+def test_who_failed_elsewhere_in_the_group_is_not_put_there() -> None:
+    lines = [waits(rank, 8412) for rank in (0, 1, 2, 3)]
+    culprits, _ = suspects((*lines, named(0, 8412), named(2, 8300)))
+    assert 2 not in culprits

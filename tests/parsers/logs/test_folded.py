@@ -122,3 +122,20 @@ def test_a_traceback_with_long_frames_is_put_together() -> None:
 def test_paragraphs_are_not_joined() -> None:
     text = textwrap.fill(" ".join(["the ranks wait for a collective that one of them has not begun"] * 20), 80)
     assert read(f"{info(life())}\n{text}\n").counts["lines"] == text.count("\n") + 2
+
+
+@pytest.mark.parametrize("width", range(90, 200))
+def test_what_ended_a_process_is_read_across_a_break(width: int) -> None:
+    """Its first line begins with blanks, as lines of tables do; a number is never put together."""
+    work = watchdog(5, 91).partition("] ")[2]
+    group = "[PG ID 0 PG GUID 0(default_pg) Rank 5]"
+    what = f"  what():  {group} Process group watchdog thread terminated with exception: {work}"
+    lines = [
+        "terminate called after throwing an instance of 'c10::DistBackendError'", what,
+        f"Exception raised from checkTimeout at /pytorch/torch/{'x' * 50}/ProcessGroupNCCL.cpp:632 (most recent call):",
+        f"frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x96 (0x7f01 in /opt/v/{'x' * 60}/libc10.so)",
+    ]  # fmt: skip
+    events = {event.kind: event for event in read(broken(lines, width)).events}
+    assert events["watchdog-timeout"].rank == 5
+    cut = what.index("SeqNum=91") + 8
+    assert events["watchdog-timeout"].values["seq"] == (None if cut == width else 91)

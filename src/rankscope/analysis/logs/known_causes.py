@@ -10,7 +10,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.analysis.logs.failures import cut_text, find_tracebacks, stack_of
-from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, earliest_line, ranks_of
+from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, earliest_line, ranks_of, read_noise
 from rankscope.analysis.logs.nccl_errors import failed_call
 from rankscope.analysis.logs.process_names import error_label, who_text
 from rankscope.analysis.logs.unmatched_sends import uneven_pairs_text
@@ -43,6 +43,8 @@ _CONNECTION_PATTERNS = frozenset({"peer-reset", "connection-refused"})
 """Harm that any connection may report, for example to a tracker or a file store."""
 _RETRIED_PATTERNS = frozenset({"host-unresolved"})
 """Harm that is retried or does not matter: one of two address families is enough."""
+TEARDOWN = "teardown"
+"""The lines of a process that its watchdog takes down."""
 _LIBRARY_NAMES = re.compile(r"NCCL WARN|gloo|c10d|ProcessGroup")
 _STEPS = (
     "Collect the logs and the flight recorder dumps of all ranks.",
@@ -113,6 +115,49 @@ def _asked(own: list[LogLine]) -> Finding | None:
         evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
         next_steps=(f"Read the log of {ranks_text(ranks)}.", *_STEPS),
     )
+
+
+def signalled_finding(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
+    """A finding on ranks of which only signs of a timeout are left: that they dump for it, or go down after it."""
+    own = [line for line in lines if line.values.get("own") is True]
+    told = [line for line in lines if line.pattern == "dump-signal" and line not in own]
+    down = [line for line in read_noise(dataset) if line.pattern == TEARDOWN]
+    if not (own or told or down):
+        return None
+    first = earliest_line(own or down or told)
+    timed_out = [line for line in own if line.pattern == "dump-signal"]
+    ranks = ranks_of(own)
+    others = sorted({rank for line in down for rank in line.values.get("ranks", ())} - set(ranks))
+    if timed_out:
+        title = f"{who_text(timed_out)} gave up waiting{_progress(timed_out[0])} ({timed_out[0].place})"
+        title += f", and {ranks_text(others)} failed or timed out" if others else ""
+    elif own or down:
+        title = f"{who_text(own) if own else ranks_text(others) if others else who_text(down)} failed or timed out in "
+        title += f"a collective ({first.place})"
+    else:
+        title = f"another rank failed or timed out in a collective, as {who_text(told)} was told ({first.place})"
+    return Finding(
+        kind="known-error",
+        severity="critical",
+        title=f"{title}; for whom, these logs do not tell",
+        explanation="Ranks dump and go down like this after a timeout or an error. The lines that tell of what are not "
+        "here.",
+        waiting_ranks=tuple(sorted({*ranks, *others})),
+        confidence="low",
+        confidence_reasons=("the lines that name the operation are not here",),
+        evidence=tuple(line.evidence() for line in [*own, *down, *told][:MOST_EVIDENCE]),
+        next_steps=_STEPS,
+    )
+
+
+def _progress(line: LogLine) -> str:
+    """ " in default_pg, with 12 of 90 works completed"; empty if the line does not say."""
+    group = line.values.get("pg_desc") or line.values.get("pg_guid")
+    done, issued = line.values.get("last_completed"), line.values.get("last_enqueued")
+    works = ""
+    if isinstance(done, int) and isinstance(issued, int) and issued > 0:
+        works = f", with {max(done, 0)} of {plural(issued, 'work')} completed"
+    return (f" in {_short(str(group))}" if group else "") + works
 
 
 def _stuck(own: list[LogLine]) -> Finding | None:

@@ -10,10 +10,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+import polars as pl
+
 from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, TIMEOUT_PATTERNS, LogLine, precedes, ranks_of
 from rankscope.analysis.model import Culprit, Finding, GroupRef
 from rankscope.kinds.event_kinds import EVENTS
-from rankscope.schema import Dataset
+from rankscope.schema import Dataset, Group
 from rankscope.text.wording import ranks_text, wait_text
 
 MOST_EVIDENCE = 3
@@ -124,6 +126,58 @@ def find_silent(lines: Sequence[LogLine], world: int, place: Callable[[int], Cul
     if len(gave_up) < 2 or not silent or len(silent) >= len(gave_up) or len(covered) < world:
         return None
     return _silent_finding(lines, gave_up, silent, place)
+
+
+MOST_ABSENT = 8
+FEWEST_WAITING = 3
+"""Fewest members that gave up for each that did not, where nothing is here of those."""
+
+
+def find_absent(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
+    """The few members of a group that did not give up in a work in which all others did: candidates only.
+
+    Nothing need be here of them: a member of a known group exists.
+    """
+    gave_up = {
+        line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUT_PATTERNS
+    }
+    hurt = {line.rank for line in lines if line.role == "victim" or EVENTS[line.kind].waited} - {None}
+    works = dataset.ops.filter(
+        (pl.col("source") == "c10d-log") & pl.col("timeout_ms").is_not_null() & pl.col("seq").is_not_null()
+        & pl.col("group").is_not_null() & ~pl.col("is_p2p")
+    ).group_by("group", "seq").agg(pl.col("rank").unique(), pl.col("op").cast(pl.String).first())  # fmt: skip
+    for at, seq, ranks, op in works.sort(pl.col("rank").list.len(), "group", descending=True).iter_rows():
+        waiting = sorted(rank for rank in ranks if rank in gave_up)
+        absent = sorted(set(dataset.group_list[at].ranks) - set(ranks) - hurt - set(gave_up))
+        if absent and len(absent) <= MOST_ABSENT and len(waiting) >= FEWEST_WAITING * len(absent):
+            return _absent_finding({rank: gave_up[rank] for rank in waiting}, absent, dataset.group_list[at], (op, seq))
+    return None
+
+
+def _absent_finding(gave_up: dict[int, LogLine], absent: list[int], group: Group, work: tuple[str, int]) -> Finding:
+    op, seq = work
+    first = min(gave_up.values(), key=lambda line: (line.file, line.offset))
+    name = group.description or group.name
+    who, whose = ranks_text(absent), "its" if len(absent) == 1 else "their"
+    return Finding(
+        kind="missing-rank",
+        severity="critical",
+        title=f"{who} may not have come: all others gave up waiting in {op} #{seq}{f' of {name}' if name else ''} "
+        f"({first.place})",
+        explanation=f"{wait_text(sorted(gave_up))} until the timeout. {who.capitalize()} printed no timeout here.",
+        candidates=tuple(absent),
+        waiting_ranks=tuple(sorted(gave_up)),
+        blast_radius=len(gave_up),
+        confidence="low",
+        confidence_reasons=(
+            f"{whose} lines may be missing here, or come from a rank that was ended before its timeout",
+        ),
+        group=GroupRef(group.name, group.description, group.ranks, key=group.id),
+        seq=seq,
+        op=op,
+        evidence=tuple(gave_up[rank].evidence() for rank in sorted(gave_up)[:MOST_LINES]),
+        next_steps=(f"Look at the stack of {who}, or read the end of {whose} log: that is where it stopped.",),
+    )
 
 
 def _silent_finding(

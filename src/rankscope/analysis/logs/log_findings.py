@@ -24,14 +24,16 @@ from rankscope.analysis.logs.known_causes import (
     harm_finding,
     harmed_finding,
     known_causes,
+    signalled_finding,
     timeout_finding,
 )
-from rankscope.analysis.logs.late_arrival import find_late_arrival, find_silent
+from rankscope.analysis.logs.late_arrival import find_absent, find_late_arrival, find_silent
 from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, read_lines
 from rankscope.analysis.logs.nccl_errors import returned_errors, unknown_causes
 from rankscope.analysis.logs.rank_failures import failed_finding, late_finding
 from rankscope.analysis.logs.ras_findings import find_ras
 from rankscope.analysis.logs.settings.settings_comparison import find_settings
+from rankscope.analysis.logs.survived_errors import SurvivedErrors, part_survived, survived_finding
 from rankscope.analysis.logs.unmatched_sends import find_unmatched
 from rankscope.analysis.model import Finding, GroupRef
 from rankscope.analysis.places import Places
@@ -93,8 +95,12 @@ class _LogEvidence:
     moves: bool
 
     @cached_property
+    def parted(self) -> SurvivedErrors:
+        return part_survived(with_ranks(read_lines(self.facts.dataset)), self.facts.dataset)
+
+    @property
     def lines(self) -> list[LogLine]:
-        return with_ranks(read_lines(self.facts.dataset))
+        return self.parted.lines
 
     @cached_property
     def _causes(self) -> tuple[list[Failure], list[UntimelyFault]]:
@@ -112,13 +118,16 @@ class _LogEvidence:
         self._named(merged)
         if not merged.roots:
             silent = find_silent(self.lines, self.world, self.places.culprit)
-            self._place(merged, silent or find_experts(self.lines))
+            silent = silent or find_experts(self.lines) or find_absent(self.lines, self.facts.dataset)
+            self._place(merged, silent)
         self._known(merged)
         merged.rest += find_diagnosed(self.lines, self.world)
         merged.rest += [*find_analysed(self.lines), *find_recompiling(self.lines)]
         merged.rest += find_counted(self.lines, self.facts.dataset)
         merged.rest += find_unmatched(self.facts.dataset)
         merged.rest += find_settings(self.facts.dataset, self.places.culprit)
+        survived = survived_finding(self.parted.survived)
+        merged.rest += [survived] if survived is not None else []
         return merged.numbered()
 
     @staticmethod
@@ -227,7 +236,11 @@ class _LogEvidence:
         waited = timeout_finding(self.lines, self.facts.dataset)
         hurt = harmed_finding(self.lines)
         critical = hurt if hurt and hurt.severity == "critical" else None
-        return waited or critical or ended_finding(self.lines, moves=self.moves) or hurt or returned_errors(self.lines)
+        ended = ended_finding(self.lines, moves=self.moves)
+        signalled = signalled_finding(self.lines, self.facts.dataset)
+        threw = ended is not None and any(line.kind == "traceback" for line in self.lines)
+        more = (ended, signalled) if threw else (signalled, ended)
+        return next(filter(None, (waited, critical, *more, hurt)), None) or returned_errors(self.lines)
 
     @property
     def _guessed(self) -> frozenset[int]:

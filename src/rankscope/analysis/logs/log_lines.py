@@ -19,6 +19,7 @@ TIMEOUT_PATTERNS = (
     "store-barrier-timeout", "hccl-timeout", "finalize-timeout", "engine-call-timeout",
 )  # fmt: skip
 """Known errors of ranks that waited until they gave up."""
+TRACEBACKS = ("traceback", "survived-exception")
 CLOCK_SKEW_NS = 2_000_000_000
 """Largest difference between clocks of hosts, and between the writers of one log."""
 LONGEST_TEXT = 300
@@ -68,7 +69,7 @@ class LogLine:
     def in_group(self) -> str:
         """ "[Rank 3]": the name of an otherwise unknown process by its rank in some group; else ""."""
         rank = self.values.get("rank_in_group")
-        return f"[Rank {rank}]" if isinstance(rank, int) and self.kind != "traceback" else ""
+        return f"[Rank {rank}]" if isinstance(rank, int) and self.kind not in TRACEBACKS else ""
 
     @property
     def is_hardware(self) -> bool:
@@ -113,12 +114,20 @@ def read_lines(dataset: Dataset) -> list[LogLine]:
     """All lines but bulk and noise, sorted by file and place in it."""
     if dataset.messages.is_empty():
         return []
+    return _lines(dataset, ~pl.col("kind").is_in(BULK) & (pl.col("role") != "noise"))
+
+
+def read_noise(dataset: Dataset) -> list[LogLine]:
+    """The first line of each kind of noise in each file, with the `ranks` of all."""
+    return _lines(dataset, pl.col("role") == "noise")
+
+
+def _lines(dataset: Dataset, wanted: pl.Expr) -> list[LogLine]:
     told = dataset.messages.sort("file", "offset", maintain_order=True)
     time = pl.col("time_ns")
     told = told.with_columns(since_ns=time.forward_fill().over("file"), until_ns=time.backward_fill().over("file"))
-    told = told.filter(~pl.col("kind").is_in(BULK) & (pl.col("role") != "noise"))
     paths = dict(dataset.files.select("file", "path").iter_rows())
-    return [_line(row, paths) for row in told.iter_rows(named=True)]
+    return [_line(row, paths) for row in told.filter(wanted).iter_rows(named=True)]
 
 
 def _line(row: dict[str, Any], paths: dict[int, str]) -> LogLine:

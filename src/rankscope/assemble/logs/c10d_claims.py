@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from rankscope.assemble.logs import log_values
-from rankscope.assemble.logs.log_groups import DEFAULT_GROUP, LogGroups
+from rankscope.assemble.logs.log_groups import DEFAULT_GROUP, GroupMention, LogGroups, mentioned_group
 from rankscope.assemble.logs.log_processes import LogScene
 from rankscope.assemble.logs.log_values import int64_or_none, print_time, valid_size
 from rankscope.parsers.logs.log_record import Event
@@ -119,8 +119,10 @@ def _of_default(event: Event) -> bool:
 def read_reports(scene: LogScene, groups: LogGroups) -> Claims:
     """All claims; adds their groups to `groups`."""
     claims: Claims = defaultdict(Claim)
-    for number in range(len(scene.logs)):
-        _ClaimReader(number, scene, groups, claims).read()
+    named = _NamedWorks()
+    readers = [_ClaimReader(number, scene, groups, claims, named) for number in range(len(scene.logs))]
+    for reader in readers:
+        reader.read()
     return dict(claims)
 
 
@@ -135,10 +137,48 @@ def printing_rank(scene: LogScene, number: int, event: Event) -> int | None:
     return rank if isinstance(rank, int) and 0 <= rank < min(scene.world, RANK_LIMIT) else None
 
 
+_ANOTHER = ("", "another")
+"""A group in which a rank has another place than that of its number."""
+FEWEST_WORKS = 64
+"""Lowest number of a work that hardly two groups reach at once."""
+
+
+@dataclass
+class _NamedWorks:
+    """Works of which lines of any log name the group."""
+
+    by_work: dict[tuple[Any, ...], set[tuple[str, str]]] = field(default_factory=lambda: defaultdict(set))
+    """Name and description of the group of a work (number, operation, sizes)."""
+    by_number: dict[int, set[tuple[str, str]]] = field(default_factory=lambda: defaultdict(set))
+    """Those of the groups of which a rank failed at a number."""
+    at: dict[tuple[int, str], set[int]] = field(default_factory=lambda: defaultdict(set))
+    """By rank and name of the group the numbers at which it failed."""
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all groups with such a work."""
+        return {name for _, name in self.at}
+
+    def note(self, rank: int, number: int, place: GroupMention) -> None:
+        """Notes that a rank failed at a number of a group."""
+        fits = place.rank in (None, rank)
+        self.by_number[number].add((place.name, place.description) if fits else _ANOTHER)
+        self.at[rank, place.name].add(number)
+
+    def of_number(self, rank: int, number: int) -> GroupMention | None:
+        """The only group at that number, if the rank is not known to be elsewhere in it, for a work without a group."""
+        named = self.by_number.get(number, set())
+        if len(named) != 1 or (len(self.names) > 1 and number < FEWEST_WORKS):
+            return None
+        name, description = next(iter(named))
+        known = self.at.get((rank, name), {number})
+        return GroupMention(name, description, rank) if number in known and (name, description) != _ANOTHER else None
+
+
 class _ClaimReader:
     """Reader of the events of one log."""
 
-    def __init__(self, number: int, scene: LogScene, groups: LogGroups, claims: Claims) -> None:
+    def __init__(self, number: int, scene: LogScene, groups: LogGroups, claims: Claims, named: _NamedWorks) -> None:
         log = scene.logs[number]
         self._scene, self._number = scene, number
         self._log, self._world, self._groups, self._claims = log, scene.world, groups, claims
@@ -148,7 +188,8 @@ class _ClaimReader:
         self._places = [mentioned_group(event) for event in self._events]
         self._ranks = [printing_rank(scene, number, event) for event in self._events]
         self._works = self._named_works()
-        self._by_work = self._shared_works()
+        self._named = named
+        self._note_named()
         self._unplaced: dict[tuple[int | None, int | None], list[tuple[Any, ...] | None]] = defaultdict(list)
         self._first = self._first_told()
         self._turns: dict[tuple[int, int], list[GroupMention]] = {}
@@ -178,16 +219,17 @@ class _ClaimReader:
                     works[rank, seq].add(place)
         return works
 
-    def _shared_works(self) -> dict[tuple[Any, ...], set[tuple[str, str]]]:
-        """Name and description of the group of a work (number, operation, sizes), from lines of any rank."""
-        works: dict[tuple[Any, ...], set[tuple[str, str]]] = defaultdict(set)
-        for event, rank in zip(self._events, self._ranks, strict=True):
-            key = claimed_work(event)
-            if key is None or rank is None:
+    def _note_named(self) -> None:
+        """Notes the works of which this log names the group."""
+        for event, place, rank in zip(self._events, self._places, self._ranks, strict=True):
+            at, key = event.values.get("at_work"), claimed_work(event)
+            if rank is None:
                 continue
-            for place in self._works.get((rank, key[0]), ()):
-                works[key].add((place.name, place.description) if place.rank in (None, rank) else ("", "another"))
-        return works
+            if place is not None and isinstance(at, int):
+                self._named.note(rank, at, place)
+            for there in self._works.get((rank, key[0]), ()) if key is not None else ():
+                fits = there.rank in (None, rank)
+                self._named.by_work[key or ()].add((there.name, there.description) if fits else _ANOTHER)
 
     def _first_told(self) -> dict[tuple[Any, ...], int]:
         """The first time of each timeout: the line is printed again when the thread ends, with the same run time."""
@@ -231,16 +273,19 @@ class _ClaimReader:
         return self._turns.setdefault((rank, seq), sorted(places, key=str)).pop(0)
 
     def _as_others(self, event: Event, rank: int) -> GroupMention | None:
-        """The one group in which every rank has the place of its own number, if other ranks name it for this work."""
+        """The one group in which every rank has the place of its own number, if other ranks name it for this work, or
+        for another one of the same number."""
         key = claimed_work(event)
         if key is None or event.values.get("rank_in_group") != rank:
             return None
-        named = self._by_work.get(key, set())
-        return GroupMention(*next(iter(named)), rank) if len(named) == 1 else None
+        named = self._named.by_work.get(key, set())
+        if len(named) == 1:
+            return GroupMention(*next(iter(named)), rank)
+        return None if named else self._named.of_number(rank, key[0])
 
     def _row(self, event: Event, seq: int, op: str | None, state: str, **more: Any) -> ClaimedOperation:
         return ClaimedOperation(
-            seq, log_values.c10d_op(op), state, file=self._log.place, line=event.line, attempt=self._log.source.attempt,
+            seq, op, state, file=self._log.place, line=event.line, attempt=self._log.source.attempt,
             **more,
         )  # fmt: skip
 
@@ -256,12 +301,16 @@ class _ClaimReader:
             int64_or_none(values.get("ran_ms")),
         )
         op, sent, received = log_values.c10d_op(values.get("op")), values.get("numel_in"), values.get("numel_out")
+        if op == "coalesced" and event.torn and None in (sent, received):
+            # its number may be that of sends and receives
+            return
         # a batch of sends and receives has no elements; a group of collectives without any is rarer
         is_p2p = op in ("send", "recv") or (op == "coalesced" and not sent and not received)
+        op = log_values.coalesced_op(op, sent, received)
         self._groups.has_p2p[at] |= is_p2p
         self._claims[rank, at].add(
             self._row(
-                event, seq, values.get("op"), "scheduled", retired=True, in_sizes=sizes_text(sent, values.get("shape")),
+                event, seq, op, "scheduled", retired=True, in_sizes=sizes_text(sent, values.get("shape")),
                 out_sizes=sizes_text(received), timeout_ms=int64_or_none(values.get("timeout_ms")), is_p2p=is_p2p,
                 created_ns=None if printed is None or ran is None else int64_or_none(printed - ran * _MILLISECOND),
             )
@@ -301,22 +350,13 @@ class _ClaimReader:
                 claim.enqueued = max(seq, claim.enqueued or 0)
                 claim.started = max(seq, claim.started or 0)
                 claim.completed = max(seq, claim.completed or 0) if done else claim.completed
-                claim.add(self._row(event, seq, op, "completed" if done else "started"))
+                claim.add(self._row(event, seq, log_values.c10d_op(op), "completed" if done else "started"))
 
 
 # Operations and process groups in single lines of c10d.
 
 _SECOND = 1_000_000_000
 MOST_ELEMENTS = 1 << 62
-
-
-class GroupMention(NamedTuple):
-    """A process group as a line names it."""
-
-    name: str
-    description: str
-    rank: int | None
-    """Rank in the group."""
 
 
 def not_before(printed: int | None, before: int | None) -> int | None:
@@ -335,18 +375,6 @@ def claimed_work(event: Event) -> tuple[Any, ...] | None:
     return values["seq"], values.get("op"), values.get("numel_in"), values.get("numel_out")
 
 
-def mentioned_group(event: Event) -> GroupMention | None:
-    """The group that a line names; None without one."""
-    values = event.values
-    number, guid = values.get("pg_id"), values.get("pg_guid")
-    name = guid or (str(number) if number is not None else "")
-    description = values.get("pg_desc") or (DEFAULT_GROUP if name == "0" else "")
-    rank = values.get("pg_rank")
-    if not name and not description:
-        return None
-    return GroupMention(name, description, rank if isinstance(rank, int) and rank >= 0 else None)
-
-
 def sizes_text(elements: int | None, shape: Sequence[int] | None = None) -> str | None:
     """JSON text of the sizes of one tensor; None if they are unknown or impossible."""
     if shape:
@@ -356,7 +384,9 @@ def sizes_text(elements: int | None, shape: Sequence[int] | None = None) -> str 
 
 def member_ratio(op: str | None, sent: int | None, received: int | None) -> int | None:
     """The number of members of a gather or scatter."""
-    if not sent or not received or op not in ("_all_gather_base", "_reduce_scatter_base", "all_gather"):
+    scatters = op in ("_reduce_scatter_base", "reduce_scatter_tensor_coalesced")
+    gathers = op in ("_all_gather_base", "all_gather", "all_gather_into_tensor_coalesced")
+    if not sent or not received or not (scatters or gathers):
         return None
-    large, small = (sent, received) if op == "_reduce_scatter_base" else (received, sent)
+    large, small = (sent, received) if scatters else (received, sent)
     return large // small if large % small == 0 and 1 < large // small < RANK_LIMIT else None

@@ -4,14 +4,36 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.logs.log_processes import CommLife, LogScene
+from rankscope.parsers.logs.log_record import Event
 
 DEFAULT_GROUP = "default_pg"
+
+
+class GroupMention(NamedTuple):
+    """A process group as a line names it."""
+
+    name: str
+    description: str
+    rank: int | None
+    """Rank in the group."""
+
+
+def mentioned_group(event: Event) -> GroupMention | None:
+    """The group that a line names; None without one."""
+    values = event.values
+    number, guid = values.get("pg_id"), values.get("pg_guid")
+    name = guid or (str(number) if number is not None else "")
+    description = values.get("pg_desc") or (DEFAULT_GROUP if name == "0" else "")
+    rank = values.get("pg_rank")
+    if not name and not description:
+        return None
+    return GroupMention(name, description, rank if isinstance(rank, int) and rank >= 0 else None)
 
 
 class LogGroups:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import orjson
 import polars as pl
 
@@ -20,7 +21,7 @@ from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.logs.bounded_events import left_out
 from rankscope.parsers.logs.c10d.thread_dumps import KIND
 from rankscope.parsers.logs.log_record import Event
-from rankscope.parsers.logs.model import NcclWarning
+from rankscope.parsers.logs.model import CODES, NUMBERS, NcclWarning
 from rankscope.parsers.py_spy.frame_interning import SnapshotCollector, clip_text, valid_pid
 from rankscope.parsers.py_spy.thread_roles import roles_of, title_rank
 
@@ -70,12 +71,16 @@ def _messages(number: int, scene: LogScene, groups: LogGroups) -> Iterator[dict[
     for warning in log.content.warnings:
         of_line[warning.offset].append(_warning(log, scene, warning))
     yield from (_joined_row(rows) for rows in of_line.values())
+    if any(event.kind == "traceback" for event in log.content.events):
+        yield from _last_operations(log, scene)
     for events in noise.values():
         alone = [event for event in events if event.offset not in of_line]
         if alone:
             row = _message(log, groups, alone[0], None)
             more = log.content.counts.get(left_out("known-error", row["pattern"]), 0)
-            yield {**row, "values": {**row["values"], "count": len(alone) + more}}
+            told = [event.rank if event.rank is not None else log.source.rank for event in events]
+            ranks = sorted({rank for rank in map(valid_rank, told) if rank is not None})
+            yield {**row, "values": {**row["values"], "count": len(alone) + more, "ranks": ranks}}
 
 
 def _joined_row(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -125,6 +130,22 @@ def _message(log: LogFile, groups: LogGroups, event: Event, speaker: LogProcess 
         "values": {**values, "utc": True} if event.stamp is not None and event.stamp.is_utc else values,
         "torn": event.torn,
     }
+
+
+def _last_operations(log: LogFile, scene: LogScene) -> Iterator[dict[str, Any]]:
+    """The last operation of each communicator of a log: a process that issues operations survived what it printed."""
+    content = log.content
+    comm = content.codes[CODES.index("comm")]
+    lines, offsets = (content.numbers[NUMBERS.index(name)] for name in ("line", "offset"))
+    for at in np.unique(comm[comm >= 0]).tolist():
+        own = np.flatnonzero(comm == at)
+        last = int(own[np.argmax(offsets[own])])
+        speaker = scene.speakers[log.speakers[content.comms[at].process]]
+        yield {
+            "rank": speaker.rank, "host": speaker.host, "pid": speaker.pid, "file": log.place,
+            "offset": int(offsets[last]), "line": int(lines[last]), "kind": "step",
+            "text": "the last operation it issued",
+        }  # fmt: skip
 
 
 def _speaker(log: LogFile, scene: LogScene, row: NcclWarning | None) -> LogProcess | None:

@@ -11,7 +11,7 @@ import orjson
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.logs import log_messages, log_remarks, process_ranks
+from rankscope.assemble.logs import launcher_prefixes, log_messages, log_remarks, process_ranks
 from rankscope.assemble.logs.c10d_claims import Claim, Claims, highest_rank, read_reports
 from rankscope.assemble.logs.claimed_operations import (
     add_absent_rows,
@@ -50,7 +50,8 @@ def read_scene(
     communicators from earlier reads of these logs.
     """
     scene = build_scene(sources, run)
-    process_ranks.settle_labels(scene, world)
+    launcher_prefixes.settle_local_prefixes(scene)
+    launcher_prefixes.settle_labels(scene, world)
     if recall is not None:
         recall.remind(scene)
     identify_lives(scene)

@@ -125,6 +125,15 @@ def c10d_op(name: str | None) -> str | None:
     return None if name in (None, "", "UNKNOWN") else C10D_OPS.get(name, name.lower())
 
 
+def coalesced_op(op: str | None, sent: int | None, received: int | None) -> str | None:
+    """The operation of which a coalesced work has several, by the elements of its first one; any other as it is."""
+    if op != "coalesced" or not sent or not received:
+        return op
+    if sent == received:
+        return "allreduce_coalesced"
+    return "all_gather_into_tensor_coalesced" if received > sent else "reduce_scatter_tensor_coalesced"
+
+
 def wire_op(op: str) -> str:
     """The operation that NCCL launches for a recorder's one."""
     return WIRE_OPS.get(op, op)

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
 from rankscope.assemble import file_names
 from rankscope.assemble.logs.log_processes import CommLife, LogScene
 from rankscope.kinds.event_kinds import EVENTS
-from rankscope.parsers.logs.log_record import Event
-from rankscope.parsers.safe_values import RANK_LIMIT
 
 AGREEING_TASKS = 2
 """Fewest tasks that must have the number of their rank, if some are missing in the log."""
@@ -177,66 +174,6 @@ def _unclaimed_twice(scene: LogScene) -> None:
         if len(own) > 1:
             for i in own:
                 scene.speakers[i].rank, scene.speakers[i].how = None, ""
-
-
-# Ranks that torchrun puts before lines by a template: `node07:12: `, `[12]:`.
-
-_FRONT = re.compile(r"^\[?(?:(?P<host>[A-Za-z][\w.\-]*):)?(?P<number>\d{1,6})\]?:?$")
-
-
-def settle_labels(scene: LogScene, world: int) -> None:
-    """Gives events the rank before them; `world` is the size of the job from elsewhere, else 0."""
-    if not any("front" in event.values for log in scene.logs for event in log.content.events):
-        return
-    told = {front: _read(front) for front, _ in _fronts(scene)}
-    if not _are_ranks(scene, told, world):
-        return
-    for number, log in enumerate(scene.logs):
-        events = [_ranked(event, told) for event in log.content.events]
-        scene.logs[number] = log._replace(content=replace(log.content, events=events))
-
-
-def _fronts(scene: LogScene) -> Iterator[tuple[str, int | None]]:
-    """The texts before events, each with the rank that torch itself prints there."""
-    for log in scene.logs:
-        for event in log.content.events:
-            if "front" in event.values:
-                yield event.values["front"], event.rank
-
-
-def _read(front: str) -> tuple[str, int] | None:
-    """Host and number of a text; None for another form."""
-    found = _FRONT.match(front)
-    number = int(found["number"]) if found else RANK_LIMIT
-    return (found["host"] or "", number) if found and number < RANK_LIMIT else None
-
-
-def _are_ranks(scene: LogScene, told: dict[str, tuple[str, int] | None], world: int) -> bool:
-    hosts: defaultdict[int, set[str]] = defaultdict(set)
-    for place in told.values():
-        if place is None:
-            return False
-        hosts[place[1]].add(place[0])
-    if any(len(own) > 1 for own in hosts.values()):
-        # counted on each host separately
-        return False
-    known = [(told[front], rank) for front, rank in _fronts(scene) if rank is not None]
-    if known:
-        return all(place is not None and place[1] == rank for place, rank in known)
-    several = len(set().union(*hosts.values())) > 1
-    highest = max((e.rank for log in scene.logs for e in log.content.events if e.rank is not None), default=-1)
-    # numbers of one host, from 0 on, are the ranks of a job on that host only
-    return several or min(hosts) > 0 or max(world - 1, highest) <= max(hosts)
-
-
-def _ranked(event: Event, told: dict[str, tuple[str, int] | None]) -> Event:
-    place = told.get(event.values.get("front", ""))
-    if event.rank is not None or place is None:
-        return event
-    values = {name: value for name, value in event.values.items() if name != "label"}
-    if place[0] and values.get("host") is None:
-        values["host"] = place[0]
-    return event._replace(rank=place[1], values=values)
 
 
 # Identities of communicators over processes: a pointer has no meaning outside of its process.

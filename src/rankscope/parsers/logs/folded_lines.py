@@ -33,6 +33,8 @@ SHAPE_LENGTH = 40
 """Characters, without digits, that form the kind of a line."""
 WORD_LENGTH = 8
 """Shortest word across a cut that proves a break."""
+WORK_WORD = "operation timeout: WorkNCCL(SeqNum="
+"""Words of the watchdog beside those of events."""
 _LINE_START = re.compile(
     r"\s{2}|\t|[|+{}]|Traceback \(|frame #|Exception raised from |Last error:|(?:srun|slurmstepd|torchrun): |-{8}|={8}"
     r"|(?:[A-Za-z_]\w{0,60}\.){0,8}\w{0,60}(?:Error|Exception|Warning|Interrupt)(?:: |$)"
@@ -176,7 +178,8 @@ def _is_one(run: _FoldedLine, cut: int, words: Sequence[str]) -> bool:
     around = whole[max(0, at - 100) : at + 100]
     middle = min(at, 100)
     return any(
-        len(word) >= WORD_LENGTH and 0 <= (found := around.find(word)) < middle < found + len(word) for word in words
+        len(word) >= WORD_LENGTH and 0 <= (found := around.find(word)) < middle < found + len(word)
+        for word in (*words, WORK_WORD)
     )
 
 

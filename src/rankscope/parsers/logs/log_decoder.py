@@ -10,6 +10,7 @@ import numpy as np
 
 from rankscope.parsers.logs import bounded_events
 from rankscope.parsers.logs.c10d.known_errors import WordScreen
+from rankscope.parsers.logs.c10d.survival_signs import FAR_LINES, NEAR_LINES
 from rankscope.parsers.logs.folded_lines import WrappedMessages, unfold_lines
 from rankscope.parsers.logs.line_heads import LineFronts
 from rankscope.parsers.logs.line_tails import CommTails, move_phantoms, rehomed
@@ -104,8 +105,12 @@ class LogDecoder:
 
     def _lines(self, which: list[int], texts: list[bytes], starts: Places) -> None:
         """Takes lines of a block that are read one by one."""
-        for i, text, plain, telling in zip(which, texts, *self._plain.many(texts), strict=True):
+        read = -1
+        for k, (i, text, plain, telling) in enumerate(zip(which, texts, *self._plain.many(texts), strict=True)):
             if telling:
+                for above in lines_above(texts, k, read):
+                    self.counts["records"] -= 1
+                    self.line(texts[above], self._block + int(starts[which[above]]), self._line + which[above])
                 self._alert, self._silent = True, 0
             elif not plain:
                 pass
@@ -117,6 +122,7 @@ class LogDecoder:
                 if self._silent >= SILENT_LINES:
                     self._flush()
                     self._alert, self._silent = self._recognition.busy, 0
+            read = k
             self.line(text, self._block + int(starts[i]), self._line + i, i not in self._cuts)
 
     def line(self, text: bytes, offset: int, number: int, whole: bool = True) -> None:
@@ -333,6 +339,22 @@ class EventRecognition:
             table, self.problem = current_table()
             self._recogniser = Recogniser(table)
         return self._recogniser
+
+
+_TRACEBACK = b"Traceback (most recent call last):"
+
+
+def lines_above(texts: Sequence[bytes], at: int, read: int) -> list[int]:
+    """The places behind `read` of the lines above a traceback: the nearest, and the nearest with the same prefix.
+
+    They may be plain, and yet tell that a program survives the exception.
+    """
+    front, head, _ = texts[at].partition(_TRACEBACK)
+    if not head:
+        return []
+    far = range(at - 1, max(read, at - 1 - FAR_LINES), -1)
+    same = next((k for k in far if texts[k].startswith(front)), at)
+    return sorted({*range(max(read + 1, at - NEAR_LINES), at), same} - {at})
 
 
 # Lines without any event: output of programs, most of many logs.

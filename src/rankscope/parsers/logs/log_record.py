@@ -35,6 +35,8 @@ class Record(NamedTuple):
     """The time before it, or in its head."""
     torn: bool = False
     """Its end or its beginning is missing: a number next to the cut is not reliable."""
+    level: str = ""
+    """The level of Python's logging in its prefix: "WARNING", "ERROR"; "" without one."""
 
 
 # An event of a log: a watchdog's report, an exception, the end of a process, but no operation.

@@ -15,10 +15,12 @@ _STACK = (
     r"|Fatal Python error: | {1,2}File \"| {4}\((?:Python|C)\) File \")"
 )
 """Text that must follow such a prefix in lines of stacks."""
+_BLANK = r"(?: (?! File \"| {3}\S))?"
+"""The blank that torch puts behind its prefix, and torchrun does not: it may be of a traceback, which is indented."""
 _LEVEL = r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 _TABLE = {
-    "rank": r"\[rank\d{1,7}\]: ?",
-    "default": r"\[default\d{1,7}\]: ?",
+    "rank": rf"\[rank\d{{1,7}}\]:{_BLANK}",
+    "default": rf"\[default\d{{1,7}}\]:{_BLANK}|\[[A-Za-z_][\w\-]{{0,40}}?\d{{1,5}}\]:(?=\S|  |$)",
     "mpirun": r"\[\d{1,9},\d{1,9}\]<std(?:out|err|diag)>: ?",
     "ray": r"\([A-Za-z_][^\n]{0,200}?\bpid=\d{1,10}(?:, ip=\[?[0-9A-Fa-f.:]{2,45}\]?)?\) ?",
     "bracketed": rf"\[(?:{FULL})\] ?",
@@ -59,6 +61,7 @@ _TIMES = ("bracketed", "stamp", "ctime", "dmesg", "sglang", "raylet")
 _SILENT = (
     "cri", "colour", "stream", "vllm", "minute", "logging", "indent", "table", "facility", "quote", "rich",
 )  # fmt: skip
+_LEVELLED, _LEVEL_WORD = ("vllm", "logging", "npu"), re.compile(_LEVEL)
 _RANKED = {
     "rank": re.compile(r"\[rank(\d{1,7})\]"),
     "ray": re.compile(r"\(VllmWorker rank=(\d{1,7}) pid=|\((?:Vllm)?Worker[ _]TP(\d{1,7}) pid="),
@@ -80,11 +83,13 @@ class LinePrefix(NamedTuple):
     rank: int | None
     label: str
     stamp: Stamp | None
+    level: str = ""
+    """The level of Python's logging."""
 
 
 def strip_prefixes(text: str) -> LinePrefix:
     """The prefixes of a line."""
-    at, rank, stamp = 0, None, None
+    at, rank, stamp, level = 0, None, None, ""
     labels: list[str] = []
     for _ in range(_MOST):
         found = _PREFIX.match(text, at)
@@ -102,7 +107,9 @@ def strip_prefixes(text: str) -> LinePrefix:
             labels.append(told[told.index("(") :])
         elif kind not in _SILENT and not found[0].startswith("kernel: "):
             labels.append(found[0])
-    return LinePrefix(at, rank, "".join(labels), stamp)
+        if kind in _LEVELLED and (told_level := _LEVEL_WORD.search(found[0])) is not None:
+            level = told_level[0]
+    return LinePrefix(at, rank, "".join(labels), stamp, level)
 
 
 def _rank(kind: str, front: str, known: int | None) -> int | None:

@@ -89,7 +89,7 @@ class RecordSplitter:
             body, cut = prefixes.REPEAT_MARK.sub("", body), torn or i < len(pieces) - 1
             at = start if exact else len(text[:start].encode("utf-8", "surrogatepass"))
             stamp = _head_stamp(body) or own.stamp or collected
-            yield Record(offset + min(at, len(piece)), number, body, own.rank, own.label, stamp, cut)
+            yield Record(offset + min(at, len(piece)), number, body, own.rank, own.label, stamp, cut, own.level)
 
     def _named(self, text: str, front: prefixes.LinePrefix) -> prefixes.LinePrefix:
         """The prefixes of a line with a host name, once a line has proved it to be one."""

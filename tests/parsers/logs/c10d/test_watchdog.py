@@ -103,11 +103,45 @@ def test_counters(line: str, expected: tuple[int | None, ...]) -> None:
     assert values(only(line), "last_enqueued", "last_completed", "at_work") == expected
 
 
+def test_a_last_number_that_may_be_cut_is_unknown() -> None:
+    old = "[PG 1 Rank 1] Timeout at NCCL work: 777, last enqueued NCCL work: 780, last completed NCCL work: 77"
+    new = "[PG ID 1 PG GUID 1 Rank 1] failure detected by watchdog at work sequence id: 777 PG status: "
+    new += "last enqueued work: 780, last completed work: 77"
+    for line in (old, new, f"{new}\r"):
+        assert values(only(line), "last_enqueued", "last_completed", "at_work") == (780, None, 777)
+    for line in (f"{old}6.", f"{new}6"):
+        assert values(only(line), "last_enqueued", "last_completed") == (780, 776)
+    assert only(new.replace("completed work: 77", "completed work: 41")).values["last_completed"] == 41
+
+
 def test_a_number_next_to_a_cut_is_unknown() -> None:
     line = "[PG ID 1 PG GUID 1 Rank 1] PG status: last enqueued work: 547, last completed work: 54"
     assert values(only(line), "last_enqueued", "last_completed") == (547, 54)
     assert values(only(line, torn=[1]), "last_enqueued", "last_completed") == (547, None)
     assert only(line, torn=[1]).torn
+
+
+WHOLE = "WorkNCCL(SeqNum=4821, OpType=_ALLGATHER_BASE, NumelIn=160, NumelOut=1280, Timeout(ms)=900000)"
+CUTS = {
+    "within the number": ("WorkNCCL(SeqNum=48", (None, None, None, None, None)),
+    "behind the number": ("WorkNCCL(SeqNum=4821", (None, None, None, None, None)),
+    "within the operation": ("WorkNCCL(SeqNum=4821, OpType=_ALLGA", (4821, None, None, None, None)),
+    "behind the operation": ("WorkNCCL(SeqNum=4821, OpType=_ALLGATHER_BASE", (4821, None, None, None, None)),
+    "within the elements": (WHOLE[: WHOLE.index("60, NumelOut")], (4821, "_ALLGATHER_BASE", None, None, None)),
+    "behind the elements": (WHOLE[: WHOLE.index(", Timeout")], (4821, "_ALLGATHER_BASE", 160, None, None)),
+    "before the end": (WHOLE[:-1], (4821, "_ALLGATHER_BASE", 160, 1280, None)),
+    "by a counter of the terminal": (WHOLE.replace("1280", "12[1/9]80"), (4821, "_ALLGATHER_BASE", 160, None, 900000)),
+    "by a counter over the operation": (WHOLE.replace("GATHER", "GA[17/904]"), (4821, None, 160, 1280, 900000)),
+    "by another line": (WHOLE.replace("OpType", "OpT(other line)ype"), (4821, None, None, None, None)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_what_is_cut_within_a_work_is_unknown(name: str) -> None:
+    work, expected = CUTS[name]
+    event = only(f"[Rank 2] Watchdog caught collective operation timeout: {work}")
+    assert values(event, *FIELDS[:5]) == expected
+    assert event.torn == (not work.endswith(")") or "other" in work)
 
 
 def test_dump_signals() -> None:

@@ -32,6 +32,8 @@ _TEMPLATE = re.compile(r"^(?:\[?[A-Za-z][\w.\-]{0,254}:\d{1,6}\]?:?|\[\d{1,6}\]:
 """Prefixes that torchrun can put before lines: host and rank, or the rank."""
 _KERNEL = re.compile(r"[\w.\-]{1,255} kernel: $")
 """Host and sender before a line of the kernel, which no launcher put there."""
+_OUTER = re.compile(r"^\[[A-Za-z_][\w\-]{0,40}?\d{1,6}\]:")
+"""The prefix that torchrun's --tee puts before lines: role and rank within the node, `[default3]:`, `[rank3]:`."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
@@ -46,7 +48,8 @@ def message_event(kind: str, record: Record, /, shows: str = "", **values: Any) 
 
     Values: `pg_id`, `pg_guid`, `pg_desc`, `pg_rank` as printed, None if absent; `rank_in_group`, the `[Rank r]`: the
     rank in the first group that logged in the process, so without other ranks it is a guess; `label`, the launcher's
-    prefix, if there is one and no rank; `front`, the part of it that torchrun's template may have made.
+    prefix, if there is one and no rank; `front`, the part of it that torchrun's template may have made; `outer`, the
+    prefix of torchrun's --tee, if a rank of torch stands behind it.
     """
     where = group_place(record.text)
     label = record.label.removesuffix(PYTEST_MARK)
@@ -60,9 +63,13 @@ def message_event(kind: str, record: Record, /, shows: str = "", **values: Any) 
         pid, host = told[-1][1] or told[-1][3], told[-1][2] or told[0][2]
         values = {**values, "pid": int(pid), "host": values.get("host") or host}
     made = record_event(kind, record, shown_text(shows or record.text), **values, **where)
-    if made.rank is None and where["pg_desc"] == _DEFAULT:
-        # its ranks are global
-        return made._replace(rank=where["pg_rank"])
+    own = where["pg_rank"] if where["pg_desc"] == _DEFAULT and where["pg_rank"] is not None else -1
+    if own >= 0:
+        # its ranks are global, those of a launcher's prefix need not be
+        made = made._replace(rank=own)
+    outer = _OUTER.match(label)
+    if outer is not None and made.rank is not None and (made.rank != record.rank or "[rank" in label[outer.end() :]):
+        made.values["outer"] = outer[0]
     return made
 
 

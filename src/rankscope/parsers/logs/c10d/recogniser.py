@@ -17,6 +17,7 @@ from rankscope.parsers.logs.c10d import (
     group_setup,
     hardware_lines,
     pytest_output,
+    survival_signs,
     thread_dumps,
     torchrun,
     tracebacks,
@@ -60,18 +61,19 @@ class Recogniser:
 
     def __init__(self, table: Sequence[KnownError] | None = None) -> None:
         self._known = KnownErrors(packaged_table() if table is None else table)
-        words = (word for module in (*_LINES, *_SPANS) for word in module.LITERALS)
+        words = (word for module in (*_LINES, *_SPANS, survival_signs) for word in module.LITERALS)
         self._screen = WordScreen((*words, *self._known.literals))
         self._open: defaultdict[tuple[int | None, str], list[_OpenReport]] = defaultdict(list)
         self._opened = 0
         self._maybe: list[Record] = []
         self._above: Record | None = None
         self._code = pytest_output.CodeLines()
+        self._signs, self._steps = survival_signs.SignReader(), survival_signs.StepReader()
 
     @property
     def busy(self) -> bool:
-        """Whether a report is open that any line may belong to."""
-        return self._opened > 0
+        """Whether a report is open that any line may belong to, or steps are searched."""
+        return self._opened > 0 or self._steps.active
 
     @property
     def literals(self) -> list[str]:
@@ -90,6 +92,9 @@ class Recogniser:
         for record, wanted in zip(some, self._screen.many([r.text for r in some]), strict=True):
             if wanted or self._opened:
                 found += self._line(record, wanted)
+            if self._steps.active:
+                found += self._steps.events(record)
+            self._signs.note(record)
             self._above = record
         known, self._maybe = self._maybe, []
         return found + self._known.events(known)
@@ -116,6 +121,8 @@ class Recogniser:
             # an exception of Ray, with a list of dead workers below it
             self._open[_stream(record)].append(_OpenReport(listed))
             self._opened += 1
+        if isinstance(span, tracebacks.Traceback) and span.survived:
+            return
         told = span.told_rank if span is not None else None
         passed = isinstance(span, tracebacks.Traceback) or record.rank is None
         record = record._replace(rank=told) if passed and told is not None else record
@@ -156,6 +163,9 @@ class Recogniser:
             )
             stream = self._open[_stream(record._replace(rank=None) if bare else record)]
             if isinstance(span, tracebacks.Traceback):
+                span.sign = self._signs.of(record)
+                if not span.quotes:
+                    self._steps.begin()
                 span.beside([one.span for one in stream if isinstance(one.span, tracebacks.Traceback)])
             stream.append(_OpenReport(span))
             self._opened += 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event, shown_text
+from rankscope.parsers.logs.c10d.survival_signs import SurvivalSign, is_step
 from rankscope.parsers.logs.log_record import Event, Record
 
 HEAD = "Traceback (most recent call last):"
@@ -32,7 +33,7 @@ _MORE = re.compile(
     r"|For debugging consider passing CUDA|Compile with `TORCH_USE_CUDA_DSA|Exception raised from |frame #\d+: "
     r"|\[?/\S*/gloo/)"
 )
-_INLINE = re.compile(r"\][ \t]*Traceback|(?:: |\b[A-Z]\w{1,60} )Traceback")
+_INLINE = re.compile(r"\][ \t]*Traceback|(?:: |\b[A-Z]\w{1,60} |^[A-Z]{4,8}:[\w.]{1,100}:)Traceback")
 """A traceback behind a progress bar or behind a message."""
 _PASSED = re.compile(r"Traceback \(most recent call last\): \(RANK (\d{1,7})\)$")
 _TASK = re.compile(
@@ -82,6 +83,9 @@ class Traceback:
         self._indent = 0 if self._headless else len(record.text) - len(record.text.lstrip())
         self._chain = [_Link()]
         self._mixed = False
+        self.sign: SurvivalSign | None = None
+        """The sign above it that the process survived it."""
+        self._signs_beside: list[SurvivalSign] = []
         self._inline = not (self._headless or record.text.lstrip().startswith(HEAD))
         """It begins behind other text, whose time and prefix its other lines lack."""
         self._process: tuple[int | None, str | None] | None = None
@@ -115,6 +119,18 @@ class Traceback:
         for other in others:
             if not other._chain[-1].kind:
                 self._mixed = other._mixed = True
+                self._signs_beside += [other.sign] if other.sign is not None else []
+                other._signs_beside += [self.sign] if self.sign is not None else []
+
+    @property
+    def survived(self) -> str:
+        """How the process survived it; "" if nothing says so. Of mixed ones, the sign is of the function it names."""
+        outer = str(self._chain[0].frames[0][0]) if self._chain[0].frames else ""
+        if self._mixed and any(sign.function == outer != "" for sign in self._signs_beside):
+            return next(sign.how for sign in self._signs_beside if sign.function == outer)
+        if self.sign is None or (self._mixed and self.sign.function and outer not in ("", self.sign.function)):
+            return ""
+        return self.sign.how
 
     @property
     def patience(self) -> int:
@@ -136,9 +152,11 @@ class Traceback:
         }  # fmt: skip
         if self._process is not None:
             values |= dict(zip(("pid", "host"), self._process, strict=True))
-        made = message_event(
-            "traceback", self._record, f"{last.kind or 'Traceback'}: {message}" if message else last.kind, **values
-        )
+        survived = self.survived
+        values |= {"survived": survived} if survived else {}
+        kind = "survived-exception" if survived else "traceback"
+        shown = f"{last.kind or 'Traceback'}: {message}" if message else last.kind
+        made = message_event(kind, self._record, shown, **values)
         return [made._replace(torn=made.torn or not last.kind or self._headless)]
 
     def _frame(self, text: str) -> bool:
@@ -175,7 +193,7 @@ class Traceback:
 
     def _message(self, text: str, record: Record) -> bool:
         link = self._chain[-1]
-        own = self._record.rank is not None and not self._other(text, record)
+        own = self._record.rank is not None and not self._other(text, record) and not self.sign and not is_step(text)
         after_last = link.message[-1:] == ["Last error:"]
         if len(link.message) >= MESSAGE_LINES or HEAD in text or not (own or after_last or _MORE.match(text)):
             return False

@@ -21,13 +21,14 @@ LITERALS = (
 _RUN_TIME = re.compile(r"\) ran for (\d+) milliseconds before timing out")
 _WORK = re.compile(r"WorkNCCL\(((?:[^()]|\(ms\))*)")
 _FIELDS = {
-    "seq": re.compile(r"SeqNum=(\d+)"),
-    "numel_in": re.compile(r"NumelIn=(\d+)"),
-    "numel_out": re.compile(r"NumelOut=(\d+)"),
-    "timeout_ms": re.compile(r"Timeout\(ms\)=(\d+)"),
+    "seq": re.compile(r"SeqNum=(\d+)(?=[,)])"),
+    "numel_in": re.compile(r"NumelIn=(\d+)(?=[,)])"),
+    "numel_out": re.compile(r"NumelOut=(\d+)(?=[,)])"),
+    "timeout_ms": re.compile(r"Timeout\(ms\)=(\d+)(?=[,)])"),
 }
+"""Numbers that are whole: a cut, or a counter of the terminal over the line, leaves none of these signs behind them."""
 _OP = re.compile(r"OpType=([A-Za-z_0-9]{1,64})(?=[,)])")
-_SHAPE = re.compile(r"TensorShape=\[([\d, ]{0,200})\]")
+_SHAPE = re.compile(r"TensorShape=\[([\d, ]{0,200})\](?=[,)])")
 _COUNTERS = re.compile(r"[Ll]ast enqueued (?:[A-Z]+ )?work: (-?\d+), last completed (?:[A-Z]+ )?work: (-?\d+)")
 _AT = re.compile(r"(?:Timeout at [A-Z]+ work|by watchdog at work(?: sequence id)?): (\d+)")
 _THREAD_END = re.compile(r"watchdog thread terminated with exception: ?(.*)")
@@ -49,6 +50,8 @@ def events(record: Record) -> Iterator[Event]:
     """The events in a record, also of nccl2."""
     yield from _nccl2_events(record)
     text = record.text
+    if (work_ := _WORK.search(text)) is not None and not text.startswith(")", work_.end()):
+        record = record._replace(torn=True)
     if "Watchdog caught collective operation timeout" in text or "timed out in blocking wait" in text:
         quoted = "terminated with exception" in text or "what(): " in text
         yield message_event(
@@ -73,12 +76,15 @@ def events(record: Record) -> Iterator[Event]:
 
 
 def work(record: Record) -> dict[str, Any]:
-    """The fields of `WorkNCCL(…)` in a message: `seq`, `op`, `numel_in`, `numel_out`, `timeout_ms`, `shape`."""
+    """The fields of `WorkNCCL(…)` in a message: `seq`, `op`, `numel_in`, `numel_out`, `timeout_ms`, `shape`.
+
+    None for one that is missing or may be cut.
+    """
     found = _WORK.search(record.text)
     start, end = found.span(1) if found else (0, 0)
-    inside = record._replace(text=record.text[start:end], torn=record.torn and end == len(record.text))
+    inside = record._replace(text=record.text[start : end + 1])
     values: dict[str, Any] = {k: matched_number(inside, pattern.search(inside.text)) for k, pattern in _FIELDS.items()}
-    op, shape = _OP.search(record.text, start, end + 1), _SHAPE.search(inside.text)
+    op, shape = _OP.search(inside.text), _SHAPE.search(inside.text)
     dims = re.findall(r"\d{1,18}", shape[1]) if shape else []
     return {**values, "op": op[1] if op else None, "shape": [int(d) for d in dims] if shape else None}
 
@@ -92,7 +98,18 @@ def status(record: Record, counters: re.Match[str]) -> dict[str, Any]:
     if enqueued is not None and completed is not None and completed > enqueued:
         enqueued = completed = None
     at = sound_counter(matched_number(record, _AT.search(record.text)))
+    if completed is not None and counters.end() == len(record.text.rstrip()) and _is_cut(counters, completed, at):
+        completed = None
     return {"last_enqueued": enqueued, "last_completed": completed, "at_work": at}
+
+
+def _is_cut(counters: re.Match[str], completed: int, at: int | None) -> bool:
+    """Whether the number of the last completed work, at the end of a line, may be the beginning of one.
+
+    A full stop follows it in some versions; in others it is the beginning of the number before the one that failed.
+    """
+    dotted = "NCCL work" in counters[0]
+    return dotted or (at is not None and completed < at - 1 and str(at - 1).startswith(str(completed)))
 
 
 def _heartbeats(record: Record) -> Iterator[Event]:

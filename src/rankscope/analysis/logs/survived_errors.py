@@ -1,0 +1,132 @@
+"""Exceptions that processes survived: Python ignored them, or their rank went on. They accuse nobody."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rankscope.analysis.logs.failures import cut_text, find_tracebacks
+from rankscope.analysis.logs.log_lines import TRACEBACKS, LogLine
+from rankscope.analysis.logs.process_names import who_text
+from rankscope.analysis.model import Finding
+from rankscope.kinds.event_kinds import EVENTS
+from rankscope.schema import Dataset
+from rankscope.text.wording import plural
+
+STEPS_OF_OTHERS = 3
+"""Fewest different steps of other ranks after an exception that show that its rank takes part in them."""
+MOST_EVIDENCE = 4
+_KILLED = 128
+"""Exit codes from here on, and negative ones, are of signals."""
+
+
+@dataclass(frozen=True)
+class SurvivedErrors:
+    """The lines of logs, without exceptions that did not end their process."""
+
+    lines: list[LogLine]
+    """Without these exceptions, the known errors in them, and the steps that prove it."""
+    survived: list[LogLine] = field(default_factory=list)
+
+
+def part_survived(lines: Sequence[LogLine], dataset: Dataset) -> SurvivedErrors:
+    """Lines and survived exceptions, apart."""
+    steps = [line for line in lines if line.kind == "step"]
+    threw = [line for line in lines if line.kind in TRACEBACKS and not line.values.get("launcher")]
+    if not threw:
+        return SurvivedErrors([line for line in lines if line.kind != "step"])
+    judge = _SurvivalJudge(lines, steps, threw, _begun_communicators(dataset))
+    survived = [line for line in threw if judge.survived(line)]
+    blamed = judge.blamed(survived)
+    survived = [line for line in survived if (line.file, line.offset) not in blamed]
+    gone = {(line.file, line.offset) for line in (*survived, *steps)}
+    own = [line for line in survived if line.kind == "traceback"]
+    if own:
+        inside = find_tracebacks([*own, *(line for line in lines if line.pattern)])
+        gone |= {(error.file, error.offset) for _, errors in inside for error in errors}
+    rest = [
+        replace(line, kind="traceback") if line.kind == "survived-exception" else line
+        for line in lines
+        if (line.file, line.offset) not in gone
+    ]
+    return SurvivedErrors(rest, survived)
+
+
+def survived_finding(survived: Sequence[LogLine]) -> Finding | None:
+    """A note on survived exceptions; None without any."""
+    if not survived:
+        return None
+    first = survived[0]
+    name = cut_text(first.text) if first.text else "an exception"
+    more = f" and {plural(len(survived) - 1, 'more exception')}" if len(survived) > 1 else ""
+    return Finding(
+        kind="known-error",
+        severity="info",
+        title=f"{who_text(survived)} went on after {name} ({first.place}){more}",
+        explanation="Python ignored these exceptions, a program logged them as no error, or steps followed: no cause.",
+        evidence=tuple(line.evidence() for line in survived[:MOST_EVIDENCE]),
+    )
+
+
+@dataclass(frozen=True)
+class _SurvivalJudge:
+    lines: Sequence[LogLine]
+    steps: Sequence[LogLine]
+    threw: Sequence[LogLine]
+    begun: Mapping[tuple[int, int], int]
+    """By file and rank the last line in which a communicator begins."""
+
+    def survived(self, line: LogLine) -> bool:
+        """Whether the process of a traceback survived it."""
+        return line.kind == "survived-exception" or self._went_on(line) or self._others_went_on(line)
+
+    def blamed(self, survived: Sequence[LogLine]) -> set[tuple[int, int]]:
+        """The last of them of each rank that ended with an error code and has no other traceback."""
+        gone = {(line.file, line.offset) for line in survived}
+        open_ = {line.who for line in self.threw if (line.file, line.offset) not in gone}
+        last = {line.who: line for line in survived if line.values.get("survived") != "ignored"}
+        ended = {line.who for line in self.lines if _failed(line)} - open_
+        return {(line.file, line.offset) for who, line in last.items() if line.rank is not None and who in ended}
+
+    def _went_on(self, line: LogLine) -> bool:
+        own = line.rank is not None or bool(line.values.get("label")) or line.pid is not None
+        stepped = own and any(s.who == line.who and s.file == line.file and s.offset > line.offset for s in self.steps)
+        return stepped or (line.rank is not None and self.begun.get((line.file, line.rank), 0) > line.line)
+
+    def _others_went_on(self, line: LogLine) -> bool:
+        """Whether other ranks did several steps after it, and did not only print old ones while the job ended."""
+        later = [step for step in self.steps if step.file == line.file and step.offset > line.offset]
+        later = later[: bisect_right([step.offset for step in later], self._next(line))]
+        numbers = {step.values["step"] for step in later if step.values.get("step") is not None}
+        if len(numbers) < STEPS_OF_OTHERS:
+            return False
+        if all(step.time_ns is not None for step in later):
+            return True
+        after = [other for other in self.lines if other.file != line.file or other.offset > line.offset]
+        rivals = any(o.kind in TRACEBACKS and o.who != line.who and o.offset > later[-1].offset for o in after)
+        return rivals or not any(_ends(other) for other in after)
+
+    def _next(self, line: LogLine) -> int:
+        """The offset of the next traceback of another process in the file."""
+        found = (o.offset for o in self.threw if o.file == line.file and o.offset > line.offset and o.who != line.who)
+        return min(found, default=1 << 62)
+
+
+def _failed(line: LogLine) -> bool:
+    code = line.values.get("exitcode")
+    return EVENTS[line.kind].exit_of == "process" and isinstance(code, int) and 0 < code < _KILLED
+
+
+def _ends(line: LogLine) -> bool:
+    """Whether a line shows that the job ends."""
+    return line.role == "victim" or (EVENTS[line.kind].is_failure and line.kind not in (*TRACEBACKS, "known-error"))
+
+
+def _begun_communicators(dataset: Dataset) -> dict[tuple[int, int], int]:
+    begun: defaultdict[tuple[int, int], int] = defaultdict(int)
+    told = dataset.comms.drop_nulls(["file", "rank", "line"]).select("file", "rank", "line")
+    for file, rank, line in told.iter_rows():
+        begun[file, rank] = max(line, begun[file, rank])
+    return dict(begun)
