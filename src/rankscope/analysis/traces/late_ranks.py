@@ -88,6 +88,8 @@ class UnsteadyRank:
     unit_ns: int
     late_in: int
     units: int
+    most_ns: int
+    """Its largest lateness in a unit."""
 
 
 def lateness_test(rows: pl.DataFrame, on_host: bool, steps: pl.DataFrame) -> LatenessTest | None:
@@ -146,7 +148,7 @@ class LatenessTest:
             return None
         own, count = pl.col("own_ns"), pl.len()
         table = self.table.group_by("rank").agg(
-            usual=own.median(), mean=own.mean(), units=count, late_in=(own > self.floor_ns).sum()
+            usual=own.median(), mean=own.mean(), units=count, late_in=(own > self.floor_ns).sum(), most=own.max(),
         ).with_columns(lost=pl.max_horizontal(
             pl.when(pl.col("usual") >= UNSTEADY_SHARE * self.unit_ns).then("usual").otherwise(0.0),
             pl.when(pl.col("mean") >= UNSTEADY_MEAN * self.mean_ns).then("mean").otherwise(0.0),
@@ -154,7 +156,7 @@ class LatenessTest:
         if table.is_empty():
             return None
         row = table.row(0, named=True)
-        return UnsteadyRank(row["rank"], int(row["lost"]), self.unit_ns, row["late_in"], row["units"])
+        return UnsteadyRank(row["rank"], int(row["lost"]), self.unit_ns, row["late_in"], row["units"], row["most"])
 
     def _late(self, rank: int) -> LateRank | None:
         """The rank if it is late by itself."""

@@ -105,7 +105,7 @@ def _judged(story: TraceStory, links: Sequence[Finding], ranks: int) -> tuple[St
 def _not_late(story: TraceStory, text: str, untraced: Sequence[int]) -> tuple[Status, str]:
     """The verdict if no rank is late by itself: healthy, if all ranks were traced and none loses much."""
     lost = story.unsteady
-    if lost is not None:
+    if lost is not None and lost.late_in > 1:
         unit = "parts of the window" if story.steps.is_empty() else "steps"
         times, by = f"{lost.late_in} of {lost.units} {unit}", duration(lost.lost_ns)
         share = f"{100 * lost.lost_ns / max(lost.unit_ns, 1):.0f} %"
@@ -117,4 +117,5 @@ def _not_late(story: TraceStory, text: str, untraced: Sequence[int]) -> tuple[St
         was = "was" if len(untraced) == 1 else "were"
         missing = ranks_text(untraced, LONGEST_RANGES)
         return "unknown", f"{text}: none of these ranks comes late again and again; {missing} {was} not traced"
-    return "healthy", f"{text}: nobody comes late again and again"
+    once = f", rank {lost.rank} once, by {duration(lost.most_ns)}" if lost is not None else ""
+    return "healthy", f"{text}: nobody comes late again and again{once}"
