@@ -260,7 +260,8 @@ def _looked_at(facts: Facts) -> pl.DataFrame:
 def _amounts(facts: Facts, instance: Instance) -> tuple[Amounts, Amounts] | None:
     """The amounts that each member sends and expects; None unless all members record them."""
     members = facts.groups[instance.group].ranks
-    if set(instance.entries) != set(members):
+    if len(members) < 2 or set(instance.entries) != set(members):
+        # an all-to-all of one: the others of the group are not known
         return None
     rows = facts.dataset.ops[[instance.entries[rank].row for rank in members]]
     sent, expected = (_elements(rows[name].to_list(), len(members)) for name in ("in_sizes", "out_sizes"))
