@@ -229,3 +229,17 @@ def test_a_traceback_behind_the_name_of_a_host(tmp_path: Path) -> None:
     text = "".join(f"worker-1: {line}\n" for line in f"{TRACE}ValueError: bad sample".splitlines())
     found = verdict(tmp_path, text + "worker-2: " + gave_up(9, 33))
     assert found.verdict.startswith("the process behind worker-1 failed: ValueError: bad sample (job.log:1)")
+
+
+SIGNAL = (
+    "[PG ID 0 PG GUID 0(default_pg) Rank {0}] Received a dump signal due to a collective timeout from this local rank "
+    "and we will try our best to dump the debug info. Last enqueued NCCL work: 90, last completed NCCL work: 12."
+)
+
+
+def test_the_signal_of_a_timeout_alone_is_no_log_without_a_failure(tmp_path: Path) -> None:
+    analysis = verdict(tmp_path, "".join(f"{HEAD.format(rank)}{SIGNAL.format(rank)}\n" for rank in (3, 1)))
+    assert analysis.status == "hang" and not analysis.culprits
+    assert analysis.verdict.startswith("a collective timed out or failed on ranks 1,3, which asked for dumps")
+    others = SIGNAL.replace("from this local rank", "from  rank 1").format(4)
+    assert "timed out or failed on" not in verdict(tmp_path, f"{HEAD.format(4)}{others}\n").verdict
