@@ -19,6 +19,8 @@ TRACEBACK_LINES = 2000
 """Most lines between the head of a traceback and a known error that belongs to it."""
 MOST_NEAR_ERRORS = 64
 """Most known errors after a traceback that are examined."""
+MOMENT_NS = 1_000_000_000
+"""Times of torchrun's summary are whole seconds."""
 _UNKNOWN_PROCESS = (None, "", None, "")
 """`LogLine.who` of an unknown process."""
 LONGEST_QUOTE = 90
@@ -56,7 +58,7 @@ class Failure:
 def find_failures(lines: Sequence[LogLine]) -> list[Failure]:
     """One failure for each process that failed by itself: the strongest, then the first. In the order of the files."""
     spared = _spared(lines)
-    lines = with_ranks(lines)
+    lines = with_ranks(without_ended(lines))
     aborted = {line.who for line in lines if line.role == "victim" or line.kind.startswith("watchdog")}
     told = read_ends(lines)
     found = [f for f in _of_text(lines) if not _only_harm(f, told)] + [*_of_ends(lines, spared, bool(aborted))]
@@ -84,6 +86,25 @@ def _spared(lines: Iterable[LogLine]) -> set[int]:
     """Processes that the launcher ended, whatever their exit code is."""
     ended = (line for line in lines if line.kind == "signal" and line.values.get("sender") == "launcher")
     return {line.values["pid"] for line in ended if line.values.get("pid") is not None}
+
+
+def without_ended(lines: Iterable[LogLine]) -> list[LogLine]:
+    """The lines without processes that torchrun itself ended: killed well after the first of its summary had failed.
+
+    It sends SIGTERM when one process fails, and SIGKILL to those that are still there half a minute later.
+    """
+    lines = list(lines)
+    first: dict[int, int] = {}
+    for line in lines:
+        if line.kind == "torchrun-failure" and line.time_ns is not None:
+            first[line.file] = min(first.get(line.file, line.time_ns), line.time_ns)
+    return [line for line in lines if not _ended_by_torchrun(line, first.get(line.file))]
+
+
+def _ended_by_torchrun(line: LogLine, first_ns: int | None) -> bool:
+    if line.kind != "torchrun-failure" or line.time_ns is None or first_ns is None:
+        return False
+    return line.values.get("exitcode") in (-9, -15) and line.time_ns > first_ns + MOMENT_NS
 
 
 def _exited(lines: Iterable[LogLine]) -> set[Any]:

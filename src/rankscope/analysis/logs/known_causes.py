@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.analysis.logs.failures import cut_text, find_tracebacks, stack_of
+from rankscope.analysis.logs.failures import cut_text, find_tracebacks, stack_of, without_ended
 from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, earliest_line, ranks_of, read_noise
 from rankscope.analysis.logs.nccl_errors import failed_call
 from rankscope.analysis.logs.process_names import error_label, who_text
@@ -226,6 +226,12 @@ def _short(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[:8]}…"
 
 
+def _failed(line: LogLine) -> bool:
+    """Whether an end was a failure; the entries of torchrun's summary are failures, also where the code is cut off."""
+    code = line.values["exitcode"]
+    return code not in _REQUESTED_EXITS or (code is None and line.kind == "torchrun-failure")
+
+
 def ended_finding(lines: Sequence[LogLine], *, moves: bool = False) -> Finding | None:
     """A finding on processes that ended with errors of unknown cause; None if none did.
 
@@ -233,7 +239,8 @@ def ended_finding(lines: Sequence[LogLine], *, moves: bool = False) -> Finding |
     """
     threw = [line for line, _ in find_tracebacks(lines)]
     own = [line for line in threw if line.values.get("exception")]
-    exits = [line for line in lines if EVENTS[line.kind].exit_of and line.values["exitcode"] not in _REQUESTED_EXITS]
+    ended = (line for line in without_ended(lines) if EVENTS[line.kind].exit_of)
+    exits = [line for line in ended if _failed(line)]
     # srun tells only of its own tasks: of torchrun, if that starts the ranks
     own = own or [line for line in exits if EVENTS[line.kind].exit_of == "process"] or exits
     own = own or ([] if moves else threw)
@@ -241,7 +248,8 @@ def ended_finding(lines: Sequence[LogLine], *, moves: bool = False) -> Finding |
         return None
     first = earliest_line(own)
     exited = EVENTS[first.kind].exit_of != ""
-    how = f" with exit code {first.values['exitcode']}" if exited else f": {cut_text(first.text)}"
+    code = next((line.values["exitcode"] for line in own if exited and line.values["exitcode"] is not None), "unknown")
+    how = f" with exit code {code}" if exited else f": {cut_text(first.text)}"
     if first.kind == "traceback" and not first.values.get("exception"):
         how = " with an exception that is cut off"
     return Finding(
