@@ -26,6 +26,8 @@ class EventKind:
     """Logs have a line for each collective or group; such lines accuse nobody."""
     names_last: int = 0
     """Priority of the name in a line with several kinds: the smallest number wins."""
+    is_exception: bool = False
+    """It is an exception of Python, with its stack."""
     is_failure: bool = False
     """Later processes may belong to the next run."""
     waited: bool = False
@@ -62,11 +64,12 @@ _ROWS = (
         severity="warning", names_last=3
     ),
     EventKind(
-        name="traceback", meaning="an exception of Python, with its stack", severity="error", is_failure=True
+        name="traceback", meaning="an exception of Python, with its stack", severity="error", is_exception=True,
+        is_failure=True,
     ),
     EventKind(
         name="survived-exception",
-        meaning="an exception that Python ignored, or that a program logged and went on from",
+        meaning="an exception that Python ignored, or that a program logged and went on from", is_exception=True,
     ),
     EventKind(
         name="step", meaning="a sign that a process went on after an exception: a step of training, an operation"

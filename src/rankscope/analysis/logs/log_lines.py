@@ -11,7 +11,7 @@ import orjson
 import polars as pl
 
 from rankscope.analysis.model import Evidence
-from rankscope.kinds.event_kinds import BULK
+from rankscope.kinds.event_kinds import BULK, EVENTS
 from rankscope.schema import Dataset
 
 TIMEOUT_PATTERNS = (
@@ -19,7 +19,6 @@ TIMEOUT_PATTERNS = (
     "store-barrier-timeout", "hccl-timeout", "finalize-timeout", "engine-call-timeout",
 )  # fmt: skip
 """Known errors of ranks that waited until they gave up."""
-TRACEBACKS = ("traceback", "survived-exception")
 CLOCK_SKEW_NS = 2_000_000_000
 """Largest difference between clocks of hosts, and between the writers of one log."""
 LONGEST_TEXT = 300
@@ -69,7 +68,7 @@ class LogLine:
     def in_group(self) -> str:
         """ "[Rank 3]": the name of an otherwise unknown process by its rank in some group; else ""."""
         rank = self.values.get("rank_in_group")
-        return f"[Rank {rank}]" if isinstance(rank, int) and self.kind not in TRACEBACKS else ""
+        return f"[Rank {rank}]" if isinstance(rank, int) and not EVENTS[self.kind].is_exception else ""
 
     @property
     def is_hardware(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rankscope.analysis.logs.failures import cut_text, find_tracebacks
-from rankscope.analysis.logs.log_lines import TRACEBACKS, LogLine
+from rankscope.analysis.logs.log_lines import LogLine
 from rankscope.analysis.logs.process_names import who_text
 from rankscope.analysis.model import Finding
 from rankscope.kinds.event_kinds import EVENTS
@@ -34,7 +34,7 @@ class SurvivedErrors:
 def part_survived(lines: Sequence[LogLine], dataset: Dataset) -> SurvivedErrors:
     """Lines and survived exceptions, apart."""
     steps = [line for line in lines if line.kind == "step"]
-    threw = [line for line in lines if line.kind in TRACEBACKS and not line.values.get("launcher")]
+    threw = [line for line in lines if EVENTS[line.kind].is_exception and not line.values.get("launcher")]
     if not threw:
         return SurvivedErrors([line for line in lines if line.kind != "step"])
     judge = _SurvivalJudge(lines, steps, threw, _begun_communicators(dataset))
@@ -105,7 +105,7 @@ class _SurvivalJudge:
         if all(step.time_ns is not None for step in later):
             return True
         after = [other for other in self.lines if other.file != line.file or other.offset > line.offset]
-        rivals = any(o.kind in TRACEBACKS and o.who != line.who and o.offset > later[-1].offset for o in after)
+        rivals = any(EVENTS[o.kind].is_exception and o.who != line.who and o.offset > later[-1].offset for o in after)
         return rivals or not any(_ends(other) for other in after)
 
     def _next(self, line: LogLine) -> int:
@@ -121,7 +121,8 @@ def _failed(line: LogLine) -> bool:
 
 def _ends(line: LogLine) -> bool:
     """Whether a line shows that the job ends."""
-    return line.role == "victim" or (EVENTS[line.kind].is_failure and line.kind not in (*TRACEBACKS, "known-error"))
+    kind = EVENTS[line.kind]
+    return line.role == "victim" or (kind.is_failure and not kind.is_exception and line.kind != "known-error")
 
 
 def _begun_communicators(dataset: Dataset) -> dict[tuple[int, int], int]:

@@ -65,9 +65,9 @@ class LogDecoder:
         self._cuts: frozenset[int] = frozenset()
         """Lines of the block whose rest may be missing."""
         self._plain = PlainLines(self._recognition.literals)
-        self._alert, self._silent = False, 0
-        """Whether a report may be open that any line can belong to, and the number of lines without an event since
-        then."""
+        self._alert, self._silent, self._most_silent = False, 0, SILENT_LINES
+        """Whether a report may be open that any line can belong to, the number of lines without an event since
+        then, and after how many the recogniser is asked."""
 
     def block(self, padded: bytearray, size: int, offset: int) -> None:
         """Takes a text of lines with the padding of `packed_words`. Only the last text of a log may lack its line
@@ -111,7 +111,7 @@ class LogDecoder:
                 for above in lines_above(texts, k, read):
                     self.counts["records"] -= 1
                     self.line(texts[above], self._block + int(starts[which[above]]), self._line + which[above])
-                self._alert, self._silent = True, 0
+                self._alert, self._silent, self._most_silent = True, 0, SILENT_LINES
             elif not plain:
                 pass
             elif not self._alert and not self.ras.active:
@@ -119,8 +119,10 @@ class LogDecoder:
                 continue
             else:
                 self._silent += 1
-                if self._silent >= SILENT_LINES:
+                if self._silent >= self._most_silent:
                     self._flush()
+                    # asking costs as much as reading thousands of lines
+                    self._most_silent = min(4 * self._most_silent, BATCH_RECORDS)
                     self._alert, self._silent = self._recognition.busy, 0
             read = k
             self.line(text, self._block + int(starts[i]), self._line + i, i not in self._cuts)
