@@ -17,7 +17,7 @@ from rankscope.analysis.arrays import filled_array
 from rankscope.analysis.counter_evidence import not_always_last
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef
-from rankscope.analysis.traces.late_ranks import LateRank, find_late_ranks
+from rankscope.analysis.traces.late_ranks import LateRank, lateness_test
 from rankscope.text.wording import duration, plural
 
 PARTS = 8
@@ -40,7 +40,8 @@ def find_late_devices(facts: Facts) -> list[Finding]:
     rows = _measured(facts)
     if rows.is_empty():
         return []
-    late = _first_causes(facts, rows, find_late_ranks(rows, by_step=False))
+    test = lateness_test(rows, False, pl.DataFrame())
+    late = _first_causes(facts, rows, test.late_ranks() if test is not None else [])
     return [_finding(facts, _late_device(rows, one)) for one in late]
 
 
@@ -59,7 +60,7 @@ def _first_causes(facts: Facts, rows: pl.DataFrame, late: list[LateRank]) -> lis
 
 
 def _measured(facts: Facts) -> pl.DataFrame:
-    """A row for each member of each collective that all members measured, as `find_late_ranks` wants them."""
+    """A row for each member of each collective that all members measured, as `lateness_test` wants them."""
     calls, ran = facts.calls, run_times(facts.dataset.ops)
     if ran.null_count() == ran.len():
         return calls.clear()

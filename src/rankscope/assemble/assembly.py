@@ -43,28 +43,27 @@ def assemble(
     keeps communicators of the logs of a watched job. Raises NoSuchAttemptError.
     """
     runs, chosen, used = _settled_attempts(sources, pattern, attempt)
-    _place_undecoded(sources, chosen)
-    attempts.place_sidecars(sources)
     known = world_size or _known_world(used)
     places = {id(source): i for i, source in enumerate(sources)}
     run = LogRun(runs, chosen, pattern, asked=attempt is not None)
     scene = _log_scene(sources, places, run, known, recall)
     seen = _host_stacks(sources, runs, chosen, pattern, known, _log_stacks(scene))
     windows = _trace_windows(sources, run)
-    told_worlds = (one.world for one in (windows, scene) if one is not None)
+    told = [one.world for one in (windows, scene) if one is not None]
     highest = max((r for s in seen for r in s.ranks.values()), default=-1)
-    world = world_size or max(_world(used, sources, chosen), 1 + highest, *told_worlds)
+    world = world_size or max(_world(used, sources, chosen), 1 + highest, *told)
     tables = dump_tables(used, [places[id(s)] for s in used], world)
     tables, world = _with_logs_and_traces(tables, scene, windows, world, fixed=world_size)
     _add_threads(tables, seen, places)
     told_by_processes = _add_processes(tables, sources, chosen, pattern, errors)
     _join_hardware(tables, sources, scene)
+    traced = None if runs else windows
     return Dataset(
         **tables,
         files=file_table(sources),
-        attempts=windows.runs if windows is not None and not runs else attempts.attempt_table(runs),
+        attempts=attempts.attempt_table(runs) if traced is None else traced.runs,
         repeats=repeat_table(sources),
-        attempt=windows.run if windows is not None and not runs else max(0, chosen),
+        attempt=max(0, chosen) if traced is None else traced.run,
         world_size=world or told_by_processes,
         root=root,
         beside=schema.DumpsBeside(),
@@ -83,7 +82,10 @@ def _settled_attempts(
     chosen = attempts.newest_attempt(runs) if attempt is None else attempt
     if runs and not 0 <= chosen < len(runs):
         raise NoSuchAttemptError(chosen, len(runs))
-    return runs, chosen, _used_sources(runs[chosen]) if runs else []
+    used = _used_sources(runs[chosen]) if runs else []
+    _place_undecoded(sources, chosen)
+    attempts.place_sidecars(sources)
+    return runs, chosen, used
 
 
 def _add_processes(
