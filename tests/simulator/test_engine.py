@@ -126,5 +126,5 @@ def test_what_does_not_fit_never_ends(other: Collective, ends: bool) -> None:
 
 
 def test_every_fault_strikes_and_only_quiet_ones_end(scenario: Scenario) -> None:
-    quiet = scenario.name.startswith(("healthy", "midstep", "straggler", "wrong-dtype"))
+    quiet = scenario.name.startswith(("healthy", "midstep", "straggler", "late-device", "wrong-dtype"))
     assert scenario.outcome.engine.hung or quiet

@@ -80,18 +80,6 @@ def _of_logs(situation: VerdictBasis) -> tuple[Status, str]:
     return "unknown", f"no failure in these logs, which do not tell whether the job went on{more}"
 
 
-def _signalled(dataset: Dataset) -> str:
-    """The ranks that asked for dumps because a collective of their own timed out; "" if none did."""
-    own = dataset.messages.filter(pl.col("values").str.json_path_match("$.own") == "true")
-    if own.is_empty():
-        return ""
-    ranks = own["rank"].drop_nulls().unique().sort().to_list()
-    who = ranks_text(ranks) if ranks else "a rank"
-    return (
-        f"a collective timed out or failed on {who}, which asked for dumps; for whom it waited, these logs do not tell"
-    )
-
-
 def _stacks_alone(dataset: Dataset) -> bool:
     """Whether the logs hold only stacks, and notes on ranks that sent none."""
     told = dataset.messages["kind"] == "no-answer"
@@ -165,8 +153,7 @@ def _shared(findings: list[Finding], places: Places) -> str:
 def _quiet(situation: VerdictBasis) -> tuple[Status, str]:
     """The verdict without a critical finding: healthy, still moving, or unknown."""
     if situation.facts.dataset.dumps.is_empty() and not situation.pending:
-        signalled = _signalled(situation.facts.dataset)
-        return ("hang", signalled) if signalled else _of_logs(situation)
+        return _of_logs(situation)
     ranks = plural(len(situation.facts.dataset.seen_ranks), "rank")
     doubt = _in_motion(situation, ranks) or _at_rest(situation, ranks)
     return doubt or (
