@@ -150,6 +150,7 @@ _ROWS = (
     ),
     EventKind(name="signal", names_part=True, meaning="a process got a signal", severity="warning", is_failure=True),
     EventKind(name="job-cancelled", meaning="the scheduler ended the job", severity="warning"),
+    EventKind(name="group-left", meaning="a process ended without destroying its process groups: a warning"),
     EventKind(name="restart", by_launcher=True, meaning="a launcher starts the processes again"),
     EventKind(name="process-end", meaning="how a process ended, as its sidecar says", of_others=True),
     EventKind(name="thread-dump", meaning="stacks that a process printed", is_listed=False, of_stacks=True),

@@ -59,7 +59,10 @@ CASES = {
     ),
     "tasks of srun that only ended": (
         "srun: error: node-0: tasks 2-7: Exited with exit code 1\n", "failed",
-        "a process on node-0 ended with exit code 1 (job.log:1); why, these logs do not tell",
+        "tasks 2-7 on node-0 ended with exit code 1 (job.log:1); why, these logs do not tell",
+    ),
+    "tasks of srun that crashed": (
+        "srun: error: node-3: task 0: Segmentation fault (core dumped)\n", "failed", "task 0 on node-3 failed",
     ),
     "tasks of srun that somebody ended": ("srun: error: node-0: task 2: Exited with exit code 143\n", "unknown", ""),
     "a name that is looked up again": (

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 
 from rankscope.analysis.logs.log_lines import LogLine
 from rankscope.analysis.model import Culprit
-from rankscope.text.wording import ranks_text
+from rankscope.text.wording import rank_ranges, ranks_text
 
 MOST_NAMED = 4
 LONGEST_HOST = 24
+MOST_TASKS = 1 << 16
 UNKNOWN_PROCESS = "a process"
 
 
@@ -47,11 +48,19 @@ def _process(line: LogLine) -> str:
     local = line.values.get("local_rank")
     beside = f" (local rank {local})" if local is not None else f" ({line.in_group})" if line.in_group else ""
     part = line.part if line.pid is None else ""
-    told = line.in_group or part or (f"the process of local rank {local}" if beside else UNKNOWN_PROCESS)
+    told = line.in_group or part or _tasks(line)
+    told = told or (f"the process of local rank {local}" if beside else UNKNOWN_PROCESS)
     name = f"process {line.pid}{beside}" if line.pid is not None else f"the process behind {label}" if label else told
     short = line.host if line.host is None or len(line.host) <= LONGEST_HOST else f"{line.host[: LONGEST_HOST - 1]}…"
     host = f" on {short}" if short else ""
     return f"{name}{host}" + (f" (GPU {line.device})" if line.device is not None and not part else "")
+
+
+def _tasks(line: LogLine) -> str:
+    """ "task 5", "tasks 4-7" for what srun says of its tasks; "" for other lines."""
+    ranges = line.values.get("tasks") or ()
+    numbers = [number for first, last in ranges for number in range(first, min(last, first + MOST_TASKS) + 1)]
+    return f"{'task' if len(numbers) == 1 else 'tasks'} {rank_ranges(numbers)}" if numbers else ""
 
 
 # Names of known errors in titles.

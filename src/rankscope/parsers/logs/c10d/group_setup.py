@@ -1,4 +1,5 @@
-"""Lines of ProcessGroupNCCL when a group is made: its settings, and its communicator."""
+"""Lines of ProcessGroupNCCL when a group is made: its settings, and its communicator; and where it was never
+destroyed."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from rankscope.parsers.logs.log_record import Event, Record
 LITERALS = (
     "created ncclComm_ ", "initialization options: ", " environments: ", "in store based barrier ",
     " is setting up NCCL communicator", "[c10d - trace] set key:",
+    "has NOT been destroyed before it is being destructed",
+    "destroy_process_group() was not called before program exit",
 )  # fmt: skip
 SETTING_LIMIT = 64
 _CREATED = re.compile(
@@ -19,6 +22,10 @@ _CREATED = re.compile(
 _HEAD = re.compile(
     r"(?:ProcessGroupNCCL|PGNCCL|HeartbeatMonitor)[ \w]{0,32} (?:initialization options|environments): (.*)"
 )
+_UNDESTROYED = re.compile(
+    r"process group has NOT been destroyed before|destroy_process_group\(\) was not called before program exit"
+)
+"""Warnings at a normal end, of torch 2.4 on and of 2.6 on."""
 _SETTING = re.compile(r"([A-Za-z][\w ]{0,60}?(?:\(ms\))?)(?: \([^)]{0,200}\))?: (.*)")
 
 
@@ -26,6 +33,8 @@ def events(record: Record) -> Iterator[Event]:
     """The events in a record."""
     yield from _startup_events(record)
     yield from _store_events(record)
+    if _UNDESTROYED.search(record.text) is not None:
+        yield message_event("group-left", record)
     if (created := _CREATED.search(record.text)) is not None:
         yield message_event("pg-created", record, comm=created[1], device=_device(created[2]))
     elif (head := _HEAD.search(record.text)) is not None:
