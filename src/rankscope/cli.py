@@ -88,16 +88,17 @@ def _reads_dumps(command: _F) -> _F:
     options = [
         click.argument("paths", nargs=-1, required=True, metavar="PATH..."),
         click.option("--rank-from", metavar="REGEX", callback=_regex,
-                     help="The rank of a file is group 1 of this in its path."),
-        click.option("--world-size", type=click.IntRange(1, 2**20), metavar="N", help="Ranks the job had."),
+                     help="Regular expression; its first group is the rank in a file's path."),
+        click.option("--world-size", type=click.IntRange(1, 2**20), metavar="N",
+                     help="Number of ranks of the job (default: what the files tell)."),
         click.option("--attempt", type=click.IntRange(0), metavar="N",
-                     help="The attempt to read, 0 the oldest. Without it: the newest."),
+                     help="The attempt to read; 0 is the oldest (default: the newest)."),
         click.option("--path-map", "path_map", multiple=True, metavar="FROM=TO", callback=_prefixes,
-                     help="Source files the job saw below FROM lie below TO here. May be repeated."),
+                     help="Look for source files of the job below TO instead of FROM; repeatable."),
         click.option("--jobs", type=click.IntRange(1), metavar="N",
-                     help="Processes that read dumps. Without it: one for each core, 16 at most."),
+                     help="Processes that read files (default: one for each core, at most 16)."),
         click.option("--errors", metavar="FILE",
-                     help="A table of known errors of your own, read beside the one of rankscope."),
+                     help="Your own table of known errors; it adds to the one of rankscope."),
         click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only."),
     ]  # fmt: skip
     for option in reversed(options):
@@ -109,10 +110,11 @@ def _follows(command: _F) -> _F:
     """Adds the options for following a running job."""
     options = [
         click.option("--poll", type=click.FloatRange(0.1, 3600), metavar="SECONDS",
-                     help="Look so often. Without it: as the file system needs it."),
+                     help="Seconds between two looks (default: chosen by file system)."),
         click.option("--freeze-after", type=click.FloatRange(0.1), metavar="SECONDS",
-                     help="Call the job frozen after so long. Without it: a minute, or more if it stood still before."),
-        click.option("--on-freeze", metavar="CMD", help="Run CMD when it freezes, the JSON report on its input."),
+                     help="Seconds without progress that make a job frozen (default: 60, more if it paused before)."),
+        click.option("--on-freeze", metavar="CMD",
+                     help="Run CMD when the job freezes; it reads the JSON report from its input."),
     ]  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -139,11 +141,11 @@ def rankscope() -> None:
 
 @rankscope.command(hidden=True)
 @_reads_dumps
-@click.option("--palette", type=click.Choice(_PALETTES), help="Colours. Without it: what the terminal has.")
-@click.option("--mouse/--no-mouse", default=None, help="Take the mouse. Without it: unless over SSH.")
+@click.option("--palette", type=click.Choice(_PALETTES), help="Colours (default: those of the terminal).")
+@click.option("--mouse/--no-mouse", default=None, help="Use the mouse (default: yes, except over SSH).")
 @click.option("--watch", is_flag=True, help="Follow the job while it runs.")
 @_follows
-@click.option("--bell/--no-bell", default=True, help="Ring the terminal's bell when it freezes.")
+@click.option("--bell/--no-bell", default=True, help="Ring the terminal's bell when the job freezes.")
 def view(**options: Any) -> int:
     """Opens the app on dumps; without a terminal prints the text report."""
     from rankscope.commands.view import run
@@ -181,7 +183,9 @@ def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
 @rankscope.command()
 @_reads_dumps
 @_follows
-@click.option("-f", "--format", "form", type=click.Choice(("text", "json")), default="text", help="Of the lines.")
+@click.option(
+    "-f", "--format", "form", type=click.Choice(("text", "json")), default="text", help="Format of the lines."
+)
 @click.option("--until-frozen", is_flag=True, help="End with exit code 1 when the job freezes or fails.")
 def watch(**options: Any) -> int:
     """Follows a job: a line for each change of its verdict."""
@@ -193,7 +197,7 @@ def watch(**options: Any) -> int:
 @rankscope.command()
 @_reads_dumps
 @click.option(
-    "-f", "--format", "form", type=click.Choice(_FORMATS), help="Without it: by the suffix of FILE, else text."
+    "-f", "--format", "form", type=click.Choice(_FORMATS), help="Format (default: by the suffix of FILE, else text)."
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE, which must not exist.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
@@ -222,7 +226,11 @@ def _log_to_stderr() -> None:
 @rankscope.command()
 @click.argument("scenario", type=click.Choice(_SCENARIOS), default=_SCENARIOS[0], metavar="[SCENARIO]")
 @click.option(
-    "--at", type=click.IntRange(1, 10_000), default=50, metavar="STEP", help="The step in which it breaks: 50."
+    "--at",
+    type=click.IntRange(1, 10_000),
+    default=50,
+    metavar="STEP",
+    help="Step in which the job breaks (default: 50).",
 )
 @click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only.")
 def demo(**options: Any) -> int:
@@ -245,13 +253,25 @@ def demo(**options: Any) -> int:
 
 
 @rankscope.command()
-@click.option("-o", "--output", "directory", metavar="DIR", default=".", help="Where to put them. Without it: here.")
-@click.option("--pid", "pids", type=click.IntRange(1), multiple=True, metavar="PID", help="Only this one; repeatable.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON; without it as text.")
-@click.option("--native", is_flag=True, help="With frames of C and C++.")
+@click.option(
+    "-o", "--output", "directory", metavar="DIR", default=".", help="Directory for the files (default: here)."
+)
+@click.option(
+    "--pid", "pids", type=click.IntRange(1), multiple=True, metavar="PID", help="Only this process; repeatable."
+)
+@click.option("--json", "as_json", is_flag=True, help="Write JSON instead of text.")
+@click.option("--native", is_flag=True, help="Include frames of C and C++.")
 @click.option("--nonblocking", is_flag=True, help="Do not pause the process; stacks may be torn.")
-@click.option("--times", type=click.IntRange(1, 1000), default=1, metavar="N", help="Dump so often: 1.")
-@click.option("--every", type=click.FloatRange(1.0), default=60.0, metavar="S", help="Seconds between: 60.")
+@click.option(
+    "--times",
+    type=click.IntRange(1, 1000),
+    default=1,
+    metavar="N",
+    help="Number of dumps of each process (default: 1).",
+)
+@click.option(
+    "--every", type=click.FloatRange(1.0), default=60.0, metavar="S", help="Seconds between two dumps (default: 60)."
+)
 def stacks(**options: Any) -> int:
     """Dumps where each rank of this host is in Python, with py-spy.
 
@@ -267,7 +287,11 @@ def stacks(**options: Any) -> int:
 @_reads_dumps
 @click.option("-o", "--output", required=True, metavar="FILE", help="A new file, .json or .json.gz.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
-@click.option("--flows/--no-flows", default=True, help="Arrows from launches, and through collectives. With them.")
+@click.option(
+    "--flows/--no-flows",
+    default=True,
+    help="Draw arrows from launches to kernels and through collectives (default: yes).",
+)
 def export(**options: Any) -> int:
     """Merges profiler traces into one, on one clock, for Perfetto.
 

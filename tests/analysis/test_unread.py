@@ -117,7 +117,7 @@ def test_of_a_rank_whose_dump_is_cut_off_it_is_not_said_that_it_waits_for_nothin
     pane = "\n".join(
         parts.plain for parts in compact(look_up(index, analysis, Selection(1, group=0, seq=2, absence="unknown")), 80)
     )
-    assert "not known: its dump was read only in part" in pane and "waits in nothing" not in pane
+    assert "not known: its dump was read only in part" in pane and "in no collective" not in pane
 
 
 def test_a_send_may_stand_in_what_is_lost_of_a_cut_dump() -> None:

@@ -90,7 +90,7 @@ def test_frames_of_torch_and_python_at_the_ends_are_left_out(stack: tuple[Frame,
 def test_healthy_dumps_say_what_they_do_not_see() -> None:
     dataset, analysis = samples.healthy()
     told = words.unseen(analysis, dataset)
-    assert told == "if it hangs all the same, it waits in nothing that was recorded: py-spy dump every rank"
+    assert told == "if it hangs all the same, no rank waits in anything that was recorded: py-spy dump every rank"
     gloo = replace(dataset, ops=dataset.ops.with_columns(library=pl.lit("gloo")))
     assert "(gloo records no send, receive or monitored barrier)" in words.unseen(analysis, gloo)
 

@@ -76,7 +76,7 @@ def _finding(facts: Facts, label: str, found: list[Divergence], cause: str) -> F
     return Finding(
         kind="missing-rank",
         severity="info",
-        title=f"{plural(len(found), 'group')} of {label} {'waits' if len(found) == 1 else 'wait'} in consequence",
+        title=f"{plural(len(found), 'group')} of {label} {'is' if len(found) == 1 else 'are'} blocked by this",
         explanation=f"{ranks_text(waiting)}: waiting there for ranks that are held up themselves.",
         caused_by=cause,
         waiting_ranks=tuple(waiting),

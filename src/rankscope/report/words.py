@@ -215,7 +215,7 @@ def unseen(analysis: Analysis, dataset: Dataset) -> str:
         return ""
     gloo = bool((dataset.ops["library"] == "gloo").any())
     where = " (gloo records no send, receive or monitored barrier)" if gloo else ""
-    return f"if it hangs all the same, it waits in nothing that was recorded{where}: py-spy dump every rank"
+    return f"if it hangs all the same, no rank waits in anything that was recorded{where}: py-spy dump every rank"
 
 
 def following(analysis: Analysis, finding: Finding) -> list[Finding]:
@@ -342,8 +342,8 @@ def frame_line(frame: Frame) -> str:
 # The reasons why a rank is accused or not, in words for a person: lines under labels.
 
 WHY_LABELS: dict[str, str] = {
-    "rule": "rule", "evidence": "evidence", "waits": "waits", "root": "because", "state": "how far",
-    "unlike": "unlike it", "against": "against", "close": "how close", "clears": "clears it", "also": "also",
+    "rule": "rule", "evidence": "evidence", "waits": "waits", "root": "because", "state": "progress",
+    "unlike": "difference", "against": "against", "close": "how close", "clears": "cleared by", "also": "also",
 }  # fmt: skip
 """Labels of the facts about a rank, in the order of the report."""
 

@@ -145,7 +145,7 @@ async def test_a_line_of_nobody_leads_nowhere() -> None:
 
 async def test_without_a_log_the_screen_says_how_to_get_one() -> None:
     async with opened(MessagesScreen(*hang())) as (app, pilot):
-        assert "no line of a log tells of ranks or errors here" in screen_text(app)
+        assert "no logs loaded" in screen_text(app)
         await pilot.press("enter", "o", "t", "r")
         assert "no message here" not in screen_text(app)
         assert app.result is UNSET

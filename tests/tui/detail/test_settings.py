@@ -92,7 +92,7 @@ async def test_a_setting_that_a_finding_speaks_of_is_first_and_has_its_severity(
 
 async def test_without_settings_the_screen_says_how_to_get_them() -> None:
     async with opened(SettingsScreen(*hang())) as (app, pilot):
-        assert "no setting is told" in screen_text(app)
+        assert "no settings found" in screen_text(app)
         await pilot.press("enter", "slash", *"x", "enter")
         await pilot.pause()
         assert "nothing found" in screen_text(app)

@@ -273,7 +273,7 @@ class WorkerThread(threading.Thread):
         try:
             code = self.process.wait(timeout=FAREWELL_SECONDS)
         except subprocess.TimeoutExpired:
-            return "decoding it made the process talk nonsense: refused"
+            return "its reader answered with nothing valid: refused"
         if code < 0:
             return f"decoding it ended the process ({signal.Signals(-code).name}): refused"
         return f"decoding it ended the process (exit {code}): refused"

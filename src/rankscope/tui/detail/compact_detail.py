@@ -172,7 +172,7 @@ def doing_line(detail: Detail) -> Line:
     if past.waiting_in is None:
         held_up = detail.peers is not None and detail.peers.waited_for
         why = ": its host is busy or stuck elsewhere, or has ended" if held_up else ""
-        return labelled("now", Span("waits in nothing", "bold"), why)
+        return labelled("now", Span("in no collective", "bold"), why)
     more = f" (+{past.pending - 1} more)" if past.pending > 1 else ""
     return _row_line("now in", past.waiting_in, detail, more)
 

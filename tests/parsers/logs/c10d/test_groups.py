@@ -46,10 +46,10 @@ def test_a_setting_that_explains_itself() -> None:
 
 
 def test_a_group_that_was_never_destroyed_tells_of_a_rank_and_of_no_failure() -> None:
-    old = "[rank5]:[W521 16:40:08.6 ProcessGroupNCCL.cpp:1117] WARNING: process group has NOT been destroyed before it is "
+    old = "[rank5]:[W521 16:40:08.6 ProcessGroupNCCL.cpp:1117] WARNING: process group has NOT been destroyed before it "
     new = (
         "[rank2]:[W101 10:00:00.1 ProcessGroupNCCL.cpp:1496] Warning: WARNING: destroy_process_group() was not "
         "called before program exit, which can leak resources."
     )
-    said = events(f"{old}being destructed.\n{new}\n")
+    said = events(f"{old}is being destructed.\n{new}\n")
     assert [(e.kind, e.rank) for e in said] == [("group-left", 5), ("group-left", 2)]

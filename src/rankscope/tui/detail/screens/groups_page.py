@@ -94,7 +94,7 @@ class GroupsScreen(ListPage):
         """The number of groups, the number that diverge, and the columns."""
         parted = [s.divergence for s in self.states if s.divergence is not None]
         own = sum(not d.consequence for d in parted)
-        what = f"  {plural(len(self.states), 'group')}, {own} part (!), {len(parted) - own} in consequence (~)"
+        what = f"  {plural(len(self.states), 'group')}, {own} diverged (!), {len(parted) - own} blocked by it (~)"
         names, members = self._columns(self.size.width)
         columns = f"   {'group':<{names}} {'ranks':<{members}} {'issued up to':<{_SPREAD}} first divergence"
         return [line(Span(" groups", "head"), what), line(Span(columns, "dim"))]

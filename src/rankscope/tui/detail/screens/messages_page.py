@@ -98,7 +98,7 @@ class MessagesScreen(ListPage):
         """Explains how to get logs if there are none."""
         if not self.dataset.messages.is_empty():
             return super().nothing()
-        none = line(Span("no line of a log tells of ranks or errors here", "dim"))
+        none = line(Span("no logs loaded", "dim"))
         return wrapped([none, line(HOW)], max(self.size.width - 1, 1))
 
     def choose(self, at: int) -> None:

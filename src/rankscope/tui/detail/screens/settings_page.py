@@ -111,7 +111,7 @@ class SettingsScreen(ListPage):
             return super().nothing()
         if self.settings:
             return [line(Span("no setting differs; a lists all", "dim"))]
-        return wrapped([line(Span("no setting is told", "dim")), line(HOW)], max(self.size.width - 1, 1))
+        return wrapped([line(Span("no settings found", "dim")), line(HOW)], max(self.size.width - 1, 1))
 
     def choose(self, at: int) -> None:
         """Goes to the first rank with the rarest value."""
