@@ -16,7 +16,7 @@ TELLING = {
 }
 SILENT = {
     "nothing": "loss 1.0\n" * 5,
-    "what means nothing": "Warning: destroy_process_group() was not called before program exit",
+    "what means nothing": "Warning: this feature is deprecated and goes away",
     "zeros": "\0" * 90,
 }
 

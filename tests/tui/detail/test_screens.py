@@ -188,7 +188,7 @@ async def test_a_finding_is_gone_to_by_its_number() -> None:
     dataset, analysis = hang()
     assert await result_of(FindingsScreen(dataset, analysis), "G", "enter") == 2
     assert await result_of(FindingsScreen(dataset, analysis, index=1), "enter") == 1
-    assert await result_of(FindingsScreen(dataset, analysis), "slash", *"consequence", "enter", "enter") == 2
+    assert await result_of(FindingsScreen(dataset, analysis), "slash", *"blocked", "enter", "enter") == 2
     assert await result_of(FindingsScreen(dataset, QUIET), "enter") is UNSET
 
 
