@@ -253,3 +253,16 @@ def training(
             job.collective(nelems=1 << (20 + layer))
         job.end_step()
     return job
+
+
+def paused_once(rank: int, step: int, *, steps: int, kernel_ns: int) -> TraceBuilder:
+    """Four ranks of which one pauses for 300 ms in one step."""
+    job = TraceBuilder(4)
+    for number in range(steps):
+        job.begin_step(number)
+        job.idle(rank, 300 * MS if number == step else 0)
+        for one in range(4):
+            job.launch(one, "gemm", kernel_ns)
+        job.collective()
+        job.end_step()
+    return job

@@ -259,13 +259,14 @@ def environment_of(errors: Path | None) -> dict[str, str]:
     """The environment of worker processes. Raises InputError."""
     if errors is None:
         return {}
-    from rankscope.parsers.logs.c10d.error_table import USER_TABLE, TableError, read_table
+    from rankscope.parsers.logs.c10d.error_table import FORM, read_table
+    from rankscope.parsers.user_tables import TableError
 
     try:
         read_table(errors)
     except TableError as error:
         raise InputError(str(error)) from error
-    return {USER_TABLE: str(errors.resolve())}
+    return {FORM.variable: str(errors.resolve())}
 
 
 def _read(

@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from rankscope.analysis.traces.trace_story import TraceStory
-from rankscope.parsers.torch_profiler.communication_kernels import USER_TABLE, KernelTableError, _table_at, read_table
+from rankscope.parsers.torch_profiler.communication_kernels import FORM, current_table, read_table
+from rankscope.parsers.user_tables import TableError
 from rankscope.schema import Dataset
 from tests.parsers.torch_profiler.documents import (
     PID,
@@ -71,7 +72,7 @@ def test_a_user_s_table_adds_and_replaces(tmp_path: Path, monkeypatch: pytest.Mo
     events = [kernel("acme_exchange", 0, 5, 1), kernel("nvshmem_put", 9, 5, 2)]
     table = tmp_path / "kernels.tsv"
     table.write_text("id\tpattern\nacme\t^acme_ex\nnvshmem\tnothing_like_it\n")
-    monkeypatch.setenv(USER_TABLE, str(table))
+    monkeypatch.setenv(FORM.variable, str(table))
     assert categories(loaded(tmp_path / "t", {"a.json": document(events)})) == {
         "acme_exchange": "collective_comm", "nvshmem_put": "kernel",
     }  # fmt: skip
@@ -80,7 +81,7 @@ def test_a_user_s_table_adds_and_replaces(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("name\tpattern\n", "the first line names columns"),
+        ("name\tpattern\n", "the first line names the columns"),
         ("id\tpattern\nx\t(\n", ":2: pattern: "),
         ("id\tpattern\nx\tk*\n", "fits every name"),
         ("id\tpattern\nx\n", "no pattern"),
@@ -92,11 +93,11 @@ def test_a_table_that_cannot_be_read_is_named(
 ) -> None:
     table = tmp_path / "mine.tsv"
     table.write_text(text)
-    with pytest.raises(KernelTableError, match=f"mine.tsv.*{why}"):
+    with pytest.raises(TableError, match=f"mine.tsv.*{why}"):
         read_table(table)
-    monkeypatch.setenv(USER_TABLE, str(table))
+    monkeypatch.setenv(FORM.variable, str(table))
     dataset = loaded(tmp_path / "t", {"a.json": document(all_reduce(0, 1), about(0))})
-    assert why in dataset.files["problem"][0] and _table_at(str(table))[1] in dataset.files["problem"][0]
+    assert why in dataset.files["problem"][0] and current_table()[1] in dataset.files["problem"][0]
 
 
 def npu(name: str, ts: float, dur: float, thread: int, pid: int = 900) -> Event:

@@ -9,14 +9,13 @@ import pytest
 
 from rankscope.parsers.logs.c10d.error_table import (
     ROLES,
-    TableError,
-    merge_tables,
     packaged_table,
     read_table,
     required,
 )
 from rankscope.parsers.logs.c10d.recogniser import Recogniser
 from rankscope.parsers.logs.log_record import Event
+from rankscope.parsers.user_tables import TableError, merge_tables
 from tests.parsers.logs.c10d.lines import everything, records, values
 
 HEADER = "id\trole\tpattern\tmeaning\n"

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-import polars as pl
-from platformdirs import user_config_path
-
-from rankscope.text.wording import byte_count
+from rankscope.parsers.user_tables import TableError, TableForm, bad_pattern, checked_pattern, merge_tables
 
 ROLES = ("root", "victim", "context", "noise")
 """Roles of a line: a cause, a consequence in another rank, useful context, or noise. In order of rank."""
 ACCUSED_RANKS = ("self", "named", "nobody")
 """Ranks that a cause accuses: the printing rank, the ranks that group `ranks` takes from the line, or none."""
-COLUMNS = ("id", "role", "accuses", "layer", "pattern", "meaning", "next", "source")
-_REQUIRED = ("id", "role", "pattern")
-PATTERN_LIMIT = 500
-USER_TABLE = "RANKSCOPE_ERRORS"
-"""Environment variable with the path of a user's own table; worker processes read it."""
-ENTRY_LIMIT = 1000
-SIZE_LIMIT = 1 << 20
-
-
-class TableError(Exception):
-    """A table that cannot be read; the message names file and line."""
+FORM = TableForm(
+    "rankscope.parsers.logs.c10d", "known_errors.tsv", "RANKSCOPE_ERRORS", "errors",
+    ("id", "role", "accuses", "layer", "pattern", "meaning", "next", "source"), ("id", "role", "pattern"),
+)  # fmt: skip
 
 
 class KnownError(NamedTuple):
@@ -54,20 +41,14 @@ class KnownError(NamedTuple):
 @cache
 def packaged_table() -> tuple[KnownError, ...]:
     """The table that comes with rankscope."""
-    place = resources.files("rankscope.parsers.logs.c10d") / "known_errors.tsv"
-    return _read(place.read_text("utf-8"), "known_errors.tsv")
+    return _read(FORM.packaged_text(), FORM.file_name)
 
 
 @cache
 def current_table(users: str | None = None) -> tuple[tuple[KnownError, ...], str | None]:
-    """The table of rankscope with the user's own, and why that cannot be read.
-
-    The user's table is the one at `users`, or in `USER_TABLE`, else `known_errors.tsv` in the user's configuration, if
-    it exists.
-    """
-    named = users or os.environ.get(USER_TABLE)
-    path = Path(named) if named else user_config_path("rankscope") / "known_errors.tsv"
-    if not named and not path.is_file():
+    """The table of rankscope with the user's own, at `users` or where it usually is, and why that cannot be read."""
+    path = FORM.users_path(users)
+    if path is None:
         return packaged_table(), None
     try:
         return merge_tables(packaged_table(), read_table(path)), None
@@ -76,82 +57,38 @@ def current_table(users: str | None = None) -> tuple[tuple[KnownError, ...], str
 
 
 def read_table(path: Path) -> tuple[KnownError, ...]:
-    """A user's own table: tab-separated below a line that names columns: `id`, `role`, `pattern`. Raises TableError."""
-    try:
-        if path.stat().st_size > SIZE_LIMIT:
-            raise TableError(f"{path}: larger than {byte_count(SIZE_LIMIT)}: no table of errors")
-        text = path.read_text("utf-8-sig")
-    except OSError as e:
-        raise TableError(f"{path}: {e.strerror}") from e
-    except UnicodeDecodeError as e:
-        raise TableError(f"{path}: not UTF-8 text") from e
-    return _read(text, str(path))
-
-
-def merge_tables(own: Iterable[KnownError], users: Iterable[KnownError]) -> tuple[KnownError, ...]:
-    """Both tables, the user's first; an id of the user's replaces the one of the package."""
-    first = {error.id: error for error in users}
-    return (*first.values(), *(error for error in own if error.id not in first))
+    """A user's own table with the columns `id`, `role` and `pattern` at least. Raises TableError."""
+    return _read(FORM.text_of(path), str(path))
 
 
 def _read(text: str, name: str) -> tuple[KnownError, ...]:
-    rows = [
-        (at, line.rstrip("\r").split("\t"))
-        for at, line in enumerate(text.split("\n"), 1)
-        if line.strip() and not line.startswith("#")
-    ]
-    columns = _columns(rows[0][1], f"{name}:{rows[0][0]}") if rows else []
-    if not rows:
-        raise TableError(f"{name}: empty: the first line names the columns {', '.join(COLUMNS)}")
-    if len(rows) > ENTRY_LIMIT + 1:
-        raise TableError(f"{name}: more than {ENTRY_LIMIT} entries")
     found: dict[str, KnownError] = {}
-    for at, cells in rows[1:]:
-        error = _entry(columns, cells, f"{name}:{at}")
+    for place, values in FORM.rows(text, name):
+        error = _entry(values, place)
         if error.id in found:
-            raise TableError(f"{name}:{at}: id '{error.id}' is there twice")
+            raise TableError(f"{place}: id '{error.id}' is there twice")
         found[error.id] = error
     return tuple(found.values())
 
 
-def _columns(cells: list[str], place: str) -> list[str]:
-    columns = [cell.strip() for cell in cells]
-    missing = [name for name in _REQUIRED if name not in columns]
-    if missing:
-        raise TableError(f"{place}: no column '{missing[0]}': the first line names the columns, with tabs between them")
-    unknown = [name for name in columns if name not in COLUMNS]
-    if unknown:
-        raise TableError(f"{place}: unknown column '{unknown[0]}': there are {', '.join(COLUMNS)}")
-    return columns
-
-
-def _entry(columns: list[str], cells: list[str], place: str) -> KnownError:
-    if len(cells) > len(columns):
-        raise TableError(f"{place}: {len(cells)} cells for {len(columns)} columns")
-    values = dict.fromkeys(COLUMNS, "") | {k: v.strip() for k, v in zip(columns, cells, strict=False)}
-    values["accuses"] = values["accuses"] or ("self" if values["role"] == "root" else "nobody")
-    # blanks at the ends of a pattern are significant
-    pattern = dict(zip(columns, cells, strict=False)).get("pattern", "")
-    if not values["id"] or not pattern:
-        raise TableError(f"{place}: no {'pattern' if values['id'] else 'id'}")
-    if values["role"] not in ROLES:
-        raise TableError(f"{place}: role '{values['role']}' is none of {', '.join(ROLES)}")
-    if values["accuses"] not in ACCUSED_RANKS:
-        raise TableError(f"{place}: accuses '{values['accuses']}' is none of {', '.join(ACCUSED_RANKS)}")
-    if (values["accuses"] == "named") != ("(?P<ranks>" in pattern):
+def _entry(values: dict[str, str], place: str) -> KnownError:
+    role, pattern = values["role"], values["pattern"]
+    accuses = values["accuses"] or ("self" if role == "root" else "nobody")
+    if role not in ROLES:
+        raise TableError(f"{place}: role '{role}' is none of {', '.join(ROLES)}")
+    if accuses not in ACCUSED_RANKS:
+        raise TableError(f"{place}: accuses '{accuses}' is none of {', '.join(ACCUSED_RANKS)}")
+    if (accuses == "named") != ("(?P<ranks>" in pattern):
         raise TableError(f"{place}: who accuses 'named' has a group (?P<ranks>...) in the pattern, and nobody else")
-    return KnownError(**{**values, "pattern": pattern}, words=_words(pattern, place))
+    return KnownError(**{**values, "accuses": accuses}, words=_words(pattern, place))
 
 
 def _words(pattern: str, place: str) -> tuple[str, ...]:
-    if len(pattern) > PATTERN_LIMIT:
-        raise TableError(f"{place}: pattern longer than {PATTERN_LIMIT} characters")
+    checked_pattern(pattern, place)
     try:
-        pl.Series([""]).str.contains(pattern)
         return required(pattern)
-    except (ValueError, pl.exceptions.PolarsError) as e:
-        said = [line.strip() for line in str(e).splitlines() if line.strip()]
-        raise TableError(f"{place}: pattern: {said[-1] if said else 'not valid'}") from e
+    except ValueError as e:
+        raise bad_pattern(e, place) from e
 
 
 # Plain words without which a regular expression cannot match.
