@@ -84,7 +84,7 @@ def _weigh(facts: Facts) -> Freeze:
     if _gave_up(facts):
         return Freeze(True, still, needed, "an operation was given up by its watchdog", proven=True)
     if still is None:
-        return Freeze(None, None, needed, "file times prove nothing here")
+        return Freeze(None, None, needed, "file times cannot prove a standstill")
     proven = _timed_out(facts, own=True)
     if still > needed and (proven or not _is_periodic(facts)):
         return Freeze(

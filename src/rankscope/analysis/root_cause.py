@@ -110,7 +110,7 @@ def _still(facts: Facts, roots: list[Root], freeze: Freeze, reliability: Reliabi
         return [r for r in roots if r.needs_stillness], [r for r in roots if not r.needs_stillness]
     reasons = []
     if freeze.stopped is None:
-        reasons.append(f"nothing proves that the job had stopped: {freeze.reason}")
+        reasons.append(f"it is assumed that the job had stopped: {freeze.reason}")
     elif _seen_once(facts, freeze) and freeze.still_ns is not None and freeze.still_ns < WRITING_NS:
         took = f"the files are only {duration(freeze.still_ns)} newer than the last event"
         reasons.append(f"{took}, and writing the first dump of a process may take as long: dump again to be sure")

@@ -177,17 +177,17 @@ class LanesScreen(Screen[None]):
 
         The lanes shrink only where a finding is shown, so nothing jumps while one scrolls.
         """
-        left = self.query_one("#left")
+        left = self.query_one("#left").styles.inline
         if self.has_class("-wide") or self.has_class("-traces") or not self.boards.has_lanes:
             # the rows of traces are chosen for the height that is there
-            left.styles.clear_rule("height")
+            left.clear_rule("height")
             return
         most = self.query_one("#body").size.height * SHARE // 100
         need = self.boards.shown.count + self.lanes.ruled + self.bar("status").size.height
-        before = left.styles.height.value if left.styles.has_rule("height") and left.styles.height else 0
+        before = left.height.value if left.height is not None else 0
         height = min(most, need if self.findings.at_finding else max(need, int(before)))
         if most > 0 and height != before:
-            left.styles.height = height
+            self.query_one("#left").styles.height = height
 
     @property
     def detail_is_due(self) -> bool:
