@@ -101,9 +101,9 @@ def test_resizing_draws_everything_anew() -> None:
         terminal.until(VERDICT)
         terminal.until("because ")
         terminal.resize(130, 40)
-        terminal.until(lambda text: VERDICT in text and "members" in text)
+        terminal.until(lambda text: VERDICT in text and "stack of what it issued last" in text)
         terminal.resize(80, 24)
-        terminal.until(lambda text: VERDICT in text and "members" not in text)
+        terminal.until(lambda text: VERDICT in text and "stack of what it issued last" not in text)
         terminal.press("q")
         assert terminal.wait() == 0
 
