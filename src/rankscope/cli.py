@@ -45,7 +45,7 @@ class _OpensByDefault(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Inserts `view` before arguments that begin with neither a command nor an option of the group."""
         if not args:
-            raise click.UsageError("which dumps? Give a PATH", ctx)
+            raise click.UsageError("no PATH given: name a directory of dumps, logs or traces", ctx)
         if args[0] not in (*self.commands, *_HELP, "--version"):
             args = ["view", *args]
         return super().parse_args(ctx, args)
@@ -71,7 +71,7 @@ def _regex(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     except re.error as error:
         raise click.BadParameter(f"not a regular expression: {error}") from error
     if not groups:
-        raise click.BadParameter("the rank must stand in a group: (\\d+)")
+        raise click.BadParameter("the expression needs a group for the rank, such as (\\d+)")
     return value
 
 
@@ -110,7 +110,7 @@ def _follows(command: _F) -> _F:
     """Adds the options for following a running job."""
     options = [
         click.option("--poll", type=click.FloatRange(0.1, 3600), metavar="SECONDS",
-                     help="Seconds between two looks (default: chosen by file system)."),
+                     help="Seconds between two looks (default: as the file system needs)."),
         click.option("--freeze-after", type=click.FloatRange(0.1), metavar="SECONDS",
                      help="Seconds without progress that make a job frozen (default: 60, more if it paused before)."),
         click.option("--on-freeze", metavar="CMD",
@@ -128,8 +128,8 @@ def rankscope() -> None:
 
     PATH is a directory of flight recorder dumps, an archive of one, a single file of any name, - for
     standard input, or the address of a torch.distributed.debug server (http://host:25999). The report is
-    printed where there is no terminal, and for standard input. A path that is named like a command is
-    written ./report.
+    printed where there is no terminal, and for standard input. Write ./report for a path that is named
+    like a command.
 
     \b
     Exit codes of a report:

@@ -89,7 +89,7 @@ def test_nothing_speaks_against_a_plain_hang() -> None:
 def test_dump_of_the_culprit_was_written_before_those_of_the_others() -> None:
     text = "its dump was written 2 s after the others began to wait, and 9 min 58 s before theirs"
     assert doubts(written(missing().build(), {2: 2}), "missing-rank") == [
-        f"{text}: what it did in between is not in it"
+        f"{text}: it does not show what the rank did in between"
     ]
     assert doubts(written(missing().build(), {2: 590}), "missing-rank") == []
 
@@ -195,7 +195,7 @@ def test_minority_that_is_not_small() -> None:
     job = running(5)
     job.collective(ranks=[0, 1, 2], state="scheduled")
     job.collective(ranks=[3, 4], op="broadcast", state="scheduled")
-    assert doubts(job.build(), "collective-mismatch") == ["2 of 5 members are accused: no small minority"]
+    assert doubts(job.build(), "collective-mismatch") == ["2 of 5 members are accused, which is no small minority"]
     job = running(8)
     job.collective(ranks=range(7), state="scheduled")
     job.collective(ranks=[7], op="broadcast", state="scheduled")
@@ -249,8 +249,7 @@ def test_no_rank_of_a_host_left_a_dump() -> None:
     job.no_dump = set(range(8, 12))
     job.collective(ranks=[r for r in range(16) if r not in job.no_dump], state="scheduled")
     assert doubts(hosts(job.build(), 4), "missing-rank") == [
-        "not one of the 4 ranks of that host, 8-11, left a dump: it was lost as a whole, "
-        "or its dumps were not collected"
+        "not one of the 4 ranks of that host, 8-11, left a dump: it went down, or its dumps were not collected"
     ]
     assert doubts(job.build(), "missing-rank") == []
     job.no_dump = {9}
@@ -260,5 +259,5 @@ def test_no_rank_of_a_host_left_a_dump() -> None:
 
 def test_straggler_that_is_not_always_last() -> None:
     (doubt,) = not_always_last(12, 20, "dp")
-    assert doubt.text == "in 8 of 20 collectives of dp another rank came last"
+    assert doubt.text == "another rank came last in 8 of 20 collectives of dp"
     assert not_always_last(20, 20, "dp") == ()

@@ -51,7 +51,7 @@ def test_a_title_with_more_than_tensor_parallelism_is_a_label(tmp_path: Path, ti
     assert set(dataset.threads["rank"]) == {None}
     odd = title.format(2, 2)
     assert analysis.verdict.startswith(f"stacks of 4 processes without a known rank: {odd} (process 7102) running")
-    assert f"{odd} (process 7102) stands where the others do not" in analysis.findings[0].explanation
+    assert f"{odd} (process 7102) stands at another place than the others" in analysis.findings[0].explanation
     assert analysis.culprits == () and analysis.status == "unknown"
 
 
@@ -83,7 +83,7 @@ def test_an_idle_server_accuses_nobody(tmp_path: Path) -> None:
 def test_plain_command_lines_are_compared_by_process(tmp_path: Path) -> None:
     stacks = {f"python serve.py --port {port}": TUNE if port == 3 else REDUCE for port in range(4)}
     _, analysis = read(tmp_path, stacks)
-    assert "process 7103 stands where the others do not" in analysis.findings[0].explanation
+    assert "process 7103 stands at another place than the others" in analysis.findings[0].explanation
 
 
 def test_a_watchdog_that_prints_the_stacks_of_its_process(tmp_path: Path) -> None:

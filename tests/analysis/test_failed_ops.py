@@ -77,5 +77,5 @@ def test_what_ended_and_a_member_never_issued_is_not_called_finished_by_all(afte
     found = analyse(dataset)
     assert (found.status, found.findings) == (status, ())
     assert found.verdict == (
-        "rank 3 has not issued #6 of default_pg, which others ended: it failed, or its dump is older"
+        "rank 3 has not issued #6 of default_pg, which others finished: it failed, or its dump is older"
     )

@@ -175,7 +175,7 @@ def test_what_a_blind_hook_does_not_tell_is_no_rest() -> None:
     steps(made)
     dataset = dumped(made)
     title = explain_rank(dataset, analyse(dataset), 0).title
-    assert "what it waits for is not known" in title
+    assert "the operation that it waits in is not known" in title
 
 
 def test_of_several_that_are_behind_a_blind_hook_names_nobody() -> None:
@@ -192,9 +192,7 @@ def test_a_blind_hook_never_says_that_a_job_is_healthy() -> None:
     steps(made)
     analysis = analyse(dumped(made))
     assert (analysis.status, analysis.is_critical) == ("unknown", False)
-    assert analysis.verdict == (
-        "2 ranks, no divergence, but their backend does not tell the recorder whether operations finish"
-    )
+    assert analysis.verdict == ("2 ranks, no divergence, but their backend does not record whether operations finish")
 
 
 def test_the_rank_that_left_no_dump_is_the_suspect() -> None:

@@ -50,7 +50,7 @@ def test_who_gave_up_waiting_is_no_suspect_wherever_it_stands() -> None:
     job.known("watchdog-timeout", 2)
     found = first(job)
     assert found.candidates != (2,)
-    assert found.title.startswith("no flight recorder dump is here, but stacks: ")
+    assert found.title.startswith("no flight recorder dump, but stacks: ")
 
 
 def test_who_gave_no_answer_is_a_suspect_where_the_others_did() -> None:
@@ -58,7 +58,7 @@ def test_who_gave_no_answer_is_a_suspect_where_the_others_did() -> None:
     job.message("no-answer", 2, text="rank 2 did not answer the debug server: TimeoutError")
     found = first(job)
     assert (found.candidates, found.severity) == ((2,), "warning")
-    assert found.title.startswith("only stacks are here: rank 2 gave no answer; ")
+    assert found.title.startswith("only stacks were found: rank 2 gave no answer; ")
     assert found.evidence[0].text == "rank 2 did not answer the debug server: TimeoutError"
 
 
@@ -72,7 +72,7 @@ def test_where_most_gave_no_answer_nobody_is_one_for_it() -> None:
 def test_what_looked_is_named() -> None:
     found = first(seen({0: REDUCE, 1: LOOP}, "pystack"))
     assert {e.text.partition(":")[0] for e in found.evidence} == {"pystack"}
-    assert first(seen({0: REDUCE, 1: LOOP}, "py-spy")).title.startswith("only py-spy dumps are here: ")
+    assert first(seen({0: REDUCE, 1: LOOP}, "py-spy")).title.startswith("only py-spy dumps were found: ")
 
 
 def test_of_a_stack_alone_nobody_knows_whether_it_ran() -> None:

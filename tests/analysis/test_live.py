@@ -237,7 +237,7 @@ def test_a_rate_is_that_of_now() -> None:
     assert before > 0
     gate, live, _ = seen(gate, written(job(30, waiting=True), 4, since_s=1), 14)
     assert live.state in ("progressing", "still") and live.rates == ()
-    assert live.reason.endswith("after the newest event")
+    assert live.reason.endswith("older than the dumps")
     gate, live, _ = seen(gate, written(job(31), 0.1), 20)
     assert live.rates == (), "one look after a pause tells none"
     gate, live, _ = seen(gate, written(job(51), 0.1), 30)

@@ -90,7 +90,7 @@ def test_lines_that_tell_of_no_operation_are_neither_progress_nor_a_standstill(j
         live, analysis = job.after(10)
         assert live.state == "waiting" and not live.rates
         assert analysis.status == "unknown" and not analysis.culprits
-    assert live.reason == "logs were written to 1 min 32 s after they told of the newest operation"
+    assert live.reason == "the newest operation is 1 min 32 s older than the last line of the logs"
     job.steps(1)
     live, _ = job.after(1)
     assert live.state == "progressing"

@@ -178,8 +178,8 @@ def test_a_rank_in_two_groups_and_one_in_none() -> None:
     assert [(f.kind, f.severity, f.root_cause, f.culprit_ranks) for f in found] == [
         ("mesh-misfit", "warning", False, (5, 6))
     ]
-    assert "rank 5 is in another one, too, rank 6 is in none" in found[0].title
-    assert "its members would be 6,7; the dumps say 5,7" in found[0].explanation
+    assert "rank 5 is in another one as well, rank 6 is in none" in found[0].title
+    assert "Its members should then be 6,7; the dumps say 5,7" in found[0].explanation
     assert found[0].culprits[0].host == "node00"
     assert [(e.rank, e.text) for e in found[0].evidence] == [
         (5, f"in group {TP}:2 (4,5) and group {TP}:3 (5,7); its place is dp 2, tp 1"),

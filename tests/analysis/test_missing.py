@@ -31,7 +31,7 @@ def test_a_rank_that_dumped_for_the_last_time_before_the_wait_is_a_candidate(lib
     found = analyse(written(waiting(library), {1: FIRST + 0.5}, rest=FIRST + 30)).findings[0]
     assert (found.kind, found.severity, found.culprit_ranks, found.candidates) == ("missing-rank", "critical", (), (1,))
     assert found.title == "rank 1 left no dump since all_reduce #6 of default_pg waits for it"
-    assert "What rank 1 dumped last is from before that, 30 s older than the newest dump" in found.explanation
+    assert "The last dump of rank 1 is older than that wait, and 30 s older than the newest dump" in found.explanation
 
 
 def test_it_is_one_too_where_its_dump_misses_what_it_finished_since() -> None:

@@ -72,7 +72,9 @@ def test_a_job_that_is_watched_is_not_said_to_move_before_that_is_seen() -> None
     analysis = analyse(dataset, lambda freeze: replace(freeze, stopped=False, watched=True, reason="it is watched"))
     (moving,) = [f for f in analysis.findings if f.kind == "not-frozen"]
     assert moving.title == "the job was not seen to stand still yet"
-    assert moving.explanation.startswith("it is watched; nobody is accused of waiting. If it stays so: rank 2 never ")
+    assert moving.explanation.startswith(
+        "it is watched; nobody is accused of waiting. If the job stays like this: rank 2 never "
+    )
 
 
 def test_mismatch_needs_no_stillness() -> None:
@@ -93,7 +95,7 @@ def test_times_that_cannot_be_believed_are_said_to_be_assumed() -> None:
     assert judge_freeze(Facts(dataset)).stopped is None
     root = analyse(dataset).findings[0]
     assert root.culprit_ranks == (2,)
-    assert any("it is assumed that the job had stopped" in reason for reason in root.confidence_reasons)
+    assert any("assumes that the job had stopped" in reason for reason in root.confidence_reasons)
 
 
 def test_operation_given_up_by_its_watchdog_means_stopped() -> None:

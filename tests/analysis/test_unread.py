@@ -48,7 +48,7 @@ def test_the_reason_stands_in_the_place_of_the_dump(kind: str, problem: str) -> 
     assert (first.kind, first.culprit_ranks, first.candidates, first.confidence) == ("missing-rank", (), (1,), "low")
     assert first.title.startswith("the dump of rank 1 could not be read, and all_reduce #6")
     assert f"that of rank 1 could not ({problem})." in first.explanation
-    assert "no dump that can be read of rank 1" in render_text(dataset, analyse(dataset))
+    assert "no readable dump of rank 1" in render_text(dataset, analyse(dataset))
 
 
 def test_a_rank_that_left_nothing_is_accused_as_before() -> None:
@@ -113,7 +113,7 @@ def test_of_a_rank_whose_dump_is_cut_off_it_is_not_said_that_it_waits_for_nothin
     dataset = cut(whole, 1, 1)
     analysis, index = analyse(dataset), OpIndex(dataset)
     why = explain_rank(dataset, analysis, 1)
-    assert why.title.startswith("rank 1 is not accused: what it waits for is not known; ")
+    assert why.title.startswith("rank 1 is not accused: the operation that it waits in is not known; ")
     pane = "\n".join(
         parts.plain for parts in compact(look_up(index, analysis, Selection(1, group=0, seq=2, absence="unknown")), 80)
     )

@@ -290,7 +290,7 @@ def test_a_task_of_srun_is_a_rank_where_nothing_speaks_against_it(tmp_path: Path
     text = "srun: error: n31: task 11: Out Of Memory\nsrun: Terminating StepId=9.0\n"
     found = told(tmp_path, {"slurm-9.out": text})
     assert found.culprits == (11,) and found.findings[0].confidence == "medium"
-    assert any("one task a rank" in reason for reason in found.findings[0].confidence_reasons)
+    assert any("one task per rank" in reason for reason in found.findings[0].confidence_reasons)
 
 
 def test_tasks_that_srun_kills_after_the_first_are_not_accused(tmp_path: Path) -> None:

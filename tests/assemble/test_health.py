@@ -18,7 +18,7 @@ def test_the_newest_check_says_who_is_unhealthy(tmp_path: Path) -> None:
     assert messages.select("rank", "kind", "severity", "host", "text").rows() == [
         (0, "health-check", "error", "node07", "unhealthy: an operation of nccl2 timed out or failed"),
         (1, "health-check", "info", "node07", "healthy: no operation of its own timed out or failed"),
-        (None, "health-check", "info", "node07", "rank 2 did not answer to the health check: error 503"),
+        (None, "health-check", "info", "node07", "rank 2 did not answer the health check: error 503"),
     ]
     assert messages["time_ns"].cast(int).unique().to_list() == [1_795_636_030 * 10**9]
     files = load([tmp_path]).files

@@ -109,7 +109,7 @@ def test_sidecars_alone() -> None:
         without_dumps(one)
     assert [read(made, attempt).attempts["dumps"].to_list() for attempt in (0, 1, 2, None)] == [[0, 0, 0]] * 4
     assert [said(made, attempt).culprits for attempt in (0, 1)] == [(0,), (1,)]
-    assert said(made).verdict == "only sidecars are left: came to the end of its program (ranks 0,1)"
+    assert said(made).verdict == "only sidecars were found: came to the end of its program (ranks 0,1)"
     alone = read(made[:1])
     assert (alone.attempts.height, analyse(alone).culprits) == (0, (0,))
 

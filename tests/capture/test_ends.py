@@ -150,4 +150,4 @@ def test_who_takes_its_groups_down_has_left_then() -> None:
 def test_who_takes_the_signal_later_is_told(tmp_path: Path) -> None:
     ended(tmp_path, START + "import signal\nsignal.signal(signal.SIGUSR2, print)\n")
     (problem,) = json.loads((tmp_path / "dumps" / "capture_rank_0.json").read_bytes())["problems"]
-    assert problem == "no dump at SIGUSR2: it is handled by somebody else now"
+    assert problem == "no dump at SIGUSR2: other code handles it now"

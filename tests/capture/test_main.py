@@ -68,7 +68,7 @@ def test_a_module_runs_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["-o", "d"], "which script?"),
+        (["-o", "d"], "no SCRIPT and no -m MODULE given"),
         (["-o", "d", "absent.py"], "absent.py: No such file or directory"),
         (["-o", "d", "--signal", "SIGNONE", "x.py"], "no such signal: SIGNONE"),
         (["-o", "d", "--interval", "0", "x.py"], "interval must be more than 0 seconds: 0.0"),

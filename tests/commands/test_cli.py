@@ -99,7 +99,9 @@ def test_a_path_named_like_a_command_is_written_with_its_directory(hang: list[Jo
 
 def test_without_arguments_it_asks_for_a_path(capsys: Captured) -> None:
     assert run([]) == 2
-    assert capsys.readouterr().err == "rankscope: which dumps? Give a PATH (see rankscope --help)\n"
+    assert capsys.readouterr().err == (
+        "rankscope: no PATH given: name a directory of dumps, logs or traces (see rankscope --help)\n"
+    )
 
 
 def test_version(capsys: Captured) -> None:

@@ -65,7 +65,7 @@ def test_a_dash_is_stdout(hang: list[JobSource], capsys: Captured) -> None:
 def test_a_file_is_overwritten_only_by_force(hang: list[JobSource], capsys: Captured) -> None:
     Path("a").write_text("mine")
     assert run(["report", "dumps", "-o", "a"]) == 2
-    assert capsys.readouterr().err == "rankscope: a: is there already; --force overwrites it\n"
+    assert capsys.readouterr().err == "rankscope: a: already exists; --force overwrites it\n"
     assert Path("a").read_text() == "mine"
     assert hang == []
     assert run(["report", "dumps", "-o", "a", "--force"]) == 1
@@ -74,7 +74,7 @@ def test_a_file_is_overwritten_only_by_force(hang: list[JobSource], capsys: Capt
 
 @pytest.mark.parametrize(
     ("output", "said"),
-    [("dumps", "dumps: is a directory"), ("no/a", "no: no such directory"), ("link", "link: is there")],
+    [("dumps", "dumps: is a directory"), ("no/a", "no: no such directory"), ("link", "link: already exists")],
 )
 def test_where_it_cannot_be_written(hang: list[JobSource], capsys: Captured, output: str, said: str) -> None:
     Path("link").symlink_to("nowhere")
@@ -123,7 +123,7 @@ def test_source_files_are_shown_where_they_are(
         (["report", "dumps", "--bogus"], "No such option '--bogus'"),
         (["report", "dumps", "--format", "yaml"], "'yaml' is not one of"),
         (["report", "dumps", "--rank-from", "("], "not a regular expression"),
-        (["report", "dumps", "--rank-from", "rank"], "the rank must stand in a group"),
+        (["report", "dumps", "--rank-from", "rank"], "the expression needs a group for the rank"),
         (["report", "dumps", "--path-map", "x"], "'x' is not FROM=TO"),
         (["report", "dumps", "--world-size", "0"], "Invalid value for '--world-size'"),
         (["report", "\x1b[31m\nx"], r"\x1b[31m\nx: No such file or directory"),

@@ -22,7 +22,7 @@ def test_answers_come_in_the_order_of_the_questions_each_once(hang: list[JobSour
 def test_a_job_without_findings_answers_too(serve: Serve, capsys: Captured) -> None:
     serve(samples.healthy)
     assert run(["report", "dumps", "--why", "0"]) == 0
-    assert "Why? Rank 0 is not accused: it waits for nothing" in capsys.readouterr().out
+    assert "Why? Rank 0 is not accused: it does not wait in any operation" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("form", ["text", "markdown"])

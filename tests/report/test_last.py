@@ -28,7 +28,7 @@ def job(delays: list[dict[int, int]], hosts: int = 1) -> tuple[Dataset, Analysis
 def test_each_collective_is_told_and_nobody_is_accused() -> None:
     dataset, analysis = job([{3: 5 * MS}, {3: 4 * MS}, {3: 2 * MS}, {1: 3 * MS, 2: MS}])
     assert analysis.culprits == () and analysis.status == "unknown"
-    assert "rank 3 came last in 3 of 4 (#0-2), in 1 step: too little to call a rank late" in analysis.verdict
+    assert "rank 3 came last in 3 of 4 (#0-2), in 1 step: too few to call a rank late" in analysis.verdict
     lines = last_lines(dataset, analysis.traces) if analysis.traces else []
     assert len(lines) == 2
     assert lines[0].startswith("default_pg #0-2: rank 3 last, by 2 ms to 5 ms: sure")

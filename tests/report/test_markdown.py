@@ -27,7 +27,7 @@ def test_the_parts_come_in_order() -> None:
         "Hang: rank 3 never issued `mesh_tp all_reduce #1`; 3 ranks wait for it",
         "1. Critical, root cause: rank 3 never issued `all_reduce #1` of `mesh_tp`",
         "Good to know",
-        "What could not be read, or only in part",
+        "Files not read, or only in part",
         "Next steps",
     ]
 

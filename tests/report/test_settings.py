@@ -27,4 +27,4 @@ def test_what_an_environment_leaves_out_is_unset_and_what_a_log_does_is_not_told
     )  # fmt: skip
     values = {found.name: [(value.shown, value.ranks) for value in found.values] for found in all_settings(dataset)}
     assert values["NCCL_ALGO"] == [("Ring", (0,)), ("(unset)", (1,))]
-    assert values["NCCL_PROTO"] == [("LL", (2,)), ("(not told)", (3,))]
+    assert values["NCCL_PROTO"] == [("LL", (2,)), ("(no value)", (3,))]

@@ -64,7 +64,7 @@ def test_a_stack_belongs_to_one_that_waits_where_the_culprit_left_nothing() -> N
     assert words.stack_title(finding, dataset) == "rank 3, at its last operation"
     assert words.stack_title(replace(finding, kind="size-mismatch"), dataset) == "rank 3"
     gone = replace(dataset, files=dataset.files.filter(pl.col("rank") != 3))
-    assert words.stack_title(finding, gone) == "one that waits"
+    assert words.stack_title(finding, gone) == "a waiting rank"
 
 
 TORCH = Frame("all_reduce", "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 3)
@@ -90,7 +90,7 @@ def test_frames_of_torch_and_python_at_the_ends_are_left_out(stack: tuple[Frame,
 def test_healthy_dumps_say_what_they_do_not_see() -> None:
     dataset, analysis = samples.healthy()
     told = words.unseen(analysis, dataset)
-    assert told == "if it hangs all the same, no rank waits in anything that was recorded: py-spy dump every rank"
+    assert told == "if it hangs anyway, no rank waits in a recorded operation: run py-spy dump on every rank"
     gloo = replace(dataset, ops=dataset.ops.with_columns(library=pl.lit("gloo")))
     assert "(gloo records no send, receive or monitored barrier)" in words.unseen(analysis, gloo)
 

@@ -193,7 +193,7 @@ async def test_filtering_by_operation_and_state() -> None:
         assert board_of(app).model.ranks.tolist() == [0, 1, 2, 3, 4, 5, *range(7, 16)]
         await pilot.press("o", *"gather", "down", "enter")
         await settle(app, pilot)
-        assert "gather, pending" in bar(app, "status") or "nothing is left" in bar(app, "keys")
+        assert "gather, pending" in bar(app, "status") or "no rank is left" in bar(app, "keys")
 
 
 async def test_a_list_of_choices_is_walked_with_arrows() -> None:
@@ -221,7 +221,7 @@ async def test_help_is_opened_and_closed() -> None:
 
 @pytest.mark.parametrize(
     ("words", "does"),
-    [("begin of the run", "unit"), ("zoom in", "chars"), ("order by", "ordering"), ("all keys", "help")],
+    [("start of the run", "unit"), ("zoom in", "chars"), ("order by", "ordering"), ("all keys", "help")],
 )
 async def test_the_command_palette_runs_actions(words: str, does: str) -> None:
     async with opened(hang()) as (app, pilot):

@@ -52,7 +52,7 @@ async def test_without_a_finding_there_is_no_card() -> None:
     async with opened(healthy()) as (app, pilot):
         assert "\nbecause" not in screen_text(app)
         await press(app, pilot, "i")
-        assert "there is no finding" in screen_text(app)
+        assert "no findings" in screen_text(app)
 
 
 async def test_lanes_take_no_row_that_they_do_not_need_and_get_more_when_they_do() -> None:

@@ -25,4 +25,4 @@ def test_without_logs_no_row_is_marked() -> None:
 
 
 def test_the_help_says_what_the_letter_means() -> None:
-    assert "E   not to blame, but a log of one of them tells of a root cause" in help_text()
+    assert "E   not to blame, but a log of one of them names a root cause" in help_text()

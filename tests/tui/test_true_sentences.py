@@ -66,7 +66,7 @@ def test_nobody_is_said_to_wait_for_nobody_with_an_operation_pending(fault: str,
         if rank not in analysis.waits:
             pending = RankView(dataset, rank).pending
             said = end_of_chain(dataset, analysis, rank)
-            assert ("waits for nobody" in said or "waits for nothing" in said) == pending.is_empty()
+            assert ("waits for nobody" in said or "does not wait in any" in said) == pending.is_empty()
             assert pending.is_empty() or operation_name(pending.row(0, named=True)) in said
 
 

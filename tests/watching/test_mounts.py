@@ -56,6 +56,6 @@ def test_where_nothing_is_told_it_is_looked_again_and_again(tmp_path: Path, monk
     with Following(dumps) as following:
         running.draft(0).rename(target(dumps, 0))
         update = following.until(lambda u: u.dataset.seen_ranks == (0,))
-        assert update.reading.how == "looking every 200 ms (lustre tells of no changes)"
+        assert update.reading.how == "looking every 200 ms (lustre reports no changes)"
         running.draft(1).rename(target(dumps, 1))
         following.until(lambda u: u.dataset.seen_ranks == (0, 1))

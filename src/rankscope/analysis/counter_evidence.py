@@ -105,7 +105,7 @@ class JobCounterEvidence:
 def not_always_last(times: int, of: int, label: str) -> tuple[Evidence, ...]:
     """Counter-evidence for a rank that is last in `times` of `of` collectives of a group."""
     others = of - times
-    return (Evidence(f"in {others} of {of} collectives of {label} another rank came last"),) if others else ()
+    return (Evidence(f"another rank came last in {others:,} of {of:,} collectives of {label}"),) if others else ()
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class RootCounterEvidence:
             )
         else:
             return
-        yield self._of(rank, f"{text}: what it did in between is not in it")
+        yield self._of(rank, f"{text}: it does not show what the rank did in between")
 
     @cached_property
     def _since(self) -> int | None:
@@ -169,7 +169,10 @@ class RootCounterEvidence:
             return
         others = sorted(self.job.repeats.unchanged.keys() - {rank})
         beside = f", while nothing moved on {_some(others)}" if others else ""
-        text = f"between its dumps {duration(span[1] - span[0])} apart its operations went on{beside}: busy, or late"
+        text = (
+            f"between its dumps {duration(span[1] - span[0])} apart its operations went on{beside}: it may be busy, "
+            "or late"
+        )
         yield Evidence(text, rank=rank, time_ns=span[1])
 
     def later_completion(self, rank: int) -> Iterator[Evidence]:
@@ -195,9 +198,11 @@ class RootCounterEvidence:
         if not right:
             return
         if 2 * len(accused) == len(votes):
-            yield Evidence(f"the {len(votes)} members are evenly split: only the replicas of the group decide")
+            yield Evidence(f"the {len(votes):,} members are evenly split: only the replicas of the group decide")
         elif len(accused) >= LARGE_MINORITY_SHARE * len(votes):
-            yield Evidence(f"{len(accused)} of {plural(len(votes), 'member')} are accused: no small minority")
+            yield Evidence(
+                f"{len(accused):,} of {plural(len(votes), 'member')} are accused, which is no small minority"
+            )
         yield from self._of_replicas(focus, votes, right[0][0])
 
     def _of_replicas(self, focus: Instance, votes: dict[int, Signature], right: Signature) -> Iterator[Evidence]:
@@ -240,8 +245,8 @@ class RootCounterEvidence:
             ranks = list(range(block * size, min((block + 1) * size, self.job.facts.dataset.world_size)))
             if missing.issuperset(ranks):
                 yield Evidence(
-                    f"not one of the {len(ranks)} ranks of that host, {rank_ranges(ranks)}, left a dump: it was lost "
-                    "as a whole, or its dumps were not collected",
+                    f"not one of the {len(ranks):,} ranks of that host, {rank_ranges(ranks)}, left a dump: it went "
+                    "down, or its dumps were not collected",
                     rank=ranks[0],
                 )
 

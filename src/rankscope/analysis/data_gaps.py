@@ -42,7 +42,7 @@ def _files(facts: Facts, kind: str, what: str, *, used: bool) -> list[Finding]:
         return []
     evidence = tuple(Evidence(p, file=f, rank=r) for p, f, r in rows.iter_rows())
     title = f"{plural(rows.height, 'file')} {what}"
-    return [_note(kind, title, "What is whole in the others was used.", evidence=evidence)]
+    return [_note(kind, title, "The intact parts of all files were used.", evidence=evidence)]
 
 
 def missing_dumps(facts: Facts, _: bool) -> list[Finding]:
@@ -56,7 +56,7 @@ def missing_dumps(facts: Facts, _: bool) -> list[Finding]:
 
 def _unopened(facts: Facts) -> Finding:
     dataset = facts.dataset
-    text = "Only what was given was read: who is to blame may stand in the others."
+    text = "Only the given dumps were read; the others may show who is to blame."
     step = f"Open them all: rankscope {dataset.beside.directory}"
     return _note("missing-dump", dataset.unopened, text, steps=(step,))
 
@@ -65,10 +65,16 @@ def _missing(facts: Facts, missing: tuple[int, ...]) -> Finding:
     seen, size = len(facts.dataset.seen_ranks), facts.dataset.world_size
     unread = facts.dataset.unread_dumps
     none = [rank for rank in missing if rank not in unread]
-    text = f"Dumps of {seen} of {size} ranks could be read" if unread else f"Dumps of {seen} of {size} ranks were found"
+    text = (
+        f"Dumps of {seen:,} of {size:,} ranks could be read"
+        if unread
+        else f"Dumps of {seen:,} of {size:,} ranks were found"
+    )
     text += f"; {ranks_text(none)} left none" if none else ""
-    text += f"; there is a file of {ranks_text(sorted(unread))} that could not be read." if unread else "."
-    title = f"no dump of {ranks_text(missing)}" if len(missing) < 20 else f"no dump of {len(missing)} of {size} ranks"
+    text += f"; the files of {ranks_text(sorted(unread))} could not be read." if unread else "."
+    title = (
+        f"no dump of {ranks_text(missing)}" if len(missing) < 20 else f"no dump of {len(missing):,} of {size:,} ranks"
+    )
     return _note("missing-dump", title, text, steps=("Collect them from the hosts' local disks, if they exist.",))
 
 
@@ -80,7 +86,7 @@ def nothing_recorded(facts: Facts, _: bool) -> list[Finding]:
     return [
         _note(
             "nothing-recorded", f"{ranks} left dumps in which nothing was recorded",
-            "The recorder is off, or these are dumps of another backend's recorder, or the job did not come to its "
+            "The recorder is off, or these are dumps of another backend's recorder, or the job did not reach its "
             "first operation, or all of its operations are captured in CUDA graphs, which are not recorded.",
             steps=(
                 "Set TORCH_FR_BUFFER_SIZE=2000 (TORCH_NCCL_TRACE_BUFFER_SIZE before torch 2.10) for the next run.",
@@ -110,7 +116,7 @@ def unrecorded_operations(facts: Facts, _: bool) -> list[Finding]:
     return [
         _note(
             "unrecorded-operations", f"{plural(len(counts), 'group')} issued operations that no dump holds",
-            f"All members count more operations than their dumps number: {told}. torch 2.15 does not record what is "
+            f"All members count more operations than their dumps hold: {told}. torch 2.15 does not record what is "
             "captured in CUDA graphs: a hang inside a graph is not in these dumps.",
         )
     ]  # fmt: skip
@@ -125,7 +131,7 @@ def wrapped_rings(facts: Facts, hung: bool) -> list[Finding]:
     return [
         _note(
             "ring-wrapped", f"the ring of {plural(len(ranks), 'rank')} had overwritten older operations",
-            f"Only the newest operations of ranks {rank_ranges(ranks)} are there; what came before cannot be compared.",
+            f"Only the newest operations of ranks {rank_ranges(ranks)} were kept; older ones cannot be compared.",
             steps=("Set TORCH_FR_BUFFER_SIZE (TORCH_NCCL_TRACE_BUFFER_SIZE before 2.10) higher to keep more.",),
         )
     ]  # fmt: skip
@@ -141,7 +147,7 @@ def timing_off(facts: Facts, hung: bool) -> list[Finding]:
     return [
         _note(
             "timing-off", "the recorder did not note when operations start",
-            "Without start events a device that never got to an operation looks like one that is stuck in it.",
+            "Without start events, a device that never reached an operation looks like one that is stuck in it.",
             steps=("Set TORCH_NCCL_ENABLE_TIMING=1 for the next run.",),
         )
     ]  # fmt: skip

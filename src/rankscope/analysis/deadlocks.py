@@ -50,8 +50,8 @@ class DeadlockRules:
             ),
         )
         if culprits:
-            return root.weaken("medium", "the order of the majority is taken for the right one")
-        return root.weaken("low", "no majority tells which order is the right one")
+            return root.weaken("medium", "the order of the majority is assumed to be right")
+        return root.weaken("low", "no majority shows which order is right")
 
     def strayed(self, component: tuple[WaitNode, ...]) -> Root | None:
         """The rank that is elsewhere than its peers, whatever happened to the sends and receives between them.
@@ -74,14 +74,14 @@ class DeadlockRules:
             focus=focus,
             title=f"rank {rank} waits alone in {label}, and its peers wait for it elsewhere",
             explanation=(
-                f"Only rank {rank} came to {label}. {ranks_text(calling).capitalize()} never did, and wait in "
-                f"collectives in which nobody but rank {rank} is missing: it took another way than they did."
+                f"Only rank {rank} reached {label}. {ranks_text(calling).capitalize()} never did; they wait in "
+                f"collectives where only rank {rank} is missing: it took another code path."
             ),
-            notes={rank: f"waits in {label}, to which nobody else came"},
+            notes={rank: f"waits in {label}, which no other rank issued"},
             next_steps=(
                 f"Look at the stack of rank {rank}: a collective on a branch that only it takes, or one it skipped.",
             ),
-        ).weaken("medium", f"one rank against {len(calling)}: what the several did is taken for right")
+        ).weaken("medium", f"one rank against {len(calling):,}: the majority is assumed to be right")
 
     def _calling(self, rank: int, alone: WaitNode) -> tuple[int, ...]:
         """Members that never came to the collective of a lone rank, and wait where only that rank is missing."""
@@ -117,9 +117,8 @@ class DeadlockRules:
             focus=focus,
             title=f"{ranks_text(ranks)} wait for each other in sends and receives of {label}",
             explanation=(
-                "How many came before is not known, since older operations were overwritten or left out, so which send "
-                "belongs to which receive cannot be told: two may be entered in opposite order, one may be missing, "
-                "or a device does not get to them."
+                "Older operations were overwritten or left out, so sends cannot be paired with receives: two ranks "
+                "may have entered them in opposite order, one may be missing, or a device does not reach them."
             ),
             candidates=ranks,
             confidence="low",
@@ -148,8 +147,8 @@ class DeadlockRules:
             focus=focus,
             title=f"rank {ahead[0]} left out {label} and went on",
             explanation=(
-                f"{wait_text(focus.waiting())} in {label}. Rank {ahead[0]} did not issue it, and is the only one "
-                f"that has already issued {place}: it took a path around the collective, and now waits for the others."
+                f"{wait_text(focus.waiting())} in {label}. Rank {ahead[0]} did not issue it, but is the only rank "
+                f"that issued {place}: it skipped the collective, and now waits for the others."
             ),
             notes={ahead[0]: f"the only rank that reached {place}"},
             next_steps=(f"Compare the stack of rank {ahead[0]} with the others: which branch skips the {focus.op}?",),
@@ -170,7 +169,7 @@ class DeadlockRules:
             odd = f"{who} entered these operations in another order than {ranks_text(others)} and the replicas."
             return f"{odd} They wait for each other {circle}"
         if len(path) > 2:
-            return text + " Nothing tells who of them left something out, or came too early."
+            return text + " The dumps do not show which of them left an operation out, or came too early."
         return text + " Half of the ranks entered them in one order, half in the other."
 
     def _alone(self, component: tuple[WaitNode, ...]) -> tuple[int, ...]:

@@ -213,7 +213,7 @@ class _LateDevice:
         """The lateness in one sentence."""
         how, count = ("last", self.times) if self.often else ("late", self.late_in)
         return (
-            f"rank {self.rank} starts {how} on its device in {count} of {self.of} collectives of {label}, "
+            f"rank {self.rank} starts {how} on its device in {count:,} of {self.of:,} collectives of {label}, "
             f"by {duration(self.each_ns)}{'' if self.on_time else ', and issues them late'}"
         )
 
@@ -223,11 +223,11 @@ class _LateDevice:
         where = (
             "Its host issues them no later than the others, so its device is late: the kernels before them take longer."
             if self.on_time
-            else "Its host issues them later, too, as far as clocks of hosts agree: its launches may be late."
+            else "Its host also issues them later, if the clocks of the hosts agree: its launches may be late."
         )
         return (
-            f"No hang, but {plural(waiting, 'rank')} {'wait' if waiting > 1 else 'waits'} for rank {self.rank} again "
-            "and again: by the durations that devices measure, its own work makes it late, and that costs "
+            f"No hang, but {plural(waiting, 'rank')} {'wait' if waiting > 1 else 'waits'} for rank {self.rank} "
+            "again and again. The durations that devices measure show that its own work makes it late; this costs "
             f"{share} of the time. {where}"
         )
 

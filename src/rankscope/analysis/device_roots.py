@@ -12,9 +12,11 @@ from rankscope.analysis.reliability import Reliability, shows
 from rankscope.analysis.signatures import ROOTED_OPS, wire_name
 from rankscope.text.wording import ranks_text
 
-_TIMING_STEP = "Set TORCH_NCCL_ENABLE_TIMING=1 to tell a device that never got there."
+_TIMING_STEP = "Set TORCH_NCCL_ENABLE_TIMING=1 to see whether a device started the operation."
 _NETWORK_STEP = "Read the NCCL_DEBUG logs of the members for NET/IB errors; run nccl-tests on their hosts."
-_BATCH_NOTE = "the hook of torch 2.15 records no start, and calls a batch of sends and receives finished at its issue"
+_BATCH_NOTE = (
+    "the hook of torch 2.15 records no start, and marks a batch of sends and receives as finished when it is issued"
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class DeviceRules:
             key=lambda i: (not i.is_known, i.entries[min(set(i.waiting()) & set(ranks))].position, i.key),
             default=None,
         )
-        where = f" {focus.name} of {self.facts.label(focus.group)}" if focus else ""
+        where = f" in {focus.name} of {self.facts.label(focus.group)}" if focus else ""
         peers = self._counted_only(focus) if focus is not None else ()
         if focus is not None and peers:
             return self._apart(ranks, nodes, focus, where, peers)
@@ -58,7 +60,10 @@ class DeviceRules:
             culprits=ranks,
             nodes=nodes,
             focus=focus,
-            title=f"{ranks_text(ranks)} never finished{where} on the device; the peers did",
+            title=(
+                f"{ranks_text(ranks)} {'is' if len(ranks) == 1 else 'are'} stuck{where} on the device; the peers "
+                "finished it"
+            ),
             explanation=(
                 f"Completions of {ranks_text(ranks)} stopped while other members of the same groups finished the "
                 "same collectives: the device, or the thread that watches it, is dead."
@@ -89,18 +94,18 @@ class DeviceRules:
             nodes=nodes,
             focus=focus,
             title=(
-                f"{ranks_text(ranks)} never finished{where}, and {ranks_text(peers)} went past that number: "
-                "a device that stopped, or different collectives"
+                f"{ranks_text(ranks)} {'is' if len(ranks) == 1 else 'are'} stuck{where}, and {ranks_text(peers)} "
+                "went past that number: a device stopped, or the collectives differ"
             ),
             explanation=(
-                f"By their counters {ranks_text(peers)} finished what has this number there. If it was the same "
-                f"collective, the device of {ranks_text(ranks)} is dead; if it was another, the ranks parted before."
+                f"The counters of {ranks_text(peers)} are past this number. If they finished the same collective, "
+                f"the device of {ranks_text(ranks)} is dead; if not, the ranks diverged before."
             ),
             candidates=() if alone else tuple(sorted({*ranks, *peers})),
             confidence="medium" if alone else "low",
-            reasons=("the logs do not say what the others finished under that number",),
+            reasons=("the logs do not show which collective the others finished under that number",),
             next_steps=(
-                "Set TORCH_DISTRIBUTED_DEBUG=DETAIL, or keep flight recorder dumps: both tell what each rank called.",
+                "Set TORCH_DISTRIBUTED_DEBUG=DETAIL, or keep flight recorder dumps: both show what each rank called.",
                 f"Look for Xid and ECC errors on the hosts of {ranks_text(ranks)} (dmesg, nvidia-smi -q).",
             ),
         )
@@ -138,12 +143,12 @@ class DeviceRules:
             nodes=(node,),
             focus=focus,
             title=f"{ranks_text(focus.waiting())} waits in {label}, and no other member left a dump",
-            explanation=f"A group of one does not wait, and the dumps do not say who else is in this one{left}.",
+            explanation=f"The dumps do not show which other ranks are in this group{left}.",
             candidates=missing,
             confidence="low",
-            reasons=("the members of the group are not written down, and their dumps are not there",),
+            reasons=("no dump lists the members of the group",),
             residual=True,
-            next_steps=("Collect the dumps of all ranks; rankscope.capture writes down who is in a group.",),
+            next_steps=("Collect the dumps of all ranks; rankscope.capture records the members of groups.",),
         )
 
     def _stuck(self, focus: Instance, node: WaitNode, label: str) -> Root:
@@ -151,16 +156,16 @@ class DeviceRules:
         hooked = focus.group in self.facts.hook_groups
         front = "a device kernel or a batch of sends and receives" if hooked else "a device kernel"
         joined = sorted(focus.entries)
-        unseen = () if self.facts.has_timing else ("without timing, a device that never got there looks the same",)
+        unseen = () if self.facts.has_timing else ("without timing, a device that never started it looks the same",)
         return Root(
             kind="stuck-in-collective",
             culprits=(),
             nodes=(node,),
             focus=focus,
-            title=f"all {len(focus.entries)} members ({ranks_text(joined)}) joined {label}, and it does not finish",
+            title=f"all {len(focus.entries):,} members ({ranks_text(joined)}) joined {label}, but it does not finish",
             explanation=(
                 f"Every member issued {label} with fitting arguments, nothing older holds anybody up, and nobody "
-                f"finished it: the network or the hardware between them, or {front} in front of it."
+                f"finished it. The cause is the network or the hardware between them, or {front} in front of it."
             ),
             candidates=tuple(joined) if len(joined) <= 2 else (),
             confidence="low" if hooked else "medium",
@@ -193,12 +198,15 @@ class DeviceRules:
             culprits=behind,
             nodes=(node,),
             focus=focus,
-            title=f"{ranks_text(behind)} issued {label}, and only there it never finished",
+            title=(
+                f"{ranks_text(behind)} {'is' if len(behind) == 1 else 'are'} stuck in {label} on the device; the "
+                "peers finished it"
+            ),
             explanation=(
                 f"The other members have finished {label}, and nothing older "
                 f"holds up {ranks_text(behind)}: the device, or the thread that watches it, is dead."
             ),
-            notes=dict.fromkeys(behind, "issued it, and never finished what the others finished"),
+            notes=dict.fromkeys(behind, "issued it, but never finished it; the others did"),
             next_steps=(f"Look for Xid and ECC errors on the hosts of {ranks_text(behind)} (dmesg, nvidia-smi -q).",),
         )
 
@@ -217,14 +225,14 @@ class DeviceRules:
             culprits=waiting,
             nodes=(node,),
             focus=focus,
-            title=f"{ranks_text(waiting)} issued {label}, but the device never got there",
+            title=f"{ranks_text(waiting)} issued {label}, but the device never started it",
             explanation=(
-                f"All members issued {label}; on the others it has started, on {ranks_text(waiting)} it has not: "
-                "something in front of it on the device does not finish, such as a compute kernel."
+                f"All members issued {label}. It started on the others, but not on {ranks_text(waiting)}: something "
+                "in front of it on the device does not finish, such as a compute kernel."
             ),
             notes=dict.fromkeys(waiting, "issued it, but it never started on the device"),
             next_steps=(
-                f"cuda-gdb on {ranks_text(waiting)}: which kernel runs?",
+                f"Run cuda-gdb on {ranks_text(waiting)}: which kernel is running?",
                 *host_steps(self.facts.dataset, waiting, native=True),
             ),
         )

@@ -15,15 +15,16 @@ from rankscope.text.wording import duration, plural, ranks_text
 MOST_WITNESSES = 3
 """Most quoted records of other ranks."""
 ABSENCE_RULE = (
-    "others wait in what it never issued, and it has nothing pending that could hold it up: the waiting ends with it"
+    "others wait in a collective that it never issued, and it has nothing pending that could hold it up: the "
+    "chain of waits ends there"
 )
-SKIP_RULE = "it never issued what others wait in, but went on to what comes after it: it left that one out"
+SKIP_RULE = "it never issued the collective that others wait in, but issued a later one: it left that one out"
 LEFT_OUT_RULE = (
-    "one side of a send and receive was posted, the other was left out: its rank went on, and what it waits in now "
-    "comes after that"
+    "one side of a send and receive was posted, the other was left out: its rank went on, and now waits in a later "
+    "operation"
 )
 MISSING_DUMP_RULE = (
-    "others wait for it, and no other root explains the wait: only then a rank without a dump is accused"
+    "others wait for it, and no other root explains the wait: a rank without a dump is accused only then"
 )
 
 
@@ -132,14 +133,14 @@ def _short(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
         return f"it waits for rank {steps[0].for_rank}{behind}"
     if view.pending.height:
         return f"it waits in {operation_name(view.pending.row(0, named=True))}{_company(view, cause)}"
-    nothing = "what it waits for is not known" if view.is_cut_off else "it waits for nothing"
+    nothing = "the operation that it waits in is not known" if view.is_cut_off else "it does not wait in any operation"
     return f"{nothing}; {view.summary()}"
 
 
 def _company(view: RankView, cause: Finding | None) -> str:
     """The others in the operation that a rank waits in, as far as the cause tells of it."""
     if cause is None or view.rank not in cause.waiting_ranks:
-        return ", and nothing in these dumps says why"
+        return ", and these dumps do not show why"
     if cause.kind == "stuck-in-collective" and cause.group is not None and view.rank in cause.group.ranks:
         return ", as all members do"
     return f", held up by {cause.id} {cause.kind}"
@@ -149,12 +150,12 @@ def _unseen(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
     lost = "its dump could not be read" if view.rank in view.dataset.unread_dumps else "it left no dump"
     lost = "its dump was not opened" if view.rank in view.dataset.unopened_ranks else lost
     if not view.groups:
-        return f"{lost}, and no group names it: nothing shows that it was part of the job"
+        return f"{lost}, and no group lists it: it may not be part of the job"
     waiting = [rank for rank, steps in analysis.waits.items() if any(s.for_rank == view.rank for s in steps)]
     if waiting:
         return f"{lost}; {plural(len(waiting), 'rank')} may wait for it"
     return f"{lost}, and " + (
-        "what was recorded explains the wait without it" if cause else "nobody is seen to wait for it"
+        "the recorded operations explain the wait without it" if cause else "no rank is seen waiting for it"
     )
 
 
@@ -191,7 +192,7 @@ def _end(view: RankView, steps: Sequence[ChainStep], cause: Finding) -> Iterator
         groups = [cause.group.key] if cause.group and rank in cause.group.ranks else []
         groups += [group for step in steps[-1:] if (group := group_of(view.dataset, step)) is not None]
         for evidence in root.state(groups[:1]) if root.seen else ():
-            idle = "" if root.pending.height else "; nothing of it is pending"
+            idle = "" if root.pending.height else "; it has nothing pending"
             yield Reason("state", replace(evidence, text=f"{evidence.text}{idle}"))
 
 
@@ -212,7 +213,8 @@ def _unlike(view: RankView, cause: Finding | None) -> Iterator[Reason]:
     place, accused = operation_text(cause), ranks_text(cause.culprit_ranks)
     if view.rank not in cause.group.ranks:
         yield Reason(
-            "unlike", view.evidence(f"it is no member of {cause.group.description or cause.group.id}, where it began")
+            "unlike",
+            view.evidence(f"it is not a member of {cause.group.description or cause.group.id}, where the hang began"),
         )
     elif cause.peer is not None:
         if cause.peer == view.rank:
@@ -235,10 +237,10 @@ def _did(cause: Finding, state: str, place: str, accused: str, *, came: bool) ->
         what = {"completed": "finished", "started": "started"}.get(state, "issued")
         return f"it {what} {place}; {accused} did not" if what != "issued" else f"it issued {place}, as all members did"
     if cause.kind == "order-deadlock" and not came:
-        return f"it issued {place}; {accused} waits elsewhere before it comes there"
+        return f"it issued {place}; {accused} waits elsewhere and has not reached it"
     kind = FINDINGS[cause.kind]
     if kind.differs or (kind.absent == "candidates" and cause.culprit_ranks):
-        return f"at {place} it issued what fits the others, {accused} did not"
+        return f"its operation at {place} fits the others; that of {accused} does not"
     return f"it issued {place}, and so did {accused}" if came else f"it issued {place}; {accused} never did"
 
 
@@ -257,7 +259,7 @@ def _close(view: RankView, analysis: Analysis) -> Iterator[Reason]:
 
 def _candidate(finding: Finding) -> str:
     if finding.kind == "not-frozen":
-        return f"only that the job had not stopped holds an accusation back: {finding.explanation}"
+        return f"it would be accused if the job had stopped: {finding.explanation}"
     reasons = "; ".join(finding.confidence_reasons)
     return f"it is a candidate of {finding.id} {finding.kind}" + (f": {reasons}" if reasons else "")
 
@@ -265,15 +267,15 @@ def _candidate(finding: Finding) -> str:
 def _diverges(view: RankView, divergence: Divergence) -> str:
     place = f"{divergence.op} #{divergence.seq} of {label_of(view.dataset, divergence.group)}"
     if view.rank in divergence.differing:
-        return f"at {place} it issued something else than most members; the replicas, or an older root, speak for it"
+        return f"it issued another operation than most members at {place}; the replicas, or an older root, clear it"
     if view.rank in divergence.absent:
         if not view.pending.height:
             return f"it never issued {place}"
         head = view.pending.row(0, named=True)
         where = label_of(view.dataset, head["group"])
-        return f"it never issued {place}, but has {operation_name(head)} of {where} pending, which keeps it from it"
+        return f"it never issued {place}: {operation_name(head)} of {where} is pending and holds it up"
     if view.seen and view.rank in divergence.unknown:
-        return f"its dump cannot tell whether it issued {place}: nothing that it lacks is held against it"
+        return f"its dump does not show whether it issued {place}, so the gap is not held against it"
     return ""
 
 

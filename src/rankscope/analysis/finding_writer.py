@@ -157,7 +157,7 @@ class FindingWriter:
         row = self._row(root, rank)
         absent = FINDINGS[root.kind].absent != "nobody"
         if reason is not None and row is not None and not joined and absent:
-            text = f"{text}; the last it issued is {self._name(row)}" if text else f"last issued {self._name(row)}"
+            text = f"{text}; its last operation is {self._name(row)}" if text else f"last issued {self._name(row)}"
         return self._record(row, rank, text or "issued it")
 
     def _name(self, row: int) -> str:

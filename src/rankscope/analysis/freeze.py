@@ -82,13 +82,13 @@ def _weigh(facts: Facts) -> Freeze:
         return Freeze(None, None, needed, "no operation carries a time")
     still = _still_ns(newest, written, half, max(FLOOR_NS, _dumping_ns(facts)))
     if _gave_up(facts):
-        return Freeze(True, still, needed, "an operation was given up by its watchdog", proven=True)
+        return Freeze(True, still, needed, "a watchdog gave up an operation", proven=True)
     if still is None:
         return Freeze(None, None, needed, "file times cannot prove a standstill")
     proven = _timed_out(facts, own=True)
     if still > needed and (proven or not _is_periodic(facts)):
         return Freeze(
-            True, still, needed, "nothing happened for long before the dumps were written", proven, timed=proven
+            True, still, needed, "the job was quiet for long before the dumps were written", proven, timed=proven
         )
     if proven or _timed_out(facts, own=False):
         return Freeze(True, still, needed, "an operation is older than its timeout", proven, timed=proven)

@@ -147,7 +147,10 @@ class _HostEvidence:
         ]
         members = set(_members(finding)) & set(finding.waiting_ranks)
         busy = [h for h in self._of(sorted(members)) if h.activity.doing in _UNRELATED_ACTIVITIES]
-        out += [_evidence(f"{site_text(s)}, though said to wait", s.first) for s in stack_sites(busy)[:MOST_SITES]]
+        out += [
+            _evidence((f"{site_text(s)}, although its dump says that it waits"), s.first)
+            for s in stack_sites(busy)[:MOST_SITES]
+        ]
         return out
 
     def _doubted(self, finding: Finding) -> Finding:
@@ -162,7 +165,7 @@ class _HostEvidence:
             finding = _capped(finding, "low", f"{tools} saw {ranks_text(accused)} wait for other ranks")
             return _acquitted(finding, set(accused) - set(self.facts.dataset.seen_ranks))
         by = tools_of(self._of(sorted(set(_members(finding)) & set(finding.waiting_ranks))))
-        return _capped(finding, "medium", f"by {by} not all of the ranks that wait were waiting")
+        return _capped(finding, "medium", f"{by} did not see all of the waiting ranks wait")
 
     def _surer(self, finding: Finding) -> Finding:
         """The finding with high confidence if the stacks show every culprit outside communication at the time of the
@@ -205,8 +208,8 @@ def _evidence(text: str, host: HostStack) -> Evidence:
 
 def _excuse(finding: Finding, host: HostStack) -> str:
     if same_call(finding.op, host.activity):
-        return "inside the call it is said never to have made: not recorded yet, or seen later than its dump"
-    return "waits for other ranks itself, in what its dump does not show"
+        return "inside the call that its dump lacks: not recorded yet, or the stack is newer than the dump"
+    return "waits for other ranks in an operation that its dump does not show"
 
 
 def _capped(finding: Finding, confidence: str, reason: str) -> Finding:

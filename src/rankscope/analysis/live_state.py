@@ -128,7 +128,7 @@ def _judge(
     still, why = _still(dataset, freeze)
     moving = len(memory.samples) > 1
     live = LiveState("progressing" if moving else "waiting", "", still, needed, memory.newest_ns, rates_of(memory))
-    live = replace(live, reason="operations go on" if moving else "nothing tells yet whether operations go on")
+    live = replace(live, reason="operations go on" if moving else "it is not known yet whether operations go on")
     live = replace(live, came=bool(memory.gaps_ns), news_at_ns=memory.news_at_ns)
     judged_at = memory.ranks_at_ns + _complete_ns(memory, dataset, asked_ns)
     if look.unread or (look.at_ns < judged_at and not (freeze.proven and _wrote_once(dataset))):
@@ -154,7 +154,7 @@ def _incomplete(
     if not dataset.missing_ranks:
         more = f"more {'lines' if dataset.from_logs else 'dumps'} are coming in"
         return replace(live, reason=f"{live.reason}; {more}" if moving else more)
-    so_far = f"{len(dataset.seen_ranks)} of {dataset.world_size} dumps so far"
+    so_far = f"{len(dataset.seen_ranks):,} of {dataset.world_size:,} dumps so far"
     live = replace(live, so_far=so_far, judged_at_ns=None if look.unread else judged_at)
     more = so_far if look.unread else f"{so_far}; judged in {duration(judged_at - look.at_ns)} if no more come"
     return replace(live, reason=f"{live.reason}; {more}" if moving else more)
@@ -191,7 +191,7 @@ def _paused(live: LiveState, memory: ProgressHistory, freeze: Freeze, why: str, 
     """
     chatter = (memory.printed_ns or 0) - (memory.newest_ns or 0)
     if memory.printed_ns is not None and chatter > pause_ns(memory):
-        told = f"logs were written to {duration(chatter)} after they told of the newest operation"
+        told = f"the newest operation is {duration(chatter)} older than the last line of the logs"
         return replace(live, state="waiting", reason=told, rates=())
     if live.still_ns is None:
         return live
@@ -210,7 +210,7 @@ def _quiet(
     nothing, interval = f"nothing was written for {duration(quiet)}", interval_ns(dataset)
     if waits or interval is None:
         return replace(live, state="silent" if waits else "idle", reason=nothing)
-    gone = f"though each rank dumps every {duration(interval)}: the processes are gone, or cannot write"
+    gone = f"alalthough each rank dumps every {duration(interval)}: the processes are gone, or cannot write"
     return replace(live, state="frozen", reason=f"{nothing}, {gone}")
 
 
@@ -243,7 +243,7 @@ def _still(dataset: Dataset, freeze: Freeze) -> tuple[int | None, str]:
     own = freeze.still_ns or 0
     if same is not None and same > own:
         return same, why
-    return (own, f"dumps were written {duration(own)} after the newest event") if own else (None, "")
+    return (own, f"the newest event is {duration(own)} older than the dumps") if own else (None, "")
 
 
 def _unchanged(dataset: Dataset) -> tuple[int | None, str]:
@@ -310,8 +310,8 @@ def held_back(findings: Sequence[Finding]) -> list[Finding]:
 
 def _suspected(finding: Finding) -> Finding:
     return replace(
-        finding, kind="not-frozen", severity="info", root_cause=False, title=f"not yet: {finding.title}",
-        explanation=f"The job is watched and was not seen to stand still. If it stays so: {finding.explanation}",
+        finding, kind="not-frozen", severity="info", root_cause=False, title=f"if the job stays still: {finding.title}",
+        explanation=f"The watched job was not seen to stand still. If it stays like this: {finding.explanation}",
         culprit_ranks=(), culprits=(), candidates=finding.culprit_ranks or finding.candidates, blast_radius=0,
     )  # fmt: skip
 

@@ -228,13 +228,14 @@ def _finding(groups: tuple[Group, ...], misfit: Misfit, mesh: Mesh, hosts: Mappi
         severity="warning",
         title=f"{name} does not fit into the mesh: {_what(misfit)}",
         explanation=(
-            f"The groups form {mesh}. By that its members would be {rank_ranges(misfit.expected)}; the dumps say "
-            f"{listed}. Ranks that disagree about who is in a group wait for others than those that wait for them."
+            f"The groups form {mesh}. Its members should then be {rank_ranges(misfit.expected)}; the dumps say "
+            f"{listed}. Ranks that disagree about the members of a group do not wait for the ranks that wait for "
+            "them."
         ),
         culprit_ranks=misfit.ranks,
         culprits=tuple(Culprit(rank, hosts.get(rank)) for rank in misfit.ranks),
         confidence="medium",
-        confidence_reasons=("the grid is recovered from the other groups, no dump states it",),
+        confidence_reasons=("the mesh is recovered from the other groups; no dump states it",),
         group=GroupRef(group.name, group.description, group.ranks, key=group.id),
         evidence=tuple(_evidence(groups, group, misfit, mesh)),
         next_steps=(
@@ -249,7 +250,7 @@ def _what(misfit: Misfit) -> str:
     foreign = [rank for rank in misfit.duplicated if rank not in misfit.expected]
     parts = [
         f"{ranks_text(ranks)} {'is' if len(ranks) == 1 else 'are'} {what}"
-        for ranks, what in ((foreign, "in another one, too"), (twice, "listed twice"), (misfit.missing, "in none"))
+        for ranks, what in ((foreign, "in another one as well"), (twice, "listed twice"), (misfit.missing, "in none"))
         if ranks
     ]
     return ", ".join(parts)

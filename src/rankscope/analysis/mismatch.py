@@ -86,13 +86,13 @@ def _judge(facts: Facts, cohorts: ReplicaCohorts, instance: Instance) -> Root:
         next_steps=("Compare the stacks of the ranks at this operation: the branch that differs is the bug.",),
     )
     if right and instance.group in facts.open_groups:
-        reasons += ("members of which there is no log may have called either",)
+        reasons += ("members without a log may have called either",)
     if without_name and not several:
         reasons += (UNNAMED_GROUP_REASON,)
     if all(e.state == "unknown" for e in instance.entries.values()):
-        reasons += ("logs do not tell whether it finished, and a lost line would shift what follows it",)
+        reasons += ("logs do not show whether it finished, and a lost line would shift the lines after it",)
     elif all(not e.pending for e in instance.entries.values()):
-        reasons += ("it finished all the same: no hang, but wrong results",)
+        reasons += ("it finished anyway: no hang, but wrong results",)
     return root if right and not reasons else root.weaken("medium" if right and not without_name else "low", *reasons)
 
 
@@ -114,7 +114,7 @@ def _accuse(
         reasons = () if replicas > 1 else ("only two replicas to compare",)
         return sorted(r for r, v in votes.items() if not v.fits(right)), right, reasons
     if silent and len(ranked) > 1 and ranked[0][1] > ranked[1][1]:
-        reason = f"what {plural(silent, 'more member')} called is not told, and may turn the vote"
+        reason = f"{plural(silent, 'more member')} left no record of the call, which may turn the vote"
         odd = sorted(r for r, v in votes.items() if not v.fits(ranked[0][0]))
         return odd if silent < len(votes) else sorted(votes), None, (reason,)
     return sorted(votes), None, ("the members are evenly split, and no replica of the group decides",)
@@ -181,7 +181,7 @@ def _type(vote: Signature) -> str:
 
 
 def _size(vote: Signature) -> str:
-    return "no size" if vote.elements is None else f"{vote.elements} elements"
+    return "no size" if vote.elements is None else f"{vote.elements:,} elements"
 
 
 def _explain(facts: Facts, instance: Instance, votes: dict[int, Signature], culprits: list[int], shifted: bool) -> str:
@@ -193,15 +193,16 @@ def _explain(facts: Facts, instance: Instance, votes: dict[int, Signature], culp
     text = f"At {_place(instance.seq, facts.label(instance.group))} [{members}] the members do not agree: {sides}."
     if shifted:
         text += (
-            f" What the others issued here, {ranks_text(culprits)} issued one later: there is one collective too many."
+            f" {ranks_text(culprits).capitalize()} issued the operation of the others one later: there is one "
+            "collective too many."
         )
     return text
 
 
 # Lines of torch 2.3 and older do not name the process group, so numbers of several groups share one lane.
 
-UNNAMED_GROUP_REASON = "the lines do not name the group: in a job with several these may be works of two"
-SEVERAL_GROUPS_REASON = "the lines do not name the group, and are of several: these may be works of two"
+UNNAMED_GROUP_REASON = "the lines do not name the group: in a job with several, these may be operations of two"
+SEVERAL_GROUPS_REASON = "the lines do not name the group, and there are several: these may be operations of two"
 
 
 def is_unnamed(dataset: Dataset, group: int) -> bool:
@@ -281,7 +282,9 @@ def _root(facts: Facts, instance: Instance, sent: Amounts, expected: Amounts, no
     pairs = [(members[i], members[j], int(sent[i, j]), int(expected[i, j])) for i, j in wrong]
     culprits = _culprits(pairs)
     label = f"{instance.name} of {facts.label(instance.group)}"
-    told = "; ".join(f"rank {a} sends rank {b} {n} elements, which expects {m}" for a, b, n, m in pairs[:MOST_PAIRS])
+    told = "; ".join(
+        f"rank {a} sends rank {b} {n:,} elements, which expects {m:,}" for a, b, n, m in pairs[:MOST_PAIRS]
+    )
     more = f"; {len(pairs) - MOST_PAIRS} more pairs do not fit" if len(pairs) > MOST_PAIRS else ""
     root = Root(
         kind="size-mismatch",
@@ -292,9 +295,7 @@ def _root(facts: Facts, instance: Instance, sent: Amounts, expected: Amounts, no
         explanation=f"In {label}, {told}{more}.",
         candidates=() if len(culprits) == 1 else culprits,
         needs_stillness=False,
-        next_steps=(
-            "Print the split sizes of these ranks in front of the all_to_all: each rank must tell the others.",
-        ),
+        next_steps=("Print the split sizes of these ranks before the all_to_all: the sizes of both sides must agree.",),
     )
     return root if len(culprits) == 1 else root.weaken("low", "one against one: either side may be the wrong one")
 

@@ -65,10 +65,10 @@ def _gone(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], newest: i
         suspect,
         title=f"{who} left no dump since {suspect.title} waits for {it}",
         explanation=(
-            f"{suspect.explanation}. What {who} dumped last is from before that, {age} "
-            "older than the newest dump: the process ended, died or cannot dump, or its newer dump was not collected."
+            f"{suspect.explanation}. The last dump of {who} is older than that wait, and {age} older than the "
+            "newest dump: the process ended, died or cannot dump, or its newer dump was not collected."
         ),
-        reasons=("an old dump does not tell what the rank did afterwards",),
+        reasons=("an old dump does not show what the rank did afterwards",),
         next_steps=(f"Does the process of {who} still run? Read the end of its log, and dump again if it does.",),
     )
 
@@ -82,10 +82,10 @@ def _cut(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Root:
     return replace(
         suspect,
         title=f"the {dumps} of {who} could be read only in part, and {suspect.title} waits for {it}",
-        explanation=f"{suspect.explanation}. Whether {who} issued it stands in what could not be read.",
-        reasons=("what stands in the rest of a file is not known: its rank may wait, too",),
+        explanation=f"{suspect.explanation}. The unread part would show whether {who} issued it.",
+        reasons=("the unread part of a file may show that its rank also waits",),
         notes={rank: problems[rank] for rank in suspect.candidates[:8] if rank in problems},
-        next_steps=(_RECOLLECT_STEP, f"py-spy dump, or the end of the log, of {who}: what does it do?"),
+        next_steps=(_RECOLLECT_STEP, f"Run py-spy dump on {who}, or read the end of its log: what is it doing?"),
     )
 
 
@@ -109,10 +109,10 @@ def _root(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], behind: f
     reasons = ["a rank that died leaves no dump, and neither does one whose dump was not collected"]
     if unread:
         # it may wait as the others do
-        few, reasons = False, ["what stands in a file that cannot be read is not known: its rank may wait, too"]
+        few, reasons = False, ["a file that cannot be read may show that its rank also waits"]
     if behind - set(ranks) or any(map(facts.is_blind, focus.waiting())):
         few = False
-        reasons.append("the backend does not tell its recorder whether operations finish: others may be stuck as well")
+        reasons.append("the backend does not record whether operations finish: others may be stuck as well")
     if len(ranks) > 1 and len(alive) < len(ranks):
         reasons.append("one of them may have died and taken the others with it")
     return Root(
@@ -122,8 +122,8 @@ def _root(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], behind: f
         focus=focus,
         title=f"{_without(ranks, unread)}, and {label} waits for {'it' if len(ranks) == 1 else 'them'}",
         explanation=(
-            f"{wait_text(focus.waiting())} in {label}. Every member of which a dump could be read has joined"
-            f"{_told(ranks, unread, alive, hooked=focus.group in facts.hook_groups)}."
+            f"{wait_text(focus.waiting())} in {label}. Every member with a readable dump has "
+            f"joined{_told(ranks, unread, alive, hooked=focus.group in facts.hook_groups)}."
         ),
         candidates=() if few else tuple(sorted({*ranks, *behind})),
         confidence="medium" if few else "low",
@@ -143,7 +143,7 @@ def _without(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]]) -> s
     if len(unread) == len(ranks):
         dumps = "the dump" if len(ranks) == 1 else "the dumps"
         return f"{dumps} of {ranks_text(ranks)} could not be read"
-    return f"of {ranks_text(ranks)} there is no dump that could be read"
+    return f"no dump of {ranks_text(ranks)} could be read"
 
 
 def _told(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]], alive: list[int], *, hooked: bool) -> str:

@@ -265,5 +265,5 @@ class Mesh:
         if self.also:
             text += "; also " + ", ".join(str(d) for d, _ in self.also)
         if len(self.places) < self.world_size:
-            text += f"; {len(self.places)} of {self.world_size} ranks are on it"
+            text += f"; {len(self.places):,} of {self.world_size:,} ranks are on it"
         return text

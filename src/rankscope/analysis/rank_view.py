@@ -113,7 +113,7 @@ class RankView:
             )
         if frontier is not None and frontier.enqueued:
             return self.evidence(f"rank {self.rank}, {label}: last issued #{frontier.enqueued}{done}")
-        return self.evidence(f"rank {self.rank}, {label}: issued nothing that is known")
+        return self.evidence(f"rank {self.rank}, {label}: no operation is known")
 
     def repeats(self) -> tuple[Evidence | None, Evidence | None]:
         """(two of its dumps are equal, its operations went on between two), each with the time between them."""

@@ -42,7 +42,7 @@ class Signature(NamedTuple):
     def __str__(self) -> str:
         parts = [self.op]
         if self.elements is not None:
-            parts.append(f"of {self.elements} elements")
+            parts.append(f"of {self.elements:,} elements")
         if self.dtype:
             parts.append(self.dtype_text)
         return " ".join(parts)

@@ -110,12 +110,12 @@ def _still(facts: Facts, roots: list[Root], freeze: Freeze, reliability: Reliabi
         return [r for r in roots if r.needs_stillness], [r for r in roots if not r.needs_stillness]
     reasons = []
     if freeze.stopped is None:
-        reasons.append(f"it is assumed that the job had stopped: {freeze.reason}")
+        reasons.append(f"assumes that the job had stopped: {freeze.reason}")
     elif _seen_once(facts, freeze) and freeze.still_ns is not None and freeze.still_ns < WRITING_NS:
         took = f"the files are only {duration(freeze.still_ns)} newer than the last event"
         reasons.append(f"{took}, and writing the first dump of a process may take as long: dump again to be sure")
     if reliability.outdated:
-        reasons.append("the dumps were taken apart in time")
+        reasons.append("the dumps were taken at different times")
     return [], [r.weaken("medium", *reasons) if reasons and r.needs_stillness else r for r in roots]
 
 
@@ -220,9 +220,9 @@ def _moving(writer: FindingWriter, suspects: list[Root], freeze: Freeze) -> Find
         severity="info",
         title=_not_seen_to_stand(first, freeze),
         explanation=(
-            f"{freeze.reason.capitalize()}, and the dumps do not tell which operations have finished."
+            f"{freeze.reason.capitalize()}, and the dumps do not show which operations have finished."
             if freeze.stopped is None
-            else f"{freeze.reason}; nobody is accused of waiting. If it stays so: {first.title}."
+            else f"{freeze.reason}; nobody is accused of waiting. If the job stays like this: {first.title}."
         ),
         candidates=tuple(sorted({rank for f in written for rank in f.culprit_ranks})),
         waiting_ranks=first.waiting_ranks,
@@ -230,13 +230,13 @@ def _moving(writer: FindingWriter, suspects: list[Root], freeze: Freeze) -> Find
         group=first.group,
         seq=first.seq,
         op=first.op,
-        next_steps=("Dump again after a minute: what has not moved by then is stuck.",),
+        next_steps=("Dump again after a minute: a rank that has not moved by then is stuck.",),
     )
 
 
 def _not_seen_to_stand(first: Finding, freeze: Freeze) -> str:
     if freeze.stopped is None:
-        return f"if the job stands still, {first.title}; nothing in these dumps tells whether it does"
+        return f"if the job stands still, {first.title}; these dumps do not show whether it does"
     if freeze.watched:
         return "the job was not seen to stand still yet"
     return "the job was still moving when these dumps were written"

@@ -150,7 +150,7 @@ class SinkRules:
             ),
             notes=dict.fromkeys(idle, "has nothing pending: its host is not waiting for any operation"),
             next_steps=host_steps(
-                self.facts.dataset, idle, "what does the host do? (data loader, checkpoint, a lock, an exit)"
+                self.facts.dataset, idle, "what is the host doing? (data loader, checkpoint, a lock, an exit)"
             ),
         )
 
@@ -160,7 +160,7 @@ class SinkRules:
         The same holds for one that may wait for a rank without a dump.
         """
         alone = len(idle) == 1 and not self.facts.dataset.missing_ranks
-        unknown = "the backend does not tell its recorder whether operations finish"
+        unknown = "the backend does not record whether operations finish"
         return Root(
             kind="missing-rank",
             culprits=idle if alone else (),
@@ -169,8 +169,10 @@ class SinkRules:
             title=f"{ranks_text(idle)} never issued {label}",
             explanation=(
                 f"{wait_text(focus.waiting())} in {label}; {ranks_text(idle)} never issued it. "
-                + ("All others went further: its host is stuck, or its device in what it issued last." if alone else
-                   "They may wait in what they issued last: for each other, or for one that is stuck.")
+                + ((
+                    "All others went further: its host is stuck, or its device is stuck in its last operation."
+                ) if alone else
+                   "They may wait in their last operations, for each other or for one that is stuck.")
             ),
             candidates=() if alone else tuple(sorted({*idle, *self.facts.dataset.missing_ranks})),
             residual=not alone,
@@ -204,7 +206,7 @@ class SinkRules:
             confidence="medium",
             reasons=(f"or {ranks_text(idle)} are stuck for one common reason, such as storage",),
             next_steps=host_steps(
-                self.facts.dataset, idle[:3], "all at one place means a common cause, past it the branch"
+                self.facts.dataset, idle[:3], "one place for all means a common cause, a place past it the branch"
             ),
         )
 
@@ -221,7 +223,7 @@ class SinkRules:
             culprits=(),
             nodes=nodes,
             focus=focus,
-            title=f"{ranks_text(idle)} never issued {label}; which of them began it cannot be told",
+            title=f"{ranks_text(idle)} never issued {label}; the dumps do not show which of them was first",
             explanation=(
                 f"{wait_text(focus.waiting())} in {label}. The group also sends and receives, which gloo counts "
                 f"but does not record: {ranks_text(idle)} may wait for each other there."
@@ -229,7 +231,7 @@ class SinkRules:
             candidates=idle,
             confidence="low",
             reasons=("gloo records no send and no receive",),
-            next_steps=host_steps(self.facts.dataset, idle, "who waits in which send or recv?"),
+            next_steps=host_steps(self.facts.dataset, idle, "which send or recv does each wait in?"),
         )
 
     def _pair(self, focus: Instance, nodes: tuple[WaitNode, ...], idle: tuple[int, ...]) -> Root:
@@ -249,7 +251,7 @@ class SinkRules:
             ),
             notes=dict.fromkeys(idle, "has nothing pending: its host is not waiting for any operation"),
             next_steps=(
-                *host_steps(self.facts.dataset, idle, "what does the host do?"),
+                *host_steps(self.facts.dataset, idle, "what is the host doing?"),
                 "Count the sends and receives of the pipeline schedule on both ranks.",
             ),
         )

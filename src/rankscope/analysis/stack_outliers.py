@@ -13,7 +13,7 @@ from rankscope.text.wording import plural, ranks_text, wait_text
 
 _STEPS = (
     "Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and collect the dumps of all ranks.",
-    "Run py-spy dump --native on all ranks again after a minute: who has not moved is stuck.",
+    "Run py-spy dump --native on all ranks again after a minute: a rank that has not moved is stuck.",
 )
 MOST_SITES = 16
 """Most quoted places."""
@@ -50,13 +50,13 @@ def find_alone(hosts: Mapping[int, HostStack], beside: LogContext) -> Finding:
         severity="warning",
         title=f"{_front(hosts, beside)}: {mute}{letter}{text}",
         explanation=(
-            "Without a flight recorder dump nothing tells who issued what: stacks alone seldom convict a rank."
+            "Without a flight recorder dump, the operations are not known: stacks alone rarely prove who is to blame."
             + (f" {_mute_text(few)}" if few else "")
-            + (f" {ranks_text(apart).capitalize()} {_stands(apart)} where the others do not." if apart else "")
+            + (f" {ranks_text(apart).capitalize()} {_stands(apart)} at another place than the others." if apart else "")
         ),
         candidates=tuple(sorted({*apart, *few})),
         confidence="low",
-        confidence_reasons=("stacks show one moment: nothing tells whether the job had stopped",),
+        confidence_reasons=("stacks show one moment: they do not prove that the job had stopped",),
         evidence=(*(beside.unanswered[rank] for rank in few[:MOST_EVIDENCE]), *map(_evidence, found[:MOST_SITES])),
         next_steps=_STEPS,
     )
@@ -92,7 +92,7 @@ def _candidates(hosts: Mapping[int, HostStack], leaving: Sequence[int], waited: 
 
 def _front(hosts: Mapping[int, HostStack], beside: LogContext) -> str:
     what = "py-spy dumps" if tools_of(hosts.values()) == "py-spy" else "stacks"
-    return f"no flight recorder dump is here, but {what}" if beside.logs else f"only {what} are here"
+    return f"no flight recorder dump, but {what}" if beside.logs else f"only {what} were found"
 
 
 def _evidence(site: StackSite) -> Evidence:
@@ -129,8 +129,8 @@ def _accused(finding: Finding, rank: int, hosts: Mapping[int, HostStack]) -> Fin
         root_cause=True,
         title=f"rank {rank} is {hosts[rank].activity.words} while all others are {call}",
         explanation=(
-            f"{wait_text(others)} {call}; rank {rank} is the only one that is in no call to other ranks. Which "
-            "collective it is, and whether it was issued there, stacks do not tell."
+            f"{wait_text(others)} {call}; rank {rank} is the only one that is in no call to other ranks. Stacks do "
+            "not show which collective it is, or whether the rank issued it."
         ),
         culprit_ranks=(rank,),
         culprits=(Culprit(rank, None, hosts[rank].pid),),
@@ -149,7 +149,7 @@ def _leaving(finding: Finding, ranks: Sequence[int]) -> Finding:
         finding,
         explanation=(
             f"{ranks_text(ranks).capitalize()} left the loop and waits in the cleanup; the others are still in it. "
-            "Look in the log of who leaves, not at who waits."
+            "Read the logs of the ranks that leave, not of those that wait."
         ),
         next_steps=(step, *finding.next_steps),
     )
@@ -170,17 +170,17 @@ def find_unranked(processes: Sequence[UnrankedStack]) -> Finding:
     apart = [names[rank] for rank in odd]
     places = "; ".join(_unranked_text(site, names) for site in found[:MOST_PLACES])
     more = f"; and {plural(len(found) - MOST_PLACES, 'more place')}" if len(found) > MOST_PLACES else ""
-    told = f"{_joined(apart)} {_stands(apart)} where the others do not" if apart else ""
+    told = f"{_joined(apart)} {_stands(apart)} at another place than the others" if apart else ""
     return Finding(
         kind="missing-dump",
         severity="warning",
         title=f"stacks of {plural(len(hosts), 'process')} without a known rank: {places}{more}",
         explanation=(
-            "Neither names of files nor command lines tell which ranks these processes are."
+            "Neither file names nor command lines show the ranks of these processes."
             + (f" {told}: find out which rank that is." if told else "")
         ),
         confidence="low",
-        confidence_reasons=("stacks show one moment: nothing tells whether the job had stopped",),
+        confidence_reasons=("stacks show one moment: they do not prove that the job had stopped",),
         evidence=tuple(_unranked_evidence(site, names) for site in found[:MOST_SITES]),
         next_steps=("Name the files rank_0.txt, rank_1.txt, ..., or give --rank-from.", *_STEPS),
     )
@@ -212,7 +212,7 @@ def judge_few(finding: Finding, hosts: Mapping[int, HostStack]) -> Finding:
     if 2 * len(rest) <= len(finding.candidates):
         return finding
     doing = {host.activity.doing for host in rest}
-    seen = f"{tools_of(rest)} saw {len(rest)} of {plural(len(finding.candidates), 'rank')} of the rest"
+    seen = f"{tools_of(rest)} saw {len(rest):,} of {plural(len(finding.candidates), 'rank')} of the rest"
     if doing <= _EXIT_ACTIVITIES:
         return replace(finding, confidence_reasons=(f"{seen}: they have left the loop",))
     if not all(host.is_away and host.activity.doing not in _EXIT_ACTIVITIES for host in rest):

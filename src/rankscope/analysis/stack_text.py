@@ -99,7 +99,7 @@ def find_pattern(hosts: Mapping[int, HostStack]) -> HostPattern | None:
     if leaving and len(leaving) < len(hosts):
         return HostPattern("A", _leaving_text(hosts, leaving), found, leaving)
     if len(found) == 1:
-        return HostPattern("C", f"all {len(hosts)} hosts have the same stack: {site_text(found[0])}", found)
+        return HostPattern("C", f"all {len(hosts):,} hosts have the same stack: {site_text(found[0])}", found)
     return HostPattern(
         "B", f"{plural(len(hosts), 'host')} at {plural(len(found), 'place')}: {places_text(found)}", found
     )
@@ -116,5 +116,5 @@ def _leaving_text(hosts: Mapping[int, HostStack], leaving: tuple[int, ...]) -> s
     are = "is" if len(leaving) == 1 else "are"
     return (
         f"cleanup deadlock: {ranks_text(leaving)} {are} in destroy_process_group while {ranks_text(sorted(others))} "
-        f"{'is' if len(others) == 1 else 'are'} not; who leaves alone most often had an exception"
+        f"{'is' if len(others) == 1 else 'are'} not; a rank that leaves alone usually had an exception"
     )

@@ -243,13 +243,13 @@ def _finding(facts: Facts, late: Straggler) -> Finding:
         kind="straggler",
         severity="warning",
         title=(
-            f"rank {late.rank} arrives last in {late.times} of {late.of} collectives of {label}, "
+            f"rank {late.rank} arrives last in {late.times:,} of {late.of:,} collectives of {label}, "
             f"by {duration(late.margin_ns)}"
         ),
         explanation=(
             f"No hang, but {plural(len(waiting), 'rank')} {'wait' if len(waiting) > 1 else 'waits'} for rank "
-            f"{late.rank} again and again: it comes {duration(late.margin_ns)} after the second last (median; 95 % "
-            f"interval {interval})."
+            f"{late.rank} again and again: it comes {duration(late.margin_ns)} after the second to last (median; 95 "
+            f"% interval {interval})."
         ),
         root_cause=True,
         culprit_ranks=(late.rank,),
@@ -260,7 +260,9 @@ def _finding(facts: Facts, late: Straggler) -> Finding:
         confidence_reasons=reasons,
         group=GroupRef(group.name, group.description, group.ranks, key=group.id),
         evidence=(
-            Evidence(f"last in {late.times} of {late.of}, median margin {duration(late.margin_ns)}", rank=late.rank),
+            Evidence(
+                f"last in {late.times:,} of {late.of:,}, median margin {duration(late.margin_ns)}", rank=late.rank
+            ),
         ),
         counter_evidence=not_always_last(late.times, late.of, label),
         next_steps=(f"Profile rank {late.rank} between two collectives: data loading, Python, clocks of its GPU.",),

@@ -16,7 +16,7 @@ from rankscope.text.wording import plural, ranks_text
 
 FEWEST_SECTIONS = 2
 """Fewest earlier sections of a lane with traffic that show the right count."""
-_COUNT_NOTE = "No end of a batch of sends and receives is recorded, so only their counts tell."
+_COUNT_NOTE = "The ends of batches of sends and receives are not recorded, so only their counts are compared."
 
 
 @dataclass(frozen=True)
@@ -163,11 +163,11 @@ def _united(by_rank: dict[tuple[int, ...], list[LaneDeviation]]) -> dict[tuple[i
 
 def _sureness(ranks: tuple[int, ...], deviations: Sequence[LaneDeviation]) -> dict[str, Any]:
     if len(ranks) > 1:
-        return {"confidence": "low", "reasons": ("nothing tells which of the two sides is the right one",)}
+        return {"confidence": "low", "reasons": ("the counts do not show which side is right",)}
     known = max(sum(1 for s in d.shortfall.before if s.received) for d in deviations)
     if known >= FEWEST_SECTIONS or max(d.replicas for d in deviations) >= FEWEST_SECTIONS:
         return {"confidence": "high"}
-    return {"confidence": "medium", "reasons": ("there is little before it to compare with",)}
+    return {"confidence": "medium", "reasons": ("there are few earlier operations to compare with",)}
 
 
 def _did(ranks: tuple[int, ...], shortfall: LaneShortfall) -> str:

@@ -69,8 +69,8 @@ def _suspected(finding: Finding) -> Finding:
     return replace(
         finding, severity="warning", root_cause=False, title=f"if the processes still run: {finding.title}",
         culprit_ranks=(), culprits=(), candidates=finding.culprit_ranks or finding.candidates, confidence="low",
-        confidence_reasons=("logs fall silent as well where all processes are killed",),
-        next_steps=(f"See whether the processes still run, those of {_ranks(finding)} first.", *finding.next_steps),
+        confidence_reasons=("logs also fall silent when all processes are killed",),
+        next_steps=(f"Check whether the processes still run, those of {_ranks(finding)} first.", *finding.next_steps),
     )  # fmt: skip
 
 

@@ -68,8 +68,9 @@ class LostPairs:
             rank, instance, nodes, count.votes,
             title=f"rank {rank} {did} in {count.group}",
             explanation=(
-                f"When it came to {count.place}, rank {rank} had issued {count.own} {count.what} in {count.group}; the "
-                f"same stage of other pipelines had issued {count.usual}. What follows pairs up wrongly, and waits."
+                f"When it came to {count.place}, rank {rank} had issued {count.own} {count.what} in {count.group}; "
+                f"the same stage of other pipelines had issued {count.usual}. Later operations pair up wrongly, and "
+                "wait."
             ),
             note=f"had issued {count.own} {count.what} in {count.group}, and its replicas {count.usual}",
         )  # fmt: skip
@@ -130,9 +131,9 @@ class LostPairs:
             rank, instance, component, len(self.facts.groups[instance.group].ranks) - 1,
             title=f"rank {rank} {did} in {label}",
             explanation=(
-                f"When it came to {odd.place}, rank {rank} had issued {plural(odd.own, 'operation')} in {label}, each "
-                f"other member {odd.usual}; at {plural(odd.before, 'collective')} before, all had issued the same "
-                f"number. {_stuck(instance)} there, and what comes after it waits as well."
+                f"When it came to {odd.place}, rank {rank} had issued {plural(odd.own, 'operation')} in {label}, "
+                f"each other member {odd.usual}; at {plural(odd.before, 'collective')} before, all had issued the "
+                f"same number. {_stuck(instance)} there, and later operations wait as well."
             ),
             note=f"had issued {odd.own} operations in {label} when it came to {odd.place}, the others {odd.usual}",
             others="the other members",
@@ -166,11 +167,11 @@ class LostPairs:
             focus=instance,
             title=f"rank {waiting} waits in {instance.name} of {label}, which rank {absent} never matched",
             explanation=(
-                f"Rank {absent} went on without its side and now waits, over others, for rank {waiting}. Either rank "
-                f"{absent} left it out, or rank {waiting} has one too many: no replica tells."
+                f"Rank {absent} went on without its side, and now waits for rank {waiting} through other ranks. "
+                f"Either rank {absent} left it out, or rank {waiting} has one too many: no replica shows which."
             ),
             candidates=pair,
-            notes={absent: f"never posted its side of {instance.name}; this is the last it issued"},
+            notes={absent: f"never posted its side of {instance.name}; this is its last operation"},
             confidence="low",
             reasons=("no other pipeline to compare with", *(("the other side may have finished",) if eager else ())),
             next_steps=(f"Compare the stacks of ranks {src} and {dst} with the schedule.",),
@@ -225,8 +226,8 @@ class LostPairs:
             focus=instance,
             title=f"rank {rank} issued an extra {label}, which no other rank ever did",
             explanation=(
-                f"Rank {rank} waits alone in {label}; no group of this kind ever ran the like of it. The rest of the "
-                f"job waits for what rank {rank} should have done instead."
+                f"Rank {rank} waits alone in {label}; no other group of this kind ever ran one. The rest of the job "
+                f"waits for the operation that rank {rank} should have issued instead."
             ),
             notes={rank: "waits in it alone"},
             next_steps=(f"Look at the stack of rank {rank}: a collective on a branch that only it takes.",),
@@ -287,7 +288,7 @@ def find_common(facts: Facts, unmatched: Sequence[Instance], component: tuple[Wa
         focus=focus,
         title=f"rank {rank} {did} in {label}",
         explanation=f"{told} Now they wait for each other. Rank {rank} is the only one that explains all of it.",
-        notes={rank: "never posted its side; this is the last it issued"} if left_out else {},
+        notes={rank: "never posted its side; this is its last operation"} if left_out else {},
         confidence="medium",
         reasons=(f"no replica to compare with: {others} may be wrong in the same way",),
         next_steps=(f"Compare the stacks of rank {rank} and {others} with the schedule.",),

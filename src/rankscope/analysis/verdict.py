@@ -57,7 +57,7 @@ def _without_dumps(situation: VerdictBasis) -> str:
         return situation.findings[0].title
     if situation.freeze.watched:
         return "no dump can be read yet"
-    return "only stacks are here, and nothing tells of which ranks they are" if looked else "no dump could be read"
+    return "only stacks were found, and their ranks are not known" if looked else "no dump could be read"
 
 
 def _of_logs(situation: VerdictBasis) -> tuple[Status, str]:
@@ -65,9 +65,9 @@ def _of_logs(situation: VerdictBasis) -> tuple[Status, str]:
     told = [f for f in situation.findings if f.severity == "warning"]
     ends = _ends(situation.facts.dataset)
     if ends and not situation.facts.dataset.has_logs and situation.facts.dataset.settings.is_empty():
-        return "unknown", f"only sidecars are left: {ends}"
+        return "unknown", f"only sidecars were found: {ends}"
     if not situation.facts.dataset.has_logs:
-        return "unknown", f"only settings are told here{f': {told[0].title}' if told else ', and they agree'}"
+        return "unknown", f"only settings were found{f': {told[0].title}' if told else ', and they agree'}"
     ended = _ended(situation.facts.dataset)
     if told and (_stacks_alone(situation.facts.dataset) or _analysers_alone(situation.facts.dataset)):
         return "unknown", told[0].title
@@ -77,7 +77,7 @@ def _of_logs(situation: VerdictBasis) -> tuple[Status, str]:
         ranks = plural(situation.facts.dataset.world_size, "rank")
         return "healthy", f"logs of {ranks}: no failure, and each took down all of its communicators at the end"
     more = _spoken(situation.facts.dataset)
-    return "unknown", f"no failure in these logs, which do not tell whether the job went on{more}"
+    return "unknown", f"no failure in these logs; they do not show whether the job went on{more}"
 
 
 def _stacks_alone(dataset: Dataset) -> bool:
@@ -116,7 +116,7 @@ def _spoken(dataset: Dataset) -> str:
     last = ops.group_by("rank").agg(pl.struct("group", "op", "seq").sort_by("seq").last())
     places = last["group"].unique().to_list() if last.height == known > 1 else []
     at = f", all of which issued {places[0]['op']} #{places[0]['seq']} last" if len(places) == 1 else ""
-    return f"; they hold lines of {known} of {size} ranks{at}"
+    return f"; they hold lines of {known:,} of {size:,} ranks{at}"
 
 
 def _ended(dataset: Dataset) -> bool:
@@ -185,7 +185,7 @@ def _at_rest(situation: VerdictBasis, ranks: str) -> tuple[Status, str] | None:
         return "unknown", f"{ranks}: {situation.facts.dataset.unopened}: open the directory"
     if situation.pending:
         unnoticed = "; completions are noticed up to a second late: dump again" if situation.facts.hook_groups else ""
-        return "unknown", f"{ranks}: operations are pending, and nothing in these dumps says why{unnoticed}"
+        return "unknown", f"{ranks}: operations are pending, and these dumps do not show why{unnoticed}"
     behind = _behind(situation.facts)
     if behind:
         return "unknown" if situation.freeze.stopped else "progressing", behind
@@ -202,12 +202,11 @@ def _untold(facts: Facts) -> str | None:
         return f"{ranks_text(dataset.missing_ranks)} left no dump"
     collectives = dataset.ops.filter(~pl.col("is_p2p"))
     if facts.blind_files and collectives["state"].eq("unknown").any():
-        return "their backend does not tell the recorder whether operations finish"
+        return "their backend does not record whether operations finish"
     last = dataset.ops.group_by("rank").last()
     batched = last.filter((pl.col("state") == "unknown") & pl.col("is_p2p"))["rank"].sort().to_list()
     if batched and facts.hook_groups:
-        verb = "has" if len(batched) == 1 else "have"
-        return f"{ranks_text(batched)} {verb} issued sends or receives last, of which the hook does not tell the end"
+        return f"{ranks_text(batched)} last issued sends or receives, whose ends the hook does not record"
     return None
 
 
@@ -219,5 +218,5 @@ def _behind(facts: Facts) -> str | None:
         if late:
             have, dumps = ("has", "its dump is") if len(late) == 1 else ("have", "their dumps are")
             what = f"#{facts.reached[group]} of {facts.label(group)}"
-            return f"{ranks_text(late)} {have} not issued {what}, which others ended: it failed, or {dumps} older"
+            return f"{ranks_text(late)} {have} not issued {what}, which others finished: it failed, or {dumps} older"
     return None

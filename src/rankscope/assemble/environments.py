@@ -44,7 +44,7 @@ def settle_environments(
         if not isinstance(told, Environment):
             continue
         if _required(source, told):
-            source.note = "a list of packages that need not be what is installed: not used"
+            source.note = "a list of packages, which may differ from the installed ones: not used"
             continue
         _rank(source, told, pattern, ranks)
         source.attempt = attempts.get(source.directory, max(0, chosen))

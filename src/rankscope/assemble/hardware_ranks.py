@@ -242,7 +242,7 @@ class _RankJudge:
         text = f"{what}{on} {verb} rank {lead.rank}"
         told = {**values, "joined": {"text": text, "file": self._sources[lead.file].shown, "line": lead.line}}
         if not row["host"] and len(self._hosts) > 1:
-            told["doubt"] = "nothing tells the host of the line, and only one host of the job has this number"
+            told["doubt"] = "the line does not name its host, but only one host of the job has this number"
         return {**row, "rank": lead.rank, "values": orjson.dumps(told).decode()}
 
     def _of_tasks(self, row: dict[str, Any], values: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -311,7 +311,7 @@ class _TaskJudge:
             return (task, "", None) if sure and self._several(host) else None
         if task == 0 or self._home:
             return None
-        return task, f"task {task} of srun is taken for rank {task}: so it is where srun starts one task a rank", None
+        return task, f"task {task} of srun is assumed to be rank {task}, as where srun starts one task per rank", None
 
     def _several(self, host: str) -> bool:
         """Whether the number of tasks can be that of ranks: the host has others."""

@@ -81,7 +81,7 @@ def _text(health: RankHealth) -> str:
         where = f" of {', '.join(health.backends)}" if health.backends else ""
         return f"unhealthy: an operation{where} timed out or failed"
     if health.state == SILENT:
-        return f"rank {health.rank} did not answer to the health check: {health.why}"
+        return f"rank {health.rank} did not answer the health check: {health.why}"
     return "healthy: no operation of its own timed out or failed"
 
 

@@ -17,6 +17,7 @@ from rankscope.parsers.files.directory_walk import FoundPath, printable_text, wa
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE
 from rankscope.parsers.workers.byte_ranges import FileRanges
 from rankscope.parsers.workers.pool import Pool, Result, WorkerError
+from rankscope.text.wording import plural
 
 if TYPE_CHECKING:
     from rankscope.assemble.sources import SourceFile
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 LOG = "rankscope"
 """Name of the logger."""
+_WANTED = (
+    "rankscope reads flight recorder dumps (PyTorch writes them to TORCH_FR_DUMP_TEMP_FILE), logs, py-spy dumps and "
+    "profiler traces"
+)
 _BLAS = "OPENBLAS_NUM_THREADS"
 
 
@@ -318,10 +323,10 @@ def _source(result: Result) -> SourceFile:
 def _empty_reason(root: str, sources: Sequence[SourceFile]) -> str:
     """The reason why there is nothing to show, with the first problems."""
     if not sources:
-        return f"{printable_text(root)}: no files"
+        return f"{printable_text(root)}: no files; {_WANTED}"
     # what is known of a file helps more than that it is not known
     told = sorted(sources, key=lambda s: s.problem in (UNKNOWN_KIND, None))
-    reasons = [f"{s.shown}: {s.problem or 'it tells nothing of ranks or errors'}" for s in told][:5]
-    more = f" and {len(sources) - len(reasons)} more" if len(sources) > len(reasons) else ""
-    looked = f"{len(sources)} file{'s' if len(sources) > 1 else ''} ({'; '.join(reasons)}{more})"
-    return f"{printable_text(root)}: no flight recorder or py-spy dump, no log and no trace among {looked}"
+    reasons = [f"{s.shown}: {s.problem or 'no line names a rank or an error'}" for s in told][:5]
+    more = f" and {len(sources) - len(reasons):,} more" if len(sources) > len(reasons) else ""
+    looked = f"{plural(len(sources), 'file')} ({'; '.join(reasons)}{more})"
+    return f"{printable_text(root)}: no dump, stack, log or trace in {looked}; {_WANTED}"

@@ -153,7 +153,7 @@ def _by_name(seen: RankedStacks, dumps: Named, most: int) -> None:
             _give_rank(seen, rank, dump.rank_source or "name")
             seen.certain = True
     elif any(s.rank != named for s in alike):
-        seen.give_up(f"other nodes count their own ranks, too, and {named} is not one over all of them")
+        seen.give_up(f"other nodes also number their ranks from 0, so {named} is not a rank of the whole job")
     else:
         _give_rank(seen, named, "name")
         seen.local = bool(local)
@@ -205,8 +205,8 @@ def _unknown_reason(seen: RankedStacks) -> str:
     if not seen.owners:
         return "a process that starts ranks, or one that serves one"
     if any(process.tool != PY_SPY for process in seen.snapshot.processes):
-        return "neither its name nor a line in it tells it; --rank-from can"
-    return "neither its name nor a command line tells it"
+        return "neither its name nor a line in it shows the rank; give --rank-from"
+    return "neither its name nor a command line shows the rank"
 
 
 def one_node(seen: Sequence[RankedStacks], world: int) -> bool:

@@ -125,7 +125,7 @@ def _by_time(source: SourceFile, runs: Sequence[Attempt]) -> None:
     last = runs[-1].newest_ns
     untimed = source.mtime_ns is None or (last is not None and source.mtime_ns > last + COPIED_NS)
     if len(runs) > 1 and untimed:
-        source.note = "cannot be told of which attempt it is"
+        source.note = "its attempt is not known"
         return
     begun = [i for i, run in enumerate(runs) if source.mtime_ns is None or (_start(run) or 0) <= source.mtime_ns]
     source.attempt = begun[-1] if begun else 0
@@ -141,7 +141,7 @@ def _local(seen: Sequence[RankedStacks], world: int) -> None:
     if not one_node(seen, world):
         for one in seen:
             if one.local and one.ranks:
-                one.give_up("what is told is the rank within its node")
+                one.give_up("it names only the rank within its node")
 
 
 def _beyond(seen: Sequence[RankedStacks], world: int) -> None:
@@ -238,7 +238,7 @@ def _take_back(rank: int, claimed: list[tuple[RankedStacks, Identity]]) -> None:
     for one, _ in claimed:
         other = next((c[0] for c in claimed if c[0] is not one), None)
         beside = f": {other.source.shown}" if other is not None else ""
-        one.give_up(f"another process claims to be rank {rank}, too{beside}")
+        one.give_up(f"another process also claims to be rank {rank}{beside}")
 
 
 # The table of threads, and their stacks behind those of the recorders.

@@ -33,10 +33,14 @@ def _parser() -> argparse.ArgumentParser:
         description="Runs a training script and leaves the flight recorder of this rank in DIR while it runs.",
     )
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="where dumps are written")
-    parser.add_argument("--interval", type=float, default=10.0, metavar="S", help="seconds between dumps (10)")
-    parser.add_argument("--keep", type=int, default=2, metavar="N", help="earlier dumps kept (2)")
-    parser.add_argument("--signal", default="SIGUSR2", metavar="NAME", help="dump at this signal (SIGUSR2), or none")
-    parser.add_argument("--stacks", choices=STACK_MODES, default="auto", help="whether dumps have stacks (auto)")
+    parser.add_argument("--interval", type=float, default=10.0, metavar="S", help="seconds between dumps (default: 10)")
+    parser.add_argument("--keep", type=int, default=2, metavar="N", help="earlier dumps kept (default: 2)")
+    parser.add_argument(
+        "--signal", default="SIGUSR2", metavar="NAME", help=("signal that makes a dump, or none (default: SIGUSR2)")
+    )
+    parser.add_argument(
+        "--stacks", choices=STACK_MODES, default="auto", help=("whether dumps have stacks (default: auto)")
+    )
     return parser
 
 
@@ -46,7 +50,7 @@ def main(argv: list[str]) -> None:
     parser = _parser()
     options = parser.parse_args(own)
     if not target or target == ["-m"]:
-        parser.error("which script?")
+        parser.error("no SCRIPT and no -m MODULE given")
     signal = None if options.signal.lower() == "none" else options.signal
     try:
         start(options.output, interval=options.interval, keep=options.keep, signal=signal, stacks=options.stacks)

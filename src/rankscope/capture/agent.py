@@ -81,7 +81,7 @@ class Agent:
         """Notes other handlers of its signals; SIGTERM is the trainer's own matter."""
         for number in self.signals.lost if self.signals is not None else ():
             if number != signal.SIGTERM:
-                self.card.problem(f"no dump at {number.name}: it is handled by somebody else now")
+                self.card.problem(f"no dump at {number.name}: other code handles it now")
 
     def _take_signals(self, name: str | None) -> Signals | None:
         if threading.current_thread() is not threading.main_thread():
@@ -89,7 +89,7 @@ class Agent:
             return None
         wanted = [] if name is None else [signal.Signals[name]]
         for number in [n for n in wanted if not is_free(n)]:
-            self._problem(f"no dump at {number.name}: it is handled by somebody else")
+            self._problem(f"no dump at {number.name}: other code handles it")
             wanted.remove(number)
         wanted += [signal.SIGTERM] * is_free(signal.SIGTERM)
         return Signals(wanted, self._on_signal) if wanted else None

@@ -59,7 +59,9 @@ class DemoJob:
             while self.dumps < RANKS:
                 if self.process.poll() is not None or time.monotonic() > end:
                     lines = self.output.read_text(errors="replace").strip().splitlines()
-                    raise click.ClickException(f"the job does not start: {lines[-1] if lines else 'it says nothing'}")
+                    raise click.ClickException(
+                        f"the job does not start: {lines[-1] if lines else 'it printed nothing'}"
+                    )
                 narrator(LoadStep(self.dumps, RANKS, "starting ranks"))
                 time.sleep(0.1)
         finally:
@@ -69,7 +71,7 @@ class DemoJob:
 def run(scenario: str, at: int, ascii_only: bool = False) -> int:
     """Runs a scenario until the screen is left; without a terminal, until the verdict is stable, and prints it."""
     if importlib.util.find_spec("torch") is None:
-        raise click.ClickException("the demo runs a real job, for which it needs torch: pip install 'rankscope[torch]'")
+        raise click.ClickException("the demo runs a real job and needs torch: pip install 'rankscope[torch]'")
     with (
         tempfile.TemporaryDirectory(prefix="rankscope-demo-", ignore_cleanup_errors=True) as scratch,
         _job(scenario, at, Path(scratch)) as job,

@@ -21,13 +21,13 @@ def run(source: JobSource, *, output: str, force: bool = False, flows: bool = Tr
     try:
         dataset, analysis = source.load(narrator)
         if not dataset.has_traces:
-            raise click.ClickException("no profiler trace is there: nothing to export")
+            raise click.ClickException("no profiler trace found: nothing to export")
         narrator(LoadStep(0, 0, "writing"))
         from rankscope.report.perfetto import save_merged
 
         events = save_merged(dataset, analysis, Path(output), flows=flows, force=force)
     except FileExistsError as error:
-        raise click.ClickException(f"{output}: is there already; --force overwrites it") from error
+        raise click.ClickException(f"{output}: already exists; --force overwrites it") from error
     except OSError as error:
         raise click.ClickException(f"{output}: {error.strerror or error}") from error
     finally:

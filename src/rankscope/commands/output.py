@@ -24,7 +24,7 @@ def write_report(content: bytes, output: str | None, force: bool) -> None:
         else:
             write_new(Path(output), content)
     except FileExistsError as error:
-        raise click.ClickException(f"{output}: is there already; --force overwrites it") from error
+        raise click.ClickException(f"{output}: already exists; --force overwrites it") from error
     except OSError as error:
         raise click.ClickException(f"{output or 'stdout'}: {error.strerror}") from error
 
@@ -37,7 +37,7 @@ def refuse_existing(output: str | None, force: bool) -> None:
     if path.is_dir():
         raise click.ClickException(f"{output}: is a directory")
     if not force and os.path.lexists(path):
-        raise click.ClickException(f"{output}: is there already; --force overwrites it")
+        raise click.ClickException(f"{output}: already exists; --force overwrites it")
     if not path.parent.is_dir():
         raise click.ClickException(f"{path.parent}: no such directory")
 
@@ -71,7 +71,7 @@ class ProgressLine:
         now = time.monotonic()
         if self._shown and now >= self._next:
             self._next = now + _INTERVAL_S
-            of = f" {step.done}/{step.total}" if step.total else ""
+            of = f" {step.done:,}/{step.total:,}" if step.total else ""
             self._write(plain(f"{step.what}{of}", _WIDTH))
 
     def close(self) -> None:

@@ -29,8 +29,8 @@ LONGEST_S = 60.0
 """Longest run of py-spy for a process; with native frames it first reads the symbols of torch."""
 MOST_PARALLEL = 8
 MISSING_PY_SPY = (
-    "py-spy is not there. It is one program without dependencies: pip install py-spy, "
-    "or copy it to this host and put it into PATH"
+    "py-spy was not found. It is one program without dependencies: pip install py-spy, or copy it to this host and "
+    "put it into PATH"
 )
 
 
@@ -68,7 +68,7 @@ def run(
         if not found:
             raise click.ClickException(
                 "no process of this host is a rank of a job, as far as their environments can be read (RANK, "
-                "SLURM_PROCID, ...); --pid PID takes one by hand"
+                "SLURM_PROCID, ...); --pid PID chooses one"
             )
         dumped += _all(sampling, found)
     return 0 if dumped else 2

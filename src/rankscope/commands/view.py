@@ -146,7 +146,7 @@ class PathPipes:
         """Asks all of them; returns the outcome in words."""
         asked = ask_pipes(self._find())
         failed = [one for one in asked if one.problem is not None]
-        text = f"{len(asked) - len(failed)} of {len(asked)} ranks asked for dumps"
+        text = f"{len(asked) - len(failed):,} of {len(asked):,} ranks asked for dumps"
         if failed:
             text += f"; rank {failed[0].pipe.rank}: {failed[0].problem}"
         return plain(text)

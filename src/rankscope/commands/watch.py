@@ -47,7 +47,7 @@ def watcher_for(source: JobSource, follow: FollowOptions) -> Watcher:
     from rankscope.watching.watcher import Watcher, WatchOptions
 
     if source.attempt is not None:
-        raise click.ClickException("--attempt: a job that is watched is seen in its newest attempt")
+        raise click.ClickException("--attempt: a watched job always shows its newest attempt")
     try:
         return Watcher([Path(p) for p in source.paths], WatchOptions(source.options, follow.poll, follow.freeze_after))
     except InputError as error:
@@ -203,7 +203,7 @@ class _StatusPrinter:
         trouble = reading.trouble
         if trouble != self._trouble:
             self._trouble = trouble
-            _say(trouble or "that is over, reading goes on")
+            _say(trouble or "the trouble is over, reading goes on")
 
 
 def _say(text: str) -> None:
@@ -241,7 +241,7 @@ class FreezeHook:
     def fire(self, report: bytes) -> None:
         """Starts the command."""
         if self._thread is not None and self._thread.is_alive():
-            self._tell("--on-freeze: the command of the last time is still running, it was not started again")
+            self._tell("--on-freeze: the last command is still running, so it was not started again")
             return
         self._thread = threading.Thread(target=self._run, args=(report,), daemon=True)
         self._thread.start()

@@ -82,16 +82,16 @@ _ROWS = (
         name="watchdog-thread-terminated", meaning="a watchdog ended its process after an error", severity="error",
         names_last=2, is_failure=True, by_watchdog=True,
     ),
-    EventKind(name="async-error", meaning="NCCL told a watchdog of an error", severity="error"),
+    EventKind(name="async-error", meaning="NCCL reported an error to a watchdog", severity="error"),
     EventKind(name="heartbeat", meaning="a watchdog itself stood still", severity="error"),
     EventKind(
         name="dump-signal", meaning="a rank was asked to dump, or asked the others", severity="warning", names_last=1
     ),
     EventKind(name="dump-written", meaning="a rank wrote its dump", is_bulk=True),
-    EventKind(name="pg-status", meaning="how far a rank came in a process group", severity="warning"),
+    EventKind(name="pg-status", meaning="the progress of a rank in a process group", severity="warning"),
     EventKind(name="pg-created", meaning="a communicator of a process group was made", is_bulk=True),
     EventKind(
-        name="pg-seat", meaning="which place in a process group a process has", is_listed=False, says_size=True
+        name="pg-seat", meaning="the place of a process in a process group", is_listed=False, says_size=True
     ),
     EventKind(name="group-watched", meaning="a watchdog of a group began or ended"),
     EventKind(
@@ -104,11 +104,11 @@ _ROWS = (
         is_bulk=True, says_size=True,
     ),
     EventKind(
-        name="fingerprint-mismatch", meaning="what two ranks were about to issue does not fit together",
+        name="fingerprint-mismatch", meaning="two ranks were about to issue operations that do not fit together",
         severity="error", says_size=True, of_failed_call=True,
     ),
     EventKind(
-        name="monitored-barrier", meaning="whom a monitored barrier missed", severity="warning", waited=True,
+        name="monitored-barrier", meaning="ranks that a monitored barrier missed", severity="warning", waited=True,
         gave_up=True, of_failed_call=True,
     ),
     EventKind(
@@ -135,16 +135,16 @@ _ROWS = (
     ),
     EventKind(name="recompile", meaning="torch.compile compiles a function again, or gives up doing so"),
     EventKind(
-        name="analyser-report", meaning="what another analyser printed: torchfrtrace, NVRx's attribution",
+        name="analyser-report", meaning="output of another analyser: torchfrtrace, NVRx's attribution",
         severity="warning", of_others=True,
     ),
     EventKind(name="worker-died", meaning="a framework saw a worker die"),
     EventKind(
-        name="oom-kill", names_part=True, meaning="the kernel killed a process for its memory",
+        name="oom-kill", names_part=True, meaning="the kernel killed a process because memory ran out",
         severity="error", is_failure=True,
     ),
     EventKind(
-        name="hardware", names_part=True, meaning="a kernel, a driver or a tool tells of broken or lost hardware",
+        name="hardware", names_part=True, meaning="a kernel, a driver or a tool reports broken or lost hardware",
         severity="warning",
         names_last=5,
     ),
@@ -152,18 +152,18 @@ _ROWS = (
     EventKind(name="job-cancelled", meaning="the scheduler ended the job", severity="warning"),
     EventKind(name="group-left", meaning="a process ended without destroying its process groups: a warning"),
     EventKind(name="restart", by_launcher=True, meaning="a launcher starts the processes again"),
-    EventKind(name="process-end", meaning="how a process ended, as its sidecar says", of_others=True),
+    EventKind(name="process-end", meaning="the end of a process, from its sidecar", of_others=True),
     EventKind(name="thread-dump", meaning="stacks that a process printed", is_listed=False, of_stacks=True),
     EventKind(
-        name="no-answer", meaning="a rank did not tell its stacks", severity="warning", of_stacks=True, of_others=True
+        name="no-answer", meaning="a rank did not send its stacks", severity="warning", of_stacks=True, of_others=True
     ),
-    EventKind(name="health-check", meaning="whether the watchdog of a rank saw an operation time out or fail"),
+    EventKind(name="health-check", meaning="a rank's watchdog says whether an operation timed out or failed"),
     EventKind(
         name="collect-env", meaning="the output of collect_env", is_bulk=True, settings_source="collect_env"
     ),
     EventKind(
         name="log-unplaced", severity="warning",
-        meaning="operations of a log whose rank or group nothing tells",
+        meaning="operations of a log whose rank or group is not known",
     ),
     EventKind(
         name="log-unaligned", severity="warning",
@@ -171,12 +171,12 @@ _ROWS = (
     ),
     EventKind(
         name="log-disagrees", severity="warning",
-        meaning="a log and a dump say different things of one operation",
+        meaning="a log and a dump disagree on one operation",
     ),
     EventKind(name="log-counts", severity="warning", meaning="processes counted different numbers of operations"),
-    EventKind(name="log-cut", severity="warning", meaning="a log tells more than is kept of it"),
+    EventKind(name="log-cut", severity="warning", meaning="a log holds more than rankscope keeps"),
     EventKind(name="log-runs", meaning="several runs of the job follow each other in a log"),
-    EventKind(name="log-processes", meaning="a log tells of nothing but how NCCL connects processes"),
+    EventKind(name="log-processes", meaning="a log shows only how NCCL connects processes"),
 )  # fmt: skip
 
 EVENTS: dict[str, EventKind] = {row.name: row for row in _ROWS}

@@ -76,14 +76,14 @@ class FindingKind:
     """Evidence that would clear the accused; `{subject}` is the operation."""
 
 
-_MISFIT = "members issued what does not fit together"
+_MISFIT = "members issued operations that do not fit together"
 _MISFIT_RULE = (
-    "of members that issued different things at one place the minority is accused; in a tie the replicas of the group "
-    "decide, and without any all of them"
+    "if members issued different operations at one place, the minority is accused; in a tie the replicas of the "
+    "group decide, and without replicas all are accused"
 )
 _MISFIT_CLEARS = "its program: if it took the branch that is meant at {subject}, the others are wrong"
-_GAP = "evidence that should be there"
-_LESS = "why the verdict is less certain, and what to set next time"
+_GAP = "missing evidence"
+_LESS = "a limit of the evidence, with settings for the next run"
 
 _ROWS = (
     FindingKind(
@@ -94,9 +94,9 @@ _ROWS = (
     ),
     FindingKind(
         name="gpu-stuck", worst="critical",
-        meaning="a rank issued it, but its device never got there while others' did",
+        meaning="a rank issued it, but its device never started or finished it, while others' did",
         needs_stillness=True, drains_node=True,
-        rule="it issued what its peers issued, and only its device did not get there, or did not finish",
+        rule="it issued what its peers issued, and only its device did not start or finish it",
         clears="a later dump in which {subject} has finished on it, or the kernel in front of it turns out to wait "
         "for another rank",
     ),
@@ -116,14 +116,14 @@ _ROWS = (
         name="extra-collective", worst="critical", status="mismatch", status_alone="mismatch",
         meaning="a few issued a collective that most of the group never did",
         absent="candidates", stands_alone=True,
-        rule="what few members issue and the rest, who wait for nothing, never did, is one too many",
+        rule="a few members issued it and the rest, which wait for nothing, never did: it is one too many",
         clears="py-spy of the others: if they are all stuck at one place that has nothing to do with {subject}, they "
         "are the cause",
     ),
     FindingKind(
         name="order-deadlock", worst="critical", meaning="groups were entered in different orders", stands_alone=True,
-        rule="of ranks that wait for each other in a circle, those are accused whose order is not that of most; "
-        "without a majority all of them",
+        rule="if ranks wait for each other in a circle, the minority by order is accused, and without a majority "
+             "all are accused",
         clears="its program: if it entered the groups in the order that is meant, the others are wrong",
     ),
     FindingKind(
@@ -175,7 +175,7 @@ _ROWS = (
     ),
     FindingKind(
         name="hardware-fault", worst="warning", drains_node=True,
-        meaning="a kernel, a driver or a tool tells of broken or lost hardware that is no proven cause",
+        meaning="a kernel, a driver or a tool reports broken or lost hardware that is no proven cause",
     ),
     FindingKind(name="unreadable-file", worst="warning", meaning=_GAP, find="analysis.data_gaps:unreadable_files"),
     FindingKind(name="truncated-file", worst="warning", meaning=_GAP, find="analysis.data_gaps:truncated_files"),

@@ -51,7 +51,7 @@ TRACE = InputKind(
     read="parsers.torch_profiler.decode:read_trace", restore="parsers.torch_profiler.model:trace_from",
 )  # fmt: skip
 SIDECAR = InputKind(
-    name="sidecar", meaning="who wrote the dumps beside it, as `rankscope.capture` says",
+    name="sidecar", meaning="the rank and process that wrote the dumps beside it, from `rankscope.capture`",
     begins="parsers.sidecar:looks_like_sidecar", decode="parsers.sidecar:decode_sidecar",
     restore="parsers.sidecar:sidecar_from",
     told_if_broken=False,
@@ -96,7 +96,7 @@ REPORT = InputKind(
 DUPLICATE = InputKind(name="duplicate", meaning="a copy, or an older version, of another file", told_if_broken=False)
 ARCHIVE = InputKind(name="archive", meaning="an archive that could not be opened, or holds nothing")
 UNKNOWN = InputKind(
-    name="unknown", meaning="nothing that can be read", told_if_broken=False, may_be_other=True, is_ranked=False
+    name="unknown", meaning="no content that can be read", told_if_broken=False, may_be_other=True, is_ranked=False
 )
 NOT_A_FILE = InputKind(
     name="not-a-file", meaning="a directory, link, pipe or device that is not opened",

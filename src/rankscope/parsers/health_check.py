@@ -61,9 +61,7 @@ def check_from(header: dict[str, Any], *_: object) -> HealthCheck:
 
 # Decoder of health checks: a section for each rank, with JSON or an HTTP error in it.
 
-FOREIGN_TABLES = (
-    "tables of torch's own analyzer, of gloo and the legacy NCCL backend only: dumps are read, these are not"
-)
+FOREIGN_TABLES = "tables of torch's own analyzer, which rankscope does not read; it reads the dumps"
 NO_CHECK = "a file of a debug server without a health check"
 _BEGIN = re.compile(rb"\s*(?:PARTIAL DATA: \d+/\d+ workers responded|=== (?:Rank \d+: http|FR Trace|TorchComms FR ))")
 _RANK = re.compile(r"=== Rank (\d{1,7}): (http://\S{1,300}) ===$")

@@ -128,7 +128,7 @@ def _problem(told: dict[str, Any]) -> str | None:
     version = safe_integer(told.get("rankscope_capture"))
     notes = [note for note in map(safe_text, _list(told.get("problems"))[:16]) if note]
     if version is not None and version > VERSION:
-        notes.append(f"its form {version} is newer than {VERSION}: some of it may be missing")
+        notes.append(f"its format {version} is newer than {VERSION}: some of it may be missing")
     return "; ".join(notes) or None
 
 

@@ -126,7 +126,7 @@ def text_lines(said: Sequence[LogExcerpt], more: int) -> list[tuple[str, str]]:
 
 
 def _line(one: LogExcerpt) -> str:
-    times = f", {one.lines} lines" if one.lines > 1 else ""
+    times = f", {one.lines:,} lines" if one.lines > 1 else ""
     place = excerpt_source(one)
     return f"{one.who}{times}: {one.text[:LONGEST_LINE]}" + (f" ({place})" if place else "")
 

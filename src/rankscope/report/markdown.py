@@ -43,7 +43,7 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
         ("Mesh", str(analysis.mesh) if analysis.mesh is not None else ""),
         ("Not opened", dataset.unopened),
         ("No dump of", ranks_text(none, words.LONGEST_RANGES) if none else ""),
-        ("No dump that can be read of", ranks_text(unread, words.LONGEST_RANGES) if unread else ""),
+        ("No readable dump of", ranks_text(unread, words.LONGEST_RANGES) if unread else ""),
     ]
     yield from _facts(rows)
 
@@ -72,7 +72,7 @@ def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis
     )
     yield from _evidence("Evidence", finding.evidence)
     yield from _evidence("Speaks against it", finding.counter_evidence)
-    yield from _bullets("Who waits for whom", words.steps(finding, words.descriptions(dataset)), numbered=True)
+    yield from _bullets("Chain of waits", words.steps(finding, words.descriptions(dataset)), numbered=True)
     for title, frames in words.stacks(finding, dataset):
         yield f"**Stack of {title}** (innermost first)"
         yield code_block(frames)
@@ -101,12 +101,12 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     # imported only for jobs with traces
     from rankscope.report import trace_section
 
-    yield "## Where the time of each step went, by traces"
+    yield "## Time of each step, from traces"
     yield _table(trace_section.HEAD, trace_section.breakdown(analysis.traces)[: words.MOST_FILES])
-    yield from _bullets("Who came last", trace_section.last_lines(dataset, analysis.traces)[: words.MOST_FILES])
+    yield from _bullets("Last to come", trace_section.last_lines(dataset, analysis.traces)[: words.MOST_FILES])
     speeds = trace_section.bandwidth(dataset, analysis.traces)[: words.MOST_FILES]
     if speeds:
-        yield "**How fast, from the last arrival to the end**"
+        yield "**Speed, from the last arrival to the end**"
         yield _table(trace_section.BANDWIDTH_HEAD, speeds)
     yield from _bullets("Clocks", trace_section.clock_lines(analysis.traces))
 
@@ -120,7 +120,7 @@ def _messages(dataset: Dataset) -> Iterator[str]:
     ]
     if more:
         rows.append(("", "", f"{plural(more, 'line')} more in the JSON report", ""))
-    yield "## What the logs say"
+    yield "## Lines of logs"
     yield _table(("role", "who", "what", "where"), rows)
 
 
@@ -145,7 +145,7 @@ def _unread(dataset: Dataset) -> Iterator[str]:
     groups = words.unread(dataset)
     if not groups:
         return
-    yield "## What could not be read, or only in part"
+    yield "## Files not read, or only in part"
     rows = [(words.paths_phrase(g), g.problem) for g in groups[: words.MOST_FILES]]
     left = len(groups) - len(rows)
     if left > 0:

@@ -41,7 +41,7 @@ class SettingValue(NamedTuple):
     @property
     def shown(self) -> str:
         """The value in words."""
-        missing = "(unset)" if self.unset else "(not told)"
+        missing = "(unset)" if self.unset else "(no value)"
         return missing if self.value is None else self.value or "(empty)"
 
 

@@ -48,7 +48,7 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
         noun = "flight recorder dump" if dataset.noun == "dump" and dataset.dumps.is_empty() else dataset.noun
         yield from _wrap(f"no {noun} of {ranks_text(none, words.LONGEST_RANGES)}")
     if dataset.unread_dumps:
-        yield from _wrap(f"no dump that can be read of {ranks_text(tuple(dataset.unread_dumps), words.LONGEST_RANGES)}")
+        yield from _wrap(f"no readable dump of {ranks_text(tuple(dataset.unread_dumps), words.LONGEST_RANGES)}")
 
 
 def _why(why: RankExplanation) -> Iterator[str]:
@@ -104,7 +104,7 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     # imported only for jobs with traces
     from rankscope.report import trace_section
 
-    yield from _title("Where the time of each step went, by traces (who is late first; % of the step)")
+    yield from _title("Time of each step, from traces (latest first; % of the step)")
     for line in trace_section.text_lines(dataset, analysis.traces):
         yield from _wrap(line, indent=5) if len(line) > WIDTH else [plain(line, words.LONGEST_LINE)]
     for line in trace_section.clock_lines(analysis.traces):
@@ -119,7 +119,7 @@ def _messages(dataset: Dataset) -> Iterator[str]:
 
     said, more = log_excerpts.shown_excerpts(dataset)
     if said:
-        yield from _title("What the logs say")
+        yield from _title("Lines of logs")
         for role, line in log_excerpts.text_lines(said, more):
             yield from _labelled(role, [line])
 
@@ -147,7 +147,7 @@ def _unread(dataset: Dataset) -> Iterator[str]:
     groups = words.unread(dataset)
     if not groups:
         return
-    yield from _title("What could not be read, or only in part")
+    yield from _title("Files not read, or only in part")
     for group in groups[: words.MOST_FILES]:
         yield from _wrap(f"{words.paths_phrase(group)}: {group.problem}", first=3, indent=5)
     left = len(groups) - words.MOST_FILES

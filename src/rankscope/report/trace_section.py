@@ -120,12 +120,12 @@ def text_lines(dataset: Dataset, traces: TraceAnalysis) -> list[str]:
     out = _columns(HEAD, breakdown(traces), "rank")
     last = last_lines(dataset, traces)
     if last:
-        out += ["", "Who came last", *(f"   {line}" for line in _cut(last, "group"))]
+        out += ["", "Last to come", *(f"   {line}" for line in _cut(last, "group"))]
     speeds = bandwidth(dataset, traces)
     if speeds:
         out += [
             "",
-            "How fast, from the last arrival to the end",
+            "Speed, from the last arrival to the end",
             *_columns(BANDWIDTH_HEAD[:-1], [row[:-1] for row in speeds], "operation"),
         ]
     return out
@@ -218,7 +218,7 @@ def last_lines(dataset: Dataset, traces: TraceAnalysis) -> list[str]:
         who = [
             _came(r["last"], r["times"], r["sure"], int(r["margin"])) for r in part.iter_rows(named=True) if r["sure"]
         ]
-        said = "; ".join(who[:MOST_NAMED]) or "no rank is last by more than clocks may be off"
+        said = "; ".join(who[:MOST_NAMED]) or "no rank is last by more than the error of the clocks"
         out.append(f"{_group(dataset, int(str(group)))}, {plural(of, 'collective')}: {said}")
     return out
 

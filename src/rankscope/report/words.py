@@ -215,7 +215,7 @@ def unseen(analysis: Analysis, dataset: Dataset) -> str:
         return ""
     gloo = bool((dataset.ops["library"] == "gloo").any())
     where = " (gloo records no send, receive or monitored barrier)" if gloo else ""
-    return f"if it hangs all the same, no rank waits in anything that was recorded{where}: py-spy dump every rank"
+    return f"if it hangs anyway, no rank waits in a recorded operation{where}: run py-spy dump on every rank"
 
 
 def following(analysis: Analysis, finding: Finding) -> list[Finding]:
@@ -235,7 +235,7 @@ def stack_title(finding: Finding, dataset: Dataset) -> str:
         return f"{ranks_text(finding.culprit_ranks[:1])}, in its log" if finding.culprit_ranks else "it, in its log"
     seen = [rank for rank in finding.culprit_ranks if rank in dataset.seen_ranks]
     if not seen:
-        return "one that waits"
+        return "a waiting rank"
     return f"rank {seen[0]}, at its last operation" if finding.kind == "missing-rank" else f"rank {seen[0]}"
 
 
@@ -247,7 +247,7 @@ def counterpart(finding: Finding, dataset: Dataset) -> tuple[str, Sequence[Frame
         rows = dataset.ops.filter(rank=evidence.rank, record_id=evidence.record_id)
         stack = dataset.stack(rows["stack_id"][0]) if rows.height == 1 else ()
         if stack and stack != finding.stack:
-            waits = ", that waits" if evidence.rank in finding.waiting_ranks else ""
+            waits = ", which waits" if evidence.rank in finding.waiting_ranks else ""
             return f"rank {evidence.rank}{waits}", stack
     return "", ()
 

@@ -255,7 +255,7 @@ class LanesScreen(Screen[None]):
         """Calls `make` in a thread; `then` gets the result in the thread of the screen."""
         self._work([lambda: WorkedOut(partial(then, make()))])
 
-    @work(thread=True, description="works something out")
+    @work(thread=True, description="working")
     def _work(self, made: list[Callable[[], WorkedOut]]) -> None:
         """Posts the result of the one function in a list.
 

@@ -24,7 +24,7 @@ MOST_CHOICES = 500
 """Most choices in the list; typing narrows it down."""
 _MARKS = (
     ("A", "completed"), ("a", "pending: scheduled or started"), ("!", "proven never issued, while others wait in it"),
-    ("?", "not known: overwritten, filtered, no dump"), ("*", "something else than the other members issued"),
+    ("?", "not known: overwritten, not in the dump, no dump"), ("*", "differs from the operation of the other members"),
     (".", "several completed operations in one cell"), ("-", "an operation goes on (time axis)"),
     ("~", "a pending operation goes on (time axis)"),
 )  # fmt: skip
@@ -32,7 +32,7 @@ _MARKS = (
 
 _RANK_MARKS = (
     (">", "the cursor"), ("!", "to blame for what is shown, or for all of it"),
-    ("E", "not to blame, but a log of one of them tells of a root cause"),
+    ("E", "not to blame, but a log of one of them names a root cause"),
 )  # fmt: skip
 
 

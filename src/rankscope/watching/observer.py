@@ -60,7 +60,7 @@ class FileObserver:
         kinds = [file_system(path) for path in self._paths]
         silent = next((kind for kind in kinds if is_silent(kind)), None)
         if self._poll_s is not None or silent is not None:
-            self._why_polled = "as asked" if silent is None else f"{silent} tells of no changes"
+            self._why_polled = "as asked" if silent is None else f"{silent} reports no changes"
             return
         self._why_polled = ""
         self._notice = ChangeNotices(self._told, self._paths)

@@ -46,7 +46,7 @@ class FollowProgress:
         from rankscope.text.wording import SECOND_NS, duration
 
         if self.polled_s is None:
-            return "told of changes"
+            return "notified of changes"
         return f"looking every {duration(round(self.polled_s * SECOND_NS))} ({self.why_polled})"
 
 

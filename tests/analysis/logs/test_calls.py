@@ -24,7 +24,9 @@ def told(folder: Path, *lines: str) -> Analysis:
 def test_an_unknown_warning_whose_error_comes_out_of_nccl_is_told(tmp_path: Path) -> None:
     analysis = told(tmp_path, info("Using network IB"), warn("No gadget 17 in slot 4"), *OUT)
     assert analysis.status == "failed"
-    assert analysis.verdict.startswith("a call of NCCL failed: No gadget 17 in slot 4, told by process 4100 on node-1")
+    assert analysis.verdict.startswith(
+        "a call of NCCL failed: No gadget 17 in slot 4, reported by process 4100 on node-1"
+    )
     found = analysis.findings[0]
     assert (found.root_cause, found.confidence, found.culprit_ranks, found.culprits) == (True, "low", (), ())
     assert "misc/thing.cc:12" not in analysis.verdict and "init.cc:1263" in found.next_steps[0]
@@ -55,7 +57,7 @@ def test_a_lost_connection_is_told_where_nothing_else_is(tmp_path: Path) -> None
     lost = warn("socketStartConnect: Connect to 10.0.0.2<45763> failed : Software caused connection abort")
     analysis = told(tmp_path, lost, *OUT)
     assert analysis.status == "failed"
-    assert "connection refused or lost" in analysis.verdict and "do not tell" in analysis.verdict
+    assert "connection refused or lost" in analysis.verdict and "do not show" in analysis.verdict
     assert not any(f.root_cause for f in analysis.findings)
 
 

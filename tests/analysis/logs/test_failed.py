@@ -163,7 +163,7 @@ def test_the_kernels_kill_is_joined_to_its_rank() -> None:
     job.message("oom-kill", None, "dmesg.txt", pid=712, name="python", count=1)
     found = root(analyse(job.build()))
     assert found.culprit_ranks == (2,)
-    assert "for its memory" in found.title
+    assert "because memory ran out" in found.title
 
 
 def test_a_rank_that_alone_did_not_time_out_is_named() -> None:

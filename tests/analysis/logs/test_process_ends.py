@@ -125,7 +125,7 @@ def test_a_process_that_could_not_note_its_end_was_killed() -> None:
     made.fail(closed(), 0, 1, 3, at_s=5.01)
     found = made.analysis()
     assert (roots(found), root(found).confidence) == ([("rank-failed", (2,))], "medium")
-    assert "without a word" in found.verdict
+    assert "no record of how it ended" in found.verdict
 
 
 def test_a_rank_that_ended_well_may_have_closed_the_connections_and_not_the_one_that_noted_nothing() -> None:
@@ -147,7 +147,7 @@ def test_who_left_no_word_where_sigterm_ended_all_others_may_have_been_first() -
         made.end(rank, 5, "terminated")
     found = made.analysis()
     assert (candidates(found), found.status) == ((2,), "failed")
-    assert "rank 2 left no word of how it ended, and the others were ended by SIGTERM" in found.verdict
+    assert "rank 2 left no record of how it ended; the others were ended by SIGTERM" in found.verdict
     made.issue(2, at_s=9)
     assert candidates(made.analysis()) == (), "it was still there"
 

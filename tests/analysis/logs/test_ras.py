@@ -147,7 +147,7 @@ def test_texts_without_a_date_prove_no_standstill(tmp_path: Path) -> None:
     analysis = analyse(load([tmp_path]))
     found = first(analysis)
     assert not analysis.culprits and found.candidates == (5,)
-    assert "nothing tells how far apart" in found.confidence_reasons[0]
+    assert "the time between them is not known" in found.confidence_reasons[0]
 
 
 BLOCK = """#1-1 (ff00) MISMATCH

@@ -61,7 +61,7 @@ def test_what_nccl_did_not_print_accuses_only_who_prints_the_same_otherwise() ->
     (found,) = told(job)
     assert (found.culprit_ranks, found.confidence) == ((5,), "medium")
     assert "is not set" in found.title
-    assert "not printed is taken for unset" in found.confidence_reasons[0]
+    assert "a variable that is not printed counts as unset" in found.confidence_reasons[0]
 
 
 def test_in_a_log_of_several_processes_a_line_that_is_missing_accuses_nobody() -> None:

@@ -47,9 +47,11 @@ ray.tune.error.TuneError: ('Trials did not complete', [job:5591])
 slurmstepd: error: Detected 8 oom-kill event(s) in step 5913.batch cgroup. Some of your processes may have been killed.
 """
 CASES = {
-    "why NCCL refused": (REFUSED + NAMED, "failed", "duplicate GPU, told by rank 3 (job.log:7)"),
-    "only that NCCL refused": (REFUSED, "failed", "invalid usage of NCCL, told by rank 3 (job.log:4)"),
-    "the rank of a process in another line": (NPU + WAITED, "hang", "rank 5 gave up waiting (job.log:2); for whom"),
+    "why NCCL refused": (REFUSED + NAMED, "failed", "duplicate GPU, reported by rank 3 (job.log:7)"),
+    "only that NCCL refused": (REFUSED, "failed", "invalid usage of NCCL, reported by rank 3 (job.log:4)"),
+    "the rank of a process in another line": (NPU + WAITED, "hang", (
+        "rank 5 gave up waiting (job.log:2); these logs do not show which rank"
+    )),
     "an actor below a traceback": (ACTOR, "failed", "process 4711 on 10.0.0.7 failed: died unexpectedly (job.log:3)"),
     "one cause, with and without its place": (ECC, "failed", "[Rank 1] failed: uncorrectable memory error of the GPU"),
     "a launcher's exception before the kernel's word": (KILLED, "failed", "a process failed: host out of memory"),
@@ -59,7 +61,7 @@ CASES = {
     ),
     "tasks of srun that only ended": (
         "srun: error: node-0: tasks 2-7: Exited with exit code 1\n", "failed",
-        "tasks 2-7 on node-0 ended with exit code 1 (job.log:1); why, these logs do not tell",
+        "tasks 2-7 on node-0 ended with exit code 1 (job.log:1); these logs do not show why",
     ),
     "tasks of srun that crashed": (
         "srun: error: node-3: task 0: Segmentation fault (core dumped)\n", "failed", "task 0 on node-3 failed",
@@ -73,7 +75,7 @@ CASES = {
         "[2026-03-17 17:15:55 TP1] Scheduler hit an exception: Traceback (most recent call last):\n"
         '  File "/job/runner.py", line 417, in load_model\n    raise ValueError(\n'
         "ValueError: TP rank 1 could finish the model loading, but there are other ranks that didn't finish loading.\n",
-        "failed", "a process: says that another rank failed (job.log:4); what failed first, these logs do not tell",
+        "failed", "a process: says that another rank failed (job.log:4); these logs do not show what failed first",
     ),
     "an agent that was told to end": (
         "W0409 07:28:49.530000 1359 torch/distributed/elastic/agent/server/api.py:719] Received 15 death signal, "
@@ -89,7 +91,7 @@ CASES = {
         "(Actor pid=41, ip=10.0.0.7) (Engine pid=42) ERROR 03-05 00:25:45 [core.py:1094] Traceback (most recent call "
         'last):\n(Actor pid=41, ip=10.0.0.7) (Engine pid=42) ERROR 03-05 00:25:45 [core.py:1094]   File '
         '"/job/core.py", line 9, in step\n',
-        "failed", "process 42 on 10.0.0.7 ended with an exception that is cut off (job.log:1); why, these logs do not",
+        "failed", "process 42 on 10.0.0.7 ended with an exception that is cut off (job.log:1); these logs do not",
     ),
     "a parent of processes, as pytest shows it": (
         "E       torch.multiprocessing.spawn.ProcessRaisedException:\nE\n"
@@ -101,15 +103,15 @@ CASES = {
         '  File "/env/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py", line 635, in run\n'
         "    raise RendezvousClosedError()\ntorch.distributed.elastic.rendezvous.api.RendezvousClosedError\n"
         "srun: error: node-1: task 1: Exited with exit code 1\n",
-        "failed", "why, these logs do not tell",
+        "failed", "these logs do not show why",
     ),
     "a GPU of the driver": (
         "kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, name=python3, GPU has fallen off the bus.\n",
-        "failed", "process 4711 failed: GPU lost: Xid 79 of the GPU at 0000:3b:00, told by the driver (job.log:1)",
+        "failed", "process 4711 failed: GPU lost: Xid 79 of the GPU at 0000:3b:00, reported by the driver (job.log:1)",
     ),
     "a GPU with a number": (
         "kernel: NVRM: Xid (PCI:0000:3b:00): 94, pid=4711, name=python3, Contained error\n",
-        "failed", "process 4711 failed: Xid 94 of the GPU at 0000:3b:00, told by the driver (job.log:1)",
+        "failed", "process 4711 failed: Xid 94 of the GPU at 0000:3b:00, reported by the driver (job.log:1)",
     ),
 }  # fmt: skip
 

@@ -35,9 +35,13 @@ def gave_up(rank: int, seq: int, op: str = "ALLREDUCE", done: int | None = None,
 UNTOLD = {
     "all that speak had joined, and others may have no log": (
         "".join(gave_up(rank, 808, ahead=3) for rank in (0, 1, 2)),
-        "hang", "ranks 0-2 gave up waiting in allreduce #808 (job.log:1); for whom, these logs do not tell",
+        "hang", (
+            "ranks 0-2 gave up waiting in allreduce #808 (job.log:1); these logs do not show which rank did not come"
+        ),
     ),
-    "one rank alone": (gave_up(0, 716), "hang", "rank 0 gave up waiting in allreduce #716 (job.log:1); for whom"),
+    "one rank alone": (gave_up(0, 716), "hang", (
+        "rank 0 gave up waiting in allreduce #716 (job.log:1); these logs do not show which rank"
+    )),
     "counters without a work": (
         gave_up(2, 19) + HEAD.format(1) + STATUS.format(1, 19, 19, 18) + "\n",
         "hang", "ranks 1,2 gave up waiting in allreduce #19 (job.log:3)",
@@ -54,7 +58,9 @@ UNTOLD = {
         HEAD.format(0) + "[PG ID 0 PG GUID 0(default_pg) Rank 0] Received a dump signal due to a collective timeout "
         "from  rank 13 and we will try our best to dump it. "
         "Last enqueued NCCL work: 12, last completed NCCL work: 10.This is most likely\n",
-        "hang", "rank 13 gave up waiting, as rank 0 was told (job.log:1); for whom, these logs do not tell",
+        "hang", (
+            "rank 13 gave up waiting, as rank 0 was told (job.log:1); these logs do not show which rank did not come"
+        ),
     ),
     "who dumps for a timeout of its own": (
         HEAD.format(3) + "[PG ID 2 PG GUID 7(tp) Rank 1] Received a dump signal due to a collective timeout from "
@@ -64,22 +70,31 @@ UNTOLD = {
     ),
     "the words of a process that goes down": (
         HEAD.format(4) + "[Rank 4] To avoid data inconsistency, we are taking the entire process down.\n",
-        "hang", "rank 4 failed or timed out in a collective (job.log:1); for whom, these logs do not tell",
+        "hang", (
+            "rank 4 failed or timed out in a collective (job.log:1); these logs do not show which rank did not come"
+        ),
     ),
     "the last words of a process": (
         HEAD.format(2) + "[PG ID 0 PG GUID 0(default_pg) Rank 2] Terminating the process after attempting to dump "
         "debug info, due to collective timeout or exception.\n",
-        "hang", "rank 2 failed or timed out in a collective (job.log:1); for whom, these logs do not tell",
+        "hang", (
+            "rank 2 failed or timed out in a collective (job.log:1); these logs do not show which rank did not come"
+        ),
     ),
     "a dump that takes too long": (
         HEAD.format(2) + "[PG ID 0 PG GUID 0(default_pg) Rank 2] timed out after waiting for 15000ms Flight recorder "
         "dump in heartbeatMonitor\n",
-        "hang", "rank 2 failed or timed out in a collective (job.log:1); for whom, these logs do not tell",
+        "hang", (
+            "rank 2 failed or timed out in a collective (job.log:1); these logs do not show which rank did not come"
+        ),
     ),
     "who sees that another dumps": (
         HEAD.format(6) + "[PG ID 0 PG GUID 0(default_pg) Rank 6] Observed flight recorder dump signal from another "
         "rank via TCPStore.\n",
-        "hang", "another rank failed or timed out in a collective, as rank 6 was told (job.log:1); for whom",
+        "hang", (
+            "another rank failed or timed out in a collective, as rank 6 was told (job.log:1); these logs do not "
+            "show which rank"
+        ),
     ),
     "a signal beside an end that tells less": (
         HEAD.format(1) + "FlightRecorderHook: dumping trace on collective failure\nE1125 17:20:50.2 40990 torch/distri"
@@ -92,12 +107,14 @@ UNTOLD = {
             f"  exitcode  : -6 (pid: 58{n})\n  error_file: <N/A>\n  traceback : Signal 6 received by PID 58{n}\n"
             for n in (0, 1)
         ).join(["Failures:\n", "=" * 40 + "\n"]) + HEAD.format(0) + "text\n",
-        "failed", "ranks 0,1 ended with exit code -6 (job.log:2); why, these logs do not tell",
+        "failed", "ranks 0,1 ended with exit code -6 (job.log:2); these logs do not show why",
     ),
     "a connection that broke": (
         HEAD.format(5) + "[Rank 5] Collective " + WORK.format(7, "ALLREDUCE") + " raised the following async "
         "exception: NCCL error: remote process exited or there was a network error, NCCL version 2.21.5\n",
-        "failed", "rank 5: an error that NCCL told the watchdog of (job.log:1); what failed first, these logs do not",
+        "failed", (
+            "rank 5: an error that NCCL reported to the watchdog (job.log:1); these logs do not"
+        ),
     ),
     "the store that went away": (
         "[rank2]:[W810 23:02:42.7 ProcessGroupNCCL.cpp:1826] [PG ID 0 PG GUID 0 Rank 2] Failed to check the "
@@ -114,17 +131,23 @@ UNTOLD = {
     ),
     "a connection of NCCL": (
         "n:1:2 [0] misc/socket.cc:30 NCCL WARN Call to recv from 10.1.4.3<49> failed : Broken pipe\n",
-        "failed", "process 1 on n (GPU 0): the other end broke the connection (job.log:1); what failed first",
+        "failed", (
+            "process 1 on n (GPU 0): the other end broke the connection (job.log:1); these logs do not show what "
+            "failed first"
+        ),
     ),
     "the first rank of a group is late": (
         TRACE + "RuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d "
         "key-value store by key '0', but store->get('0') got error: Socket Timeout\n",
-        "hang", "[Rank 1] gave up waiting for [Rank 0] of its group to set up NCCL (job.log:4); why it did not come",
+        "hang", (
+            "[Rank 1] gave up waiting for [Rank 0] of its group to set up NCCL (job.log:4); these logs do not show "
+            "why it did not come"
+        ),
     ),
     "a launcher's last command is not who ended": (
         "[2026-03-20 20:31:29,269] [ERROR] [launch.py:321:sigkill_handler] ['python', '--local_rank=7'] exits with "
         "return code = 1\n",
-        "failed", "a process ended with exit code 1 (job.log:1); why, these logs do not tell",
+        "failed", "a process ended with exit code 1 (job.log:1); these logs do not show why",
     ),
 }  # fmt: skip
 
@@ -142,13 +165,15 @@ def test_who_gave_up_in_two_groups_is_named_once(tmp_path: Path) -> None:
     status = "failure detected by watchdog at work sequence id: {} PG status: last enqueued work: 19, "
     status += "last completed work: 14\n"
     found = verdict(tmp_path, "".join(HEAD.format(3) + status.format(number) for number in (15, 18)))
-    assert found.verdict.startswith("rank 3 gave up waiting at #15 and at #18 (job.log:1); for whom")
+    assert found.verdict.startswith(
+        "rank 3 gave up waiting at #15 and at #18 (job.log:1); these logs do not show which rank"
+    )
 
 
 def test_counters_do_not_tell_a_dead_device_from_another_collective(tmp_path: Path) -> None:
     found = verdict(tmp_path, gave_up(1, 121) + gave_up(0, 122, "BROADCAST"))
     assert found.verdict.startswith(
-        "rank 1 never finished all_reduce #121 of default_pg, and rank 0 went past that number"
+        "rank 1 is stuck in all_reduce #121 of default_pg, and rank 0 went past that number"
     )
     assert found.culprits == ()
 
@@ -162,10 +187,10 @@ def test_who_never_came_to_start(tmp_path: Path) -> None:
     waits = "Waiting in store based barrier to initialize process group for " + BARRIER.format(0, "", 3, 1) + "\n"
     late = "RuntimeError: Timed out initializing process group in store based barrier on "
     found = verdict(tmp_path, waits + "".join(f"{late}{BARRIER.format(rank, 'for ', 3, 2)}\n" for rank in (0, 2)))
-    assert (found.verdict.split(" (")[0], found.culprits) == ("rank 1 never came to init_process_group", (1,))
+    assert (found.verdict.split(" (")[0], found.culprits) == ("rank 1 never reached init_process_group", (1,))
     (tmp_path / "few").mkdir()
     few = verdict(tmp_path / "few", f"{late}{BARRIER.format(4, 'for ', 8, 5)}\n")
-    assert (few.verdict.split(" (")[0], few.culprits) == ("3 of 8 ranks never came to init_process_group", ())
+    assert (few.verdict.split(" (")[0], few.culprits) == ("3 of 8 ranks never reached init_process_group", ())
 
 
 def test_more_processes_than_ranks(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_victims_alone_are_told_without_a_culprit(tmp_path: Path) -> None:
     found = verdict(tmp_path, train=VICTIM)
     assert (found.status, found.culprits) == ("failed", ())
     assert found.verdict.startswith("rank 0: the other end closed the connection (train.log:4)")
-    assert found.verdict.endswith("what failed first, these logs do not tell")
+    assert found.verdict.endswith("these logs do not show what failed first")
 
 
 def test_a_port_in_use_that_was_raised_is_the_cause(tmp_path: Path) -> None:

@@ -283,7 +283,7 @@ def test_collecting_garbage_is_said() -> None:
             job.launch(rank, "gemm", MS)
         job.collective()
         job.end_step()
-    assert "host, collect in step (train.py:20) (garbage collection)" in analyse(job.build()).verdict
+    assert "because its host was in collect in step (train.py:20) (garbage collection)" in analyse(job.build()).verdict
 
 
 def test_where_hosts_compute_nobody_is_sent_to_a_device() -> None:
@@ -297,7 +297,7 @@ def test_where_hosts_compute_nobody_is_sent_to_a_device() -> None:
     dataset = job.build()
     hosts_alone = replace(dataset, tracks=dataset.tracks.with_columns(device=pl.lit(None, dtype=pl.Int32)))
     finding = analyse(hosts_alone).findings[0]
-    assert finding.culprit_ranks == (1,) and ": compute" in finding.title
+    assert finding.culprit_ranks == (1,) and ", because " in finding.title
     assert finding.next_steps[0].startswith("Compare the processor of rank 1")
 
 

@@ -53,7 +53,7 @@ def test_a_tail_that_fits_several_places_is_joined_to_none() -> None:
     dataset = job(*(beheaded(rank, loop(rank, 6)) for rank in range(3)), beheaded(3, loop(3, 2)))
     assert seqs(dataset, 3) == [None] * 6
     assert messages(dataset, "log-unaligned") == [
-        "6 operations: lines are missing, and their place among those of other ranks cannot be told"
+        "6 operations: lines are missing, and their place among those of other ranks is not known"
     ]
     assert not analyse(dataset).culprits
 

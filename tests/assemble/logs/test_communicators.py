@@ -87,7 +87,7 @@ def test_a_group_whose_members_are_not_all_known_is_left_out() -> None:
     dataset = job(*(source(f"nccl.{rank}", log_of(rank)) for rank in (0, 1)))
     assert list(groups(dataset).values()) == [(0, 1, 2, 3)]
     assert dataset.comms.filter(identity="0xfe12/1:100")["group"].to_list() == [None]
-    assert messages(dataset, "log-unplaced") == ["3 operations: whose rank or group they are cannot be told"] * 2
+    assert messages(dataset, "log-unplaced") == ["3 operations: their rank or group is not known"] * 2
 
 
 def test_a_device_is_no_rank_on_two_hosts() -> None:

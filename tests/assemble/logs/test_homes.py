@@ -76,7 +76,7 @@ def test_one_that_could_be_of_either_of_two_groups_is_left_out() -> None:
     dataset = job(*logs({3: only, 2: only, 1: only, 0: only}), *(dump_of(rank, plan) for rank in range(3)))
     assert set(groups(dataset)) == {"0", "1", "2"}
     assert all(not lane(dataset, 3, g.id) for g in dataset.group_list)
-    assert messages(dataset, "log-unplaced") == ["2 operations: whose rank or group they are cannot be told"] * 4
+    assert messages(dataset, "log-unplaced") == ["2 operations: their rank or group is not known"] * 4
 
 
 def test_lines_of_the_watchdog_name_the_communicator_they_fit() -> None:

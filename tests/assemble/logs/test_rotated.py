@@ -14,7 +14,7 @@ from tests.assemble.logs.job import PARENT, SPLIT, groups, init, job, messages, 
 from tests.parsers.logs.lines import coll
 
 TOLD = ["rank", "group", "seq", "p2p_seq", "op", "peer", "state", "in_sizes"]
-LOST = "operations: lines are missing, and their place among those of other ranks cannot be told"
+LOST = "operations: lines are missing, and their place among those of other ranks is not known"
 
 
 def counted(rank: int, number: int) -> str:
@@ -120,7 +120,7 @@ def test_another_process_or_directory_is_never_guessed_to_be_the_same() -> None:
     elsewhere = source("old/nccl.1.log", [step(1, 1)])
     dataset = job(*ranks, source("nccl.1.log.1", [other]), elsewhere)
     assert dataset.ops["seq"].to_list() == [1] * 4
-    assert messages(dataset, "log-unplaced") == ["1 operations: whose rank or group they are cannot be told"]
+    assert messages(dataset, "log-unplaced") == ["1 operations: their rank or group is not known"]
 
 
 def test_what_was_known_is_remembered_while_the_job_is_watched() -> None:

@@ -79,7 +79,7 @@ def test_a_list_of_requirements_is_not_what_is_installed(tmp_path: Path) -> None
     write(tmp_path, "0.env", 0)
     dataset = load([tmp_path])
     assert not dataset.settings.filter(name="version:torch").height
-    assert "need not be what is installed" in dataset.files.filter(path="requirements.txt")["problem"].item()
+    assert "may differ from the installed ones" in dataset.files.filter(path="requirements.txt")["problem"].item()
 
 
 def test_the_user_knows_better_whose_it_is(tmp_path: Path) -> None:

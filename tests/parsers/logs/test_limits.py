@@ -42,7 +42,7 @@ def test_what_fills_a_log_does_not_push_out_the_cause(job: Dataset) -> None:
 
 def test_what_is_not_kept_is_said(job: Dataset) -> None:
     (text,) = messages(job, "log-cut")
-    assert text.startswith("370 lines that tell something are not kept")
+    assert text.startswith("370 relevant lines were dropped")
 
 
 def test_the_last_operations_are_lanes(job: Dataset) -> None:
@@ -56,7 +56,7 @@ def test_fingerprints_of_several_groups_are_told_of() -> None:
     lines = [printed(rank, seq, op) for seq, op in ops for rank in range(2)]
     dataset = assemble([SourceFile("train.log", "log", 1000, MTIME_NS, None, log(*lines))], "job", None, None, None)
     (text,) = messages(dataset, "log-unplaced")
-    assert text == "6 operations: fingerprints that may be of several groups; nothing tells of which"
+    assert text == "6 operations: fingerprints that fit several groups; their group is not known"
     assert dataset.ops.is_empty()
 
 

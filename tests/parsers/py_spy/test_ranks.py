@@ -84,7 +84,7 @@ def test_an_option_that_all_processes_have_is_no_rank() -> None:
     files: dict[str, str | bytes] = {f"{n}.out": process(100 + i, command="x --rank=4") for i, n in enumerate("ab")}
     dataset = dataset_of(files)
     assert ranks_of(dataset) == {"a.out": None, "b.out": None}
-    assert problem_of(dataset, "a.out") == "no rank known: another process claims to be rank 4, too: b.out"
+    assert problem_of(dataset, "a.out") == "no rank known: another process also claims to be rank 4: b.out"
 
 
 def test_an_option_of_a_script_that_a_launcher_started_is_no_rank() -> None:
@@ -98,7 +98,7 @@ def test_local_ranks_count_only_where_there_is_one_node() -> None:
     assert list(ranks_of(one_node).values()) == list(range(8))
     two_nodes = dataset_of({**dumps(16), **commands})
     assert set(ranks_of(two_nodes).values()) == {None}
-    assert problem_of(two_nodes, "3.out") == "no rank known: what is told is the rank within its node"
+    assert problem_of(two_nodes, "3.out") == "no rank known: it names only the rank within its node"
     alone = "torchrun --standalone --nproc-per-node=2 train.py"
     text = process(2, command="python train.py --local_rank=1", parent=(1, alone))
     assert ranks_of(dataset_of({"spied.txt": text})) == {"spied.txt": 1}
@@ -212,7 +212,7 @@ def test_attempts_by_directory_and_by_time() -> None:
     newest, oldest = dataset_of(files, times), dataset_of(files, times, attempt=0)
     assert newest.threads.select("rank", "pid").rows() == [(1, 101)]
     assert oldest.threads.select("rank", "pid").rows() == [(0, 98), (1, 100)]
-    assert problem_of(newest, "stacks/rank_1.txt") == "cannot be told of which attempt it is"
+    assert problem_of(newest, "stacks/rank_1.txt") == "its attempt is not known"
 
 
 def test_a_dump_from_before_the_job_is_not_of_it() -> None:

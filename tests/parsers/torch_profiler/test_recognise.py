@@ -127,7 +127,7 @@ def test_names_of_files_decide_nothing(tmp_path: Path) -> None:
     assert dataset.files["kind"].to_list() == ["torch-profiler"] * len(files)
     assert dataset.files["rows"].sort().to_list() == [len(EVENTS) - 1, *[len(EVENTS)] * 5]
     assert [problem for problem in dataset.files["problem"] if problem] == [
-        "the base of its clock is cut off: that of the other traces is taken"
+        "the base of its clock is cut off: the base of the other traces is used"
     ]
 
 

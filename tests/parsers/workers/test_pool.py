@@ -86,7 +86,7 @@ def test_one_that_talks_nonsense_costs_its_file(tmp_path: Path, monkeypatch: pyt
     # it never ends by itself, so this may be short
     monkeypatch.setattr(pool, "FAREWELL_SECONDS", 0.0)
     problems = {name: r.problem for name, r in results(folder(tmp_path, ["a", "babbler", "z"]), 1).items()}
-    assert problems == {"a": None, "babbler": "its reader answered with nothing valid: refused", "z": None}
+    assert problems == {"a": None, "babbler": "its reader returned an invalid result: refused", "z": None}
 
 
 def test_workers_that_cannot_start_are_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def _hang_analysis() -> Analysis:
         blast_radius=4, confidence="medium", confidence_reasons=("timing is off",), chain=(waits_in_tp,), group=tp,
         seq=LAST_SEQ, op="all_reduce", stack=tuple(Frame(*f) for f in FORWARD),
         evidence=(Evidence("issued all_reduce #5", "nccl_trace_rank_4", 4, 8),),
-        next_steps=("py-spy dump of rank 6: what does the host do?",),
+        next_steps=("py-spy dump of rank 6: what is the host doing?",),
     )  # fmt: skip
     dp = GroupRef("7", "DATA_PARALLEL_GROUP", (0, 4), key=DP)
     fallout = Finding(

@@ -137,9 +137,9 @@ def test_without_time_or_operation_the_rank_is_gone_to() -> None:
 async def test_a_line_of_nobody_leads_nowhere() -> None:
     async with opened(MessagesScreen(with_logs(hang()[0], [line(None, "x")]), QUIET)) as (app, pilot):
         await pilot.press("o")
-        assert "nothing tells which rank said it" in screen_text(app)
+        assert "the rank that printed it is not known" in screen_text(app)
         await pilot.press("enter", "enter")
-        assert "nothing tells which rank said it" in screen_text(app)
+        assert "the rank that printed it is not known" in screen_text(app)
         assert app.result is UNSET
 
 

@@ -57,7 +57,7 @@ def test_where_no_line_has_a_time_causes_of_others_are_shown_as_undated() -> Non
     found = said([line(1, "broke", "root", at_s=None), line(2, "context", at_s=None)])
     assert not found.timed
     assert [one.text for one in found.others] == ["broke"]
-    assert "others said, nothing tells when" in [parts.plain for parts in said_lines(found, 80)]
+    assert "others said, at an unknown time" in [parts.plain for parts in said_lines(found, 80)]
 
 
 def test_the_pane_tells_a_cause_early_and_a_victim_last() -> None:

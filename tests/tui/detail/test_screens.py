@@ -232,7 +232,7 @@ async def test_a_file_that_was_not_read_goes_nowhere() -> None:
         assert first.startswith(">!")
         assert first.endswith("it is empty")
         assert "1 not read" in screen_text(app)
-        assert "nothing of this file" in await bottom(app, pilot, "enter")
+        assert "no operation of this file" in await bottom(app, pilot, "enter")
         assert app.result is UNSET
         await pilot.press("slash", *"EMPTY", "enter")
         await pilot.pause()

@@ -329,8 +329,8 @@ async def test_a_job_that_goes_on_takes_its_alarm_away() -> None:
 
 async def test_before_there_is_anything_it_says_what_it_waits_for() -> None:
     async with watched(None) as (app, pilot, told):
-        told.say(FollowProgress(polled_s=2.0, why_polled="lustre tells of no changes"))
-        await until(app, pilot, lambda: "no files yet, looking every 2 s (lustre tells" in screen_text(app))
+        told.say(FollowProgress(polled_s=2.0, why_polled="lustre reports no changes"))
+        await until(app, pilot, lambda: "no files yet, looking every 2 s (lustre reports" in screen_text(app))
         told.say(FollowProgress(files=10, unread=4))
         await until(app, pilot, lambda: "6/10" in screen_text(app))
         told.put(job(5))

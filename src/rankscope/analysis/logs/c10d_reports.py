@@ -81,7 +81,7 @@ def _mismatch(own: list[LogLine], dataset: Dataset, place: Place, *, several: bo
     tie = () if odd else tuple(sorted(votes))
     kind = _kind(sides)
     few = len(votes) < size
-    reasons = (f"only {len(votes)} of {size} ranks are quoted",) if few and odd else ()
+    reasons = (f"the logs quote only {len(votes):,} of {size:,} ranks",) if few and odd else ()
     name = ranks_text(odd) if odd else f"{ranks_text(tie)} disagree:"
     first = own[0]
     title = f"{name} called {_call(votes[odd[0]])}, the others {_call(sides[0])}" if odd else f"{name} {_versus(sides)}"
@@ -125,7 +125,10 @@ def _in_some_group(
         f"TORCH_DISTRIBUTED_DEBUG found it before the collective ran: {text}. Its ranks are counted within the group.",
         (), seq=int(sides[0][0]) if sides[0][0].isdecimal() else None, op=sides[0][1].lower(), confidence="low",
         reasons=("the lines name no group, and there are several",),
-        next_steps=("Print the rank before each line ([rankN]: of torch 2.2 on, or --tee of torchrun) to tell whose.",),
+        next_steps=((
+            "Print the rank before each line ([rankN]: of torch 2.2 on, or --tee of torchrun), so that each line "
+            "has a rank."
+        ),),
     )  # fmt: skip
 
 
@@ -209,12 +212,12 @@ def _stalled(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[F
         title = f"{ranks_text(every)} wait for each other in different operations of Horovod ({own[0].place})"
         return [
             accused.finding(
-                "collective-mismatch", title, "Each misses in operations that others wait in.", every,
-                candidates=tuple(every), confidence="low", reasons=("nobody misses in all of them",),
+                "collective-mismatch", title, "Each of them is missing in operations that others wait in.", every,
+                candidates=tuple(every), confidence="low", reasons=("no rank is missing in all of them",),
             )
         ]  # fmt: skip
     title = f"{ranks_text(accused.ranks)} did not submit what others wait for ({own[0].place})"
-    words = f"Horovod names whom it waits for, in {plural(len(own), 'line')}."
+    words = f"Horovod names the ranks that it waits for, in {plural(len(own), 'line')}."
     return [
         accused.finding("missing-rank", title, words, (), next_steps=(_STACK_STEP.format(ranks_text(accused.ranks)),))
     ]
@@ -269,10 +272,10 @@ def _barrier(own: list[LogLine], others: _AbsentRanks, dataset: Dataset, place: 
     within = f" within {duration(after * 1_000_000)}" if isinstance(after, int) else ""
     told = {tuple(line.values["failed_ranks"]) for line in failed}
     only = len(told) == 1 and len(ranks) == 1 and dataset.world_size > 2
-    more = " Others may have been late too: it stops at the first." if only else ""
+    more = " The barrier stops at the first rank; others may have been late too." if only else ""
     return accused.finding(
-        "missing-rank", f"{ranks_text(accused.ranks)} did not come to a monitored barrier{within} ({failed[0].place})",
-        f"The first rank of the group waits for a sign of each other; theirs never came.{more}",
+        "missing-rank", f"{ranks_text(accused.ranks)} did not reach a monitored barrier{within} ({failed[0].place})",
+        f"The first rank of the group waits for a sign from every other rank; theirs never came.{more}",
         [r for r in (*came, *(line.rank for line in failed)) if r is not None], op="monitored_barrier",
         next_steps=(_STACK_STEP.format(ranks_text(accused.ranks)),),
     )  # fmt: skip
@@ -290,15 +293,15 @@ def _crossed(own: list[LogLine], failed: list[LogLine], ranks: set[int], dataset
         "With TORCH_DISTRIBUTED_DEBUG=DETAIL every collective begins with such a barrier. Ranks went into different "
         "ones: groups were entered in different orders, or one of these ranks left a collective out.",
         waiting, candidates=tuple(sorted({*ranks, *waiting})), op="monitored_barrier", confidence="low",
-        reasons=("the lines do not say of which group each barrier is",),
-        next_steps=("Compare the tracebacks of these ranks: who stands behind the others in the program, or before.",),
+        reasons=("the lines do not name the group of each barrier",),
+        next_steps=("Compare the tracebacks of these ranks: which of them is at another place in the program?",),
     )  # fmt: skip
 
 
 # Conversion of ranks of a group, as c10d prints them, to global ranks.
 
 WORLD_NAMES = ("", "0", "default_pg")
-GUESSED_RANKS_REASON = "the line names no group that is known: its ranks are taken for global ones"
+GUESSED_RANKS_REASON = "the line names no known group: its ranks are assumed to be global"
 
 
 def global_ranks(line: LogLine, ranks: Iterable[int], groups: tuple[Group, ...]) -> tuple[dict[int, int], bool]:

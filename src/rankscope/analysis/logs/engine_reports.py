@@ -42,8 +42,8 @@ def find_experts(lines: Sequence[LogLine]) -> Finding | None:
         severity="critical",
         title=f"{who_text(own)} gave up waiting in the {where} ({first.place}); {named}".replace("the a ", "a "),
         explanation=(
-            "Experts exchange tokens by kernels of their own, which print this when other ranks of the group do not "
-            "come. Who prints it waited; the ranks of the group that did not print it are the ones to look for."
+            "Experts exchange tokens by kernels of their own, which print this when other ranks of the group do "
+            "not come. A rank that prints it was waiting; look for the ranks of the group that did not print it."
         ),
         candidates=awaited or silent,
         waiting_ranks=gave_up,
@@ -55,7 +55,7 @@ def find_experts(lines: Sequence[LogLine]) -> Finding | None:
         ),
         evidence=tuple(line.evidence() for line in _one_each(own)[:MOST_EVIDENCE]),
         next_steps=(
-            "Read the logs of the ranks that did not print it from before: an exception, an empty batch, another path.",
+            "Read the earlier lines of the ranks that did not print it: an exception, an empty batch, another path.",
             "Take stacks of all ranks: py-spy dump --native.",
         ),
     )
@@ -119,12 +119,12 @@ def _recompile_finding(few: tuple[int, ...], count: int, told: Sequence[LogLine]
         title=f"{ranks_text(few)} {'recompiles' if len(few) == 1 else 'recompile'} again and again, the others do not "
         f"(at least {plural(count, 'time')}, {first.place}){why}",
         explanation=(
-            f"torch.compile makes {what or 'a function'} anew when an input does not fit the compiled ones, and the "
-            "other ranks wait in their next collective meanwhile. What differs is the input of these ranks."
+            f"torch.compile makes {what or 'a function'} again when an input does not fit the compiled versions; "
+            "meanwhile the other ranks wait in their next collective. The inputs of these ranks differ."
         ),
         candidates=few,
         confidence="low",
-        confidence_reasons=("whether the others waited for it, these lines do not tell",),
+        confidence_reasons=("these lines do not show whether the others waited for it",),
         evidence=tuple(line.evidence() for line in told[:MOST_EVIDENCE]),
         next_steps=(
             "Look at the shapes that these ranks get: the last batch, sequence lengths, an uneven split.",
@@ -168,12 +168,12 @@ def _analysed(tool: str, own: Sequence[LogLine]) -> Finding:
         severity="warning",
         title=f"{tool} says that {_said(first.values, ranks)} ({first.place})",
         explanation=(
-            f"These are words of {tool}, not of the job: it looks at each group by itself, and also names ranks that "
-            f"only wait for others.{also}{'.' if also else ''}"
+            f"{tool} says this, not the job: it looks at each group by itself, and also names ranks that only wait "
+            f"for others.{also}{'.' if also else ''}"
         ),
         candidates=tuple(ranks) if first.values.get("what") != "no-dump" else (),
         confidence="low",
-        confidence_reasons=("the dumps that it looked at are not here",),
+        confidence_reasons=("the dumps that it read are not loaded",),
         group=_group(first.values),
         seq=first.values.get("seq"),
         op=first.values.get("op"),

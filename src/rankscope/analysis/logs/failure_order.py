@@ -84,8 +84,8 @@ def _chosen(heads: list[Failure], lines: Sequence[LogLine]) -> tuple[list[Failur
     told = {line.rank for line in lines if line.kind == "torchrun-failure" and line.values.get("first")}
     first = [f for f in heads if f.rank is not None and f.rank in told]
     if len(first) == 1:
-        return first, ("only torchrun tells which of them ended first; their lines have no times",), "medium"
-    return heads, ("which of them came first cannot be told: their lines have no times",), "low"
+        return first, ("only torchrun shows which of them ended first; their lines have no times",), "medium"
+    return heads, ("their order is not known: their lines have no times",), "low"
 
 
 def _close(first: Failure, other: Failure) -> bool:

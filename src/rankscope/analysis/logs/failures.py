@@ -262,7 +262,9 @@ def _of_ends(lines: Sequence[LogLine], spared: set[int], aborted: bool) -> list[
             found.append(_died(line))
         elif line.kind == "oom-kill":
             found.append(
-                Failure(line, "killed for its memory by the kernel", ("host-out-of-memory", ""), 2, seen_end=True)
+                Failure(
+                    line, ("killed by the kernel because memory ran out"), ("host-out-of-memory", ""), 2, seen_end=True
+                )
             )
     return found
 
@@ -281,13 +283,16 @@ def _of_exit(line: LogLine) -> list[Failure]:
     if number in SIGNALS:
         return [_signalled(line, number)]
     if how.startswith("Out Of Memory"):
-        return [Failure(line, "killed for its memory", ("host-out-of-memory", ""), 2, seen_end=True)]
+        return [Failure(line, "killed because memory ran out", ("host-out-of-memory", ""), 2, seen_end=True)]
     return []
 
 
 def _signalled(line: LogLine, number: Any) -> Failure:
     name = SIGNALS[number]
-    advice = "dmesg of its host: the kernel kills for memory; a scheduler or a person may have killed it too."
+    advice = (
+        "dmesg of its host: the kernel kills processes when memory runs out; a scheduler or a person may have "
+        "killed it too."
+    )
     how = "killed by SIGKILL" if number == 9 else f"ended by {name}"
     return Failure(line, how, (name, ""), 2 if number != 9 else 1, advice=advice if number == 9 else "", seen_end=True)
 

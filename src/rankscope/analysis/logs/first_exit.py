@@ -72,12 +72,12 @@ def find_unheard(scene: JobEnds, facts: Facts) -> Finding | None:
     return Finding(
         kind="rank-failed",
         severity="critical",
-        title=f"{who} left no word of how it ended, and the others were ended by SIGTERM",
+        title=f"{who} left no record of how it ended; the others were ended by SIGTERM",
         explanation=f"A launcher ends all ranks when one of them has ended. {_KILLED_NOTE}",
         candidates=ranks,
         waiting_ranks=tuple(sorted(scene.ends)),
         confidence="low",
-        confidence_reasons=("who was first is not proven: somebody may have ended the job",),
+        confidence_reasons=("the order is not proven: somebody may have ended the job",),
         evidence=tuple(end.line.evidence() for end in [*scene.ends.values()][:MOST_EVIDENCE]),
         next_steps=(f"Read the end of the log of {who}, and dmesg of its host (out of memory, signals).",),
     )
@@ -182,7 +182,7 @@ class _FirstExitJudge:
         named = self._named(
             ranks, "extra-collective",
             f"{who} went on communicating after {others} came to the end of the program ({self._place(ranks[0])})",
-            f"Only {who} issued more than that: most likely a collective on a branch that few ranks take.",
+            f"Only {who} issued more operations: most likely a collective on a branch that few ranks take.",
             f"Look at the traceback of {who}: is this collective meant for all ranks?",
             "medium", (f"or {others} left too early, for one common reason",),
         )  # fmt: skip
@@ -198,20 +198,22 @@ class _FirstExitJudge:
 
     def _killed(self, rank: int) -> Finding:
         return self._named(
-            (rank,), "rank-failed", f"rank {rank} ended without a word, and the others lost their connection to it",
-            f"Every other rank noted how it ended. {_KILLED_NOTE}",
-            _LOG_STEP, "medium", ("nothing tells why it ended",),
+            (rank,), "rank-failed", (
+                f"rank {rank} left no record of how it ended, and the others lost their connection to it"
+            ),
+            f"Every other rank recorded how it ended. {_KILLED_NOTE}",
+            _LOG_STEP, "medium", ("no record shows why it ended",),
         )  # fmt: skip
 
     def _absent(self, rank: int, late: bool) -> Finding:
         came = "came too late" if late else "did not come"
         end = self.scene.ends.get(rank)
-        then = "" if end is None else f" It {end.line.text}, after that." if not late else ""
+        then = "" if end is None else f" After that it {end.line.text}." if not late else ""
         return self._named(
             (rank,), "missing-rank", f"rank {rank} {came}: the others gave up waiting",
             f"Every other rank waited until its timeout, or lost its connection to one that had.{then}",
             f"Look at the stack of rank {rank}, or read the end of its log: that is where it stayed.",
-            "medium", ("what it did meanwhile, nothing tells",),
+            "medium", ("no record shows what it did meanwhile",),
         )  # fmt: skip
 
     def _open(self, ranks: tuple[int, ...]) -> Finding:
@@ -219,12 +221,12 @@ class _FirstExitJudge:
         return Finding(
             kind="rank-failed",
             severity="critical",
-            title=f"{who} may have ended or stayed away first; others ended because a rank did",
-            explanation=f"How and when they ended does not tell whether it was so. {_KILLED_NOTE}",
+            title=f"{who} may have ended or stayed away first; the others ended because of that",
+            explanation=f"The way and the time of their ends do not prove it. {_KILLED_NOTE}",
             candidates=ranks,
             waiting_ranks=tuple(sorted({end.rank for end in self.scene.harmed} - set(ranks))),
             confidence="low",
-            confidence_reasons=("who was first is not proven",),
+            confidence_reasons=("the order is not proven",),
             evidence=self._evidence(ranks),
             next_steps=(f"Read the ends of the logs of {ranks_text(ranks)}.",),
         )
@@ -300,8 +302,8 @@ def find_left(lines: Sequence[LogLine], place: Callable[[int], Culprit]) -> Find
         severity="critical",
         title=f"{ranks_text(ranks)} left the program while the others went on ({own.place})",
         explanation=(
-            f"{ranks_text(ranks).capitalize()} came to the exit of the program without taking the process groups down. "
-            f"{wait_text(waiting)} until the timeout, after that."
+            f"{ranks_text(ranks).capitalize()} reached the exit of the program without destroying the process "
+            f"groups. {wait_text(waiting)} after that, until the timeout."
         ),
         root_cause=True,
         culprit_ranks=ranks,

@@ -59,7 +59,7 @@ def _faults(own: Sequence[LogLine], comms: dict[str | None, int], whole: int) ->
         explanation=f"{what}. The check looks at devices, links and bandwidth; it does not say that the job failed.",
         candidates=ranks if global_ else (),
         confidence="low",
-        confidence_reasons=("nothing tells whether the job failed of it",),
+        confidence_reasons=("the logs do not show whether the job failed because of it",),
         evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
         next_steps=(f"Check the device and the links of {who}: nvidia-smi -q -d ECC, nvidia-smi nvlink -s, dmesg.",),
     )
@@ -70,12 +70,11 @@ def _differing(own: Sequence[LogLine]) -> Finding:
     return Finding(
         kind="version-mismatch" if versions else "settings-mismatch",
         severity="warning",
-        title="NCCL's own check finds what should agree and does not: "
-        f"{cut_text('; '.join(map(_short, own[:MOST_TOLD])))} "
-        f"({own[0].place})",
+        title="NCCL's own check finds values that should agree and do not: "
+        f"{cut_text('; '.join(map(_short, own[:MOST_TOLD])))} ({own[0].place})",
         explanation="; ".join(map(_short, own[:MOST_EVIDENCE])) + ".",
         confidence="medium",
-        confidence_reasons=("which side is right, the check does not say",),
+        confidence_reasons=("the check does not say which side is right",),
         evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
         next_steps=("Use one driver, one image and one environment on all nodes.",),
     )
@@ -100,8 +99,8 @@ ZONES_NS = 14 * 3600 * 1_000_000_000
 LATE_NS = 60_000_000_000
 """Others that have waited for so long already did not begin to wait for this fault."""
 MOST_FAULTS = 8
-_BY_PROGRAM = "a program mostly causes it itself, or it follows from another failure"
-_UNPROVEN = "nothing tells that the job failed of it"
+_BY_PROGRAM = "programs often cause it themselves, or it follows from another failure"
+_UNPROVEN = "the logs do not show that the job failed because of it"
 
 
 class UntimelyFault(NamedTuple):
@@ -167,7 +166,7 @@ def _doubted(line: LogLine, lines: Sequence[LogLine]) -> LogLine:
     if line.values.get("doubt") or line.time_ns is None or not waits:
         return line
     if not near:
-        text = "its time is in another zone than those of the job: which came first cannot be told"
+        text = "its time is in another time zone than the job's: the order is not known"
     elif line.time_ns - min(near) > LATE_NS:
         text = f"others had waited for {duration(line.time_ns - min(near))} when it came"
     else:

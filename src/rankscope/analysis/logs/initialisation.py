@@ -18,7 +18,7 @@ MOST_EVIDENCE = 4
 FINISHED_STATES = ("complete", "finalized", "revoked", "aborting", "destroyed", "aborted", "seen")
 """States of a communicator after its setup; "seen" is one whose beginning is not in the log."""
 _STEPS = (
-    "Look at the stack and the log of who did not come: another new_group, an exception, or still starting.",
+    "Look at the stacks and logs of the ranks that did not come: another new_group, an exception, or still starting.",
     "If all came, look at the network of those that wait: firewall, NCCL_SOCKET_IFNAME, NCCL_DEBUG_SUBSYS=INIT,NET.",
 )
 
@@ -80,7 +80,7 @@ def _comm(part: pl.DataFrame, dataset: Dataset, covered: frozenset[int], paths: 
         known |= {rank: rank for rank in range(size)}
     lines = tuple(
         Evidence(
-            f"rank {own} of {size} began to set it up, and no line tells that it finished",
+            f"rank {own} of {size} began to set it up, and no line says that it finished",
             paths.get(file),
             rank,
             line=line,
@@ -125,10 +125,10 @@ def _title(comm: _Comm) -> str:
     first = comm.lines[0]
     at = f" ({short_path(first.file or '')}:{first.line})" if first.file else ""
     if comm.absent:
-        return f"{comm.called(comm.absent)} never came to set up a communicator of {comm.size} ranks{at}"
+        return f"{comm.called(comm.absent)} never came to set up a communicator of {comm.size:,} ranks{at}"
     if comm.done:
-        return f"{comm.called(comm.stuck)} never finished setting up a communicator of {comm.size} ranks{at}"
-    return f"all {comm.size} ranks began to set up a communicator, and none finished{at}"
+        return f"{comm.called(comm.stuck)} never finished setting up a communicator of {comm.size:,} ranks{at}"
+    return f"all {comm.size:,} ranks began to set up a communicator, and none finished{at}"
 
 
 def _explained(comm: _Comm) -> str:
@@ -143,7 +143,7 @@ def _sure(comm: _Comm, waited: bool, sure: bool) -> tuple[Confidence, tuple[str,
     if comm.absent and not sure:
         reasons.append("the logs may not hold the lines of all ranks")
     if not waited:
-        reasons.append("nothing tells how long it had been waiting when the log ends")
+        reasons.append("the log does not show how long it had been waiting")
     reasons.append("lines of the standard output may be lost when a process is aborted")
     return ("medium" if sure else "low"), tuple(reasons)
 
@@ -171,15 +171,15 @@ def _crowded(own: list[LogLine]) -> Finding | None:
     return Finding(
         kind="init-hang",
         severity="critical",
-        title=f"{plural(came, 'process')} came to set up a group of {size} ({own[0].place})",
+        title=f"{plural(came, 'process')} came to set up a group of {size:,} ({own[0].place})",
         explanation=(
-            "Processes of another run, or of a restart, count at the same store: the job waits for a number that is "
-            "never reached again."
+            "Processes of another run, or of a restart, count at the same store, so the job waits for a count that "
+            "can no longer match."
         ),
         root_cause=True,
         waiting_ranks=ranks_of(own),
         confidence="medium",
-        confidence_reasons=("whose processes are too many is not told",),
+        confidence_reasons=("the log does not show which processes are too many",),
         evidence=tuple(line.evidence() for line in own[:MOST_LINES]),
         next_steps=("End left-over processes, or choose another MASTER_PORT.",),
     )
@@ -199,15 +199,15 @@ def _short(own: list[LogLine], place: Callable[[int], Culprit]) -> Finding | Non
     return Finding(
         kind="init-hang",
         severity="critical",
-        title=f"{who} never came to init_process_group ({first.place})",
-        explanation=f"{ranks_text(waiting).capitalize()} waited there until the timeout; {came} of {size} came.",
+        title=f"{who} never reached init_process_group ({first.place})",
+        explanation=f"{ranks_text(waiting).capitalize()} waited there until the timeout; {came:,} of {size:,} came.",
         root_cause=True,
         culprit_ranks=ranks,
         culprits=tuple(map(place, ranks)),
         waiting_ranks=waiting,
         blast_radius=len(waiting),
         confidence="medium" if ranks else "low",
-        confidence_reasons=() if ranks else ("which ranks did not come is not told",),
+        confidence_reasons=() if ranks else ("the log does not name the ranks that did not come",),
         evidence=tuple(line.evidence() for line in gave_up[:MOST_LINES]),
         next_steps=("See whether these processes started at all, and what they print first.",),
     )

@@ -76,8 +76,8 @@ def _cause(own: list[LogLine], fatal: bool) -> Finding:
         severity="warning"
         if first.pattern in _UNSURE_PATTERNS and not fatal and not any(map(failed_call, own))
         else "critical",
-        title=f"{error_label(first)}, told by {who_text(own)} ({first.place})",
-        explanation=f"{meaning}Who prints it need not be at fault.",
+        title=f"{error_label(first)}, reported by {who_text(own)} ({first.place})",
+        explanation=f"{meaning}The rank that prints it need not be at fault.",
         candidates=ranks_of(own),
         confidence="medium",
         confidence_reasons=("the line alone does not say which rank is at fault",),
@@ -106,12 +106,14 @@ def _asked(own: list[LogLine]) -> Finding | None:
     return Finding(
         kind="known-error",
         severity="critical",
-        title=f"{ranks_text(ranks)} gave up waiting, as {who_text(own)} was told ({own[0].place}); "
-        "for whom, these logs do not tell",
-        explanation="Who gives up waiting asks all others for a dump. Who was asked need not have waited at all.",
+        title=f"{ranks_text(ranks)} gave up waiting, as {who_text(own)} was told ({own[0].place}); these logs do "
+        "not show which rank did not come",
+        explanation=(
+            "A rank that gives up waiting asks all others for a dump. A rank that was asked need not have waited."
+        ),
         waiting_ranks=ranks,
         confidence="low",
-        confidence_reasons=("the log of the rank that gave up is not here",),
+        confidence_reasons=("the log of the rank that gave up is not loaded",),
         evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
         next_steps=(f"Read the log of {ranks_text(ranks)}.", *_STEPS),
     )
@@ -139,12 +141,12 @@ def signalled_finding(lines: Sequence[LogLine], dataset: Dataset) -> Finding | N
     return Finding(
         kind="known-error",
         severity="critical",
-        title=f"{title}; for whom, these logs do not tell",
-        explanation="Ranks dump and go down like this after a timeout or an error. The lines that tell of what are not "
-        "here.",
+        title=f"{title}; these logs do not show which rank did not come",
+        explanation="Ranks dump and go down like this after a timeout or an error. The lines that name the cause "
+        "are missing.",
         waiting_ranks=tuple(sorted({*ranks, *others})),
         confidence="low",
-        confidence_reasons=("the lines that name the operation are not here",),
+        confidence_reasons=("the lines that name the operation are missing",),
         evidence=tuple(line.evidence() for line in [*own, *down, *told][:MOST_EVIDENCE]),
         next_steps=_STEPS,
     )
@@ -188,16 +190,16 @@ def _waited(own: list[LogLine], sends: str) -> Finding:
     last = _behind(own)
     far = f"[Rank {last.rank}] of its group is furthest behind, at #{last.seq}" if last else ""
     more = f" and others elsewhere{', ' + far if far else ''}" if others else ""
-    open_ = "why it did not come" if first.values.get("waits_for") is not None else "for whom"
+    open_ = "why it did not come" if first.values.get("waits_for") is not None else "which rank did not come"
     if len(others) == 1:
         (place, waiting), who = others[0], who_text(there)
         more = f" and{place}" if who_text(waiting) == who else f" and {who_text(waiting)}{place}"
     return Finding(
         kind="known-error",
         severity="critical",
-        title=f"{who_text(there)} gave up waiting{at}{more} ({first.place}); {open_}, these logs do not tell",
+        title=f"{who_text(there)} gave up waiting{at}{more} ({first.place}); these logs do not show {open_}",
         explanation=(
-            "Who gives up waiting is a victim: the rank that did not come is the one to find."
+            "A rank that gives up waiting is a victim: find the rank that did not come."
             + (f" {far}; others wait in #{last.first}." if last else "")
             + sends
         ),
@@ -255,11 +257,11 @@ def ended_finding(lines: Sequence[LogLine], *, moves: bool = False) -> Finding |
     return Finding(
         kind="rank-failed",
         severity="critical",
-        title=f"{who_text(own)} ended{how} ({first.place}); why, these logs do not tell",
-        explanation="Nothing here is a cause: exceptions of communication tell of a failure elsewhere.",
+        title=f"{who_text(own)} ended{how} ({first.place}); these logs do not show why",
+        explanation="No cause is here: exceptions of communication point to a failure elsewhere.",
         candidates=ranks_of(own),
         confidence="low",
-        confidence_reasons=("who ends first is often a victim",),
+        confidence_reasons=("the rank that ends first is often a victim",),
         stack=stack_of(first),
         evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
         next_steps=("Collect the logs of all ranks, and dmesg of their hosts.",),
@@ -283,8 +285,10 @@ def harmed_finding(lines: Sequence[LogLine]) -> Finding | None:
         title=f"{who_text(same)} {error_label(first)}, whose process had ended ({first.place})"
         if late
         else f"{who_text(same)}: {error_label(first)} ({first.place})"
-        + ("" if mild else "; what failed first, these logs do not tell"),
-        explanation=f"{first.values.get('meaning') or ''} Who prints it is a victim of something else.".strip(),
+        + ("" if mild else "; these logs do not show what failed first"),
+        explanation=(
+            f"{first.values.get('meaning') or ''} The rank that prints it is a victim of something else."
+        ).strip(),
         waiting_ranks=ranks,
         confidence="low",
         confidence_reasons=("the log covers only ranks that were harmed",),
@@ -341,7 +345,7 @@ def harm_finding(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
         kind="known-error",
         severity="info",
         title=f"{plural(len(harm), 'line')} of the logs only show harm from elsewhere",
-        explanation=f"{told}{f' of {ranks_text(ranks)}' if ranks else ''}; {plural(noise, 'line')} more mean nothing.",
+        explanation=f"{told}{f' of {ranks_text(ranks)}' if ranks else ''}; {plural(noise, 'line')} more are harmless.",
         waiting_ranks=tuple(ranks),
         evidence=tuple({line.pattern: line.evidence() for line in reversed(harm)}.values()),
     )

@@ -77,15 +77,15 @@ def _finding(one: _LateArrival, only: bool, dataset: Dataset, place: Callable[[i
     group, own = dataset.group_list[one.group], one.late[0]
     waiting = ranks_of(one.gave_up)
     name = group.description or group.name
-    reasons = () if only else ("it may wait itself in another group, of which it printed nothing",)
+    reasons = () if only else ("it may wait in another group, about which it printed nothing",)
     return Finding(
         kind="missing-rank",
         severity="critical",
         title=f"{ranks_text(one.ranks)} had not issued #{one.seq} of {name} when {ranks_text(waiting)} gave up waiting "
         f"in it ({own.place})",
         explanation=(
-            f"{wait_text(waiting)} in #{one.seq} until the timeout. After that {ranks_text(one.ranks)} still said that "
-            f"the last it had issued was #{own.values['last_enqueued']}. What it did later came too late."
+            f"{wait_text(waiting)} in #{one.seq} until the timeout. After that {ranks_text(one.ranks)} still "
+            f"reported #{own.values['last_enqueued']} as its last operation. Anything later came too late."
         ),
         root_cause=True,
         culprit_ranks=one.ranks,

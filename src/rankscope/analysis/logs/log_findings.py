@@ -71,8 +71,8 @@ def stopped_by_log(freeze: Freeze, facts: Facts) -> Freeze:
     waited = messages.select(late.any()).item()
     if not waited and (freeze.stopped or not _failed_last(facts)):
         return freeze
-    what = "of a rank that gave up waiting" if waited else "that NCCL failed, and nothing was issued since"
-    reason = freeze.reason if freeze.stopped else f"a log tells {what}"
+    what = "a rank that gave up waiting" if waited else "a failure of NCCL, and no operation since"
+    reason = freeze.reason if freeze.stopped else f"a log shows {what}"
     return replace(freeze, stopped=True, reason=reason, proven=waited)
 
 
@@ -271,12 +271,12 @@ def _finding(own: list[LogLine], dataset: Dataset) -> Finding:
         severity="warning",
         title=f"{first.text} ({first.place})",
         explanation=(
-            "The lines of these ranks have no operation in common by which they could be laid side by side, and at "
-            "every opCount that both have they did something else. They may have gone different ways in the program."
+            "These ranks have no operation in common that would align their lines, and at every opCount that both "
+            "have they issued different operations. They may have taken different code paths."
         ),
         candidates=tuple(sorted(rank for rank in ranks if isinstance(rank, int))),
         confidence="low",
-        confidence_reasons=("opCount is no sequence number: these need not be the same place in the program",),
+        confidence_reasons=("opCount is not a sequence number: these may be different places in the program",),
         group=GroupRef(group.name, group.description, group.ranks, key=group.id),
         evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
         next_steps=("Keep the logs from the start of each process: then k-th lines are k-th collectives.",),

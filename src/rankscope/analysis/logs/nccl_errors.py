@@ -21,7 +21,7 @@ _OUTER_CALL = re.compile(r"(?:^|/)(?:init|group|enqueue|bootstrap|collectives)\.
 _THREAD_CALL = re.compile(r"(?:^|/)(?:proxy|net)\.(?:cc|cu|cpp):\d+ -> [1-5]\b")
 """Threads of NCCL that end with an error of their own."""
 _RESULT = re.compile(r" -> [1-5]\b")
-_OUTCOMES = (", and these logs do not tell whether it did it another way", " and gives up the call")
+_OUTCOMES = (", and these logs do not show whether it found another way", " and gives up the call")
 _FEWEST_CALLS = 2
 """Fewest such calls: one alone may be a try."""
 _CODES = {
@@ -55,13 +55,17 @@ def unknown_causes(lines: Sequence[LogLine]) -> list[Finding]:
         Finding(
             kind="known-error",
             severity="critical" if failed else "warning",
-            title=f"{words}, told by {who_text(same)} ({first.place})",
-            explanation=f"NCCL says so in a warning{_OUTCOMES[bool(failed)]}. Who prints it need not be at fault.",
+            title=f"{words}, reported by {who_text(same)} ({first.place})",
+            explanation=(
+                f"NCCL says so in a warning{_OUTCOMES[bool(failed)]}. The rank that prints it need not be at fault."
+            ),
             candidates=ranks_of(same),
             confidence="low",
-            confidence_reasons=("it is no error whose meaning is known, and the line does not say who is at fault",),
+            confidence_reasons=(
+                ("rankscope does not know this error, and the line does not say which rank is at fault"),
+            ),
             evidence=tuple(line.evidence() for line in [first, *(o for o in own if o is not first)][:MOST_EVIDENCE]),
-            next_steps=(f"Read what stands before {first.place}, and the source of NCCL at {_innermost(first)}.",),
+            next_steps=(f"Read the lines before {first.place}, and the source of NCCL at {_innermost(first)}.",),
         )
     ]
 
@@ -80,7 +84,7 @@ def returned_errors(lines: Sequence[LogLine]) -> Finding | None:
         explanation="No line says why: NCCL prints only which of its calls returned the error.",
         candidates=ranks_of(own),
         confidence="low",
-        confidence_reasons=("the lines do not say who is at fault",),
+        confidence_reasons=("the lines do not say which rank is at fault",),
         evidence=tuple(line.evidence(" < ".join(_rows(line)[:MOST_EVIDENCE])) for line in own[:MOST_EVIDENCE]),
         next_steps=(f"Read the source of NCCL at {_innermost(first)}; collect the logs of all ranks.",),
     )

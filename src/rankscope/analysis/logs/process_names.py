@@ -69,7 +69,7 @@ _NAMES = {
     "shared-memory": "/dev/shm too small or full", "nccl-usage": "invalid usage of NCCL",
     "nccl-argument": "invalid argument to NCCL", "nccl-cuda": "CUDA error inside NCCL",
     "segfault": "segmentation fault",
-    "ecc": "uncorrectable memory error of the GPU", "xid": "GPU fault told by the driver (Xid)",
+    "ecc": "uncorrectable memory error of the GPU", "xid": "GPU fault reported by the driver (Xid)",
     "no-interface": "no network interface of that name", "data-loader": "a data loader's worker died",
     "ib-memory": "memory not registered with the network card", "imex": "no access to IMEX channels",
     "ib-completion": "failed transfer over InfiniBand", "ib-queue-pair": "no connection over InfiniBand",
@@ -81,7 +81,7 @@ _NAMES = {
     "cancelled": "the step was cancelled", "fabric": "the NVSwitches are not set up",
     "no-kernel-image": "no code for this GPU in the build", "device-ordinal": "asks for a GPU that is not there",
     "device-busy": "the GPU is busy or unavailable", "horovod-stalled": "Horovod waits for it",
-    "async-error": "an error that NCCL told the watchdog of", "watchdog-ended": "the watchdog ended it",
+    "async-error": "an error that NCCL reported to the watchdog", "watchdog-ended": "the watchdog ended it",
     "remote-error": "another rank failed first", "store-dump-flag": "lost the store",
     "store-closed": "lost the store", "store-id-timeout": "waited for the first rank of its group",
     "store-unique-id": "lost the first rank of its group", "store-wait": "waited for another rank",
@@ -94,7 +94,7 @@ _NAMES = {
     "hccl-timeout": "waited for another rank", "worker-failed": "a worker failed",
     "ddp-no-parameters": "the exchange of parameter counts broke off",
     "communicator-revoked": "another rank gave the communicator up",
-    "socket-address": "a rank was given an address that is none", "connection-aborted": "connection refused or lost",
+    "socket-address": "a rank was given an invalid address", "connection-aborted": "connection refused or lost",
     "shared-memory-gone": "shared memory of another process is not there",
     "hccl-stream-timeout": "a task of the device did not end", "hccl-init": "could not set up its group",
     "hccl-peer": "cannot connect to another rank",
@@ -126,7 +126,7 @@ def error_label(error: LogLine) -> str:
     if error.is_hardware and (told := _XID.search(error.text)) is not None:
         after = f" after Xid {told[3]}" if told[3] else ""
         lost = f"{_NAMES.get(error.pattern, 'GPU lost')}: " if error.pattern in ("gpu-lost", "ecc") else ""
-        return f"{lost}Xid {told[2]} of the GPU at {told[1]}{after}, told by the driver"
+        return f"{lost}Xid {told[2]} of the GPU at {told[1]}{after}, reported by the driver"
     if error.pattern in _NAMES:
         return _NAMES[error.pattern]
     words = [_WORDS.get(word, word) for word in error.pattern.split("-")]

@@ -62,7 +62,10 @@ def late_finding(first: FirstFailures, place: Callable[[int], Culprit]) -> Findi
         kind="rank-failed",
         severity="warning" if not first.failures else "info",
         title=f"{who_text(own)} failed too: {first.later[0].what} ({first.later[0].line.place})",
-        explanation="Later than another failure, after ranks had given up waiting, or of ranks that went on: no cause.",
+        explanation=(
+            "These failures came after another one, after ranks had given up waiting, or on ranks that went on: "
+            "they are no cause."
+        ),
         culprit_ranks=ranks_of(own),
         culprits=culprits_of(own, place),
         evidence=_accused(first.later),
@@ -101,10 +104,10 @@ def _sure(first: FirstFailures, guessed: frozenset[int]) -> tuple[Confidence, tu
     confidence, reasons = first.confidence, list(first.reasons)
     doubts = [
         (chief.rank is None, "the log does not say which rank it is"),
-        (chief.rank is not None and chief.line.file in guessed, "whose log it is is a guess"),
+        (chief.rank is not None and chief.line.file in guessed, "the rank of the log is a guess"),
         (chief.mixed, "tracebacks of several processes are mixed there"),
         (chief.line.torn, "the log is torn there"),
-        (chief.strength == 1, "nothing tells why it was killed"),
+        (chief.strength == 1, "the logs do not show why it was killed"),
         (bool(chief.line.values.get("doubt")), str(chief.line.values.get("doubt") or "")),
         (_timeless(chief.line), "the line has no time: it may be older than the job"),
     ]
@@ -148,7 +151,7 @@ def _harm(lines: Sequence[LogLine], chief: LogLine) -> list[Evidence]:
     for pattern, count in kinds.most_common(MOST_WITNESSES):
         shown = next(line for line in lines if line.pattern == pattern and line.role == "victim")
         when = (
-            "printed before it, yet only harm" if shown.file == chief.file and shown.offset < chief.offset else "harm"
+            "printed before it, but only harm" if shown.file == chief.file and shown.offset < chief.offset else "harm"
         )
         out.append(shown.evidence(f"{when} ({plural(count, 'line')}): {_cut(shown.text)}"))
     return out

@@ -19,7 +19,7 @@ MOST_EVIDENCE = 8
 MOST_PROCESSES = 4
 LEAST_APART_NS = 20_000_000_000
 """Least time between two answers that shows a standstill: a step of a job takes less."""
-_MOMENTS = "counts differ for moments while a job runs: ask again, and see who stays behind"
+_MOMENTS = "counts differ for moments while a job runs: ask again, and see which ranks stay behind"
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,9 @@ class _CommReport:
         words = "dead" if dead else "missing"
         return [
             self._finding(
-                accused, f"{self._name(accused)} {'is' if len(accused) == 1 else 'are'} {words}, by NCCL's RAS",
+                accused, (
+                    f"{self._name(accused)} {'is' if len(accused) == 1 else 'are'} {words}, according to NCCL's RAS"
+                ),
                 f"RAS could not reach {plural(len(dead) + len(gone), 'peer')} of communicator {self.comm}.",
                 sure=bool(dead), reason="" if dead else "a peer that does not answer in time need not be dead",
             )
@@ -277,7 +279,7 @@ class _CommReport:
             more = f" ({self._name(ahead)})" if ahead else ""
             title = (
                 f"{plural(crowd[least], 'rank')} of communicator {self.comm} launched {least} {kind}, "
-                f"{sum(crowd.values()) - crowd[least]} up to {most}{more}, by NCCL's RAS"
+                f"{sum(crowd.values()) - crowd[least]} up to {most}{more}, according to NCCL's RAS"
             )
             text = "RAS names only those that are ahead; the ones behind may be slow, or it was asked in between."
             many = 2 * crowd[least] > sum(crowd.values())
@@ -300,14 +302,16 @@ class _CommReport:
             few, stood = len(late) * 2 < whole, self.has_stood
             verb = "finished" if self.source == "inspector" else "launched"
             others = "the other one" if whole == 2 else "others up to"
-            title = f"{self._name(late)} {verb} {least} {kind}, {others} {most}, by NCCL's {_NAMES[self.source]}"
+            title = (
+                f"{self._name(late)} {verb} {least} {kind}, {others} {most}, according to NCCL's {_NAMES[self.source]}"
+            )
             reason = "" if still or stood else self._doubt()
             if not few:
                 most_text = "most are" if len(late) * 2 > whole else "one of two is" if whole == 2 else "half are"
-                reason = f"{most_text} behind: who is ahead may be the odd one"
+                reason = f"{most_text} behind: the rank ahead may be the odd one"
             text = (
-                f"Of communicator {self.comm}. Who is behind is named, not who is ahead: RAS itself names the smaller "
-                "number."
+                f"In communicator {self.comm}. The ranks that are behind are named here; RAS itself names the "
+                "smaller number of ranks."
             )
             if stood and self.earlier is not None:
                 text += f" Nobody launched anything in it between {self.earlier.text}: it stands still."
@@ -319,7 +323,7 @@ class _CommReport:
         earlier = self.earlier
         if earlier is None or earlier.apart_ns is not None or {p.key: p.counts for p in self.peers} != earlier.counts:
             return _MOMENTS
-        return "two answers have the same counts, but nothing tells how far apart they are"
+        return "two answers have the same counts, but the time between them is not known"
 
     def _name(self, peers: list[_Peer]) -> str:
         ranks = sorted(p.rank for p in peers if p.rank is not None)
@@ -380,11 +384,11 @@ def _standstill(answers: RasAnswers) -> Finding:
     return Finding(
         kind="stuck-in-collective",
         severity="warning",
-        title="nobody launched anything in any communicator between two answers of NCCL's RAS, and nobody is behind",
-        explanation="All ranks launched the same, and nothing follows: the job stands still, in a collective or beside "
-        "it. RAS counts launches only, so it does not tell which.",
+        title="nobody launched anything in any communicator between two answers of NCCL's RAS, and no rank is behind",
+        explanation="All ranks launched the same operations, and none since: the job stands still, inside a "
+        "collective or outside. RAS counts only launches, so it does not show which.",
         confidence="low",
-        confidence_reasons=("RAS does not tell whether the last operation has finished",),
+        confidence_reasons=("RAS does not show whether the last operation has finished",),
         evidence=tuple(evidence[:MOST_EVIDENCE]),
         next_steps=("Take stacks of all ranks (py-spy dump), and the flight recorder dumps.",),
     )

@@ -65,7 +65,9 @@ def survived_finding(survived: Sequence[LogLine]) -> Finding | None:
         kind="known-error",
         severity="info",
         title=f"{who_text(survived)} went on after {name} ({first.place}){more}",
-        explanation="Python ignored these exceptions, a program logged them as no error, or steps followed: no cause.",
+        explanation=(
+            "Python ignored these exceptions, a program logged them as harmless, or steps followed: they are no cause."
+        ),
         evidence=tuple(line.evidence() for line in survived[:MOST_EVIDENCE]),
     )
 

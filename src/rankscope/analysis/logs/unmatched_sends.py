@@ -86,8 +86,8 @@ def _finding(dataset: Dataset, number: int, found: list[_UnmatchedLane]) -> Find
         severity="warning",
         title=f"{_told(first)}{more}",
         explanation=(
-            "By their lines, the k-th of one rank and the k-th of the other are one transfer. What stands behind fits "
-            "again: so it was left out there, or is of another size. Neither line says on which side."
+            "The k-th send of one rank and the k-th receive of the other are one transfer. Later transfers fit "
+            "again, so one was left out there, or has another size. The lines do not show on which side."
         ),
         candidates=tuple(sorted({rank for one in found for rank in (one.src, one.dst)})),
         confidence="low",
@@ -114,7 +114,7 @@ def _told(one: _UnmatchedLane) -> str:
 def _size(what: _SizeType) -> str:
     elements = element_count(what[0])
     kind = (what[1] or "").strip('[]"')
-    return f"{'?' if elements is None else elements} elements{f' {kind}' if kind else ''}"
+    return f"{'?' if elements is None else f'{elements:,}'} elements{f' {kind}' if kind else ''}"
 
 
 # Counts of sends and receives in lines of NCCL on both ends: they show a missing one, but no culprit.
@@ -137,7 +137,11 @@ def uneven_pairs_text(dataset: Dataset) -> str:
         .iter_rows()
     ]
     more = f"; {len(told) - MOST_PAIRS} more pairs" if len(told) > MOST_PAIRS else ""
-    return f" Of sends, {'; '.join(told[:MOST_PAIRS])}{more}: lines may be lost at the end." if told else ""
+    return (
+        (f" Sends do not fit receives: {'; '.join(told[:MOST_PAIRS])}{more}. Lines may be lost at the end.")
+        if told
+        else ""
+    )
 
 
 def p2p_lines(dataset: Dataset) -> pl.DataFrame:

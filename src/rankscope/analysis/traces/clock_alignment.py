@@ -222,14 +222,14 @@ def _loose(used: list[Pairing], paths: Mapping[int, str]) -> list[str]:
     shifted = [p for p in used if _apart(p)]
     files = ", ".join(sorted({paths.get(p.file, "?") for p in shifted})[:MOST_NAMED])
     out = [
-        f"ends of collectives do not agree (they vary by {duration(max(spread, AGREEMENT_NS))}): "
-        "clocks of hosts are taken as they are where cause and effect allow it"
+        f"ends of collectives do not agree (they vary by {duration(max(spread, AGREEMENT_NS))}): clocks of hosts "
+        "are left as written where cause and effect allow it"
     ]
-    return out + ([f"the clock of {files} is off, by an amount that ends tell only roughly"] if shifted else [])
+    return out + ([f"the clock of {files} is off, by an amount that is known only roughly"] if shifted else [])
 
 
 def _unreached(offsets: Mapping[int, int], traces: pl.DataFrame, paths: Mapping[int, str]) -> list[str]:
     left = [paths.get(file, "?") for file in traces["file"].to_list() if file not in offsets]
     more = f" and {plural(len(left) - MOST_NAMED, 'other file')}" if len(left) > MOST_NAMED else ""
     named = ", ".join(left[:MOST_NAMED])
-    return [f"no clock for {named}{more}: nothing in them was matched to another rank"] if left else []
+    return [f"no clock for {named}{more}: no operation of them was matched to another rank"] if left else []

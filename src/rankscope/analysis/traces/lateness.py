@@ -203,7 +203,7 @@ def most_frequent_last(last: pl.DataFrame) -> str:
         return ""
     rank = last["last"].value_counts().sort("count", "last", descending=[True, False])["last"][0]
     own = last.filter(pl.col("last") == rank)
-    text = f"rank {rank} came last in {own.height} of {last.height}"
+    text = f"rank {rank} came last in {own.height:,} of {last.height:,}"
     unsure = own.filter(~pl.col("sure"))
     if last["group"].n_unique() > 1 or last.height > MOST_LISTED:
         return f"{text} (surely in {own.height - unsure.height}), "

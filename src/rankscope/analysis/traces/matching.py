@@ -144,10 +144,14 @@ def _doubt(shift: WindowShift | None, causal: float, *, told: bool) -> str | Non
         return "its numbers name no operation of the others" if told else "the order of operations agrees nowhere"
     if shift.causal < causal:
         apart = duration(shift.spread_ns)
-        why = "not one run, or one numbers anew" if told else "calls are missing in one of the traces"
+        why = (
+            ("they are different runs, or one numbers again from 0")
+            if told
+            else "calls are missing in one of the traces"
+        )
         return f"ends do not agree ({apart} apart): {why}"
     if not shift.clear:
-        return "the order repeats itself, and times do not tell which repetition is the same one"
+        return "the order repeats itself, and the times do not show which repetition is the same one"
     return None
 
 

@@ -55,9 +55,9 @@ def _finding(story: TraceStory, slow: SlowLink, places: Places) -> Finding:
         severity="warning",
         title=f"{where}: {plural(len(slow.routes), slow.noun)} of {slow.alike} of {label} {times} times as slow",
         explanation=(
-            f"Whatever they run, these take at least {times} times as long as the other "
-            f"{slow.alike - len(slow.routes)} of their kind for the same operation and size, from when all members "
-            f"had come. {limit:g} times is what it takes to be named here."
+            f"These take at least {times} times as long as the other {slow.alike - len(slow.routes)} of their kind "
+            f"for the same operation and size, counted from the last arrival. rankscope names a link from {limit:g} "
+            "times on."
         ),
         culprit_ranks=slow.ranks,
         culprits=tuple(map(places.culprit, slow.ranks)),
@@ -72,7 +72,7 @@ def _finding(story: TraceStory, slow: SlowLink, places: Places) -> Finding:
 
 
 def _reasons(slow: SlowLink) -> tuple[str, ...]:
-    window = "one window; what else used the network then is not known"
+    window = "one window; other traffic on the network is not known"
     few = slow.alike - len(slow.routes)
     return (window, f"only {few} to compare with") if slow.alike <= FEWEST_LINKS else (window,)
 

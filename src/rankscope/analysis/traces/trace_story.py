@@ -227,7 +227,7 @@ def group_label(groups: Sequence[Group], group: int | None, world_size: int) -> 
     """The label of a group for people; its ranks if it has no name."""
     found = groups[group] if group is not None and group < len(groups) else None
     if found is None:
-        return "a group that is not told"
+        return "an unnamed group"
     if found.description or found.name:
         return found.description or found.name
     return "all ranks" if len(found.ranks) == world_size else plural(len(found.ranks), "rank")

@@ -94,8 +94,8 @@ class StragglerWriter:
         label = group_label(self.story.dataset.group_list, own["group"][0], self.story.dataset.world_size)
         how = f"arrives last in {last}" if last * 2 > own.height else f"arrives late in {behind}"
         when = "" if late.every == 1 else f" in every {_ordinal(late.every)} step"
-        what = f"{how} of {own.height} {own['op'][0]} of {label}{when}, by {duration(typical)}"
-        return f"rank {late.rank} {what}: {cause_text(cause)}; costs {self._cost(late)}"
+        what = f"{how} of {own.height:,} {own['op'][0]} of {label}{when}, by {duration(typical)}"
+        return f"rank {late.rank} {what}{cause_text(cause)}; costs {self._cost(late)}"
 
     def _cost(self, late: LateRank) -> str:
         # with several late ranks, each hides the cost of the others
@@ -129,7 +129,7 @@ class StragglerWriter:
             reasons.append(f"only {plural(late.units, 'step')} were recorded")
         if late.uneven:
             interval = f"{duration(late.low_ns)} to {duration(late.high_ns)}"
-            reasons.append(f"it is late by unequal amounts, {interval}, which so few steps may show by chance")
+            reasons.append(f"it is late by unequal amounts, {interval}, which may be chance in only a few steps")
         if partial := self._untraced(late):
             reasons.append(f"of its group, {partial} not traced")
         if late.every > 1 and late.late_in <= FEWEST_UNITS:
@@ -170,35 +170,35 @@ class StragglerWriter:
 
     def _against(self, late: LateRank, own: pl.DataFrame) -> tuple[Evidence, ...]:
         others = int((own["margin_ns"] <= 0).sum())
-        text = f"in {others} of these {own.height} collectives another rank came last"
+        text = f"another rank came last in {others:,} of these {own.height:,} collectives"
         steps = late.units - late.late_in if late.every == 1 else 0
         out = [Evidence(text)] if others else []
-        return (*out, *([Evidence(f"in {steps} of {late.units} steps it was not late by itself")] if steps else []))
+        return (*out, *([Evidence(f"it was not late by itself in {steps} of {late.units} steps")] if steps else []))
 
 
 def cause_text(cause: Lateness) -> str:
-    """The cause in a few words: "host, sleep in load (data.py:12), data loading"."""
+    """The cause as the end of a sentence: ", because its host was in load (data.py:12)"."""
     if cause.cause == "unknown":
-        return "what it did meanwhile is not known"
+        return "; its work in that time is not known"
     if cause.cause == "host":
         if not cause.what:
-            return "host, outside of any recorded operation"
+            return ", because its host was outside of any recorded operation"
         where = f" in {span_text(cause.where)}" if cause.where else ""
         doing = f" ({cause.detail})" if cause.detail and cause.detail not in cause.what.replace("_", " ") else ""
-        return f"host, {span_text(cause.what)}{where}{doing}"
+        return f", because its host was in {span_text(cause.what)}{where}{doing}"
     if cause.cause == "launch":
-        return "its kernels start late after they were launched"
-    return f"compute, {cause.detail}"
+        return ", because its kernels start late after they were launched"
+    return f", because {cause.detail}"
 
 
 def _cause_sentence(cause: Lateness) -> str:
     share = f"{100 * cause.share:.0f} %"
     if cause.cause == "compute":
         return (
-            f"Its device computed meanwhile: {share} of it; {cause.detail}, most time goes to {span_text(cause.what)}."
+            f"Its device computed for {share} of that time; {cause.detail}, most time goes to {span_text(cause.what)}."
         )
     if cause.cause == "launch":
-        return f"Its device was idle meanwhile although kernels had been launched: {share} of it."
+        return f"Its device was idle for {share} of that time although kernels had been launched."
     what = f"its host was in {span_text(cause.what)}" if cause.what else "no span shows what its host did"
     return f"It computed nothing in {share} of that time: {what}."
 
@@ -276,7 +276,7 @@ def explain_traced(dataset: Dataset, analysis: Analysis, rank: int) -> RankExpla
 def _short(traces: TraceAnalysis, rank: int) -> str:
     late, waited = _median(traces, rank)
     if late is None:
-        return "nothing in its trace was matched to another rank"
+        return "no operation of its trace was matched to another rank"
     return f"it is {duration(late)} late by itself in the median step, and waits {duration(waited or 0)}"
 
 
@@ -293,5 +293,5 @@ def _states(traces: TraceAnalysis, rank: int) -> Iterator[Reason]:
         yield Reason("state", Evidence(text, rank=rank))
     last = traces.last.filter(pl.col("last") == rank)
     sure = int(last["sure"].sum())
-    text = f"last in {last.height} of {plural(traces.last.height, 'collective')}, surely in {sure}"
+    text = f"last in {last.height:,} of {plural(traces.last.height, 'collective')}, surely in {sure}"
     yield Reason("state", Evidence(text, rank=rank))

@@ -70,11 +70,11 @@ def _quiet(story: TraceStory, links: Sequence[Finding]) -> tuple[Status, str]:
     dataset = story.dataset
     ranks = sorted(dataset.traces["rank"].drop_nulls().unique().to_list())
     if len(ranks) < 2 < dataset.world_size + 1:
-        return "unknown", f"only {ranks_text(ranks)} of {dataset.world_size} was traced: nobody is seen to wait"
+        return "unknown", f"only {ranks_text(ranks)} of {dataset.world_size:,} was traced: no wait can be seen"
     if len(ranks) < 2 and not dataset.seen_ranks:
         waits = dataset.traced.height or not communication_spans(dataset).is_empty()
         why = "it waits for others, which were not traced" if waits else "there is nobody to wait for"
-        return "unknown" if waits else "healthy", f"1 trace, which tells no rank: {why}"
+        return "unknown" if waits else "healthy", f"1 trace, of no known rank: {why}"
     if len(ranks) < 2:
         return "healthy", "1 rank traced: there is nobody to wait for"
     return _judged(story, links, len(ranks))
@@ -90,12 +90,12 @@ def _judged(story: TraceStory, links: Sequence[Finding], ranks: int) -> tuple[St
     of_all = f" of {story.dataset.world_size:,} traced" if untraced else ""
     text = f"{ranks:,}{of_all or ' ranks'}, {plural(matched, 'operation')} matched"
     if story.joined.is_empty():
-        return "unknown", f"{text}, but none that all traced ranks of a group joined: who comes last cannot be told"
+        return "unknown", f"{text}, but none that all traced ranks of a group joined: the last to come is not known"
     units = story.joined.select("window", "unit").drop_nulls().unique().height
     if units < FEWEST_UNITS:
         return (
             "unknown",
-            f"{text}: {most_frequent_last(story.last)}in {plural(units, 'step')}: too little to call a rank late",
+            f"{text}: {most_frequent_last(story.last)}in {plural(units, 'step')}: too few to call a rank late",
         )
     if links:
         return "slow", f"{text}; {links[0].title}"
@@ -110,8 +110,8 @@ def _not_late(story: TraceStory, text: str, untraced: Sequence[int]) -> tuple[St
         times, by = f"{lost.late_in} of {lost.units} {unit}", duration(lost.lost_ns)
         share = f"{100 * lost.lost_ns / max(lost.unit_ns, 1):.0f} %"
         return "unknown", (
-            f"{text}: rank {lost.rank} comes late in {times}, by {by} ({share} of one), "
-            "but not so evenly that chance is ruled out: record more steps"
+            f"{text}: rank {lost.rank} comes late in {times}, by {by} ({share} of one), but unevenly, which may be "
+            "chance: record more steps"
         )
     if untraced:
         was = "was" if len(untraced) == 1 else "were"

@@ -25,7 +25,7 @@ _OLD_STACKS = left_out(STACKS)
 def unplaced_remarks(scene: LogScene) -> list[dict[str, Any]]:
     """Remarks on operations without known rank or group, for each log."""
     lost = (life for life in scene.lives if not life.twin and None in (life.group, life.rank))
-    why = "whose rank or group they are cannot be told"
+    why = "their rank or group is not known"
     return _left_out(scene, lost, "log-unplaced", why)
 
 
@@ -38,8 +38,8 @@ def unnumbered_remarks(
     ]
     apart = (life for _, life in placed if life.group in unfit)
     lost = (life for key, life in placed if key not in numbering and life.group not in unfit)
-    why = "lines are missing, and their place among those of other ranks cannot be told"
-    other = "they are counted in another way than in the dumps"
+    why = "lines are missing, and their place among those of other ranks is not known"
+    other = "their numbers differ from those of the dumps"
     return [*_left_out(scene, lost, "log-unaligned", why), *_left_out(scene, apart, "log-unaligned", other)]
 
 
@@ -48,7 +48,7 @@ def fingerprint_remarks(scene: LogScene) -> list[dict[str, Any]]:
     return [
         {
             "file": log.place, "kind": "log-unplaced",
-            "text": f"{count} operations: fingerprints that may be of several groups; nothing tells of which",
+            "text": f"{count:,} operations: fingerprints that fit several groups; their group is not known",
             "values": {"operations": count},
         }
         for log, count in ((scene.logs[at], count) for at, count in scene.mixed_prints.items())
@@ -73,7 +73,7 @@ def cut_remarks(scene: LogScene) -> list[dict[str, Any]]:
         # only the last stacks are of use
         lost = sum(n for name, n in log.content.counts.items() if name.startswith(LEFT_OUT) and name != _OLD_STACKS)
         if lost > 0:
-            text = f"{lost} lines that tell something are not kept: there are too many; the last of each kind are"
+            text = f"{lost} relevant lines were dropped because there are too many; the last of each kind were kept"
             out.append({"file": log.place, "kind": "log-cut", "text": text})
     return out
 
@@ -99,7 +99,7 @@ def _left_out(scene: LogScene, lives: Iterable[CommLife], kind: str, why: str) -
     return [
         {
             "file": scene.logs[log].place, "kind": kind,
-            "text": f"{count} operations: {why}", "values": orjson.dumps({"operations": count}).decode(),
+            "text": f"{count:,} operations: {why}", "values": orjson.dumps({"operations": count}).decode(),
         }
         for log, count in sorted(counts.items()) if count
     ]  # fmt: skip
@@ -112,7 +112,7 @@ def start_remarks(scene: LogScene) -> Iterator[dict[str, Any]]:
             rows = log.content.processes
             hosts = len({row.host for row in rows})
             who = f"{plural(len(rows), 'process')} on {plural(hosts, 'host')}"
-            text = f"{who} tell how NCCL connects them, and no more"
+            text = f"{who} print only how NCCL connects them"
             yield {"file": log.place, "kind": "log-processes", "text": text, "values": {"processes": len(rows)}}
 
 

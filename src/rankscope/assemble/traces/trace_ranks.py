@@ -115,8 +115,8 @@ def _overlap(one: TraceWindow, other: TraceWindow) -> bool:
     return one.bounds[0] < other.bounds[1] and other.bounds[0] < one.bounds[1]
 
 
-UNTOLD = "tells no rank, and others do: left out (--rank-from takes ranks out of paths)"
-NUMBERED = "tells no rank: the ranks are numbers by host and process, and may be others (--rank-from)"
+UNTOLD = "has no rank, and others have: left out (--rank-from reads ranks from paths)"
+NUMBERED = "has no rank: ranks are numbered by host and process, and may be wrong (--rank-from)"
 
 
 def _number_all(windows: Sequence[TraceWindow]) -> None:

@@ -156,5 +156,5 @@ def settle_clock_bases(windows: list[TraceWindow]) -> None:
             window.source.note = _NO_BASE if usual is None else _BORROWED_BASE
 
 
-_NO_BASE = "the base of its clock is cut off: its times join no other file's"
-_BORROWED_BASE = "the base of its clock is cut off: that of the other traces is taken"
+_NO_BASE = "the base of its clock is cut off: its times cannot be compared with other files"
+_BORROWED_BASE = "the base of its clock is cut off: the base of the other traces is used"

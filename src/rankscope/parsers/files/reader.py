@@ -135,7 +135,7 @@ def _followed(stream: IO[bytes], place: _FilePlace, start: int, mark: str, ended
         for found, stretch in log_files.read_tail(stream, place.size, begin, before, ended):
             yield FileContent("", LOG.name, found.problem, found, stretch=stretch)
     except MemoryError:
-        yield FileContent("", "unreadable", "needs more memory than a file of its size can honestly hold: refused")
+        yield FileContent("", "unreadable", "needs more memory than the size of the file allows: refused")
 
 
 def _grows(stream: IO[bytes], place: _FilePlace) -> bool:
@@ -155,7 +155,7 @@ def _contents(stream: IO[bytes], place: _FilePlace) -> Iterator[FileContent]:
     except streams.TooLargeError as error:
         yield place.found(UNREADABLE, str(error))
     except MemoryError:
-        yield place.found(UNREADABLE, "needs more memory than a file of its size can honestly hold: refused")
+        yield place.found(UNREADABLE, "needs more memory than the size of the file allows: refused")
     except _damage() as error:
         yield place.found(ARCHIVE, f"damaged: {type(error).__name__}")
 

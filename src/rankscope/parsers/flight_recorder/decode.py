@@ -81,7 +81,7 @@ def decode_whole_dump(data: bytes) -> Dump:
     dropped = _fill(dump, kept, len(data))
     _check_text(dump, len(data))
     notes = [
-        f"{torn}: {dump.rows} whole entries kept" if torn else "",
+        f"{torn}: {dump.rows:,} whole entries kept" if torn else "",
         f"{repeated} entries left out: more than the file has room for" if repeated else "",
         f"{dropped} damaged entries dropped" if dropped else "",
     ]

@@ -204,7 +204,9 @@ def finish_trace(content: TraceContent) -> str | None:
     content.writers = max(1, len(pids))
     if len(pids) > 1:
         shown = ", ".join(map(str, pids[:MOST_NAMED_PROCESSES])) + (", ..." if len(pids) > MOST_NAMED_PROCESSES else "")
-        return f"interleaved: {len(pids)} processes wrote into it ({shown}), and whose an operation is cannot be told"
+        return (
+            f"interleaved: {len(pids)} processes wrote into it ({shown}), so the process of an operation is not known"
+        )
     if repeated:
         return f"interleaved: two writers in one file, {repeated} events stood in it twice"
     return None

@@ -273,7 +273,7 @@ class WorkerThread(threading.Thread):
         try:
             code = self.process.wait(timeout=FAREWELL_SECONDS)
         except subprocess.TimeoutExpired:
-            return "its reader answered with nothing valid: refused"
+            return "its reader returned an invalid result: refused"
         if code < 0:
             return f"decoding it ended the process ({signal.Signals(-code).name}): refused"
         return f"decoding it ended the process (exit {code}): refused"

@@ -107,7 +107,7 @@ def status_lines(board: TraceBoard, wanted: Filter, found: Found | None, width: 
 def _rows_text(board: TraceBoard) -> str:
     text = plural(len({rank for at in range(board.count) for rank in board.ranks_of(at)}), "rank")
     if board.count > board.height:
-        text += f", rows {board.top + 1}-{min(board.top + board.height, board.count)} of {board.count}"
+        text += f", rows {board.top + 1}-{min(board.top + board.height, board.count)} of {board.count:,}"
     return text
 
 

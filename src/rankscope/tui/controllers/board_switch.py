@@ -33,7 +33,7 @@ class BoardSwitch:
 
     def _change(self, board: AnyBoard) -> None:
         if not len(board.model.ranks):
-            self._view.note("the traces tell of no operation that could stand on the axis of logical time")
+            self._view.note("the traces hold no operation for the axis of logical time")
             return
         selection = self._boards.shown.selection
         self._search.end()

@@ -25,7 +25,7 @@ class FilterMenu:
         """Shows only the lanes and items that pass the filter; refuses a filter that nothing passes."""
         model = apply(self._boards.whole, wanted)
         if not len(model.ranks):
-            self._view.note("nothing is left with this filter")
+            self._view.note("no rank is left with this filter")
             return
         on_time = self._boards.on_time
         self._boards.narrow(wanted, model)
@@ -45,7 +45,7 @@ class FilterMenu:
     def choose_group(self) -> None:
         """Lets a process group be chosen."""
         groups = self._boards.whole.dataset.group_list
-        names = [f"{plain(g.description or g.name)}  ({plain(g.name)}, {len(g.ranks)} ranks)" for g in groups]
+        names = [f"{plain(g.description or g.name)}  ({plain(g.name)}, {len(g.ranks):,} ranks)" for g in groups]
         self._view.choose("process group", ["all groups", *names], self._group)
 
     def _group(self, index: int) -> None:

@@ -52,7 +52,7 @@ class FindingsWalk:
         """Moves back to the finding, and shows its card."""
         now = self._boards.shown.finding
         if now is None:
-            self._view.note("there is no finding")
+            self._view.note("no findings")
         else:
             self.show(now)
 

@@ -111,14 +111,14 @@ def _goto_operation(board: Board, text: str) -> None:
     elif target.step is not None or target.seq is not None:
         _goto_column(board, target)
     elif times is None:
-        raise ValueError("times can be gone to on the time axis: t")
+        raise ValueError("times need the time axis: t")
     else:
         board.go_unit(target.time_ns if target.time_ns is not None else board.unit + (target.span_ns or 0))
 
 
 def _goto_column(board: Board, target: Target) -> None:
     if board.view.kind == "time":
-        raise ValueError("sequence numbers and steps can be gone to on the sequence axis: t")
+        raise ValueError("sequence numbers and steps need the sequence axis: t")
     if target.step is not None:
         board.go_unit(target.step)
         return

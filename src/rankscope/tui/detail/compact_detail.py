@@ -99,7 +99,10 @@ def _missing_op(detail: Detail, peers: Peers) -> str:
     if not detail.selection.is_p2p:
         return f"#{peers.seq} {plain(peers.op)}"
     waiting = next((fold for fold in detail.folds if fold.issued), None)
-    return "no operation" if waiting is None else f"side of rank {waiting.ranks[0]}'s {plain(waiting.op)}"
+    if waiting is None:
+        return "no operation"
+    side = "recv from" if waiting.op.lower().startswith("send") else "send to"
+    return f"{side} rank {waiting.ranks[0]}"
 
 
 def _guilty(detail: Detail) -> bool:
@@ -261,7 +264,9 @@ def joined_line(detail: Detail, width: int) -> Line:
     over = [fold for fold in detail.folds if fold.state == "done" or fold.presence == Absence.FILTERED]
     done = sum(len(fold.ranks) for fold in over)
     states = "all done" if done == table.height else f"{done or 'none'} done"
-    return labelled("joined", f"{len(issued)} of {table.height}: {rank_ranges(issued, max(width // 3, 12))}; {states}")
+    return labelled(
+        "joined", f"{len(issued):,} of {table.height:,}: {rank_ranges(issued, max(width // 3, 12))}; {states}"
+    )
 
 
 def waits_line(detail: Detail, *, in_groups: bool = False) -> Line:

@@ -137,7 +137,7 @@ def _members(detail: Detail, width: int) -> list[Line]:
     if detail.peers is None:
         return []
     issued = sum(len(fold.ranks) for fold in detail.folds if fold.issued)
-    title = line(Span("members", "head"), f"  {issued} of {detail.peers.table.height} issued it")
+    title = line(Span("members", "head"), f"  {issued:,} of {detail.peers.table.height:,} issued it")
     shown = [cut(member_line(fold, width), width) for fold in detail.folds[:_MOST_FOLDS]]
     left = sum(len(fold.ranks) for fold in detail.folds[_MOST_FOLDS:])
     return [title, *shown, *([line(Span(f"  ({plural(left, 'member')} more)", "dim"))] if left else [])]

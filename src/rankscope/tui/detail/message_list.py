@@ -264,7 +264,7 @@ def said_lines(said: Around, width: int) -> list[Line]:
     if said.own:
         lines += [line(Span("log", "head")), *wrapped(map(own_line, said.own), width, 2)]
     if said.others:
-        title = "others said within a second" if said.timed else "others said, nothing tells when"
+        title = "others said within a second" if said.timed else "others said, at an unknown time"
         lines += [line(Span(title, "head")), *wrapped((_other(one) for one in said.others), width, 2)]
     return lines
 

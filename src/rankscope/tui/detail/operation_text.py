@@ -19,8 +19,8 @@ REASONS: dict[str, str] = {
     Absence.NO_DUMP: "no dump of it was read",
     Absence.OVERWRITTEN: "overwritten: its ring has wrapped",
     Absence.FILTERED: "finished it: its dump keeps only active operations",
-    Absence.UNKNOWN: "cannot be told: its dump is older, or lacks rows",
-    PARTLY: "cannot be told: its dump was read only in part",
+    Absence.UNKNOWN: "not known: its dump is older, or lacks rows",
+    PARTLY: "not known: its dump was read only in part",
     NOT_YET: "not yet issued: the job still moves",
 }
 """Why a member has no row, for people."""

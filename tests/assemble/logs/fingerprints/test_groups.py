@@ -90,7 +90,7 @@ def test_where_members_fit_in_two_ways_nobody_is_put_anywhere() -> None:
     dataset = run([*lines, *told([(ALL, 0, "BROADCAST")])])
     assert dataset.ops.is_empty()
     assert messages(dataset, "log-unplaced") == [
-        "16 operations: fingerprints that may be of several groups; nothing tells of which"
+        "16 operations: fingerprints that fit several groups; their group is not known"
     ]
     assert not analyse(dataset).culprits
 

@@ -69,9 +69,11 @@ def _finding(splits: list[SettingSplit], paths: dict[int, str], place: Callable[
 
 def _reasons(first: SettingSplit, absent: bool) -> tuple[str, ...]:
     if first.lost:
-        return ("several processes wrote to that log: a line may have been lost, and the setting be the same",)
+        return ("several processes wrote to that log: a line may be lost, and the setting may be the same",)
     if absent:
-        return ("not printed is taken for unset: these processes printed other variables that they read",)
+        return (
+            ("a variable that is not printed counts as unset: these processes printed other variables that they read"),
+        )
     return ("there is no majority",) if first.common is None else ()
 
 
@@ -91,7 +93,7 @@ def _evidence(split: SettingSplit, paths: dict[int, str]) -> list[Evidence]:
 # Settings on which processes disagree, and the minority.
 
 UNKNOWN_RULE = SettingRule(
-    "", "same", "", "hang", "What it does is not known here; that ranks differ in it is seldom meant."
+    "", "same", "", "hang", "rankscope does not know this setting; ranks rarely differ in it on purpose."
 )
 VERSION_RULE = SettingRule(
     "", "same", "", "result", "Another version of a library may compute or communicate in another way."
@@ -238,7 +240,7 @@ def find_misspelt(
                 culprits=process_culprits(people, place), confidence="medium",
                 confidence_reasons=("a newer version, or a program of your own, may know the name",),
                 evidence=tuple(told_by(p, name, paths) for p in people[:MOST_LINES]),
-                next_steps=(f"Set {meant} instead, if that is what was meant.",),
+                next_steps=(f"Set {meant} instead, if you meant that.",),
             )
         )  # fmt: skip
     return out

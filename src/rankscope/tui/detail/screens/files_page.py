@@ -15,11 +15,11 @@ from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Role, Span, line, wrapped
 
-_SOURCES = {"option": "as told", "name": "name", "content": "content", "guess": "GUESSED", "sidecar": "told"}
+_SOURCES = {"option": "option", "name": "name", "content": "content", "guess": "GUESSED", "sidecar": "sidecar"}
 
 HOOKED = {
     HOOK: "recorded by torch's hook: no starts, ends up to 1 s late, batches done at issue",
-    BLIND_HOOK: "recorded by torch's hook, which this backend tells of no end",
+    BLIND_HOOK: "recorded by torch's hook: this backend reports no ends",
 }
 
 
@@ -111,7 +111,7 @@ class FilesScreen(ListPage):
         """Goes to the last operation of the rank of the file."""
         row = self._shown.row(at, named=True)
         if row["rank"] is None or not row["used"]:
-            self.note("nothing of this file is in the lanes")
+            self.note("no operation of this file is in the lanes")
             return
         self.dismiss(index_of(self.dataset).last_operation(row["rank"]))
 

@@ -121,7 +121,7 @@ class GroupsScreen(ListPage):
         """Goes to the collective where the group diverges."""
         state = self._shown[at]
         if state.rank_first is None:
-            self.note("nothing is known of its members")
+            self.note("its members are not known")
             return
         self.dismiss(jump_to(index_of(self.dataset), state, state.rank_first))
 

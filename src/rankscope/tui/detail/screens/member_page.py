@@ -105,7 +105,7 @@ class MemberScreen(Page):
     def _list(self, keep: bool = True) -> None:
         roster = self.roster
         if roster is None:
-            self._members.show_rows(1, lambda _at, _width: line("nothing is known of an operation here"))
+            self._members.show_rows(1, lambda _at, _width: line("no operation is known here"))
             return
         roster.wanted = self.wanted
         roster.list_entries()
@@ -370,4 +370,4 @@ def counts(peers: Peers) -> str:
     presence = peers.table["presence"].to_list()
     issued = presence.count("issued")
     why = {text: presence.count(text) for text in dict.fromkeys(presence) if text != "issued"}
-    return ", ".join([f"{issued} of {len(presence)} issued it", *(f"{n} {plain(text)}" for text, n in why.items())])
+    return ", ".join([f"{issued:,} of {len(presence):,} issued it", *(f"{n} {plain(text)}" for text, n in why.items())])

@@ -148,7 +148,7 @@ class MessagesScreen(ListPage):
             return
         selection = selection_at(self.dataset, self.messages.row(self.listing.cursor))
         if selection is None:
-            self.note("nothing tells which rank said it")
+            self.note("the rank that printed it is not known")
             return
         self.dismiss(selection)
 
@@ -206,7 +206,7 @@ class RecordScreen(Page):
         """Goes to the lane of the rank, at its last operation before the message."""
         selection = selection_at(self.dataset, self.row)
         if selection is None:
-            self.note("nothing tells which rank said it")
+            self.note("the rank that printed it is not known")
             return
         self.dismiss(selection)
 

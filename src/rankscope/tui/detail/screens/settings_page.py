@@ -28,7 +28,7 @@ def setting_line(one: ReportedSetting, about: Finding | None, width: int, names:
     word = Span(f"{SEVERITIES[about.severity].badge:<4} ", severity_role(about)) if about else Span("     ")
     parts: list[Span | str] = [word, Span(f"{clipped(plain(one.name), names):<{names}} ", _look(one))]
     if one.is_own and one.told > 4:
-        return line(*parts, Span(f"{one.told:,} values, set for each rank", "dim"))
+        return line(*parts, Span(f"{one.told:,} values, one for each rank", "dim"))
     room = max((width - names - 6) // min(len(one.values), 3), 16)
     for at, value in enumerate(one.values[:6]):
         parts += [Span(" | ", "dim") if at else "", *_value(value, room // 2, max(room // 2 - 4, 8))]
@@ -81,7 +81,7 @@ class SettingsScreen(ListPage):
         differ = sum(one.differs for one, _ in self.settings)
         told = self.dataset.settings["rank"].drop_nulls().n_unique()
         kept = "all" if self.everything else "only those that differ"
-        what = f"  {plural(len(self.settings), 'setting')}, {differ} differ; told by {told:,} of "
+        what = f"  {plural(len(self.settings), 'setting')}, {differ} differ; known for {told:,} of "
         what += f"{plural(self.dataset.world_size, 'rank')}; {kept}"
         return [
             line(Span(" settings", "head"), what),
@@ -117,7 +117,7 @@ class SettingsScreen(ListPage):
         """Goes to the first rank with the rarest value."""
         values = [value for value in self._shown[at][0].values if value.ranks]
         if not values:
-            self.note("nothing tells which rank it is of")
+            self.note("its rank is not known")
             return
         rank = min(values, key=lambda value: len(value.ranks)).ranks[0]
         self.dismiss(index_of(self.dataset).last_operation(rank))

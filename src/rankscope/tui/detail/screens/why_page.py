@@ -39,10 +39,10 @@ class WhyScreen(Page):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", show=False),
-        Binding("c", "chain", "of whom it waits for"),
+        Binding("c", "chain", "the rank it waits for"),
     ]
     DEFAULT_CSS = "WhyScreen #text { height: 1fr; }"
-    ENTER = "to the finding"
+    ENTER = "finding"
     FIND_HINT = "part of a line"
 
     def __init__(self, dataset: Dataset, analysis: Analysis, rank: int, options: ViewOptions | None = None) -> None:
