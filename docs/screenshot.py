@@ -1,12 +1,15 @@
-"""Draws the picture in the README with the real app: `make screenshot` writes docs/screenshot.svg."""
+"""Draws the pictures of the docs with the real app: `make screenshot` writes docs/*.svg."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import re
 import shutil
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -17,39 +20,74 @@ from rankscope.tui.app import RankscopeApp
 from rankscope.tui.options import ViewOptions
 
 ROOT = Path(__file__).parents[1]
-HANG = ROOT / "sample_data" / "two_groups"
-PICTURE = ROOT / "docs" / "screenshot.svg"
-SIZE = (100, 24)
+SAMPLES = ROOT / "sample_data"
 STILL_S = 600
-"""How long after its last event the job was dumped, in the picture: a checkout forgets when files were written."""
+"""How long after its last event the job was dumped, in the pictures: a checkout forgets when files were written."""
+FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+"""Fonts that the picture would fetch from the net."""
+LOG = """\
+[rank0]: step 41 loss 2.3104
+[rank2]: Traceback (most recent call last):
+[rank2]:   File "/job/train.py", line 88, in train
+[rank2]:     loss.backward()
+[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 2 has 79 GiB
+[rank0]: torch.distributed.DistBackendError: NCCL communicator was aborted on rank 0.
+[rank1]: torch.distributed.DistBackendError: NCCL communicator was aborted on rank 1.
+"""
 
 
-async def draw(dumps: Path) -> str:
-    """The screen of the app on the hang, as SVG, once everything is on it."""
-    app = RankscopeApp(load=JobSource((str(dumps),)).load, title=f"{dumps}/", options=ViewOptions(palette="true"))
-    async with app.run_test(size=SIZE) as pilot:
+@dataclass(frozen=True)
+class Picture:
+    """A picture: its file in docs, the sample that it shows, the size of the screen and the keys pressed before."""
+
+    name: str
+    sample: str
+    size: tuple[int, int]
+    keys: tuple[str, ...] = ()
+
+
+PICTURES = (
+    Picture("screenshot.svg", "two_groups", (100, 24)),
+    Picture("small.svg", "two_groups", (80, 24), ("down",)),
+    Picture("traces.svg", "slow_loader", (100, 24)),
+    Picture("log.svg", "", (80, 24)),
+)
+
+
+async def draw(picture: Picture, path: str) -> str:
+    """The screen of the app on a path, as SVG, once everything is on it."""
+    app = RankscopeApp(load=JobSource((path,)).load, title=path, options=ViewOptions(palette="true"))
+    async with app.run_test(size=picture.size) as pilot:
         for _ in range(300):
             await pilot.pause(0.1)
             if app.screen is not app.opening and not app.lanes.detail_is_due:
                 break
         await app.workers.wait_for_complete()
+        await pilot.press(*picture.keys)
         await pilot.pause(0.5)
-        return app.export_screenshot(title=f"rankscope {dumps}/")
+        return app.export_screenshot(title=f"rankscope {path}")
 
 
-def copy(dumps: Path) -> None:
-    """Copies the dumps, written `STILL_S` after the last thing that happened."""
-    shutil.copytree(HANG, dumps)
-    dataset = load([dumps])
-    written = dataset.ops.select(pl.col("created_ns").max()).item() / 1e9 + STILL_S
-    for path in dumps.iterdir():
-        os.utime(path, (written, written))
+def place(sample: str) -> str:
+    """The path of a copy of a sample, or of a log; dumps are written `STILL_S` after the last thing that happened."""
+    if not sample:
+        Path("job.log").write_text(LOG)
+        return "job.log"
+    traces = any((SAMPLES / sample).glob("*.pt.trace.json.gz"))
+    folder = Path("traces" if traces else "dumps")
+    shutil.copytree(SAMPLES / sample, folder, dirs_exist_ok=True)
+    if not traces:
+        dataset = load([folder])
+        written = dataset.ops.select(pl.col("created_ns").max()).item() / 1e9 + STILL_S
+        for path in folder.iterdir():
+            os.utime(path, (written, written))
+    return f"{folder}/"
 
 
 if __name__ == "__main__":
     os.environ["TZ"] = "UTC"
     time.tzset()
-    with tempfile.TemporaryDirectory() as scratch:
-        os.chdir(scratch)
-        copy(Path("dumps"))
-        PICTURE.write_text(asyncio.run(draw(Path("dumps"))))
+    for picture in PICTURES:
+        with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
+            svg = FONTS.sub("", asyncio.run(draw(picture, place(picture.sample))))
+            (ROOT / "docs" / picture.name).write_text(svg)
