@@ -6,8 +6,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 WORKERS ?= 2
 BIN := .venv/bin
 HANG := sample_data/two_groups
+PAGES = README.md CHANGELOG.md CONTRIBUTING.md docs/*.md docs/*.svg benchmarks/results.md sample_data/README.md
 
-.PHONY: demo test lint format screenshot golden sample-data bench clean
+.PHONY: demo test lint format screenshot docs golden sample-data bench clean
 
 demo: .venv/installed
 	@$(BIN)/rankscope $(HANG) || test $$? -eq 1
@@ -25,9 +26,16 @@ format: .venv/dev-extras
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# the picture in the README, drawn by the real app
+# the pictures of the docs, drawn by the real app
 screenshot: .venv/installed
 	$(BIN)/python docs/screenshot.py
+
+# the pages as a site in build/site; they are copied as they lie here, so links between them hold in both places
+docs: .venv/docs-extras
+	rm -rf build/pages
+	mkdir -p build/pages
+	cp --parents $(PAGES) build/pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # the bytes of the reports and the text of the screens that the tests compare with
 golden: .venv/test-extras
@@ -63,3 +71,7 @@ clean:
 .venv/dev-extras: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[test,dev]'
 	@touch $@ .venv/test-extras .venv/installed
+
+.venv/docs-extras: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $@ .venv/installed
