@@ -161,7 +161,7 @@ def test_of_times_in_another_zone_the_order_is_not_told(tmp_path: Path) -> None:
     line = "2026-11-25T19:12:40+0000 gpu-a kernel: NVRM: Xid (PCI:0000:45:00): 79, GPU has fallen off the bus.\n"
     found = told(tmp_path, {"job.log": one_host(), "messages.log": line})
     assert found.culprits == (2,) and found.findings[0].confidence == "medium"
-    assert any("another zone" in reason for reason in found.findings[0].confidence_reasons)
+    assert any("another time zone" in reason for reason in found.findings[0].confidence_reasons)
 
 
 def test_a_fault_while_others_waited_already_is_less_certain(tmp_path: Path) -> None:

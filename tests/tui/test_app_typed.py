@@ -98,7 +98,7 @@ async def test_going_somewhere(text: str, wanted: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("99", "no rank 99"), ("#999", "no collective #999"), ("xyz", "type "), ("22:13:20", "on the time axis")],
+    [("99", "no rank 99"), ("#999", "no collective #999"), ("xyz", "type "), ("22:13:20", "need the time axis")],
 )
 async def test_going_nowhere_says_why(text: str, says: str) -> None:
     async with opened(hang()) as (app, pilot):

@@ -306,5 +306,5 @@ def test_without_steps_the_title_tells_of_one_collective_and_the_text_of_a_part(
     dataset = job.build()
     steps = pl.col("name").cast(pl.String).str.starts_with("ProfilerStep")
     finding = analyse(replace(dataset, spans=dataset.spans.filter(~steps))).findings[0]
-    assert re.search(r", by (19|20)(\.\d)? ms:", finding.title)
+    assert re.search(r", by (19|20)(\.\d)? ms, because", finding.title)
     assert re.search(r"in 8 of 8 parts of the window it works .* by (39|40)(\.\d)? ms in each", finding.explanation)

@@ -56,7 +56,7 @@ def test_what_a_trace_says_goes_before_its_name(tmp_path: Path) -> None:
     assert told(tmp_path, files) == [(5, "content"), (3, "content"), (1, "name"), (None, None)]
     dataset = loaded(tmp_path, {})
     assert dataset.seen_ranks == (1, 3, 5) and 3 not in dataset.traces["file"]
-    assert "tells no rank" in dataset.files["problem"][3] and not dataset.files["used"][3]
+    assert "has no rank" in dataset.files["problem"][3] and not dataset.files["used"][3]
 
 
 def test_a_lone_one_without_a_rank_gets_none(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_nameless_ones_are_numbered_by_host_and_process(tmp_path: Path) -> None:
         for i, (host, pid) in enumerate([("b", 7), ("a", 1000), ("a", 900)])
     }
     assert told(tmp_path, files) == [(1, "guess"), (0, "guess"), (2, "guess")]
-    assert all("tells no rank" in problem for problem in loaded(tmp_path, {}).files["problem"])
+    assert all("has no rank" in problem for problem in loaded(tmp_path, {}).files["problem"])
 
 
 def test_names_that_each_node_counts_anew_are_numbered(tmp_path: Path) -> None:

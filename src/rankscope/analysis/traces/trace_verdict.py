@@ -74,7 +74,7 @@ def _quiet(story: TraceStory, links: Sequence[Finding]) -> tuple[Status, str]:
     if len(ranks) < 2 and not dataset.seen_ranks:
         waits = dataset.traced.height or not communication_spans(dataset).is_empty()
         why = "it waits for others, which were not traced" if waits else "there is nobody to wait for"
-        return "unknown" if waits else "healthy", f"1 trace, of no known rank: {why}"
+        return "unknown" if waits else "healthy", f"1 trace, which has no rank: {why}"
     if len(ranks) < 2:
         return "healthy", "1 rank traced: there is nobody to wait for"
     return _judged(story, links, len(ranks))
