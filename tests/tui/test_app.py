@@ -238,3 +238,11 @@ async def test_findings_drop_filters_that_hide_them() -> None:
         await press(app, pilot, "N", "n")
         assert rank(app) == 6
         assert not app.lanes.boards.wanted
+
+
+async def test_the_chain_says_where_it_ends() -> None:
+    async with opened(hang()) as (app, pilot):
+        await press(app, pilot, ":", *"12", "enter", "c")
+        assert "where the chain ends" in screen_text(app).splitlines()[-1]
+        await press(app, pilot, "c")
+        assert "waits for nobody" in screen_text(app).splitlines()[-1]

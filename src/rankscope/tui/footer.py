@@ -39,7 +39,7 @@ def status_line(board: Board, wanted: Filter, found: Found | None, width: int, *
     if board.marker is not None:
         pieces.append(f"marker {distance(board)}")
     if board.ordering != "rank":
-        pieces.append(ORDERINGS[board.ordering])
+        pieces.append(f"{ORDERINGS[board.ordering]} (r)")
     if board.view.kind == "time" and board.times is not None:
         pieces.append(board.times.note)
     text = f"{rule} " + f" {rule} ".join(pieces) + " "

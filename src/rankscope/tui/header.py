@@ -11,6 +11,7 @@ from rich.text import Text
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import SEVERITIES, STATUSES
 from rankscope.kinds.input_kinds import UNKNOWN
+from rankscope.report.words import causes_first
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clock, duration, plural
@@ -101,7 +102,8 @@ def verdict_lines(analysis: Analysis, index: int | None, width: int, palette: Pa
     else:
         finding = analysis.findings[index]
         look, badge_text, text = SEVERITIES[finding.severity], _badge(finding), finding_text(finding)
-        place = f"  {index + 1}/{len(analysis.findings)} "
+        follows = "follows, " if finding.caused_by else ""
+        place = f"  {follows}{causes_first(analysis).index(index) + 1}/{len(analysis.findings)} "
     head = f" {badge_text} "
     lines = textwrap.wrap(text, max(width - len(head) - len(place) - 2, 10), break_long_words=True) or [""]
     if len(lines) > LINES:

@@ -109,7 +109,12 @@ def head_text(ranks: list[int], gutter: Gutter, *, current: bool, blamed: bool, 
     """`> 0-11     x12 `: the cursor, `!` for ranks to blame, `E` for others with a cause in a log, ranks, number."""
     count = f"x{len(ranks)}" if len(ranks) > 1 else ""
     marks = (">" if current else " ") + ("!" if blamed else "E" if failed else " ")
-    return f"{marks}{rank_ranges(ranks, gutter.label):<{gutter.label}} {count:>{gutter.count}} "
+    label = rank_ranges(ranks)
+    if len(label) <= gutter.label:
+        return f"{marks}{label:<{gutter.label}} {count:>{gutter.count}} "
+    room = gutter.label + 1 + gutter.count
+    words = (f"{len(ranks)} ranks like {ranks[0]}", f"{len(ranks)} like {ranks[0]}", f"{ranks[0]}..")
+    return f"{marks}{next((text for text in words if len(text) <= room), words[-1][:room]):<{room}} "
 
 
 def _to_width(cells: LaneCells, width: int) -> tuple[Codes, Codes]:

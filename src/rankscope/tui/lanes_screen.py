@@ -177,17 +177,29 @@ class LanesScreen(Screen[None]):
 
         The lanes shrink only where a finding is shown, so nothing jumps while one scrolls.
         """
+        findings, board = self.findings, self.boards.shown
+        fresh = findings.at_finding or board.finding is None
+        if fresh and self.boards.has_lanes and self.room > 0 and board.settle(self.room):
+            self.lanes.changed()
+            return
         left = self.query_one("#left").styles.inline
         if self.has_class("-wide") or self.has_class("-traces") or not self.boards.has_lanes:
             # the rows of traces are chosen for the height that is there
             left.clear_rule("height")
             return
-        most = self.query_one("#body").size.height * SHARE // 100
-        need = self.boards.shown.count + self.lanes.ruled + self.bar("status").size.height
+        beside = self.lanes.ruled + self.bar("status").size.height
         before = left.height.value if left.height is not None else 0
-        height = min(most, need if self.findings.at_finding else max(need, int(before)))
-        if most > 0 and height != before:
+        need = board.count + beside
+        height = min(self.room + beside, need if findings.at_finding else max(need, int(before)))
+        if self.room > 0 and height != before:
             self.query_one("#left").styles.height = height
+
+    @property
+    def room(self) -> int:
+        """The most rows that lanes may take; 0 before the first layout."""
+        if self.has_class("-wide") or self.has_class("-traces"):
+            return max(self.query_one("#left").size.height - self.lanes.ruled - self.bar("status").size.height, 0)
+        return max(self.query_one("#body").size.height * SHARE // 100 - self.lanes.ruled - 1, 0)
 
     @property
     def detail_is_due(self) -> bool:

@@ -95,7 +95,7 @@ def status_lines(board: TraceBoard, wanted: Filter, found: Found | None, width: 
     if board.marker is not None:
         pieces.append(f"marker {'+' if board.unit >= board.marker else '-'}{duration(abs(board.unit - board.marker))}")
     if board.ordering != "rank":
-        pieces.append(ORDERINGS[board.ordering])
+        pieces.append(f"{ORDERINGS[board.ordering]} (r)")
     pieces.append(board.lanes.note)
     text = f"{rule} " + f" {rule} ".join(pieces) + " "
     if len(text) > width:

@@ -6,7 +6,7 @@ from collections import Counter
 
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import SEVERITIES
-from rankscope.report.words import descriptions
+from rankscope.report.words import descriptions, under_causes
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural
@@ -20,16 +20,19 @@ _KIND_FROM = 60
 
 
 def finding_line(finding: Finding, width: int) -> Line:
-    """A finding in a line: root mark, severity, ranks held up, kind where there is room, title."""
+    """A finding in a line: root mark, severity, ranks held up, kind where there is room, title; indented if it follows
+    from another.
+    """
     role = severity_role(finding)
     held = max(finding.blast_radius, len(finding.waiting_ranks))
+    under = "  " if finding.caused_by else ""
     kind = f"{plain(finding.kind):<20} " if width >= _KIND_FROM + 40 else ""
     return line(
         Span("ROOT " if finding.root_cause else "     ", "bad"),
         Span(f"{SEVERITIES[finding.severity].badge} ", role),
         f"{held or '':>6} ",
         Span(kind, "dim"),
-        Span(plain(finding.title), "bold" if finding.root_cause else "text"),
+        Span(under + plain(finding.title), "bold" if finding.root_cause else "text"),
     )
 
 
@@ -52,8 +55,9 @@ class FindingsScreen(ListPage):
         super().__init__(options or ViewOptions())
         self.analysis = analysis
         self._groups = descriptions(dataset)
-        self._shown = list(range(len(analysis.findings)))
-        self._first = index
+        self._order = under_causes(analysis)
+        self._shown = self._order
+        self._first = self._order.index(index) if index < len(self._order) else 0
 
     def heading(self) -> list[Line]:
         """The number of findings, and the verdict."""
@@ -71,7 +75,7 @@ class FindingsScreen(ListPage):
 
     def search(self, text: str) -> int:
         """Lists the findings with `text` in them."""
-        self._shown = [i for i, f in enumerate(self.analysis.findings) if text in _searched(f)]
+        self._shown = [at for at in self._order if text in _searched(self.analysis.findings[at])]
         return len(self._shown)
 
     def entry_line(self, at: int, width: int) -> Line:
