@@ -83,7 +83,8 @@ def main() -> None:
     model = build_model(dataset, analyse(dataset))
     rows = [row for copies in map(int, sys.argv[2:] or ["1", "16"]) for row in measured(copied(model, copies))]
     text = table(["lanes", "shown", "rows", *(f"{name}, ms" for name in MOVES)], rows)
-    put("lane-frames", f"{text}\n\n{machine()}")
+    how = f"Processor time of a frame of {WIDTH} cells x {ROWS} rows, median of {ROUNDS}. {machine()}"
+    put("Frames of the lanes of operations", f"{how}\n\n{text}")
     print(text)
 
 
