@@ -303,6 +303,28 @@ def export(**options: Any) -> int:
     return run(_job_source(options.pop("paths"), options), **options)
 
 
+@rankscope.command()
+@_reads_dumps
+@click.option("-o", "--output", default="repro.py", metavar="FILE", help="The script; - prints it (default: repro.py).")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@click.option(
+    "--minimize/--all", default=None, help="Only the ranks that matter, or all (default: all, up to 64 ranks)."
+)
+@click.option("--run", "start", is_flag=True, help="Run the script here, and say where each rank stops.")
+@click.option(
+    "--python", default="", metavar="PROGRAM", help="Python with torch, for --run (default: the one of rankscope)."
+)
+def repro(**options: Any) -> int:
+    """Writes a script that replays what each rank issued around the failure.
+
+    PATH is a directory of dumps. The script needs only torch: it hangs where the job hung, on a few CPU cores.
+    """
+    from rankscope.commands.repro import run
+
+    del options["ascii_only"], options["path_map"]
+    return run(_job_source(options.pop("paths"), options), **options)
+
+
 def main() -> NoReturn:
     """Runs the command line of this process and exits at once, because freeing millions of rows takes longer."""
     # imports and tables make many objects and little garbage; the app enables the collector again

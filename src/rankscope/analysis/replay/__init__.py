@@ -1,1 +1,1 @@
-"""What each rank issued around a failure, as a schedule that can be simulated, made smaller and run again."""
+"""The operations of each rank around a failure, as a schedule that can be simulated, made smaller and run again."""

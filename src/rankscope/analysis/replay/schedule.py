@@ -22,11 +22,11 @@ from rankscope.schema import Dataset
 TAIL = 2
 """Completed collectives of each group that are kept before the first pending one: who is past them shows who is not."""
 LAST = 8
-"""Collectives of each group that are kept if no operation is pending."""
+"""Collectives of each group that are kept of a job that moves."""
 
 _NEVER = 2**62
 Key = tuple[int, ...]
-"""What is one operation on all its ranks: (group, seq), or (group, sender, receiver, k-th between the two)."""
+"""Identifies one operation on all its ranks: (group, seq), or (group, sender, receiver, k-th between the two)."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Step:
 
     @property
     def stream(self) -> Key:
-        """What runs in order: the group, or the direction of a pair of ranks."""
+        """The line in which it runs in order: the group, or the direction of a pair of ranks."""
         return self.key[:3] if self.is_p2p else self.key[:1]
 
     @property
@@ -99,12 +99,13 @@ class Schedule:
         return [[step for _, step in part] for _, part in together]
 
 
-def schedule_of(dataset: Dataset, tail: int = TAIL) -> Schedule:
-    """The schedule around the first pending operations; around the last ones if none is pending.
+def schedule_of(dataset: Dataset, *, stuck: bool = True, tail: int = TAIL, last: int = LAST) -> Schedule:
+    """The schedule around the first pending operations; if the job is not `stuck`, the last ones that all have issued.
 
     ValueError if no dump holds an operation.
     """
-    rows = _window(_operations(dataset), tail)
+    rows = _operations(dataset)
+    rows = _window(rows, tail) if stuck and rows["pending"].any() else _common(dataset, rows, last)
     if rows.is_empty():
         raise ValueError("no dump holds an operation of a known group: there is nothing to replay")
     groups = {group.id: group.ranks for group in dataset.group_list if group.id in set(rows["group"].to_list())}
@@ -136,11 +137,15 @@ def _operations(dataset: Dataset) -> pl.DataFrame:
 
 def _pending(dataset: Dataset) -> pl.Expr:
     """Whether an operation has not ended; one whose recorder tells no end has, if all members with a dump issued it."""
+    unsure = (pl.col("state") == "unknown") & pl.col("seq").is_not_null()
+    return pl.when(unsure).then(_lacking(dataset)).otherwise(pl.col("state") != "completed")
+
+
+def _lacking(dataset: Dataset) -> pl.Expr:
+    """Whether a member with a dump has not issued a collective."""
     seen = set(dataset.seen_ranks)
     due = {group.id: len(seen.intersection(group.ranks)) for group in dataset.group_list}
-    lacking = pl.len().over("group", "seq") < pl.col("group").replace_strict(due, default=0, return_dtype=pl.UInt32)
-    unsure = (pl.col("state") == "unknown") & pl.col("seq").is_not_null()
-    return pl.when(unsure).then(lacking).otherwise(pl.col("state") != "completed")
+    return pl.len().over("group", "seq") < pl.col("group").replace_strict(due, default=0, return_dtype=pl.UInt32)
 
 
 def _pairs(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
@@ -170,10 +175,14 @@ def _pairs(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
 def _window(rows: pl.DataFrame, tail: int) -> pl.DataFrame:
     """The operations from the first pending one of each group on, and `tail` before it."""
     collective = pl.col("seq").is_not_null()
-    if not rows["pending"].any():
-        return rows.filter(collective & (pl.col("seq") > pl.col("seq").max().over("group") - LAST))
     first = pl.col("seq").filter(pl.col("pending") & collective).min().over("group")
     return rows.filter(pl.col("pending") | (collective & (pl.col("seq") >= first - tail)))
+
+
+def _common(dataset: Dataset, rows: pl.DataFrame, last: int) -> pl.DataFrame:
+    """The last collectives of each group that all its members with a dump have issued: they end, if they fit."""
+    issued = rows.filter(pl.col("seq").is_not_null() & ~_lacking(dataset)).with_columns(pending=pl.lit(False))
+    return issued.filter(pl.col("seq") > pl.col("seq").max().over("group") - last)
 
 
 def _steps(rows: pl.DataFrame) -> Iterator[tuple[int, list[Step]]]:
@@ -204,7 +213,7 @@ def _filled(
 ) -> dict[int, tuple[Step, ...]]:
     """The steps of all ranks, with those in front that only peers have recorded, and have completed.
 
-    What a peer has completed, each member has issued: rings drop it, and a rank without a dump cannot tell. Nothing is
+    Each member has issued what a peer has completed: rings drop it, and a rank without a dump cannot tell. Nothing is
     put behind what a rank has recorded.
     """
     over = rows.filter(~pl.col("pending") & pl.col("seq").is_not_null()).sort("col", "row")

@@ -50,7 +50,7 @@ class Outcome:
 
 
 @dataclass
-class _Run:
+class _Simulation:
     schedule: Schedule
     setting: Setting
     lines: dict[int, list[deque[list[int]]]] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class _Run:
 
 def simulate(schedule: Schedule, setting: Setting) -> Outcome:
     """Runs a schedule until nothing moves."""
-    run = _Run(schedule, setting)
+    run = _Simulation(schedule, setting)
     full: deque[Key] = deque()
     for rank in schedule.steps:
         run.lines[rank], run.ended[rank] = _lines(schedule, rank, setting), set()
