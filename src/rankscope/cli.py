@@ -325,6 +325,29 @@ def repro(**options: Any) -> int:
     return run(_job_source(options.pop("paths"), options), **options)
 
 
+@rankscope.command()
+@_reads_dumps
+@click.option("--skip", multiple=True, metavar="OP", help="A rank leaves out an operation; repeatable.")
+@click.option("--insert", multiple=True, metavar="OP", help="A rank also issues an operation of its peers; repeatable.")
+@click.option("--match", multiple=True, metavar="OP", help="A rank issues an operation as its peers do; repeatable.")
+@click.option("--swap", multiple=True, metavar="OP,OP", help="A rank issues two operations the other way round.")
+@click.option("--release", multiple=True, type=click.IntRange(0), metavar="RANK", help="A rank that stopped goes on.")
+@click.option("-o", "--output", default="", metavar="FILE", help="Write the script with the first change.")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+def fork(**options: Any) -> int:
+    """Tells whether the job still hangs with one change of its schedule.
+
+    PATH is a directory of dumps. OP is RANK:GROUP#SEQ, as 3:tensor_parallel#12. Without a change, one at a time
+    is tried for each rank to blame, and the best are listed. The answer is a simulation of who waits for whom.
+    """
+    from rankscope.commands.fork import run
+
+    del options["ascii_only"], options["path_map"]
+    kinds = ("skip", "insert", "match", "swap", "release")
+    changes = {kind: [str(value) for value in options.pop(kind)] for kind in kinds}
+    return run(_job_source(options.pop("paths"), options), changes=changes, **options)
+
+
 def main() -> NoReturn:
     """Runs the command line of this process and exits at once, because freeing millions of rows takes longer."""
     # imports and tables make many objects and little garbage; the app enables the collector again
