@@ -17,6 +17,7 @@ _PLACE = re.compile(r"(\d{1,9}):(.+)#(?:(\d{1,18})|(\d{1,9})>(\d{1,9}):(\d{1,9})
 _VERBS: dict[EditKind, str] = {
     "skip": "leaves out {}", "insert": "also issues {}", "swap": "first issues {}",
     "match": "issues {} as its peers do", "release": "goes on",
+    "complete": "",
 }  # fmt: skip
 
 
@@ -44,6 +45,8 @@ def _group_named(dataset: Dataset, name: str, rank: int) -> Group:
 
 def edit_sentence(dataset: Dataset, schedule: Schedule, edit: Edit) -> str:
     """`rank 3 leaves out all_reduce #12 of tp`."""
+    if edit.kind == "complete":
+        return "every rank also issues what its peers wait for, in any order"
     # what stood later is issued first
     key = edit.other if edit.kind == "swap" else edit.key
     operation = _operation(dataset, schedule, key) if key else ""

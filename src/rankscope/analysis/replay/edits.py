@@ -15,12 +15,12 @@ from typing import Literal
 from rankscope.analysis.replay.schedule import Key, Schedule, Step
 from rankscope.analysis.replay.simulator import Outcome, Setting, fits, simulate
 
-EditKind = Literal["skip", "insert", "swap", "match", "release"]
+EditKind = Literal["skip", "insert", "swap", "match", "release", "complete"]
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of one rank."""
+    """A change of one rank; `complete` is one of all ranks: each also issues what its peers have."""
 
     kind: EditKind
     rank: int
@@ -45,6 +45,9 @@ class Trial:
 def tried(schedule: Schedule, setting: Setting, edit: Edit) -> Trial:
     """Simulates a schedule with a change; ValueError if it cannot be made."""
     changed = apply_edit(schedule, edit)
+    if edit.kind == "complete":
+        # places of what is put in among other groups are not known: only what is missing is asked
+        return Trial(edit, simulate(changed, Setting("streams")))
     let_go = {edit.rank} if edit.kind == "release" else set()
     return Trial(edit, simulate(changed, replace(setting, holds=setting.holds - let_go)))
 
@@ -53,6 +56,8 @@ def apply_edit(schedule: Schedule, edit: Edit) -> Schedule:
     """The schedule with a change; ValueError if the rank or the operation is not there."""
     if edit.rank not in schedule.steps:
         raise ValueError(f"rank {edit.rank} is not in the schedule")
+    if edit.kind == "complete":
+        return _completed(schedule)
     steps = list(schedule.steps[edit.rank])
     changes = {"skip": _skip, "insert": _insert, "swap": _swap, "match": _match}
     if edit.kind in changes:
@@ -92,6 +97,24 @@ def _insert(schedule: Schedule, steps: list[Step], edit: Edit) -> list[Step]:
     return [*steps[:at], replace(peer, batch=-1, filled=True), *after]
 
 
+def _completed(schedule: Schedule) -> Schedule:
+    """Each rank also issues each operation of its groups, and each other side of a transfer, that only peers have."""
+    every: dict[Key, Step] = {}
+    for own in schedule.steps.values():
+        for step in own:
+            every.setdefault(step.key, step)
+    steps = {}
+    for rank, own in schedule.steps.items():
+        has = {step.key for step in own}
+        lacking = [step for key, step in every.items() if key not in has and rank in schedule.members[key]]
+        sides = (
+            "send" if step.is_p2p and rank == step.key[1] else "recv" if step.is_p2p else step.op for step in lacking
+        )
+        added = [replace(s, op=op, batch=-1, filled=True) for s, op in zip(lacking, sides, strict=True)]
+        steps[rank] = tuple(sorted((*own, *added), key=lambda s: (s.stream, s.key[-1])))
+    return replace(schedule, steps=steps)
+
+
 def _swap(_: Schedule, steps: list[Step], edit: Edit) -> list[Step]:
     one, other = _place(steps, edit.rank, edit.key), _place(steps, edit.rank, edit.other)
     steps = list(steps)
@@ -117,7 +140,8 @@ def _shifted(steps: list[Step], stream: Key, by: int) -> list[Step]:
 
 def sweep(schedule: Schedule, setting: Setting, suspects: tuple[int, ...]) -> list[Trial]:
     """One change at a time, of the suspects and then of all; those that leave the fewest ranks waiting come first."""
-    edits = dict.fromkeys(edit for rank in suspects for edit in _candidates(schedule, setting, rank))
+    every = [Edit("complete", rank) for rank in suspects[:1]]
+    edits = dict.fromkeys((*every, *(edit for rank in suspects for edit in _candidates(schedule, setting, rank))))
     found = []
     for edit in edits:
         try:
@@ -125,7 +149,7 @@ def sweep(schedule: Schedule, setting: Setting, suspects: tuple[int, ...]) -> li
         except ValueError:
             # a change that the schedule has no place for is none
             continue
-    return sorted(found, key=lambda trial: trial.waiting)
+    return sorted(found, key=lambda trial: (trial.waiting, trial.edit.kind == "complete"))
 
 
 def _candidates(schedule: Schedule, setting: Setting, rank: int) -> Iterator[Edit]:
