@@ -22,7 +22,7 @@ _ISSUING_OPERATOR = re.compile(r"c10d::|record_param_comms|gloo:")
 _COPY_CATEGORIES = ("gpu_memcpy", "gpu_memset")
 _MARK_CATEGORIES = ("gpu_user_annotation", "overhead", "cuda_sync", "cuda_profiler_range", "Trace")
 """Rows of devices that are not work."""
-_LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
+LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
 
 
 def is_among(column: str, names: Sequence[str]) -> pl.Expr:
@@ -107,7 +107,7 @@ class SpanIndex:
         """The calls that started work on a device, each once: correlation, call_ns, called_ns."""
         calls = all_.filter(
             pl.col("device").is_null() & pl.col("correlation").is_not_null()
-            & is_among("category", _LAUNCH_CATEGORIES)
+            & is_among("category", LAUNCH_CATEGORIES)
         )  # fmt: skip
         return calls.select("correlation", call_ns="start_ns", called_ns="end_ns").unique("correlation", keep="first")
 
@@ -136,8 +136,8 @@ def _on_host(host: pl.DataFrame) -> pl.DataFrame:
     return host.filter(pl.col("op").is_not_null() | computes)
 
 
-_ACTIVE_CATEGORIES = ("cpu_op", *_LAUNCH_CATEGORIES)
-_WAIT_CALL = re.compile(r"Synchronize|StreamWait|EventQuery")
+ACTIVE_CATEGORIES = ("cpu_op", *LAUNCH_CATEGORIES)
+WAIT_CALL = re.compile(r"Synchronize|StreamWait|EventQuery")
 """Calls in which the host only waits for its device."""
 
 
@@ -146,8 +146,8 @@ def host_activity(spans: SpanIndex, file: int) -> BusyIntervals:
     host = spans.host(file)
     if host is None:
         return BusyIntervals(np.empty(0, np.int64), np.empty(0, np.int64))
-    host = host.filter(is_among("category", _ACTIVE_CATEGORIES))
-    waits = [name for name in host["name"].unique().cast(pl.String) if _WAIT_CALL.search(name)]
+    host = host.filter(is_among("category", ACTIVE_CATEGORIES))
+    waits = [name for name in host["name"].unique().cast(pl.String) if WAIT_CALL.search(name)]
     active = host.filter(~is_among("name", waits))
     return BusyIntervals.of(active["start_ns"].to_numpy(), active["end_ns"].to_numpy())
 
