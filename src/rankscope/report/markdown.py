@@ -99,8 +99,12 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     if analysis.traces is None:
         return
     # imported only for jobs with traces
-    from rankscope.report import trace_section
+    from rankscope.report import path_section, trace_section
 
+    if not analysis.traces.path.is_empty():
+        yield f"## {path_section.path_title(analysis.traces)}"
+        yield _table(path_section.HEAD, path_section.ranks_on_path(analysis.traces))
+        yield from _bullets("What takes most of it", path_section.path_lines(dataset, analysis.traces))
     yield "## Where the time of each step went, by traces"
     yield _table(trace_section.HEAD, trace_section.breakdown(analysis.traces)[: words.MOST_FILES])
     yield from _bullets("Who came last", trace_section.last_lines(dataset, analysis.traces)[: words.MOST_FILES])

@@ -289,6 +289,8 @@ HOLDS: Mapping[str, Mapping[str, Holds]] = {
     # tables of the analysis of traces
     "kernels": {"kind": "own"},
     "idle": {"kind": "own"},
+    "path": {"kind": "own"},
+    "path_names": {"kind": "own"},
 }
 """Content of columns, by table and column, where it is not text of any kind."""
 

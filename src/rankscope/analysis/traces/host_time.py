@@ -66,7 +66,7 @@ class HostTime:
 
 
 def innermost_pieces(host: pl.DataFrame, threads: pl.Series, stretches: tuple[Ints, Ints]) -> HostPieces:
-    """What fills stretches of the time of a host: a piece for each change of the span.
+    """Pieces of stretches of the time of a host: one for each change of the span.
 
     It is the innermost span of the main thread as long as an operator or a call runs there that does not wait, else of
     another of `threads` where such one runs, else again of the main thread: a Python function, an annotation, a wait.
