@@ -1,13 +1,14 @@
-"""The heat map and the breakdown as tables."""
+"""The heat map, the breakdown and the critical path as tables."""
 
 from __future__ import annotations
 
 import polars as pl
 import pytest
 
-from rankscope.analysis.traces.model import STEPS, TraceAnalysis
+from rankscope.analysis.traces.model import PATH, STEPS, TraceAnalysis
 from rankscope.tui.detail.screens.breakdown_page import WIDTHS, breakdown, cells, heading_text
 from rankscope.tui.detail.screens.heat_page import METRICS, MISSING, build_heat, fold_rows
+from rankscope.tui.detail.screens.path_page import path_rows, path_strip, rank_marks
 
 MS = 1_000_000
 LATE, STEP_TIME = METRICS[0], METRICS[1]
@@ -85,3 +86,19 @@ def test_the_breakdown_weighs_steps_by_their_length() -> None:
 def test_its_lines_fit_into_80_columns() -> None:
     row = breakdown(TraceAnalysis(steps=steps((99999, 3, 100, 10))))[0]
     assert len(heading_text()) == len(" ".join(cells(row))) == sum(WIDTHS) + len(WIDTHS) - 1 <= 79
+
+
+def test_a_path_as_a_row_and_over_time() -> None:
+    parts = [(0, "host", 0, 60), (0, "launch", 60, 61), (12, "compute", 61, 81), (1, "communication", 81, 100)]
+    rows = [
+        {"path": 0, "step": 4, "rank": rank, "file": rank, "kind": kind, "row": None, "start_ns": begin, "end_ns": end}
+        for rank, kind, begin, end in parts
+    ]
+    path = pl.DataFrame(rows, schema=dict(PATH))
+    assert path_rows(TraceAnalysis(path=path)) == [
+        (0, 4, 100, (0.2, 0.19, 0.0, 0.01, 0.6), ((0, 0.61), (12, 0.2), (1, 0.19)))
+    ]
+    strip = path_strip(path, 10)
+    assert [kind for kind, _ in strip] == ["host"] * 6 + ["compute"] * 2 + ["communication"] * 2
+    assert rank_marks([rank for _, rank in strip]) == "0     12  "
+    assert rank_marks([rank for _, rank in path_strip(path, 20)]) == "0           12  1   "

@@ -287,7 +287,7 @@ def path_totals(parts: pl.DataFrame) -> pl.DataFrame:
 
 
 def top_names(names: pl.DataFrame) -> pl.DataFrame:
-    """Names that take most on all paths: rank, kind, name, count, total_ns, and its `share` of all steps; the most first."""
+    """Names that take most on all paths: rank, kind, name, count, total_ns, `share` of all steps; the most first."""
     table = names.group_by("rank", "kind", pl.col("name").cast(pl.String)).agg(pl.col("count", "total_ns").sum())
     share = pl.col("total_ns") / pl.col("total_ns").sum()
     order = [-pl.col("total_ns"), pl.col("rank"), pl.col("kind"), pl.col("name")]
