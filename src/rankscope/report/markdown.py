@@ -112,6 +112,8 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     if speeds:
         yield "**How fast, from the last arrival to the end**"
         yield _table(trace_section.BANDWIDTH_HEAD, speeds)
+    yield from _bullets("Kernels that operators launch again and again", path_section.pattern_lines(analysis.traces, 8))
+    yield from _bullets("Counters of devices", path_section.counter_lines(analysis.traces))
     yield from _bullets("Clocks", trace_section.clock_lines(analysis.traces))
 
 

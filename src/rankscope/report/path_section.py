@@ -1,7 +1,8 @@
-"""Critical paths for people and programs: on which rank, in what, and where one rank waits for another."""
+"""Critical paths, kernel patterns and counters for people and programs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.traces.critical_path import path_totals, step_lengths, top_names
-from rankscope.analysis.traces.model import PATH_KINDS, TraceAnalysis
+from rankscope.analysis.traces.model import PATH_KINDS, PATTERN_JOINT, TraceAnalysis
 from rankscope.analysis.traces.trace_story import group_label
 from rankscope.report import words
 from rankscope.report.trace_section import table_lines
@@ -110,6 +111,86 @@ def _waits(dataset: Dataset, traces: TraceAnalysis, steps: int) -> Iterator[str]
         )
 
 
+# Kernel patterns and counters.
+
+_MOST_PATTERNS, _MOST_COUNTERS = 3, 8
+MOST_PATTERNS_JSON, MOST_COUNTERS_JSON = 50, 1000
+_LONGEST_PATTERN = 4
+"""Kernels of a pattern that are named to people."""
+_ENGINE = "autograd::engine::evaluate_function: "
+_SUMS = re.compile(r"\.sum$|^[^.]*$")
+"""Counters that can be added up: the others are rates, shares, or maxima."""
+
+
+def pattern_table(traces: TraceAnalysis) -> pl.DataFrame:
+    """Patterns over all ranks: operator, kernels, length, count, total_ns, ranks; those with most time first."""
+    keys = [pl.col("operator").cast(pl.String), "kernels", "length"]
+    table = traces.patterns.group_by(keys).agg(pl.col("count", "total_ns").sum(), ranks=pl.col("rank").unique().sort())
+    return table.sort(-pl.col("total_ns"), "operator", "kernels")
+
+
+def pattern_lines(traces: TraceAnalysis, most: int = _MOST_PATTERNS) -> list[str]:
+    """The patterns with most time, in words."""
+    table = pattern_table(traces)
+    lines = [
+        f"{operator_name(operator)}, {plural(count, 'time')} on {ranks_text(ranks, words.LONGEST_RANGES)}, "
+        f"{duration(total)}: {kernel_names(kernels, length)}"
+        for operator, kernels, length, count, total, ranks in table.head(most).iter_rows()
+    ]
+    left = table.height - most
+    return [*lines, f"and {plural(left, 'more pattern')}; the JSON report has them"] if left > 0 else lines
+
+
+def operator_name(name: str | None) -> str:
+    """An operator for people: that of the backward pass without the engine that runs it."""
+    return clipped(short_name((name or "?").removeprefix(_ENGINE)), _LONGEST_NAME)
+
+
+def kernel_names(kernels: str, length: int, most: int = _LONGEST_PATTERN) -> str:
+    """The first kernels of a pattern, and how many follow."""
+    shown = [clipped(short_name(name), _LONGEST_NAME) for name in kernels.split(PATTERN_JOINT)[:most]]
+    left = length - len(shown)
+    return PATTERN_JOINT.join(shown) + (f"{PATTERN_JOINT}{left} more" if left > 0 else "")
+
+
+def counter_lines(traces: TraceAnalysis, most: int = _MOST_COUNTERS) -> list[str]:
+    """The counters of devices in words; none without."""
+    rows = counter_rows(traces)
+    left = len(rows) - most
+    lines = [f"{what}: {amounts}" for _, what, amounts in rows[:most]]
+    return [*lines, f"and {plural(left, 'more kernel')}; the JSON report has them"] if left > 0 else lines
+
+
+def counter_rows(traces: TraceAnalysis) -> list[tuple[int, str, str]]:
+    """A rank with operator, kernel and times, and the counters over all ranks; what was measured most often first."""
+    keys = [pl.col("operator").cast(pl.String), pl.col("kernel").cast(pl.String)]
+    table = traces.counters.with_columns(pl.col("counter").cast(pl.String)).sort("counter")
+    table = table.group_by(keys, maintain_order=True).agg("counter", "count", "total", pl.col("rank").min())
+    table = table.with_columns(times=pl.col("count").list.max().cast(pl.Int64))
+    table = table.sort(-pl.col("times"), "operator", "kernel")
+    return [
+        (
+            rank,
+            f"{f'{operator_name(operator)}, ' if operator else ''}{clipped(short_name(kernel or '?'), _LONGEST_NAME)}, "
+            f"{plural(times, 'time')}",
+            _amounts(counters, counts, totals),
+        )
+        for operator, kernel, counters, counts, totals, rank, times in table.iter_rows()
+    ]
+
+
+def _amounts(counters: list[str], counts: list[int], totals: list[float]) -> str:
+    """Each counter over all ranks: added up where that means something, else the mean."""
+    sums: dict[str, tuple[int, float]] = {}
+    for name, count, total in zip(counters, counts, totals, strict=True):
+        known = sums.get(name, (0, 0.0))
+        sums[name] = known[0] + count, known[1] + total
+    return ", ".join(
+        f"{name} {total:.4g}" if _SUMS.search(name) else f"{name} {total / max(count, 1):.4g} (mean)"
+        for name, (count, total) in sums.items()
+    )
+
+
 def json_records(dataset: Dataset, traces: TraceAnalysis) -> dict[str, list[dict[str, Any]]]:
     """The tables of the JSON report by key, as lists of objects."""
     groups = {group.id: group.name for group in dataset.group_list}
@@ -118,4 +199,9 @@ def json_records(dataset: Dataset, traces: TraceAnalysis) -> dict[str, list[dict
         "critical_path": path_totals(traces.path).to_dicts(),
         "critical_names": top_names(traces.path_names).head(MOST_NAMES_JSON).to_dicts(),
         "critical_waits": [{**row, "group": groups.get(row["group"])} for row in waits],
+        "patterns": [
+            {**row, "kernels": row["kernels"].split(PATTERN_JOINT)}
+            for row in pattern_table(traces).head(MOST_PATTERNS_JSON).iter_rows(named=True)
+        ],
+        "counters": traces.counters.head(MOST_COUNTERS_JSON).to_dicts(),
     }

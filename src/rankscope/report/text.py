@@ -113,6 +113,13 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
         yield from _wrap(line, indent=5) if len(line) > WIDTH else [plain(line, words.LONGEST_LINE)]
     for line in trace_section.clock_lines(analysis.traces):
         yield from _wrap(line, first=3, indent=5)
+    for title, lines in (
+        ("Kernels that operators launch again and again", path_section.pattern_lines(analysis.traces)),
+        ("Counters of devices, by operator and kernel", path_section.counter_lines(analysis.traces)),
+    ):
+        yield from ("", title) if lines else ()
+        for line in lines:
+            yield from _wrap(line, first=3, indent=5)
 
 
 def _messages(dataset: Dataset) -> Iterator[str]:

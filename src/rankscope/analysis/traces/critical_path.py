@@ -31,6 +31,7 @@ from rankscope.analysis.traces.model import HANDOVERS, PATH, PATH_KINDS, PATH_NA
 from rankscope.analysis.traces.path_nodes import NEVER, PathNodes, path_nodes
 
 _HOST = "host"
+_LENGTH = pl.col("end_ns") - pl.col("start_ns")
 
 
 class CriticalPaths(NamedTuple):
@@ -219,36 +220,46 @@ class _Walk:
 def _by_name(parts: pl.DataFrame, spans: SpanIndex, offsets: Mapping[int, int]) -> pl.DataFrame:
     """The parts by name, with columns PATH_NAMES."""
     names, host = spans.dataset.spans["name"], pl.col("kind") == _HOST
-    work = parts.filter(~host)
-    work = work.select("path", "rank", "kind", "row", total_ns=pl.col("end_ns") - pl.col("start_ns"))
+    work = parts.filter(~host).with_columns(total_ns=_LENGTH, count=pl.lit(1))
+    columns = ["path", "rank", "kind", "row", "count", "total_ns"]
     of_hosts = [
-        _of_host(part, spans, offsets[int(part["file"][0])])
+        _of_host(part, spans, offsets[int(part["file"][0])]).select(columns)
         for part in parts.filter(host).partition_by("file", maintain_order=True)
     ]
-    table = pl.concat([work, *of_hosts], how="vertical_relaxed")
+    table = pl.concat([work.select(columns), *of_hosts], how="vertical_relaxed")
     table = table.with_columns(name=names.gather(table["row"]))
-    count, total = pl.col("row").n_unique(), pl.col("total_ns").sum()
-    table = table.group_by("path", "rank", "kind", "name").agg(count=count, total_ns=total)
+    table = table.group_by("path", "rank", "kind", "name").agg(pl.col("count", "total_ns").sum())
     table = table.join(parts.select("path", "step").unique("path"), on="path")
     order = [pl.col("path"), -pl.col("total_ns"), pl.col("rank"), pl.col("kind"), pl.col("name").cast(pl.String)]
     return table.select([pl.col(column).cast(kind) for column, kind in PATH_NAMES.items()]).sort(order)
 
 
 def _of_host(parts: pl.DataFrame, spans: SpanIndex, offset: int) -> pl.DataFrame:
-    """Parts of the host of one file by the spans that fill them: path, rank, kind, row, total_ns.
-
-    `row` is null without a span, or where only the step is marked.
-    """
+    """Parts of the host of one file by the spans that fill them: path, rank, kind, count, total_ns, and the `row` of
+    one span with the name; null without a span, or where only the step is marked."""
     host = spans.host(int(parts["file"][0]))
     if host is None:
-        return parts.select("path", "rank", "kind", "row", total_ns=pl.col("end_ns") - pl.col("start_ns"))
+        return parts.with_columns(total_ns=_LENGTH, count=pl.lit(1))
     begins, ends = (parts[name].to_numpy() - offset for name in ("start_ns", "end_ns"))
     pieces = innermost_pieces(*_driving(host, spans.dataset.spans), (begins, ends))
-    steps = host.filter(is_among("name", [n for n in _names(host) if STEP_NAME.match(n)]))["row"]
-    shown = (pieces.row >= 0) & ~np.isin(pieces.row, steps.to_numpy())
-    row = pl.Series(pieces.row.astype(np.uint32)).set(pl.Series(~shown), None)
-    table = parts.select("path", "rank", "kind")[pieces.stretch]
-    return table.with_columns(row=row, total_ns=pl.Series(pieces.length_ns))
+    codes = spans.dataset.spans["name"].to_physical().to_numpy()
+    marks = host.filter(is_among("name", [name for name in _names(host) if STEP_NAME.match(name)]))["row"]
+    row = np.where(np.isin(pieces.row, marks.to_numpy()), -1, pieces.row)
+    # in place of names their numbers, made small: there are as many pieces as spans
+    code = np.where(row >= 0, codes[row].astype(np.int64) + 1, 0)
+    known = np.flatnonzero(np.bincount(code))
+    small = np.zeros(int(code.max(initial=0)) + 1, np.int64)
+    small[known] = np.arange(len(known))
+    shown = np.full(len(known), -1, np.int64)
+    shown[small[code]] = row
+    key = parts["path"].to_numpy().astype(np.int64)[pieces.stretch] * len(known) + small[code]
+    total, count = np.bincount(key, pieces.length_ns), np.bincount(key, pieces.first_of_rows(len(codes)))
+    met = np.flatnonzero(total)
+    rows = pl.Series(shown[met % max(len(known), 1)])
+    return pl.DataFrame({
+        "path": met // max(len(known), 1), "row": rows.set(rows < 0, None), "count": count[met].astype(np.int64),
+        "total_ns": total[met].astype(np.int64),
+    }).with_columns(rank=pl.lit(parts["rank"][0], dtype=pl.Int32), kind=pl.lit(_HOST))  # fmt: skip
 
 
 def _driving(host: pl.DataFrame, spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
@@ -277,8 +288,7 @@ def step_lengths(parts: pl.DataFrame) -> pl.DataFrame:
 
 def path_totals(parts: pl.DataFrame) -> pl.DataFrame:
     """A row for each step, rank and kind of its path: step, rank, kind, total_ns, and its `share` of the step."""
-    length = pl.col("end_ns") - pl.col("start_ns")
-    table = parts.group_by("path", "step", "rank", "kind").agg(total_ns=length.sum())
+    table = parts.group_by("path", "step", "rank", "kind").agg(total_ns=_LENGTH.sum())
     share = pl.col("total_ns") / pl.col("total_ns").sum().over("path")
     order = pl.col("kind").replace_strict({kind: i for i, kind in enumerate(PATH_KINDS)}, return_dtype=pl.UInt8)
     return (

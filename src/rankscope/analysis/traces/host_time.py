@@ -40,7 +40,7 @@ class HostTime:
         steps = host.filter(is_among("name", names))["track"]
         tracks = steps if len(steps) else host["track"]
         main = host.filter(pl.col("track") == tracks.mode().sort()[0]) if len(tracks) else host
-        return cls(main, _parents(_depths(main)))
+        return cls(main, span_parents(main))
 
     def innermost(self, times: Ints) -> Ints:
         """For each time the index of the innermost running span; -1 without one."""
@@ -75,7 +75,7 @@ def innermost_pieces(host: pl.DataFrame, threads: pl.Series, stretches: tuple[In
     main = HostTime.of(host)
     own = int(main.spans["track"][0]) if main.spans.height else -1
     others = (host.filter(pl.col("track") == track) for track in sorted(set(threads.to_list()) - {own}))
-    parts = [_Innermost.of(main), *(_Innermost.of(HostTime(x, _parents(_depths(x)))) for x in others)]
+    parts = [_Innermost.of(main), *(_Innermost.of(HostTime(x, span_parents(x))) for x in others)]
     bounds = np.sort(np.concatenate([begins, ends, *(part.times for part in parts)]), kind="stable")
     bounds = bounds[np.append(True, bounds[1:] > bounds[:-1])] if len(bounds) else bounds
     low, high = np.searchsorted(bounds, begins), np.searchsorted(bounds, ends)
@@ -97,6 +97,15 @@ class HostPieces(NamedTuple):
     row: Ints
     """The span that fills it; -1 without one."""
     length_ns: Ints
+
+    def first_of_rows(self, rows: int) -> Mask:
+        """Whether each is the first piece with its span; there are `rows` spans."""
+        place = np.arange(len(self.row))
+        first = np.full(rows + 1, -1, np.int64)
+        # of equal places the last assignment stays
+        first[self.row[::-1]] = place[::-1]
+        found: Mask = (first[self.row] == place) & (self.row >= 0)
+        return found
 
 
 @dataclass(frozen=True)
@@ -137,8 +146,9 @@ def _depths(spans: pl.DataFrame) -> Ints:
     return spans["depth"].to_numpy().astype(np.int64)
 
 
-def _parents(depth: Ints) -> Ints:
-    """For each span the index of its parent: the last earlier span with a depth less by one."""
+def span_parents(spans: pl.DataFrame) -> Ints:
+    """For each span of a thread the index of its parent, -1 without: the last earlier span with a depth less by one."""
+    depth = _depths(spans)
     out = np.full(len(depth), -1, np.int64)
     before = np.flatnonzero(depth == 0)
     for level in range(1, int(depth.max(initial=0)) + 1):

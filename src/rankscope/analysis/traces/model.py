@@ -173,6 +173,28 @@ HANDOVERS: Columns = {
 }
 """One row for each operation at which a critical path goes from one rank to another."""
 
+PATTERNS: Columns = {
+    "rank": pl.Int32,
+    "operator": pl.Categorical,  # the outermost operator that launches the kernels
+    "kernels": pl.String,  # their names in the order of their launches, with PATTERN_JOINT between them
+    "length": pl.UInt32,  # kernels in it
+    "count": pl.UInt32,
+    "total_ns": pl.Int64,  # of the kernels
+}
+"""One row for each rank, operator and sequence of two or more kernels that it launches again and again."""
+PATTERN_JOINT = " > "
+
+COUNTERS: Columns = {
+    "rank": pl.Int32,
+    "operator": pl.Categorical,  # the innermost operator that launches the kernel; null where that is not known
+    "kernel": pl.Categorical,
+    "counter": pl.Categorical,
+    "count": pl.UInt32,  # measured kernels
+    "total": pl.Float64,
+    "mean": pl.Float64,
+}
+"""One row for each rank, operator, kernel and counter of a device."""
+
 
 @dataclass(frozen=True)
 class Lateness:
@@ -217,6 +239,8 @@ class TraceAnalysis:
     last: pl.DataFrame = field(default_factory=lambda: empty(LAST))
     path: pl.DataFrame = field(default_factory=lambda: empty(PATH))
     path_names: pl.DataFrame = field(default_factory=lambda: empty(PATH_NAMES))
+    patterns: pl.DataFrame = field(default_factory=lambda: empty(PATTERNS))
+    counters: pl.DataFrame = field(default_factory=lambda: empty(COUNTERS))
     handovers: pl.DataFrame = field(default_factory=lambda: empty(HANDOVERS))
     causes: Mapping[int, Lateness] = field(default_factory=dict)
     """The cause for each rank accused of being late."""

@@ -130,7 +130,8 @@ def _of_device(spans: SpanIndex, file: int, launched: pl.DataFrame, offset: int)
     work = _Work(spans, launched)
     calls = _HostCalls.of(spans, file)
     since, before = work.settled()
-    source = _inferred_events(work, calls.stream_waits, since)
+    told = _told_events(spans, file, work, since)
+    source = np.where(told == _UNTOLD, _inferred_events(work, calls.stream_waits, since), told)
     waited = source >= 0
     since = np.where(waited, work.end[source], since)
     return work.nodes(since, np.where(waited, source, before), _synchronized(work, calls), offset)
@@ -159,6 +160,38 @@ class _HostCalls:
         return cls(
             waits["start_ns"].sort().to_numpy(), *(syncs[name].to_numpy() for name in ("start_ns", "end_ns"))
         )  # fmt: skip
+
+
+_UNTOLD = -2
+"""The place of work of which the trace tells no wait for an event."""
+
+
+def _told_events(spans: SpanIndex, file: int, work: _Work, since: Ints) -> Ints:
+    """For each work the work of another stream whose event it waited for, -1 if that came before `since`, else _UNTOLD.
+
+    The event is that of the last work which the host had launched on the stream when it called for the record; the work
+    that waits is the first that it launched on the waiting stream after it had called for the wait. A loop over the
+    pairs of streams that wait for each other, of which there are few.
+    """
+    source = np.full(len(work.call), _UNTOLD, np.int64)
+    if spans.dataset.span_values.is_empty():
+        return source
+    waits = spans.event_waits(file)
+    pairs = [np.empty((2, 0), np.int64)]
+    for (track, record), part in waits.partition_by("track", "record_track", as_dict=True).items():
+        own, other = (np.flatnonzero((work.track == one) & (work.call != NEVER)) for one in (track, record))
+        own, other = (rows[np.argsort(work.call[rows], kind="stable")] for rows in (own, other))
+        first = np.searchsorted(work.call[own], part["call_ns"].to_numpy())
+        last = np.searchsorted(work.call[other], part["record_ns"].to_numpy()) - 1
+        met = (first < len(own)) & (last >= 0)
+        pairs.append(np.stack((own[first[met]], other[last[met]])))
+    waiting, ended = np.concatenate(pairs, axis=1)
+    late = (work.end[ended] > since[waiting]) & (work.start[ended] < work.start[waiting])
+    # of several events the last that came counts: it is set last
+    order = np.flatnonzero(late)[np.argsort(work.end[ended[late]], kind="stable")]
+    source[waiting] = -1
+    source[waiting[order]] = ended[order]
+    return source
 
 
 def _inferred_events(work: _Work, waits: Ints, since: Ints) -> Ints:

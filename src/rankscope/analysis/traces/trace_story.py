@@ -13,6 +13,7 @@ from rankscope.analysis.signatures import element_count
 from rankscope.analysis.traces.clock_alignment import FileClocks, align_clocks
 from rankscope.analysis.traces.critical_path import CriticalPaths, critical_paths
 from rankscope.analysis.traces.device_spans import SpanIndex
+from rankscope.analysis.traces.kernel_patterns import counter_table, kernel_patterns
 from rankscope.analysis.traces.late_ranks import LatenessTest, LateRank, UnsteadyRank, lateness_test
 from rankscope.analysis.traces.lateness import (
     MATCH_COLUMNS,
@@ -185,6 +186,8 @@ class TraceStory:
             path=self.paths_of_steps.parts,
             path_names=self.paths_of_steps.names,
             handovers=self.paths_of_steps.handovers,
+            patterns=kernel_patterns(self.spans),
+            counters=counter_table(self.spans),
         )
 
     @cached_property

@@ -12,13 +12,13 @@ from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.critical_path import step_lengths, top_names
 from rankscope.analysis.traces.model import PATH_KINDS, TraceAnalysis
 from rankscope.analysis.traces.trace_story import group_label
-from rankscope.report.path_section import part_phrase
+from rankscope.report.path_section import counter_rows, kernel_names, operator_name, part_phrase, pattern_table
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
-from rankscope.text.wording import duration
+from rankscope.text.wording import duration, ranks_text
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.selection import Moment
+from rankscope.tui.selection import Moment, Selection
 from rankscope.tui.styled_text import Line, Role, Span, cut, line, wrapped
 
 LETTERS = dict(zip(PATH_KINDS, "c=mlh", strict=True))
@@ -115,6 +115,68 @@ class PathScreen(ListPage):
         parts = self.traces.path.filter(path=self._shown[at].path)
         longest = parts.row(int(np.argmax((parts["end_ns"] - parts["start_ns"]).to_numpy())), named=True)
         self.dismiss(Moment(longest["rank"], longest["start_ns"], longest["end_ns"]))
+
+
+class PatternScreen(ListPage):
+    """Kernels that operators launch again and again, and below them counters; dismisses with a rank."""
+
+    ENTER = "go to rank"
+    FIND_HINT = "part of an operator or kernel: gemm"
+
+    def __init__(self, dataset: Dataset, analysis: Analysis, options: ViewOptions | None = None) -> None:
+        super().__init__(options or ViewOptions())
+        self.dataset, self.analysis = dataset, analysis
+        self.traces = analysis.traces or TraceAnalysis()
+        self._all = [*_pattern_rows(self.traces), *_counter_rows(self.traces)]
+        self._shown: list[PatternRow] = []
+
+    def heading(self) -> list[Line]:
+        """The meaning of the rows, and the names of the columns."""
+        title = Span(" kernel patterns", "head")
+        if not self._all:
+            return [line(title, Span("  none: no operator launches the same two kernels or more twice", "dim"))]
+        how = Span("  sequences that an operator launches again and again, over all ranks; then counters", "dim")
+        return [line(title, how), line(Span(f" {'times':>7} {'time':>8} {'kernels':>7}  operator", "bold"))]
+
+    def search(self, text: str) -> int:
+        """Lists patterns and counters."""
+        self._shown = [row for row in self._all if text in f"{row.head} {row.text}".lower()]
+        return len(self._shown)
+
+    def entry_line(self, at: int, width: int) -> Line:
+        """A pattern, or the counters of a kernel."""
+        return cut(line(f" {plain(self._shown[at].head)}"), width)
+
+    def entry_text(self, at: int, width: int) -> list[Line]:
+        """All kernels of the pattern in their order, or all counters."""
+        return wrapped([line(plain(self._shown[at].text))], width, 2)
+
+    def choose(self, at: int) -> None:
+        """Goes to the lanes of the first rank with it."""
+        self.dismiss(Selection(self._shown[at].rank))
+
+
+class PatternRow(NamedTuple):
+    """A row of the list, and the text below it."""
+
+    rank: int
+    head: str
+    text: str
+
+
+def _pattern_rows(traces: TraceAnalysis) -> list[PatternRow]:
+    return [
+        PatternRow(
+            ranks[0],
+            f"{count:>7,} {duration(total):>8} {length:>7}  {operator_name(operator)}",
+            f"{ranks_text(ranks, 40)}: {kernel_names(kernels, length, length)}",
+        )
+        for operator, kernels, length, count, total, ranks in pattern_table(traces).iter_rows()
+    ]
+
+
+def _counter_rows(traces: TraceAnalysis) -> list[PatternRow]:
+    return [PatternRow(rank, f"counter  {what}", amounts) for rank, what, amounts in counter_rows(traces)]
 
 
 # Rows and strips of paths. No widget, no terminal.
