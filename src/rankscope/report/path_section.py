@@ -15,6 +15,7 @@ from rankscope.analysis.traces.trace_story import group_label
 from rankscope.report import words
 from rankscope.report.trace_section import table_lines
 from rankscope.schema import Dataset
+from rankscope.text.escaping import plain
 from rankscope.text.wording import clipped, duration, plural, rank_ranges, ranks_text, short_name
 
 HEAD = ("ranks", "on the path", "compute", "comm", "memory", "launch", "host")
@@ -89,7 +90,9 @@ def _longest(traces: TraceAnalysis, steps: int) -> Iterator[str]:
 
 def part_phrase(kind: str, name: str | None) -> str:
     """A part of a path in words."""
-    shown = clipped(short_name(name), _LONGEST_NAME) if name else NOT_SHOWN
+    # "empty" alone would be read as a word
+    shown = plain(name) if name and name.startswith("aten::") else short_name(name) if name else NOT_SHOWN
+    shown = clipped(shown, _LONGEST_NAME)
     return {"launch": f"until {shown} starts", "host": f"host: {shown}"}.get(kind, shown)
 
 
@@ -150,7 +153,7 @@ def kernel_names(kernels: str, length: int, most: int = _LONGEST_PATTERN) -> str
     """The first kernels of a pattern, and how many follow."""
     shown = [clipped(short_name(name), _LONGEST_NAME) for name in kernels.split(PATTERN_JOINT)[:most]]
     left = length - len(shown)
-    return PATTERN_JOINT.join(shown) + (f"{PATTERN_JOINT}{left} more" if left > 0 else "")
+    return " > ".join([*shown, *([f"{left} more"] if left > 0 else [])])
 
 
 def counter_lines(traces: TraceAnalysis, most: int = _MOST_COUNTERS) -> list[str]:

@@ -46,7 +46,7 @@ def test_patterns_of_kernels(tmp_path: Path) -> None:
     events = [*linear(0, 1), *linear(200, 3), x("cpu_op", "aten::relu", 400, 50), launch(410, 5)]
     dataset = loaded(tmp_path, {"a.json": document([*events, kernel("relu", 420, 9, 5)])})
     table = kernel_patterns(TraceStory(dataset).spans).with_columns(pl.col("operator").cast(pl.String))
-    assert table.rows() == [(0, "aten::linear", "void gemm<4>(int) > void bias<4>(int)", 2, 2, 50_000)]
+    assert table.rows() == [(0, "aten::linear", "void gemm<4>(int)\nvoid bias<4>(int)", 2, 2, 50_000)]
     assert pattern_lines(TraceAnalysis(patterns=table)) == ["linear, 2 times on rank 0, 50 us: gemm > bias"]
 
 

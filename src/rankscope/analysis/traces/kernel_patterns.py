@@ -44,9 +44,15 @@ def kernel_patterns(spans: SpanIndex) -> pl.DataFrame:
 
 def _of_file(spans: SpanIndex, file: int) -> pl.DataFrame | None:
     """The patterns of a file: file, operator, kernels, length, count, total_ns; None without a launch."""
-    host, launched = spans.host(file), spans.launched(file)
-    launches = launched.filter(pl.col("call_ns").is_not_null() & (pl.col("what") != "communication")).sort("call_ns")
-    if host is None or launches.is_empty():
+    host = spans.host(file)
+    if host is None or spans.device(file) is None:
+        return None
+    launches = (
+        spans.launched(file)
+        .filter(pl.col("call_ns").is_not_null() & (pl.col("what") != "communication"))
+        .sort("call_ns")
+    )
+    if launches.is_empty():
         return None
     outer = _outermost(host).sort("begin_ns")
     calls = launches.select(

@@ -182,7 +182,8 @@ PATTERNS: Columns = {
     "total_ns": pl.Int64,  # of the kernels
 }
 """One row for each rank, operator and sequence of two or more kernels that it launches again and again."""
-PATTERN_JOINT = " > "
+PATTERN_JOINT = "\n"
+"""Names in C++ do not hold it."""
 
 COUNTERS: Columns = {
     "rank": pl.Int32,

@@ -135,7 +135,7 @@ class PatternScreen(ListPage):
         title = Span(" kernel patterns", "head")
         if not self._all:
             return [line(title, Span("  none: no operator launches the same two kernels or more twice", "dim"))]
-        how = Span("  sequences that an operator launches again and again, over all ranks; then counters", "dim")
+        how = Span("  what operators launch again and again, over all ranks; then counters", "dim")
         return [line(title, how), line(Span(f" {'times':>7} {'time':>8} {'kernels':>7}  operator", "bold"))]
 
     def search(self, text: str) -> int:
