@@ -5,10 +5,12 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from rankscope.analysis.traces.model import PATH, STEPS, TraceAnalysis
+from rankscope.analysis.model import Analysis
+from rankscope.analysis.traces.model import COUNTERS, PATH, PATTERNS, STEPS, TraceAnalysis
 from rankscope.tui.detail.screens.breakdown_page import WIDTHS, breakdown, cells, heading_text
 from rankscope.tui.detail.screens.heat_page import METRICS, MISSING, build_heat, fold_rows
-from rankscope.tui.detail.screens.path_page import path_rows, path_strip, rank_marks
+from rankscope.tui.detail.screens.path_page import PatternScreen, path_rows, path_strip, rank_marks
+from tests.tui.traces.jobs import traced
 
 MS = 1_000_000
 LATE, STEP_TIME = METRICS[0], METRICS[1]
@@ -102,3 +104,21 @@ def test_a_path_as_a_row_and_over_time() -> None:
     assert [kind for kind, _ in strip] == ["host"] * 6 + ["compute"] * 2 + ["communication"] * 2
     assert rank_marks([rank for _, rank in strip]) == "0     12  "
     assert rank_marks([rank for _, rank in path_strip(path, 20)]) == "0           12  1   "
+
+
+def test_patterns_and_counters_are_listed_and_found() -> None:
+    patterns = [
+        {"rank": rank, "operator": "aten::linear", "kernels": "void gemm<4>(int)\nbias", "length": 2, "count": 3,
+         "total_ns": MS} for rank in (0, 1)
+    ]  # fmt: skip
+    counted = {"rank": 1, "operator": None, "kernel": "evil\x1b[2J", "counter": "flops", "count": 4, "total": 8.0,
+               "mean": 2.0}  # fmt: skip
+    traces = TraceAnalysis(
+        patterns=pl.DataFrame(patterns, schema=dict(PATTERNS)), counters=pl.DataFrame([counted], schema=dict(COUNTERS))
+    )
+    page = PatternScreen(traced()[0], Analysis(verdict="", status="unknown", findings=(), traces=traces))
+    assert page.search("") == 2
+    assert page.entry_line(0, 80).plain == "       6     2 ms       2  linear"
+    assert [line.plain for line in page.entry_text(0, 80)] == ["ranks 0,1: gemm > bias"]
+    assert "\x1b" not in page.entry_line(1, 80).plain
+    assert (page.search("flops"), page.entry_text(0, 80)[0].plain) == (1, "flops 8")
