@@ -17,6 +17,7 @@ from rankscope.schema.tables import (
     RAS,
     REPEATS,
     SETTINGS,
+    SPAN_VALUES,
     SPANS,
     THREADS,
     TRACED,
@@ -88,6 +89,7 @@ class Dataset:
     traces: pl.DataFrame = field(default_factory=lambda: empty(TRACES))
     tracks: pl.DataFrame = field(default_factory=lambda: empty(TRACKS))
     spans: pl.DataFrame = field(default_factory=lambda: empty(SPANS))
+    span_values: pl.DataFrame = field(default_factory=lambda: empty(SPAN_VALUES))
     attempt: int = 0
     """The attempt of these rows."""
     world_size: int = 0

@@ -36,7 +36,8 @@ def below_the_verdict(app: RankscopeApp) -> str:
     [
         ("whole", [], (80, 24)), ("zoomed", ["w", "w", "w", "w"], (80, 24)), ("lined_up", ["a", "a"], (80, 24)),
         ("threads", ["U", "U"], (80, 24)), ("heat", ["M"], (80, 24)), ("breakdown", ["v", "down", "enter"], (80, 24)),
-        ("sequence", ["t"], (80, 24)), ("whole", [], WIDE), ("heat", ["M", "m"], WIDE),
+        ("path", ["v", "down", "down", "enter"], (80, 24)), ("sequence", ["t"], (80, 24)), ("whole", [], WIDE),
+        ("heat", ["M", "m"], WIDE),
     ],
 )  # fmt: skip
 async def test_looks(name: str, keys: list[str], size: tuple[int, int]) -> None:

@@ -12,12 +12,11 @@ from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
-from rankscope.text.wording import clipped, duration
+from rankscope.text.wording import clipped, duration, short_name
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line, Role, Span, cut, line, wrapped
-from rankscope.tui.traces.trace_paint import short_name
 
 _KERNELS, _NAME = 5, 40
 """Kernels that are named, and characters of a name."""

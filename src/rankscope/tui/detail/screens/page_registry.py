@@ -15,13 +15,17 @@ from rankscope.tui.detail.screens.hosts_page import HostsScreen
 from rankscope.tui.detail.screens.mesh_page import MeshScreen
 from rankscope.tui.detail.screens.messages_page import MessagesScreen
 from rankscope.tui.detail.screens.page import Page
+from rankscope.tui.detail.screens.path_page import PathScreen, PatternScreen
 from rankscope.tui.detail.screens.settings_page import SettingsScreen
 from rankscope.tui.options import ViewOptions
 
 View = tuple[str, Callable[[Dataset, Analysis, ViewOptions | None], Page]]
 """A name, and the screen that it opens."""
 
-TRACES: Sequence[View] = [("heat map", HeatScreen), ("breakdown", BreakdownScreen)]
+TRACES: Sequence[View] = [
+    ("heat map", HeatScreen), ("breakdown", BreakdownScreen), ("critical path", PathScreen),
+    ("kernel patterns", PatternScreen),
+]  # fmt: skip
 """Views of profiler traces."""
 VIEWS: Sequence[View] = [
     ("findings", FindingsScreen), ("messages", MessagesScreen), ("settings", SettingsScreen),
