@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rich.style import Style
 from rich.text import Text
 
 from rankscope.text.wording import duration, plural
@@ -12,9 +11,6 @@ from rankscope.tui.actions import FOOTER, footer_keys
 from rankscope.tui.board import Board
 from rankscope.tui.filters import Filter, describe
 from rankscope.tui.order import ORDERINGS
-
-DIM = Style(dim=True)
-"""The style of secondary text: beside the lanes, grey comes from the terminal and not from the palette."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ def status_line(board: Board, wanted: Filter, found: Found | None, width: int, *
     room = width - len(text) - 3
     key = key if len(key) <= room else key[: max(room, 0)].rpartition("  ")[0]
     tail = f" {key} {rule}" if key else ""
-    return Text.assemble(text, (rule * (width - len(text) - len(tail)) + tail, DIM))
+    return Text.assemble(text, (rule * (width - len(text) - len(tail)) + tail, "dim"))
 
 
 def _rows_text(board: Board) -> str:
@@ -85,11 +81,11 @@ def key_line(width: int, names: tuple[str, ...] = FOOTER) -> Text:
     """The keys that fit into the line."""
     out = Text(" ")
     for action in footer_keys(width, names):
-        out.append(action.display, "bold").append(f" {action.short}  ", DIM)
+        out.append(action.display, "key").append(f" {action.short}  ", "dim")
     return out
 
 
 def overview_line(text: str, window: tuple[int, int]) -> Text:
     """The overview with the window between brackets."""
     first, last = window
-    return Text.assemble((text[:first], DIM), (f"[{text[first:last]}]", "bold"), (text[last:], DIM))
+    return Text.assemble((text[:first], "dim"), (f"[{text[first:last]}]", "bold"), (text[last:], "dim"))

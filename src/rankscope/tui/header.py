@@ -14,9 +14,6 @@ from rankscope.kinds.input_kinds import UNKNOWN
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clock, duration, plural
-from rankscope.tui.footer import DIM
-from rankscope.tui.options import Palette
-from rankscope.tui.palette import badge, named
 from rankscope.tui.text_bars import end_of
 
 _LEAST_ROOT = 8
@@ -28,7 +25,6 @@ def title_line(
     dataset: Dataset,
     analysis: Analysis,
     width: int,
-    palette: Palette,
     zone: tzinfo | None = None,
     state: str | None = None,
 ) -> Text:
@@ -51,8 +47,7 @@ def title_line(
         if len(piece) + 2 <= room:
             shown = f"  {piece}{shown}"
             room -= len(piece) + 2
-    style = named(STATUSES[analysis.status].colour, palette, bold=True)
-    return Text.assemble((must, "bold"), f"{shown}  ", (status, style))
+    return Text.assemble((must, "bold"), f"{shown}  ", (status, STATUSES[analysis.status].face))
 
 
 def room_for_state(dataset: Dataset, width: int) -> int:
@@ -93,7 +88,7 @@ def _status_text(analysis: Analysis, zone: tzinfo | None) -> str:
     return text
 
 
-def verdict_lines(analysis: Analysis, index: int | None, width: int, palette: Palette) -> list[Text]:
+def verdict_lines(analysis: Analysis, index: int | None, width: int) -> list[Text]:
     """The finding on the screen, over at most LINES lines, with its number; the verdict if there is no finding."""
     if index is None or not analysis.findings:
         look, badge_text, text = STATUSES[analysis.status], STATUSES[analysis.status].badge, plain(analysis.verdict)
@@ -107,8 +102,8 @@ def verdict_lines(analysis: Analysis, index: int | None, width: int, palette: Pa
     if len(lines) > LINES:
         lines = [*lines[: LINES - 1], lines[LINES - 1][: max(width - len(head) - len(place) - 5, 1)] + "..."]
     strong = "bold" if index is None or analysis.findings[index].root_cause else ""
-    first = Text.assemble(" ", (head, badge(look.colour, palette)), (f" {lines[0]}", strong))
-    first.append(" " * (width - len(first) - len(place)) + place, DIM)
+    first = Text.assemble(" ", (head, look.face), (f" {lines[0]}", strong))
+    first.append(" " * (width - len(first) - len(place)) + place, "dim")
     return [first, *(Text(" " * (len(head) + 2) + line, strong) for line in lines[1:])]
 
 

@@ -134,15 +134,15 @@ class LanesScreen(Screen[None]):
         # set before the first layout, which would otherwise be made twice
         self.set_class(self.app.size.width >= WIDE, "-wide")
         self.watch(self.lanes, "moves", self._moved, init=False)
-        yield TextBar("title")
-        yield TextBar("verdict")
-        yield TextBar("overview")
+        yield TextBar("title", self.options, "panel")
+        yield TextBar("verdict", self.options, "tint")
+        yield TextBar("overview", self.options)
         with Container(id="body"):
             with Vertical(id="left"):
                 yield self.lanes
-                yield TextBar("status")
+                yield TextBar("status", self.options)
             yield self.detail
-        yield TextBar("keys")
+        yield TextBar("keys", self.options, "panel")
 
     def on_mount(self) -> None:
         """Starts the controllers and shows the first data."""

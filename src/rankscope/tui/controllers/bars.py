@@ -15,7 +15,7 @@ from rankscope.tui.controllers.job_news import JobNews
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.filters import Filter, describe
-from rankscope.tui.footer import DIM, Found, found_text, key_line, overview_line, status_line
+from rankscope.tui.footer import Found, found_text, key_line, overview_line, status_line
 from rankscope.tui.header import verdict_lines
 from rankscope.tui.order import ORDERINGS
 from rankscope.tui.overview import Strip, sequence_strip, time_strip
@@ -36,16 +36,16 @@ class Bars:
     def draw_head(self) -> None:
         """Writes title and verdict."""
         view, finding = self._view, self._boards.shown.finding
-        width, palette = view.size.width, view.options.palette
+        width = view.size.width
         view.bar("title").put(self._news.title(width))
-        view.bar("verdict").put(*verdict_lines(self._news.analysis, finding, width, palette))
+        view.bar("verdict").put(*verdict_lines(self._news.analysis, finding, width))
 
     def draw_lines(self) -> None:
         """Writes overview and status."""
         view, board = self._view, self._boards.shown
         strip = self._overview(board, view.size.width - 14)
         window = strip.window(board.view.first, board.view.first + board.view.span(board.width))
-        view.bar("overview").put(Text.assemble((" overview  ", view.rich_style), overview_line(strip.text, window)))
+        view.bar("overview").put(Text.assemble(" overview  ", overview_line(strip.text, window)))
         status, wanted, found = view.bar("status"), self._boards.wanted, self._search.found
         width, ascii_only = status.size.width, view.options.ascii_only
         if isinstance(board, TraceBoard):
@@ -58,7 +58,7 @@ class Bars:
         width, keys = self._view.size.width, self._view.bar("keys")
         text = text or self._news.trouble()
         if text:
-            keys.put(Text(f" {text}"[:width], self._view.rich_style))
+            keys.put(Text(f" {text}"[:width]))
             return
         state = self._news.state()
         room = max(width - len(state), 1)
@@ -101,7 +101,7 @@ def status_lines(board: TraceBoard, wanted: Filter, found: Found | None, width: 
     if len(text) > width:
         text = text[: width - 4] + "... "
     key = f"  {legend(board.lanes.present, width - 2)}"
-    return [Text.assemble(text, (rule * (width - len(text)), DIM)), Text(key, DIM)]
+    return [Text.assemble(text, (rule * (width - len(text)), "dim")), Text(key, "dim")]
 
 
 def _rows_text(board: TraceBoard) -> str:

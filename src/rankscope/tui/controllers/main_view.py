@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from rich.style import Style
 from textual.app import App
 from textual.geometry import Size
 from textual.timer import Timer
@@ -28,10 +27,6 @@ class MainView(Protocol):
     @property
     def size(self) -> Size:
         """Columns and lines."""
-
-    @property
-    def rich_style(self) -> Style:
-        """The style of the background."""
 
     @property
     def is_covered(self) -> bool:
