@@ -9,7 +9,7 @@ import pytest
 
 from rankscope.tui.driver import ChangedCells
 
-STYLES = ["", "1", "38;5;231;48;5;24", "7", "4;38;5;16"]
+STYLES = ["", "1", "38;5;231;48;5;24", "7", "4;38;5;16", "1;38;5;231;48;5;24", "1;4;31;104", "38;2;1;2;3;48;2;4;5;6"]
 
 
 class Terminals:
@@ -61,7 +61,7 @@ def test_only_what_changed_is_sent() -> None:
     changes = terminals.frame(
         "\x1b[3;1H" + styled("A R A R ", STYLES[2]) + styled("a", "7") + styled(" R A R A R", STYLES[2])
     )
-    assert changes == "\x1b[3;9H\x1b[0;7ma\x1b[m"
+    assert changes == "\x1b[3;9H\x1b[7ma\x1b[m"
     assert terminals.agree()
 
 

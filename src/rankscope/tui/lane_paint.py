@@ -88,14 +88,14 @@ def _segments(line: Line, look: Look, *, lit: bool) -> list[Segment]:
     return [Segment(label, head), Segment(line.head[len(label) :], base), *runs]
 
 
-def compose(board: Board, gutter: Gutter) -> list[Line]:
-    """The content of the rows in view."""
+def compose(board: Board, gutter: Gutter) -> tuple[list[Line], Codes]:
+    """The content of the rows in view, and the codes of their cells."""
     leads = board.rows.leads(board.top, board.top + board.height)
     cells = draw(board.model, board.times, board.view, leads, board.width)
     text, styles = _to_width(cells, board.width)
     row = board.row - board.top
     if not len(leads):
-        return []
+        return [], cells.codes
     _mark_cursor(board, text, styles, row, board.members_at_cursor(leads))
     out = []
     for at in range(len(leads)):
@@ -106,7 +106,7 @@ def compose(board: Board, gutter: Gutter) -> list[Line]:
         head = head_text(ranks, gutter, current=at == row, blamed=blamed, failed=failed)
         head = head if board.fresh.isdisjoint(ranks) else f"{head[:-1]}*"
         out.append(Line(head, blamed, at == row, text[at].tobytes(), styles[at].tobytes()))
-    return out
+    return out, cells.codes
 
 
 def head_text(ranks: list[int], gutter: Gutter, *, current: bool, blamed: bool, failed: bool = False) -> str:

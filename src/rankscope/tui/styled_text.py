@@ -17,12 +17,12 @@ from rankscope.tui.options import Look
 from rankscope.tui.themes import Ground, base_style, face_style
 
 Role = Literal[
-    "text", "dim", "bold", "head", "bad", "warn", "good", "mark", "key", "rule", "focus", "critical", "warning", "info",
-    "fine", "heat0", "heat1", "heat2", "heat3", "heat4",
+    "text", "dim", "bold", "head", "bad", "warn", "good", "mark", "key", "rule", "edge", "focus", "culprit", "critical",
+    "warning", "info", "fine", "heat0", "heat1", "heat2", "heat3", "heat4",
 ]  # fmt: skip
 """The role of a part of a line: plain, secondary, strong, a heading, wrong, odd, fine, under the inner cursor, the name
-of a key, a line between panes, the title of the pane with the keys, a word on a ground, or a cell of a heat map, the
-hottest last."""
+of a key, a line around a pane without and with the keys, the title of the latter, the culprit of the verdict, a badge
+for each severity, or a cell of a heat map, the hottest last."""
 HEAT: tuple[Role, ...] = ("heat0", "heat1", "heat2", "heat3", "heat4")
 """The roles of the cells of a heat map, the hottest last."""
 

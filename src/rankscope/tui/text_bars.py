@@ -19,6 +19,8 @@ class Unstyled(Widget):
     """Shows the result of `render_line` unchanged, unless CSS puts a border around it."""
 
     ALLOW_SELECT = False
+    draws_gutter = False
+    """Whether `render_line` draws the room around the content, too."""
 
     def repaint(self) -> None:
         """Draws the same content in other colours."""
@@ -26,7 +28,7 @@ class Unstyled(Widget):
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The strips of a part of the widget."""
-        if any(self.gutter):
+        if any(self.gutter) and not self.draws_gutter:
             return super().render_lines(crop)
         strips = [self.render_line(y).crop(crop.x, crop.right) for y in range(crop.y, crop.bottom)]
         for line_filter in self.get_line_filters():

@@ -39,7 +39,8 @@ FACES: dict[str, Face] = {
     "bad": Face("bad", "bad_ground", bold=True), "warn": Face("warn", bold=True), "good": Face("good"),
     # lines of the screen
     "bar": Face("text", "panel"), "key": Face("strong", bold=True), "banner": Face("strong", "tint"),
-    "rule": Face("rule"), "focus": Face("focus", bold=True),
+    "rule": Face("rule"), "edge": Face("focus", bold=True), "focus": Face("on_focus", "focus", bold=True),
+    "culprit": Face("on_culprit", "culprit", bold=True),
     # words on a ground
     "critical": Face("on_red", "red", bold=True), "warning": Face("on_orange", "orange", bold=True),
     "info": Face("on_sky", "sky", bold=True), "fine": Face("on_green", "green", bold=True),
@@ -62,6 +63,7 @@ DARK: dict[str, Colour] = {
     "rule": ("#6d7c8b", 244, 7, 7), "focus": ("#5fc0ff", 75, 14, 6), "head": ("#5fb8f0", 75, 14, 6),
     "bad": ("#ff8a55", 209, 9, 7), "bad_ground": (None, None, None, 1),
     "warn": ("#f2b544", 215, 11, 3), "good": ("#46d0a0", 79, 10, 2),
+    "on_focus": ("#000000", 16, 0, 0), "culprit": ("#ffffff", 231, 15, 7), "on_culprit": ("#000000", 16, 0, 0),
     "blue": ("#0a5c8f", 24, 4, 4), "on_blue": ("#ffffff", 231, 15, 7),
     "grey": ("#4a535d", 239, 8, 0), "on_grey": ("#f2f5f8", 231, 0, 7),
     "sky": ("#86cffa", 117, 14, 6), "on_sky": ("#000000", 16, 0, 0),
@@ -76,6 +78,7 @@ LIGHT: dict[str, Colour] = {
     "rule": ("#78828c", 243, 0, 0), "focus": ("#005a96", 24, 4, 4), "head": ("#005a96", 24, 4, 4),
     "bad": ("#b02a00", 124, 1, 7), "bad_ground": (None, None, None, 1),
     "warn": ("#8a5200", 94, 5, 0), "good": ("#00654a", 23, 4, 4),
+    "on_focus": ("#ffffff", 231, 15, 7), "culprit": ("#000000", 16, 0, 0), "on_culprit": ("#ffffff", 231, 15, 7),
     "blue": ("#b0d4f0", 153, 4, 4), "on_blue": ("#08263a", 16, 15, 7),
     "grey": ("#d8d8d6", 252, 7, 7), "on_grey": ("#33393f", 237, 0, 0),
     "sky": ("#0072b2", 25, 6, 6), "on_sky": ("#ffffff", 231, 0, 0),
@@ -90,6 +93,7 @@ CONTRAST: dict[str, Colour] = {
     "rule": ("#b8b8b8", 250, 7, 7), "focus": ("#ffd84a", 221, 11, 3), "head": ("#8fd4ff", 117, 14, 6),
     "bad": ("#000000", 16, 0, 0), "bad_ground": ("#ff9d73", 216, 15, 7),
     "warn": ("#ffc95c", 221, 11, 3), "good": ("#6fe8bd", 86, 10, 2),
+    "on_focus": ("#000000", 16, 0, 0), "culprit": ("#ffffff", 231, 15, 7), "on_culprit": ("#000000", 16, 0, 0),
     "blue": ("#003f6e", 17, 4, 4), "on_blue": ("#ffffff", 231, 15, 7),
     "grey": ("#3a3a3a", 237, 0, 0), "on_grey": ("#ffffff", 231, 15, 7),
     "sky": ("#9adcff", 117, 14, 6), "on_sky": ("#000000", 16, 0, 0),
@@ -108,7 +112,8 @@ def _own(index: int, of_eight: int | None = None) -> Colour:
 
 ANSI: dict[str, Colour] = {
     **dict.fromkeys(("ground", "panel", "tint", "text", "strong", "dim", "rule"), _OWN),
-    **dict.fromkeys(("focus", "head", "warn", "good"), _OWN),
+    **dict.fromkeys(("head", "warn", "good"), _OWN),
+    "focus": _own(6), "on_focus": _own(0), "culprit": _own(15, 7), "on_culprit": _own(0),
     "bad": _own(15, 7), "bad_ground": _own(1),
     "blue": _own(4), "on_blue": _own(15, 7), "grey": (7, 7, 7, None), "on_grey": (0, 0, 0, None), "sky": _own(14, 6),
     "on_sky": _own(0), "orange": _own(11, 3), "on_orange": _own(0), "red": _own(1), "on_red": _own(15, 7),
@@ -122,9 +127,9 @@ THEMES: dict[ThemeName, dict[str, Colour]] = {"dark": DARK, "light": LIGHT, "con
 Ground = Literal["ground", "panel", "tint"]
 """The ground of a line: of the screen, of its first and last line, or of the verdict."""
 _BARE: dict[str, Style] = {
-    **dict.fromkeys(("bold", "head", "bad", "key", "heat4"), Style(bold=True)),
+    **dict.fromkeys(("bold", "head", "bad", "key", "edge", "heat4"), Style(bold=True)),
     **dict.fromkeys(("started", "mismatch", "missing", "absent"), Style(bold=True)),
-    **dict.fromkeys(("critical", "warning", "info", "fine", "focus"), Style(bold=True, reverse=True)),
+    **dict.fromkeys(("critical", "warning", "info", "fine", "focus", "culprit"), Style(bold=True, reverse=True)),
     "unsure": Style(dim=True), "warn": Style(underline=True),
 }  # fmt: skip
 """The faces that are more than plain text where there are no colours."""

@@ -7,6 +7,7 @@ from datetime import UTC
 from time import monotonic
 from typing import ClassVar
 
+import numpy as np
 from rich.segment import Segment
 from textual import events
 from textual.binding import BindingType
@@ -17,6 +18,7 @@ from rankscope.text.escaping import plain
 from rankscope.tui.actions import bindings_for
 from rankscope.tui.board import AnyBoard, Board
 from rankscope.tui.lane_paint import Gutter, Line, Painter, compose, gutter_for
+from rankscope.tui.letters import Codes
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.text_bars import Unstyled, shortened
 from rankscope.tui.themes import base_style, face_style
@@ -49,6 +51,8 @@ class Timeline(Unstyled, can_focus=True):
         self.board: AnyBoard | None = None
         self._painter = Painter()
         self._lines: list[Strip] = []
+        self.present: Codes = np.zeros(0, np.uint8)
+        """The codes of the cells in view, each once."""
         self._pressed = -TWICE
         self._ticks: tuple[int | None, tuple[list[int], list[int]]] = (None, ([], []))
 
@@ -110,11 +114,13 @@ class Timeline(Unstyled, can_focus=True):
             times = self._ruler(
                 board, "  time" if board.lined is None else "  from arrival", time_line(board, board.width), width
             )
-            return [steps, times, *self._paint(compose_traces(board, head))]
+            lines, codes = compose_traces(board, head)
+            return [steps, times, *self._paint(lines, codes)]
         assert isinstance(head, Gutter)
-        return [self._ruler(board, *self._ruler_text(board), width), *self._paint(compose(board, head))]
+        return [self._ruler(board, *self._ruler_text(board), width), *self._paint(*compose(board, head))]
 
-    def _paint(self, lines: list[Line]) -> list[Strip]:
+    def _paint(self, lines: list[Line], codes: Codes) -> list[Strip]:
+        self.present = np.flatnonzero(np.bincount(codes.reshape(-1), minlength=1)).astype(np.uint8)
         return self._painter.rows(lines, self.size.width, self.options.look, lit=self.has_focus)
 
     def repaint(self) -> None:

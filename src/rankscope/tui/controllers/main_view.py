@@ -9,6 +9,8 @@ from textual.app import App
 from textual.geometry import Size
 from textual.timer import Timer
 
+from rankscope.tui.frames import Frame, Pane
+from rankscope.tui.letters import Codes
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.text_bars import TextBar
 
@@ -34,6 +36,17 @@ class MainView(Protocol):
 
     def bar(self, name: str) -> TextBar:
         """One of the lines of text."""
+
+    def frame(self, name: str) -> Frame:
+        """One of the panes."""
+
+    @property
+    def pane(self) -> Pane:
+        """The pane with the keys."""
+
+    @property
+    def present(self) -> Codes:
+        """The codes of the cells in view, each once."""
 
     def show_board(self) -> None:
         """Draws the board, after a change to another one."""
