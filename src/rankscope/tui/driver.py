@@ -192,12 +192,14 @@ class ChangedCells:
         return "".join(out)
 
     def _clear(self, out: list[str]) -> str:
-        """Erases the whole terminal in the style of most blanks, so that these are not sent; returns the style."""
+        """Erases all lines in the style of most blanks, so that these are not sent; returns the style."""
         blanks = Counter(style for line in self._wanted for char, style in line if char == " ")
         style = next(iter(blanks.most_common(1)), ("", 0))[0]
         if not self._can_erase(style):
             return ""
-        out.append(f"\x1b[{_change('', style)}m\x1b[2J")
+        # line by line: tmux forgets the ground when it erases all at once
+        lines = "".join(f"\x1b[{row};1H\x1b[K" for row in range(1, self.height + 1))
+        out.append(f"\x1b[{_change('', style)}m{lines}")
         self._shown = [[(" ", style)] * self.width for _ in self._wanted]
         return style
 

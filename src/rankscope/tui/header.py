@@ -56,7 +56,7 @@ def title_line(
 
 def room_for_state(dataset: Dataset, width: int) -> int:
     """Columns for the state of a job, if the rest of the title is as short as possible."""
-    return width - len(" rankscope " + _ranks_text(dataset)) - 4 - min(_LEAST_ROOT, len(plain(dataset.root)))
+    return width - len(" rankscope " + _ranks_text(dataset)) - 5 - min(_LEAST_ROOT, len(plain(dataset.root)))
 
 
 def _ranks_text(dataset: Dataset) -> str:

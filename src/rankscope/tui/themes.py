@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from rich.color import Color
 from rich.style import Style
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 from rankscope.tui.options import Look, Palette, ThemeName
 
@@ -39,7 +39,7 @@ FACES: dict[str, Face] = {
     "bad": Face("bad", "bad_ground", bold=True), "warn": Face("warn", bold=True), "good": Face("good"),
     # lines of the screen
     "bar": Face("text", "panel"), "key": Face("strong", bold=True), "banner": Face("strong", "tint"),
-    "rule": Face("rule"), "edge": Face("focus", bold=True), "focus": Face("on_focus", "focus", bold=True),
+    "rule": Face("rule"), "edge": Face("edge", bold=True), "focus": Face("on_focus", "focus", bold=True),
     "culprit": Face("on_culprit", "culprit", bold=True),
     # words on a ground
     "critical": Face("on_red", "red", bold=True), "warning": Face("on_orange", "orange", bold=True),
@@ -47,7 +47,7 @@ FACES: dict[str, Face] = {
     # cells of the lanes
     "done": Face("on_blue", "blue"), "unsure": Face("dim"), "gone": Face("on_grey", "grey"),
     "scheduled": Face("on_orange", "orange"), "started": Face("on_sky", "sky", bold=True),
-    "mismatch": Face("on_purple", "purple", bold=True), "missing": Face("bad", "bad_ground", bold=True),
+    "mismatch": Face("on_purple", "purple", bold=True), "missing": Face("hollow", bold=True),
     "absent": Face("on_red", "red", bold=True),
     "busy": Face("on_green", "green"), "copy": Face("on_purple", "purple"), "host": Face("on_grey", "grey"),
     "patient": Face("head"), "faint": Face("dim"), "thin": Face("good", bold=True),
@@ -60,7 +60,8 @@ FACES: dict[str, Face] = {
 DARK: dict[str, Colour] = {
     "ground": ("#11161c", 233, 0, 0), "panel": ("#232d38", 236, 4, 4), "tint": ("#34201a", 235, 0, 0),
     "text": ("#d6dde5", 253, 7, 7), "strong": ("#ffffff", 231, 15, 7), "dim": ("#93a1af", 247, 7, 7),
-    "rule": ("#6d7c8b", 244, 7, 7), "focus": ("#5fc0ff", 75, 14, 6), "head": ("#5fb8f0", 75, 14, 6),
+    "rule": ("#6d7c8b", 244, 7, 7), "focus": ("#5fc0ff", 75, 14, 6), "edge": ("#5fc0ff", 75, 14, 6),
+    "hollow": ("#ff8a55", 209, 9, 7), "head": ("#5fb8f0", 75, 14, 6),
     "bad": ("#ff8a55", 209, 9, 7), "bad_ground": (None, None, None, 1),
     "warn": ("#f2b544", 215, 11, 3), "good": ("#46d0a0", 79, 10, 2),
     "on_focus": ("#000000", 16, 0, 0), "culprit": ("#ffffff", 231, 15, 7), "on_culprit": ("#000000", 16, 0, 0),
@@ -75,7 +76,8 @@ DARK: dict[str, Colour] = {
 LIGHT: dict[str, Colour] = {
     "ground": ("#fbfaf7", 231, 15, 7), "panel": ("#e3e7eb", 254, 7, 7), "tint": ("#fbe6dc", 224, 15, 7),
     "text": ("#22272d", 235, 0, 0), "strong": ("#000000", 16, 0, 0), "dim": ("#55606c", 240, 0, 0),
-    "rule": ("#78828c", 243, 0, 0), "focus": ("#005a96", 24, 4, 4), "head": ("#005a96", 24, 4, 4),
+    "rule": ("#78828c", 243, 0, 0), "focus": ("#005a96", 24, 4, 4), "edge": ("#005a96", 24, 4, 4),
+    "hollow": ("#b02a00", 124, 1, 0), "head": ("#005a96", 24, 4, 4),
     "bad": ("#b02a00", 124, 1, 7), "bad_ground": (None, None, None, 1),
     "warn": ("#8a5200", 94, 5, 0), "good": ("#00654a", 23, 4, 4),
     "on_focus": ("#ffffff", 231, 15, 7), "culprit": ("#000000", 16, 0, 0), "on_culprit": ("#ffffff", 231, 15, 7),
@@ -90,7 +92,8 @@ LIGHT: dict[str, Colour] = {
 CONTRAST: dict[str, Colour] = {
     "ground": ("#000000", 16, 0, 0), "panel": ("#000000", 16, 0, 0), "tint": ("#000000", 16, 0, 0),
     "text": ("#ffffff", 231, 15, 7), "strong": ("#ffffff", 231, 15, 7), "dim": ("#cfcfcf", 252, 7, 7),
-    "rule": ("#b8b8b8", 250, 7, 7), "focus": ("#ffd84a", 221, 11, 3), "head": ("#8fd4ff", 117, 14, 6),
+    "rule": ("#b8b8b8", 250, 7, 7), "focus": ("#ffd84a", 221, 11, 3), "edge": ("#ffd84a", 221, 11, 3),
+    "hollow": ("#ff9d73", 216, 15, 7), "head": ("#8fd4ff", 117, 14, 6),
     "bad": ("#000000", 16, 0, 0), "bad_ground": ("#ff9d73", 216, 15, 7),
     "warn": ("#ffc95c", 221, 11, 3), "good": ("#6fe8bd", 86, 10, 2),
     "on_focus": ("#000000", 16, 0, 0), "culprit": ("#ffffff", 231, 15, 7), "on_culprit": ("#000000", 16, 0, 0),
@@ -99,7 +102,7 @@ CONTRAST: dict[str, Colour] = {
     "sky": ("#9adcff", 117, 14, 6), "on_sky": ("#000000", 16, 0, 0),
     "orange": ("#f0a000", 214, 11, 3), "on_orange": ("#000000", 16, 0, 0),
     "red": ("#ff9d73", 216, 15, 7), "on_red": ("#000000", 16, 0, 0),
-    "purple": ("#f0a8d6", 218, 7, 2), "on_purple": ("#000000", 16, 0, 0),
+    "purple": ("#ffa0d8", 212, 7, 2), "on_purple": ("#000000", 16, 0, 0),
     "green": ("#3fd6a4", 79, 10, 2), "on_green": ("#000000", 16, 0, 0),
 }  # fmt: skip
 _OWN: Colour = (None, None, None, None)
@@ -111,7 +114,7 @@ def _own(index: int, of_eight: int | None = None) -> Colour:
 
 
 ANSI: dict[str, Colour] = {
-    **dict.fromkeys(("ground", "panel", "tint", "text", "strong", "dim", "rule"), _OWN),
+    **dict.fromkeys(("ground", "panel", "tint", "text", "strong", "dim", "rule", "edge", "hollow"), _OWN),
     **dict.fromkeys(("head", "warn", "good"), _OWN),
     "focus": _own(6), "on_focus": _own(0), "culprit": _own(15, 7), "on_culprit": _own(0),
     "bad": _own(15, 7), "bad_ground": _own(1),
@@ -168,15 +171,15 @@ def base_style(look: Look, ground: Ground = "ground") -> Style:
 
 def textual_theme(look: Look) -> Theme:
     """A theme for the style sheets of Textual, from the same colours."""
+    is_ansi = look.palette in ("none", "8", "16") or look.theme == "ansi"
+    variables = dict(BUILTIN_THEMES["ansi-dark"].variables) if is_ansi else {}
+    variables |= {"ansi-background": _css("ground", look), "ansi-foreground": _css("text", look)} if is_ansi else {}
+    cursor = {"foreground": "on_sky", "background": "sky"} if look.palette != "none" else {}
+    variables |= {f"block-cursor-{part}": _css(name, look) for part, name in cursor.items()}
     return Theme(
         look.theme, _css("focus", look), _css("rule", look), _css("warn", look), _css("bad", look), _css("good", look),
         _css("focus", look), _css("text", look), _css("ground", look), _css("ground", look), _css("panel", look),
-        _css("panel", look), dark=look.theme != "light",
-        ansi=look.palette in ("none", "8", "16") or look.theme == "ansi",
-        variables={
-            "block-cursor-foreground": _css("on_sky", look), "block-cursor-background": _css("sky", look),
-            "block-cursor-text-style": "reverse" if look.palette == "none" else "bold",
-        },
+        _css("panel", look), dark=look.theme != "light", ansi=is_ansi, variables=variables,
     )  # fmt: skip
 
 

@@ -48,7 +48,7 @@ class Page(ModalScreen[Result]):
     """Effect of enter, for the line of keys."""
 
     def __init__(self, options: ViewOptions) -> None:
-        super().__init__()
+        super().__init__(classes="-ascii" if options.ascii_only else None)
         self.options = options
         self.wanted = ""
         """Text of the search; the lists show only entries with it."""
@@ -243,7 +243,8 @@ class ListPage(Page):
 
     DEFAULT_CSS = """
     ListPage #list { height: 1fr; }
-    ListPage #text { height: 6; border-top: ascii $secondary; }
+    ListPage #text { height: 6; border-top: solid $secondary; }
+    ListPage.-ascii #text { border-top: ascii $secondary; }
     """
 
     def search(self, text: str) -> int:
