@@ -48,6 +48,11 @@ class RankscopeApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = bindings_for("app")
     CSS = """
     Screen { background: $background; color: $foreground; }
+    ChoiceScreen { background: transparent; }
+    OptionList > .option-list--option-highlighted, OptionList:ansi > .option-list--option-highlighted {
+        background: $block-cursor-background; color: $block-cursor-foreground; text-style: $cursor-style;
+    }
+    Input > .input--placeholder { color: $dim; }
     ToastRack { display: none; }
     LanesScreen.-watched ToastRack { display: block; }
     """

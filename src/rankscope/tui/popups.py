@@ -159,16 +159,14 @@ def help_text() -> str:
 class ThemeScreen(ChoiceScreen):
     """The themes; the screen below shows the one under the cursor. Escape brings the old one back."""
 
-    DEFAULT_CSS = "ThemeScreen { background: transparent; }"
-
     def __init__(self, present: str, *, ascii_only: bool = False) -> None:
         super().__init__(f"theme ({THEME}=NAME or --theme keeps it)", list(_THEMES.values()), ascii_only=ascii_only)
         self._present = present
 
-    def on_mount(self) -> None:
-        """Lists all themes, with the cursor on the present one."""
-        super().on_mount()
-        self.query_one(OptionList).highlighted = list(_THEMES).index(self._present)
+    def _list(self, text: str) -> None:
+        super()._list(text)
+        if not text:
+            self.query_one(OptionList).highlighted = list(_THEMES).index(self._present)
 
     @on(OptionList.OptionHighlighted)
     def _preview(self, event: OptionList.OptionHighlighted) -> None:

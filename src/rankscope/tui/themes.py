@@ -176,6 +176,7 @@ def textual_theme(look: Look) -> Theme:
     variables |= {"ansi-background": _css("ground", look), "ansi-foreground": _css("text", look)} if is_ansi else {}
     cursor = {"foreground": "on_sky", "background": "sky"} if look.palette != "none" else {}
     variables |= {f"block-cursor-{part}": _css(name, look) for part, name in cursor.items()}
+    variables |= {"dim": _css("dim", look), "cursor-style": "bold underline" if look.palette == "none" else "bold"}
     return Theme(
         look.theme, _css("focus", look), _css("rule", look), _css("warn", look), _css("bad", look), _css("good", look),
         _css("focus", look), _css("text", look), _css("ground", look), _css("ground", look), _css("panel", look),
