@@ -56,10 +56,10 @@ def _face(*, lit: bool) -> Role:
     return "edge" if lit else "rule"
 
 
-class Frame(Unstyled):
+class PaneFrame(Unstyled):
     """A pane with edges where the style sheet gives it a padding; elsewhere it only holds its widgets."""
 
-    DEFAULT_CSS = "Frame { width: 1fr; height: 1fr; layout: vertical; overflow: hidden hidden; padding: 0; }"
+    DEFAULT_CSS = "PaneFrame { width: 1fr; height: 1fr; layout: vertical; overflow: hidden hidden; padding: 0; }"
     draws_gutter = True
 
     def __init__(self, name: str, options: ViewOptions, *children: Widget, id: str) -> None:

@@ -25,7 +25,7 @@ from rankscope.tui.controllers.pages import Pages
 from rankscope.tui.controllers.search_walk import Goto, SearchWalk
 from rankscope.tui.detail.pane import DetailLookup, DetailPane
 from rankscope.tui.filters import Filter
-from rankscope.tui.frames import Frame, Pane
+from rankscope.tui.frames import Pane, PaneFrame
 from rankscope.tui.letters import Codes
 from rankscope.tui.live.following import Following
 from rankscope.tui.model import Model
@@ -150,10 +150,10 @@ class LanesScreen(Screen[None]):
         self.watch(self.lanes, "moves", self._moved, init=False)
         yield TextBar("title", self.options, "panel")
         yield TextBar("verdict", self.options, "tint")
-        yield Frame("overview", self.options, TextBar("overview", self.options), id="over")
+        yield PaneFrame("overview", self.options, TextBar("overview", self.options), id="over")
         with Container(id="body"):
-            yield Frame("lanes", self.options, self.lanes, TextBar("status", self.options), id="left")
-            yield Frame("detail", self.options, self.detail, id="right")
+            yield PaneFrame("lanes", self.options, self.lanes, TextBar("status", self.options), id="left")
+            yield PaneFrame("detail", self.options, self.detail, id="right")
         yield TextBar("keys", self.options, "panel")
 
     def on_mount(self) -> None:
@@ -217,9 +217,9 @@ class LanesScreen(Screen[None]):
         """One of the lines of text."""
         return self.query_one(f"#{name}", TextBar)
 
-    def frame(self, name: str) -> Frame:
+    def frame(self, name: str) -> PaneFrame:
         """One of the panes."""
-        return self.query_one(f"#{name}", Frame)
+        return self.query_one(f"#{name}", PaneFrame)
 
     @property
     def pane(self) -> Pane:

@@ -9,7 +9,7 @@ from textual.app import App
 from textual.geometry import Size
 from textual.timer import Timer
 
-from rankscope.tui.frames import Frame, Pane
+from rankscope.tui.frames import Pane, PaneFrame
 from rankscope.tui.letters import Codes
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.text_bars import TextBar
@@ -37,7 +37,7 @@ class MainView(Protocol):
     def bar(self, name: str) -> TextBar:
         """One of the lines of text."""
 
-    def frame(self, name: str) -> Frame:
+    def frame(self, name: str) -> PaneFrame:
         """One of the panes."""
 
     @property
