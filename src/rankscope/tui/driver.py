@@ -302,7 +302,8 @@ def _change(before: str, after: str) -> str:
     codes += [new.ink or "39"] if new.ink != old.ink else []
     codes += [new.ground or "49"] if new.ground != old.ground else []
     whole = f"0;{after}"
-    return whole if "0" in off else min(";".join(codes), whole, key=len)
+    # terminals without colours may not know the sequences that turn off one attribute
+    return whole if gone and ("0" in off or not new.ink + new.ground) else min(";".join(codes), whole, key=len)
 
 
 def erases_in_colour(environ: Mapping[str, str]) -> bool:

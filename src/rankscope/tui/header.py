@@ -49,14 +49,14 @@ def title_line(
         if len(piece) + 2 <= room:
             shown = f"  {piece}{shown}"
             room -= len(piece) + 2
-    return Text.assemble(
-        (must[:LOGO], "head"), (must[LOGO:], "bold"), f"{shown} ", (f" {status} ", STATUSES[analysis.status].face)
-    )
+    text = Text.assemble((must[:LOGO], "head"), (must[LOGO:], "bold"), f"{shown} ")
+    badge = f" {status} " if len(text) + len(status) + 2 <= width else f" {status}"
+    return text.append(badge, STATUSES[analysis.status].face)
 
 
 def room_for_state(dataset: Dataset, width: int) -> int:
     """Columns for the state of a job, if the rest of the title is as short as possible."""
-    return width - len(" rankscope " + _ranks_text(dataset)) - 5 - min(_LEAST_ROOT, len(plain(dataset.root)))
+    return width - len(" rankscope " + _ranks_text(dataset)) - 4 - min(_LEAST_ROOT, len(plain(dataset.root)))
 
 
 def _ranks_text(dataset: Dataset) -> str:
