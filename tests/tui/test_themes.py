@@ -170,7 +170,9 @@ async def test_the_focus_is_seen_without_colours(size: tuple[int, int]) -> None:
         seen = {"lanes": screen_text(app)}
         assert " LANES " in seen["lanes"] and " detail " in seen["lanes"]
         assert any(style and style.reverse and text.strip() == "LANES" for text, style in shown(app))
+        assert any(style and style.reverse and text.startswith("!") for text, style in shown(app))
         await press(app, pilot, "tab")
+        assert not any(style and style.reverse and text.startswith("!") for text, style in shown(app))
         seen["detail"] = screen_text(app)
         assert " lanes " in seen["detail"] and " DETAIL " in seen["detail"]
         assert not any(style and style.reverse and text.strip() == "LANES" for text, style in shown(app))

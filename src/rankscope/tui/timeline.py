@@ -128,12 +128,9 @@ class Timeline(Unstyled, can_focus=True):
         self._lines = self._draw() if self.size else []
         self.refresh()
 
-    def on_focus(self) -> None:
-        """Shows that the lanes have the keys."""
-        self.repaint()
-
-    def on_blur(self) -> None:
-        """Shows that the lanes have lost the keys."""
+    def watch_has_focus(self, _has_focus: bool) -> None:
+        """Shows whether the lanes have the keys."""
+        super().watch_has_focus(_has_focus)
         self.repaint()
 
     def _ruler(self, board: AnyBoard, label: str, text: str, width: int) -> Strip:
