@@ -24,9 +24,11 @@ from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.lane_items import Items
 from rankscope.tui.lane_paint import Painter, compose, gutter_for
 from rankscope.tui.model import Model, build_model
+from rankscope.tui.options import ViewOptions
 from rankscope.tui.target import place_of_finding
 
 WIDTH, ROWS, ROUNDS = 180, 50, 31
+LOOK = ViewOptions(palette="256").look
 MOVES: dict[str, Callable[[Board], object]] = {
     "lane below": lambda board: board.go_row(board.row + 1),
     "cell to the left": lambda board: board.go_cell(-1),
@@ -51,7 +53,7 @@ def copied(model: Model, copies: int) -> Model:
 def measured(model: Model) -> list[list[str]]:
     """Rows of the table: processor time of a frame in ms, for each move, folded and unfolded."""
     boards = BoardSet(model, np.zeros(1, np.uint8))
-    board, painter = boards.operations, Painter("256")
+    board, painter = boards.operations, Painter()
     board.resize(WIDTH, ROWS)
     boards.blame(0)
     place = place_of_finding(model, model.analysis.findings[0])
@@ -71,7 +73,7 @@ def _row(board: Board, painter: Painter, name: str) -> list[str]:
         for _ in range(ROUNDS):
             begin = time.process_time()
             move(board)
-            painter.rows(compose(board, gutter), WIDTH + gutter.width)
+            painter.rows(compose(board, gutter)[0], WIDTH + gutter.width, LOOK, lit=True)
             times.append(time.process_time() - begin)
         spent.append(f"{median(times) * 1e3:.1f}")
     return [f"{len(board.model.ranks):,}", name, f"{board.count:,}", *spent]

@@ -19,7 +19,7 @@ from rankscope.tui.options import ViewOptions
 ROOT = Path(__file__).parents[1]
 HANG = ROOT / "sample_data" / "two_groups"
 PICTURE = ROOT / "docs" / "screenshot.svg"
-SIZE = (100, 24)
+SIZE = (120, 36)
 STILL_S = 600
 """How long after its last event the job was dumped, in the picture: a checkout forgets when files were written."""
 

@@ -27,6 +27,7 @@ INTERRUPTED = 130
 DEBUG = "RANKSCOPE_DEBUG"
 """Environment variable that shows tracebacks of internal errors and the debug log of a report on stderr."""
 _PALETTES = ("none", "8", "16", "256", "true")
+_THEMES = ("dark", "light", "contrast", "ansi")
 _FORMATS = ("text", "markdown", "json")
 _SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow")
 _LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors")
@@ -142,6 +143,7 @@ def rankscope() -> None:
 @rankscope.command(hidden=True)
 @_reads_dumps
 @click.option("--palette", type=click.Choice(_PALETTES), help="Colours (default: those of the terminal).")
+@click.option("--theme", type=click.Choice(_THEMES), help="Colours of the screen (default: RANKSCOPE_THEME, or dark).")
 @click.option("--mouse/--no-mouse", default=None, help="Use the mouse (default: yes, except over SSH).")
 @click.option("--watch", is_flag=True, help="Follow the job while it runs.")
 @_follows

@@ -36,7 +36,7 @@ async def type_text(app: RankscopeApp, text: str) -> None:
 
 async def test_the_first_screen_says_the_answer() -> None:
     async with opened(hang()) as (app, _):
-        assert bar(app, "title") == " rankscope dumps  16 ranks  5 groups  HANG since 22:13:20, still 10 min"
+        assert bar(app, "title") == " rankscope dumps  16 ranks  5 groups  HANG since 22:13:20, still 10 min "
         assert "ROOT  rank 6 never issued all_reduce #11 of TENSOR_PARALLEL_1" in bar(app, "verdict")
         assert rank(app) == 6
         selection = board_of(app).selection

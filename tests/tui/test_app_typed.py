@@ -312,6 +312,9 @@ async def test_resizing_keeps_the_culprit_in_view() -> None:
 async def test_wide_screens_have_the_detail_beside_the_lanes() -> None:
     async with opened(hang(), size=(160, 45)) as (app, _):
         assert app.lanes.detail.region.y == app.lanes.lanes.region.y
+        # the edges of two frames, and a blank
+        assert app.lanes.detail.region.x == app.lanes.lanes.region.right + 3
+    async with opened(hang(), size=(160, 30)) as (app, _):
         assert app.lanes.detail.region.x == app.lanes.lanes.region.right + 1
     async with opened(hang(), size=(80, 24)) as (app, _):
         assert app.lanes.detail.region.x == 0

@@ -16,7 +16,7 @@ from rankscope.tui.actions import ACTIONS, FOOTER, footer_keys
 from rankscope.tui.axis import View, fit
 from rankscope.tui.board import Board
 from rankscope.tui.filters import Filter
-from rankscope.tui.footer import Found, distance, key_line, overview_line, status_line
+from rankscope.tui.footer import Found, distance, joined, key_line, lane_words, overview_line, status_line
 from rankscope.tui.header import finding_text, title_line, verdict_lines
 from rankscope.tui.model import build_model
 from rankscope.tui.options import Progress
@@ -35,7 +35,7 @@ def text(line: Text) -> str:
 
 def title(width: int = 80, **change: object) -> str:
     dataset, analysis = hang(16, 10)
-    return text(title_line(replace(dataset, **change), analysis, width, "none", UTC))  # type: ignore[arg-type]
+    return text(title_line(replace(dataset, **change), analysis, width, UTC)).rstrip()  # type: ignore[arg-type]
 
 
 def test_the_title_says_how_the_job_is() -> None:
@@ -68,13 +68,13 @@ def test_the_title_says_what_is_missing() -> None:
 
 def test_a_healthy_job_has_no_times_in_its_title() -> None:
     dataset, analysis = healthy()
-    assert text(title_line(dataset, analysis, 80, "none")).endswith("  HEALTHY")
+    assert text(title_line(dataset, analysis, 80)).endswith("  HEALTHY ")
 
 
 def verdict(width: int, index: int | None = 0, **change: object) -> list[str]:
     _, analysis = hang(16, 10)
     finding = replace(analysis.findings[0], **change)  # type: ignore[arg-type]
-    return [text(line) for line in verdict_lines(replace(analysis, findings=(finding,)), index, width, "none")]
+    return [text(line) for line in verdict_lines(replace(analysis, findings=(finding,)), index, width)]
 
 
 def test_the_verdict_names_the_root_and_its_number() -> None:
@@ -96,7 +96,7 @@ def test_a_doubtful_verdict_says_so() -> None:
 
 
 def test_without_findings_the_verdict_is_shown() -> None:
-    lines = verdict_lines(Analysis("all is well", "healthy"), None, 40, "none")
+    lines = verdict_lines(Analysis("all is well", "healthy"), None, 40)
     assert [text(line).rstrip() for line in lines] == ["  HEALTHY  all is well"]
 
 
@@ -200,7 +200,8 @@ def test_the_window_is_between_brackets() -> None:
 
 
 def status(board: Board, width: int = 100, wanted: Filter | None = None, found: Found | None = None) -> str:
-    return text(status_line(board, wanted or Filter(), found, width, ascii_only=True))
+    words = joined(lane_words(board, wanted or Filter(), found), ascii_only=True)
+    return text(status_line(words, Text("A all_reduce  ! never issued"), width, "lanes", ascii_only=True))
 
 
 @pytest.fixture
@@ -213,8 +214,8 @@ def board() -> Board:
 
 def test_the_status_counts_rows_and_explains_letters(board: Board) -> None:
     line = status(board)
-    assert line.startswith("- 16 ranks in 5 rows, 1-3 shown ---")
-    assert line.endswith("--- A all_reduce  R reduce_scatter  G all_gather -")
+    assert line.startswith("- LANES - 16 ranks in 5 rows, 1-3 shown ---")
+    assert line.endswith("--- A all_reduce  ! never issued - detail -")
     assert len(line) == 100
 
 
@@ -224,7 +225,7 @@ def test_the_status_says_what_else_is_set(board: Board) -> None:
     line = status(board, 200, Filter(state="pending"), Found("x", 0, 3, 1))
     for piece in ("only pending", "find 'x': 1/3, 1 in messages", "marker +10 steps", "by host"):
         assert piece in line
-    assert status(board, 30).endswith("... ")
+    assert ".." in status(board, 30) and status(board, 30).endswith("- detail -")
     assert len(status(board, 30)) == 30
 
 

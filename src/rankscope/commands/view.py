@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rankscope.assemble.load import SparseReading
     from rankscope.schema import Dataset
     from rankscope.tui.app import RankscopeApp
-    from rankscope.tui.options import Load, Palette, ViewOptions
+    from rankscope.tui.options import Load, Palette, ThemeName, ViewOptions
 
 SWITCH_S = 0.001
 """Longest time that a thread keeps the interpreter while another one waits; Python's default is 5 ms."""
@@ -38,6 +38,7 @@ def run(
     *,
     ascii_only: bool = False,
     palette: Palette | None = None,
+    theme: ThemeName | None = None,
     mouse: bool | None = None,
     path_map: tuple[tuple[str, str], ...] = (),
     watch: bool = False,
@@ -56,8 +57,8 @@ def run(
         # exported, these variables hide a resize of the terminal
         os.environ.pop(name, None)
     options = from_environment(
-        os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=_export, bell=bell,
-        export_traces=_export_traces, pipes=PathPipes(source.paths),
+        os.environ, ascii_only=ascii_only, palette=palette, theme=theme, mouse=mouse, path_map=path_map,
+        export=_export, bell=bell, export_traces=_export_traces, pipes=PathPipes(source.paths),
     )  # fmt: skip
     options = replace(options, editor_environment=users_variables())
     if watch:

@@ -75,6 +75,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("line_up_back", ("A",), "as a, to the rank before", "Show", "screen"),
     Action("order", ("r",), "order by rank, distance, group, host, stage, look", "Show", "screen"),
     Action("marker", ("m",), "set or remove a marker, to measure distances", "Show", "lanes"),
+    Action("theme", ("T",), "theme: dark, light, high contrast, the terminal's own", "Show", "app"),
     Action("follow", ("F",), "follow the newest operations of a job that is watched", "Watch", "screen"),
     Action("pause", ("space",), "pause what is shown of a job that is watched, or go on", "Watch", "screen"),
     Action("ask_dumps", ("D",), "ask the job for dumps, through its trigger pipes", "Watch", "screen"),

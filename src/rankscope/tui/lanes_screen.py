@@ -9,12 +9,12 @@ from typing import ClassVar, TypeVar
 from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Container, Vertical
+from textual.containers import Container
 from textual.screen import Screen
 
 from rankscope.text.escaping import plain
 from rankscope.tui.actions import bindings_for
-from rankscope.tui.controllers.bars import Bars
+from rankscope.tui.controllers.bars import LARGE, Bars
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.board_switch import BoardSwitch
 from rankscope.tui.controllers.exports import DumpOffer, Exports
@@ -25,6 +25,7 @@ from rankscope.tui.controllers.pages import Pages
 from rankscope.tui.controllers.search_walk import Goto, SearchWalk
 from rankscope.tui.detail.pane import DetailLookup, DetailPane
 from rankscope.tui.filters import Filter
+from rankscope.tui.frames import Pane, PaneFrame
 from rankscope.tui.letters import Codes
 from rankscope.tui.live.following import Following
 from rankscope.tui.model import Model
@@ -40,26 +41,36 @@ SHARE = 62
 """Most of the height that lanes of operations take above the detail, in percent."""
 WIDE = 120
 """Columns from which the detail is beside the lanes."""
+TALL = 36
+"""Lines from which the panes of a wide screen have frames."""
 
 
 class LanesScreen(Screen[None]):
     """Title, verdict, overview, lanes, detail and keys. Controllers hold the content; this class draws and asks."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (TALL, "-tall"), (LARGE, "-large")]
     AUTO_FOCUS = "#lanes"
     BINDINGS: ClassVar[list[BindingType]] = bindings_for("screen")
     DEFAULT_CSS = """
     LanesScreen {
         #body { height: 1fr; width: 100%; layout: vertical; }
+        #over { height: 1; width: 100%; }
         #left { height: 62%; width: 100%; }
-        #detail { height: 1fr; width: 100%; }
+        #right { height: 1fr; width: 100%; }
         &.-traces #left { height: 70%; }
         &.-told #left { height: 6; }
         &.-wide #body { layout: horizontal; }
         &.-wide #left { height: 100%; width: 62%; }
-        &.-wide #detail { height: 100%; width: 38%; margin-left: 1; }
+        &.-wide #right { height: 100%; width: 38%; margin-left: 1; }
         &.-wide.-told #left { width: 30%; }
-        &.-wide.-told #detail { width: 70%; }
+        &.-wide.-told #right { width: 70%; }
+        &.-wide.-tall, &.-wide.-large {
+            #left { padding: 1; }
+            #right { padding: 1 2; margin-left: 0; }
+            #status { display: none; }
+        }
+        &.-wide.-large #over { height: 3; padding: 1; }
     }
     """
 
@@ -133,16 +144,17 @@ class LanesScreen(Screen[None]):
         """All widgets from top to bottom."""
         # set before the first layout, which would otherwise be made twice
         self.set_class(self.app.size.width >= WIDE, "-wide")
+        self.add_class(
+            next(name for least, name in reversed(self.VERTICAL_BREAKPOINTS) if self.app.size.height >= least)
+        )
         self.watch(self.lanes, "moves", self._moved, init=False)
-        yield TextBar("title")
-        yield TextBar("verdict")
-        yield TextBar("overview")
+        yield TextBar("title", self.options, "panel")
+        yield TextBar("verdict", self.options, "tint")
+        yield PaneFrame("overview", self.options, TextBar("overview", self.options), id="over")
         with Container(id="body"):
-            with Vertical(id="left"):
-                yield self.lanes
-                yield TextBar("status")
-            yield self.detail
-        yield TextBar("keys")
+            yield PaneFrame("lanes", self.options, self.lanes, TextBar("status", self.options), id="left")
+            yield PaneFrame("detail", self.options, self.detail, id="right")
+        yield TextBar("keys", self.options, "panel")
 
     def on_mount(self) -> None:
         """Starts the controllers and shows the first data."""
@@ -216,6 +228,25 @@ class LanesScreen(Screen[None]):
     def bar(self, name: str) -> TextBar:
         """One of the lines of text."""
         return self.query_one(f"#{name}", TextBar)
+
+    def frame(self, name: str) -> PaneFrame:
+        """One of the panes."""
+        return self.query_one(f"#{name}", PaneFrame)
+
+    @property
+    def pane(self) -> Pane:
+        """The pane with the keys."""
+        return "lanes" if self.lanes.has_focus else "detail" if self.detail.has_focus else ""
+
+    @property
+    def present(self) -> Codes:
+        """The codes of the cells in view, each once."""
+        return self.lanes.present
+
+    @on(events.DescendantFocus)
+    @on(events.DescendantBlur)
+    def _pane_changed(self) -> None:
+        self.draw_lines()
 
     def show_board(self) -> None:
         """Draws the board, after a change to another one."""

@@ -18,6 +18,7 @@ from textual.widgets.option_list import Option
 
 from rankscope.tui.actions import ACTIONS
 from rankscope.tui.letters import LETTERS
+from rankscope.tui.options import THEME
 from rankscope.tui.traces.activity import letters as trace_letters
 
 MOST_CHOICES = 500
@@ -153,6 +154,34 @@ def help_text() -> str:
     lines += ["", "Lanes of profiler traces"]
     lines += [f"  {mark:<3} {meaning}" for mark, meaning in trace_letters()]
     return "\n".join(lines)
+
+
+class ThemeScreen(ChoiceScreen):
+    """The themes; the screen below shows the one under the cursor. Escape brings the old one back."""
+
+    def __init__(self, present: str, *, ascii_only: bool = False) -> None:
+        super().__init__(f"theme ({THEME}=NAME or --theme keeps it)", list(_THEMES.values()), ascii_only=ascii_only)
+        self._present = present
+
+    def _list(self, text: str) -> None:
+        super()._list(text)
+        if not text:
+            self.query_one(OptionList).highlighted = list(_THEMES).index(self._present)
+
+    @on(OptionList.OptionHighlighted)
+    def _preview(self, event: OptionList.OptionHighlighted) -> None:
+        self.app.theme = list(_THEMES)[int(event.option.id or 0)]
+
+    async def action_dismiss(self, result: int | None = None) -> None:
+        """Closes, with the theme that was there before."""
+        self.app.theme = self._present
+        await super().action_dismiss(result)
+
+
+_THEMES: dict[str, str] = {
+    "dark": "dark: bright on dark", "light": "light: dark on light", "contrast": "contrast: black, white, strong hues",
+    "ansi": "ansi: the terminal's own colours",
+}  # fmt: skip
 
 
 # The line at the bottom for typed text: a search, a filter, a place.

@@ -7,8 +7,8 @@ from datetime import UTC
 from time import monotonic
 from typing import ClassVar
 
+import numpy as np
 from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.binding import BindingType
 from textual.reactive import var
@@ -17,9 +17,11 @@ from textual.strip import Strip
 from rankscope.text.escaping import plain
 from rankscope.tui.actions import bindings_for
 from rankscope.tui.board import AnyBoard, Board
-from rankscope.tui.lane_paint import Gutter, Painter, compose, gutter_for
+from rankscope.tui.lane_paint import Gutter, Line, Painter, compose, gutter_for
+from rankscope.tui.letters import Codes
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.text_bars import Unstyled, shortened
+from rankscope.tui.themes import base_style, face_style
 from rankscope.tui.time_ruler import group_ticks, sequence_ruler, time_ruler
 from rankscope.tui.traces.trace_board import TraceBoard
 from rankscope.tui.traces.trace_paint import TraceGutter
@@ -47,8 +49,10 @@ class Timeline(Unstyled, can_focus=True):
         super().__init__(id="lanes")
         self.options = options
         self.board: AnyBoard | None = None
-        self._painter = Painter(options.palette)
+        self._painter = Painter()
         self._lines: list[Strip] = []
+        self.present: Codes = np.zeros(0, np.uint8)
+        """The codes of the cells in view, each once."""
         self._pressed = -TWICE
         self._ticks: tuple[int | None, tuple[list[int], list[int]]] = (None, ([], []))
 
@@ -110,17 +114,34 @@ class Timeline(Unstyled, can_focus=True):
             times = self._ruler(
                 board, "  time" if board.lined is None else "  from arrival", time_line(board, board.width), width
             )
-            return [steps, times, *self._painter.rows(compose_traces(board, head), width)]
+            lines, codes = compose_traces(board, head)
+            return [steps, times, *self._paint(lines, codes)]
         assert isinstance(head, Gutter)
-        return [self._ruler(board, *self._ruler_text(board), width), *self._painter.rows(compose(board, head), width)]
+        return [self._ruler(board, *self._ruler_text(board), width), *self._paint(*compose(board, head))]
+
+    def _paint(self, lines: list[Line], codes: Codes) -> list[Strip]:
+        self.present = np.flatnonzero(np.bincount(codes.reshape(-1), minlength=1)).astype(np.uint8)
+        return self._painter.rows(lines, self.size.width, self.options.look, lit=self.has_focus)
+
+    def repaint(self) -> None:
+        """Draws the same board in other colours, or with another focus."""
+        self._lines = self._draw() if self.size else []
+        self.refresh()
+
+    def watch_has_focus(self, _has_focus: bool) -> None:
+        """Shows whether the lanes have the keys."""
+        super().watch_has_focus(_has_focus)
+        self.repaint()
 
     def _ruler(self, board: AnyBoard, label: str, text: str, width: int) -> Strip:
         at = board.view.cell_of(board.unit) * board.view.chars
         head = f"{label[: self.head.width - 1]:<{self.head.width}}"
-        segments = [Segment(head, Style(dim=True)), Segment(text[:at], Style(dim=True))]
+        base = base_style(self.options.look)
+        dim, bold = (base + face_style(name, self.options.look) for name in ("dim", "bold"))
+        segments = [Segment(head, dim), Segment(text[:at], dim)]
         if 0 <= at < len(text):
-            segments += [Segment("v", Style(bold=True)), Segment(text[at + 1 :], Style(dim=True))]
-        return Strip(segments).adjust_cell_length(width, Style())
+            segments += [Segment("v", bold), Segment(text[at + 1 :], dim)]
+        return Strip(segments).adjust_cell_length(width, base)
 
     def _ruler_text(self, board: Board) -> tuple[str, str]:
         if board.view.kind == "time":
@@ -138,7 +159,7 @@ class Timeline(Unstyled, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """The strip of one line of the widget."""
-        return self._lines[y] if y < len(self._lines) else Strip.blank(self.size.width, Style())
+        return self._lines[y] if y < len(self._lines) else Strip.blank(self.size.width, base_style(self.options.look))
 
     def on_click(self, event: events.Click) -> None:
         """Puts the cursor under the mouse."""

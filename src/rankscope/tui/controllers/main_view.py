@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from rich.style import Style
 from textual.app import App
 from textual.geometry import Size
 from textual.timer import Timer
 
+from rankscope.tui.frames import Pane, PaneFrame
+from rankscope.tui.letters import Codes
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.text_bars import TextBar
 
@@ -30,15 +31,22 @@ class MainView(Protocol):
         """Columns and lines."""
 
     @property
-    def rich_style(self) -> Style:
-        """The style of the background."""
-
-    @property
     def is_covered(self) -> bool:
         """Whether another screen lies over the lanes."""
 
     def bar(self, name: str) -> TextBar:
         """One of the lines of text."""
+
+    def frame(self, name: str) -> PaneFrame:
+        """One of the panes."""
+
+    @property
+    def pane(self) -> Pane:
+        """The pane with the keys."""
+
+    @property
+    def present(self) -> Codes:
+        """The codes of the cells in view, each once."""
 
     def show_board(self) -> None:
         """Draws the board, after a change to another one."""

@@ -42,11 +42,11 @@ def gutter_for(width: int, ranks: int) -> TraceGutter:
     return TraceGutter(label, 8 if width < 100 else 18)
 
 
-def compose(board: TraceBoard, gutter: TraceGutter) -> list[Line]:
-    """The content of the rows in view."""
+def compose(board: TraceBoard, gutter: TraceGutter) -> tuple[list[Line], Codes]:
+    """The content of the rows in view, and the codes of their cells."""
     rows = board.rows[board.top : board.top + board.height]
     if not rows:
-        return []
+        return [], np.zeros(0, np.uint8)
     asked, edges = board.cells_of(rows)
     cells = draw(board.lanes.cover, board.lanes.key_of, asked, edges)
     text, styles = cells.text.copy(), cells.styles.copy()
@@ -61,7 +61,7 @@ def compose(board: TraceBoard, gutter: TraceGutter) -> list[Line]:
         head = head_text(board, row, ranks, gutter, current=current, blamed=blamed)
         head = f"{head[:-1]}*" if row.first and not board.fresh.isdisjoint(ranks) else head
         out.append(Line(head, blamed, current, text[at].tobytes(), styles[at].tobytes()))
-    return out
+    return out, cells.codes
 
 
 def _mark_steps(board: TraceBoard, rows: list[Row], text: Codes) -> None:

@@ -15,8 +15,14 @@ from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, line
 
-_KIND_FROM = 60
+_KIND_FROM = 100
 """Cells of the list from which the kind of a finding is shown."""
+_BESIDE = 120
+"""Columns from which the text is beside the list."""
+
+
+def _kind_cell(kind: str, width: int) -> str:
+    return f"{plain(kind):<20} " if width >= _KIND_FROM else ""
 
 
 def finding_line(finding: Finding, width: int) -> Line:
@@ -26,12 +32,11 @@ def finding_line(finding: Finding, width: int) -> Line:
     role = severity_role(finding)
     held = max(finding.blast_radius, len(finding.waiting_ranks))
     under = "  " if finding.caused_by else ""
-    kind = f"{plain(finding.kind):<20} " if width >= _KIND_FROM + 40 else ""
     return line(
         Span("ROOT " if finding.root_cause else "     ", "bad"),
         Span(f"{SEVERITIES[finding.severity].badge} ", role),
         f"{held or '':>6} ",
-        Span(kind, "dim"),
+        Span(_kind_cell(finding.kind, width), "dim"),
         Span(under + plain(finding.title), "bold" if finding.root_cause else "text"),
     )
 
@@ -44,9 +49,10 @@ class FindingsScreen(ListPage):
     FindingsScreen #text { height: 1fr; }
     FindingsScreen.-wide > #body { layout: horizontal; }
     FindingsScreen.-wide #list { width: 45%; height: 100%; }
-    FindingsScreen.-wide #text { width: 1fr; height: 100%; border-top: none; border-left: ascii $secondary; }
+    FindingsScreen.-wide #text { width: 1fr; height: 100%; border-top: none; border-left: solid $secondary; }
+    FindingsScreen.-wide.-ascii #text { border-top: none; border-left: ascii $secondary; }
     """
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_BESIDE, "-wide")]
     FIND_HINT = "kind, title, rank, group"
 
     def __init__(
@@ -66,7 +72,10 @@ class FindingsScreen(ListPage):
         roots = sum(f.root_cause for f in findings)
         parts = [plural(roots, "root cause"), *(f"{n} {name}" for name, n in counts.items())]
         title = f"  {', '.join(parts)}" if findings else "  none"
-        return [line(Span(" findings", "head"), title), line(" ", Span(plain(self.analysis.verdict), "bold"))]
+        width = self.size.width if self.size.width < _BESIDE else self.size.width * 45 // 100
+        columns = line(Span(f" root level waits {_kind_cell('kind', width)}finding", "dim"))
+        verdict = line(" ", Span(plain(self.analysis.verdict), "bold"))
+        return [line(Span(" findings", "head"), title), verdict, *([columns] if findings else [])]
 
     def on_mount(self) -> None:
         """Fills the list; the cursor starts on the finding of the lanes."""

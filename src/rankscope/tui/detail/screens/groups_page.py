@@ -96,7 +96,7 @@ class GroupsScreen(ListPage):
         own = sum(not d.consequence for d in parted)
         what = f"  {plural(len(self.states), 'group')}, {own} diverged (!), {len(parted) - own} blocked by it (~)"
         names, members = self._columns(self.size.width)
-        columns = f"   {'group':<{names}} {'ranks':<{members}} {'issued up to':<{_SPREAD}} first divergence"
+        columns = f"   {'group':<{names}} {'ranks':<{members}} {'issued (behind)':<{_SPREAD}} first divergence"
         return [line(Span(" groups", "head"), what), line(Span(columns, "dim"))]
 
     def search(self, text: str) -> int:

@@ -41,7 +41,8 @@ class HostsScreen(Page):
     ]
     DEFAULT_CSS = """
     HostsScreen #tree { height: 1fr; }
-    HostsScreen #text { height: 4; border-top: ascii $secondary; }
+    HostsScreen #text { height: 4; border-top: solid $secondary; }
+    HostsScreen.-ascii #text { border-top: ascii $secondary; }
     """
     ENTER = "source"
     FIND_HINT = "a rank, or part of a function or of a file"

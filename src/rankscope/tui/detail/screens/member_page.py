@@ -51,7 +51,8 @@ class MemberScreen(Page):
     ]
     DEFAULT_CSS = """
     MemberScreen #members, MemberScreen #tree { height: 1fr; }
-    MemberScreen #text { height: 7; border-top: ascii $secondary; }
+    MemberScreen #text { height: 7; border-top: solid $secondary; }
+    MemberScreen.-ascii #text { border-top: ascii $secondary; }
     MemberScreen.-tall #text { height: 40%; }
     """
     VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]

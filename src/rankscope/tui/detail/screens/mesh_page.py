@@ -181,7 +181,7 @@ class MeshScreen(ListPage):
         if self.mesh is None:
             return [line(Span(" mesh", "head"), "  none: the groups do not clearly form a grid")]
         title = line(Span(" mesh", "head"), "  ", Span(plain(str(self.mesh)), "bold"))
-        rows = Span(f"   rows along {self._layout.along}", "dim")
+        rows = Span(f"   first rank, rows along {self._layout.along}", "dim")
         return [title, line(legend(self.letters, self.dataset.world_size), rows)]
 
     @cached_property

@@ -24,7 +24,7 @@ from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.popups import Prompt
 from rankscope.tui.selection import Moment, Selection
-from rankscope.tui.styled_text import Line, Span, coloured, line
+from rankscope.tui.styled_text import Line, Span, line
 from rankscope.tui.text_bars import TextBar
 
 Result = Selection | Moment | int | None
@@ -48,7 +48,7 @@ class Page(ModalScreen[Result]):
     """Effect of enter, for the line of keys."""
 
     def __init__(self, options: ViewOptions) -> None:
-        super().__init__()
+        super().__init__(classes="-ascii" if options.ascii_only else None)
         self.options = options
         self.wanted = ""
         """Text of the search; the lists show only entries with it."""
@@ -56,9 +56,9 @@ class Page(ModalScreen[Result]):
 
     def compose(self) -> ComposeResult:
         """Heading, body and keys."""
-        yield TextBar("heading")
+        yield TextBar("heading", self.options, "panel")
         yield from self.body()
-        yield TextBar("hints")
+        yield TextBar("hints", self.options, "panel")
 
     def body(self) -> Iterable[Widget]:
         """The widgets between heading and keys."""
@@ -82,20 +82,19 @@ class Page(ModalScreen[Result]):
 
     def draw_bars(self) -> None:
         """Writes heading and keys."""
-        width = self.size.width
-        self.query_one("#heading", TextBar).put(*(coloured(parts, width, self.options) for parts in self.heading()))
+        self.query_one("#heading", TextBar).put(*self.heading())
         self.note("")
 
     def note(self, text: str) -> None:
         """Shows a message in the bottom line; without text, shows the keys again."""
         shown = line(" " + plain(text)) if text else self._keys()
-        self.query_one("#hints", TextBar).put(coloured(shown, self.size.width, self.options))
+        self.query_one("#hints", TextBar).put(shown)
 
     def _keys(self) -> Line:
         parts: list[Span | str] = [Span(f" only {plain(limit)} ", "warn") for limit in self.limits()]
         keys = [(b.key_display or b.key, b.description) for b in self._shown_bindings()]
         for key, what in [("enter", self.ENTER), *keys]:
-            parts += [Span(f" {key}", "bold"), Span(f" {what} ", "dim")]
+            parts += [Span(f" {key}", "key"), Span(f" {what} ", "dim")]
         return line(*parts)
 
     def limits(self) -> list[str]:
@@ -244,7 +243,8 @@ class ListPage(Page):
 
     DEFAULT_CSS = """
     ListPage #list { height: 1fr; }
-    ListPage #text { height: 6; border-top: ascii $secondary; }
+    ListPage #text { height: 6; border-top: solid $secondary; }
+    ListPage.-ascii #text { border-top: ascii $secondary; }
     """
 
     def search(self, text: str) -> int:
