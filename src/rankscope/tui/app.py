@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,11 +23,13 @@ from textual.worker import Worker, WorkerState, get_current_worker
 from rankscope.kinds.finding_kinds import STATUSES
 from rankscope.text.escaping import plain
 from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
+from rankscope.tui.key_hints import Hint
 from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions
 from rankscope.tui.text_bars import TextBar, progress_line
 from rankscope.tui.worker_messages import Completed, Loaded, Progressed, ReadingChanged, Updated
 
 if TYPE_CHECKING:
+    from rankscope.tui.detail.screens.page import Page
     from rankscope.tui.lanes_screen import LanesScreen
     from rankscope.tui.live.following import Following
     from rankscope.tui.live.prepared import Prepared, Watch
@@ -242,18 +245,47 @@ class RankscopeApp(App[None]):
         if self.failure is not None:
             raise self.failure
 
-    def action_help(self) -> None:
-        """Shows all keys."""
-        from rankscope.tui.popups import HelpScreen
+    def action_press(self, key: str) -> None:
+        """Presses a key, for a click on its name."""
+        self.simulate_key(key)
 
-        self.push_screen(HelpScreen(ascii_only=self.options.ascii_only))
+    def action_help(self) -> None:
+        """Shows all keys, those of the view on the screen first."""
+        from rankscope.tui.help_screen import HelpScreen
+
+        title, hints = "", list[Hint]()
+        if self.screen is self._lanes:
+            title, hints = self.lanes.here()
+        elif (page := self._page) is not None:
+            title, hints = f"This view ({page.title_text})", page.hints(every=True)
+        self.push_screen(HelpScreen(self.options, title, hints))
+
+    @property
+    def _page(self) -> Page | None:
+        """The page on the screen; None while there is another screen."""
+        if self._lanes is None:
+            return None
+        from rankscope.tui.detail.screens.page import Page
+
+        return self.screen if isinstance(self.screen, Page) else None
 
     def action_command_palette(self) -> None:
         """Lets an action be chosen by its name."""
         if self.screen is self._lanes:
-            actions = [action for action in ACTIONS if action.id != "command_palette"]
-            names = [f"{action.help}  ({action.display})" for action in actions]
-            self.lanes.choose("what to do", names, lambda index: self._do(actions[index]))
+            self._choose_action()
+        elif (page := self._page) is not None:
+            page.choose_key()
+
+    def _choose_action(self) -> None:
+        from rankscope.kinds.view_kinds import VIEWS
+        from rankscope.tui.popups import Choice
+
+        actions = [action for action in ACTIONS if action.id != "command_palette"]
+        doing = [partial(self._do, action) for action in actions]
+        doing += [partial(self.lanes.open_view, row.name) for row in VIEWS]
+        choices = [Choice(f"{action.help}  ({action.display})", also=action.also) for action in actions]
+        choices += [Choice(f"view {v.name}: {v.meaning}  (v {v.key})", also=v.also) for v in VIEWS]
+        self.lanes.choose("what to do", choices, lambda index: doing[index]())
 
     def _do(self, action: Action) -> None:
         owners = {"app": self, "screen": self.lanes, "lanes": self.lanes.lanes}

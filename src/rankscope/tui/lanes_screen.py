@@ -25,11 +25,12 @@ from rankscope.tui.controllers.pages import Pages
 from rankscope.tui.controllers.search_walk import Goto, SearchWalk
 from rankscope.tui.detail.pane import DetailLookup, DetailPane
 from rankscope.tui.filters import Filter
+from rankscope.tui.key_hints import Hint
 from rankscope.tui.letters import Codes
 from rankscope.tui.live.following import Following
 from rankscope.tui.model import Model
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.popups import ChoiceScreen, Prompt
+from rankscope.tui.popups import Choice, ChoiceScreen, Prompt
 from rankscope.tui.text_bars import TextBar
 from rankscope.tui.timeline import Timeline
 from rankscope.tui.traces.trace_board import TraceBoard
@@ -79,13 +80,16 @@ class LanesScreen(Screen[None]):
         self.news = JobNews(*news) if first is None else Following(*news, first)
         self.bars = Bars(self, self.boards, self.search, self.news)
         self.lookup = DetailLookup(self, self.boards, self.findings, self.detail)
+        self.pages = Pages(self, self.boards, self.findings, self.switch, self.filters)
         self._then: Callable[[str], None] = self.note
         """Gets the typed text."""
+        self.in_detail = False
+        """Whether the pane of the detail has the focus."""
 
     @cached_property
     def commands(self) -> dict[str, Callable[[], object]]:
         """Functions for the actions of the screen, by their ids."""
-        pages = Pages(self, self.boards, self.findings, self.switch)
+        pages = self.pages
         exports = Exports(self, self.boards)
         return {
             "next_finding": partial(self.findings.walk, 1),
@@ -95,7 +99,7 @@ class LanesScreen(Screen[None]):
             "why": pages.open_why,
             "open": pages.open_members,
             "views": pages.choose_view,
-            "heat": pages.open_heat,
+            "heat": pages.opener("heat"),
             "goto": Goto(self, self.boards).ask,
             "next_pane": self.focus_next,
             "back": self._back,
@@ -108,12 +112,21 @@ class LanesScreen(Screen[None]):
             "ask_dumps": DumpOffer(self, self.boards).offer,
             "search": self.search.ask,
             "filter_ranks": self.filters.ask_ranks,
-            "filter_group": self.filters.choose_group,
+            "filter_group": pages.opener("groups"),
             "filter_op": self.filters.choose_operation,
             "export": exports.export_findings,
             "export_traces": exports.export_traces,
             "copy": exports.copy,
+            "copy_command": exports.copy_command,
         }
+
+    def open_view(self, name: str) -> None:
+        """Opens a view by its name."""
+        self.pages.opener(name)()
+
+    def here(self) -> tuple[str, list[Hint]]:
+        """A title for the keys of the pane with the focus, and these keys."""
+        return self.bars.here()
 
     def action_command(self, name: str) -> None:
         """Does the action `name` of the scope "screen"."""
@@ -148,6 +161,15 @@ class LanesScreen(Screen[None]):
         """Starts the controllers and shows the first data."""
         self.show_board()
         self.news.begin()
+        if self.options.view:
+            self.call_after_refresh(self.open_view, self.options.view)
+
+    def on_descendant_focus(self) -> None:
+        """Writes the keys of the other pane when the focus goes there."""
+        in_detail = self.focused is self.detail
+        if in_detail != self.in_detail:
+            self.in_detail = in_detail
+            self.note("")
 
     def on_resize(self) -> None:
         """Writes the lines anew for the new width."""
@@ -160,6 +182,24 @@ class LanesScreen(Screen[None]):
         self.news.pressed()
         if event.key != "enter" or not self.query(Prompt):
             self.note("")
+
+    @on(events.Click, "#overview")
+    def _clicked_overview(self, event: events.Click) -> None:
+        """Moves the cursor to the place in the run."""
+        unit = self.bars.unit_at(event.x)
+        if unit is not None:
+            self.boards.shown.go_unit(unit)
+            self.boards.shown.centre(0.5)
+            self.board_moved()
+
+    @on(events.Click, "#lanes")
+    def _clicked_twice(self, event: events.Click) -> None:
+        if event.chain == 2 and event.y >= self.lanes.ruled:
+            self.commands["open"]()
+
+    @on(Timeline.Spanned)
+    def _spanned(self) -> None:
+        self.note("z zooms to this window; m at its end removes the marker")
 
     @on(events.ScreenResume)
     def _resumed(self) -> None:
@@ -228,7 +268,7 @@ class LanesScreen(Screen[None]):
         """Shows a message in the bottom line; without text, shows the keys again."""
         self.bars.note(text)
 
-    def choose(self, title: str, choices: Sequence[str], then: Callable[[int], None]) -> None:
+    def choose(self, title: str, choices: Sequence[Choice | str], then: Callable[[int], None]) -> None:
         """Asks the user to choose one of these for `then`."""
         screen = ChoiceScreen(title, choices, ascii_only=self.options.ascii_only)
         self.app.push_screen(screen, lambda index: None if index is None else then(index))
@@ -243,7 +283,8 @@ class LanesScreen(Screen[None]):
     @on(Prompt.Answered)
     def _answered(self, event: Prompt.Answered) -> None:
         self.bar("keys").display = True
-        self.lanes.focus()
+        self.set_focus(self.lanes)
+        self.query(Prompt).remove()
         if event.text is None:
             return
         try:

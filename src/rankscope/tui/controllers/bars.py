@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.text import Text
 
+from rankscope.text.step_commands import first_command
 from rankscope.text.wording import duration, plural
 from rankscope.tui.actions import FOOTER, TRACED_FOOTER
 from rankscope.tui.board import AnyBoard, Board
@@ -15,14 +16,18 @@ from rankscope.tui.controllers.job_news import JobNews
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.filters import Filter, describe
-from rankscope.tui.footer import DIM, Found, found_text, key_line, overview_line, status_line
+from rankscope.tui.footer import DIM, Found, found_text, overview_line, status_line
 from rankscope.tui.header import verdict_lines
+from rankscope.tui.key_hints import DETAIL_PANE, FILTERED, SEARCHING, Hint, hint_line, known_hints, lane_hints
 from rankscope.tui.order import ORDERINGS
 from rankscope.tui.overview import Strip, sequence_strip, time_strip
 from rankscope.tui.traces.activity import COUNT, KINDS, WAITING, legend
 from rankscope.tui.traces.lanes import TraceLanes
 from rankscope.tui.traces.trace_board import TraceBoard
 from rankscope.tui.traces.trace_cells import Asked, draw
+
+OVERVIEW_HEAD = 11
+"""Characters before the overview."""
 
 
 class Bars:
@@ -45,13 +50,26 @@ class Bars:
         view, board = self._view, self._boards.shown
         strip = self._overview(board, view.size.width - 14)
         window = strip.window(board.view.first, board.view.first + board.view.span(board.width))
-        view.bar("overview").put(Text.assemble((" overview  ", view.rich_style), overview_line(strip.text, window)))
+        view.bar("overview").put(
+            Text.assemble((" overview".ljust(OVERVIEW_HEAD), view.rich_style), overview_line(strip.text, window))
+        )
         status, wanted, found = view.bar("status"), self._boards.wanted, self._search.found
         width, ascii_only = status.size.width, view.options.ascii_only
         if isinstance(board, TraceBoard):
             status.put(*status_lines(board, wanted, found, width, ascii_only=ascii_only))
         else:
             status.put(status_line(board, wanted, found, width, ascii_only=ascii_only))
+
+    def unit_at(self, x: int) -> int | None:
+        """The column, or the time, at a character of the overview; None beside it."""
+        board = self._boards.shown
+        strip = self._overview(board, self._view.size.width - 14)
+        first, last = strip.window(board.view.first, board.view.first + board.view.span(board.width))
+        at = x - OVERVIEW_HEAD
+        # the window stands between brackets
+        at -= (at > first) + (at > last + 1)
+        count = len(strip.text)
+        return strip.low + at * (strip.high - strip.low) // count if 0 <= at < count else None
 
     def note(self, text: str) -> None:
         """Shows a message in the bottom line; without text, the trouble with following, else the keys."""
@@ -61,9 +79,32 @@ class Bars:
             keys.put(Text(f" {text}"[:width], self._view.rich_style))
             return
         state = self._news.state()
-        room = max(width - len(state), 1)
+        keys.put(Text.assemble(state, self._keys(max(width - len(state), 1))))
+
+    def _keys(self, width: int) -> Text:
+        """The keys of the pane that has the focus."""
+        important = ("question_mark", "q", "escape")
+        if self._view.in_detail:
+            return hint_line(DETAIL_PANE, width, important)
+        if self._search.found is not None:
+            return hint_line(SEARCHING, width, important)
+        filtered = [FILTERED] if self._boards.wanted else []
+        return hint_line(lane_hints(width, self._names(), filtered), width)
+
+    def _names(self) -> tuple[str, ...]:
+        """Actions for the keys of the lanes, the most important first."""
         names = TRACED_FOOTER if isinstance(self._boards.shown, TraceBoard) else FOOTER
-        keys.put(state + key_line(room, names))
+        at = self._boards.shown.finding
+        copies = at is not None and first_command(self._boards.whole.analysis.findings[at].next_steps)
+        return names if copies else tuple(name for name in names if name != "copy_command")
+
+    def here(self) -> tuple[str, list[Hint]]:
+        """A title for the keys of the pane that has the focus, and all of them."""
+        if self._view.in_detail:
+            return "This pane (detail)", list(DETAIL_PANE)
+        if self._search.found is not None:
+            return "This view (lanes, during a search)", list(SEARCHING)
+        return "This view (lanes)", known_hints(self._names())
 
     def _overview(self, board: AnyBoard, width: int) -> Strip | TraceStrip:
         """The overview of the whole run, `width` characters wide."""

@@ -11,6 +11,7 @@ from textual.geometry import Size
 from textual.timer import Timer
 
 from rankscope.tui.options import ViewOptions
+from rankscope.tui.popups import Choice
 from rankscope.tui.text_bars import TextBar
 
 T = TypeVar("T")
@@ -32,6 +33,10 @@ class MainView(Protocol):
     @property
     def rich_style(self) -> Style:
         """The style of the background."""
+
+    @property
+    def in_detail(self) -> bool:
+        """Whether the pane of the detail has the focus."""
 
     @property
     def is_covered(self) -> bool:
@@ -58,7 +63,7 @@ class MainView(Protocol):
     def ask(self, label: str, hint: str, then: Callable[[str], None]) -> None:
         """Asks for a line of text for `then`; the bottom line shows a ValueError of `then`."""
 
-    def choose(self, title: str, choices: Sequence[str], then: Callable[[int], None]) -> None:
+    def choose(self, title: str, choices: Sequence[Choice | str], then: Callable[[int], None]) -> None:
         """Asks the user to choose one of these for `then`."""
 
     def work_out(self, make: Callable[[], T], then: Callable[[T], None]) -> None:

@@ -44,6 +44,7 @@ class FindingsScreen(ListPage):
     FindingsScreen.-wide #text { width: 1fr; height: 100%; border-top: none; border-left: ascii $secondary; }
     """
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]
+    VIEW = "findings"
     FIND_HINT = "kind, title, rank, group"
 
     def __init__(

@@ -25,8 +25,6 @@ from rankscope.tui.detail.stack_tree import TreeLine, draw, full_place, is_remar
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, line, wrap
 
-HOW = "Make one for each rank on its host: py-spy dump --native --pid PID > py-spy_rank_N.txt"
-
 
 class HostsScreen(Page):
     """The trees; dismisses with the last operation of a rank."""
@@ -43,6 +41,7 @@ class HostsScreen(Page):
     HostsScreen #tree { height: 1fr; }
     HostsScreen #text { height: 4; border-top: ascii $secondary; }
     """
+    VIEW = "stacks"
     ENTER = "source"
     FIND_HINT = "a rank, or part of a function or of a file"
 
@@ -56,6 +55,12 @@ class HostsScreen(Page):
         self._shown = list(self.hosts.values())
         self._trees: list[TreeLine] = []
         self._frame = 0
+
+    @classmethod
+    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
+        """Whether no stack was read."""
+        del analysis
+        return dataset.threads.is_empty()
 
     def body(self) -> Iterable[Widget]:
         """The trees, and the known facts of the frame under the cursor."""
@@ -88,15 +93,14 @@ class HostsScreen(Page):
         """Draws the trees for the width there is."""
         width = self.size.width - 1
         self._trees = host_forest(self._shown, width, everything=self.everything, internals=self.internals)
-        self._tree.show_rows(max(len(self._trees), 1), self._tree_line, keep=keep)
+        self.set_class(not self._trees, "-empty")
+        self._tree.show_rows(len(self._trees), self._tree_line, keep=keep)
         if self._tree.cursor == 0:
             # The first line is a heading: the first frames come after it.
             self._tree.move_to(1)
 
     def _tree_line(self, at: int, width: int) -> Line:
         del width
-        if not self._trees:
-            return line(Span("nothing found" if self.hosts else "no py-spy dump is here", "dim"))
         shown = self._trees[at]
         return (with_mark(shown, self._frame) if at == self._tree.cursor else shown).parts
 
@@ -115,7 +119,7 @@ class HostsScreen(Page):
         text = self.query_one("#text", Lines)
         current, frame = self._current, self._current_frame()
         if current is None or not text.size.width:
-            text.show_lines([] if self.hosts else wrap(line(HOW), text.size.width, 2))
+            text.show_lines(self.nothing())
             return
         width, ranks = text.size.width, current.ranks
         who = line(Span(plural(len(ranks), "rank"), "bold"), f"  {rank_ranges(ranks, 2 * width)}")

@@ -38,8 +38,6 @@ from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import BLANK, Line, Span, line, wrap, wrapped
 
-HOW = "Put the logs of the job beside its dumps: stdout and stderr of each rank, with NCCL_DEBUG=INFO if you can."
-
 
 class MessagesScreen(ListPage):
     """The messages; dismisses with the last operation of the rank of the chosen message, at its time."""
@@ -50,6 +48,7 @@ class MessagesScreen(ListPage):
         Binding("t", "turn", "newest"),
         Binding("o", "rank", "lane"),
     ]
+    VIEW = "logs"
     ENTER = "record"
     FIND_HINT = "part of a message, of its kind, its host or its file"
 
@@ -75,7 +74,7 @@ class MessagesScreen(ListPage):
         told = Span(f"  {roots:,} of root causes", "bad" if roots else "dim")
         titles = f" {columns(self.size.width)}"
         legend = LEGEND.rjust(self.size.width - len(titles) - 1)
-        return [line(Span(" messages", "head"), what, told), line(Span(titles + legend, "dim"))]
+        return [line(Span(" logs", "head"), what, told), line(Span(titles + legend, "dim"))]
 
     def search(self, text: str) -> int:
         """Lists the messages with `text` in them, of the wanted ranks and roles."""
@@ -94,12 +93,18 @@ class MessagesScreen(ListPage):
         """The place of a message, and its text."""
         return summary(self.messages.row(at), width)
 
+    @classmethod
+    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
+        """Whether no log was read."""
+        del analysis
+        return dataset.messages.is_empty()
+
     def nothing(self) -> list[Line]:
-        """Explains how to get logs if there are none."""
-        if not self.dataset.messages.is_empty():
+        """The text for an empty list: how to get logs, or which limit hides all messages."""
+        if self.wanted or self.dataset.messages.is_empty():
             return super().nothing()
-        none = line(Span("no logs loaded", "dim"))
-        return wrapped([none, line(HOW)], max(self.size.width - 1, 1))
+        limits = ", ".join([self.asked.roles, *self.limits()])
+        return wrapped([line(f"no message passes the limits ({plain(limits)}); f and r change them")], self.size.width)
 
     def choose(self, at: int) -> None:
         """Opens the whole record."""
@@ -167,6 +172,7 @@ class RecordScreen(Page):
         Binding("o,enter", "rank", "lane", show=False),
     ]
     ENTER = "lane"
+    TITLE = "one message"
 
     def __init__(self, dataset: Dataset, row: dict[str, Any], options: ViewOptions | None = None) -> None:
         super().__init__(options or ViewOptions())
