@@ -161,8 +161,7 @@ class LanesScreen(Screen[None]):
         """Starts the controllers and shows the first data."""
         self.show_board()
         self.news.begin()
-        if self.options.view:
-            self.call_after_refresh(self.open_view, self.options.view)
+        self.call_after_refresh(self.pages.open_first)
 
     def on_descendant_focus(self) -> None:
         """Writes the keys of the other pane when the focus goes there."""

@@ -40,7 +40,7 @@ class Choice:
 
 
 def found_choices(choices: Sequence[Choice], typed: str) -> list[int]:
-    """Indices of the choices with all typed words, those with whole words first.
+    """Indices of the choices with all typed words, those with whole words first, then those that begin with them.
 
     If no choice has them, those with all typed letters in the same order, the nearest first.
     """
@@ -48,7 +48,8 @@ def found_choices(choices: Sequence[Choice], typed: str) -> list[int]:
     texts = [f"{choice.text} {choice.also}".lower() for choice in choices]
     fits = [at for at, text in enumerate(texts) if all(word in text for word in words)]
     if fits or not words:
-        return sorted(fits, key=lambda at: not set(words) <= set(re.findall(r"[\w+-]+", texts[at])))
+        whole = {at: set(words) <= set(re.findall(r"[\w+-]+", texts[at])) for at in fits}
+        return sorted(fits, key=lambda at: (not whole[at], texts[at].find(words[0]) if words else 0))
     matcher = Matcher(typed)
     scores = {at: matcher.match(text) for at, text in enumerate(texts)}
     return sorted((at for at, score in scores.items() if score > 0), key=lambda at: -scores[at])

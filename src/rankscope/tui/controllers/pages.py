@@ -22,6 +22,10 @@ Jump = Selection | Moment | GroupFilter | int | None
 """The target of a page: an operation, a stretch of time, a group to filter by, a finding by its index, or nothing."""
 
 
+TELLING = ("logs", "stacks", "settings")
+"""Views that tell most of an input without operations, the fullest first."""
+
+
 class Pages:
     """Opens pages, and goes to the chosen place in the lanes."""
 
@@ -59,6 +63,15 @@ class Pages:
             for row in rows
         ]
         self._view.choose("view", choices, lambda index: self._open(rows[index]))
+
+    def open_first(self) -> None:
+        """Opens the view of the options; without one, the fullest view of an input with neither lanes nor findings."""
+        whole, name = self._boards.whole, self._view.options.view
+        if not name and not self._boards.has_lanes and not whole.analysis.findings:
+            rows = (view_named(one) for one in TELLING)
+            name = next((r.name for r in rows if not _class_of(r).lacks_data(whole.dataset, whole.analysis)), "")
+        if name:
+            self._open(view_named(name))
 
     def opener(self, name: str) -> Callable[[], None]:
         """A function that opens the view `name`."""

@@ -25,6 +25,10 @@ NARROW = 70
 """Columns below which the members are named only in the text below the list."""
 
 
+MEASURED = 200
+"""Groups whose texts give the widths of the columns: the first ones are those that matter."""
+
+
 class Columns(NamedTuple):
     """Cells of the columns of the list, no more than they need."""
 
@@ -44,7 +48,8 @@ class Columns(NamedTuple):
 
 def columns_of(states: Sequence[GroupState], width: int) -> Columns:
     """The cells of the columns for a screen of `width` cells."""
-    longest = [max((len(text) for text in column), default=0) for column in zip(*map(_texts, states), strict=True)]
+    rows = map(_texts, states[:MEASURED])
+    longest = [max((len(text) for text in column), default=0) for column in zip(*rows, strict=True)]
     group, size, ranks, done, pending = longest or [0] * 5
     return Columns(
         max(5, min(group, width // 4)),

@@ -72,11 +72,13 @@ class HostsScreen(Page):
 
     def heading(self) -> list[Line]:
         """The number of ranks, the time of their stacks, and how these fit each other."""
+        if not self.hosts:
+            return [line(Span(" stacks", "head"), "  none")]
         times = sorted({clock(host.written_ns) for host in self.hosts.values() if host.written_ns is not None})
         when = f", {' to '.join(dict.fromkeys((times[0], times[-1])))}" if times else ""
         what = f"  of {plural(len(self.hosts), 'rank')} by {tools_of(self.hosts.values())}{when}"
         said = f"pattern {self.pattern.letter}: {self.pattern.text}" if self.pattern else ""
-        return [line(Span(" host stacks", "head"), what), line(" ", Span(plain(said), "bold"))]
+        return [line(Span(" stacks", "head"), what), line(" ", Span(plain(said), "bold"))]
 
     def fill(self) -> None:
         """Shows the hosts that match the search."""

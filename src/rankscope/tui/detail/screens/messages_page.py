@@ -54,8 +54,9 @@ class MessagesScreen(ListPage):
 
     def __init__(self, dataset: Dataset, analysis: Analysis | None = None, options: ViewOptions | None = None) -> None:
         super().__init__(options or ViewOptions())
-        del analysis
         self.dataset = dataset
+        # without lanes this may be the first screen, which has to be the answer
+        self.verdict = plain(analysis.verdict) if analysis is not None and dataset.ops.is_empty() else ""
         self.messages = MessageList(dataset)
         self.asked = Wanted()
         """The filter of the list."""
@@ -67,6 +68,8 @@ class MessagesScreen(ListPage):
 
     def heading(self) -> list[Line]:
         """The number of all and of listed messages, the letters, and the columns."""
+        if self.dataset.messages.is_empty():
+            return [line(Span(" logs", "head"), "  none")]
         counts = self.messages.counts()
         roots = counts.get("root", 0)
         order = "newest first" if self.asked.newest else "earliest first"
@@ -74,7 +77,8 @@ class MessagesScreen(ListPage):
         told = Span(f"  {roots:,} of root causes", "bad" if roots else "dim")
         titles = f" {columns(self.size.width)}"
         legend = LEGEND.rjust(self.size.width - len(titles) - 1)
-        return [line(Span(" logs", "head"), what, told), line(Span(titles + legend, "dim"))]
+        verdict = [line(" ", Span(self.verdict, "bold"))] if self.verdict else []
+        return [line(Span(" logs", "head"), what, told), *verdict, line(Span(titles + legend, "dim"))]
 
     def search(self, text: str) -> int:
         """Lists the messages with `text` in them, of the wanted ranks and roles."""

@@ -114,8 +114,9 @@ class Page(ModalScreen[Result]):
 
     def on_descendant_focus(self) -> None:
         """Writes the keys of the other pane when the focus goes there."""
+        # a prompt is no pane: the message about its answer stays
         scrolls = not isinstance(self.focused, LineList) and bool(self.query(LineList))
-        if scrolls != self._scrolls:
+        if isinstance(self.focused, Lines) and scrolls != self._scrolls:
             self._scrolls = scrolls
             self.note("")
 

@@ -78,6 +78,8 @@ class SettingsScreen(ListPage):
 
     def heading(self) -> list[Line]:
         """The number of settings, of those that differ, and of ranks, and the columns."""
+        if not self.settings:
+            return [line(Span(" settings", "head"), "  none")]
         differ = sum(one.differs for one, _ in self.settings)
         told = self.dataset.settings["rank"].drop_nulls().n_unique()
         kept = "all" if self.everything else "only those that differ"
