@@ -325,7 +325,7 @@ async def test_hostile_names_stay_on_one_line() -> None:
 
     dataset = still(job.build())
     async with opened((dataset, analyse(dataset)), options=ViewOptions()) as (app, pilot):
-        for keys in (["k"], ["p"], ["escape"], ["y"], ["slash", "x", "enter"]):
+        for keys in (["k"], ["p"], ["enter"], ["o", *"recv", "enter"], ["escape"], ["y"], ["slash", "x", "enter"]):
             await press(app, pilot, *keys)
             text = screen_text(app)
             assert "\x1b" not in text

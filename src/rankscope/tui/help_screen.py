@@ -40,7 +40,7 @@ Section = tuple[str, int, Sequence[tuple[str, str]]]
 KEYS = 15
 """Cells for the keys."""
 MARK = 3
-COLUMN = 68
+COLUMN = 64
 """Fewest cells for a column of the help; screens with room for two show two."""
 
 
@@ -79,9 +79,15 @@ class HelpScreen(ModalScreen[None]):
     def _write(self) -> None:
         text = self.query_one("#text", Lines)
         if text.size.width:
-            text.show_lines(help_lines([*self._here, *sections()], text.size.width))
+            text.show_lines(help_lines([*self._here, *self._rest()], text.size.width))
             hints = (Hint("escape", "esc", "close"), *SCROLLING)
             self.query_one("#hints", TextBar).put(hint_line(hints, text.size.width))
+
+    def _rest(self) -> list[Section]:
+        """All sections without what is said already."""
+        said = {row for _, _, rows in self._here for row in rows}
+        left = [(title, first, [row for row in rows if row not in said]) for title, first, rows in sections()]
+        return [section for section in left if section[2]]
 
 
 def sections() -> list[Section]:
