@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,7 +21,7 @@ from textual.worker import Worker, WorkerState, get_current_worker
 
 from rankscope.kinds.finding_kinds import STATUSES
 from rankscope.text.escaping import plain
-from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
+from rankscope.tui.actions import bindings_for
 from rankscope.tui.key_hints import Hint
 from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions
 from rankscope.tui.text_bars import TextBar, progress_line
@@ -272,24 +271,9 @@ class RankscopeApp(App[None]):
     def action_command_palette(self) -> None:
         """Lets an action be chosen by its name."""
         if self.screen is self._lanes:
-            self._choose_action()
+            self.lanes.choose_action()
         elif (page := self._page) is not None:
             page.choose_key()
-
-    def _choose_action(self) -> None:
-        from rankscope.kinds.view_kinds import VIEWS
-        from rankscope.tui.popups import Choice
-
-        actions = [action for action in ACTIONS if action.id != "command_palette"]
-        doing = [partial(self._do, action) for action in actions]
-        doing += [partial(self.lanes.open_view, row.name) for row in VIEWS]
-        choices = [Choice(f"{action.help}  ({action.display})", also=action.also) for action in actions]
-        choices += [Choice(f"view {v.name}: {v.meaning}  (v {v.key})", also=v.also) for v in VIEWS]
-        self.lanes.choose("what to do", choices, lambda index: doing[index]())
-
-    def _do(self, action: Action) -> None:
-        owners = {"app": self, "screen": self.lanes, "lanes": self.lanes.lanes}
-        self.call_later(self.run_action, call_of(action), owners[action.scope])
 
 
 def _driver_class(options: ViewOptions) -> type[Driver] | None:

@@ -12,8 +12,9 @@ from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.screen import Screen
 
+from rankscope.kinds.view_kinds import VIEWS
 from rankscope.text.escaping import plain
-from rankscope.tui.actions import bindings_for
+from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
 from rankscope.tui.controllers.bars import Bars
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.board_switch import BoardSwitch
@@ -124,6 +125,19 @@ class LanesScreen(Screen[None]):
         """Opens a view by its name."""
         self.pages.opener(name)()
 
+    def choose_action(self) -> None:
+        """Lets an action or a view be chosen by its name."""
+        actions = [action for action in ACTIONS if action.id != "command_palette"]
+        doing = [partial(self._do, action) for action in actions]
+        doing += [partial(self.open_view, row.name) for row in VIEWS]
+        choices = [Choice(f"{action.help}  ({action.display})", also=action.also) for action in actions]
+        choices += [Choice(f"view {v.name}: {v.meaning}  (v {v.key})", also=v.also) for v in VIEWS]
+        self.choose("what to do", choices, lambda index: doing[index]())
+
+    def _do(self, action: Action) -> None:
+        owners = {"app": self.app, "screen": self, "lanes": self.lanes}
+        self.app.call_later(self.app.run_action, call_of(action), owners[action.scope])
+
     def here(self) -> tuple[str, list[Hint]]:
         """A title for the keys of the pane with the focus, and these keys."""
         return self.bars.here()
@@ -161,7 +175,9 @@ class LanesScreen(Screen[None]):
         """Starts the controllers and shows the first data."""
         self.show_board()
         self.news.begin()
-        self.call_after_refresh(self.pages.open_first)
+        if self.options.view or not self.has_class("-watched"):
+            # a page over the lanes holds back the updates of a watched job
+            self.call_after_refresh(self.pages.open_first)
 
     def on_descendant_focus(self) -> None:
         """Writes the keys of the other pane when the focus goes there."""
