@@ -135,15 +135,8 @@ class Page(ModalScreen[Result]):
         width = self.size.width
         said = line(" " + plain(text)) if text else line(*(Span(f" only {plain(s)} ", "warn") for s in self.limits()))
         shown = coloured(said, width, self.options)
-        keys = (
-            Text()
-            if text
-            else hint_line(
-                self.hints(),
-                width - shown.cell_len,
-                ("enter", "escape", "question_mark", *(["tab"] if self._scrolls else [])),
-            )
-        )
+        important = ("enter", "tab" if self._scrolls else "", "escape", "question_mark")
+        keys = Text() if text else hint_line(self.hints(), width - shown.cell_len, important)
         self.query_one("#hints", TextBar).put(Text.assemble(shown, keys))
 
     def hints(self, *, every: bool = False) -> list[Hint]:
