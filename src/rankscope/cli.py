@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from rankscope import __version__
+from rankscope.kinds.view_kinds import VIEW_NAMES
 from rankscope.parsers.workers.machine_share import limit_threads
 from rankscope.text.escaping import plain
 
@@ -145,6 +146,7 @@ def rankscope() -> None:
 @click.option("--palette", type=click.Choice(_PALETTES), help="Colours (default: those of the terminal).")
 @click.option("--theme", type=click.Choice(_THEMES), help="Colours of the screen (default: RANKSCOPE_THEME, or dark).")
 @click.option("--mouse/--no-mouse", default=None, help="Use the mouse (default: yes, except over SSH).")
+@click.option("--view", type=click.Choice(VIEW_NAMES), help="Open this view at the start.")
 @click.option("--watch", is_flag=True, help="Follow the job while it runs.")
 @_follows
 @click.option("--bell/--no-bell", default=True, help="Ring the terminal's bell when the job freezes.")

@@ -13,8 +13,8 @@ from textual.widgets import Input
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.app import RankscopeApp
+from rankscope.tui.help_screen import HelpScreen
 from rankscope.tui.options import Palette, Progress, ProgressLike, ViewOptions
-from rankscope.tui.popups import HelpScreen
 from rankscope.tui.text_bars import TextBar
 from tests.builders import JobBuilder
 from tests.tui.drive import LONGEST_S, PLAIN, bar, board_of, loaded, loads, opened, press, screen_text, until

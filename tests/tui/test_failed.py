@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rankscope.tui.board import Board
+from rankscope.tui.help_screen import help_lines, sections
 from rankscope.tui.lane_paint import compose, gutter_for
 from rankscope.tui.model import build_model
-from rankscope.tui.popups import help_text
 from tests.logs import line, with_logs
 from tests.tui.jobs import hang
 
@@ -25,4 +25,5 @@ def test_without_logs_no_row_is_marked() -> None:
 
 
 def test_the_help_says_what_the_letter_means() -> None:
-    assert "E   not to blame, but a log of one of them tells of a root cause" in help_text()
+    lines = [line.plain.strip() for line in help_lines(sections(), 76)]
+    assert "E   not to blame, but a log of one of them tells of a root cause" in lines

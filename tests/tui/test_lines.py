@@ -16,12 +16,13 @@ from rankscope.tui.actions import ACTIONS, FOOTER, footer_keys
 from rankscope.tui.axis import View, fit
 from rankscope.tui.board import Board
 from rankscope.tui.filters import Filter
-from rankscope.tui.footer import Found, distance, joined, key_line, lane_words, overview_line, status_line
+from rankscope.tui.footer import Found, distance, joined, lane_words, overview_line, status_line
 from rankscope.tui.header import finding_text, title_line, verdict_lines
+from rankscope.tui.help_screen import help_lines, sections
+from rankscope.tui.key_hints import hint_line, lane_hints
 from rankscope.tui.model import build_model
 from rankscope.tui.options import Progress
 from rankscope.tui.overview import TABLE, sequence_strip, time_strip, worst_by_column
-from rankscope.tui.popups import help_text
 from rankscope.tui.text_bars import end_of, progress_line, shortened
 from rankscope.tui.time_ruler import group_ticks, sequence_ruler, time_ruler
 from rankscope.tui.times import build_times
@@ -241,7 +242,7 @@ def test_the_distance_to_the_marker(board: Board) -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 80, 120, 200])
 def test_the_keys_fit(width: int) -> None:
-    line = text(key_line(width))
+    line = text(hint_line(lane_hints(width, FOOTER), width))
     assert len(line) <= width
     assert line.strip()
 
@@ -251,10 +252,15 @@ def test_help_comes_first_where_room_is_scarce() -> None:
     assert {action.id for action in footer_keys(300)} == set(FOOTER)
 
 
-def test_the_help_names_every_action_and_fits_into_80_columns() -> None:
-    lines = help_text().splitlines()
-    assert all(any(action.help in line for line in lines) for action in ACTIONS)
-    assert max(map(len, lines)) <= 72
+@pytest.mark.parametrize("width", [56, 76, 200])
+def test_the_help_names_every_action_and_fits_with_hanging_indents(width: int) -> None:
+    lines = [one.plain for one in help_lines([("This view", 15, [("x", "do " * 60)]), *sections()], width)]
+    words = " ".join("\n".join(lines).split())
+    assert all(word in words for action in ACTIONS for word in action.help.split())
+    assert max(map(len, lines)) <= width
+    assert lines[0].startswith("This view")
+    assert lines[2].startswith(" " * 18 + "do do")
+    assert ("Letters" in lines) == (width < 100)
 
 
 def test_codes_of_the_overview_are_characters() -> None:

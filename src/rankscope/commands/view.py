@@ -44,6 +44,7 @@ def run(
     watch: bool = False,
     follow: FollowOptions = DEFAULT_OPTIONS,
     bell: bool = True,
+    view: str | None = None,
 ) -> int:
     """Opens the app on a terminal; elsewhere prints the report, with its exit code, or follows the job in lines."""
     if not on_terminal():
@@ -58,7 +59,7 @@ def run(
         os.environ.pop(name, None)
     options = from_environment(
         os.environ, ascii_only=ascii_only, palette=palette, theme=theme, mouse=mouse, path_map=path_map,
-        export=_export, bell=bell, export_traces=_export_traces, pipes=PathPipes(source.paths),
+        export=_export, bell=bell, export_traces=_export_traces, pipes=PathPipes(source.paths), view=view or "",
     )  # fmt: skip
     options = replace(options, editor_environment=users_variables())
     if watch:

@@ -173,6 +173,22 @@ class Dataset:
         return tuple(sorted(told["rank"].drop_nulls().unique().to_list()))
 
     @cached_property
+    def told_ranks(self) -> tuple[int, ...]:
+        """Ranks of which the input tells anything: by dumps, traces, log messages or stacks."""
+        tables = (self.messages, self.threads) if self.dumps.is_empty() else ()
+        told = [rank for table in tables for rank in table["rank"].drop_nulls().unique().to_list()]
+        return tuple(sorted({*self.seen_ranks, *told}))
+
+    @property
+    def source_noun(self) -> str:
+        """The noun of the only kind of input; "" if there are dumps or several kinds."""
+        if not self.dumps.is_empty():
+            return ""
+        kinds = {"logs": self.has_logs, "traces": self.has_traces, "stacks": not self.threads.is_empty()}
+        found = [name for name, given in kinds.items() if given]
+        return found[0] if len(found) == 1 else ""
+
+    @cached_property
     def missing_ranks(self) -> tuple[int, ...]:
         """Ranks of the job without a readable dump, sorted; empty if there are only logs, or only traces."""
         if self.from_logs or self.from_traces:

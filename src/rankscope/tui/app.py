@@ -22,13 +22,15 @@ from textual.worker import Worker, WorkerState, get_current_worker
 
 from rankscope.kinds.finding_kinds import STATUSES
 from rankscope.text.escaping import plain
-from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
+from rankscope.tui.actions import bindings_for
+from rankscope.tui.key_hints import Hint
 from rankscope.tui.options import Load, Look, Progress, ProgressLike, ThemeChoice, ThemeName, ViewOptions
 from rankscope.tui.text_bars import TextBar, Unstyled, progress_line
 from rankscope.tui.themes import textual_theme
 from rankscope.tui.worker_messages import Completed, Loaded, Progressed, ReadingChanged, Updated
 
 if TYPE_CHECKING:
+    from rankscope.tui.detail.screens.page import Page
     from rankscope.tui.lanes_screen import LanesScreen
     from rankscope.tui.live.following import Following
     from rankscope.tui.live.prepared import Prepared, Watch
@@ -266,24 +268,38 @@ class RankscopeApp(App[None]):
         """Lets a theme be chosen; the screen shows the one under the cursor."""
         from rankscope.tui.popups import ThemeScreen
 
-        self.push_screen(ThemeScreen(self.theme, ascii_only=self.options.ascii_only))
+        self.push_screen(ThemeScreen(self.options, self.theme))
+
+    def action_press(self, key: str) -> None:
+        """Presses a key, for a click on its name."""
+        self.simulate_key(key)
 
     def action_help(self) -> None:
-        """Shows all keys."""
-        from rankscope.tui.popups import HelpScreen
+        """Shows all keys, those of the view on the screen first."""
+        from rankscope.tui.help_screen import HelpScreen
 
-        self.push_screen(HelpScreen(ascii_only=self.options.ascii_only))
+        title, hints = "", list[Hint]()
+        if self.screen is self._lanes:
+            title, hints = self.lanes.here()
+        elif (page := self._page) is not None:
+            title, hints = f"This view ({page.title_text})", page.hints(every=True)
+        self.push_screen(HelpScreen(self.options, title, hints))
+
+    @property
+    def _page(self) -> Page | None:
+        """The page on the screen; None while there is another screen."""
+        if self._lanes is None:
+            return None
+        from rankscope.tui.detail.screens.page import Page
+
+        return self.screen if isinstance(self.screen, Page) else None
 
     def action_command_palette(self) -> None:
         """Lets an action be chosen by its name."""
         if self.screen is self._lanes:
-            actions = [action for action in ACTIONS if action.id != "command_palette"]
-            names = [f"{action.help}  ({action.display})" for action in actions]
-            self.lanes.choose("what to do", names, lambda index: self._do(actions[index]))
-
-    def _do(self, action: Action) -> None:
-        owners = {"app": self, "screen": self.lanes, "lanes": self.lanes.lanes}
-        self.call_later(self.run_action, call_of(action), owners[action.scope])
+            self.lanes.choose_action()
+        elif (page := self._page) is not None:
+            page.choose_key()
 
 
 def _driver_class(options: ViewOptions) -> type[Driver] | None:

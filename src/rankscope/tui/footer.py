@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from rankscope.text.wording import duration, plural
-from rankscope.tui.actions import FOOTER, footer_keys
 from rankscope.tui.board import Board
 from rankscope.tui.filters import Filter, describe
 from rankscope.tui.frames import Pane, pane_title, rule
@@ -90,14 +89,6 @@ def distance(board: Board) -> str:
     if board.view.kind == "time":
         return sign + duration(abs(units))
     return sign + plural(abs(units), "step")
-
-
-def key_line(width: int, names: tuple[str, ...] = FOOTER) -> Text:
-    """The keys that fit into the line."""
-    out = Text(" ")
-    for action in footer_keys(width, names):
-        out.append(action.display, "key").append(f" {action.short}  ", "dim")
-    return out
 
 
 def overview_line(text: str, window: tuple[int, int]) -> Text:

@@ -61,13 +61,12 @@ def room_for_state(dataset: Dataset, width: int) -> int:
 
 
 def _ranks_text(dataset: Dataset) -> str:
-    missing = len(dataset.unseen_ranks)
-    if not dataset.seen_ranks:
-        # logs and stacks may tell of ranks without any operation, or of none
-        return plural(dataset.world_size, "rank") if dataset.world_size else ""
-    if not missing:
-        return plural(len(dataset.seen_ranks), "rank")
-    return f"{len(dataset.seen_ranks):,} of {plural(dataset.world_size, 'rank')}"
+    told, whole = len(dataset.told_ranks), dataset.world_size
+    where = f" in {dataset.source_noun}" if dataset.source_noun else ""
+    if not told:
+        # logs may tell of the number of ranks alone, or of none
+        return plural(whole, "rank") + where if whole else ""
+    return f"{told:,} of {plural(whole, 'rank')}{where}" if told < whole else plural(told, "rank") + where
 
 
 def _gaps(dataset: Dataset) -> list[str]:

@@ -151,7 +151,8 @@ def _remark(text: Codes, styles: Codes, codes: Codes, board: Board, lane: int) -
     if codes[last] >> SHIFT == Mark.ABSENT:
         words = "<- never arrived"
     elif codes[last] >> SHIFT == Mark.GONE and board.model.gap_until[lane]:
-        words = f"<- {REASONS[board.model.gap_reason[lane]]}"
+        reason = REASONS[board.model.gap_reason[lane]]
+        words = "<- not logged" if reason == "no dump" and board.model.dataset.from_logs else f"<- {reason}"
     at = (last + 1) * board.view.chars + 1
     if words and at + len(words) <= len(text):
         text[at : at + len(words)] = np.frombuffer(words.encode("ascii"), np.uint8)

@@ -12,8 +12,9 @@ from textual.binding import BindingType
 from textual.containers import Container
 from textual.screen import Screen
 
+from rankscope.kinds.view_kinds import VIEWS
 from rankscope.text.escaping import plain
-from rankscope.tui.actions import bindings_for
+from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
 from rankscope.tui.controllers.bars import LARGE, Bars
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.board_switch import BoardSwitch
@@ -26,11 +27,12 @@ from rankscope.tui.controllers.search_walk import Goto, SearchWalk
 from rankscope.tui.detail.pane import DetailLookup, DetailPane
 from rankscope.tui.filters import Filter
 from rankscope.tui.frames import Pane, PaneFrame
+from rankscope.tui.key_hints import Hint
 from rankscope.tui.letters import Codes
 from rankscope.tui.live.following import Following
 from rankscope.tui.model import Model
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.popups import ChoiceScreen, Prompt
+from rankscope.tui.popups import Choice, ChoiceScreen, Prompt
 from rankscope.tui.text_bars import TextBar
 from rankscope.tui.timeline import Timeline
 from rankscope.tui.traces.trace_board import TraceBoard
@@ -90,13 +92,16 @@ class LanesScreen(Screen[None]):
         self.news = JobNews(*news) if first is None else Following(*news, first)
         self.bars = Bars(self, self.boards, self.search, self.news)
         self.lookup = DetailLookup(self, self.boards, self.findings, self.detail)
+        self.pages = Pages(self, self.boards, self.findings, self.switch, self.filters)
         self._then: Callable[[str], None] = self.note
         """Gets the typed text."""
+        self.in_detail = False
+        """Whether the pane of the detail has the focus."""
 
     @cached_property
     def commands(self) -> dict[str, Callable[[], object]]:
         """Functions for the actions of the screen, by their ids."""
-        pages = Pages(self, self.boards, self.findings, self.switch)
+        pages = self.pages
         exports = Exports(self, self.boards)
         return {
             "next_finding": partial(self.findings.walk, 1),
@@ -106,7 +111,7 @@ class LanesScreen(Screen[None]):
             "why": pages.open_why,
             "open": pages.open_members,
             "views": pages.choose_view,
-            "heat": pages.open_heat,
+            "heat": pages.opener("heat"),
             "goto": Goto(self, self.boards).ask,
             "next_pane": self.focus_next,
             "back": self._back,
@@ -119,12 +124,34 @@ class LanesScreen(Screen[None]):
             "ask_dumps": DumpOffer(self, self.boards).offer,
             "search": self.search.ask,
             "filter_ranks": self.filters.ask_ranks,
-            "filter_group": self.filters.choose_group,
+            "filter_group": pages.opener("groups"),
             "filter_op": self.filters.choose_operation,
             "export": exports.export_findings,
             "export_traces": exports.export_traces,
             "copy": exports.copy,
+            "copy_command": exports.copy_command,
         }
+
+    def open_view(self, name: str) -> None:
+        """Opens a view by its name."""
+        self.pages.opener(name)()
+
+    def choose_action(self) -> None:
+        """Lets an action or a view be chosen by its name."""
+        actions = [action for action in ACTIONS if action.id != "command_palette"]
+        doing = [partial(self._do, action) for action in actions]
+        doing += [partial(self.open_view, row.name) for row in VIEWS]
+        choices = [Choice(f"{action.help}  ({action.display})", also=action.also) for action in actions]
+        choices += [Choice(f"view {v.name}: {v.meaning}  (v {v.key})", also=v.also) for v in VIEWS]
+        self.choose("what to do", choices, lambda index: doing[index]())
+
+    def _do(self, action: Action) -> None:
+        owners = {"app": self.app, "screen": self, "lanes": self.lanes}
+        self.app.call_later(self.app.run_action, call_of(action), owners[action.scope])
+
+    def here(self) -> tuple[str, list[Hint]]:
+        """A title for the keys of the pane with the focus, and these keys."""
+        return self.bars.here()
 
     def action_command(self, name: str) -> None:
         """Does the action `name` of the scope "screen"."""
@@ -160,6 +187,16 @@ class LanesScreen(Screen[None]):
         """Starts the controllers and shows the first data."""
         self.show_board()
         self.news.begin()
+        if self.options.view or not self.has_class("-watched"):
+            # a page over the lanes holds back the updates of a watched job
+            self.call_after_refresh(self.pages.open_first)
+
+    def on_descendant_focus(self) -> None:
+        """Writes the keys of the other pane when the focus goes there."""
+        in_detail = self.focused is self.detail
+        if in_detail != self.in_detail:
+            self.in_detail = in_detail
+            self.note("")
 
     def on_resize(self) -> None:
         """Writes the lines anew for the new width."""
@@ -172,6 +209,24 @@ class LanesScreen(Screen[None]):
         self.news.pressed()
         if event.key != "enter" or not self.query(Prompt):
             self.note("")
+
+    @on(events.Click, "#overview")
+    def _clicked_overview(self, event: events.Click) -> None:
+        """Moves the cursor to the place in the run."""
+        unit = self.bars.unit_at(event.x)
+        if unit is not None:
+            self.boards.shown.go_unit(unit)
+            self.boards.shown.centre(0.5)
+            self.board_moved()
+
+    @on(events.Click, "#lanes")
+    def _clicked_twice(self, event: events.Click) -> None:
+        if event.chain == 2 and event.y >= self.lanes.ruled:
+            self.commands["open"]()
+
+    @on(Timeline.Spanned)
+    def _spanned(self) -> None:
+        self.note("z zooms to this window; m at its end removes the marker")
 
     @on(events.ScreenResume)
     def _resumed(self) -> None:
@@ -271,9 +326,9 @@ class LanesScreen(Screen[None]):
         """Shows a message in the bottom line; without text, shows the keys again."""
         self.bars.note(text)
 
-    def choose(self, title: str, choices: Sequence[str], then: Callable[[int], None]) -> None:
+    def choose(self, title: str, choices: Sequence[Choice | str], then: Callable[[int], None]) -> None:
         """Asks the user to choose one of these for `then`."""
-        screen = ChoiceScreen(title, choices, ascii_only=self.options.ascii_only)
+        screen = ChoiceScreen(title, choices, self.options)
         self.app.push_screen(screen, lambda index: None if index is None else then(index))
 
     def ask(self, label: str, hint: str, then: Callable[[str], None]) -> None:
@@ -286,7 +341,8 @@ class LanesScreen(Screen[None]):
     @on(Prompt.Answered)
     def _answered(self, event: Prompt.Answered) -> None:
         self.bar("keys").display = True
-        self.lanes.focus()
+        self.set_focus(self.lanes)
+        self.query(Prompt).remove()
         if event.text is None:
             return
         try:

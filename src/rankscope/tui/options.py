@@ -105,6 +105,8 @@ class ViewOptions:
     """Send only the cells that changed to the terminal."""
     pipes: Pipes | None = None
     """Pipes that ask the job for dumps."""
+    view: str = ""
+    """Name of the view to open at the start; "" for the lanes."""
     bell: bool = True
     """Whether to ring when a watched job freezes."""
     editor_environment: Mapping[str, str] | None = None
@@ -157,6 +159,7 @@ def from_environment(
     changed_cells: bool = True,
     bell: bool = True,
     pipes: Pipes | None = None,
+    view: str = "",
 ) -> ViewOptions:
     """The options for a terminal: given options win over the environment."""
     remote = bool(environ.get("SSH_CONNECTION"))
@@ -173,4 +176,5 @@ def from_environment(
         changed_cells=changed_cells and not environ.get(FULL_FRAMES),
         bell=bell,
         pipes=pipes,
+        view=view,
     )

@@ -11,6 +11,7 @@ import numpy as np
 from rich.segment import Segment
 from textual import events
 from textual.binding import BindingType
+from textual.message import Message
 from textual.reactive import var
 from textual.strip import Strip
 
@@ -42,6 +43,9 @@ class Timeline(Unstyled, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = bindings_for("lanes")
     DEFAULT_CSS = "Timeline { height: 1fr; width: 1fr; }"
 
+    class Spanned(Message):
+        """The mouse has spanned a window from the marker to the cursor."""
+
     moves: var[int] = var(0, init=False)
     """Number of moves of the cursor or the window; watchers of it draw in the same frame."""
 
@@ -54,6 +58,8 @@ class Timeline(Unstyled, can_focus=True):
         self.present: Codes = np.zeros(0, np.uint8)
         """The codes of the cells in view, each once."""
         self._pressed = -TWICE
+        self._drag_from: int | None = None
+        """The unit at which the button of the mouse went down."""
         self._ticks: tuple[int | None, tuple[list[int], list[int]]] = (None, ([], []))
 
     @property
@@ -166,9 +172,39 @@ class Timeline(Unstyled, can_focus=True):
         if self.board is not None and event.y >= self.ruled:
             self.board.go_row(self.board.top + event.y - self.ruled)
             if event.x >= self.head.width:
-                cell = (event.x - self.head.width) // self.board.view.chars
-                self.board.go_unit(self.board.view.unit_of(cell))
+                self.board.go_unit(self._unit_at(event.x))
             self.changed()
+
+    def _unit_at(self, x: int) -> int:
+        """The column, or the time, at a character of the widget."""
+        assert self.board is not None
+        inside = min(max(x, self.head.width), self.size.width - 1) - self.head.width
+        return self.board.view.unit_of(inside // self.board.view.chars)
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Begins a window, which the mouse spans until its button is let go."""
+        if self.board is not None and event.button == 1 and event.x >= self.head.width and event.y >= self.ruled:
+            self._drag_from = self._unit_at(event.x)
+            self.capture_mouse()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Spans a window between the marker and the cursor while the button is down."""
+        if self.board is None or self._drag_from is None:
+            return
+        unit = self._unit_at(event.x)
+        if unit != self.board.unit and (self.board.marker is not None or unit != self._drag_from):
+            self.board.marker = None if unit == self._drag_from else self._drag_from
+            self.board.go_unit(unit)
+            self.changed()
+
+    def on_mouse_up(self) -> None:
+        """Ends the window."""
+        if self._drag_from is None:
+            return
+        self.release_mouse()
+        dragged, self._drag_from = self._drag_from, None
+        if self.board is not None and self.board.marker == dragged:
+            self.post_message(self.Spanned())
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Scrolls the lanes, or zooms out with ctrl."""

@@ -19,7 +19,7 @@ from rankscope.tui.detail.screens.groups_page import GroupsScreen
 from rankscope.tui.detail.screens.member_page import MemberScreen
 from rankscope.tui.detail.screens.page import Page
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.selection import Selection
+from rankscope.tui.selection import GroupFilter, Selection
 from tests.builders import JobBuilder
 from tests.tui.detail.goldens import absent, present
 from tests.tui.detail.samples import CULPRIT, DP, FORWARD, LAST_SEQ, QUIET, STUCK, TP, hang, large
@@ -241,10 +241,13 @@ async def test_a_file_that_was_not_read_goes_nowhere() -> None:
 
 async def test_a_group_goes_to_where_it_parts() -> None:
     dataset, analysis = hang()
-    assert await result_of(GroupsScreen(dataset, analysis), "enter") == replace(absent(), finding=None)
+    stuck = replace(absent(), finding=None)
+    assert await result_of(GroupsScreen(dataset, analysis), "enter") == GroupFilter(TP, stuck)
+    assert await result_of(GroupsScreen(dataset, analysis), "o") == stuck
+    assert await result_of(GroupsScreen(dataset, analysis), "a") == GroupFilter(None)
     followed = await result_of(GroupsScreen(dataset, analysis), "j", "enter")
-    assert followed == Selection(4, None, DP, LAST_SEQ, absence="never issued")
-    assert await result_of(GroupsScreen(dataset, analysis), "G", "enter") == Selection(0, group=0)
+    assert followed == GroupFilter(DP, Selection(4, None, DP, LAST_SEQ, absence="never issued"))
+    assert await result_of(GroupsScreen(dataset, analysis), "G", "enter") == GroupFilter(0, Selection(0, group=0))
 
 
 async def test_groups_are_found_by_name_and_by_rank() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.text import Text
 
+from rankscope.text.step_commands import first_command
 from rankscope.text.wording import duration, plural
 from rankscope.tui.actions import FOOTER, TRACED_FOOTER
 from rankscope.tui.board import AnyBoard, Board
@@ -15,17 +16,9 @@ from rankscope.tui.controllers.job_news import JobNews
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.filters import Filter, describe
-from rankscope.tui.footer import (
-    Found,
-    found_text,
-    joined,
-    key_line,
-    lane_words,
-    overview_line,
-    room_for_legend,
-    status_line,
-)
+from rankscope.tui.footer import Found, found_text, joined, lane_words, overview_line, room_for_legend, status_line
 from rankscope.tui.header import verdict_lines
+from rankscope.tui.key_hints import DETAIL_PANE, FILTERED, SEARCHING, Hint, hint_line, known_hints, lane_hints
 from rankscope.tui.letters import legend
 from rankscope.tui.order import ORDERINGS
 from rankscope.tui.overview import Strip, sequence_strip, time_strip
@@ -40,6 +33,8 @@ LARGE = 44
 """Lines from which the verdict shows the culprit in large digits, and the overview has a frame."""
 TALL = 30
 """Lines from which the legend of stacked panes has a line of its own."""
+OVERVIEW_HEAD = 11
+"""Characters before the overview."""
 
 
 class Bars:
@@ -65,7 +60,7 @@ class Bars:
         strip = self._overview(board, view.size.width - (4 if over.is_framed else 14))
         window = strip.window(board.view.first, board.view.first + board.view.span(board.width))
         view.bar("overview").put(
-            Text.assemble("" if over.is_framed else " overview  ", overview_line(strip.text, window))
+            Text.assemble("" if over.is_framed else " overview".ljust(OVERVIEW_HEAD), overview_line(strip.text, window))
         )
         over.put(BLANK, Text(f" {strip.legend} ", "dim"))
         self._draw_status(board)
@@ -86,6 +81,18 @@ class Bars:
         line = status_line(told, BLANK if below else key, width, view.pane, ascii_only=ascii_only)
         view.bar("status").put(line, *([Text.assemble("  ", key)] if below else []))
 
+    def unit_at(self, x: int) -> int | None:
+        """The column, or the time, at a character of the overview; None beside it."""
+        board = self._boards.shown
+        framed = self._view.frame("over").is_framed
+        strip = self._overview(board, self._view.size.width - (4 if framed else 14))
+        first, last = strip.window(board.view.first, board.view.first + board.view.span(board.width))
+        at = x - (0 if framed else OVERVIEW_HEAD)
+        # the window stands between brackets
+        at -= (at > first) + (at > last + 1)
+        count = len(strip.text)
+        return strip.low + at * (strip.high - strip.low) // count if 0 <= at < count else None
+
     def note(self, text: str) -> None:
         """Shows a message in the bottom line; without text, the trouble with following, else the keys."""
         width, keys = self._view.size.width, self._view.bar("keys")
@@ -94,9 +101,32 @@ class Bars:
             keys.put(Text(f" {text}"[:width]))
             return
         state = self._news.state()
-        room = max(width - len(state), 1)
+        keys.put(Text.assemble(state, self._keys(max(width - len(state), 1))))
+
+    def _keys(self, width: int) -> Text:
+        """The keys of the pane that has the focus."""
+        important = ("question_mark", "q", "escape")
+        if self._view.in_detail:
+            return hint_line(DETAIL_PANE, width, important)
+        if self._search.found is not None:
+            return hint_line(SEARCHING, width, important)
+        filtered = [FILTERED] if self._boards.wanted else []
+        return hint_line(lane_hints(width, self._names(), filtered), width)
+
+    def _names(self) -> tuple[str, ...]:
+        """Actions for the keys of the lanes, the most important first."""
         names = TRACED_FOOTER if isinstance(self._boards.shown, TraceBoard) else FOOTER
-        keys.put(state + key_line(room, names))
+        at = self._boards.shown.finding
+        copies = at is not None and first_command(self._boards.whole.analysis.findings[at].next_steps)
+        return names if copies else tuple(name for name in names if name != "copy_command")
+
+    def here(self) -> tuple[str, list[Hint]]:
+        """A title for the keys of the pane that has the focus, and all of them."""
+        if self._view.in_detail:
+            return "This pane (detail)", list(DETAIL_PANE)
+        if self._search.found is not None:
+            return "This view (lanes, during a search)", list(SEARCHING)
+        return "This view (lanes)", known_hints(self._names())
 
     def _overview(self, board: AnyBoard, width: int) -> Strip | TraceStrip:
         """The overview of the whole run, `width` characters wide."""

@@ -12,6 +12,7 @@ from textual.timer import Timer
 from rankscope.tui.frames import Pane, PaneFrame
 from rankscope.tui.letters import Codes
 from rankscope.tui.options import ViewOptions
+from rankscope.tui.popups import Choice
 from rankscope.tui.text_bars import TextBar
 
 T = TypeVar("T")
@@ -29,6 +30,10 @@ class MainView(Protocol):
     @property
     def size(self) -> Size:
         """Columns and lines."""
+
+    @property
+    def in_detail(self) -> bool:
+        """Whether the pane of the detail has the focus."""
 
     @property
     def is_covered(self) -> bool:
@@ -66,7 +71,7 @@ class MainView(Protocol):
     def ask(self, label: str, hint: str, then: Callable[[str], None]) -> None:
         """Asks for a line of text for `then`; the bottom line shows a ValueError of `then`."""
 
-    def choose(self, title: str, choices: Sequence[str], then: Callable[[int], None]) -> None:
+    def choose(self, title: str, choices: Sequence[Choice | str], then: Callable[[int], None]) -> None:
         """Asks the user to choose one of these for `then`."""
 
     def work_out(self, make: Callable[[], T], then: Callable[[T], None]) -> None:

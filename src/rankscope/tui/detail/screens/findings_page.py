@@ -53,6 +53,7 @@ class FindingsScreen(ListPage):
     FindingsScreen.-wide.-ascii #text { border-top: none; border-left: ascii $secondary; }
     """
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_BESIDE, "-wide")]
+    VIEW = "findings"
     FIND_HINT = "kind, title, rank, group"
 
     def __init__(

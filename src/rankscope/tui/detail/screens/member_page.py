@@ -56,6 +56,7 @@ class MemberScreen(Page):
     MemberScreen.-tall #text { height: 40%; }
     """
     VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]
+    TITLE = "members"
     ENTER = "go to rank"
     FIND_HINT = "ranks (0-7,64), or an operation or a state"
 

@@ -34,6 +34,7 @@ class PathScreen(ListPage):
 
     DEFAULT_CSS = "PathScreen #text { height: 11; max-height: 60%; }"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "sort", "sort")]
+    VIEW = "path"
     ENTER = "go to its longest part"
     FIND_HINT = "a step: 12"
 
@@ -44,6 +45,12 @@ class PathScreen(ListPage):
         self._all = path_rows(self.traces)
         self._by_length = False
         self._shown: list[PathRow] = []
+
+    @classmethod
+    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
+        """Whether no path of a step is known."""
+        del dataset
+        return analysis.traces is None or analysis.traces.path.is_empty()
 
     def heading(self) -> list[Line]:
         """The meaning of the rows, and the names of the columns."""
@@ -120,6 +127,7 @@ class PathScreen(ListPage):
 class PatternScreen(ListPage):
     """Kernels that operators launch again and again, and below them counters; dismisses with a rank."""
 
+    VIEW = "patterns"
     ENTER = "go to rank"
     FIND_HINT = "part of an operator or kernel: gemm"
 
@@ -129,6 +137,12 @@ class PatternScreen(ListPage):
         self.traces = analysis.traces or TraceAnalysis()
         self._all = [*_pattern_rows(self.traces), *_counter_rows(self.traces)]
         self._shown: list[PatternRow] = []
+
+    @classmethod
+    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
+        """Whether no kernels were launched again and again, and no counter was read."""
+        del dataset
+        return not (_pattern_rows(traces := analysis.traces or TraceAnalysis()) or _counter_rows(traces))
 
     def heading(self) -> list[Line]:
         """The meaning of the rows, and the names of the columns."""
