@@ -184,8 +184,8 @@ class _FrontJudge:
             hosts[front.number].add(front.host)
             if self.form != TEMPLATE and (EVENTS[event.kind].by_launcher or event.values.get("launcher")):
                 return True
-        speakers = [{front for label in one.labels if (front := read_front(label))} for one in self.scene.speakers]
-        counts = Counter(front.number for own in speakers for front in own if front.form == self.form)
+        speakers = [set(map(read_front, one.labels)) for one in self.scene.speakers]
+        counts = Counter(told.number for own in speakers for told in own if told and told.form == self.form)
         return any(len(own) > 1 for own in hosts.values()) or max(counts.values(), default=0) > 1
 
 
