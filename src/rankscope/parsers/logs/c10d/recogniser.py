@@ -71,9 +71,14 @@ class Recogniser:
         self._signs, self._steps = survival_signs.SignReader(), survival_signs.StepReader()
 
     @property
-    def busy(self) -> bool:
-        """Whether a report is open that any line may belong to, or steps are searched."""
-        return self._opened > 0 or self._steps.active
+    def has_open(self) -> bool:
+        """Whether a report is open that any line may belong to."""
+        return self._opened > 0
+
+    @property
+    def wants_steps(self) -> bool:
+        """Whether steps after an error are searched."""
+        return self._steps.active
 
     @property
     def literals(self) -> list[str]:
@@ -165,7 +170,7 @@ class Recogniser:
             if isinstance(span, tracebacks.Traceback):
                 span.sign = self._signs.of(record)
                 if not span.quotes:
-                    self._steps.begin()
+                    self._steps.begin(record)
                 span.beside([one.span for one in stream if isinstance(one.span, tracebacks.Traceback)])
             stream.append(_OpenReport(span))
             self._opened += 1
