@@ -136,6 +136,8 @@ class Recogniser:
                 in_traceback = isinstance(span, tracebacks.Traceback)
                 yield event._replace(values={**event.values, "in_traceback": in_traceback})
         self._maybe.append(record)
+        if span is None and self._known.may_accuse(record.text):
+            self._steps.begin(record)
 
     def _continued(self, record: Record) -> tuple[LineReport | None, list[Event]]:
         """The report that takes a record, and the events of the reports that end with it."""

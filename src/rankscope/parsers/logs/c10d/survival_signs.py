@@ -81,7 +81,7 @@ class SignReader:
         """The sign of a traceback that begins with `head`; None without one."""
         front = head.text[:TEXT_LIMIT].rpartition("Traceback (most")[0]
         if front.strip():
-            return SurvivalSign(LOGGED) if _is_warning(front, head.level) or _goes_on(front) else None
+            return SurvivalSign(LOGGED) if is_warning(front, head.level) or goes_on(front) else None
         own = self._last.get((head.rank, head.label), ())
         reach = NEAR_LINES if (head.rank, head.label) == (None, "") else FAR_LINES
         near = [record for record in reversed(own) if head.line - record.line <= reach]
@@ -96,11 +96,11 @@ class SignReader:
 
 def _logged(above: Record) -> SurvivalSign | None:
     text = above.text[:TEXT_LIMIT]
-    warns = _is_warning(text, above.level) and _TROUBLE.search(text) is not None
-    return SurvivalSign(LOGGED) if warns or _goes_on(text) else None
+    warns = is_warning(text, above.level) and _TROUBLE.search(text) is not None
+    return SurvivalSign(LOGGED) if warns or goes_on(text) else None
 
 
-def _is_warning(text: str, level: str) -> bool:
+def is_warning(text: str, level: str) -> bool:
     """Whether a message is a warning, by the level before it or in it."""
     head = text[:_HEAD_LENGTH]
     if level:
@@ -108,8 +108,8 @@ def _is_warning(text: str, level: str) -> bool:
     return _WARNING.search(head) is not None and _WORSE.search(head) is None
 
 
-def _goes_on(text: str) -> bool:
-    """Whether a message says that the program goes on after an exception."""
+def goes_on(text: str) -> bool:
+    """Whether a message says that the program goes on after an error."""
     attempt = _ATTEMPT.search(text)
     last = attempt is not None and int(attempt[1]) >= int(attempt[2])
     return _GOES_ON.search(text) is not None and not last and _GIVES_UP.search(text) is None
