@@ -7,7 +7,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.straggler import _medians, _most_frequent
-from tests.parsers.dumps import dataset_of, job
+from tests.parsers.dumps import Groups, dataset_of, job
 
 MS = 1_000_000
 
@@ -32,7 +32,7 @@ def test_who_waits_least_in_every_replica_is_late_only_if_it_waits_less_than_the
     late_ms: int, less_ms: int, named: tuple[int, ...]
 ) -> None:
     """First stages hardly wait for last ones in any replica; in the first, either a clock or the rank itself is off."""
-    groups = {str(n): ("embedding", [n, n + 5]) for n in range(5)}
+    groups: Groups = {str(n): ("embedding", [n, n + 5]) for n in range(5)}
     made = job(10, groups)
     for recorder in made:
         (group,) = recorder.groups
