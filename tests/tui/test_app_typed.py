@@ -77,7 +77,8 @@ async def test_orders_are_gone_through() -> None:
             await pilot.press("r")
             seen.append(bar(app, "keys").strip())
         assert seen == [
-            "lanes by distance from the root", "lanes by process group", "lanes by host", "lanes by how they look",
+            "lanes by distance from the root", "lanes by process group", "lanes by host",
+            "lanes culprits first, then alike",
             "lanes by rank",
         ]  # fmt: skip
         assert rank(app) == 6

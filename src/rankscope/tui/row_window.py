@@ -161,6 +161,8 @@ class RankWindow(Window):
         self.lane = 0
         self.finding: int | None = None
         self.blamed: frozenset[int] = frozenset(model.analysis.culprits)
+        self.first: tuple[frozenset[int], ...] = (self.blamed,)
+        """The ranks to blame, and those that the finding on the screen is about: ordered by look, they come first."""
         self.ordering: Ordering = "rank"
         self.chosen = False
         """Whether the user has chosen the order."""
@@ -196,17 +198,11 @@ class RankWindow(Window):
         self.keep_row_in_view()
         return True
 
-    @property
-    def first(self) -> tuple[frozenset[int], frozenset[int]]:
-        """The ranks to blame, and those that the finding on the screen is about."""
-        if self.finding is None:
-            return self.blamed, frozenset()
-        finding = self.model.analysis.findings[self.finding]
-        return self.blamed, frozenset((*finding.about, *(finding.group.ranks if finding.group else ())))
-
     def blame(self, finding: int | None) -> None:
         """Keeps the ranks of a finding apart, beside those of the root causes."""
         self.finding, self._room = finding, None
-        also = self.model.analysis.findings[finding].culprit_ranks if finding is not None else ()
-        self.blamed = frozenset(self.model.analysis.culprits) | frozenset(also)
+        found = self.model.analysis.findings[finding] if finding is not None else None
+        self.blamed = frozenset(self.model.analysis.culprits) | frozenset(found.culprit_ranks if found else ())
+        members = found.group.ranks if found is not None and found.group is not None else ()
+        self.first = self.blamed, frozenset((*(found.about if found is not None else ()), *members))
         self.refold()

@@ -186,7 +186,7 @@ async def test_both_sides_of_a_send_are_members() -> None:
 
 async def test_a_finding_is_gone_to_by_its_number() -> None:
     dataset, analysis = hang()
-    assert await result_of(FindingsScreen(dataset, analysis), "G", "enter") == 2
+    assert await result_of(FindingsScreen(dataset, analysis), "G", "enter") == under_causes(analysis)[-1]
     assert await result_of(FindingsScreen(dataset, analysis, index=1), "enter") == 1
     assert await result_of(FindingsScreen(dataset, analysis), "slash", *"blocked", "enter", "enter") == 2
     assert await result_of(FindingsScreen(dataset, QUIET), "enter") is UNSET
