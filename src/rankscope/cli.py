@@ -16,7 +16,6 @@ import click
 
 from rankscope import __version__
 from rankscope.commands.source_options import follows, reads_dumps
-from rankscope.kinds.view_kinds import VIEW_NAMES
 from rankscope.parsers.workers.machine_share import limit_threads
 from rankscope.text.escaping import plain
 
@@ -68,6 +67,14 @@ class _OpensByDefault(click.Group):
         self.format_commands(ctx, formatter)
 
 
+def _view_name(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    from rankscope.kinds.view_kinds import VIEW_NAMES
+
+    if value is not None and value not in VIEW_NAMES:
+        raise click.BadParameter(f"{value!r} is none of {', '.join(VIEW_NAMES)}")
+    return value
+
+
 @click.group(cls=_OpensByDefault, context_settings={"help_option_names": _HELP, "max_content_width": 80})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def rankscope() -> None:
@@ -91,7 +98,13 @@ def rankscope() -> None:
 @click.option("--palette", type=click.Choice(_PALETTES), help="Colours (default: those of the terminal).")
 @click.option("--theme", type=click.Choice(_THEMES), help="Colours of the screen (default: RANKSCOPE_THEME, or dark).")
 @click.option("--mouse/--no-mouse", default=None, help="Use the mouse (default: yes, except over SSH).")
-@click.option("--view", type=click.Choice(VIEW_NAMES), help="Open this view at the start.")
+@click.option(
+    "--view",
+    callback=_view_name,
+    metavar="NAME",
+    help="Open a view at the start: findings, logs, groups, stacks, settings, mesh, files, heat, breakdown, path or "
+    "patterns.",
+)
 @click.option("--watch", is_flag=True, help="Follow the job while it runs.")
 @follows
 @click.option("--bell/--no-bell", default=True, help="Ring the terminal's bell when the job freezes.")

@@ -70,9 +70,8 @@ def run(
     app.run()
     if app.last_words:
         # what stays in the terminal when the screen is gone
-        click.echo(
-            f"{app.last_words}\nfull report: rankscope report {plain(shlex.join(source.called or source.paths))}"
-        )
+        called = plain(shlex.join(source.called or source.paths))
+        click.echo(f"{app.last_words}\nfull report: rankscope report {called}")
     return 0
 
 

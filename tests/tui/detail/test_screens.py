@@ -11,6 +11,7 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
+from rankscope.report.words import under_causes
 from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.screens.files_page import FilesScreen
