@@ -1,4 +1,4 @@
-"""How fast COLL lines of NCCL's log are read, against Python's own regular expressions over the same file.
+"""How fast logs are read: COLL lines of NCCL, against Python's own regular expressions, and the output of programs.
 
 Run from the root of the repository: `python -m benchmarks.log_speed [--mb 256]`.
 """
@@ -6,6 +6,7 @@ Run from the root of the repository: `python -m benchmarks.log_speed [--mb 256]`
 from __future__ import annotations
 
 import argparse
+import io
 import mmap
 import random
 import re
@@ -50,6 +51,38 @@ def write_log(path: Path, megabytes: int) -> int:
     return count
 
 
+TRACEBACK = (
+    "Traceback (most recent call last):", '  File "/job/train.py", line 31, in main', "    step(batch)",
+    "ValueError: bad sample index 17",
+)  # fmt: skip
+
+
+def program_log(megabytes: int, tracebacks: int) -> bytes:
+    """The output of a program on 8 ranks, with so many tracebacks at equal distances that the program survives."""
+    lines: list[str] = []
+    count = megabytes * 1_000_000 // 110
+    for i in range(count):
+        front = f"{i % RANKS}: "
+        text = f"trainer: item {i // RANKS} of the epoch, {i * 7919 % 1000 / 1000:.3f} left, {i * 31 % 9999} tokens/s"
+        lines.append(f"{front}2026-11-26 06:50:{i % 60:02d} {text}, gradient norm {i % 17}")
+        if tracebacks and i % (count // tracebacks) == count // tracebacks // 2:
+            lines += [f"{front}{line}" for line in TRACEBACK]
+    return "\n".join([*lines, ""]).encode()
+
+
+def program_rows(megabytes: int, times: int) -> list[list[str]]:
+    """Rows of the output of a program without and with tracebacks."""
+    rows = []
+    for tracebacks in (0, 20):
+        data, took = program_log(megabytes, tracebacks), []
+        for _ in range(times):
+            begin = time.perf_counter()
+            decode_log(io.BytesIO(data))
+            took.append(time.perf_counter() - begin)
+        rows.append([f"{tracebacks} tracebacks", f"{min(took):.2f}", f"{megabytes / min(took):.0f}"])
+    return rows
+
+
 def plain(path: Path) -> int:
     """Every match of one regular expression with named groups over the mapped file, and nothing done with it."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
@@ -85,7 +118,8 @@ EXPLANATION = """A log of {lines:,} COLL lines of 8 processes, {mb} MB. *re.find
 named groups over the mapped file, matches counted and thrown away. *rankscope*: the whole decoder, with ordinals for
 each communicator, tails and fingerprints; on all cores with the start of the worker processes and the joining of
 their ranges. Best of {times} runs, all ways in turn; *ratio* is speed over that of re.finditer. *Line by line*: the
-same decoder without its columns of whole blocks, each line by a regular expression, on a sixteenth of the log, once."""
+same decoder without its columns of whole blocks, each line by a regular expression, on a sixteenth of the log, once.
+Below: the output of a program, plain and with tracebacks, of a sixteenth of the size, in one process."""
 
 
 def seconds(path: Path, lines: int, times: int) -> dict[str, float]:
@@ -119,7 +153,8 @@ def main() -> None:
     base = took["re.finditer"]
     rows = [[name, f"{s:.2f}", f"{args.mb / s:.0f}", f"{base / s:.2f}"] for name, s in took.items()]
     shown = table(["", "s", "MB/s", "ratio"], rows)
-    text = f"{EXPLANATION.format(lines=lines, mb=args.mb, times=args.times)}\n\n{machine()}\n\n{shown}"
+    more = table(["", "s", "MB/s"], program_rows(args.mb // 16, args.times))
+    text = f"{EXPLANATION.format(lines=lines, mb=args.mb, times=args.times)}\n\n{machine()}\n\n{shown}\n\n{more}"
     print(text)
     if not args.dry:
         put("Speed of logs", text)

@@ -177,8 +177,11 @@ class TraceBuilder(Job):
         if self.backend == "gloo":
             self.host(rank, "c10d::allreduce_" if op == "all_reduce" else f"c10d::{op}_", 30 * US)
             return start, start + 20 * US, 0
+        # its stream waits for the computing before it, and computing for it
+        self.span(rank, HOST, "cuda_runtime", "cudaStreamWaitEvent", start + 2 * US, US)
         self.ranks[rank].host += 5 * US
         at = self._launched(rank)
+        self.span(rank, HOST, "cuda_runtime", "cudaStreamWaitEvent", self.ranks[rank].host + US, US)
         self.ranks[rank].host += 4 * US
         self.span(rank, HOST, "user_annotation", f"nccl:{op}", start, self.ranks[rank].host - start)
         self.span(rank, HOST, "cpu_op", "record_param_comms", start + US, self.ranks[rank].host - start - 2 * US)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from rankscope import __version__
+from rankscope.commands.source_options import follows, reads_dumps
 from rankscope.parsers.workers.machine_share import limit_threads
 from rankscope.text.escaping import plain
 
@@ -27,6 +28,7 @@ INTERRUPTED = 130
 DEBUG = "RANKSCOPE_DEBUG"
 """Environment variable that shows tracebacks of internal errors and the debug log of a report on stderr."""
 _PALETTES = ("none", "8", "16", "256", "true")
+_THEMES = ("dark", "light", "contrast", "ansi")
 _FORMATS = ("text", "markdown", "json")
 _SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow")
 _LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors")
@@ -65,60 +67,12 @@ class _OpensByDefault(click.Group):
         self.format_commands(ctx, formatter)
 
 
-def _regex(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    try:
-        groups = re.compile(value or "()").groups
-    except re.error as error:
-        raise click.BadParameter(f"not a regular expression: {error}") from error
-    if not groups:
-        raise click.BadParameter("the expression needs a group for the rank, such as (\\d+)")
+def _view_name(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    from rankscope.kinds.view_kinds import VIEW_NAMES
+
+    if value is not None and value not in VIEW_NAMES:
+        raise click.BadParameter(f"{value!r} is none of {', '.join(VIEW_NAMES)}")
     return value
-
-
-def _prefixes(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    pairs = [value.partition("=") for value in values]
-    wrong = [value for value, (source, _, target) in zip(values, pairs, strict=True) if not source or not target]
-    if wrong:
-        raise click.BadParameter(f"{wrong[0]!r} is not FROM=TO")
-    return tuple((source, target) for source, _, target in pairs)
-
-
-def _reads_dumps(command: _F) -> _F:
-    """Adds the common arguments of commands that read dumps."""
-    options = [
-        click.argument("paths", nargs=-1, required=True, metavar="PATH..."),
-        click.option("--rank-from", metavar="REGEX", callback=_regex,
-                     help="Regular expression; its first group is the rank in a file's path."),
-        click.option("--world-size", type=click.IntRange(1, 2**20), metavar="N",
-                     help="Number of ranks of the job (default: what the files tell)."),
-        click.option("--attempt", type=click.IntRange(0), metavar="N",
-                     help="The attempt to read; 0 is the oldest (default: the newest)."),
-        click.option("--path-map", "path_map", multiple=True, metavar="FROM=TO", callback=_prefixes,
-                     help="Look for source files of the job below TO instead of FROM; repeatable."),
-        click.option("--jobs", type=click.IntRange(1), metavar="N",
-                     help="Processes that read files (default: one for each core, at most 16)."),
-        click.option("--errors", metavar="FILE",
-                     help="Your own table of known errors; it adds to the one of rankscope."),
-        click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only."),
-    ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _follows(command: _F) -> _F:
-    """Adds the options for following a running job."""
-    options = [
-        click.option("--poll", type=click.FloatRange(0.1, 3600), metavar="SECONDS",
-                     help="Seconds between two looks (default: as the file system needs)."),
-        click.option("--freeze-after", type=click.FloatRange(0.1), metavar="SECONDS",
-                     help="Seconds without progress that make a job frozen (default: 60, more if it paused before)."),
-        click.option("--on-freeze", metavar="CMD",
-                     help="Run CMD when the job freezes; it reads the JSON report from its input."),
-    ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 @click.group(cls=_OpensByDefault, context_settings={"help_option_names": _HELP, "max_content_width": 80})
@@ -140,11 +94,19 @@ def rankscope() -> None:
 
 
 @rankscope.command(hidden=True)
-@_reads_dumps
+@reads_dumps
 @click.option("--palette", type=click.Choice(_PALETTES), help="Colours (default: those of the terminal).")
+@click.option("--theme", type=click.Choice(_THEMES), help="Colours of the screen (default: RANKSCOPE_THEME, or dark).")
 @click.option("--mouse/--no-mouse", default=None, help="Use the mouse (default: yes, except over SSH).")
+@click.option(
+    "--view",
+    callback=_view_name,
+    metavar="NAME",
+    help="Open a view at the start: findings, logs, groups, stacks, settings, mesh, files, heat, breakdown, path or "
+    "patterns.",
+)
 @click.option("--watch", is_flag=True, help="Follow the job while it runs.")
-@_follows
+@follows
 @click.option("--bell/--no-bell", default=True, help="Ring the terminal's bell when the job freezes.")
 def view(**options: Any) -> int:
     """Opens the app on dumps; without a terminal prints the text report."""
@@ -181,8 +143,8 @@ def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
 
 
 @rankscope.command()
-@_reads_dumps
-@_follows
+@reads_dumps
+@follows
 @click.option(
     "-f", "--format", "form", type=click.Choice(("text", "json")), default="text", help="Format of the lines."
 )
@@ -195,7 +157,7 @@ def watch(**options: Any) -> int:
 
 
 @rankscope.command()
-@_reads_dumps
+@reads_dumps
 @click.option(
     "-f", "--format", "form", type=click.Choice(_FORMATS), help="Format (default: by the suffix of FILE, else text)."
 )
@@ -284,7 +246,7 @@ def stacks(**options: Any) -> int:
 
 
 @rankscope.command()
-@_reads_dumps
+@reads_dumps
 @click.option("-o", "--output", required=True, metavar="FILE", help="A new file, .json or .json.gz.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @click.option(
@@ -301,6 +263,51 @@ def export(**options: Any) -> int:
 
     del options["ascii_only"], options["path_map"]
     return run(_job_source(options.pop("paths"), options), **options)
+
+
+@rankscope.command()
+@reads_dumps
+@click.option("-o", "--output", default="repro.py", metavar="FILE", help="The script; - prints it (default: repro.py).")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@click.option(
+    "--minimize/--all", default=None, help="Only the ranks that matter, or all (default: all, up to 64 ranks)."
+)
+@click.option("--run", "start", is_flag=True, help="Run the script here, and say where each rank stops.")
+@click.option(
+    "--python", default="", metavar="PROGRAM", help="Python with torch, for --run (default: the one of rankscope)."
+)
+def repro(**options: Any) -> int:
+    """Writes a script that replays what each rank issued around the failure.
+
+    PATH is a directory of dumps. The script needs only torch: it hangs where the job hung, on a few CPU cores.
+    """
+    from rankscope.commands.repro import run
+
+    del options["ascii_only"], options["path_map"]
+    return run(_job_source(options.pop("paths"), options), **options)
+
+
+@rankscope.command()
+@reads_dumps
+@click.option("--skip", multiple=True, metavar="OP", help="A rank leaves out an operation; repeatable.")
+@click.option("--insert", multiple=True, metavar="OP", help="A rank also issues an operation of its peers; repeatable.")
+@click.option("--match", multiple=True, metavar="OP", help="A rank issues an operation as its peers do; repeatable.")
+@click.option("--swap", multiple=True, metavar="OP,OP", help="A rank issues two operations the other way round.")
+@click.option("--release", multiple=True, type=click.IntRange(0), metavar="RANK", help="A rank that stopped goes on.")
+@click.option("-o", "--output", default="", metavar="FILE", help="Write the script with the first change.")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+def fork(**options: Any) -> int:
+    """Tells whether the job still hangs with one change of its schedule.
+
+    PATH is a directory of dumps. OP is RANK:GROUP#SEQ, as 3:tensor_parallel#12. Without a change, one at a time
+    is tried for each rank to blame, and the best are listed. The answer is a simulation of who waits for whom.
+    """
+    from rankscope.commands.fork import run
+
+    del options["ascii_only"], options["path_map"]
+    kinds = ("skip", "insert", "match", "swap", "release")
+    changes = {kind: [str(value) for value in options.pop(kind)] for kind in kinds}
+    return run(_job_source(options.pop("paths"), options), changes=changes, **options)
 
 
 def main() -> NoReturn:

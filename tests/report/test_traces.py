@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import orjson
+import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
+from rankscope.analysis.traces.model import PATH_KINDS
 from rankscope.report import trace_section
 from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
@@ -56,7 +58,7 @@ def test_ranks_that_look_alike_share_a_row() -> None:
 
 
 def test_many_rows_are_cut_and_counted() -> None:
-    text = "\n".join(trace_section._columns(("a", "b"), [(str(i), "x") for i in range(20)], "rank"))
+    text = "\n".join(trace_section.table_lines(("a", "b"), [(str(i), "x") for i in range(20)], "rank"))
     assert "and 12 more ranks" in text
 
 
@@ -64,13 +66,26 @@ def test_json_holds_the_tables() -> None:
     report = orjson.loads(render_json(*traced()))["traces"]
     assert list(report) == [
         "clocks", "clock_error_ns", "refused", "matched", "recorded", "causes", "steps", "idle", "queues",
-        "launches", "bandwidth", "last", "kernels",
+        "launches", "bandwidth", "last", "kernels", "critical_path", "critical_names", "critical_waits",
+        "patterns", "counters",
     ]  # fmt: skip
     assert [clock["file"] for clock in report["clocks"]] == [f"rank{r}_trace.json.gz" for r in range(4)]
     assert report["matched"] == 18
     assert report["causes"][0]["what"] == "<built-in function sleep>"
     assert len(report["steps"]) == 24
     assert {row["group"] for row in report["bandwidth"]} == {"0"}
+    slept = next(row for row in report["critical_names"] if row["name"] == "<built-in function sleep>")
+    assert (slept["rank"], slept["kind"], slept["count"]) == (2, "host", 6)
+    assert {(row["for_rank"], row["group"]) for row in report["critical_waits"]} >= {(2, "0")}
+    assert {row["kind"] for row in report["critical_path"]} <= set(PATH_KINDS)
+    assert sum(row["share"] for row in report["critical_path"]) == pytest.approx(6)
+
+
+def test_the_path_is_told() -> None:
+    text = render_text(*traced())
+    assert "The critical path of 6 steps" in text
+    assert "host: built-in function sleep, rank 2: 30 ms a step" in text
+    assert "wait for rank 2 in all_reduce of default_pg in" in text
 
 
 def test_hosts_and_paths_are_taken_out() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from textual.app import App
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
@@ -32,19 +33,25 @@ def loads(dataset: Dataset, analysis: Analysis) -> Load:
 
 @asynccontextmanager
 async def opened(
-    job: tuple[Dataset, Analysis], size: tuple[int, int] = (80, 24), options: ViewOptions = PLAIN
+    job: tuple[Dataset, Analysis],
+    size: tuple[int, int] = (80, 24),
+    options: ViewOptions = PLAIN,
+    at_start: type[Screen[Any]] | None = None,
 ) -> AsyncIterator[tuple[RankscopeApp, Pilot[None]]]:
-    """The app after loading."""
+    """The app after loading; `at_start` is the page that it opens on instead of the lanes."""
     app = RankscopeApp(loads(*job), "dumps", options)
     async with app.run_test(size=size) as pilot:
-        await loaded(app, pilot)
+        await loaded(app, pilot, at_start)
         yield app, pilot
 
 
-async def loaded(app: RankscopeApp, pilot: Pilot[None]) -> None:
-    """Waits until the main screen is there."""
+async def loaded(app: RankscopeApp, pilot: Pilot[None], at_start: type[Screen[Any]] | None = None) -> None:
+    """Waits until the main screen is there, or the page over it."""
     await until(pilot, lambda: app.screen is not app.opening)
-    assert app.screen is app.lanes
+    if at_start is None:
+        assert app.screen is app.lanes
+    else:
+        await until(pilot, lambda: isinstance(app.screen, at_start))
     await settle(app, pilot)
 
 

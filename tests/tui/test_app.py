@@ -13,8 +13,8 @@ from textual.widgets import Input
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.app import RankscopeApp
+from rankscope.tui.help_screen import HelpScreen
 from rankscope.tui.options import Palette, Progress, ProgressLike, ViewOptions
-from rankscope.tui.popups import HelpScreen
 from rankscope.tui.text_bars import TextBar
 from tests.builders import JobBuilder
 from tests.tui.drive import LONGEST_S, PLAIN, bar, board_of, loaded, loads, opened, press, screen_text, until
@@ -36,7 +36,7 @@ async def type_text(app: RankscopeApp, text: str) -> None:
 
 async def test_the_first_screen_says_the_answer() -> None:
     async with opened(hang()) as (app, _):
-        assert bar(app, "title") == " rankscope dumps  16 ranks  5 groups  HANG since 22:13:20, still 10 min"
+        assert bar(app, "title") == " rankscope dumps  16 ranks  5 groups  HANG since 22:13:20, still 10 min "
         assert "ROOT  rank 6 never issued all_reduce #11 of TENSOR_PARALLEL_1" in bar(app, "verdict")
         assert rank(app) == 6
         selection = board_of(app).selection
@@ -238,3 +238,11 @@ async def test_findings_drop_filters_that_hide_them() -> None:
         await press(app, pilot, "N", "n")
         assert rank(app) == 6
         assert not app.lanes.boards.wanted
+
+
+async def test_the_chain_says_where_it_ends() -> None:
+    async with opened(hang()) as (app, pilot):
+        await press(app, pilot, ":", *"12", "enter", "c")
+        assert "where the chain ends" in screen_text(app).splitlines()[-1]
+        await press(app, pilot, "c")
+        assert "waits for nobody" in screen_text(app).splitlines()[-1]

@@ -9,18 +9,21 @@ from threading import Event
 import polars as pl
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input, OptionList
+from textual.widgets import Input
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
+from rankscope.kinds.functions import function
+from rankscope.kinds.view_kinds import VIEWS
 from rankscope.schema import Dataset
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.controllers.exports import FILE
 from rankscope.tui.detail import pane
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.selection_facts import Detail, look_up
+from rankscope.tui.help_screen import HelpScreen
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.popups import ChoiceScreen, HelpScreen
+from rankscope.tui.popups import ChoiceScreen
 from rankscope.tui.selection import Selection
 from tests.builders import JobBuilder
 from tests.tui.drive import LONGEST_S, PLAIN, bar, board_of, opened, press, screen_text, settle, until
@@ -74,7 +77,8 @@ async def test_orders_are_gone_through() -> None:
             await pilot.press("r")
             seen.append(bar(app, "keys").strip())
         assert seen == [
-            "lanes by distance from the root", "lanes by process group", "lanes by host", "lanes by how they look",
+            "lanes by distance from the root", "lanes by process group", "lanes by host",
+            "lanes culprits first, then alike",
             "lanes by rank",
         ]  # fmt: skip
         assert rank(app) == 6
@@ -180,10 +184,13 @@ async def test_filters_that_make_no_sense_are_refused(text: str, says: str) -> N
 
 async def test_filtering_by_group() -> None:
     async with opened(hang()) as (app, pilot):
-        await pilot.press("p", *"parallel_1", "enter")
+        await press(app, pilot, "p", "slash", *"parallel_1", "enter", "enter")
         await settle(app, pilot)
         assert board_of(app).model.ranks.tolist() == [4, 5, 6, 7]
         assert "only group TENSOR_PARALLEL_1" in bar(app, "status")
+        assert bar(app, "keys").strip() == "4 of 16 ranks shown; esc shows all"
+        await press(app, pilot, "p", "a")
+        assert bar(app, "keys").strip() == "all 16 ranks shown"
 
 
 async def test_filtering_by_operation_and_state() -> None:
@@ -193,18 +200,17 @@ async def test_filtering_by_operation_and_state() -> None:
         assert board_of(app).model.ranks.tolist() == [0, 1, 2, 3, 4, 5, *range(7, 16)]
         await pilot.press("o", *"gather", "down", "enter")
         await settle(app, pilot)
-        assert "gather, pending" in bar(app, "status") or "no rank is left" in bar(app, "keys")
+        assert "gather, pending" in bar(app, "status") or "nothing is left with" in bar(app, "keys")
 
 
 async def test_a_list_of_choices_is_walked_with_arrows() -> None:
     async with opened(hang()) as (app, pilot):
-        await pilot.press("p")
+        await pilot.press("o")
         assert isinstance(app.screen, ChoiceScreen)
-        assert app.screen.query_one(OptionList).option_count == 6
         await pilot.press("down", "down", "up", "down", "enter")
         await settle(app, pilot)
-        assert "only group TENSOR_PARALLEL_0" in bar(app, "status")
-        await pilot.press("p", "escape")
+        assert ", pending" in bar(app, "status") or "only pending" in bar(app, "status")
+        await pilot.press("o", "escape")
         assert not isinstance(app.screen, ChoiceScreen)
 
 
@@ -242,19 +248,11 @@ async def test_members_and_views_open_and_close() -> None:
         assert type(app.screen).__name__ == "MemberScreen"
         await press(app, pilot, "escape")
         assert app.screen is app.lanes
-        for name, kind in (
-            ("findings", "FindingsScreen"),
-            ("messages", "MessagesScreen"),
-            ("settings", "SettingsScreen"),
-            ("groups", "GroupsScreen"),
-            ("host", "HostsScreen"),
-            ("mesh", "MeshScreen"),
-            ("files", "FilesScreen"),
-        ):
-            await press(app, pilot, "v", *name, "enter")
-            assert type(app.screen).__name__ == kind
+        for row in VIEWS:
+            await press(app, pilot, "v", row.key)
+            assert (type(app.screen), getattr(app.screen, "VIEW", "")) == (function(row.page), row.name)
             await press(app, pilot, "escape")
-            assert app.screen is app.lanes
+            assert not app.lanes.is_covered
 
 
 async def test_the_findings_are_exported(tmp_path: Path) -> None:
@@ -312,6 +310,9 @@ async def test_resizing_keeps_the_culprit_in_view() -> None:
 async def test_wide_screens_have_the_detail_beside_the_lanes() -> None:
     async with opened(hang(), size=(160, 45)) as (app, _):
         assert app.lanes.detail.region.y == app.lanes.lanes.region.y
+        # the edges of two frames, and a blank
+        assert app.lanes.detail.region.x == app.lanes.lanes.region.right + 3
+    async with opened(hang(), size=(160, 30)) as (app, _):
         assert app.lanes.detail.region.x == app.lanes.lanes.region.right + 1
     async with opened(hang(), size=(80, 24)) as (app, _):
         assert app.lanes.detail.region.x == 0
@@ -328,7 +329,7 @@ async def test_hostile_names_stay_on_one_line() -> None:
 
     dataset = still(job.build())
     async with opened((dataset, analyse(dataset)), options=ViewOptions()) as (app, pilot):
-        for keys in (["k"], ["p"], ["escape"], ["y"], ["slash", "x", "enter"]):
+        for keys in (["k"], ["p"], ["enter"], ["o", *"recv", "enter"], ["escape"], ["y"], ["slash", "x", "enter"]):
             await press(app, pilot, *keys)
             text = screen_text(app)
             assert "\x1b" not in text

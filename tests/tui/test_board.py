@@ -218,7 +218,7 @@ def test_members_of_the_collective_under_the_cursor(board: Board) -> None:
 
 @pytest.mark.parametrize(
     ("ordering", "first"),
-    [("rank", 0), ("distance", 6), ("group", 0), ("host", 0), ("alike", 0)],
+    [("rank", 0), ("distance", 6), ("group", 0), ("host", 0), ("alike", 6)],
 )
 def test_orders(board: Board, ordering: str, first: int) -> None:
     board.set_order(ordering)  # type: ignore[arg-type]
@@ -228,7 +228,40 @@ def test_orders(board: Board, ordering: str, first: int) -> None:
 
 def test_lanes_that_look_alike_are_brought_together(board: Board) -> None:
     board.set_order("alike")
-    assert shown(board) == [[0, 1, 2, 3, *range(8, 16)], [4, 5, 7], [6]]
+    assert shown(board) == [[6], [0, 1, 2, 3, *range(8, 16)], [4, 5, 7]]
+
+
+def test_members_of_the_group_in_question_come_before_the_rest(board: Board) -> None:
+    board.blame(0)
+    board.set_order("alike")
+    assert shown(board) == [[6], [4, 5, 7], [0, 1, 2, 3, *range(8, 16)]]
+
+
+def test_rows_that_do_not_fit_are_ordered_by_look_and_those_that_fit_by_rank(board: Board) -> None:
+    board.blame(0)
+    assert board.settle(5)
+    assert (board.ordering, board.top) == ("rank", 0)
+    board.blame(0)
+    assert board.settle(4)
+    assert (board.ordering, shown(board)[0]) == ("alike", [6])
+    assert not board.settle(4), "nothing has changed"
+
+
+def test_no_move_changes_the_order(board: Board) -> None:
+    board.blame(0)
+    board.settle(3)
+    before = board.rows.order.tolist()
+    for move in (-30, 5, 30):
+        board.go_cell(move)
+        assert not board.settle(3)
+        assert board.rows.order.tolist() == before
+
+
+def test_an_order_that_the_user_has_chosen_stays(board: Board) -> None:
+    board.set_order("host")
+    board.blame(0)
+    board.settle(1)
+    assert board.ordering == "host"
 
 
 def test_ordering_by_group_follows_the_group_under_the_cursor() -> None:

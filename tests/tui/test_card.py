@@ -99,3 +99,20 @@ def test_no_jump_lands_on_an_empty_cell(fault: str) -> None:
         boards.go(place)
         cells = draw(model, None, board.view, np.array([board.lane]), board.width).codes[0]
         assert cells[board.view.cell_of(board.unit) - board.view.cell_of(board.view.first)], place
+    assert_all_in_question_are_shown(boards)
+
+
+def assert_all_in_question_are_shown(boards: BoardSet, rows: int = 9) -> None:
+    """At each root cause, the culprits and the members of the group are among the rows of a small terminal."""
+    board, model = boards.operations, boards.whole
+    board.resize(66, rows)
+    for at, finding in enumerate(model.analysis.findings):
+        place = place_of_finding(model, finding)
+        if not finding.root_cause or place is None:
+            continue
+        boards.blame(at)
+        boards.go(place)
+        board.settle(rows)
+        shown = {rank for row in range(board.top, min(board.top + rows, board.count)) for rank in board.ranks_of(row)}
+        asked = {*finding.culprit_ranks, *(finding.group.ranks if finding.group is not None else ())}
+        assert asked <= shown, finding.title

@@ -6,10 +6,15 @@ import random
 
 import pyte
 import pytest
+from rich.console import Console
 
-from rankscope.tui.driver import ChangedCells
+from rankscope.tui.app import RankscopeApp
+from rankscope.tui.driver import ChangedCells, erases_in_colour
+from rankscope.tui.options import ViewOptions
+from tests.tui.drive import opened, press
+from tests.tui.jobs import hang
 
-STYLES = ["", "1", "38;5;231;48;5;24", "7", "4;38;5;16"]
+STYLES = ["", "1", "38;5;231;48;5;24", "7", "4;38;5;16", "1;38;5;231;48;5;24", "1;4;31;104", "38;2;1;2;3;48;2;4;5;6"]
 
 
 class Terminals:
@@ -61,7 +66,7 @@ def test_only_what_changed_is_sent() -> None:
     changes = terminals.frame(
         "\x1b[3;1H" + styled("A R A R ", STYLES[2]) + styled("a", "7") + styled(" R A R A R", STYLES[2])
     )
-    assert changes == "\x1b[3;9H\x1b[0;7ma\x1b[m"
+    assert changes == "\x1b[3;9H\x1b[7ma\x1b[m"
     assert terminals.agree()
 
 
@@ -130,3 +135,33 @@ def test_writing_beside_the_screen_is_cut_off() -> None:
     assert cells.draw("\x1b[1;4Habcdef\x1b[9;1Hx\x1b[1;77Hy")
     assert "ab" in cells.changes()
     assert cells.changes() == ""
+
+
+def test_only_a_terminal_that_erases_in_colour_is_asked_to() -> None:
+    assert erases_in_colour({"TERM": "xterm-256color"}) and erases_in_colour({"TERM": "screen", "TMUX": "x"})
+    assert not erases_in_colour({"TERM": "screen.xterm-256color"})
+    frame = "\x1b[1;1H" + styled("ab" + " " * 38, STYLES[2])
+    for erases in (True, False):
+        cells = ChangedCells(40, 1, erases_in_colour=erases)
+        assert cells.draw(frame)
+        changes = cells.changes()
+        assert ("\x1b[K" in changes) == erases == (" " * 38 not in changes)
+
+
+def whole_frame(app: RankscopeApp) -> str:
+    """The screen as Textual writes it."""
+    console = Console(force_terminal=True, color_system="truecolor")
+    strips = app.screen._compositor.render_strips()
+    return "".join(f"\x1b[{row};1H{strip.render(console)}" for row, strip in enumerate(strips, 1))
+
+
+@pytest.mark.parametrize(("size", "most"), [((80, 24), 2000), ((200, 60), 4000)])
+async def test_a_lane_down_takes_few_bytes(size: tuple[int, int], most: int) -> None:
+    async with opened(hang(128, 8, culprit=12), size, ViewOptions(palette="true")) as (app, pilot):
+        cells = ChangedCells(*size)
+        await press(app, pilot, "U")
+        assert cells.draw(whole_frame(app)) and cells.changes()
+        for _ in range(4):
+            await press(app, pilot, "j")
+            assert cells.draw(whole_frame(app))
+            assert 0 < len(cells.changes()) <= most

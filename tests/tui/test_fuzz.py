@@ -53,7 +53,7 @@ def any_job(draws: random.Random) -> Dataset:
 def check(board: Board) -> None:
     """The lines are as wide as they should be, and the cursor is among them."""
     gutter = gutter_for(80, len(board.model.ranks))
-    lines = compose(board, gutter)
+    lines, _ = compose(board, gutter)
     assert all(len(line.text) == len(line.styles) == board.width for line in lines)
     assert all(len(line.head) == gutter.width for line in lines)
     assert sum(line.current for line in lines) == bool(lines)

@@ -43,7 +43,7 @@ async def test_a_dump_that_is_missing() -> None:
     ("name", "keys"),
     [
         ("time", ["t", "w", "w"]), ("wide_cells", ["w", "w"]), ("whole_run", ["0"]), ("unfolded", ["u", "k", "u"]),
-        ("search", ["slash", *"scatter", "enter"]), ("help", ["question_mark"]), ("choice", ["p"]),
+        ("search", ["slash", *"scatter", "enter"]), ("help", ["question_mark"]), ("choice", ["v"]),
         ("prompt", ["colon"]),
     ],
 )  # fmt: skip

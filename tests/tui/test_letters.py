@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from rankscope.tui.letters import CHARACTERS, LETTERS, Mark, code, legend, letter_number, mark_of, name, op_codes
+from rankscope.tui.letters import CHARACTERS, CODES, LETTERS, Mark, code, legend, letter_number, mark_of, name, op_codes
 from tests.builders import JobBuilder
 
 
@@ -53,6 +53,11 @@ def test_the_worst_mark_is_the_highest_code() -> None:
 
 def test_the_legend_names_what_is_there() -> None:
     codes = np.array([code(Mark.DONE, letter_number("all_reduce")), code(Mark.ABSENT), code(Mark.EMPTY)], np.uint8)
-    assert legend(codes) == "A all_reduce"
+    assert legend(codes, 60) == "! never issued  A all_reduce  blank nothing"
+    assert legend(codes, 30) == "! never issued  A all_reduce"
+    assert legend(codes[:1], 60) == "A all_reduce"
+    every = np.arange(CODES, dtype=np.uint8)
+    words = "! never issued  * differs  lower case pending  ? not known  grey state unknown  O other"
+    assert legend(every, 400).startswith(words)
     assert name(int(codes[0])) == "ALL_REDUCE"
     assert name(code(Mark.STARTED, letter_number("send"))) == "send"

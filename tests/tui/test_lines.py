@@ -16,12 +16,13 @@ from rankscope.tui.actions import ACTIONS, FOOTER, footer_keys
 from rankscope.tui.axis import View, fit
 from rankscope.tui.board import Board
 from rankscope.tui.filters import Filter
-from rankscope.tui.footer import Found, distance, key_line, overview_line, status_line
+from rankscope.tui.footer import Found, distance, joined, lane_words, overview_line, status_line
 from rankscope.tui.header import finding_text, title_line, verdict_lines
+from rankscope.tui.help_screen import help_lines, sections
+from rankscope.tui.key_hints import hint_line, lane_hints
 from rankscope.tui.model import build_model
 from rankscope.tui.options import Progress
 from rankscope.tui.overview import TABLE, sequence_strip, time_strip, worst_by_column
-from rankscope.tui.popups import help_text
 from rankscope.tui.text_bars import end_of, progress_line, shortened
 from rankscope.tui.time_ruler import group_ticks, sequence_ruler, time_ruler
 from rankscope.tui.times import build_times
@@ -35,7 +36,7 @@ def text(line: Text) -> str:
 
 def title(width: int = 80, **change: object) -> str:
     dataset, analysis = hang(16, 10)
-    return text(title_line(replace(dataset, **change), analysis, width, "none", UTC))  # type: ignore[arg-type]
+    return text(title_line(replace(dataset, **change), analysis, width, UTC)).rstrip()  # type: ignore[arg-type]
 
 
 def test_the_title_says_how_the_job_is() -> None:
@@ -68,13 +69,13 @@ def test_the_title_says_what_is_missing() -> None:
 
 def test_a_healthy_job_has_no_times_in_its_title() -> None:
     dataset, analysis = healthy()
-    assert text(title_line(dataset, analysis, 80, "none")).endswith("  HEALTHY")
+    assert text(title_line(dataset, analysis, 80)).endswith("  HEALTHY ")
 
 
 def verdict(width: int, index: int | None = 0, **change: object) -> list[str]:
     _, analysis = hang(16, 10)
     finding = replace(analysis.findings[0], **change)  # type: ignore[arg-type]
-    return [text(line) for line in verdict_lines(replace(analysis, findings=(finding,)), index, width, "none")]
+    return [text(line) for line in verdict_lines(replace(analysis, findings=(finding,)), index, width)]
 
 
 def test_the_verdict_names_the_root_and_its_number() -> None:
@@ -96,7 +97,7 @@ def test_a_doubtful_verdict_says_so() -> None:
 
 
 def test_without_findings_the_verdict_is_shown() -> None:
-    lines = verdict_lines(Analysis("all is well", "healthy"), None, 40, "none")
+    lines = verdict_lines(Analysis("all is well", "healthy"), None, 40)
     assert [text(line).rstrip() for line in lines] == ["  HEALTHY  all is well"]
 
 
@@ -200,7 +201,8 @@ def test_the_window_is_between_brackets() -> None:
 
 
 def status(board: Board, width: int = 100, wanted: Filter | None = None, found: Found | None = None) -> str:
-    return text(status_line(board, wanted or Filter(), found, width, ascii_only=True))
+    words = joined(lane_words(board, wanted or Filter(), found), ascii_only=True)
+    return text(status_line(words, Text("A all_reduce  ! never issued"), width, "lanes", ascii_only=True))
 
 
 @pytest.fixture
@@ -213,8 +215,8 @@ def board() -> Board:
 
 def test_the_status_counts_rows_and_explains_letters(board: Board) -> None:
     line = status(board)
-    assert line.startswith("- 16 ranks in 5 rows, 1-3 shown ---")
-    assert line.endswith("--- A all_reduce  R reduce_scatter  G all_gather -")
+    assert line.startswith("- LANES - 16 ranks in 5 rows, 1-3 shown ---")
+    assert line.endswith("--- A all_reduce  ! never issued - detail -")
     assert len(line) == 100
 
 
@@ -224,7 +226,7 @@ def test_the_status_says_what_else_is_set(board: Board) -> None:
     line = status(board, 200, Filter(state="pending"), Found("x", 0, 3, 1))
     for piece in ("only pending", "find 'x': 1/3, 1 in messages", "marker +10 steps", "by host"):
         assert piece in line
-    assert status(board, 30).endswith("... ")
+    assert ".." in status(board, 30) and status(board, 30).endswith("- detail -")
     assert len(status(board, 30)) == 30
 
 
@@ -240,7 +242,7 @@ def test_the_distance_to_the_marker(board: Board) -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 80, 120, 200])
 def test_the_keys_fit(width: int) -> None:
-    line = text(key_line(width))
+    line = text(hint_line(lane_hints(width, FOOTER), width))
     assert len(line) <= width
     assert line.strip()
 
@@ -250,10 +252,15 @@ def test_help_comes_first_where_room_is_scarce() -> None:
     assert {action.id for action in footer_keys(300)} == set(FOOTER)
 
 
-def test_the_help_names_every_action_and_fits_into_80_columns() -> None:
-    lines = help_text().splitlines()
-    assert all(any(action.help in line for line in lines) for action in ACTIONS)
-    assert max(map(len, lines)) <= 72
+@pytest.mark.parametrize("width", [56, 76, 200])
+def test_the_help_names_every_action_and_fits_with_hanging_indents(width: int) -> None:
+    lines = [one.plain for one in help_lines([("This view", 15, [("x", "do " * 60)]), *sections()], width)]
+    words = " ".join("\n".join(lines).split())
+    assert all(word in words for action in ACTIONS for word in action.help.split())
+    assert max(map(len, lines)) <= width
+    assert lines[0].startswith("This view")
+    assert lines[2].startswith(" " * 18 + "do do")
+    assert ("Letters" in lines) == (width < 100)
 
 
 def test_codes_of_the_overview_are_characters() -> None:

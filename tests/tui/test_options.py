@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rankscope.tui.letters import Mark
-from rankscope.tui.options import from_environment, palette_of, unicode_of
-from rankscope.tui.palette import CURSOR, MEMBER, badge, cell_style, named
+from rankscope.tui.options import Look, Palette, from_environment, palette_of, unicode_of
+from rankscope.tui.palette import CURSOR, MEMBER, cell_style
 
 
 @pytest.mark.parametrize(
@@ -41,27 +41,25 @@ def test_without_a_locale_all_is_ascii() -> None:
 
 
 @pytest.mark.parametrize("palette", ["8", "16", "256", "true"])
-def test_with_colours_no_two_marks_look_the_same(palette: str) -> None:
+def test_with_colours_no_two_marks_look_the_same(palette: Palette) -> None:
     shown = [Mark.DONE, Mark.GONE, Mark.SCHEDULED, Mark.STARTED, Mark.MISMATCH, Mark.MISSING, Mark.ABSENT]
-    styles = {str(cell_style(number, palette)) for number in shown}
+    styles = {str(cell_style(number, Look("dark", palette))) for number in shown}
     assert len(styles) == len(shown)
 
 
 def test_256_colours_are_explicit_indices() -> None:
     for number in (Mark.DONE, Mark.SCHEDULED, Mark.MISMATCH, Mark.ABSENT):
-        style = cell_style(number, "256")
+        style = cell_style(number, Look("dark", "256"))
         for colour in (style.color, style.bgcolor):
             assert colour is None or (colour.number is not None and colour.number >= 16)
 
 
-def test_without_colours_no_style_has_any() -> None:
-    styles = [cell_style(number, "none") for number in range(64)] + [named("sky", "none"), badge("sky", "none")]
-    assert all(style.color is None and style.bgcolor is None for style in styles)
-
-
 @pytest.mark.parametrize("palette", ["none", "8", "256"])
-def test_the_cursor_is_seen_on_every_mark(palette: str) -> None:
+def test_the_cursor_is_seen_on_every_mark(palette: Palette) -> None:
     for mark in range(9):
-        plain, cursor = cell_style(mark, palette), cell_style(mark + CURSOR, palette)
+        look = Look("dark", palette)
+        plain, cursor = cell_style(mark, look), cell_style(mark + CURSOR, look)
         assert not plain.reverse and cursor.reverse
-        assert cell_style(mark + MEMBER, palette).underline
+        resting = cell_style(mark + CURSOR, look, lit=False)
+        assert resting.underline and not resting.reverse
+        assert cell_style(mark + MEMBER, look).underline

@@ -46,7 +46,7 @@ def test_opens_walks_and_quits() -> None:
         terminal.press("reduce\r")
         terminal.until("find 'reduce': ")
         terminal.press("?")
-        terminal.until("Keys")
+        terminal.until("This view")
         terminal.press("\x1b")
         terminal.until(VERDICT)
         terminal.press("q")

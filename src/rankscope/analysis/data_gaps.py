@@ -75,7 +75,8 @@ def _missing(facts: Facts, missing: tuple[int, ...]) -> Finding:
     title = (
         f"no dump of {ranks_text(missing)}" if len(missing) < 20 else f"no dump of {len(missing):,} of {size:,} ranks"
     )
-    return _note("missing-dump", title, text, steps=("Collect them from the hosts' local disks, if they exist.",))
+    steps = ("Collect them from the hosts' local disks, if they exist.",)
+    return _note("missing-dump", title, text, steps=steps, about=missing)
 
 
 def nothing_recorded(facts: Facts, _: bool) -> list[Finding]:
@@ -132,6 +133,7 @@ def wrapped_rings(facts: Facts, hung: bool) -> list[Finding]:
         _note(
             "ring-wrapped", f"the ring of {plural(len(ranks), 'rank')} had overwritten older operations",
             f"Only the newest operations of ranks {rank_ranges(ranks)} were kept; older ones cannot be compared.",
+            about=tuple(sorted(ranks)),
             steps=("Set TORCH_FR_BUFFER_SIZE (TORCH_NCCL_TRACE_BUFFER_SIZE before 2.10) higher to keep more.",),
         )
     ]  # fmt: skip
@@ -154,6 +156,12 @@ def timing_off(facts: Facts, hung: bool) -> list[Finding]:
 
 
 def _note(
-    kind: str, title: str, text: str, *, evidence: tuple[Evidence, ...] = (), steps: tuple[str, ...] = ()
+    kind: str,
+    title: str,
+    text: str,
+    *,
+    evidence: tuple[Evidence, ...] = (),
+    steps: tuple[str, ...] = (),
+    about: tuple[int, ...] = (),
 ) -> Finding:
-    return Finding(kind, FINDINGS[kind].worst, title, text, evidence=evidence, next_steps=steps)
+    return Finding(kind, FINDINGS[kind].worst, title, text, evidence=evidence, next_steps=steps, about=about)

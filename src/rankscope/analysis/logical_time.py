@@ -125,7 +125,7 @@ def _others(rows: pl.DataFrame, whole: list[int]) -> NDArray[np.int64]:
     keyed = (
         rows.lazy().select("rank", "group", "seq", "is_p2p", "op", "peer", "coalesced", "state").with_row_index("at")
     )
-    keys = pl.concat([_inner_keys(keyed), _p2p_keys(keyed, whole)])
+    keys = pl.concat([_inner_keys(keyed), p2p_pairs(keyed, whole)])
     names = [name for name in keys.collect_schema().names() if name != "at"]
     numbered = keys.select(names).unique(maintain_order=True).with_row_index("instance")
     found = keys.join(numbered, on=names, how="left").select("at", "instance").collect()
@@ -144,7 +144,7 @@ def _inner_keys(keyed: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _p2p_keys(keyed: pl.LazyFrame, whole: list[int]) -> pl.LazyFrame:
+def p2p_pairs(keyed: pl.LazyFrame, whole: list[int]) -> pl.LazyFrame:
     """Sends and receives by (group, sender, receiver, k-th between the two).
 
     If a ring overwrote its oldest entries, the count begins at the first incomplete operation, because a transfer

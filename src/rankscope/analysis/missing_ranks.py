@@ -21,8 +21,17 @@ OUTDATED_NS = 10_000_000_000
 
 
 def find_missing(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
-    """Ranks without a dump that others wait for, unless roots with evidence explain all of the waiting."""
-    nodes = tuple(m[0] for m in judge.sinks if len(m) == 1 and m[0].kind == "no-dump")
+    """Ranks without a dump that others wait for, unless roots with evidence explain all of the waiting.
+
+    A rank without a dump that belongs to an operation held up by such a root may wait there as the others do.
+    """
+    blocked = {
+        instance.key for root in others if not root.residual for node in root.nodes for instance in judge.direct(node)
+    }
+    nodes = tuple(
+        m[0] for m in judge.sinks
+        if len(m) == 1 and m[0].kind == "no-dump" and not any(i.key in blocked for i in judge.direct(m[0]))
+    )  # fmt: skip
     if not nodes:
         return []
     waiting = judge.held_up(nodes)

@@ -102,6 +102,8 @@ class Finding:
     counter_evidence: tuple[Evidence, ...] = ()
     """Evidence against the finding."""
     next_steps: tuple[str, ...] = ()
+    about: tuple[int, ...] = ()
+    """Ranks that a finding is about which accuses nobody; not part of a report."""
     row: int | None = None
     """Row of `Dataset.ops` that shows it best, of the first culprit if possible; not part of a report."""
 

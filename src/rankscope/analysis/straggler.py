@@ -76,15 +76,16 @@ def find_stragglers(facts: Facts) -> list[Finding]:
     last = _last(_met(facts))
     design = DesignLateness(facts)
     odd = [
-        one for one in last if one.margin_ns >= one.worth_ns
-        and not design.explains(facts.groups[one.group], one.rank, one.margin_ns, one.worth_ns)
+        arrival for arrival in last if arrival.margin_ns >= arrival.worth_ns
+        and not design.explains(facts.groups[arrival.group], arrival.rank, arrival.margin_ns, arrival.worth_ns)
     ]  # fmt: skip
-    late = [found for one in odd if (found := _late(facts, one, last)) is not None and found.own_clock is not False]
+    found = [_late(facts, arrival, last, design) for arrival in odd]
+    late = [one for one in found if one is not None and one.own_clock is not False]
     best: dict[int, Straggler] = {}
-    for found in late:
-        known = best.get(found.rank)
-        if known is None or found.margin_ns * found.times > known.margin_ns * known.times:
-            best[found.rank] = found
+    for one in late:
+        known = best.get(one.rank)
+        if known is None or one.margin_ns * one.times > known.margin_ns * known.times:
+            best[one.rank] = one
     blamed = {rank for rank in best if not _because_of(facts, rank, late)}
     return [_finding(facts, best[rank]) for rank in sorted(blamed, key=lambda r: -best[r].margin_ns)] or _devices(facts)
 
@@ -171,19 +172,20 @@ def _medians(values: Ints, part: Ints, parts: int) -> npt.NDArray[np.float64]:
     return np.where(counts > 0, (low + high) / 2, 0)
 
 
-def _late(facts: Facts, last: LastArrival, everywhere: list[LastArrival]) -> Straggler | None:
+def _late(facts: Facts, last: LastArrival, everywhere: list[LastArrival], design: DesignLateness) -> Straggler | None:
     low, high = median_interval(last.margins)
     if low < last.worth_ns:
         return None
     groups = [one.group for one in everywhere if one.rank == last.rank]
-    answers = [_own_clock(facts, group, last.rank, last.margin_ns) for group in groups]
+    answers = [_own_clock(facts, group, last.rank, last.margin_ns, design) for group in groups]
     own_clock = any(answers) if any(answer is not None for answer in answers) else None
     return Straggler(last.rank, last.group, last.times, last.of, last.margin_ns, low, high, own_clock)
 
 
-def _own_clock(facts: Facts, group: int, rank: int, margin: int) -> bool | None:
-    """Whether a rank waits significantly less than its peers; each wait is measured on one clock only.
+def _own_clock(facts: Facts, group: int, rank: int, margin: int, design: DesignLateness) -> bool | None:
+    """Whether a rank waits significantly less than its peers, and than its place in the replicas of the group does.
 
+    Each wait is measured on one clock only.
     Measured by the device's own durations, or by the time until a completion was noticed, every 100 ms. A hook notices
     only once a second; but a peer that finishes before the last one comes shows another clock.
     """
@@ -195,6 +197,8 @@ def _own_clock(facts: Facts, group: int, rank: int, margin: int) -> bool | None:
     else:
         answers = _runs_shorter(ran, rank, margin), _waits_less(noticed, rank, margin)
     known = [answer for answer in answers if answer is not None]
+    if any(known) and design.waits_as_usual(facts.groups[group], rank, margin):
+        return False
     return any(known) if known else None
 
 
@@ -290,9 +294,7 @@ class DesignLateness:
 
     def explains(self, group: Group, rank: int, margin_ns: int, worth_ns: int) -> bool:
         """Whether a rank is no later than its place is in the replicas, as far as these and their clocks agree."""
-        replicas = [
-            g for g in self._facts.groups if g.description == group.description and len(g.ranks) == len(group.ranks)
-        ]
+        replicas = self._replicas(group)
         if len(replicas) < FEWEST_REPLICAS:
             return False
         place = group.ranks.index(rank)
@@ -307,11 +309,38 @@ class DesignLateness:
         apart = min(max(worth_ns, DEVIATIONS * spread), LATENESS_FACTOR * worth_ns)
         return margin_ns < max(LATENESS_FACTOR * usual, usual + apart)
 
-    def _lateness(self, replicas: list[Group], place: int) -> Lateness:
-        ends = pl.DataFrame(
+    def waits_as_usual(self, group: Group, rank: int, margin_ns: int) -> bool:
+        """Whether a rank waits on its device no less, against its peers, than its place does in the replicas.
+
+        The first stage of a pipeline is the last to be ready, and hardly waits, in every replica.
+        """
+        replicas = self._replicas(group)
+        ends, length = self._ends(replicas, group.ranks.index(rank)), pl.col("duration_ns")
+        own = pl.col("rank") == pl.col("own")
+        ran = self._facts.calls.join(ends, on="group").filter((pl.col("state") == "completed") & length.is_not_null())
+        less = (
+            ran.group_by("group", "seq").agg(less=length.filter(~own).mean() - length.filter(own).first())
+            .group_by("group").agg(pl.col("less").median()).drop_nulls()
+        )  # fmt: skip
+        told: dict[int, float] = dict(less.iter_rows())
+        if len(told) < FEWEST_REPLICAS or group.id not in told:
+            return False
+        return told[group.id] - float(np.median(list(told.values()))) < margin_ns / 4
+
+    def _replicas(self, group: Group) -> list[Group]:
+        size = len(group.ranks)
+        return [g for g in self._facts.groups if g.description == group.description and len(g.ranks) == size]
+
+    @staticmethod
+    def _ends(replicas: list[Group], place: int) -> pl.DataFrame:
+        """The rank at a place of each replica."""
+        return pl.DataFrame(
             {"group": [g.id for g in replicas], "own": [g.ranks[place] for g in replicas]},
             schema={"group": pl.UInt32, "own": pl.Int32},
         )
+
+    def _lateness(self, replicas: list[Group], place: int) -> Lateness:
+        ends = self._ends(replicas, place)
         own, created = pl.col("rank") == pl.col("own"), pl.col("created_ns")
         table = (
             self._facts.calls.join(ends, on="group").filter(pl.col("state") == "completed")

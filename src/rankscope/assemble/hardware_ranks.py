@@ -10,20 +10,19 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 import polars as pl
 
 from rankscope import schema
+from rankscope.assemble.launcher_numbers import Lead, NumberedRank, TaskJudge, local_rank, read_launch
 from rankscope.assemble.logs.log_processes import LogScene
 from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.event_kinds import EVENTS
-from rankscope.parsers.safe_values import RANK_LIMIT
 from rankscope.parsers.sidecar import Sidecar
 
 _NAMES_PART = [name for name, row in EVENTS.items() if row.names_part]
-_BY_LAUNCHER = [name for name, row in EVENTS.items() if row.by_launcher]
 MOST_TASKS = 64
 """Most tasks of one line that become rows of their own."""
 _ADDRESS = re.compile(r"^(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-9a-f]))?$")
@@ -33,14 +32,6 @@ _IN_NAME = re.compile(
 )
 """A host in the name of a log of the system: `dmesg.node-3.log`, `node07_dmesg.txt`."""
 _HEX = re.compile(r"^[0-9a-f]{1,16}$")
-
-
-class Lead(NamedTuple):
-    """A rank, and the place that says so."""
-
-    rank: int
-    file: int
-    line: int
 
 
 @dataclass
@@ -60,6 +51,15 @@ class Seats:
     def hosts(self) -> frozenset[str]:
         """The known hosts of the job."""
         return frozenset(host for table in (self.pids, self.buses, self.devices) for host, _ in table if host)
+
+    @property
+    def homes(self) -> dict[int, set[str]]:
+        """The hosts of each rank with a known process; "" for an unknown one."""
+        found: defaultdict[int, set[str]] = defaultdict(set)
+        for (host, _), leads in self.pids.items():
+            for lead in leads:
+                found[lead.rank].add(host)
+        return dict(found)
 
     def process(self, host: str, pid: int, lead: Lead) -> None:
         """Notes a process of a rank."""
@@ -102,7 +102,7 @@ def add_hardware_ranks(tables: dict[str, pl.DataFrame], sources: Sequence[Source
     open_ = messages.filter(pl.col("kind").is_in(_NAMES_PART) & (pl.col("rank").is_null() | _IS_HARDWARE))
     if open_.is_empty():
         return
-    judge = _RankJudge(read_seats(tables, sources, scene), tables, sources)
+    judge = _RankJudge(read_seats(tables, sources, scene), tables, sources, scene)
     rows = [row for one in open_.iter_rows(named=True) for row in judge.joined(one)]
     made = pl.DataFrame(rows, schema=dict(schema.MESSAGES), infer_schema_length=None)
     rest = messages.join(open_.select("file", "offset", "kind"), on=["file", "offset", "kind"], how="anti")
@@ -184,10 +184,13 @@ def _read_threads(seats: Seats, threads: pl.DataFrame | None, sources: Sequence[
 class _RankJudge:
     """Judge of single lines."""
 
-    def __init__(self, seats: Seats, tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile]) -> None:
+    def __init__(
+        self, seats: Seats, tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], scene: LogScene | None
+    ) -> None:
         self._seats, self._sources, self._hosts = seats, sources, seats.hosts
         self._of_file: dict[int, str] = {}
-        self._tasks = _TaskJudge(seats, tables)
+        self._launch = read_launch(tables, scene, seats.homes)
+        self._tasks = TaskJudge(self._launch, seats.tasks, seats.homes)
 
     def joined(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The row, with host and rank if these are certain; a row for each task of a line about several."""
@@ -203,7 +206,13 @@ class _RankJudge:
             yield from self._of_tasks(row, values)
             return
         found = self._lead(row, values)
-        yield self._told(row, values, *found) if found is not None else row
+        local = values.get("local_rank")
+        if found is not None:
+            yield self._told(row, values, *found)
+        elif isinstance(local, int) and EVENTS[row["kind"]].by_launcher:
+            yield self._numbered(row, values, local_rank(self._launch, local, row["file"]))
+        else:
+            yield row
 
     def _host_of(self, file: int) -> str | None:
         """The host in the path of a file: one of the job's, else a plain one."""
@@ -247,19 +256,23 @@ class _RankJudge:
 
     def _of_tasks(self, row: dict[str, Any], values: dict[str, Any]) -> Iterator[dict[str, Any]]:
         numbers = [n for low, high in values.get("tasks") or () for n in range(low, min(high, low + MOST_TASKS) + 1)]
-        leads = [self._tasks.lead(number, short_host(row["host"] or "")) for number in numbers[:MOST_TASKS]]
+        found = [self._tasks.rank(number, short_host(row["host"] or "")) for number in numbers[:MOST_TASKS]]
         memory = str(values.get("how") or "").startswith("Out Of Memory")
-        if not leads or None in leads or len(leads) < len(numbers) or (len(leads) > 1 and not memory):
+        if not found or len(found) < len(numbers) or (len(found) > 1 and not memory):
             yield row
-            return
-        for number, lead in zip(numbers, leads, strict=True):
-            assert lead is not None
-            rank, doubt, place = lead
-            told = {**values, "doubt": doubt} if doubt else dict(values)
-            if place is not None:
-                text = f"task {number} of srun is rank {rank}"
-                told["joined"] = {"text": text, "file": self._sources[place.file].shown, "line": place.line}
-            yield {**row, "rank": rank, "values": orjson.dumps(told).decode()}
+        elif any(one.rank is None for one in found):
+            doubt = next(one.doubt for one in found if one.rank is None)
+            yield self._numbered(row, values, NumberedRank(None, doubt))
+        else:
+            yield from (self._numbered(row, values, one) for one in found)
+
+    def _numbered(self, row: dict[str, Any], values: dict[str, Any], found: NumberedRank) -> dict[str, Any]:
+        """The row with the rank of a launcher's number, or with the reason why it has none."""
+        told = {**values, "doubt": found.doubt} if found.doubt else dict(values)
+        if found.place is not None and found.place.file >= 0:
+            place = found.place
+            told["joined"] = {"text": found.text, "file": self._sources[place.file].shown, "line": place.line}
+        return {**row, "rank": found.rank, "values": orjson.dumps(told).decode()}
 
 
 def _bus(row: dict[str, Any], values: dict[str, Any]) -> str:
@@ -268,51 +281,3 @@ def _bus(row: dict[str, Any], values: dict[str, Any]) -> str:
         return str(values["bus"])
     found = re.search(r"\(GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\)", row["text"] or "")
     return found[1] if found is not None and row["kind"] == "nccl-diagnosis" else "none"
-
-
-class _TaskJudge:
-    """Judge of tasks of srun: a task is a rank only where srun starts each process of the job."""
-
-    def __init__(self, seats: Seats, tables: dict[str, pl.DataFrame]) -> None:
-        self._seats = seats
-        self._home: defaultdict[int, set[str]] = defaultdict(set)
-        for (host, _), leads in seats.pids.items():
-            for lead in leads:
-                self._home[lead.rank].add(host)
-        self._started_by_other = self._launched(tables)
-
-    @staticmethod
-    def _launched(tables: dict[str, pl.DataFrame]) -> bool:
-        """Whether a launcher inside the tasks starts the processes: each task then is a node of the job."""
-        messages = tables["messages"]
-        if messages["kind"].is_in(_BY_LAUNCHER).any():
-            return True
-        settings = tables.get("settings")
-        if settings is not None and settings["name"].is_in(["TORCHELASTIC_RUN_ID", "GROUP_WORLD_SIZE"]).any():
-            return True
-        tasks: defaultdict[str, set[int]] = defaultdict(set)
-        for text in messages.filter(pl.col("kind") == "srun-exit")["values"]:
-            values = orjson.loads(text)
-            tasks[values.get("host") or ""] |= {n for low, high in values["tasks"] for n in (low, high)}
-        return len(tasks) > 1 and all(len(own) == 1 for own in tasks.values())
-
-    def lead(self, task: int, host: str) -> tuple[int, str, Lead | None] | None:
-        """(rank, doubt, place of the proof) of a task on a host; None where it need not be a rank."""
-        leads = self._seats.tasks.get(task, set())
-        if leads:
-            ranks = {lead.rank for lead in leads}
-            return (min(ranks), "", min(leads)) if len(ranks) == 1 else None
-        homes = self._home.get(task, set()) - {""}
-        if self._started_by_other or self._seats.tasks or task >= RANK_LIMIT:
-            return None
-        if homes:
-            # of a launcher inside the tasks, another task would be on this host
-            sure = task > 0 and homes == {host}
-            return (task, "", None) if sure and self._several(host) else None
-        if task == 0 or self._home:
-            return None
-        return task, f"task {task} of srun is assumed to be rank {task}, as where srun starts one task per rank", None
-
-    def _several(self, host: str) -> bool:
-        """Whether the number of tasks can be that of ranks: the host has others."""
-        return sum(1 for homes in self._home.values() if host in homes) > 1

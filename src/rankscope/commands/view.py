@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rankscope.assemble.load import SparseReading
     from rankscope.schema import Dataset
     from rankscope.tui.app import RankscopeApp
-    from rankscope.tui.options import Load, Palette, ViewOptions
+    from rankscope.tui.options import Load, Palette, ThemeName, ViewOptions
 
 SWITCH_S = 0.001
 """Longest time that a thread keeps the interpreter while another one waits; Python's default is 5 ms."""
@@ -38,11 +38,13 @@ def run(
     *,
     ascii_only: bool = False,
     palette: Palette | None = None,
+    theme: ThemeName | None = None,
     mouse: bool | None = None,
     path_map: tuple[tuple[str, str], ...] = (),
     watch: bool = False,
     follow: FollowOptions = DEFAULT_OPTIONS,
     bell: bool = True,
+    view: str | None = None,
 ) -> int:
     """Opens the app on a terminal; elsewhere prints the report, with its exit code, or follows the job in lines."""
     if not on_terminal():
@@ -56,8 +58,8 @@ def run(
         # exported, these variables hide a resize of the terminal
         os.environ.pop(name, None)
     options = from_environment(
-        os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=_export, bell=bell,
-        export_traces=_export_traces, pipes=PathPipes(source.paths),
+        os.environ, ascii_only=ascii_only, palette=palette, theme=theme, mouse=mouse, path_map=path_map,
+        export=_export, bell=bell, export_traces=_export_traces, pipes=PathPipes(source.paths), view=view or "",
     )  # fmt: skip
     options = replace(options, editor_environment=users_variables())
     if watch:
@@ -68,9 +70,8 @@ def run(
     app.run()
     if app.last_words:
         # what stays in the terminal when the screen is gone
-        click.echo(
-            f"{app.last_words}\nfull report: rankscope report {plain(shlex.join(source.called or source.paths))}"
-        )
+        called = plain(shlex.join(source.called or source.paths))
+        click.echo(f"{app.last_words}\nfull report: rankscope report {called}")
     return 0
 
 

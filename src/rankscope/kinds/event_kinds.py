@@ -151,6 +151,9 @@ _ROWS = (
     EventKind(name="signal", names_part=True, meaning="a process got a signal", severity="warning", is_failure=True),
     EventKind(name="job-cancelled", meaning="the scheduler ended the job", severity="warning"),
     EventKind(name="group-left", meaning="a process ended without destroying its process groups: a warning"),
+    EventKind(
+        name="launch", by_launcher=True, is_bulk=True, meaning="how many processes and hosts a launcher starts"
+    ),
     EventKind(name="restart", by_launcher=True, meaning="a launcher starts the processes again"),
     EventKind(name="process-end", meaning="the end of a process, from its sidecar", of_others=True),
     EventKind(name="thread-dump", meaning="stacks that a process printed", is_listed=False, of_stacks=True),

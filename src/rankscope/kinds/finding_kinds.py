@@ -14,8 +14,8 @@ Absent = Literal["nobody", "culprits", "candidates"]
 class BadgeStyle:
     """Style of a severity or a status on the screen."""
 
-    colour: str
-    """A colour name in the palette of the screen."""
+    face: Literal["critical", "warning", "info", "fine"]
+    """The look of its badge in the themes of the screen."""
     badge: str
     """Four letters for lists, or the status in capitals."""
     role: Literal["text", "bad", "warn", "dim"] = "text"
@@ -23,19 +23,19 @@ class BadgeStyle:
 
 
 SEVERITIES: dict[Severity, BadgeStyle] = {
-    "critical": BadgeStyle("vermillion", "CRIT", "bad"),
-    "warning": BadgeStyle("orange", "WARN", "warn"),
-    "info": BadgeStyle("sky", "INFO", "dim"),
+    "critical": BadgeStyle("critical", "CRIT", "bad"),
+    "warning": BadgeStyle("warning", "WARN", "warn"),
+    "info": BadgeStyle("info", "INFO", "dim"),
 }
 """Severities, the worst first."""
 STATUSES: dict[Status, BadgeStyle] = {
-    "healthy": BadgeStyle("green", "HEALTHY"),
-    "progressing": BadgeStyle("green", "PROGRESSING"),
-    "hang": BadgeStyle("vermillion", "HANG"),
-    "mismatch": BadgeStyle("vermillion", "MISMATCH"),
-    "failed": BadgeStyle("vermillion", "FAILED"),
-    "slow": BadgeStyle("orange", "SLOW"),
-    "unknown": BadgeStyle("orange", "UNKNOWN"),
+    "healthy": BadgeStyle("fine", "HEALTHY"),
+    "progressing": BadgeStyle("fine", "PROGRESSING"),
+    "hang": BadgeStyle("critical", "HANG"),
+    "mismatch": BadgeStyle("critical", "MISMATCH"),
+    "failed": BadgeStyle("critical", "FAILED"),
+    "slow": BadgeStyle("warning", "SLOW"),
+    "unknown": BadgeStyle("warning", "UNKNOWN"),
 }
 """Statuses of a whole job."""
 

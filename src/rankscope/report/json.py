@@ -126,9 +126,10 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Json | None:
     if analysis.traces is None:
         return None
     # imported only for jobs with traces
-    from rankscope.report import trace_section
+    from rankscope.report import path_section, trace_section
 
-    return trace_section.json_object(dataset, analysis.traces)
+    told = trace_section.json_object(dataset, analysis.traces)
+    return {**told, **path_section.json_records(dataset, analysis.traces)}
 
 
 def _mesh(mesh: Mesh | None, ranks: Iterable[int]) -> Json | None:

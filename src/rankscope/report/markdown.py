@@ -99,8 +99,12 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     if analysis.traces is None:
         return
     # imported only for jobs with traces
-    from rankscope.report import trace_section
+    from rankscope.report import path_section, trace_section
 
+    if not analysis.traces.path.is_empty():
+        yield f"## {path_section.path_title(analysis.traces)}"
+        yield _table(path_section.HEAD, path_section.ranks_on_path(analysis.traces))
+        yield from _bullets("Largest parts", path_section.path_lines(dataset, analysis.traces))
     yield "## Time of each step, from traces"
     yield _table(trace_section.HEAD, trace_section.breakdown(analysis.traces)[: words.MOST_FILES])
     yield from _bullets("Last to come", trace_section.last_lines(dataset, analysis.traces)[: words.MOST_FILES])
@@ -108,6 +112,8 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     if speeds:
         yield "**Speed, from the last arrival to the end**"
         yield _table(trace_section.BANDWIDTH_HEAD, speeds)
+    yield from _bullets("Kernels that operators launch again and again", path_section.pattern_lines(analysis.traces, 8))
+    yield from _bullets("Counters of devices", path_section.counter_lines(analysis.traces))
     yield from _bullets("Clocks", trace_section.clock_lines(analysis.traces))
 
 

@@ -102,13 +102,24 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     if analysis.traces is None:
         return
     # imported only for jobs with traces
-    from rankscope.report import trace_section
+    from rankscope.report import path_section, trace_section
 
+    path = path_section.text_lines(dataset, analysis.traces)
+    yield from _title(path_section.path_title(analysis.traces)) if path else ()
+    for line in path:
+        yield from _wrap(line, indent=5) if len(line) > WIDTH else [plain(line, words.LONGEST_LINE)]
     yield from _title("Time of each step, from traces (latest first; % of the step)")
     for line in trace_section.text_lines(dataset, analysis.traces):
         yield from _wrap(line, indent=5) if len(line) > WIDTH else [plain(line, words.LONGEST_LINE)]
     for line in trace_section.clock_lines(analysis.traces):
         yield from _wrap(line, first=3, indent=5)
+    for title, lines in (
+        ("Kernels that operators launch again and again", path_section.pattern_lines(analysis.traces)),
+        ("Counters of devices, by operator and kernel", path_section.counter_lines(analysis.traces)),
+    ):
+        yield from ("", title) if lines else ()
+        for line in lines:
+            yield from _wrap(line, first=3, indent=5)
 
 
 def _messages(dataset: Dataset) -> Iterator[str]:

@@ -117,7 +117,7 @@ def _in_dumps(traces: TraceAnalysis) -> list[str]:
 
 def text_lines(dataset: Dataset, traces: TraceAnalysis) -> list[str]:
     """The tables as lines of at most 80 columns."""
-    out = _columns(HEAD, breakdown(traces), "rank")
+    out = table_lines(HEAD, breakdown(traces), "rank")
     last = last_lines(dataset, traces)
     if last:
         out += ["", "Last to come", *(f"   {line}" for line in _cut(last, "group"))]
@@ -126,12 +126,12 @@ def text_lines(dataset: Dataset, traces: TraceAnalysis) -> list[str]:
         out += [
             "",
             "Speed, from the last arrival to the end",
-            *_columns(BANDWIDTH_HEAD[:-1], [row[:-1] for row in speeds], "operation"),
+            *table_lines(BANDWIDTH_HEAD[:-1], [row[:-1] for row in speeds], "operation"),
         ]
     return out
 
 
-def _columns(head: Cells, rows: list[Cells], noun: str) -> list[str]:
+def table_lines(head: Cells, rows: list[Cells], noun: str) -> list[str]:
     """Rows in columns, the first aligned left, the others right; the longest lists are cut."""
     shown = [head, *rows[:MOST_ROWS]]
     widths = [max(len(row[i]) for row in shown) for i in range(len(head))]
@@ -150,10 +150,8 @@ def _cut(lines: list[str], noun: str) -> list[str]:
     return lines[:MOST_ROWS] + ([f"and {plural(left, f'more {noun}')}"] if left > 0 else [])
 
 
-def json_object(dataset: Dataset, traces: TraceAnalysis | None) -> dict[str, Any] | None:
+def json_object(dataset: Dataset, traces: TraceAnalysis) -> dict[str, Any]:
     """The tables in full; files by their path."""
-    if traces is None:
-        return None
     paths = dict(dataset.files.select("file", "path").iter_rows())
     names = {g.id: g.name for g in dataset.group_list}
     tables = {

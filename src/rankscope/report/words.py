@@ -229,6 +229,20 @@ def leading(analysis: Analysis) -> list[Finding]:
     return [f for f in analysis.findings if f.caused_by is None or f.caused_by not in known]
 
 
+def causes_first(analysis: Analysis) -> list[int]:
+    """The places of all findings: those that lead, then those that follow from them."""
+    lead = {id(f) for f in leading(analysis)}
+    return sorted(range(len(analysis.findings)), key=lambda at: id(analysis.findings[at]) not in lead)
+
+
+def under_causes(analysis: Analysis) -> list[int]:
+    """The places of all findings, each followed by those that follow from it."""
+    place = {id(f): at for at, f in enumerate(analysis.findings)}
+    listed = [f for cause in leading(analysis) for f in (cause, *following(analysis, cause))]
+    found = dict.fromkeys(place[id(f)] for f in listed)
+    return [*found, *(at for at in place.values() if at not in found)]
+
+
 def stack_title(finding: Finding, dataset: Dataset) -> str:
     """The title of a finding's stack: of a culprit, or of a waiting rank if no culprit left a dump."""
     if FINDINGS[finding.kind].ended:

@@ -17,6 +17,7 @@ from rankscope.schema.tables import (
     RAS,
     REPEATS,
     SETTINGS,
+    SPAN_VALUES,
     SPANS,
     THREADS,
     TRACED,
@@ -88,6 +89,7 @@ class Dataset:
     traces: pl.DataFrame = field(default_factory=lambda: empty(TRACES))
     tracks: pl.DataFrame = field(default_factory=lambda: empty(TRACKS))
     spans: pl.DataFrame = field(default_factory=lambda: empty(SPANS))
+    span_values: pl.DataFrame = field(default_factory=lambda: empty(SPAN_VALUES))
     attempt: int = 0
     """The attempt of these rows."""
     world_size: int = 0
@@ -169,6 +171,22 @@ class Dataset:
             # a lone trace that tells no rank has none
             told = self.files.join(self.traces.select("file"), on="file", how="semi")
         return tuple(sorted(told["rank"].drop_nulls().unique().to_list()))
+
+    @cached_property
+    def told_ranks(self) -> tuple[int, ...]:
+        """Ranks of which the input tells anything: by dumps, traces, log messages or stacks."""
+        tables = (self.messages, self.threads) if self.dumps.is_empty() else ()
+        told = [rank for table in tables for rank in table["rank"].drop_nulls().unique().to_list()]
+        return tuple(sorted({*self.seen_ranks, *told}))
+
+    @property
+    def source_noun(self) -> str:
+        """The noun of the only kind of input; "" if there are dumps or several kinds."""
+        if not self.dumps.is_empty():
+            return ""
+        kinds = {"logs": self.has_logs, "traces": self.has_traces, "stacks": not self.threads.is_empty()}
+        found = [name for name, given in kinds.items() if given]
+        return found[0] if len(found) == 1 else ""
 
     @cached_property
     def missing_ranks(self) -> tuple[int, ...]:

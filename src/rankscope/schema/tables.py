@@ -289,6 +289,8 @@ HOLDS: Mapping[str, Mapping[str, Holds]] = {
     # tables of the analysis of traces
     "kernels": {"kind": "own"},
     "idle": {"kind": "own"},
+    "path": {"kind": "own"},
+    "path_names": {"kind": "own"},
 }
 """Content of columns, by table and column, where it is not text of any kind."""
 
@@ -355,3 +357,10 @@ SPANS: dict[str, pl.DataType | type[pl.DataType]] = {
     "op": pl.UInt32,  # row of `traced` of which it is the execution on the device (gloo: the run loop); null if none
 }
 """Spans, sorted by track, then start, then the longest first: an enclosing span comes before its inner spans."""
+
+SPAN_VALUES: dict[str, pl.DataType | type[pl.DataType]] = {
+    "span": pl.UInt32,  # row of `spans`
+    "name": pl.Categorical,  # as in the file: of a counter, or of an argument of a wait
+    "value": pl.Float64,
+}
+"""Numbers that few spans hold: counters of a device (`cuda_profiler_range`), what a stream waits for (`cuda_sync`)."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import textual.screen
 from rich.text import Text
@@ -15,18 +16,21 @@ from textual import events, on, work
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.driver import Driver
-from textual.filter import Monochrome, NoColor
+from textual.filter import ANSIToTruecolor, Monochrome, NoColor
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState, get_current_worker
 
 from rankscope.kinds.finding_kinds import STATUSES
 from rankscope.text.escaping import plain
-from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
-from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions
-from rankscope.tui.text_bars import TextBar, progress_line
+from rankscope.tui.actions import bindings_for
+from rankscope.tui.key_hints import Hint
+from rankscope.tui.options import Load, Look, Progress, ProgressLike, ThemeChoice, ThemeName, ViewOptions
+from rankscope.tui.text_bars import TextBar, Unstyled, progress_line
+from rankscope.tui.themes import textual_theme
 from rankscope.tui.worker_messages import Completed, Loaded, Progressed, ReadingChanged, Updated
 
 if TYPE_CHECKING:
+    from rankscope.tui.detail.screens.page import Page
     from rankscope.tui.lanes_screen import LanesScreen
     from rankscope.tui.live.following import Following
     from rankscope.tui.live.prepared import Prepared, Watch
@@ -45,7 +49,12 @@ class RankscopeApp(App[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_for("app")
     CSS = """
-    Screen { background: ansi_default; }
+    Screen { background: $background; color: $foreground; }
+    ChoiceScreen { background: transparent; }
+    OptionList > .option-list--option-highlighted, OptionList:ansi > .option-list--option-highlighted {
+        background: $block-cursor-background; color: $block-cursor-foreground; text-style: $cursor-style;
+    }
+    Input > .input--placeholder { color: $dim; }
     ToastRack { display: none; }
     LanesScreen.-watched ToastRack { display: block; }
     """
@@ -60,10 +69,12 @@ class RankscopeApp(App[None]):
         super().__init__(driver_class=_driver_class(options))
         self.load, self.rest = load, rest
         self.watch_job = watch
-        self.options = options
+        self.options = options = replace(options, theme=ThemeChoice(options.theme.name))
         self.failure: BaseException | None = None
         """The error that ended the app; `run` raises it."""
-        self.theme = "ansi-dark"
+        for name in get_args(ThemeName):
+            self.register_theme(textual_theme(Look(name, options.palette)))
+        self.theme = options.theme.name
         self.animation_level = "none"
         self._choose_filters(options.palette == "none")
         # Textual reads this from the environment at import, before the link is known.
@@ -73,9 +84,10 @@ class RankscopeApp(App[None]):
         self.quiet = Quiet()
 
     def _choose_filters(self, no_color: bool) -> None:
-        """Turns filters off if there are no colours: Textual would make greys that are hard to tell apart."""
+        """Turns filters off: Textual would make greys that are hard to tell apart, and round colours of the palette."""
         self.no_color = no_color
-        kept = [line_filter for line_filter in self._filters if not isinstance(line_filter, (Monochrome, NoColor))]
+        unwanted = (Monochrome, NoColor, ANSIToTruecolor)
+        kept = [line_filter for line_filter in self._filters if not isinstance(line_filter, unwanted)]
         self._filters = [*kept, NoColor()] if no_color else kept
 
     @property
@@ -242,22 +254,52 @@ class RankscopeApp(App[None]):
         if self.failure is not None:
             raise self.failure
 
-    def action_help(self) -> None:
-        """Shows all keys."""
-        from rankscope.tui.popups import HelpScreen
+    def watch_theme(self, name: str) -> None:
+        """Draws everything in the colours of another theme."""
+        known = next((theme for theme in get_args(ThemeName) if theme == name), None)
+        if known is None or known == self.options.theme.name:
+            return
+        self.options.theme.name = known
+        for screen in self.screen_stack:
+            for widget in screen.walk_children(Unstyled):
+                widget.repaint()
 
-        self.push_screen(HelpScreen(ascii_only=self.options.ascii_only))
+    def action_theme(self) -> None:
+        """Lets a theme be chosen; the screen shows the one under the cursor."""
+        from rankscope.tui.popups import ThemeScreen
+
+        self.push_screen(ThemeScreen(self.options, self.theme))
+
+    def action_press(self, key: str) -> None:
+        """Presses a key, for a click on its name."""
+        self.simulate_key(key)
+
+    def action_help(self) -> None:
+        """Shows all keys, those of the view on the screen first."""
+        from rankscope.tui.help_screen import HelpScreen
+
+        title, hints = "", list[Hint]()
+        if self.screen is self._lanes:
+            title, hints = self.lanes.here()
+        elif (page := self._page) is not None:
+            title, hints = f"This view ({page.title_text})", page.hints(every=True)
+        self.push_screen(HelpScreen(self.options, title, hints))
+
+    @property
+    def _page(self) -> Page | None:
+        """The page on the screen; None while there is another screen."""
+        if self._lanes is None:
+            return None
+        from rankscope.tui.detail.screens.page import Page
+
+        return self.screen if isinstance(self.screen, Page) else None
 
     def action_command_palette(self) -> None:
         """Lets an action be chosen by its name."""
         if self.screen is self._lanes:
-            actions = [action for action in ACTIONS if action.id != "command_palette"]
-            names = [f"{action.help}  ({action.display})" for action in actions]
-            self.lanes.choose("what to do", names, lambda index: self._do(actions[index]))
-
-    def _do(self, action: Action) -> None:
-        owners = {"app": self, "screen": self.lanes, "lanes": self.lanes.lanes}
-        self.call_later(self.run_action, call_of(action), owners[action.scope])
+            self.lanes.choose_action()
+        elif (page := self._page) is not None:
+            page.choose_key()
 
 
 def _driver_class(options: ViewOptions) -> type[Driver] | None:
@@ -297,8 +339,8 @@ class OpeningScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Two lines."""
-        yield TextBar("title")
-        yield TextBar("progress")
+        yield TextBar("title", self._options, "panel")
+        yield TextBar("progress", self._options)
 
     def on_resize(self) -> None:
         """Writes the lines for the present width."""
@@ -312,7 +354,7 @@ class OpeningScreen(Screen[None]):
     def say(self, text: str) -> None:
         """Shows a text instead of the progress."""
         self._progress = None
-        self.query_one("#progress", TextBar).put(Text(f" {text}"[: self.size.width], self.rich_style))
+        self.query_one("#progress", TextBar).put(Text(f" {text}"))
 
     def _draw(self) -> None:
         for name, progress in (("title", None), ("progress", self._progress)):

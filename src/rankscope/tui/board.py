@@ -15,7 +15,7 @@ from rankscope.tui.cell_selection import item_at, item_at_time, neighbour, selec
 from rankscope.tui.lane_cells import cell_codes
 from rankscope.tui.lane_folding import Hashes, Rows, cell_looks, fold, running_looks, window_looks
 from rankscope.tui.model import Model
-from rankscope.tui.order import Ordering, order_lanes
+from rankscope.tui.order import order_lanes
 from rankscope.tui.row_window import ALONE, RankWindow
 from rankscope.tui.selection import Selection
 from rankscope.tui.times import Times
@@ -35,7 +35,6 @@ class Board(RankWindow):
         self.unfolded: set[int] = set()
         """Ranks that the user has given a row of their own."""
         self._sums = running_looks(model.items.code, model.items.col)
-        self._order: tuple[Ordering, Ints] | None = None
         self.rows = Rows(np.zeros(0, np.int64), np.zeros(1, np.int64))
         self.refold()
 
@@ -95,7 +94,7 @@ class Board(RankWindow):
             self.show_sequence()
         self.model, self.times = model, times
         self._sums = running_looks(model.items.code, model.items.col)
-        self._order = None
+        self.order = None
         self.lane = model.lane_of.get(rank, 0)
         self.refold()
 
@@ -135,7 +134,9 @@ class Board(RankWindow):
         """Folds the lanes anew for the window; the row of the cursor keeps its place on the screen."""
         offset = self.row - self.top if len(self.rows) else 0
         looks = self._looks()
-        self.rows = fold(self._ordered(looks), looks, self._alone())
+        if self.order is None:
+            self.order = self._ordered(looks)
+        self.rows = fold(self.order, looks, self._alone())
         self.top = self.row - offset
         self.keep_row_in_view()
 
@@ -156,11 +157,9 @@ class Board(RankWindow):
         return np.where(np.isin(model.ranks, list(self.blamed)), looks ^ _BLAMED, looks)
 
     def _ordered(self, looks: Hashes) -> Ints:
-        if self._order is None or self._order[0] != self.ordering or self.ordering == "alike":
-            item = self.item
-            group = int(self.model.items.group[item]) if item is not None else None
-            self._order = (self.ordering, order_lanes(self.model, self.ordering, group, looks))
-        return self._order[1]
+        item = self.item
+        group = int(self.model.items.group[item]) if item is not None else None
+        return order_lanes(self.model, self.ordering, group, looks, self.first)
 
     # Moving
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from asyncio import TimerHandle
+from collections import Counter
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 from textual import events
@@ -55,7 +58,7 @@ class ChangedCellsDriver(LinuxDriver):
         """The cells of the terminal; they are unknown after its size has changed."""
         width, height = self._app.size
         if self._cells is None or (self._cells.width, self._cells.height) != (width, height):
-            self._cells = ChangedCells(width, height)
+            self._cells = ChangedCells(width, height, erases_in_colour=erases_in_colour(os.environ))
         return self._cells
 
     def _send(self) -> None:
@@ -132,8 +135,9 @@ _BLANK: Cell = (" ", "")
 class ChangedCells:
     """The cells that the terminal shows, and the wanted cells."""
 
-    def __init__(self, width: int, height: int) -> None:
+    def __init__(self, width: int, height: int, *, erases_in_colour: bool = True) -> None:
         self.width, self.height = width, height
+        self._erases_in_colour = erases_in_colour
         self._wanted: list[list[Cell]] = [[_BLANK] * width for _ in range(height)]
         self._shown: list[list[Cell] | None] = [None] * height
 
@@ -173,17 +177,43 @@ class ChangedCells:
     def changes(self) -> str:
         """The data that makes the terminal show the wanted cells; "" if it does already."""
         out: list[str] = []
-        style = ""
+        style = self._clear(out) if not any(self._shown) else ""
         for row, (wanted, shown) in enumerate(zip(self._wanted, self._shown, strict=True)):
             if wanted == shown:
                 continue
             for start, end in _stretches(wanted, shown):
                 out.append(f"\x1b[{row + 1};{start + 1}H")
-                style = _send(wanted[start:end], out, style, to_end=end == self.width)
+                cells = wanted[start:end]
+                blanks = self._blanks_at_end(cells) if end == self.width else 0
+                style = _send(cells, blanks, out, style)
             self._shown[row] = list(wanted)
         if style:
             out.append("\x1b[m")
         return "".join(out)
+
+    def _clear(self, out: list[str]) -> str:
+        """Erases all lines in the style of most blanks, so that these are not sent; returns the style."""
+        blanks = Counter(style for line in self._wanted for char, style in line if char == " ")
+        style = next(iter(blanks.most_common(1)), ("", 0))[0]
+        if not self._can_erase(style):
+            return ""
+        # line by line: tmux forgets the ground when it erases all at once
+        lines = "".join(f"\x1b[{row};1H\x1b[K" for row in range(1, self.height + 1))
+        out.append(f"\x1b[{_change('', style)}m{lines}")
+        self._shown = [[(" ", style)] * self.width for _ in self._wanted]
+        return style
+
+    def _can_erase(self, style: str) -> bool:
+        return not style or (self._erases_in_colour and _parts(style).attributes <= {"1", "2"})
+
+    def _blanks_at_end(self, cells: list[Cell]) -> int:
+        """The number of blanks of one style at the end of some cells that the terminal can erase."""
+        style = cells[-1][1]
+        if not self._can_erase(style):
+            return 0
+        blank = (" ", style)
+        blanks = next((i for i, cell in enumerate(reversed(cells)) if cell != blank), len(cells))
+        return blanks if blanks > BLANKS else 0
 
 
 @lru_cache(1024)
@@ -221,17 +251,61 @@ def _stretches(wanted: list[Cell], shown: list[Cell] | None) -> list[tuple[int, 
     return [(changed[a], changed[b - 1] + 1) for a, b in pairwise(breaks)]
 
 
-def _send(cells: list[Cell], out: list[str], style: str, *, to_end: bool) -> str:
-    """Adds the sequences for neighbouring cells to `out`; returns the style after them."""
-    blanks = 0
-    if to_end:
-        blanks = next((i for i, cell in enumerate(reversed(cells)) if cell != _BLANK), len(cells))
-    for char, wanted in cells[: len(cells) - blanks] if blanks > BLANKS else cells:
+def _send(cells: list[Cell], blanks: int, out: list[str], style: str) -> str:
+    """Adds the sequences for neighbouring cells to `out`, the last `blanks` erased; returns the style after them."""
+    written = cells[: len(cells) - blanks]
+    for char, wanted in [*written, ("\x1b[K", cells[-1][1])] if blanks else written:
         if wanted != style:
-            out.append(f"\x1b[0;{wanted}m" if wanted else "\x1b[m")
+            out.append(f"\x1b[{_change(style, wanted)}m")
             style = wanted
         out.append(char)
-    if blanks > BLANKS:
-        out.append("\x1b[m\x1b[K" if style else "\x1b[K")
-        style = ""
     return style
+
+
+class _Parts(NamedTuple):
+    attributes: frozenset[str]
+    ink: str
+    ground: str
+
+
+_OFF = {"1": "22", "2": "22", "3": "23", "4": "24", "7": "27", "9": "29"}
+
+
+@lru_cache(1024)
+def _parts(style: str) -> _Parts:
+    """The attributes and the two colours in the parameters of a style."""
+    left, attributes = style.split(";"), set()
+    ink = ground = ""
+    while left and left != [""]:
+        count = {"5": 3, "2": 5}.get(left[1], 1) if left[0] in ("38", "48") and len(left) > 1 else 1
+        value, left = ";".join(left[:count]), left[count:]
+        if value[0] in "39" and len(value) > 1:
+            ink = value
+        elif value[0] in "41" and len(value) > 1:
+            ground = value
+        else:
+            attributes.add(value)
+    return _Parts(frozenset(attributes), ink, ground)
+
+
+@lru_cache(4096)
+def _change(before: str, after: str) -> str:
+    """The shortest parameters that lead from one style to another: "" resets everything."""
+    if not after:
+        return ""
+    old, new = _parts(before), _parts(after)
+    gone = old.attributes - new.attributes
+    off = {_OFF.get(one, "0") for one in gone}
+    # one sequence turns off both bold and dim
+    again = new.attributes & {"1", "2"} if "22" in off else frozenset()
+    codes = [*sorted(off), *sorted((new.attributes - old.attributes) | again)]
+    codes += [new.ink or "39"] if new.ink != old.ink else []
+    codes += [new.ground or "49"] if new.ground != old.ground else []
+    whole = f"0;{after}"
+    # terminals without colours may not know the sequences that turn off one attribute
+    return whole if gone and ("0" in off or not new.ink + new.ground) else min(";".join(codes), whole, key=len)
+
+
+def erases_in_colour(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal erases with the present ground: GNU screen does not, tmux under the same name does."""
+    return not environ.get("TERM", "").startswith("screen") or "TMUX" in environ

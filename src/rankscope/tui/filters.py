@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from rankscope.text.escaping import plain
 from rankscope.text.wording import ranks_text
 from rankscope.tui.letters import DIFFERING, LETTERS, NUMBER, PENDING, SHIFT, Mark
 from rankscope.tui.model import Model
@@ -101,7 +102,7 @@ def describe(wanted: Filter, model: Model) -> str:
         parts.append(ranks_text(wanted.ranks, 24))
     if wanted.group is not None:
         group = model.dataset.group_list[wanted.group]
-        parts.append(f"group {group.description or group.name}")
+        parts.append(f"group {plain(group.description or group.name)}")
     if wanted.letter is not None:
         parts.append(LETTERS[wanted.letter][1])
     if wanted.state is not None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.style import Style
 from rich.text import Text
 
 from rankscope.text.wording import duration, plural
-from rankscope.tui.actions import FOOTER, footer_keys
 from rankscope.tui.board import Board
 from rankscope.tui.filters import Filter, describe
+from rankscope.tui.frames import Pane, pane_title, rule
 from rankscope.tui.order import ORDERINGS
-
-DIM = Style(dim=True)
-"""The style of secondary text: beside the lanes, grey comes from the terminal and not from the palette."""
+from rankscope.tui.styled_text import Span, cut, line
 
 
 @dataclass(frozen=True)
@@ -28,9 +26,8 @@ class Found:
     messages: int
 
 
-def status_line(board: Board, wanted: Filter, found: Found | None, width: int, *, ascii_only: bool) -> Text:
-    """A rule with the state of the lanes: rows, order, filter, search, marker, clocks, and the meaning of letters."""
-    rule = "-" if ascii_only else "\u2500"
+def lane_words(board: Board, wanted: Filter, found: Found | None) -> list[str]:
+    """The state of the lanes: rows, filter, search, marker, order, clocks."""
     pieces = [_rows_text(board)]
     if wanted:
         pieces.append(f"only {describe(wanted, board.model)}")
@@ -39,17 +36,30 @@ def status_line(board: Board, wanted: Filter, found: Found | None, width: int, *
     if board.marker is not None:
         pieces.append(f"marker {distance(board)}")
     if board.ordering != "rank":
-        pieces.append(ORDERINGS[board.ordering])
+        pieces.append(f"{ORDERINGS[board.ordering]} (r)")
     if board.view.kind == "time" and board.times is not None:
         pieces.append(board.times.note)
-    text = f"{rule} " + f" {rule} ".join(pieces) + " "
-    if len(text) > width:
-        text = text[: width - 4] + "... "
-    key = board.model.legend
-    room = width - len(text) - 3
-    key = key if len(key) <= room else key[: max(room, 0)].rpartition("  ")[0]
-    tail = f" {key} {rule}" if key else ""
-    return Text.assemble(text, (rule * (width - len(text) - len(tail)) + tail, DIM))
+    return pieces
+
+
+def joined(words: Sequence[str], *, ascii_only: bool) -> Text:
+    """Words about the lanes, between short lines."""
+    return Text((" - " if ascii_only else " \u2500 ").join(words) + " ")
+
+
+def status_line(words: Text, legend: Text, width: int, pane: Pane, *, ascii_only: bool) -> Text:
+    """A rule between the panes: their titles, the words about the lanes, and as much of a legend as fits."""
+    across = "-" if ascii_only else "\u2500"
+    end = line(Span(f"{across}", "rule"), pane_title("detail", lit=pane == "detail"))
+    left = line(pane_title("lanes", lit=pane == "lanes"), Span(across, "rule"), " ", words)
+    left = cut(left, width - end.cell_len - 3)
+    fits = left.cell_len + legend.cell_len + end.cell_len + 5 <= width
+    return rule(left, line(" ", legend, " ", end) if legend and fits else end, width, ascii_only=ascii_only)
+
+
+def room_for_legend(words: Text, width: int) -> int:
+    """Columns for a legend in the rule between the panes."""
+    return width - words.cell_len - len("- lanes - ") - len("  - detail -") - 3
 
 
 def _rows_text(board: Board) -> str:
@@ -81,15 +91,7 @@ def distance(board: Board) -> str:
     return sign + plural(abs(units), "step")
 
 
-def key_line(width: int, names: tuple[str, ...] = FOOTER) -> Text:
-    """The keys that fit into the line."""
-    out = Text(" ")
-    for action in footer_keys(width, names):
-        out.append(action.display, "bold").append(f" {action.short}  ", DIM)
-    return out
-
-
 def overview_line(text: str, window: tuple[int, int]) -> Text:
     """The overview with the window between brackets."""
     first, last = window
-    return Text.assemble((text[:first], DIM), (f"[{text[first:last]}]", "bold"), (text[last:], DIM))
+    return Text.assemble((text[:first], "dim"), (f"[{text[first:last]}]", "bold"), (text[last:], "dim"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from datetime import UTC, tzinfo
 
@@ -11,14 +12,13 @@ from rich.text import Text
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import SEVERITIES, STATUSES
 from rankscope.kinds.input_kinds import UNKNOWN
+from rankscope.report.words import causes_first
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
-from rankscope.text.wording import clock, duration, plural
-from rankscope.tui.footer import DIM
-from rankscope.tui.options import Palette
-from rankscope.tui.palette import badge, named
+from rankscope.text.wording import clock, duration, plural, rank_ranges
 from rankscope.tui.text_bars import end_of
 
+LOGO = len(" rankscope")
 _LEAST_ROOT = 8
 LINES = 2
 """Most lines of the verdict."""
@@ -28,7 +28,6 @@ def title_line(
     dataset: Dataset,
     analysis: Analysis,
     width: int,
-    palette: Palette,
     zone: tzinfo | None = None,
     state: str | None = None,
 ) -> Text:
@@ -51,8 +50,9 @@ def title_line(
         if len(piece) + 2 <= room:
             shown = f"  {piece}{shown}"
             room -= len(piece) + 2
-    style = named(STATUSES[analysis.status].colour, palette, bold=True)
-    return Text.assemble((must, "bold"), f"{shown}  ", (status, style))
+    text = Text.assemble((must[:LOGO], "head"), (must[LOGO:], "bold"), f"{shown} ")
+    badge = f" {status} " if len(text) + len(status) + 2 <= width else f" {status}"
+    return text.append(badge, STATUSES[analysis.status].face)
 
 
 def room_for_state(dataset: Dataset, width: int) -> int:
@@ -61,13 +61,12 @@ def room_for_state(dataset: Dataset, width: int) -> int:
 
 
 def _ranks_text(dataset: Dataset) -> str:
-    missing = len(dataset.unseen_ranks)
-    if not dataset.seen_ranks:
-        # logs and stacks may tell of ranks without any operation, or of none
-        return plural(dataset.world_size, "rank") if dataset.world_size else ""
-    if not missing:
-        return plural(len(dataset.seen_ranks), "rank")
-    return f"{len(dataset.seen_ranks):,} of {plural(dataset.world_size, 'rank')}"
+    told, whole = len(dataset.told_ranks), dataset.world_size
+    where = f" in {dataset.source_noun}" if dataset.source_noun else ""
+    if not told:
+        # logs may tell of the number of ranks alone, or of none
+        return plural(whole, "rank") + where if whole else ""
+    return f"{told:,} of {plural(whole, 'rank')}{where}" if told < whole else plural(told, "rank") + where
 
 
 def _gaps(dataset: Dataset) -> list[str]:
@@ -93,23 +92,75 @@ def _status_text(analysis: Analysis, zone: tzinfo | None) -> str:
     return text
 
 
-def verdict_lines(analysis: Analysis, index: int | None, width: int, palette: Palette) -> list[Text]:
-    """The finding on the screen, over at most LINES lines, with its number; the verdict if there is no finding."""
+def verdict_lines(analysis: Analysis, index: int | None, width: int, *, large: bool = False) -> list[Text]:
+    """The finding on the screen, over at most LINES lines, with its number; the verdict if there is no finding.
+
+    With `large`, it has three lines, and large digits for the culprit.
+    """
     if index is None or not analysis.findings:
         look, badge_text, text = STATUSES[analysis.status], STATUSES[analysis.status].badge, plain(analysis.verdict)
-        place = ""
+        place, culprits = "", ""
     else:
         finding = analysis.findings[index]
         look, badge_text, text = SEVERITIES[finding.severity], _badge(finding), finding_text(finding)
-        place = f"  {index + 1}/{len(analysis.findings)} "
+        follows = "follows, " if finding.caused_by else ""
+        place = f"  {follows}{causes_first(analysis).index(index) + 1}/{len(analysis.findings)} "
+        culprits = rank_ranges(sorted(finding.culprit_ranks), MOST_DIGITS) if finding.culprit_ranks else ""
+    digits = large_digits(culprits) if large else []
     head = f" {badge_text} "
-    lines = textwrap.wrap(text, max(width - len(head) - len(place) - 2, 10), break_long_words=True) or [""]
-    if len(lines) > LINES:
-        lines = [*lines[: LINES - 1], lines[LINES - 1][: max(width - len(head) - len(place) - 5, 1)] + "..."]
+    side = len(head) + (len(digits[0]) + 3 if digits else 0)
+    lines = _wrapped(text, width - side - len(place) - 2)
     strong = "bold" if index is None or analysis.findings[index].root_cause else ""
-    first = Text.assemble(" ", (head, badge(look.colour, palette)), (f" {lines[0]}", strong))
-    first.append(" " * (width - len(first) - len(place)) + place, DIM)
-    return [first, *(Text(" " * (len(head) + 2) + line, strong) for line in lines[1:])]
+    out = []
+    above = (len(digits) - len(lines)) // 2 if digits else 0
+    for at, words in enumerate([*[""] * above, *lines, *[""] * (len(digits) - len(lines) - above)]):
+        start = Text.assemble(" ", (head, look.face) if not at or digits else " " * len(head))
+        if digits:
+            start = Text.assemble(" ", (head if at == 1 else " " * len(head), look.face), "  ", (digits[at], "bold"))
+        out.append(Text.assemble(start, " " if digits else "", _with_culprit(f" {words}", culprits, strong)))
+    out[0].append(" " * (width - len(out[0]) - len(place)) + place, "dim")
+    return out
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """The text in at most LINES lines."""
+    lines = textwrap.wrap(text, max(width, 10), break_long_words=True) or [""]
+    if len(lines) > LINES:
+        lines = [*lines[: LINES - 1], lines[LINES - 1][: max(width - 3, 1)] + "..."]
+    return lines
+
+
+def _with_culprit(words: str, culprits: str, strong: str) -> Text:
+    """A line of the verdict, in which the culprits stand out."""
+    at = re.search(rf"\branks? {re.escape(culprits)}(?![-,.\d]*\d)", words) if culprits else None
+    if at is None:
+        return Text.assemble((words, strong))
+    return Text.assemble((words[: at.start()], strong), (at[0], "culprit"), (words[at.end() :], strong))
+
+
+MOST_DIGITS = 9
+"""Most characters of ranks that are shown large."""
+_DIGITS = {
+    "0": ("\u2588\u2580\u2588", "\u2588 \u2588", "\u2588\u2584\u2588"),
+    "1": ("\u2580\u2588 ", " \u2588 ", "\u2584\u2588\u2584"),
+    "2": ("\u2580\u2580\u2588", "\u2588\u2580\u2580", "\u2588\u2584\u2584"),
+    "3": ("\u2580\u2580\u2588", " \u2580\u2588", "\u2584\u2584\u2588"),
+    "4": ("\u2588 \u2588", "\u2580\u2580\u2588", "  \u2588"),
+    "5": ("\u2588\u2580\u2580", "\u2580\u2580\u2588", "\u2584\u2584\u2588"),
+    "6": ("\u2588\u2580\u2580", "\u2588\u2580\u2588", "\u2588\u2584\u2588"),
+    "7": ("\u2580\u2580\u2588", "  \u2588", "  \u2588"),
+    "8": ("\u2588\u2580\u2588", "\u2588\u2580\u2588", "\u2588\u2584\u2588"),
+    "9": ("\u2588\u2580\u2588", "\u2580\u2580\u2588", "\u2584\u2584\u2588"),
+    "-": ("  ", "\u2580\u2580", "  "), ",": ("  ", "  ", "\u259f\u2598"), ".": (" ", " ", "\u2584"),
+}  # fmt: skip
+"""Large digits, three lines each, of blocks and half blocks."""
+
+
+def large_digits(ranks: str) -> list[str]:
+    """Ranks like "3" or "8-15" in large digits, three lines; [] if that is not possible."""
+    if not ranks or not set(ranks) <= set(_DIGITS):
+        return []
+    return [" ".join(_DIGITS[char][row] for char in ranks) for row in range(3)]
 
 
 def finding_text(finding: Finding) -> str:

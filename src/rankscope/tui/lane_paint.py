@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import numpy as np
 from rich.segment import Segment
-from rich.style import Style
 from textual.strip import Strip
 
 from rankscope.text.wording import rank_ranges
@@ -16,8 +15,9 @@ from rankscope.tui.board import Board
 from rankscope.tui.lane_cells import LaneCells, draw
 from rankscope.tui.letters import SHIFT, Codes, Mark
 from rankscope.tui.marks import REASONS
-from rankscope.tui.options import Palette
-from rankscope.tui.palette import CURSOR, MEMBER, cell_style, named
+from rankscope.tui.options import Look
+from rankscope.tui.palette import CURSOR, MEMBER, cell_style
+from rankscope.tui.themes import base_style, face_style
 
 _KEPT = 512
 
@@ -55,43 +55,47 @@ class Line:
 class Painter:
     """Makes strips of the rows of a board, and keeps the made ones."""
 
-    def __init__(self, palette: Palette) -> None:
-        self.palette: Palette = palette
-        self._kept: OrderedDict[tuple[Line, int], Strip] = OrderedDict()
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[Line, int, Look, bool], Strip] = OrderedDict()
 
-    def rows(self, lines: list[Line], width: int) -> list[Strip]:
-        """A strip for each of the lines."""
-        return [self._strip(line, width) for line in lines]
+    def rows(self, lines: list[Line], width: int, look: Look, *, lit: bool) -> list[Strip]:
+        """A strip for each of the lines; `lit` where the lanes have the keys."""
+        return [self._strip((line, width, look, lit and line.current)) for line in lines]
 
-    def _strip(self, line: Line, width: int) -> Strip:
-        key = (line, width)
+    def _strip(self, key: tuple[Line, int, Look, bool]) -> Strip:
         found = self._kept.get(key)
         if found is None:
-            found = self._kept[key] = Strip(self._segments(line), len(line.head) + len(line.text))
-            found = self._kept[key] = found.adjust_cell_length(width, Style())
+            line, width, look, lit = key
+            strip = Strip(_segments(line, look, lit=lit), len(line.head) + len(line.text))
+            found = self._kept[key] = strip.adjust_cell_length(width, base_style(look))
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         else:
             self._kept.move_to_end(key)
         return found
 
-    def _segments(self, line: Line) -> list[Segment]:
-        head = named("vermillion", self.palette, bold=True) if line.blamed else Style(bold=line.current)
-        styles = np.frombuffer(line.styles, np.uint8)
-        text = line.text.decode("ascii")
-        cuts = [0, *(np.flatnonzero(np.diff(styles)) + 1).tolist(), len(text)]
-        runs = [Segment(text[a:b], cell_style(int(styles[a]), self.palette)) for a, b in pairwise(cuts) if b > a]
-        return [Segment(line.head, head), *runs]
+
+def _segments(line: Line, look: Look, *, lit: bool) -> list[Segment]:
+    base = base_style(look)
+    label = line.head.rstrip()
+    head = base + face_style("critical" if line.blamed else "bold" if line.current else "text", look)
+    if lit and not line.blamed:
+        head += face_style("mark", look)
+    styles = np.frombuffer(line.styles, np.uint8)
+    text = line.text.decode("ascii")
+    cuts = [0, *(np.flatnonzero(np.diff(styles)) + 1).tolist(), len(text)]
+    runs = [Segment(text[a:b], cell_style(int(styles[a]), look, lit=lit)) for a, b in pairwise(cuts) if b > a]
+    return [Segment(label, head), Segment(line.head[len(label) :], base), *runs]
 
 
-def compose(board: Board, gutter: Gutter) -> list[Line]:
-    """The content of the rows in view."""
+def compose(board: Board, gutter: Gutter) -> tuple[list[Line], Codes]:
+    """The content of the rows in view, and the codes of their cells."""
     leads = board.rows.leads(board.top, board.top + board.height)
     cells = draw(board.model, board.times, board.view, leads, board.width)
     text, styles = _to_width(cells, board.width)
     row = board.row - board.top
     if not len(leads):
-        return []
+        return [], cells.codes
     _mark_cursor(board, text, styles, row, board.members_at_cursor(leads))
     out = []
     for at in range(len(leads)):
@@ -102,14 +106,19 @@ def compose(board: Board, gutter: Gutter) -> list[Line]:
         head = head_text(ranks, gutter, current=at == row, blamed=blamed, failed=failed)
         head = head if board.fresh.isdisjoint(ranks) else f"{head[:-1]}*"
         out.append(Line(head, blamed, at == row, text[at].tobytes(), styles[at].tobytes()))
-    return out
+    return out, cells.codes
 
 
 def head_text(ranks: list[int], gutter: Gutter, *, current: bool, blamed: bool, failed: bool = False) -> str:
     """`> 0-11     x12 `: the cursor, `!` for ranks to blame, `E` for others with a cause in a log, ranks, number."""
     count = f"x{len(ranks)}" if len(ranks) > 1 else ""
     marks = (">" if current else " ") + ("!" if blamed else "E" if failed else " ")
-    return f"{marks}{rank_ranges(ranks, gutter.label):<{gutter.label}} {count:>{gutter.count}} "
+    label = rank_ranges(ranks)
+    if len(label) <= gutter.label:
+        return f"{marks}{label:<{gutter.label}} {count:>{gutter.count}} "
+    room = gutter.label + 1 + gutter.count
+    words = (f"{len(ranks)} ranks like {ranks[0]}", f"{len(ranks)} like {ranks[0]}", f"{ranks[0]}..")
+    return f"{marks}{next((text for text in words if len(text) <= room), words[-1][:room]):<{room}} "
 
 
 def _to_width(cells: LaneCells, width: int) -> tuple[Codes, Codes]:
@@ -142,7 +151,8 @@ def _remark(text: Codes, styles: Codes, codes: Codes, board: Board, lane: int) -
     if codes[last] >> SHIFT == Mark.ABSENT:
         words = "<- never arrived"
     elif codes[last] >> SHIFT == Mark.GONE and board.model.gap_until[lane]:
-        words = f"<- {REASONS[board.model.gap_reason[lane]]}"
+        reason = REASONS[board.model.gap_reason[lane]]
+        words = "<- not logged" if reason == "no dump" and board.model.dataset.from_logs else f"<- {reason}"
     at = (last + 1) * board.view.chars + 1
     if words and at + len(words) <= len(text):
         text[at : at + len(words)] = np.frombuffer(words.encode("ascii"), np.uint8)

@@ -9,12 +9,13 @@ from typing import ClassVar, TypeVar
 from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Container, Vertical
+from textual.containers import Container
 from textual.screen import Screen
 
+from rankscope.kinds.view_kinds import VIEWS
 from rankscope.text.escaping import plain
-from rankscope.tui.actions import bindings_for
-from rankscope.tui.controllers.bars import Bars
+from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
+from rankscope.tui.controllers.bars import LARGE, Bars
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.board_switch import BoardSwitch
 from rankscope.tui.controllers.exports import DumpOffer, Exports
@@ -25,11 +26,13 @@ from rankscope.tui.controllers.pages import Pages
 from rankscope.tui.controllers.search_walk import Goto, SearchWalk
 from rankscope.tui.detail.pane import DetailLookup, DetailPane
 from rankscope.tui.filters import Filter
+from rankscope.tui.frames import Pane, PaneFrame
+from rankscope.tui.key_hints import Hint
 from rankscope.tui.letters import Codes
 from rankscope.tui.live.following import Following
 from rankscope.tui.model import Model
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.popups import ChoiceScreen, Prompt
+from rankscope.tui.popups import Choice, ChoiceScreen, Prompt
 from rankscope.tui.text_bars import TextBar
 from rankscope.tui.timeline import Timeline
 from rankscope.tui.traces.trace_board import TraceBoard
@@ -40,26 +43,36 @@ SHARE = 62
 """Most of the height that lanes of operations take above the detail, in percent."""
 WIDE = 120
 """Columns from which the detail is beside the lanes."""
+TALL = 36
+"""Lines from which the panes of a wide screen have frames."""
 
 
 class LanesScreen(Screen[None]):
     """Title, verdict, overview, lanes, detail and keys. Controllers hold the content; this class draws and asks."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (TALL, "-tall"), (LARGE, "-large")]
     AUTO_FOCUS = "#lanes"
     BINDINGS: ClassVar[list[BindingType]] = bindings_for("screen")
     DEFAULT_CSS = """
     LanesScreen {
         #body { height: 1fr; width: 100%; layout: vertical; }
+        #over { height: 1; width: 100%; }
         #left { height: 62%; width: 100%; }
-        #detail { height: 1fr; width: 100%; }
+        #right { height: 1fr; width: 100%; }
         &.-traces #left { height: 70%; }
         &.-told #left { height: 6; }
         &.-wide #body { layout: horizontal; }
         &.-wide #left { height: 100%; width: 62%; }
-        &.-wide #detail { height: 100%; width: 38%; margin-left: 1; }
+        &.-wide #right { height: 100%; width: 38%; margin-left: 1; }
         &.-wide.-told #left { width: 30%; }
-        &.-wide.-told #detail { width: 70%; }
+        &.-wide.-told #right { width: 70%; }
+        &.-wide.-tall, &.-wide.-large {
+            #left { padding: 1; }
+            #right { padding: 1 2; margin-left: 0; }
+            #status { display: none; }
+        }
+        &.-wide.-large #over { height: 3; padding: 1; }
     }
     """
 
@@ -79,13 +92,16 @@ class LanesScreen(Screen[None]):
         self.news = JobNews(*news) if first is None else Following(*news, first)
         self.bars = Bars(self, self.boards, self.search, self.news)
         self.lookup = DetailLookup(self, self.boards, self.findings, self.detail)
+        self.pages = Pages(self, self.boards, self.findings, self.switch, self.filters)
         self._then: Callable[[str], None] = self.note
         """Gets the typed text."""
+        self.in_detail = False
+        """Whether the pane of the detail has the focus."""
 
     @cached_property
     def commands(self) -> dict[str, Callable[[], object]]:
         """Functions for the actions of the screen, by their ids."""
-        pages = Pages(self, self.boards, self.findings, self.switch)
+        pages = self.pages
         exports = Exports(self, self.boards)
         return {
             "next_finding": partial(self.findings.walk, 1),
@@ -95,7 +111,7 @@ class LanesScreen(Screen[None]):
             "why": pages.open_why,
             "open": pages.open_members,
             "views": pages.choose_view,
-            "heat": pages.open_heat,
+            "heat": pages.opener("heat"),
             "goto": Goto(self, self.boards).ask,
             "next_pane": self.focus_next,
             "back": self._back,
@@ -108,12 +124,34 @@ class LanesScreen(Screen[None]):
             "ask_dumps": DumpOffer(self, self.boards).offer,
             "search": self.search.ask,
             "filter_ranks": self.filters.ask_ranks,
-            "filter_group": self.filters.choose_group,
+            "filter_group": pages.opener("groups"),
             "filter_op": self.filters.choose_operation,
             "export": exports.export_findings,
             "export_traces": exports.export_traces,
             "copy": exports.copy,
+            "copy_command": exports.copy_command,
         }
+
+    def open_view(self, name: str) -> None:
+        """Opens a view by its name."""
+        self.pages.opener(name)()
+
+    def choose_action(self) -> None:
+        """Lets an action or a view be chosen by its name."""
+        actions = [action for action in ACTIONS if action.id != "command_palette"]
+        doing = [partial(self._do, action) for action in actions]
+        doing += [partial(self.open_view, row.name) for row in VIEWS]
+        choices = [Choice(f"{action.help}  ({action.display})", also=action.also) for action in actions]
+        choices += [Choice(f"view {v.name}: {v.meaning}  (v {v.key})", also=v.also) for v in VIEWS]
+        self.choose("what to do", choices, lambda index: doing[index]())
+
+    def _do(self, action: Action) -> None:
+        owners = {"app": self.app, "screen": self, "lanes": self.lanes}
+        self.app.call_later(self.app.run_action, call_of(action), owners[action.scope])
+
+    def here(self) -> tuple[str, list[Hint]]:
+        """A title for the keys of the pane with the focus, and these keys."""
+        return self.bars.here()
 
     def action_command(self, name: str) -> None:
         """Does the action `name` of the scope "screen"."""
@@ -133,21 +171,32 @@ class LanesScreen(Screen[None]):
         """All widgets from top to bottom."""
         # set before the first layout, which would otherwise be made twice
         self.set_class(self.app.size.width >= WIDE, "-wide")
+        self.add_class(
+            next(name for least, name in reversed(self.VERTICAL_BREAKPOINTS) if self.app.size.height >= least)
+        )
         self.watch(self.lanes, "moves", self._moved, init=False)
-        yield TextBar("title")
-        yield TextBar("verdict")
-        yield TextBar("overview")
+        yield TextBar("title", self.options, "panel")
+        yield TextBar("verdict", self.options, "tint")
+        yield PaneFrame("overview", self.options, TextBar("overview", self.options), id="over")
         with Container(id="body"):
-            with Vertical(id="left"):
-                yield self.lanes
-                yield TextBar("status")
-            yield self.detail
-        yield TextBar("keys")
+            yield PaneFrame("lanes", self.options, self.lanes, TextBar("status", self.options), id="left")
+            yield PaneFrame("detail", self.options, self.detail, id="right")
+        yield TextBar("keys", self.options, "panel")
 
     def on_mount(self) -> None:
         """Starts the controllers and shows the first data."""
         self.show_board()
         self.news.begin()
+        if self.options.view or not self.has_class("-watched"):
+            # a page over the lanes holds back the updates of a watched job
+            self.call_after_refresh(self.pages.open_first)
+
+    def on_descendant_focus(self) -> None:
+        """Writes the keys of the other pane when the focus goes there."""
+        in_detail = self.focused is self.detail
+        if in_detail != self.in_detail:
+            self.in_detail = in_detail
+            self.note("")
 
     def on_resize(self) -> None:
         """Writes the lines anew for the new width."""
@@ -160,6 +209,24 @@ class LanesScreen(Screen[None]):
         self.news.pressed()
         if event.key != "enter" or not self.query(Prompt):
             self.note("")
+
+    @on(events.Click, "#overview")
+    def _clicked_overview(self, event: events.Click) -> None:
+        """Moves the cursor to the place in the run."""
+        unit = self.bars.unit_at(event.x)
+        if unit is not None:
+            self.boards.shown.go_unit(unit)
+            self.boards.shown.centre(0.5)
+            self.board_moved()
+
+    @on(events.Click, "#lanes")
+    def _clicked_twice(self, event: events.Click) -> None:
+        if event.chain == 2 and event.y >= self.lanes.ruled:
+            self.commands["open"]()
+
+    @on(Timeline.Spanned)
+    def _spanned(self) -> None:
+        self.note("z zooms to this window; m at its end removes the marker")
 
     @on(events.ScreenResume)
     def _resumed(self) -> None:
@@ -177,17 +244,29 @@ class LanesScreen(Screen[None]):
 
         The lanes shrink only where a finding is shown, so nothing jumps while one scrolls.
         """
+        findings, board = self.findings, self.boards.shown
+        fresh = findings.at_finding or board.finding is None
+        if fresh and self.boards.has_lanes and self.room > 0 and board.settle(self.room):
+            self.lanes.changed()
+            return
         left = self.query_one("#left").styles.inline
         if self.has_class("-wide") or self.has_class("-traces") or not self.boards.has_lanes:
             # the rows of traces are chosen for the height that is there
             left.clear_rule("height")
             return
-        most = self.query_one("#body").size.height * SHARE // 100
-        need = self.boards.shown.count + self.lanes.ruled + self.bar("status").size.height
+        beside = self.lanes.ruled + self.bar("status").size.height
         before = left.height.value if left.height is not None else 0
-        height = min(most, need if self.findings.at_finding else max(need, int(before)))
-        if most > 0 and height != before:
+        need = board.count + beside
+        height = min(self.room + beside, need if findings.at_finding else max(need, int(before)))
+        if self.room > 0 and height != before:
             self.query_one("#left").styles.height = height
+
+    @property
+    def room(self) -> int:
+        """The most rows that lanes may take; 0 before the first layout."""
+        if self.has_class("-wide") or self.has_class("-traces"):
+            return max(self.query_one("#left").size.height - self.lanes.ruled - self.bar("status").size.height, 0)
+        return max(self.query_one("#body").size.height * SHARE // 100 - self.lanes.ruled - 1, 0)
 
     @property
     def detail_is_due(self) -> bool:
@@ -204,6 +283,25 @@ class LanesScreen(Screen[None]):
     def bar(self, name: str) -> TextBar:
         """One of the lines of text."""
         return self.query_one(f"#{name}", TextBar)
+
+    def frame(self, name: str) -> PaneFrame:
+        """One of the panes."""
+        return self.query_one(f"#{name}", PaneFrame)
+
+    @property
+    def pane(self) -> Pane:
+        """The pane with the keys."""
+        return "lanes" if self.lanes.has_focus else "detail" if self.detail.has_focus else ""
+
+    @property
+    def present(self) -> Codes:
+        """The codes of the cells in view, each once."""
+        return self.lanes.present
+
+    @on(events.DescendantFocus)
+    @on(events.DescendantBlur)
+    def _pane_changed(self) -> None:
+        self.draw_lines()
 
     def show_board(self) -> None:
         """Draws the board, after a change to another one."""
@@ -228,9 +326,9 @@ class LanesScreen(Screen[None]):
         """Shows a message in the bottom line; without text, shows the keys again."""
         self.bars.note(text)
 
-    def choose(self, title: str, choices: Sequence[str], then: Callable[[int], None]) -> None:
+    def choose(self, title: str, choices: Sequence[Choice | str], then: Callable[[int], None]) -> None:
         """Asks the user to choose one of these for `then`."""
-        screen = ChoiceScreen(title, choices, ascii_only=self.options.ascii_only)
+        screen = ChoiceScreen(title, choices, self.options)
         self.app.push_screen(screen, lambda index: None if index is None else then(index))
 
     def ask(self, label: str, hint: str, then: Callable[[str], None]) -> None:
@@ -243,7 +341,8 @@ class LanesScreen(Screen[None]):
     @on(Prompt.Answered)
     def _answered(self, event: Prompt.Answered) -> None:
         self.bar("keys").display = True
-        self.lanes.focus()
+        self.set_focus(self.lanes)
+        self.query(Prompt).remove()
         if event.text is None:
             return
         try:

@@ -135,8 +135,22 @@ def name(value: int) -> str:
     return text if mark_of(value) in PENDING else text.upper()
 
 
-def legend(codes: Codes) -> str:
-    """The meaning of the letters of these codes, in one line."""
-    numbers = sorted({int(v) & NUMBER for v in np.unique(codes) if mark_of(int(v)) not in SILENT})
-    shown = [f"{LETTERS[n][0]} {LETTERS[n][1]}" for n in numbers if n < len(LETTERS)]
-    return "  ".join(shown)
+_MEANINGS = (
+    ((Mark.ABSENT, Mark.MISSING), "! never issued"), (DIFFERING, "* differs"), (PENDING, "lower case pending"),
+    ((Mark.GONE,), "? not known"), ((Mark.UNSURE,), "grey state unknown"),
+)  # fmt: skip
+"""The meaning of marks in few words, the most important first."""
+
+
+def legend(present: Codes, width: int) -> str:
+    """The meaning of these codes in at most `width` characters: marks, then letters, then blanks."""
+    marks = {mark_of(int(value)) for value in present}
+    words = [meaning for of, meaning in _MEANINGS if not marks.isdisjoint(of)]
+    numbers = sorted({int(v) & NUMBER for v in present if mark_of(int(v)) not in SILENT})
+    words += [f"{LETTERS[n][0]} {LETTERS[n][1]}" for n in numbers if n < len(LETTERS)]
+    words += ["blank nothing"] if Mark.EMPTY in marks else []
+    kept = ""
+    for word in words:
+        kept += f"  {word}" if len(kept) + len(word) + (2 if kept else 0) <= width else ""
+        kept = kept.lstrip()
+    return kept

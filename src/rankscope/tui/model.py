@@ -17,7 +17,7 @@ from rankscope.report.settings_section import all_settings
 from rankscope.schema import Dataset
 from rankscope.tui.collective_columns import Collectives, collectives
 from rankscope.tui.lane_items import Ints, Items, Loose, in_lanes, operations
-from rankscope.tui.letters import NUMBER, PENDING, SHIFT, Codes, Mark, code, legend, op_codes
+from rankscope.tui.letters import NUMBER, PENDING, SHIFT, Codes, Mark, code, op_codes
 from rankscope.tui.marks import REASONS, absences, p2p_absences
 
 if TYPE_CHECKING:
@@ -60,11 +60,6 @@ class Model:
         """Ranks whose own log shows a root cause."""
         said = self.dataset.messages.filter(pl.col("role") == "root")
         return frozenset(said["rank"].drop_nulls().to_list())
-
-    @cached_property
-    def legend(self) -> str:
-        """The meaning of the letters of all items, in one line."""
-        return legend(self.items.code)
 
     def take(self, lanes: NDArray[np.bool_], items: NDArray[np.bool_]) -> Model:
         """Only these lanes, and only these of their items."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
@@ -13,8 +13,26 @@ if TYPE_CHECKING:
 
 FULL_FRAMES = "RANKSCOPE_FULL_FRAMES"
 """Environment variable that makes the driver send whole frames, for terminals that lose track."""
+ThemeName = Literal["dark", "light", "contrast", "ansi"]
+"""Themes: bright on dark, dark on light, black and white with strong hues, and the terminal's own colours."""
+THEME = "RANKSCOPE_THEME"
+"""Environment variable with the theme that a user wants."""
 Palette = Literal["none", "8", "16", "256", "true"]
 """Number of colours of the terminal; "none" leaves only letters, bold and reverse."""
+
+
+class Look(NamedTuple):
+    """A theme on a terminal."""
+
+    theme: ThemeName
+    palette: Palette
+
+
+class ThemeChoice:
+    """The theme on the screen: the one option that changes while the app runs."""
+
+    def __init__(self, name: ThemeName = "dark") -> None:
+        self.name: ThemeName = name
 
 
 class ProgressLike(Protocol):
@@ -71,6 +89,7 @@ class ViewOptions:
 
     ascii_only: bool = False
     palette: Palette = "256"
+    theme: ThemeChoice = field(default_factory=ThemeChoice, compare=False)
     path_map: tuple[tuple[str, str], ...] = ()
     """Prefixes of source paths in the job, and their places on this machine."""
     mouse: bool = True
@@ -86,10 +105,17 @@ class ViewOptions:
     """Send only the cells that changed to the terminal."""
     pipes: Pipes | None = None
     """Pipes that ask the job for dumps."""
+    view: str = ""
+    """Name of the view to open at the start; "" for the lanes."""
     bell: bool = True
     """Whether to ring when a watched job freezes."""
     editor_environment: Mapping[str, str] | None = None
     """The environment of the user's editor; None stands for the environment of this process."""
+
+    @property
+    def look(self) -> Look:
+        """The present theme on this terminal."""
+        return Look(self.theme.name, self.palette)
 
 
 def palette_of(environ: Mapping[str, str]) -> Palette:
@@ -107,6 +133,12 @@ def palette_of(environ: Mapping[str, str]) -> Palette:
     return "16" if term.startswith(("xterm", "screen", "tmux", "rxvt")) else "8"
 
 
+def theme_of(environ: Mapping[str, str]) -> ThemeName:
+    """The theme that the environment asks for; a name that is none of them counts as no wish."""
+    wish = environ.get(THEME, "").lower()
+    return next((name for name in get_args(ThemeName) if name == wish), "dark")
+
+
 def unicode_of(environ: Mapping[str, str]) -> bool:
     """Whether the locale can show more than ASCII."""
     locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or ""
@@ -118,6 +150,7 @@ def from_environment(
     *,
     ascii_only: bool = False,
     palette: Palette | None = None,
+    theme: ThemeName | None = None,
     mouse: bool | None = None,
     path_map: tuple[tuple[str, str], ...] = (),
     export_dir: Path | None = None,
@@ -126,12 +159,14 @@ def from_environment(
     changed_cells: bool = True,
     bell: bool = True,
     pipes: Pipes | None = None,
+    view: str = "",
 ) -> ViewOptions:
     """The options for a terminal: given options win over the environment."""
     remote = bool(environ.get("SSH_CONNECTION"))
     return ViewOptions(
         ascii_only=ascii_only or not unicode_of(environ),
         palette=palette or palette_of(environ),
+        theme=ThemeChoice(theme or theme_of(environ)),
         path_map=path_map,
         mouse=not remote if mouse is None else mouse,
         slow_link=remote,
@@ -141,4 +176,5 @@ def from_environment(
         changed_cells=changed_cells and not environ.get(FULL_FRAMES),
         bell=bell,
         pipes=pipes,
+        view=view,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ ORDERINGS: dict[Ordering, str] = {
     "group": "by process group",
     "host": "by host",
     "stage": "by pipeline stage",
-    "alike": "by how they look",
+    "alike": "culprits first, then alike",
 }
 """Orderings and their names."""
 
@@ -37,11 +38,14 @@ def orderings(model: Model) -> list[Ordering]:
     return [name for name in ORDERINGS if staged or name != "stage"]
 
 
-def order_lanes(model: Model, ordering: Ordering, group: int | None, looks: Hashes) -> Ints:
+def order_lanes(
+    model: Model, ordering: Ordering, group: int | None, looks: Hashes, first: Sequence[frozenset[int]] = ()
+) -> Ints:
     """Lanes in the given order; equal lanes are ordered by rank.
 
     `group` is the group under the cursor: ordered by group, the groups with as many members and the same name pattern
-    follow each other. `looks` is a number for the look of each lane.
+    follow each other. `looks` is a number for the look of each lane. Ordered by look, the ranks of each
+    of the sets `first` come before the rest, and in each of these parts those that look alike stand together.
     """
     lanes = np.arange(len(model.ranks), dtype=np.int64)
     if ordering == "rank" or not len(lanes):
@@ -52,8 +56,10 @@ def order_lanes(model: Model, ordering: Ordering, group: int | None, looks: Hash
         keys = _group_places(model, group)
     elif ordering == "stage":
         keys = _stages(model)
+    elif ordering == "host":
+        keys = _hosts(model)
     else:
-        keys = _hosts(model) if ordering == "host" else _first_seen(looks)
+        keys = _first_seen(looks) + len(lanes) * _parts(model, first)
     return np.argsort(keys, kind="stable").astype(np.int64)
 
 
@@ -126,6 +132,13 @@ def host_of(dataset: Dataset) -> dict[int, str]:
     return {**dict(files.iter_rows()), **dict(rows.iter_rows())}
 
 
+def _parts(model: Model, first: Sequence[frozenset[int]]) -> Ints:
+    """For each lane, the first of the sets that holds its rank, as its place among them; the rest come last."""
+    known = [np.isin(model.ranks, list(ranks)) for ranks in first]
+    return np.select(known, range(len(known)), len(known)).astype(np.int64) if known else np.zeros(1, np.int64)
+
+
 def _first_seen(looks: Hashes) -> Ints:
+    """For each lane, the first lane that looks like it."""
     _, first, inverse = np.unique(looks, return_index=True, return_inverse=True)
     return first[inverse].astype(np.int64)

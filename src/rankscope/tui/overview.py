@@ -14,6 +14,7 @@ _CHARACTERS = {
     Mark.DONE: ".", Mark.UNSURE: ".", Mark.GONE: "?", Mark.SCHEDULED: "#", Mark.STARTED: "#", Mark.MISMATCH: "*",
     Mark.MISMATCH_PENDING: "*",    Mark.ABSENT: "!", Mark.MISSING: "#",
 }  # fmt: skip
+_MEANINGS = {"!": "never issued", "*": "differs", "#": "pending", "?": "not known", ".": "done"}
 TABLE: Codes = np.frombuffer(
     "".join(_CHARACTERS.get(Mark(v >> SHIFT), " ") for v in range(CODES)).encode("ascii"), np.uint8
 )
@@ -33,6 +34,11 @@ class Strip:
     def text(self) -> str:
         """The character of each stretch."""
         return TABLE[self.codes].tobytes().decode("ascii")
+
+    @property
+    def legend(self) -> str:
+        """The meaning of the characters that it has."""
+        return "  ".join(f"{char} {meaning}" for char, meaning in _MEANINGS.items() if char in self.text)
 
     def window(self, first: int, last: int) -> tuple[int, int]:
         """Cells of the part of the run from `first` up to `last`: the first, and one after the last."""

@@ -5,10 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rankscope.tui import axis
 from rankscope.tui.axis import View
 from rankscope.tui.model import Model
 from rankscope.tui.order import Ordering
+
+Ints = NDArray[np.int64]
 
 BEYOND = 18
 """Characters that the window may go past the end of the run: there the lanes tell why they end."""
@@ -156,18 +161,48 @@ class RankWindow(Window):
         self.lane = 0
         self.finding: int | None = None
         self.blamed: frozenset[int] = frozenset(model.analysis.culprits)
+        self.first: tuple[frozenset[int], ...] = (self.blamed,)
+        """The ranks to blame, and those that the finding on the screen is about: ordered by look, they come first."""
         self.ordering: Ordering = "rank"
+        self.chosen = False
+        """Whether the user has chosen the order."""
+        self._room: tuple[int, int] | None = None
+        """The width and the most rows that the order was made for."""
+        self.order: Ints | None = None
+        """The lanes in their order; None until it is made. It stays when the window moves."""
         self.fresh: frozenset[int] = frozenset()
         """Ranks of a watched job that changed since the last key."""
 
     def set_order(self, ordering: Ordering) -> None:
-        """Sets the order of the lanes."""
-        self.ordering = ordering
+        """Sets the order of the lanes, for good."""
+        self.chosen = True
+        self._reorder(ordering)
+
+    def _reorder(self, ordering: Ordering) -> None:
+        self.ordering, self.order = ordering, None
         self.refold()
+
+    def settle(self, room: int) -> bool:
+        """Orders the lanes by rank if at most `room` rows hold them, else by look; False if they are in order.
+
+        An order that the user has chosen stays. A move of the window changes nothing: only a finding or a new size
+        does.
+        """
+        if self._room == (self.width, room):
+            return False
+        self._room = (self.width, room)
+        self._reorder(self.ordering if self.chosen else "rank")
+        if not self.chosen and self.count > room:
+            self._reorder("alike")
+        self.top = 0
+        self.keep_row_in_view()
+        return True
 
     def blame(self, finding: int | None) -> None:
         """Keeps the ranks of a finding apart, beside those of the root causes."""
-        self.finding = finding
-        also = self.model.analysis.findings[finding].culprit_ranks if finding is not None else ()
-        self.blamed = frozenset(self.model.analysis.culprits) | frozenset(also)
+        self.finding, self._room = finding, None
+        found = self.model.analysis.findings[finding] if finding is not None else None
+        self.blamed = frozenset(self.model.analysis.culprits) | frozenset(found.culprit_ranks if found else ())
+        members = found.group.ranks if found is not None and found.group is not None else ()
+        self.first = self.blamed, frozenset((*(found.about if found is not None else ()), *members))
         self.refold()

@@ -28,6 +28,15 @@ class Selection:
 
 
 @dataclass(frozen=True)
+class GroupFilter:
+    """A process group to which the lanes are to be limited, and the place to go to there."""
+
+    group: int | None
+    """Row of `Dataset.groups`; None stands for all groups."""
+    selection: Selection | None = None
+
+
+@dataclass(frozen=True)
 class Moment:
     """A stretch of time of one rank, for a jump to the lanes of traces; times are aligned."""
 

@@ -7,30 +7,24 @@ from functools import cache
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from rich.cells import cell_len
-from rich.color import Color
 from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from rich.theme import Theme
 
-from rankscope.tui.options import Palette, ViewOptions
-from rankscope.tui.palette import heat_style, named
+from rankscope.tui.options import Look
+from rankscope.tui.themes import Ground, base_style, face_style
 
 Role = Literal[
-    "text", "dim", "bold", "head", "bad", "warn", "good", "mark", "heat0", "heat1", "heat2", "heat3", "heat4"
+    "text", "dim", "bold", "head", "bad", "warn", "good", "mark", "key", "rule", "edge", "focus", "culprit", "critical",
+    "warning", "info", "fine", "heat0", "heat1", "heat2", "heat3", "heat4",
 ]  # fmt: skip
-"""The role of a part of a line: plain, secondary, strong, a heading, wrong, odd, fine, under the inner cursor, or a
-cell of a heat map, the hottest last."""
+"""The role of a part of a line: plain, secondary, strong, a heading, wrong, odd, fine, under the inner cursor, the name
+of a key, a line around a pane without and with the keys, the title of the latter, the culprit of the verdict, a badge
+for each severity, or a cell of a heat map, the hottest last."""
 HEAT: tuple[Role, ...] = ("heat0", "heat1", "heat2", "heat3", "heat4")
 """The roles of the cells of a heat map, the hottest last."""
-_COLOURS: dict[Role, tuple[str, bool]] = {
-    "bad": ("vermillion", True),
-    "warn": ("orange", False),
-    "good": ("sky", False),
-    "head": ("sky", True),
-}
-_GREY: dict[Palette, int] = {"true": 245, "256": 245, "16": 8, "8": 7}
 
 
 class Span(NamedTuple):
@@ -97,35 +91,26 @@ def _words(text: str, longest: int) -> Iterator[str]:
 
 
 @cache
-def role_style(role: Role, palette: Palette) -> Style:
-    """The style of a role; without colours, only important roles are bold."""
-    if role == "dim":
-        return Style() if palette == "none" else Style(color=Color.from_ansi(_GREY[palette]))
-    if role in HEAT:
-        return heat_style(HEAT.index(role), palette)
-    if role in ("bold", "mark"):
-        return Style(bold=True, reverse=role == "mark")
-    if role not in _COLOURS:
-        return Style()
-    colour, bold = _COLOURS[role]
-    return named(colour, palette, bold=bold)
-
-
-@cache
-def _console(palette: Palette) -> Console:
-    return Console(theme=Theme({role: role_style(role, palette) for role in get_args(Role)}, inherit=False))
+def _console(look: Look) -> Console:
+    return Console(theme=Theme({role: face_style(role, look) for role in get_args(Role)}, inherit=False))
 
 
 def to_segments(
-    parts: Line, width: int, palette: Palette, *, ascii_only: bool, over: Style | None = None
+    parts: Line,
+    width: int,
+    look: Look,
+    *,
+    ascii_only: bool,
+    over: Style | None = None,
+    ground: Ground = "ground",
 ) -> list[Segment]:
     """A line in at most `width` cells as segments; with `over` all of it has that style, and only bold is kept."""
-    console = _console(palette)
+    base = base_style(look, ground)
     shown = cut(_ascii(parts) if ascii_only else parts, width)
-    segments = [Segment(text, style or Style()) for text, style, _ in shown.render(console)]
+    segments = shown.render(_console(look))
     if over is None:
-        return segments
-    return [Segment(text, over + Style(bold=style.bold if style else None)) for text, style, _ in segments]
+        return [Segment(text, base + style) for text, style, _ in segments]
+    return [Segment(text, base + over + Style(bold=style.bold if style else None)) for text, style, _ in segments]
 
 
 def _ascii(parts: Line) -> Line:
@@ -136,9 +121,3 @@ def _ascii(parts: Line) -> Line:
     escaped = [piece.plain.encode("ascii", "backslashreplace").decode("ascii") for piece in pieces]
     styles = [piece.spans[0].style if piece.spans else "" for piece in pieces]
     return Text.assemble(*zip(escaped, styles, strict=True))
-
-
-def coloured(parts: Line, width: int, options: ViewOptions) -> Text:
-    """A line in at most `width` cells with styles instead of roles, for a TextBar."""
-    segments = to_segments(parts, width, options.palette, ascii_only=options.ascii_only)
-    return Text.assemble(*((text, style or "") for text, style, _ in segments))

@@ -29,7 +29,8 @@ def place_of_finding(model: Model, finding: Finding) -> Place | None:
     others = (*finding.waiting_ranks, *told)
     members = finding.group.ranks if finding.group is not None else ()
     own = set(members)
-    ranks = (*finding.culprit_ranks, *finding.candidates, *(r for r in others if r in own), *members, *others)
+    own_others = (rank for rank in others if rank in own)
+    ranks = (*finding.culprit_ranks, *finding.candidates, *finding.about, *own_others, *members, *others)
     shown = [rank for rank in ranks if rank in model.lane_of]
     if not shown:
         return None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from rich.style import Style
 from rich.text import Text
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
 from rankscope.text.escaping import plain
-from rankscope.tui.options import ProgressLike
+from rankscope.tui.options import ProgressLike, ViewOptions
+from rankscope.tui.styled_text import BLANK, to_segments
+from rankscope.tui.themes import Ground, base_style
 
 # A widget whose lines have their own styles. It leaves out CSS styles, which take most of the time of a frame.
 
@@ -18,10 +19,16 @@ class Unstyled(Widget):
     """Shows the result of `render_line` unchanged, unless CSS puts a border around it."""
 
     ALLOW_SELECT = False
+    draws_gutter = False
+    """Whether `render_line` draws the room around the content, too."""
+
+    def repaint(self) -> None:
+        """Draws the same content in other colours."""
+        self.refresh()
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The strips of a part of the widget."""
-        if any(self.gutter):
+        if any(self.gutter) and not self.draws_gutter:
             return super().render_lines(crop)
         strips = [self.render_line(y).crop(crop.x, crop.right) for y in range(crop.y, crop.bottom)]
         for line_filter in self.get_line_filters():
@@ -34,30 +41,32 @@ class TextBar(Unstyled):
 
     DEFAULT_CSS = "TextBar { height: 1; width: 100%; }"
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, options: ViewOptions, ground: Ground = "ground") -> None:
         super().__init__(id=name)
-        self._strips: list[Strip] = []
+        self.options = options
+        self.ground: Ground = ground
+        self._lines: tuple[Text, ...] = ()
 
-    def put(self, *lines: Text) -> None:
+    def put(self, *lines: Text, ground: Ground | None = None) -> None:
         """Shows these lines; the height is their number."""
-        # rich draws the style of a whole text only if the text has parts
-        strips = [Strip(list(Text.assemble(line).render(self.app.console))) for line in lines]
-        if [list(strip) for strip in strips] == [list(strip) for strip in self._strips]:
+        if lines == self._lines and ground in (None, self.ground):
             return
-        if len(strips) != len(self._strips):
-            self.styles.height = max(len(strips), 1)
-        self._strips = strips
+        if len(lines) != len(self._lines):
+            self.styles.height = max(len(lines), 1)
+        self._lines, self.ground = lines, ground or self.ground
         self.refresh()
 
     @property
     def text(self) -> str:
         """The text of the lines, without styles."""
-        return "\n".join(strip.text for strip in self._strips)
+        return "\n".join(line.plain for line in self._lines)
 
     def render_line(self, y: int) -> Strip:
         """One line, filled up with blanks."""
-        strip = self._strips[y] if y < len(self._strips) else Strip([])
-        return strip.adjust_cell_length(self.size.width, Style())
+        width, options = self.size.width, self.options
+        parts = self._lines[y] if y < len(self._lines) else BLANK
+        segments = to_segments(parts, width, options.look, ascii_only=options.ascii_only, ground=self.ground)
+        return Strip(segments).adjust_cell_length(width, base_style(options.look, self.ground))
 
 
 # Texts of lines that are the same on every screen.

@@ -7,19 +7,22 @@ from datetime import UTC
 from time import monotonic
 from typing import ClassVar
 
+import numpy as np
 from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.binding import BindingType
+from textual.message import Message
 from textual.reactive import var
 from textual.strip import Strip
 
 from rankscope.text.escaping import plain
 from rankscope.tui.actions import bindings_for
 from rankscope.tui.board import AnyBoard, Board
-from rankscope.tui.lane_paint import Gutter, Painter, compose, gutter_for
+from rankscope.tui.lane_paint import Gutter, Line, Painter, compose, gutter_for
+from rankscope.tui.letters import Codes
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.text_bars import Unstyled, shortened
+from rankscope.tui.themes import base_style, face_style
 from rankscope.tui.time_ruler import group_ticks, sequence_ruler, time_ruler
 from rankscope.tui.traces.trace_board import TraceBoard
 from rankscope.tui.traces.trace_paint import TraceGutter
@@ -40,6 +43,9 @@ class Timeline(Unstyled, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = bindings_for("lanes")
     DEFAULT_CSS = "Timeline { height: 1fr; width: 1fr; }"
 
+    class Spanned(Message):
+        """The mouse has spanned a window from the marker to the cursor."""
+
     moves: var[int] = var(0, init=False)
     """Number of moves of the cursor or the window; watchers of it draw in the same frame."""
 
@@ -47,9 +53,13 @@ class Timeline(Unstyled, can_focus=True):
         super().__init__(id="lanes")
         self.options = options
         self.board: AnyBoard | None = None
-        self._painter = Painter(options.palette)
+        self._painter = Painter()
         self._lines: list[Strip] = []
+        self.present: Codes = np.zeros(0, np.uint8)
+        """The codes of the cells in view, each once."""
         self._pressed = -TWICE
+        self._drag_from: int | None = None
+        """The unit at which the button of the mouse went down."""
         self._ticks: tuple[int | None, tuple[list[int], list[int]]] = (None, ([], []))
 
     @property
@@ -110,17 +120,34 @@ class Timeline(Unstyled, can_focus=True):
             times = self._ruler(
                 board, "  time" if board.lined is None else "  from arrival", time_line(board, board.width), width
             )
-            return [steps, times, *self._painter.rows(compose_traces(board, head), width)]
+            lines, codes = compose_traces(board, head)
+            return [steps, times, *self._paint(lines, codes)]
         assert isinstance(head, Gutter)
-        return [self._ruler(board, *self._ruler_text(board), width), *self._painter.rows(compose(board, head), width)]
+        return [self._ruler(board, *self._ruler_text(board), width), *self._paint(*compose(board, head))]
+
+    def _paint(self, lines: list[Line], codes: Codes) -> list[Strip]:
+        self.present = np.flatnonzero(np.bincount(codes.reshape(-1), minlength=1)).astype(np.uint8)
+        return self._painter.rows(lines, self.size.width, self.options.look, lit=self.has_focus)
+
+    def repaint(self) -> None:
+        """Draws the same board in other colours, or with another focus."""
+        self._lines = self._draw() if self.size else []
+        self.refresh()
+
+    def watch_has_focus(self, _has_focus: bool) -> None:
+        """Shows whether the lanes have the keys."""
+        super().watch_has_focus(_has_focus)
+        self.repaint()
 
     def _ruler(self, board: AnyBoard, label: str, text: str, width: int) -> Strip:
         at = board.view.cell_of(board.unit) * board.view.chars
         head = f"{label[: self.head.width - 1]:<{self.head.width}}"
-        segments = [Segment(head, Style(dim=True)), Segment(text[:at], Style(dim=True))]
+        base = base_style(self.options.look)
+        dim, bold = (base + face_style(name, self.options.look) for name in ("dim", "bold"))
+        segments = [Segment(head, dim), Segment(text[:at], dim)]
         if 0 <= at < len(text):
-            segments += [Segment("v", Style(bold=True)), Segment(text[at + 1 :], Style(dim=True))]
-        return Strip(segments).adjust_cell_length(width, Style())
+            segments += [Segment("v", bold), Segment(text[at + 1 :], dim)]
+        return Strip(segments).adjust_cell_length(width, base)
 
     def _ruler_text(self, board: Board) -> tuple[str, str]:
         if board.view.kind == "time":
@@ -138,16 +165,46 @@ class Timeline(Unstyled, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """The strip of one line of the widget."""
-        return self._lines[y] if y < len(self._lines) else Strip.blank(self.size.width, Style())
+        return self._lines[y] if y < len(self._lines) else Strip.blank(self.size.width, base_style(self.options.look))
 
     def on_click(self, event: events.Click) -> None:
         """Puts the cursor under the mouse."""
         if self.board is not None and event.y >= self.ruled:
             self.board.go_row(self.board.top + event.y - self.ruled)
             if event.x >= self.head.width:
-                cell = (event.x - self.head.width) // self.board.view.chars
-                self.board.go_unit(self.board.view.unit_of(cell))
+                self.board.go_unit(self._unit_at(event.x))
             self.changed()
+
+    def _unit_at(self, x: int) -> int:
+        """The column, or the time, at a character of the widget."""
+        assert self.board is not None
+        inside = min(max(x, self.head.width), self.size.width - 1) - self.head.width
+        return self.board.view.unit_of(inside // self.board.view.chars)
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Begins a window, which the mouse spans until its button is let go."""
+        if self.board is not None and event.button == 1 and event.x >= self.head.width and event.y >= self.ruled:
+            self._drag_from = self._unit_at(event.x)
+            self.capture_mouse()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Spans a window between the marker and the cursor while the button is down."""
+        if self.board is None or self._drag_from is None:
+            return
+        unit = self._unit_at(event.x)
+        if unit != self.board.unit and (self.board.marker is not None or unit != self._drag_from):
+            self.board.marker = None if unit == self._drag_from else self._drag_from
+            self.board.go_unit(unit)
+            self.changed()
+
+    def on_mouse_up(self) -> None:
+        """Ends the window."""
+        if self._drag_from is None:
+            return
+        self.release_mouse()
+        dragged, self._drag_from = self._drag_from, None
+        if self.board is not None and self.board.marker == dragged:
+            self.post_message(self.Spanned())
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Scrolls the lanes, or zooms out with ctrl."""

@@ -104,6 +104,36 @@ def test_what_a_rank_survived_does_not_hide_the_failure_of_another(name: str, tm
     assert suspects(found) == {1}
 
 
+SKIPPED = {
+    "its own words": of(1, "CUDA out of memory, skipping batch"),
+    "a warning": "2026-11-26 06:50:17 | WARNING | fairseq.trainer | OOM: Ran out of memory with exception: CUDA out of "
+    "memory. Tried to allocate 2 GiB\n",
+    "steps of the same rank": of(1, "CUDA out of memory. Tried to allocate 9.00 GiB\nstep 5 loss 0.5"),
+    "steps of all": "CUDA out of memory. Tried to allocate 9.00 GiB\nstep 5 loss 0.5\nstep 6 loss 0.4\nstep 7 loss 1\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SKIPPED)
+def test_who_runs_out_of_memory_and_skips_the_batch_is_not_accused(name: str, tmp_path: Path) -> None:
+    found = judged(tmp_path, SKIPPED[name])
+    assert (suspects(found), found.status) == (set(), "unknown")
+    assert "went on after" in found.findings[0].title
+
+
+@pytest.mark.parametrize("later", ["", "step 5 loss 0.5\ntorch.OutOfMemoryError: CUDA out of memory. Tried again"])
+def test_who_runs_out_of_memory_and_does_nothing_more_is_accused(later: str, tmp_path: Path) -> None:
+    first = of(1, f"CUDA out of memory. Tried to allocate 9.00 GiB\n{later}") + of(0, "step 5 loss 0.5")
+    assert judged(tmp_path, first).culprits == (1,)
+
+
+def test_steps_are_found_among_many_lines_of_many_streams(tmp_path: Path) -> None:
+    """Other streams are no longer read once each has enough steps, and lines without a step never are."""
+    noise = "".join(of(rank, f"step {step} loss 1\nsaved nothing") for step in range(99) for rank in (0, 2, 3))
+    text = of(1, OOM) + noise + of(1, "step 98 loss 1")
+    assert suspects(judged(tmp_path, text)) == set()
+    assert judged(tmp_path, of(1, OOM) + of(0, "step 5 loss 1") * 900, "b.log").culprits == (1,)
+
+
 def test_a_survivor_may_fail_later(tmp_path: Path) -> None:
     found = judged(tmp_path, of(3, SURVIVED["a finaliser"]) + of(3, OOM))
     assert (found.culprits, "CUDA out of memory" in found.verdict) == ((3,), True)

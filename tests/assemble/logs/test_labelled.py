@@ -1,4 +1,4 @@
-"""Numbers that a template of torchrun puts in front of lines: ranks only where nothing speaks against it."""
+"""Numbers that launchers put in front of lines: ranks only where nothing speaks against it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rankscope.analysis import analyse
 from rankscope.assemble.load import LoadOptions, load
 from rankscope.schema import Dataset
 
@@ -62,3 +63,44 @@ def test_torch_itself_says_a_rank_behind_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("front", ["train.py:88: ", "http://n1:80: "])
 def test_places_in_programs_are_no_prefix(tmp_path: Path, front: str) -> None:
     assert ranks(read(tmp_path, front))[1] in ([], [None])
+
+
+TAGS = {
+    "Open MPI 4": "[1,{}]<stderr>:", "with a time": "Thu Nov 26 06:50:17 2026[1,{}]<stderr>:",
+    "Open MPI 5": "[1,{}]<stderr>: ", "with a time in brackets": "[Thu Nov 26 06:50:17 2026][1,{}]<stderr>: ",
+    "the whole name of the job": "[prterun-n7-1234@1,{}]<stderr>: ", "the rank alone": "[{}]<stderr>: ",
+    "host and process": "[1,{}][n7:4711]<stderr>: ", "a task of srun": "{}: ",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_tags_of_mpirun_and_srun_hold_the_rank(tmp_path: Path, tag: str) -> None:
+    assert ranks(read(tmp_path, *(TAGS[tag].format(rank) for rank in (0, 3)))) == ([0, 3], [0, 3])
+
+
+def test_the_detailed_tag_tells_host_and_process(tmp_path: Path) -> None:
+    found = read(tmp_path, "[1,3][n7:4711]<stderr>: ").messages
+    assert found.select("host", "pid").rows()[0] == ("n7", 4711)
+
+
+@pytest.mark.parametrize("tag", ["Open MPI 4", "Open MPI 5", "a task of srun"])
+@pytest.mark.parametrize(
+    "inside",
+    [
+        "E1126 06:50:17.2 285 torch/x/api.py:1002] failed (exitcode: 1) local_rank: 1 (pid: 9) of binary: python\n",
+        f"[rank5]: {FATAL}",
+    ],
+)
+def test_the_number_of_a_node_is_no_rank(tmp_path: Path, tag: str, inside: str) -> None:
+    """A torchrun on each node prints behind the tag of its node, and its ranks do."""
+    fronts = [TAGS[tag].format(node) for node in (0, 1)]
+    assert ranks(read(tmp_path, *fronts, more=f"{fronts[1]}{inside}"))[1] == [None, None]
+
+
+def test_the_number_of_a_task_is_taken_for_the_rank_with_doubt(tmp_path: Path) -> None:
+    text = FATAL.replace("Fatal Python error: ", 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n')
+    text = text.replace("Segmentation fault", "ValueError: bad")
+    (tmp_path / "job.log").write_text("".join(f"2: {line}\n" for line in text.splitlines()))
+    (found,) = analyse(load([tmp_path])).findings[:1]
+    assert (found.culprit_ranks, found.confidence) == ((2,), "medium")
+    assert any("srun starts one task a rank" in reason for reason in found.confidence_reasons)

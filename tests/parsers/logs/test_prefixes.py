@@ -15,6 +15,14 @@ CASES = {
     "kernel: NVRM: Xid (PCI:0000:cb:00): 79": (None, "NVRM"),
     "(W_1:13 pid=204, ip=[2605:340:cd51::1540]) [W715 20:00:39.8 socket.cpp:752] x": (None, "[W715"),
     '3:   File "train.py", line 4, in main': (None, "  File"),
+    '[1,3]<stderr>:  File "train.py", line 4, in main': (None, "  File"),
+    '[1,3]<stderr>:   File "train.py", line 4, in main': (None, "  File"),
+    "[1,3]<stderr>:    step()": (None, "    step"),
+    "[1,3][n7:4711]<stdout>:     step()": (None, "    step"),
+    "Fri Aug 30 11:43:09 2026[1,3]<stderr>:  rank      : 3": (None, "  rank"),
+    "Fri Aug 30 11:43:09 2026<stderr>:Traceback": (None, "Traceback"),
+    "[Fri Aug 30 11:43:09 2026][prterun-n7-99@1,3]<stderr>: Traceback": (None, "Traceback"),
+    "[Fri Aug 30 11:43:09 2026]<stderr>: Traceback": (None, "Traceback"),
 }
 
 

@@ -82,7 +82,7 @@ async def test_hosts_are_found_by_rank_and_by_function() -> None:
         assert listing.count > 1
         await pilot.press("escape", "slash", *"nowhere", "enter", "enter", "o", "e", "l")
         await pilot.pause()
-        assert "nothing found" in screen_text(app)
+        assert "nothing here has" in screen_text(app)
         assert app.result is UNSET
 
 
@@ -101,8 +101,8 @@ async def test_the_source_of_a_frame_is_opened_also_from_a_remark(
 
 async def test_without_a_look_the_screen_says_how_to_get_one() -> None:
     async with opened(HostsScreen(*hang())) as (app, pilot):
-        assert "no py-spy dump is here" in screen_text(app)
-        assert "py-spy dump --native --pid PID" in screen_text(app)
+        assert "no stacks loaded: run rankscope stacks" in screen_text(app)
+        assert "--native --pid PID > py-spy_rank_N.txt" in screen_text(app)
         await pilot.press("enter", "o", "a", "i", "l", "escape")
         await pilot.pause()
         assert app.result is None

@@ -134,7 +134,7 @@ async def test_without_a_grid_it_says_so() -> None:
     async with opened(MeshScreen(*hang(), BARE)) as (app, pilot):
         await pilot.press("enter", "l", "n", "j")
         await pilot.pause()
-        assert "none: the groups do not clearly form a grid" in screen_text(app)
+        assert "no mesh: the groups do not clearly form a grid" in screen_text(app)
 
 
 async def test_names_from_files_do_not_act_on_the_screen() -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from rankscope.tui.detail.line_widgets import with_rest
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.pane import DetailPane
-from rankscope.tui.options import Palette, ViewOptions
+from rankscope.tui.options import Look, ViewOptions
 from rankscope.tui.selection import Selection
-from rankscope.tui.styled_text import Span, line, role_style, to_segments
+from rankscope.tui.styled_text import Span, line, to_segments
+from rankscope.tui.themes import base_style, face_style
 from tests.tui.detail.goldens import absent
 from tests.tui.detail.samples import hang
 from tests.tui.detail.show import OneWidget, screen_text
@@ -49,11 +48,12 @@ async def test_what_does_not_fit_is_counted_and_scrolled_to() -> None:
         pane.show(dataset, analysis, absent())
         pilot.app.set_focus(None)
         await pilot.pause()
-        assert pane.render_line(0)._segments[0].style != role_style("mark", "256")
+        marked = base_style(pane.options.look) + face_style("mark", pane.options.look)
+        assert pane.render_line(0)._segments[0].style != marked
         pane.focus()
         await pilot.pause()
         assert screen_text(pilot.app).splitlines()[-1].endswith("+2")
-        assert pane.render_line(0)._segments[0].style == role_style("mark", "256")
+        assert pane.render_line(0)._segments[0].style == marked
         await pilot.press("G")
         await pilot.pause()
         assert screen_text(pilot.app).splitlines()[-1] == "dump    nccl_trace_rank_6"
@@ -78,14 +78,6 @@ def test_the_count_of_lines_below_stands_at_the_right() -> None:
     assert with_rest(line("x"), 0, 16) == line("x")
 
 
-@pytest.mark.parametrize("palette", ["none", "8", "16", "256", "true"])
-def test_every_role_has_a_style_for_every_palette(palette: Palette) -> None:
-    for role in ("text", "dim", "bold", "head", "bad", "warn", "good", "mark"):
-        style = role_style(role, palette)
-        assert (style.color is None) or palette != "none"
-    assert role_style("bad", palette).bold
-
-
 def test_ascii_only_writes_other_characters_as_escapes() -> None:
-    segments = to_segments(line(Span("caf\u00e9", "bold")), 20, "none", ascii_only=True)
+    segments = to_segments(line(Span("caf\u00e9", "bold")), 20, Look("dark", "none"), ascii_only=True)
     assert segments[0].text == "caf\\xe9"

@@ -11,6 +11,7 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
+from rankscope.report.words import under_causes
 from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.screens.files_page import FilesScreen
@@ -19,7 +20,7 @@ from rankscope.tui.detail.screens.groups_page import GroupsScreen
 from rankscope.tui.detail.screens.member_page import MemberScreen
 from rankscope.tui.detail.screens.page import Page
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.selection import Selection
+from rankscope.tui.selection import GroupFilter, Selection
 from tests.builders import JobBuilder
 from tests.tui.detail.goldens import absent, present
 from tests.tui.detail.samples import CULPRIT, DP, FORWARD, LAST_SEQ, QUIET, STUCK, TP, hang, large
@@ -186,7 +187,7 @@ async def test_both_sides_of_a_send_are_members() -> None:
 
 async def test_a_finding_is_gone_to_by_its_number() -> None:
     dataset, analysis = hang()
-    assert await result_of(FindingsScreen(dataset, analysis), "G", "enter") == 2
+    assert await result_of(FindingsScreen(dataset, analysis), "G", "enter") == under_causes(analysis)[-1]
     assert await result_of(FindingsScreen(dataset, analysis, index=1), "enter") == 1
     assert await result_of(FindingsScreen(dataset, analysis), "slash", *"blocked", "enter", "enter") == 2
     assert await result_of(FindingsScreen(dataset, QUIET), "enter") is UNSET
@@ -241,10 +242,13 @@ async def test_a_file_that_was_not_read_goes_nowhere() -> None:
 
 async def test_a_group_goes_to_where_it_parts() -> None:
     dataset, analysis = hang()
-    assert await result_of(GroupsScreen(dataset, analysis), "enter") == replace(absent(), finding=None)
+    stuck = replace(absent(), finding=None)
+    assert await result_of(GroupsScreen(dataset, analysis), "enter") == GroupFilter(TP, stuck)
+    assert await result_of(GroupsScreen(dataset, analysis), "o") == stuck
+    assert await result_of(GroupsScreen(dataset, analysis), "a") == GroupFilter(None)
     followed = await result_of(GroupsScreen(dataset, analysis), "j", "enter")
-    assert followed == Selection(4, None, DP, LAST_SEQ, absence="never issued")
-    assert await result_of(GroupsScreen(dataset, analysis), "G", "enter") == Selection(0, group=0)
+    assert followed == GroupFilter(DP, Selection(4, None, DP, LAST_SEQ, absence="never issued"))
+    assert await result_of(GroupsScreen(dataset, analysis), "G", "enter") == GroupFilter(0, Selection(0, group=0))
 
 
 async def test_groups_are_found_by_name_and_by_rank() -> None:

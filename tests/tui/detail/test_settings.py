@@ -92,16 +92,16 @@ async def test_a_setting_that_a_finding_speaks_of_is_first_and_has_its_severity(
 
 async def test_without_settings_the_screen_says_how_to_get_them() -> None:
     async with opened(SettingsScreen(*hang())) as (app, pilot):
-        assert "no settings found" in screen_text(app)
+        assert "no settings loaded: give logs written with NCCL_DEBUG=INFO" in screen_text(app)
         await pilot.press("enter", "slash", *"x", "enter")
         await pilot.pause()
-        assert "nothing found" in screen_text(app)
+        assert "nothing here has 'x'" in screen_text(app)
 
 
 async def test_where_nothing_differs_the_key_for_all_is_named() -> None:
     same = with_logs(hang()[0], settings=[setting(r, "NCCL_ALGO", "Ring") for r in range(8)])
     async with opened(SettingsScreen(same, QUIET)) as (app, _):
-        assert "no setting differs; a lists all" in screen_text(app)
+        assert "no setting differs between ranks; a lists all" in screen_text(app)
 
 
 @pytest.mark.parametrize("width", [1, 20, 80, 200])

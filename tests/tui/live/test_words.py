@@ -96,7 +96,7 @@ def test_a_title_of_80_columns_ends_with_a_whole_piece(ranks: int, lag: bool) ->
     dataset = replace(job(1, ranks=ranks), root="/scratch/somebody/dumps")
     room = room_for_state(dataset, 80)
     text = state_text(update("frozen", 600), FollowProgress(polled_s=2.0), None, moment_of(125, room=room, lag_s=3.4))
-    line = title_line(dataset, update("frozen").analysis, 80, "none", state=text).plain
+    line = title_line(dataset, update("frozen").analysis, 80, state=text).plain.rstrip()
     assert len(line) <= 80 and f"{ranks:,} ranks" in line and ".." in line
     assert line.endswith("FROZEN for 12 min 5 s - 3.4 s lag" if lag else "FROZEN for 12 min 5 s")
 

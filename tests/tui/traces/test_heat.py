@@ -1,13 +1,16 @@
-"""The heat map and the breakdown as tables."""
+"""The heat map, the breakdown and the critical path as tables."""
 
 from __future__ import annotations
 
 import polars as pl
 import pytest
 
-from rankscope.analysis.traces.model import STEPS, TraceAnalysis
+from rankscope.analysis.model import Analysis
+from rankscope.analysis.traces.model import COUNTERS, PATH, PATTERNS, STEPS, TraceAnalysis
 from rankscope.tui.detail.screens.breakdown_page import WIDTHS, breakdown, cells, heading_text
 from rankscope.tui.detail.screens.heat_page import METRICS, MISSING, build_heat, fold_rows
+from rankscope.tui.detail.screens.path_page import PatternScreen, path_rows, path_strip, rank_marks
+from tests.tui.traces.jobs import traced
 
 MS = 1_000_000
 LATE, STEP_TIME = METRICS[0], METRICS[1]
@@ -85,3 +88,37 @@ def test_the_breakdown_weighs_steps_by_their_length() -> None:
 def test_its_lines_fit_into_80_columns() -> None:
     row = breakdown(TraceAnalysis(steps=steps((99999, 3, 100, 10))))[0]
     assert len(heading_text()) == len(" ".join(cells(row))) == sum(WIDTHS) + len(WIDTHS) - 1 <= 79
+
+
+def test_a_path_as_a_row_and_over_time() -> None:
+    parts = [(0, "host", 0, 60), (0, "launch", 60, 61), (12, "compute", 61, 81), (1, "communication", 81, 100)]
+    rows = [
+        {"path": 0, "step": 4, "rank": rank, "file": rank, "kind": kind, "row": None, "start_ns": begin, "end_ns": end}
+        for rank, kind, begin, end in parts
+    ]
+    path = pl.DataFrame(rows, schema=dict(PATH))
+    assert path_rows(TraceAnalysis(path=path)) == [
+        (0, 4, 100, (0.2, 0.19, 0.0, 0.01, 0.6), ((0, 0.61), (12, 0.2), (1, 0.19)))
+    ]
+    strip = path_strip(path, 10)
+    assert [kind for kind, _ in strip] == ["host"] * 6 + ["compute"] * 2 + ["communication"] * 2
+    assert rank_marks([rank for _, rank in strip]) == "0     12  "
+    assert rank_marks([rank for _, rank in path_strip(path, 20)]) == "0           12  1   "
+
+
+def test_patterns_and_counters_are_listed_and_found() -> None:
+    patterns = [
+        {"rank": rank, "operator": "aten::linear", "kernels": "void gemm<4>(int)\nbias", "length": 2, "count": 3,
+         "total_ns": MS} for rank in (0, 1)
+    ]  # fmt: skip
+    counted = {"rank": 1, "operator": None, "kernel": "evil\x1b[2J", "counter": "flops", "count": 4, "total": 8.0,
+               "mean": 2.0}  # fmt: skip
+    traces = TraceAnalysis(
+        patterns=pl.DataFrame(patterns, schema=dict(PATTERNS)), counters=pl.DataFrame([counted], schema=dict(COUNTERS))
+    )
+    page = PatternScreen(traced()[0], Analysis(verdict="", status="unknown", findings=(), traces=traces))
+    assert page.search("") == 2
+    assert page.entry_line(0, 80).plain == "       6     2 ms       2  linear"
+    assert [line.plain for line in page.entry_text(0, 80)] == ["ranks 0,1: gemm > bias"]
+    assert "\x1b" not in page.entry_line(1, 80).plain
+    assert (page.search("flops"), page.entry_text(0, 80)[0].plain) == (1, "flops 8")

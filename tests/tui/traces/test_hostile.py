@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
-from rankscope.tui.controllers.bars import status_lines, strip_of
+from rankscope.tui.controllers.bars import strip_of, trace_words
 from rankscope.tui.filters import Filter
 from rankscope.tui.model import build_model
 from rankscope.tui.timeline import MOVES
@@ -27,12 +27,12 @@ UNKNOWN = Analysis("nothing is known", "unknown")
 def drawn(board: TraceBoard) -> list[str]:
     """All that the screen shows of a board, lines of one width each."""
     gutter = gutter_for(80, board.lane_count)
-    lines = [line.text.decode("ascii") for line in compose(board, gutter)]
+    lines = [line.text.decode("ascii") for line in compose(board, gutter)[0]]
     assert all(len(line) == board.width for line in lines)
     assert all(len(line) == board.width for line in (step_line(board, board.width), time_line(board, board.width)))
     for height in (3, 30):
         sight_lines(look(board), 60, height)
-    status_lines(board, Filter(), None, 80, ascii_only=True)
+    assert all(trace_words(board, Filter(), None))
     return lines
 
 

@@ -95,7 +95,7 @@ def test_windows_of_one_rank_share_their_rows() -> None:
     ]  # fmt: skip
     board = TraceBoard(lanes, model, 64, 12)
     board.place()
-    text = compose(board, gutter_for(80, 2))[1].text.decode()
+    text = compose(board, gutter_for(80, 2))[0][1].text.decode()
     assert "   " in text.strip(), "between the windows nothing is known"
     board.go_row(1)
     board.zoom(4)

@@ -35,8 +35,9 @@ def below_the_verdict(app: RankscopeApp) -> str:
     ("name", "keys", "size"),
     [
         ("whole", [], (80, 24)), ("zoomed", ["w", "w", "w", "w"], (80, 24)), ("lined_up", ["a", "a"], (80, 24)),
-        ("threads", ["U", "U"], (80, 24)), ("heat", ["M"], (80, 24)), ("breakdown", ["v", "down", "enter"], (80, 24)),
-        ("sequence", ["t"], (80, 24)), ("whole", [], WIDE), ("heat", ["M", "m"], WIDE),
+        ("threads", ["U", "U"], (80, 24)), ("heat", ["M"], (80, 24)), ("breakdown", ["v", "b"], (80, 24)),
+        ("path", ["v", "c"], (80, 24)), ("sequence", ["t"], (80, 24)), ("whole", [], WIDE),
+        ("heat", ["M", "m"], WIDE),
     ],
 )  # fmt: skip
 async def test_looks(name: str, keys: list[str], size: tuple[int, int]) -> None:
@@ -132,7 +133,7 @@ async def test_a_window_too_short_for_a_verdict_opens_on_who_came_last_by_most()
 
 async def test_a_group_can_be_shown_alone() -> None:
     async with opened(traced()) as (app, pilot):
-        await press(app, pilot, "p", *"default", "enter")
+        await press(app, pilot, "p", "enter")
         assert "only group default_pg" in bar(app, "status")
         await press(app, pilot, "o", *"broadcast", "enter")
         assert "no rank is left" in bar(app, "keys")

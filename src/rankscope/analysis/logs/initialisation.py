@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -211,3 +212,99 @@ def _short(own: list[LogLine], place: Callable[[int], Culprit]) -> Finding | Non
         evidence=tuple(line.evidence() for line in gave_up[:MOST_LINES]),
         next_steps=("See whether these processes started at all, and what they print first.",),
     )
+
+
+# The counts of parameters that DDP compares before it begins: each rank gathers those of all, in the order of ranks,
+# and reports the first that is not its own. A model without parameters is refused before; so a 0 was never received.
+
+PARAMETER_PATTERNS = ("ddp-parameters", "ddp-no-parameters")
+MOST_RANKS = 1 << 14
+_COUNTS = re.compile(r"Rank (\d{1,7}) has (\d{1,9}) params, while rank (\d{1,7}) has inconsistent (\d{1,9}) params")
+
+
+@dataclass(frozen=True)
+class _Count:
+    """A report of one rank about another."""
+
+    line: LogLine
+    rank: int
+    count: int
+    other: int
+    others: int
+
+
+def find_parameter_counts(lines: Sequence[LogLine], place: Callable[[int], Culprit]) -> list[Finding]:
+    """Ranks that wrap another number of parameters than most; candidates, if most of the known ranks do not agree."""
+    told = [one for one in _read_counts(lines) if one.others]
+    counts = _counts_by_rank(told)
+    if not counts:
+        return []
+    (most, times), *_ = Counter(counts.values()).most_common()
+    odd = tuple(sorted(rank for rank, count in counts.items() if count != most))
+    majority = times > len(odd) and times > 1
+    named = odd if majority else ()
+    by_count: defaultdict[int, list[int]] = defaultdict(list)
+    for rank, count in sorted(counts.items()):
+        by_count[count].append(rank)
+    rows = sorted(by_count.items(), key=lambda row: (majority and row[0] == most, row[1]))
+    said = " and ".join(f"{ranks_text(own)} with {plural(count, 'parameter')}" for count, own in rows)
+    reason = "the lines do not tell the counts of all ranks" if majority else "no count is that of most known ranks"
+    made = Finding(
+        kind="size-mismatch",
+        severity="critical",
+        title=f"DDP wraps different models: {said} ({told[0].line.place})",
+        explanation="DDP counts the parameters that need a gradient on every rank before it begins: they differ.",
+        root_cause=True,
+        culprit_ranks=named,
+        culprits=tuple(map(place, named)),
+        candidates=() if majority else tuple(sorted(counts)),
+        waiting_ranks=tuple(sorted(set(counts) - set(odd))) if majority else (),
+        confidence="medium",
+        confidence_reasons=(reason,),
+        evidence=tuple(one.line.evidence() for one in told[:MOST_EVIDENCE]),
+        next_steps=(str(told[0].line.values.get("next") or ""),),
+    )
+    return [made]
+
+
+def _counts_by_rank(told: Sequence[_Count]) -> dict[int, int]:
+    """The number of parameters of each known rank; empty if the numbers may be those within several groups."""
+    counts: dict[int, int] = {}
+    for one in told:
+        # it compares in order: all ranks before the first that differs have its own count
+        before = dict.fromkeys(range(min(one.other, MOST_RANKS)), one.count)
+        for rank, count in {**before, one.rank: one.count, one.other: one.others}.items():
+            if counts.setdefault(rank, count) != count:
+                return {}
+    return {} if any(one.line.rank not in (None, one.rank) for one in told) else counts
+
+
+def find_uncounted(lines: Sequence[LogLine]) -> Finding | None:
+    """The rank whose count of parameters did not arrive at others, and which does not complain itself."""
+    told = [one for one in _read_counts(lines) if not one.others and one.other != one.rank]
+    silent = {one.other for one in told} - {one.rank for one in told}
+    plain = all(one.line.rank in (None, one.rank) for one in told)
+    # of an exchange that was broken off the first rank is empty as well: one reader does not tell it apart
+    if len(silent) != 1 or not plain or (silent == {0} and len(told) < 2):
+        return None
+    ranks, readers = tuple(silent), tuple(sorted({one.rank for one in told}))
+    return Finding(
+        kind="rank-failed",
+        severity="critical",
+        title=f"rank {ranks[0]} did not tell {ranks_text(readers)} how many parameters it has ({told[0].line.place})",
+        explanation=(
+            "DDP gathers the counts of all ranks before it begins. It refuses a model without parameters, so the 0 is "
+            "memory that was never written: the exchange was broken off, or its data did not come."
+        ),
+        candidates=ranks,
+        waiting_ranks=readers,
+        confidence="low",
+        confidence_reasons=("it may have died, come late, or sent what the network lost",),
+        evidence=tuple(one.line.evidence() for one in told[:MOST_EVIDENCE]),
+        next_steps=(f"Read the log of rank {ranks[0]}, and look for an earlier timeout or exit.",),
+    )
+
+
+def _read_counts(lines: Sequence[LogLine]) -> list[_Count]:
+    found = ((line, _COUNTS.search(line.text)) for line in lines if line.pattern in PARAMETER_PATTERNS)
+    return [_Count(line, *map(int, told.groups())) for line, told in found if told is not None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,7 +17,13 @@ from rankscope.analysis.logs.failure_order import find_first, read_clocks
 from rankscope.analysis.logs.failures import Failure, find_failures, with_ranks
 from rankscope.analysis.logs.first_exit import find_ended, find_left, find_unheard
 from rankscope.analysis.logs.hardware_checks import UntimelyFault, find_diagnosed, find_faults, split_timely
-from rankscope.analysis.logs.initialisation import find_init_hangs, find_startup
+from rankscope.analysis.logs.initialisation import (
+    PARAMETER_PATTERNS,
+    find_init_hangs,
+    find_parameter_counts,
+    find_startup,
+    find_uncounted,
+)
 from rankscope.analysis.logs.known_causes import (
     ended_finding,
     harm_finding,
@@ -34,11 +39,10 @@ from rankscope.analysis.logs.rank_failures import failed_finding, late_finding
 from rankscope.analysis.logs.ras_findings import find_ras
 from rankscope.analysis.logs.settings.settings_comparison import find_settings
 from rankscope.analysis.logs.survived_errors import SurvivedErrors, part_survived, survived_finding
-from rankscope.analysis.logs.unmatched_sends import find_unmatched
-from rankscope.analysis.model import Finding, GroupRef
+from rankscope.analysis.logs.unmatched_sends import find_counted, find_unmatched
+from rankscope.analysis.model import Finding
 from rankscope.analysis.places import Places
 from rankscope.kinds.finding_kinds import FINDINGS
-from rankscope.schema import Dataset
 from rankscope.text.wording import ranks_text
 
 ISSUE_AHEAD_NS = 10_000_000_000
@@ -107,6 +111,10 @@ class _LogEvidence:
         """Failures that may be causes, and faults of hardware that came too early."""
         return split_timely(find_failures(self.lines), self.lines, self.facts.dataset)
 
+    @cached_property
+    def _parameter_counts(self) -> list[Finding]:
+        return find_parameter_counts(self.lines, self.places.culprit)
+
     @property
     def world(self) -> int:
         return self.facts.dataset.world_size
@@ -119,7 +127,7 @@ class _LogEvidence:
         if not merged.roots:
             silent = find_silent(self.lines, self.world, self.places.culprit)
             silent = silent or find_experts(self.lines) or find_absent(self.lines, self.facts.dataset)
-            self._place(merged, silent)
+            self._place(merged, silent or find_uncounted(self.lines))
         self._known(merged)
         merged.rest += find_diagnosed(self.lines, self.world)
         merged.rest += [*find_analysed(self.lines), *find_recompiling(self.lines)]
@@ -150,6 +158,7 @@ class _LogEvidence:
             *([late] if late is not None else []),
             *find_named(self.lines, dataset, place),
             *find_startup(self.lines, place),
+            *self._parameter_counts,
             *find_init_hangs(dataset, waited, place),
             *find_ras(dataset, waited or bool(merged.roots), place),
         ]
@@ -216,7 +225,8 @@ class _LogEvidence:
 
     def _known(self, merged: MergedRoots) -> None:
         """Adds causes that accuse nobody, which lead if nobody is accused; harm leads only if it is alone."""
-        causes = known_causes(self.lines)
+        gone = PARAMETER_PATTERNS if self._parameter_counts else ()
+        causes = known_causes([line for line in self.lines if line.pattern not in gone])
         if not merged.roots and not any(cause.severity == "critical" for cause in causes):
             causes = [*unknown_causes(self.lines), *causes]
         if causes and causes[0].severity == "critical" and not any(r.culprit_ranks or r.culprits for r in merged.roots):
@@ -246,41 +256,6 @@ class _LogEvidence:
     def _guessed(self) -> frozenset[int]:
         files = self.facts.dataset.files.filter(pl.col("rank_source").cast(pl.String) == "guess")
         return frozenset(files["file"].to_list())
-
-
-# Ranks whose logs share no operation and that did different operations at the same opCounts: only a hint.
-
-MOST_EVIDENCE = 4
-
-
-def find_counted(lines: Sequence[LogLine], dataset: Dataset) -> list[Finding]:
-    """A finding for each group with such ranks; nobody is accused."""
-    by_group: defaultdict[int, list[LogLine]] = defaultdict(list)
-    for line in lines:
-        if line.kind == "log-counts" and line.group is not None:
-            by_group[line.group].append(line)
-    return [_finding(own, dataset) for own in by_group.values()]
-
-
-def _finding(own: list[LogLine], dataset: Dataset) -> Finding:
-    first = own[0]
-    group = dataset.group_list[first.group or 0]
-    ranks = {line.rank for line in own} | {line.values.get("other_rank") for line in own}
-    return Finding(
-        kind="collective-mismatch",
-        severity="warning",
-        title=f"{first.text} ({first.place})",
-        explanation=(
-            "These ranks have no operation in common that would align their lines, and at every opCount that both "
-            "have they issued different operations. They may have taken different code paths."
-        ),
-        candidates=tuple(sorted(rank for rank in ranks if isinstance(rank, int))),
-        confidence="low",
-        confidence_reasons=("opCount is not a sequence number: these may be different places in the program",),
-        group=GroupRef(group.name, group.description, group.ranks, key=group.id),
-        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
-        next_steps=("Keep the logs from the start of each process: then k-th lines are k-th collectives.",),
-    )
 
 
 # One verdict from the findings of dumps and of logs: which finding explains which.

@@ -1,4 +1,4 @@
-"""Exceptions that processes survived: Python ignored them, or their rank went on. They accuse nobody."""
+"""Errors that processes survived: Python ignored an exception, or their rank went on. They accuse nobody."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ class SurvivedErrors:
 def part_survived(lines: Sequence[LogLine], dataset: Dataset) -> SurvivedErrors:
     """Lines and survived exceptions, apart."""
     steps = [line for line in lines if line.kind == "step"]
-    threw = [line for line in lines if EVENTS[line.kind].is_exception and not line.values.get("launcher")]
+    alone = _alone(lines)
+    threw = [
+        line for line in lines
+        if (line.file, line.offset) in alone or (EVENTS[line.kind].is_exception and not line.values.get("launcher"))
+    ]  # fmt: skip
     if not threw:
         return SurvivedErrors([line for line in lines if line.kind != "step"])
     judge = _SurvivalJudge(lines, steps, threw, _begun_communicators(dataset))
@@ -54,6 +58,19 @@ def part_survived(lines: Sequence[LogLine], dataset: Dataset) -> SurvivedErrors:
     return SurvivedErrors(rest, survived)
 
 
+def _alone(lines: Sequence[LogLine]) -> set[tuple[int, int]]:
+    """The places of errors without a traceback that accuse the rank that prints them: a program may go on after one."""
+    own = [
+        line for line in lines
+        if line.kind == "known-error" and line.role == "root" and line.values.get("accuses") == "self"
+        and not line.is_kernel
+    ]  # fmt: skip
+    if not own:
+        return set()
+    inside = {(error.file, error.offset) for _, errors in find_tracebacks(lines) for error in errors}
+    return {(line.file, line.offset) for line in own} - inside
+
+
 def survived_finding(survived: Sequence[LogLine]) -> Finding | None:
     """A note on survived exceptions; None without any."""
     if not survived:
@@ -66,7 +83,7 @@ def survived_finding(survived: Sequence[LogLine]) -> Finding | None:
         severity="info",
         title=f"{who_text(survived)} went on after {name} ({first.place}){more}",
         explanation=(
-            "Python ignored these exceptions, a program logged them as harmless, or steps followed: they are no cause."
+            "Python ignored these errors, a program logged them as harmless, or steps followed: they are no cause."
         ),
         evidence=tuple(line.evidence() for line in survived[:MOST_EVIDENCE]),
     )
@@ -81,8 +98,9 @@ class _SurvivalJudge:
     """By file and rank the last line in which a communicator begins."""
 
     def survived(self, line: LogLine) -> bool:
-        """Whether the process of a traceback survived it."""
-        return line.kind == "survived-exception" or self._went_on(line) or self._others_went_on(line)
+        """Whether the process of an error survived it."""
+        told = line.kind == "survived-exception" or bool(line.values.get("survived"))
+        return told or self._went_on(line) or self._others_went_on(line)
 
     def blamed(self, survived: Sequence[LogLine]) -> set[tuple[int, int]]:
         """The last of them of each rank that ended with an error code and has no other traceback."""

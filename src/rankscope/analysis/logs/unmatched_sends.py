@@ -6,11 +6,13 @@ there the sends are only counted. Sender and receiver are both candidates, becau
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import polars as pl
 
+from rankscope.analysis.logs.log_lines import LogLine
 from rankscope.analysis.model import Evidence, Finding, GroupRef
 from rankscope.analysis.signatures import element_count
 from rankscope.schema import Dataset
@@ -161,3 +163,36 @@ def p2p_lines(dataset: Dataset) -> pl.DataFrame:
         "group", "is_send", "size", "type", src=pl.when("is_send").then("rank").otherwise("peer"),
         dst=pl.when("is_send").then("peer").otherwise("rank"),
     )  # fmt: skip
+
+
+# Ranks whose logs share no operation and that did different operations at the same opCounts: only a hint.
+
+
+def find_counted(lines: Sequence[LogLine], dataset: Dataset) -> list[Finding]:
+    """A finding for each group with such ranks; nobody is accused."""
+    by_group: defaultdict[int, list[LogLine]] = defaultdict(list)
+    for line in lines:
+        if line.kind == "log-counts" and line.group is not None:
+            by_group[line.group].append(line)
+    return [_counts_finding(own, dataset) for own in by_group.values()]
+
+
+def _counts_finding(own: list[LogLine], dataset: Dataset) -> Finding:
+    first = own[0]
+    group = dataset.group_list[first.group or 0]
+    ranks = {line.rank for line in own} | {line.values.get("other_rank") for line in own}
+    return Finding(
+        kind="collective-mismatch",
+        severity="warning",
+        title=f"{first.text} ({first.place})",
+        explanation=(
+            "The lines of these ranks have no operation in common by which they could be laid side by side, and at "
+            "every opCount that both have they did something else. They may have gone different ways in the program."
+        ),
+        candidates=tuple(sorted(rank for rank in ranks if isinstance(rank, int))),
+        confidence="low",
+        confidence_reasons=("opCount is no sequence number: these need not be the same place in the program",),
+        group=GroupRef(group.name, group.description, group.ranks, key=group.id),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
+        next_steps=("Keep the logs from the start of each process: then k-th lines are k-th collectives.",),
+    )

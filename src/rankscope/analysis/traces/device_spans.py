@@ -22,7 +22,9 @@ _ISSUING_OPERATOR = re.compile(r"c10d::|record_param_comms|gloo:")
 _COPY_CATEGORIES = ("gpu_memcpy", "gpu_memset")
 _MARK_CATEGORIES = ("gpu_user_annotation", "overhead", "cuda_sync", "cuda_profiler_range", "Trace")
 """Rows of devices that are not work."""
-_LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
+_WAIT_ARGUMENTS = ("wait_on_stream", "wait_on_cuda_event_record_corr_id")
+"""Arguments of a `Stream Wait Event`: the stream on which the event was recorded, and the call that recorded it."""
+LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
 
 
 def is_among(column: str, names: Sequence[str]) -> pl.Expr:
@@ -104,23 +106,45 @@ class SpanIndex:
         return self._once("host", file, lambda all_: all_.filter(pl.col("device").is_null()).select(*columns))
 
     def _launches(self, all_: pl.DataFrame) -> pl.DataFrame:
-        """The calls that started work on a device, each once: correlation, call_ns, called_ns."""
+        """The calls that started work on a device, each once: correlation, call_ns, called_ns, call_track."""
         calls = all_.filter(
             pl.col("device").is_null() & pl.col("correlation").is_not_null()
-            & is_among("category", _LAUNCH_CATEGORIES)
+            & is_among("category", LAUNCH_CATEGORIES)
         )  # fmt: skip
-        return calls.select("correlation", call_ns="start_ns", called_ns="end_ns").unique("correlation", keep="first")
+        told = calls.select("correlation", call_ns="start_ns", called_ns="end_ns", call_track="track")
+        return told.unique("correlation", keep="first")
 
     def launched(self, file: int) -> pl.DataFrame:
-        """Work on the devices of a file with `call_ns` and `called_ns`: start and end of its launch, or null."""
+        """Work on the devices of a file with `call_ns` and `called_ns`: start and end of its launch, and its thread
+        `call_track`; null without."""
         kernels = self.device(file)
         if kernels is None:
             return pl.DataFrame(schema={"call_ns": pl.Int64, "called_ns": pl.Int64})
         calls = self._once("launches", file, self._launches)
         if calls is None:
             null = pl.lit(None, dtype=pl.Int64)
-            return kernels.with_columns(call_ns=null, called_ns=null)
+            return kernels.with_columns(call_ns=null, called_ns=null, call_track=null.cast(pl.UInt32))
         return kernels.join(calls, on="correlation", how="left", maintain_order="left")
+
+    def event_waits(self, file: int) -> pl.DataFrame:
+        """The waits of streams for events, as far as the trace tells both sides: `track` and `record_track` of the
+        streams, `call_ns` and `record_ns` when the host called for the wait and for the record of the event."""
+        values = self.dataset.span_values.filter(is_among("name", _WAIT_ARGUMENTS))
+        wide = values.with_columns(pl.col("name").cast(pl.String), pl.col("value").cast(pl.Int64))
+        wide = wide.group_by("span").agg(
+            *(pl.col("value").filter(pl.col("name") == name).first().alias(name) for name in _WAIT_ARGUMENTS)
+        )
+        all_ = self._all(file) if wide.height else self._all(file).clear()
+        calls = all_.filter(pl.col("device").is_null()).drop_nulls("correlation")
+        calls = calls.select("correlation", ns="start_ns").unique("correlation", keep="first")
+        streams = self._tracks_of.get(file, self._tracks[:0]).drop_nulls("device")
+        streams = streams.select("device", pl.col("lane").alias(_WAIT_ARGUMENTS[0]), record_track="track")
+        waits = all_.select("row", "track", "device", "correlation").join(wide, left_on="row", right_on="span")
+        waits = waits.join(streams, on=["device", _WAIT_ARGUMENTS[0]])
+        records = calls.rename({"correlation": _WAIT_ARGUMENTS[1], "ns": "record_ns"})
+        return waits.join(records, on=_WAIT_ARGUMENTS[1]).join(
+            calls.rename({"ns": "call_ns"}), on="correlation"
+        ).select("track", "record_track", "call_ns", "record_ns")  # fmt: skip
 
     def _once(self, what: str, file: int, make: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.DataFrame | None:
         key = what, file
@@ -136,8 +160,8 @@ def _on_host(host: pl.DataFrame) -> pl.DataFrame:
     return host.filter(pl.col("op").is_not_null() | computes)
 
 
-_ACTIVE_CATEGORIES = ("cpu_op", *_LAUNCH_CATEGORIES)
-_WAIT_CALL = re.compile(r"Synchronize|StreamWait|EventQuery")
+ACTIVE_CATEGORIES = ("cpu_op", *LAUNCH_CATEGORIES)
+WAIT_CALL = re.compile(r"Synchronize|StreamWait|EventQuery")
 """Calls in which the host only waits for its device."""
 
 
@@ -146,8 +170,8 @@ def host_activity(spans: SpanIndex, file: int) -> BusyIntervals:
     host = spans.host(file)
     if host is None:
         return BusyIntervals(np.empty(0, np.int64), np.empty(0, np.int64))
-    host = host.filter(is_among("category", _ACTIVE_CATEGORIES))
-    waits = [name for name in host["name"].unique().cast(pl.String) if _WAIT_CALL.search(name)]
+    host = host.filter(is_among("category", ACTIVE_CATEGORIES))
+    waits = [name for name in host["name"].unique().cast(pl.String) if WAIT_CALL.search(name)]
     active = host.filter(~is_among("name", waits))
     return BusyIntervals.of(active["start_ns"].to_numpy(), active["end_ns"].to_numpy())
 

@@ -134,6 +134,68 @@ LAST: Columns = {
 }
 """One row for each matched collective that all members must join, by time: the rank that came last."""
 
+PATH_KINDS = ("compute", "communication", "memory", "launch", "host")
+"""Kinds of parts of a critical path: work on devices, the gap before it, and all that the host does."""
+
+PATH: Columns = {
+    "path": pl.UInt32,  # counts the paths: one for each step of each window, by time
+    "step": pl.Int64,  # as in STEPS
+    "rank": pl.Int32,
+    "file": pl.UInt32,
+    "kind": pl.String,  # one of PATH_KINDS
+    "row": pl.UInt32,  # of `Dataset.spans`: the work that runs or is launched; null on the host
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+}
+"""The parts of the critical path of each step, by time: they follow one another, and their sum is the step."""
+
+PATH_NAMES: Columns = {
+    "path": pl.UInt32,
+    "step": pl.Int64,
+    "rank": pl.Int32,
+    "kind": pl.String,
+    "name": pl.Categorical,  # of the work, or of the innermost spans of the host; null where the host shows none
+    "count": pl.UInt32,  # parts of the path; on the host the spans
+    "total_ns": pl.Int64,
+}
+"""The same by name: one row for each path, rank, kind and name."""
+
+HANDOVERS: Columns = {
+    "path": pl.UInt32,
+    "step": pl.Int64,
+    "group": pl.UInt32,
+    "op": pl.Categorical,
+    "seq": pl.Int64,  # as in MATCHED
+    "rank": pl.Int32,  # the rank that waits
+    "for_rank": pl.Int32,  # the rank that came last, to which the path goes
+    "waited_ns": pl.Int64,
+    "time_ns": pl.Int64,  # when that came
+}
+"""One row for each operation at which a critical path goes from one rank to another."""
+
+PATTERNS: Columns = {
+    "rank": pl.Int32,
+    "operator": pl.Categorical,  # the outermost operator that launches the kernels
+    "kernels": pl.String,  # their names in the order of their launches, with PATTERN_JOINT between them
+    "length": pl.UInt32,  # kernels in it
+    "count": pl.UInt32,
+    "total_ns": pl.Int64,  # of the kernels
+}
+"""One row for each rank, operator and sequence of two or more kernels that it launches again and again."""
+PATTERN_JOINT = "\n"
+"""Names in C++ do not hold it."""
+
+COUNTERS: Columns = {
+    "rank": pl.Int32,
+    "operator": pl.Categorical,  # the innermost operator that launches the kernel; null where that is not known
+    "kernel": pl.Categorical,
+    "counter": pl.Categorical,
+    "count": pl.UInt32,  # measured kernels
+    "total": pl.Float64,
+    "mean": pl.Float64,
+}
+"""One row for each rank, operator, kernel and counter of a device."""
+
 
 @dataclass(frozen=True)
 class Lateness:
@@ -176,6 +238,11 @@ class TraceAnalysis:
     launches: pl.DataFrame = field(default_factory=lambda: empty(LAUNCHES))
     bandwidth: pl.DataFrame = field(default_factory=lambda: empty(BANDWIDTH))
     last: pl.DataFrame = field(default_factory=lambda: empty(LAST))
+    path: pl.DataFrame = field(default_factory=lambda: empty(PATH))
+    path_names: pl.DataFrame = field(default_factory=lambda: empty(PATH_NAMES))
+    patterns: pl.DataFrame = field(default_factory=lambda: empty(PATTERNS))
+    counters: pl.DataFrame = field(default_factory=lambda: empty(COUNTERS))
+    handovers: pl.DataFrame = field(default_factory=lambda: empty(HANDOVERS))
     causes: Mapping[int, Lateness] = field(default_factory=dict)
     """The cause for each rank accused of being late."""
     recorded: int | None = None

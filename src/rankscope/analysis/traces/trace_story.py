@@ -11,7 +11,9 @@ import polars as pl
 
 from rankscope.analysis.signatures import element_count
 from rankscope.analysis.traces.clock_alignment import FileClocks, align_clocks
+from rankscope.analysis.traces.critical_path import CriticalPaths, critical_paths
 from rankscope.analysis.traces.device_spans import SpanIndex
+from rankscope.analysis.traces.kernel_patterns import counter_table, kernel_patterns
 from rankscope.analysis.traces.late_ranks import LatenessTest, LateRank, UnsteadyRank, lateness_test
 from rankscope.analysis.traces.lateness import (
     MATCH_COLUMNS,
@@ -181,7 +183,17 @@ class TraceStory:
             idle=alone["idle"],
             queues=alone["queues"],
             launches=alone["launches"],
+            path=self.paths_of_steps.parts,
+            path_names=self.paths_of_steps.names,
+            handovers=self.paths_of_steps.handovers,
+            patterns=kernel_patterns(self.spans),
+            counters=counter_table(self.spans),
         )
+
+    @cached_property
+    def paths_of_steps(self) -> CriticalPaths:
+        """The critical path of each step."""
+        return critical_paths(self.spans, self.steps, self.matches, self.clocks)
 
     @cached_property
     def _numbers(self) -> pl.DataFrame:

@@ -6,11 +6,13 @@ Where the role is "rank", the prefixes of --tee look like those of torch itself,
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from rankscope.assemble.logs.log_processes import LogFile, LogScene
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.logs.log_record import Event
 from rankscope.parsers.safe_values import RANK_LIMIT
 
@@ -98,61 +100,102 @@ def _offset(log: LogFile, told: dict[str, set[int]]) -> int | None:
     return found.pop() if len(found) == 1 and min(found) >= 0 else None
 
 
-# Ranks that torchrun puts before lines by a template: `node07:12: `, `[12]:`.
+# Numbers of processes that launchers put before lines: torchrun by a template, mpirun with --tag-output, srun with
+# --label. `[1,3]<stderr>:` of Open MPI 4, and more forms of 5, hold job and rank.
 
-_FRONT = re.compile(r"^\[?(?:(?P<host>[A-Za-z][\w.\-]*):)?(?P<number>\d{1,6})\]?:?$")
+TEMPLATE, MPIRUN, SRUN = "template", "mpirun", "srun"
+_FORMS = {
+    MPIRUN: re.compile(r"^\[(?:[\w.@\-]+,)?(?P<number>\d{1,7})\](?:\[(?P<host>[\w.\-]+):\w+\])?<std"),
+    SRUN: re.compile(r"^ *(?P<number>\d{1,6}): ?"),
+    TEMPLATE: re.compile(r"^\[?(?:(?P<host>[A-Za-z][\w.\-]*):)?(?P<number>\d{1,6})(?:\]:?|:|$)"),
+}
+_ASSUMED = "numbers before the lines are taken for ranks: so it is where srun starts one task a rank"
+
+
+class Front(NamedTuple):
+    """A number of a process before its lines."""
+
+    form: str
+    host: str
+    number: int
+
+
+def read_front(text: str) -> Front | None:
+    """The number at the beginning of a launcher's prefix; None for another form."""
+    for form, pattern in _FORMS.items():
+        found = pattern.match(text)
+        if found is not None:
+            host, number = found.groupdict().get("host") or "", int(found["number"])
+            return Front(form, host, number) if number < RANK_LIMIT else None
+    return None
 
 
 def settle_labels(scene: LogScene, world: int) -> None:
     """Gives events the rank before them; `world` is the size of the job from elsewhere, else 0."""
-    if not any("front" in event.values for log in scene.logs for event in log.content.events):
-        return
-    told = {front: _read(front) for front, _ in _fronts(scene)}
-    if not _are_ranks(scene, told, world):
+    fronts: defaultdict[str, list[tuple[Front, Event]]] = defaultdict(list)
+    for log in scene.logs:
+        for event in log.content.events:
+            front = read_front(event.values["front"]) if "front" in event.values else None
+            if front is not None:
+                fronts[front.form].append((front, event))
+    judges = [_FrontJudge(scene, form, own, world) for form, own in fronts.items()]
+    proven = {judge.form: judge.proven for judge in judges if judge.are_ranks}
+    if not proven:
         return
     for number, log in enumerate(scene.logs):
-        events = [_ranked(event, told) for event in log.content.events]
+        events = [_ranked(event, proven) for event in log.content.events]
         scene.logs[number] = log._replace(content=replace(log.content, events=events))
 
 
-def _fronts(scene: LogScene) -> Iterator[tuple[str, int | None]]:
-    """The texts before events, each with the rank that torch itself prints there."""
-    for log in scene.logs:
-        for event in log.content.events:
-            if "front" in event.values:
-                yield event.values["front"], event.rank
+@dataclass(frozen=True)
+class _FrontJudge:
+    """The numbers of one form in all logs."""
 
+    scene: LogScene
+    form: str
+    fronts: Sequence[tuple[Front, Event]]
+    world: int
 
-def _read(front: str) -> tuple[str, int] | None:
-    """Host and number of a text; None for another form."""
-    found = _FRONT.match(front)
-    number = int(found["number"]) if found else RANK_LIMIT
-    return (found["host"] or "", number) if found and number < RANK_LIMIT else None
+    @property
+    def proven(self) -> bool:
+        """Whether nothing is assumed: srun may start one task a node instead."""
+        count = 1 + max(front.number for front, _ in self.fronts)
+        return self.form != SRUN or count == self.world or len({e.rank for _, e in self.fronts} - {None}) > 1
 
-
-def _are_ranks(scene: LogScene, told: dict[str, tuple[str, int] | None], world: int) -> bool:
-    hosts: defaultdict[int, set[str]] = defaultdict(set)
-    for place in told.values():
-        if place is None:
+    @property
+    def are_ranks(self) -> bool:
+        """Whether the numbers can be ranks, by all that the logs tell."""
+        numbers = {front.number for front, _ in self.fronts}
+        known = [front.number == event.rank for front, event in self.fronts if event.rank is not None]
+        if not all(known) or (self.world and max(numbers) >= self.world) or self._several_each():
             return False
-        hosts[place[1]].add(place[0])
-    if any(len(own) > 1 for own in hosts.values()):
-        # counted on each host separately
-        return False
-    known = [(told[front], rank) for front, rank in _fronts(scene) if rank is not None]
-    if known:
-        return all(place is not None and place[1] == rank for place, rank in known)
-    several = len(set().union(*hosts.values())) > 1
-    highest = max((e.rank for log in scene.logs for e in log.content.events if e.rank is not None), default=-1)
-    # numbers of one host, from 0 on, are the ranks of a job on that host only
-    return several or min(hosts) > 0 or max(world - 1, highest) <= max(hosts)
+        if known or self.form == MPIRUN:
+            return True
+        events = (event for log in self.scene.logs for event in log.content.events)
+        highest = max((event.rank for event in events if event.rank is not None), default=-1)
+        several = len({front.host for front, _ in self.fronts}) > 1
+        # numbers of one host, from 0 on, are the ranks of a job on that host only
+        return several or min(numbers) > 0 or max(self.world - 1, highest) <= max(numbers)
+
+    def _several_each(self) -> bool:
+        """Whether several processes have one number: it is counted on each host, or of a launcher of its own."""
+        hosts: defaultdict[int, set[str]] = defaultdict(set)
+        for front, event in self.fronts:
+            hosts[front.number].add(front.host)
+            if self.form != TEMPLATE and (EVENTS[event.kind].by_launcher or event.values.get("launcher")):
+                return True
+        speakers = [set(map(read_front, one.labels)) for one in self.scene.speakers]
+        counts = Counter(told.number for own in speakers for told in own if told and told.form == self.form)
+        return any(len(own) > 1 for own in hosts.values()) or max(counts.values(), default=0) > 1
 
 
-def _ranked(event: Event, told: dict[str, tuple[str, int] | None]) -> Event:
-    place = told.get(event.values.get("front", ""))
-    if event.rank is not None or place is None:
+def _ranked(event: Event, proven: Mapping[str, bool]) -> Event:
+    front = read_front(event.values.get("front", ""))
+    if event.rank is not None or front is None or front.form not in proven:
         return event
     values = {name: value for name, value in event.values.items() if name != "label"}
-    if place[0] and values.get("host") is None:
-        values["host"] = place[0]
-    return event._replace(rank=place[1], values=values)
+    if front.host and values.get("host") is None:
+        values["host"] = front.host
+    if not proven[front.form]:
+        values["doubt"] = _ASSUMED
+    return event._replace(rank=front.number, values=values)

@@ -11,13 +11,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from rankscope.assemble import file_names
+from rankscope.assemble.logs.launcher_prefixes import MPIRUN, SRUN, read_front
 from rankscope.assemble.logs.log_processes import CommLife, LogScene
 from rankscope.kinds.event_kinds import EVENTS
 
 AGREEING_TASKS = 2
 """Fewest tasks that must have the number of their rank, if some are missing in the log."""
-_MPIRUN = re.compile(r"^\[\d+,(\d+)\]<std")
-_TASK = re.compile(r"^(?: *(\d{1,6}): |\[(\d{1,6})\] ?$)")
+_TASK = re.compile(r"^\[(\d{1,6})\] ?$")
 
 
 def settle_process_ranks(scene: LogScene, world: int, highest: int, pattern: re.Pattern[str] | None) -> None:
@@ -131,11 +131,11 @@ def _by_communicator(scene: LogScene, lives: Sequence[CommLife]) -> None:
 def _by_launcher(scene: LogScene, size: int) -> None:
     """Sets ranks from launchers: mpirun counts processes; srun counts tasks, which are ranks if their numbers agree."""
     open_ = [s for s in scene.speakers if s.rank is None]
-    for form, needs_size in ((_MPIRUN, False), (_TASK, True)):
+    for form, needs_size in ((MPIRUN, False), (SRUN, True)):
         found: dict[int, list[int]] = defaultdict(list)
         for i, speaker in enumerate(scene.speakers):
-            for match in filter(None, map(form.match, speaker.labels)):
-                found[int(match[match.lastindex or 1])].append(i)
+            for number in {told[1] for told in map(_numbered, speaker.labels) if told and told[0] == form}:
+                found[number].append(i)
         users = {i for own in found.values() for i in own}
         if not open_ or len(users) < len(scene.speakers) or any(len(set(own)) > 1 for own in found.values()):
             continue
@@ -149,6 +149,14 @@ def _by_launcher(scene: LogScene, size: int) -> None:
             speaker = scene.speakers[own[0]]
             if speaker.rank is None:
                 speaker.rank, speaker.how = rank, "launcher"
+
+
+def _numbered(label: str) -> tuple[str, int] | None:
+    """The launcher that numbers processes in a prefix, and the number."""
+    if (task := _TASK.match(label)) is not None:
+        return SRUN, int(task[1])
+    front = read_front(label)
+    return None if front is None else (front.form, front.number)
 
 
 def _by_device(scene: LogScene, size: int, lives: Sequence[CommLife]) -> None:

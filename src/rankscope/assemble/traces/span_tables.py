@@ -143,6 +143,21 @@ def span_table(
     return of_window.select([pl.col(name).cast(kind) for name, kind in schema.SPANS.items()])
 
 
+def value_table(window: TraceWindow, drawn: WindowSpans, first_span: int) -> pl.DataFrame:
+    """The numbers of spans that measure or wait, with columns SPAN_VALUES."""
+    content = window.content
+    if not content.values.size:
+        return schema.empty(schema.SPAN_VALUES)
+    place = np.full(content.rows, -1, np.int64)
+    place[drawn.order] = np.arange(len(drawn.order)) + first_span
+    span, code = place[content.value_numbers[0]], content.value_numbers[1]
+    names_ = pl.Series(content.value_names, dtype=pl.String).cast(pl.Categorical)
+    table = pl.DataFrame({"span": span, "name": names_.gather(code), "value": content.values[0]})
+    return table.filter(pl.col("span") >= 0).select(
+        pl.col(name).cast(kind) for name, kind in schema.SPAN_VALUES.items()
+    )
+
+
 def _categories(window: TraceWindow, order: Numbers) -> pl.Series:
     """The current category of each span; in 2021 steps were operators."""
     table = list(dict.fromkeys([*window.categories, "user_annotation"]))

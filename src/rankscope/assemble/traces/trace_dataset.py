@@ -26,7 +26,9 @@ from rankscope.parsers.torch_profiler.communication_kernels import current_table
 from rankscope.parsers.torch_profiler.model import TracedCall
 
 Tables = dict[str, pl.DataFrame]
-_OF_TRACES = {"traced": schema.TRACED, "tracks": schema.TRACKS, "spans": schema.SPANS}
+_OF_TRACES = {
+    "traced": schema.TRACED, "tracks": schema.TRACKS, "spans": schema.SPANS, "span_values": schema.SPAN_VALUES,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -113,14 +115,16 @@ def add_trace_tables(tables: Tables, found: TraceWindows, world: int) -> Tables:
     """The tables that traces add or change, beside `tables` of dumps and logs."""
     groups = TraceGroups(tables["groups"], found.all, world)
     made: dict[str, list[pl.DataFrame]] = {name: [schema.empty(columns)] for name, columns in _OF_TRACES.items()}
-    track = op = 0
+    track = op = span = 0
     for window in found.all:
         rows, executes = operation_values(window, groups) if window.content.writers == 1 else no_values(window)
         drawn = window.source.drawn or span_tables.arrange_spans(window)
         made["traced"].append(rows)
         made["tracks"].append(span_tables.track_table(window, track))
         made["spans"].append(span_tables.span_table(window, drawn, executes, track, op))
+        made["span_values"].append(span_tables.value_table(window, drawn, span))
         track, op = track + made["tracks"][-1].height, op + rows.height
+        span += made["spans"][-1].height
     told = {name: pl.concat(parts) for name, parts in made.items()}
     return {**told, "groups": groups.frame(), "traces": with_hosts(trace_table(found.all), tables)}
 

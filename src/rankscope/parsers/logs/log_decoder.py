@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rankscope.parsers.logs import bounded_events
 from rankscope.parsers.logs.c10d.known_errors import WordScreen
-from rankscope.parsers.logs.c10d.survival_signs import FAR_LINES, NEAR_LINES
+from rankscope.parsers.logs.c10d.survival_signs import FAR_LINES, NEAR_LINES, STEP_WORDS
 from rankscope.parsers.logs.folded_lines import WrappedMessages, unfold_lines
 from rankscope.parsers.logs.line_heads import LineFronts
 from rankscope.parsers.logs.line_tails import CommTails, move_phantoms, rehomed
@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 BATCH_RECORDS = 4096
 """Records that go to the recogniser at a time."""
-SILENT_LINES = 256
+SILENT_LINES = 64
 """Lines without an event after which the recogniser is asked whether a report is still open."""
+_STEP_WORDS = tuple(word.encode() for word in STEP_WORDS)
 FOLD_ROWS = 200_000
 """Operations after which all but the tails are dropped."""
 
@@ -65,9 +66,9 @@ class LogDecoder:
         self._cuts: frozenset[int] = frozenset()
         """Lines of the block whose rest may be missing."""
         self._plain = PlainLines(self._recognition.literals)
-        self._alert, self._silent, self._most_silent = False, 0, SILENT_LINES
-        """Whether a report may be open that any line can belong to, the number of lines without an event since
-        then, and after how many the recogniser is asked."""
+        self._alert, self._stepping, self._silent, self._most_silent = False, False, 0, SILENT_LINES
+        """Whether a report may be open that any line can belong to, whether steps are searched, the number of lines
+        without an event since then, and after how many the recogniser is asked."""
 
     def block(self, padded: bytearray, size: int, offset: int) -> None:
         """Takes a text of lines with the padding of `packed_words`. Only the last text of a log may lack its line
@@ -105,27 +106,31 @@ class LogDecoder:
 
     def _lines(self, which: list[int], texts: list[bytes], starts: Places) -> None:
         """Takes lines of a block that are read one by one."""
-        read = -1
+        read: set[int] = set()
         for k, (i, text, plain, telling) in enumerate(zip(which, texts, *self._plain.many(texts), strict=True)):
             if telling:
                 for above in lines_above(texts, k, read):
                     self.counts["records"] -= 1
                     self.line(texts[above], self._block + int(starts[which[above]]), self._line + which[above])
                 self._alert, self._silent, self._most_silent = True, 0, SILENT_LINES
-            elif not plain:
-                pass
-            elif not self._alert and not self.ras.active:
+            elif plain and not self._matters(text):
                 self.counts["records"] += 1
                 continue
-            else:
-                self._silent += 1
-                if self._silent >= self._most_silent:
-                    self._flush()
-                    # asking costs as much as reading thousands of lines
-                    self._most_silent = min(4 * self._most_silent, BATCH_RECORDS)
-                    self._alert, self._silent = self._recognition.busy, 0
-            read = k
+            read.add(k)
             self.line(text, self._block + int(starts[i]), self._line + i, i not in self._cuts)
+
+    def _matters(self, text: bytes) -> bool:
+        """Whether a line without an event may belong to an open report, or tell a step."""
+        if not self._alert and not self._stepping and not self.ras.active:
+            return False
+        self._silent += 1
+        if self._silent >= self._most_silent:
+            self._flush()
+            # asking costs as much as reading thousands of lines
+            self._most_silent = min(4 * self._most_silent, BATCH_RECORDS)
+            self._alert, self._stepping = self._recognition.has_open, self._recognition.wants_steps
+            self._silent = 0
+        return self._alert or self.ras.active or (self._stepping and any(word in text for word in _STEP_WORDS))
 
     def line(self, text: bytes, offset: int, number: int, whole: bool = True) -> None:
         """Takes one line, the slow way."""
@@ -317,9 +322,14 @@ class EventRecognition:
         self._recogniser: Recogniser | None = None
 
     @property
-    def busy(self) -> bool:
+    def has_open(self) -> bool:
         """Whether a report is open that any line may belong to."""
-        return self._recogniser is not None and self._recogniser.busy
+        return self._recogniser is not None and self._recogniser.has_open
+
+    @property
+    def wants_steps(self) -> bool:
+        """Whether steps after an error are searched."""
+        return self._recogniser is not None and self._recogniser.wants_steps
 
     def literals(self) -> list[str]:
         """Words of events; a line without any holds none."""
@@ -346,17 +356,18 @@ class EventRecognition:
 _TRACEBACK = b"Traceback (most recent call last):"
 
 
-def lines_above(texts: Sequence[bytes], at: int, read: int) -> list[int]:
-    """The places behind `read` of the lines above a traceback: the nearest, and the nearest with the same prefix.
+def lines_above(texts: Sequence[bytes], at: int, read: Set[int]) -> list[int]:
+    """The places of the lines above a traceback that were not read: the nearest, and the nearest with the same prefix.
 
     They may be plain, and yet tell that a program survives the exception.
     """
     front, head, _ = texts[at].partition(_TRACEBACK)
     if not head:
         return []
-    far = range(at - 1, max(read, at - 1 - FAR_LINES), -1)
-    same = next((k for k in far if texts[k].startswith(front)), at)
-    return sorted({*range(max(read + 1, at - NEAR_LINES), at), same} - {at})
+    same = next((k for k in range(at - 1, max(-1, at - 1 - FAR_LINES), -1) if texts[k].startswith(front)), at)
+    near = range(max(0, at - NEAR_LINES), at)
+    last = max((k for k in near if k in read), default=-1)
+    return sorted({*(k for k in near if k > last), same} - {at} - read)
 
 
 # Lines without any event: output of programs, most of many logs.

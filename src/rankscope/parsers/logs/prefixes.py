@@ -17,18 +17,26 @@ _STACK = (
 """Text that must follow such a prefix in lines of stacks."""
 _BLANK = r"(?: (?! File \"| {3}\S))?"
 """The blank that torch puts behind its prefix, and torchrun does not: it may be of a traceback, which is indented."""
+_TAG_BLANK = r"(?: (?! \S| {3}\S))?"
+"""The blank that Open MPI 5 puts behind its tag, and Open MPI 4 does not: it may be of an indented line."""
 _LEVEL = r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 _TABLE = {
     "rank": rf"\[rank\d{{1,7}}\]:{_BLANK}",
     "default": rf"\[default\d{{1,7}}\]:{_BLANK}|\[[A-Za-z_][\w\-]{{0,40}}?\d{{1,5}}\]:(?=\S|  |$)",
-    "mpirun": r"\[\d{1,9},\d{1,9}\]<std(?:out|err|diag)>: ?",
+    "mpirun": (
+        r"\[(?:[\w.@\-]{1,200},)?\d{1,9}\](?:\[[\w.\-]{1,255}:(?:\d{1,10}|unknown)\])?<std(?:out|err|diag)>:"
+        rf"{_TAG_BLANK}"
+    ),
     "ray": r"\([A-Za-z_][^\n]{0,200}?\bpid=\d{1,10}(?:, ip=\[?[0-9A-Fa-f.:]{2,45}\]?)?\) ?",
-    "bracketed": rf"\[(?:{FULL})\] ?",
+    "bracketed": rf"\[(?:{FULL}|{SYSLOG}(?=\][\[<]))\] ?",
+    "ctime": rf"(?:{SYSLOG})(?=\[\d{{1,9}},\d|<std)",
     "stamp": rf"(?:{FULL}|{CLOCK}|{SYSLOG}):?[ \t]+",
-    "ctime": rf"(?:{SYSLOG})(?=\[\d{{1,9}},\d)",
     "cri": r"std(?:out|err) [FP] ",
     "colour": r" ?\[\d{1,3}(?:;\d{1,3}){0,4}m ?",
-    "stream": r"(?:[\w.\-]{1,200} \[std(?:out|err)\]|std(?:out|err):)(?: |$)",
+    "stream": (
+        r"(?:[\w.\-]{1,200} \[std(?:out|err)\]|std(?:out|err):)(?: |$)"
+        rf"|(?<=[\d\]])<std(?:out|err|diag)>:{_TAG_BLANK}"
+    ),
     "vllm": rf"{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./\-]{{1,200}}\.py:\d{{1,6}}\] ?",
     "sglang": rf"\[(?:{FULL})(?: (?:DP|TP|PP|EP|ATTN_TP|MOE_DP)\d{{1,5}}){{1,6}}\] ?",
     "raylet": rf"\[{FULL} [A-Z] \d{{1,10}} \d{{1,10}}\] (?:\([\w.\-]{{1,60}}\) )?[\w.]{{1,100}}\.cc:\d{{1,6}}: ",

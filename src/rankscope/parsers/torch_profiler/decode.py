@@ -249,6 +249,9 @@ def _drop_repeated(content: TraceContent) -> int:
     content.numbers, content.codes = content.numbers[:, ~same], content.codes[:, ~same]
     content.call_numbers, content.call_codes = content.call_numbers[:, kept], content.call_codes[:, kept]
     content.call_numbers[CALL_NUMBERS.index("span")] = place[content.call_numbers[CALL_NUMBERS.index("span")]]
+    kept = ~same[content.value_numbers[0]]
+    content.value_numbers, content.values = content.value_numbers[:, kept], content.values[:, kept]
+    content.value_numbers[0] = place[content.value_numbers[0]]
     return int(same.sum())
 
 

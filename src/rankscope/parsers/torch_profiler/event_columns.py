@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable
+from itertools import islice
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from rankscope.parsers.torch_profiler.events import (
     JSON_ERRORS,
     LINKS,
     NO_ARGS,
+    VALUES,
     CommArgs,
     CompleteEvent,
     Event,
@@ -31,6 +33,7 @@ from rankscope.parsers.torch_profiler.model import (
     CALL_NUMBERS,
     CODES,
     NUMBERS,
+    VALUE_NUMBERS,
     EventLane,
     Label,
     TracedCall,
@@ -43,6 +46,12 @@ LATEST_US, LONGEST_US = 4e15, 1e15
 """Latest time (in 2096) and longest duration (31 years), in microseconds; greater ones are invalid."""
 MOST_NAMES, MOST_LANES, MOST_TEXT = 1 << 20, 1 << 15, 128 << 20
 """Most names and threads of a trace, and most characters in all names: no profiler writes more."""
+_MOST_VALUES, _LARGEST_VALUE = 256, 1e300
+_PLACES = frozenset({
+    "External id", "external id", "correlation", "device", "stream", "context", "Ev Idx", "Record function id",
+    "Trace iteration", "wait_on_cuda_event_id",
+})  # fmt: skip
+"""Arguments of spans that measure nothing."""
 _QUARTER = 250
 _LONGEST_HASH = 24
 _ABSOLUTE_US = float(1 << 50)
@@ -78,11 +87,15 @@ class EventColumns:
         self._telling = np.empty(0, np.bool_)
         self._linked = np.empty(0, np.bool_)
         self._callable = np.empty(0, np.bool_)
+        self._measured = np.empty(0, np.bool_)
+        self._value_names = _NumberTable(MOST_LANES)
         self._parts: dict[str, list[npt.NDArray[Any]]] = {
             "numbers": [],
             "codes": [],
             "call_numbers": [],
             "call_codes": [],
+            "value_numbers": [],
+            "values": [],
         }
 
     def add(self, events: list[Event]) -> None:
@@ -96,8 +109,9 @@ class EventColumns:
 
     def arrays(self) -> dict[str, Any]:
         """The columns by the names of TraceContent."""
-        shapes = {"numbers": NUMBERS, "codes": CODES, "call_numbers": CALL_NUMBERS, "call_codes": CALL_CODES}
-        kinds = {name: np.int64 if "numbers" in name else np.int32 for name in shapes}
+        shapes = {"numbers": NUMBERS, "codes": CODES, "call_numbers": CALL_NUMBERS, "call_codes": CALL_CODES,
+                  "value_numbers": VALUE_NUMBERS, "values": ("value",)}  # fmt: skip
+        kinds = {name: np.int64 if "numbers" in name else np.int32 for name in shapes} | {"values": np.float64}
         return {
             name: np.concatenate([np.empty((len(rows), 0), kinds[name]), *self._parts[name]], axis=1)
             for name, rows in shapes.items()
@@ -109,6 +123,7 @@ class EventColumns:
             raise MemoryError
         return {
             "names": [safe_text(name) or "" for name in self.names],
+            "value_names": [safe_text(name) or "" for name in self._value_names],
             "lanes": [_lane(*key) for key in self.lanes],
             "calls": [_call(key) for key in self.calls],
             "labels": list(self.labels),
@@ -145,6 +160,9 @@ class EventColumns:
         self._parts["codes"].append(np.stack([name, lane]))
         if len(called):
             self._called(called + self.rows, [spans[i].args for i in called.tolist()])
+        if self._measured.any():
+            measured = np.flatnonzero(self._measured[lane])
+            self._values(measured + self.rows, [spans[i].args for i in measured.tolist()])
         self.rows += len(spans)
 
     def _learn(self) -> None:
@@ -161,6 +179,8 @@ class EventColumns:
             for c in new
         ]
         self._callable = np.concatenate([self._callable, np.array(callable_, np.bool_)])
+        measured = [c in event_names.MEASURED_CATEGORIES for c in new]
+        self._measured = np.concatenate([self._measured, np.array(measured, np.bool_)])
 
     def _ns(self, microseconds: npt.NDArray[np.float64]) -> Numbers:
         """Whole nanoseconds, exact: the decimals are rounded separately."""
@@ -187,6 +207,18 @@ class EventColumns:
         calls = self.calls
         self._parts["call_numbers"].append(table)
         self._parts["call_codes"].append(np.array([[calls[_key(value)] for value in found]], np.int32))
+
+    def _values(self, rows: npt.NDArray[np.int64], args: list[msgspec.Raw]) -> None:
+        """Adds the numbers among the arguments of spans that measure or wait."""
+        found = [
+            (row, self._value_names[name], value)
+            for row, given in zip(rows.tolist(), _decoded(args, VALUES), strict=True)
+            for name, value in islice((given or {}).items(), _MOST_VALUES)
+            if name not in _PLACES and type(value) in (int, float) and abs(value) < _LARGEST_VALUE
+        ]
+        table = np.array([row[:2] for row in found], np.int64).reshape(-1, len(VALUE_NUMBERS))
+        self._parts["value_numbers"].append(table.T)
+        self._parts["values"].append(np.array([[row[2] for row in found]], np.float64))
 
     def _label(self, events: Iterable[MetadataEvent]) -> None:
         for event in events:

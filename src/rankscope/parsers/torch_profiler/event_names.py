@@ -14,6 +14,8 @@ DEVICE_CATEGORIES = frozenset({
     "mtia_ccp_events", "mtia_workloadd", "collective_comm", "concurrent_kernel",
 })  # fmt: skip
 """Categories whose process is a device and whose thread is a stream."""
+MEASURED_CATEGORIES = frozenset({"cuda_sync", "cuda_profiler_range"})
+"""Categories whose arguments hold numbers: what a stream waits for, and counters of a device."""
 COPY_CATEGORIES = frozenset({"gpu_memcpy", "gpu_memset"})
 MIRROR = "mirror"
 """Category of rows that show once more what other rows show."""

@@ -106,5 +106,6 @@ class CommArgs(msgspec.Struct, gc=False, rename={
 
 LINKS: msgspec.json.Decoder[list[LaunchLink | None]] = msgspec.json.Decoder(list[LaunchLink | None])
 COMMS: msgspec.json.Decoder[list[CommArgs | None]] = msgspec.json.Decoder(list[CommArgs | None])
+VALUES: msgspec.json.Decoder[list[dict[str, Any] | None]] = msgspec.json.Decoder(list[dict[str, Any] | None])
 JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Errors of decoding text that is no JSON, or has other types."""

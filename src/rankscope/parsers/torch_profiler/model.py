@@ -9,6 +9,7 @@ from dataclasses import astuple, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
 from rankscope.parsers.members import GroupConfig, config_from
@@ -96,6 +97,7 @@ CODES = ("name", "lane")
 """Columns of indices into a table of repeated values."""
 CALL_NUMBERS = ("span", "external", "seq", "correlation", "comms_id")
 CALL_CODES = ("call",)
+VALUE_NUMBERS = ("span", "name")
 
 
 class EventLane(NamedTuple):
@@ -175,6 +177,11 @@ class TraceContent(ColumnMatrix):
     call_numbers: Numbers = field(default_factory=lambda: np.empty((len(CALL_NUMBERS), 0), np.int64))
     """Shape (len(CALL_NUMBERS), operations and events around them); `span` is the row in the arrays above."""
     call_codes: Codes = field(default_factory=lambda: np.empty((len(CALL_CODES), 0), np.int32))
+    value_names: list[str] = field(default_factory=list)
+    value_numbers: Numbers = field(default_factory=lambda: np.empty((len(VALUE_NUMBERS), 0), np.int64))
+    """Shape (len(VALUE_NUMBERS), numbers that spans hold): row in the arrays above, and of `value_names`."""
+    values: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty((1, 0), np.float64))
+    """Shape (1, numbers): the numbers themselves."""
 
     @property
     def rows(self) -> int:
@@ -187,15 +194,20 @@ class TraceContent(ColumnMatrix):
         tables = {name: list(map(tuple, getattr(self, name))) for name in _TABLES}
         calls = int(self.call_numbers.shape[1])
         return {**plain, **tables, "about": _plain_header(self.about), "spans": self.rows, "called": calls,
-                "origin": astuple(self.origin)}  # fmt: skip
+                "measured": int(self.values.shape[1]), "origin": astuple(self.origin)}  # fmt: skip
 
     def body(self) -> list[memoryview]:
         """The arrays as bytes."""
-        arrays = (self.numbers, self.codes, self.call_numbers, self.call_codes)
+        arrays: tuple[npt.NDArray[Any], ...] = (
+            self.numbers, self.codes, self.call_numbers, self.call_codes, self.value_numbers, self.values
+        )  # fmt: skip
         return [np.ascontiguousarray(a).data.cast("B") for a in arrays if a.size]
 
 
-_PLAIN = ("names", "detail", "resolution_ns", "events", "lost", "ended", "whole", "writers", "problem", "ranged")
+_PLAIN = (
+    "names", "value_names", "detail", "resolution_ns", "events", "lost", "ended", "whole", "writers", "problem",
+    "ranged",
+)  # fmt: skip
 
 
 def trace_from(header: dict[str, Any], body: memoryview, *_: object) -> TraceContent:
@@ -207,6 +219,7 @@ def trace_from(header: dict[str, Any], body: memoryview, *_: object) -> TraceCon
     for name, count, kind in (
         ("numbers", header["spans"], np.int64), ("codes", header["spans"], np.int32),
         ("call_numbers", header["called"], np.int64), ("call_codes", header["called"], np.int32),
+        ("value_numbers", header["measured"], np.int64), ("values", header["measured"], np.float64),
     ):  # fmt: skip
         rows = len(getattr(content, name))
         size = rows * count * np.dtype(kind).itemsize

@@ -22,6 +22,7 @@ def join_ranges(parts: Sequence[TraceContent], problems: Sequence[str]) -> Trace
     names, name_of = _merged([part.names for part in parts])
     lanes, lane_of = _merged([part.lanes for part in parts])
     calls, call_of = _merged([part.calls for part in parts])
+    measures, measure_of = _merged([part.value_names for part in parts])
     before = np.cumsum([0, *(part.rows for part in parts)])
     last = [part for part in parts if part.ended] or parts[-1:]
     notes = [*problems, *(part.problem for part in parts if part.problem)]
@@ -37,6 +38,12 @@ def join_ranges(parts: Sequence[TraceContent], problems: Sequence[str]) -> Trace
         numbers=_joined_arrays([part.numbers for part in parts]),
         codes=_joined_arrays([_recoded(p.codes, tables) for p, *tables in zip(parts, name_of, lane_of, strict=True)]),
         call_numbers=_joined_arrays([_shifted(p.call_numbers, int(b)) for p, b in zip(parts, before, strict=False)]),
+        value_names=measures,
+        value_numbers=_joined_arrays([
+            np.stack([p.value_numbers[0] + b, table[p.value_numbers[1]]]) if p.values.size else p.value_numbers
+            for p, b, table in zip(parts, before.tolist(), measure_of, strict=False)
+        ]),
+        values=_joined_arrays([part.values for part in parts]),
         call_codes=_joined_arrays([_recoded(p.call_codes, [table]) for p, table in zip(parts, call_of, strict=True)]),
     )  # fmt: skip
     return finished(whole)

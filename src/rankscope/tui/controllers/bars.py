@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.text import Text
 
+from rankscope.text.step_commands import first_command
 from rankscope.text.wording import duration, plural
 from rankscope.tui.actions import FOOTER, TRACED_FOOTER
 from rankscope.tui.board import AnyBoard, Board
@@ -15,14 +16,25 @@ from rankscope.tui.controllers.job_news import JobNews
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.filters import Filter, describe
-from rankscope.tui.footer import DIM, Found, found_text, key_line, overview_line, status_line
+from rankscope.tui.footer import Found, found_text, joined, lane_words, overview_line, room_for_legend, status_line
 from rankscope.tui.header import verdict_lines
+from rankscope.tui.key_hints import DETAIL_PANE, FILTERED, SEARCHING, Hint, hint_line, known_hints, lane_hints
+from rankscope.tui.letters import legend
 from rankscope.tui.order import ORDERINGS
 from rankscope.tui.overview import Strip, sequence_strip, time_strip
-from rankscope.tui.traces.activity import COUNT, KINDS, WAITING, legend
+from rankscope.tui.styled_text import BLANK
+from rankscope.tui.traces.activity import COUNT, KINDS, WAITING
+from rankscope.tui.traces.activity import legend as trace_legend
 from rankscope.tui.traces.lanes import TraceLanes
 from rankscope.tui.traces.trace_board import TraceBoard
 from rankscope.tui.traces.trace_cells import Asked, draw
+
+LARGE = 44
+"""Lines from which the verdict shows the culprit in large digits, and the overview has a frame."""
+TALL = 30
+"""Lines from which the legend of stacked panes has a line of its own."""
+OVERVIEW_HEAD = 11
+"""Characters before the overview."""
 
 
 class Bars:
@@ -36,34 +48,85 @@ class Bars:
     def draw_head(self) -> None:
         """Writes title and verdict."""
         view, finding = self._view, self._boards.shown.finding
-        width, palette = view.size.width, view.options.palette
+        width, options = view.size.width, view.options
         view.bar("title").put(self._news.title(width))
-        view.bar("verdict").put(*verdict_lines(self._news.analysis, finding, width, palette))
+        large = view.size.height >= LARGE and not options.ascii_only
+        view.bar("verdict").put(*verdict_lines(self._news.analysis, finding, width, large=large))
 
     def draw_lines(self) -> None:
         """Writes overview and status."""
         view, board = self._view, self._boards.shown
-        strip = self._overview(board, view.size.width - 14)
+        over = view.frame("over")
+        strip = self._overview(board, view.size.width - (4 if over.is_framed else 14))
         window = strip.window(board.view.first, board.view.first + board.view.span(board.width))
-        view.bar("overview").put(Text.assemble((" overview  ", view.rich_style), overview_line(strip.text, window)))
-        status, wanted, found = view.bar("status"), self._boards.wanted, self._search.found
-        width, ascii_only = status.size.width, view.options.ascii_only
-        if isinstance(board, TraceBoard):
-            status.put(*status_lines(board, wanted, found, width, ascii_only=ascii_only))
-        else:
-            status.put(status_line(board, wanted, found, width, ascii_only=ascii_only))
+        view.bar("overview").put(
+            Text.assemble("" if over.is_framed else " overview".ljust(OVERVIEW_HEAD), overview_line(strip.text, window))
+        )
+        over.put(BLANK, Text(f" {strip.legend} ", "dim"))
+        self._draw_status(board)
+
+    def _draw_status(self, board: AnyBoard) -> None:
+        view, wanted, found = self._view, self._boards.wanted, self._search.found
+        width, ascii_only = view.frame("left").size.width, view.options.ascii_only
+        traced = isinstance(board, TraceBoard)
+        explain = trace_legend if traced else legend
+        words = trace_words(board, wanted, found) if isinstance(board, TraceBoard) else lane_words(board, wanted, found)
+        told = joined(words, ascii_only=ascii_only)
+        if view.frame("left").is_framed:
+            view.frame("left").put(told, Text(f" {explain(view.present, width - 4)} ", "dim"))
+            return
+        below = traced or view.size.height >= TALL
+        room = width - 2 if below else room_for_legend(told, width)
+        key = Text(explain(view.present, room), "dim")
+        line = status_line(told, BLANK if below else key, width, view.pane, ascii_only=ascii_only)
+        view.bar("status").put(line, *([Text.assemble("  ", key)] if below else []))
+
+    def unit_at(self, x: int) -> int | None:
+        """The column, or the time, at a character of the overview; None beside it."""
+        board = self._boards.shown
+        framed = self._view.frame("over").is_framed
+        strip = self._overview(board, self._view.size.width - (4 if framed else 14))
+        first, last = strip.window(board.view.first, board.view.first + board.view.span(board.width))
+        at = x - (0 if framed else OVERVIEW_HEAD)
+        # the window stands between brackets
+        at -= (at > first) + (at > last + 1)
+        count = len(strip.text)
+        return strip.low + at * (strip.high - strip.low) // count if 0 <= at < count else None
 
     def note(self, text: str) -> None:
         """Shows a message in the bottom line; without text, the trouble with following, else the keys."""
         width, keys = self._view.size.width, self._view.bar("keys")
         text = text or self._news.trouble()
         if text:
-            keys.put(Text(f" {text}"[:width], self._view.rich_style))
+            keys.put(Text(f" {text}"[:width]))
             return
         state = self._news.state()
-        room = max(width - len(state), 1)
+        keys.put(Text.assemble(state, self._keys(max(width - len(state), 1))))
+
+    def _keys(self, width: int) -> Text:
+        """The keys of the pane that has the focus."""
+        important = ("question_mark", "q", "escape")
+        if self._view.in_detail:
+            return hint_line(DETAIL_PANE, width, important)
+        if self._search.found is not None:
+            return hint_line(SEARCHING, width, important)
+        filtered = [FILTERED] if self._boards.wanted else []
+        return hint_line(lane_hints(width, self._names(), filtered), width)
+
+    def _names(self) -> tuple[str, ...]:
+        """Actions for the keys of the lanes, the most important first."""
         names = TRACED_FOOTER if isinstance(self._boards.shown, TraceBoard) else FOOTER
-        keys.put(state + key_line(room, names))
+        at = self._boards.shown.finding
+        copies = at is not None and first_command(self._boards.whole.analysis.findings[at].next_steps)
+        return names if copies else tuple(name for name in names if name != "copy_command")
+
+    def here(self) -> tuple[str, list[Hint]]:
+        """A title for the keys of the pane that has the focus, and all of them."""
+        if self._view.in_detail:
+            return "This pane (detail)", list(DETAIL_PANE)
+        if self._search.found is not None:
+            return "This view (lanes, during a search)", list(SEARCHING)
+        return "This view (lanes)", known_hints(self._names())
 
     def _overview(self, board: AnyBoard, width: int) -> Strip | TraceStrip:
         """The overview of the whole run, `width` characters wide."""
@@ -82,9 +145,8 @@ WAITERS = 0.25
 """Share of waiting ranks from which the overview shows the wait."""
 
 
-def status_lines(board: TraceBoard, wanted: Filter, found: Found | None, width: int, *, ascii_only: bool) -> list[Text]:
-    """A rule with the state of the lanes and the agreement of clocks, and a line with the meaning of letters."""
-    rule = "-" if ascii_only else "\u2500"
+def trace_words(board: TraceBoard, wanted: Filter, found: Found | None) -> list[str]:
+    """The state of the lanes of traces, and the agreement of their clocks."""
     pieces = [_rows_text(board)]
     if board.lined is not None:
         pieces.append(f"lined up on {plural(len(board.lined.arrived), 'arrival')}, esc ends it")
@@ -95,13 +157,8 @@ def status_lines(board: TraceBoard, wanted: Filter, found: Found | None, width: 
     if board.marker is not None:
         pieces.append(f"marker {'+' if board.unit >= board.marker else '-'}{duration(abs(board.unit - board.marker))}")
     if board.ordering != "rank":
-        pieces.append(ORDERINGS[board.ordering])
-    pieces.append(board.lanes.note)
-    text = f"{rule} " + f" {rule} ".join(pieces) + " "
-    if len(text) > width:
-        text = text[: width - 4] + "... "
-    key = f"  {legend(board.lanes.present, width - 2)}"
-    return [Text.assemble(text, (rule * (width - len(text)), DIM)), Text(key, DIM)]
+        pieces.append(f"{ORDERINGS[board.ordering]} (r)")
+    return [*pieces, board.lanes.note]
 
 
 def _rows_text(board: TraceBoard) -> str:
@@ -118,6 +175,11 @@ class TraceStrip:
     low: int
     high: int
     text: str
+
+    @property
+    def legend(self) -> str:
+        """The meaning of its characters; they are those of the lanes."""
+        return "the activity of most ranks"
 
     def window(self, first: int, last: int) -> tuple[int, int]:
         """Cells of the part of the run from `first` up to `last`: the first, and one after the last."""

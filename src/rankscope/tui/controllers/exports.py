@@ -13,6 +13,7 @@ import polars as pl
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset, Frame
 from rankscope.text.escaping import plain
+from rankscope.text.step_commands import first_command
 from rankscope.text.wording import clock, plural
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.main_view import MainView
@@ -58,14 +59,24 @@ class Exports:
     def copy(self) -> None:
         """Copies the selection under the cursor."""
         whole, selection = self._boards.whole, self._boards.shown.selection
-        if selection is None:
-            return
-        text = copied_text(whole.dataset, whole.analysis, selection)
+        if selection is not None:
+            self._copy(copied_text(whole.dataset, whole.analysis, selection), "copied")
+
+    def copy_command(self) -> None:
+        """Copies the command of the next step of the finding on the screen."""
+        at = self._boards.shown.finding
+        command = "" if at is None else first_command(self._boards.whole.analysis.findings[at].next_steps)
+        if command:
+            self._copy(command + "\n", f"copied: {command}")
+        else:
+            self._view.note("the finding on the screen names no command as its next step; y copies the finding itself")
+
+    def _copy(self, text: str, done: str) -> None:
         self._view.app.copy_to_clipboard(text)
         try:
-            self._view.note(f"copied, also to {plain(str(add_to_file(self._options.export_dir, text)))}")
+            self._view.note(f"{done}, also to {plain(str(add_to_file(self._options.export_dir, text)))}")
         except OSError as error:
-            self._view.note(f"copied, but no file was written: {error.strerror or error}")
+            self._view.note(f"{done}, but no file was written: {error.strerror or error}")
 
 
 def _written(lanes: TraceLanes, export: Export, directory: Path) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from rankscope.text.escaping import plain
+from rankscope.text.wording import plural
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
-from rankscope.tui.filters import STATES, Filter, apply, parse_ranks
+from rankscope.tui.filters import STATES, Filter, apply, describe, parse_ranks
 from rankscope.tui.letters import LETTERS
 from rankscope.tui.model import Model
 from rankscope.tui.times import Times, build_times
@@ -24,8 +24,9 @@ class FilterMenu:
     def set(self, wanted: Filter) -> None:
         """Shows only the lanes and items that pass the filter; refuses a filter that nothing passes."""
         model = apply(self._boards.whole, wanted)
+        whole = self._boards.whole
         if not len(model.ranks):
-            self._view.note("no rank is left with this filter")
+            self._view.note(f"nothing is left with {describe(wanted, whole)}: the lanes stay as they are")
             return
         on_time = self._boards.on_time
         self._boards.narrow(wanted, model)
@@ -33,6 +34,11 @@ class FilterMenu:
         self._view.board_moved()
         if on_time:
             self._times.bring(model)
+        self._view.note(self._outcome(model) if wanted else f"all {plural(len(whole.ranks), 'rank')} shown")
+
+    def _outcome(self, model: Model) -> str:
+        shown, total = len(model.ranks), len(self._boards.whole.ranks)
+        return f"{shown:,} of {plural(total, 'rank')} shown; esc shows all"
 
     def ask_ranks(self) -> None:
         """Asks which ranks to show."""
@@ -41,15 +47,6 @@ class FilterMenu:
     def _ranks(self, text: str) -> None:
         ranks = parse_ranks(text, int(self._boards.whole.ranks.max())) if text.strip() else None
         self.set(replace(self._boards.wanted, ranks=ranks))
-
-    def choose_group(self) -> None:
-        """Lets a process group be chosen."""
-        groups = self._boards.whole.dataset.group_list
-        names = [f"{plain(g.description or g.name)}  ({plain(g.name)}, {len(g.ranks):,} ranks)" for g in groups]
-        self._view.choose("process group", ["all groups", *names], self._group)
-
-    def _group(self, index: int) -> None:
-        self.set(replace(self._boards.wanted, group=None if index == 0 else index - 1))
 
     def choose_operation(self) -> None:
         """Lets an operation or a state be chosen."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from rankscope.analysis.explanations import end_of_chain
+from rankscope.analysis.model import ChainStep
+from rankscope.report.words import causes_first
 from rankscope.text.escaping import plain
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.filter_menu import FilterMenu
@@ -24,6 +26,8 @@ class FindingsWalk:
         """Whether the finding was shown without a key, and no key has gone there yet."""
         self._landing: Selection | None = None
         """The place where the finding was shown."""
+        self._followed: list[int] = []
+        """The ranks along the chain so far."""
 
     @property
     def at_finding(self) -> bool:
@@ -66,13 +70,14 @@ class FindingsWalk:
 
     def walk(self, step: int) -> None:
         """Moves by `step` findings, or hits of a search; goes first to an unvisited finding."""
-        count, now = len(self._boards.shown.model.analysis.findings), self._boards.shown.finding
+        now = self._boards.shown.finding
+        order = causes_first(self._boards.shown.model.analysis)
         if self._search.found is not None:
             self._search.walk(step)
         elif self.unvisited and now is not None:
             self.show(now)
-        elif count:
-            self.show((0 if now is None else now + step) % count)
+        elif order:
+            self.show(order[0 if now is None else (order.index(now) + step) % len(order)])
 
     def chain(self) -> None:
         """Moves from a waiting rank to the rank that it waits for."""
@@ -83,12 +88,25 @@ class FindingsWalk:
         if not steps:
             self._view.note(plain(end_of_chain(self._boards.whole.dataset, analysis, selection.rank)))
             return
-        step, wait = steps[0], steps[0].waits_in
-        place = place_of_step(self._boards.whole, step)
+        place = place_of_step(self._boards.whole, steps[0])
         if place is not None:
             self.go(place)
-            number = "" if wait.seq is None else f" #{wait.seq}"
-            self._view.note(f"rank {step.rank} waits in {plain(wait.op)}{number} for rank {step.for_rank}")
+            self._view.note(self._followed_by(steps))
+
+    def _followed_by(self, steps: tuple[ChainStep, ...]) -> str:
+        """A sentence on the first of these steps, and on the end or the circle that it leads to."""
+        step, wait = steps[0], steps[0].waits_in
+        number = "" if wait.seq is None else f" #{wait.seq}"
+        text = f"rank {step.rank} waits in {plain(wait.op)}{number} for rank {step.for_rank}"
+        if not self._followed or self._followed[-1] != step.rank:
+            self._followed = [step.rank]
+        if step.for_rank in self._followed:
+            circle = [*self._followed[self._followed.index(step.for_rank) :], step.for_rank]
+            self._followed = []
+            return f"{text}: a circle, {' -> '.join(map(str, circle))}"
+        self._followed.append(step.for_rank)
+        last = step.for_rank not in self._boards.whole.analysis.waits
+        return f"{text}, where the chain ends" if last else text
 
 
 def _same_place(one: Selection | None, other: Selection | None) -> bool:

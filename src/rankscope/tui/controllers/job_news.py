@@ -73,7 +73,7 @@ class JobNews:
     def title(self, width: int) -> Text:
         """The line at the top."""
         whole = self._boards.whole
-        return title_line(whole.dataset, whole.analysis, width, self._view.options.palette)
+        return title_line(whole.dataset, whole.analysis, width)
 
     def trouble(self) -> str:
         """The trouble in the bottom line until the next key; "" if there is none."""

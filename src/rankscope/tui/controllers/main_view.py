@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from rich.style import Style
 from textual.app import App
 from textual.geometry import Size
 from textual.timer import Timer
 
+from rankscope.tui.frames import Pane, PaneFrame
+from rankscope.tui.letters import Codes
 from rankscope.tui.options import ViewOptions
+from rankscope.tui.popups import Choice
 from rankscope.tui.text_bars import TextBar
 
 T = TypeVar("T")
@@ -30,8 +32,8 @@ class MainView(Protocol):
         """Columns and lines."""
 
     @property
-    def rich_style(self) -> Style:
-        """The style of the background."""
+    def in_detail(self) -> bool:
+        """Whether the pane of the detail has the focus."""
 
     @property
     def is_covered(self) -> bool:
@@ -39,6 +41,17 @@ class MainView(Protocol):
 
     def bar(self, name: str) -> TextBar:
         """One of the lines of text."""
+
+    def frame(self, name: str) -> PaneFrame:
+        """One of the panes."""
+
+    @property
+    def pane(self) -> Pane:
+        """The pane with the keys."""
+
+    @property
+    def present(self) -> Codes:
+        """The codes of the cells in view, each once."""
 
     def show_board(self) -> None:
         """Draws the board, after a change to another one."""
@@ -58,7 +71,7 @@ class MainView(Protocol):
     def ask(self, label: str, hint: str, then: Callable[[str], None]) -> None:
         """Asks for a line of text for `then`; the bottom line shows a ValueError of `then`."""
 
-    def choose(self, title: str, choices: Sequence[str], then: Callable[[int], None]) -> None:
+    def choose(self, title: str, choices: Sequence[Choice | str], then: Callable[[int], None]) -> None:
         """Asks the user to choose one of these for `then`."""
 
     def work_out(self, make: Callable[[], T], then: Callable[[T], None]) -> None:

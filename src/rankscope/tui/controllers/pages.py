@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
-from textual.screen import ModalScreen
-
-from rankscope.analysis.model import Analysis
-from rankscope.schema import Dataset
+from rankscope.kinds.functions import function
+from rankscope.kinds.view_kinds import VIEWS, ViewKind, view_named
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.board_switch import BoardSwitch
+from rankscope.tui.controllers.filter_menu import FilterMenu
 from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.main_view import MainView
-from rankscope.tui.options import ViewOptions
-from rankscope.tui.selection import Moment, Selection
+from rankscope.tui.popups import Choice
+from rankscope.tui.selection import GroupFilter, Moment, Selection
 from rankscope.tui.target import place_of_selection
 
 # modules of pages are imported when one is opened: the lanes are there earlier without them
-Jump = Selection | Moment | int | None
-"""The target of a page: an operation, a stretch of time, a finding by its index, or nothing."""
-NamedPage = tuple[str, Callable[[Dataset, Analysis, ViewOptions | None], ModalScreen[Jump]]]
+Jump = Selection | Moment | GroupFilter | int | None
+"""The target of a page: an operation, a stretch of time, a group to filter by, a finding by its index, or nothing."""
+
+
+TELLING = ("logs", "stacks", "settings")
+"""Views that tell most of an input without operations, the fullest first."""
 
 
 class Pages:
     """Opens pages, and goes to the chosen place in the lanes."""
 
-    def __init__(self, view: MainView, boards: BoardSet, findings: FindingsWalk, switch: BoardSwitch) -> None:
+    def __init__(
+        self, view: MainView, boards: BoardSet, findings: FindingsWalk, switch: BoardSwitch, filters: FilterMenu
+    ) -> None:
         self._view, self._boards, self._findings, self._switch = view, boards, findings, switch
+        self._filters = filters
 
     def open_members(self) -> None:
         """Opens all members of the collective under the cursor."""
@@ -47,24 +54,43 @@ class Pages:
             self._view.app.push_screen(screen, self._jump)
 
     def choose_view(self) -> None:
-        """Offers the other views; views of traces come first if there are any."""
-        from rankscope.tui.detail.screens.page_registry import TRACES, VIEWS
-
-        views = VIEWS if self._boards.traced is None else [*TRACES, *VIEWS]
-        self._view.choose("view", [name for name, _ in views], lambda index: self._open(views[index]))
-
-    def open_heat(self) -> None:
-        """Shows the heat map of ranks and steps."""
-        from rankscope.tui.detail.screens.page_registry import TRACES
-
-        if self._boards.traced is None:
-            self._view.note("the heat map is made of profiler traces, and there are none")
-        else:
-            self._open(TRACES[0])
-
-    def _open(self, view: NamedPage) -> None:
+        """Offers the views by name and letter; those of which nothing is loaded come last, and say so."""
         whole = self._boards.whole
-        self._view.app.push_screen(view[1](whole.dataset, whole.analysis, self._view.options), self._jump)
+        empty = {row.name: _class_of(row).lacks_data(whole.dataset, whole.analysis) for row in VIEWS}
+        rows = sorted(VIEWS, key=lambda row: empty[row.name])
+        choices = [
+            Choice(f"{row.name:<10} {row.empty if empty[row.name] else row.meaning}", row.key, dim=empty[row.name])
+            for row in rows
+        ]
+        self._view.choose("view", choices, lambda index: self._open(rows[index]))
+
+    def open_first(self) -> None:
+        """Opens the view of the options; without one, the fullest view of an input with neither lanes nor findings."""
+        whole, name = self._boards.whole, self._view.options.view
+        if not name and not self._boards.has_lanes and not whole.analysis.findings:
+            rows = (view_named(one) for one in TELLING)
+            name = next((r.name for r in rows if not _class_of(r).lacks_data(whole.dataset, whole.analysis)), "")
+        if name:
+            self._open(view_named(name))
+
+    def opener(self, name: str) -> Callable[[], None]:
+        """A function that opens the view `name`."""
+        return lambda: self._open(view_named(name))
+
+    def _open(self, view: ViewKind) -> None:
+        whole = self._boards.whole
+        page = _class_of(view)(whole.dataset, whole.analysis, self._view.options)
+        self._view.app.push_screen(page, self._jump)
+
+    def _show_group(self, chosen: GroupFilter) -> None:
+        self._filters.set(replace(self._boards.wanted, group=chosen.group))
+        if chosen.selection is not None and self._boards.wanted.group == chosen.group:
+            self._go(chosen.selection)
+
+    def _go(self, selection: Selection) -> None:
+        place = place_of_selection(self._boards.whole, selection)
+        if place is not None:
+            self._findings.go(place)
 
     def _jump(self, result: Jump) -> None:
         """Goes to the result of a closed page."""
@@ -74,5 +100,12 @@ class Pages:
             self._findings.show(result)
         elif isinstance(result, Moment):
             self._switch.go_moment(result)
-        elif (place := place_of_selection(self._boards.whole, result)) is not None:
-            self._findings.go(place)
+        elif isinstance(result, GroupFilter):
+            self._show_group(result)
+        else:
+            self._go(result)
+
+
+def _class_of(view: ViewKind) -> Any:
+    """The class of the page of a view; its module is imported now."""
+    return function(view.page)

@@ -8,6 +8,7 @@ from datetime import UTC
 import numpy as np
 
 from rankscope.text.escaping import plain
+from rankscope.text.wording import plural, ranks_text
 from rankscope.tui.board import Board
 from rankscope.tui.cell_selection import column_of
 from rankscope.tui.controllers.board_set import BoardSet
@@ -18,6 +19,11 @@ from rankscope.tui.target import HINT, Target, parse
 from rankscope.tui.traces.trace_board import TraceBoard
 from rankscope.tui.traces.trace_selection import kind_of
 from rankscope.tui.traces.trace_targets import first_after, goto_on_traces, search_spans
+
+SEARCHED = "op, group, rank, #number, function, file, message"
+"""Where a search in the lanes of operations looks."""
+SEARCHED_SPANS = "operation, kernel, group or rank"
+"""Where a search in the lanes of traces looks."""
 
 
 class SearchWalk:
@@ -47,6 +53,14 @@ class SearchWalk:
         hits = search_spans(board.lanes, text) if isinstance(board, TraceBoard) else search(board.model, text)
         self._hits, self.found = hits, Found(plain(text, 30), 0, len(hits.items), hits.messages)
         self._go(self._first(hits.items.tolist()))
+        self._view.note(self._outcome(self.found))
+
+    def _outcome(self, found: Found) -> str:
+        if found.count:
+            return f"{plural(found.count, 'hit')} of {found.text!r}; n next, N before, esc ends"
+        where = SEARCHED_SPANS if isinstance(self._boards.shown, TraceBoard) else SEARCHED
+        hidden = "; ranks that the filter hides were left out" if self._boards.wanted else ""
+        return f"nothing has {found.text!r}: no {where}{hidden}"
 
     def renew(self) -> None:
         """Repeats a running search after the lanes have changed."""
@@ -92,13 +106,25 @@ class Goto:
         self._view.ask(":", HINT, self.go)
 
     def go(self, text: str) -> None:
-        """Goes to the place in `text`; ValueError says why it cannot."""
+        """Goes to the place in `text`, and says where that is; ValueError says why it cannot."""
         board = self._boards.shown
         if isinstance(board, TraceBoard):
             goto_on_traces(board, parse(text, board.moment))
         else:
             _goto_operation(board, text)
         self._view.board_moved()
+        self._view.note(self._outcome())
+
+    def _outcome(self) -> str:
+        board, whole = self._boards.shown, len(self._boards.whole.ranks)
+        selection = board.selection
+        if selection is None:
+            return ""
+        lanes = board.model.lane_of
+        where = f"rank {selection.rank}: lane {lanes[selection.rank] + 1:,} of {len(lanes):,}"
+        hidden = f", {whole - len(lanes):,} hidden (esc shows all)" if len(lanes) < whole else ""
+        number = "" if selection.seq is None else f", at #{selection.seq}"
+        return f"{where}{number}{hidden}"
 
 
 def _goto_operation(board: Board, text: str) -> None:
@@ -107,13 +133,19 @@ def _goto_operation(board: Board, text: str) -> None:
     target = parse(text, day_ns, UTC if board.model.dataset.from_logs else None)
     if target.rank is not None:
         if not board.go_rank(target.rank):
-            raise ValueError(f"no rank {target.rank} here")
+            raise ValueError(_no_rank(board, target.rank))
     elif target.step is not None or target.seq is not None:
         _goto_column(board, target)
     elif times is None:
         raise ValueError("times need the time axis: t")
     else:
         board.go_unit(target.time_ns if target.time_ns is not None else board.unit + (target.span_ns or 0))
+
+
+def _no_rank(board: Board, rank: int) -> str:
+    ranks = board.model.ranks
+    known = ranks_text(ranks.tolist(), 30) if len(ranks) else "none"
+    return f"no rank {rank} among the lanes ({known}); esc ends a filter"
 
 
 def _goto_column(board: Board, target: Target) -> None:

@@ -11,6 +11,7 @@ from rankscope.report import words
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
+from rankscope.text.step_commands import command_of
 from rankscope.text.wording import plural, ranks_text
 from rankscope.tui.detail.stack_tree import label, user_frames
 from rankscope.tui.styled_text import BLANK, Line, Role, Span, cut, line, wrap
@@ -92,7 +93,8 @@ def _card_texts(dataset: Dataset, analysis: Analysis, finding: Finding) -> Itera
     yield "line", f"{label(own[0])} ({words.stack_title(finding, dataset)})" if own else ""
     yield "because", finding.explanation
     yield "sure", words.certainty(finding) if finding.severity != "info" else ""
-    yield "next", next(iter(finding.next_steps), "")
+    step = next(iter(finding.next_steps), "")
+    yield "next Y" if command_of(step) else "next", step
 
 
 def _parts(analysis: Analysis, finding: Finding, groups: Mapping[str, str]) -> Iterable[tuple[str, list[str]]]:

@@ -15,6 +15,7 @@ from textual.strip import Strip
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import BLANK, Line, Span, cut, line, to_segments
 from rankscope.tui.text_bars import Unstyled
+from rankscope.tui.themes import base_style
 
 WHEEL = 2
 """Lines that the mouse scrolls by."""
@@ -123,7 +124,7 @@ class Lines(Unstyled, can_focus=True):
     def _draw(self, y: int) -> Strip:
         width, index = self.size.width, y + self.top
         if index >= self.count:
-            return Strip.blank(width, Style())
+            return Strip.blank(width, base_style(self.options.look))
         more = self.count - 1 - index if y == self.size.height - 1 else 0
         return self._strip(index, with_rest(self._line_of(index, width), more, width), width)
 
@@ -132,8 +133,9 @@ class Lines(Unstyled, can_focus=True):
         if self.has_focus and over is None and index == self.top and parts and self.marks_focus:
             end = min((edge for span in parts.spans for edge in (span.start, span.end) if edge), default=len(parts))
             parts = line(Span(parts.plain[:end], "mark"), parts[end:])
-        segments = to_segments(parts, width, options.palette, ascii_only=options.ascii_only, over=over)
-        return Strip(segments).adjust_cell_length(width, over or Style())
+        segments = to_segments(parts, width, options.look, ascii_only=options.ascii_only, over=over)
+        base = base_style(options.look)
+        return Strip(segments).adjust_cell_length(width, base + over if over else base)
 
 
 class LineList(Lines):

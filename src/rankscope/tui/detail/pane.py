@@ -29,7 +29,7 @@ from rankscope.tui.traces.trace_board import TraceBoard
 
 FEWEST_FACTS = 3
 """Fewest lines of the detail that are worth showing below a card."""
-ROOMY = 16
+ROOMY = 14
 """Lines from which the pane shows all facts instead of the most important."""
 
 

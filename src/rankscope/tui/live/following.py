@@ -235,7 +235,7 @@ class Following(JobNews):
         room = room_for_state(dataset, width)
         moment = StateMoment(monotonic_ns(), self._lag_s, room, width >= WIDE, options.ascii_only)
         state = state_text(newest, self.reading, held, moment)
-        return title_line(dataset, newest.analysis, width, options.palette, state=state)
+        return title_line(dataset, newest.analysis, width, state=state)
 
     def trouble(self) -> str:
         """Errors of following, until a key is pressed."""

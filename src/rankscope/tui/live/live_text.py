@@ -10,7 +10,6 @@ from rich.text import Text
 from rankscope.analysis.live_state import LiveState, State
 from rankscope.analysis.model import Analysis, Status
 from rankscope.text.wording import SECOND_NS, clock, duration, plural, rank_ranges
-from rankscope.tui.footer import DIM
 from rankscope.watching.update import FollowProgress, JobUpdate
 
 MOST_RATES = 4
@@ -136,13 +135,13 @@ def following_line(following: bool, paused: bool, waiting: int, writing: int, ch
     line = Text(" ")
     if paused:
         text = f"PAUSED, {plural(waiting, 'update')} waiting" if waiting else "PAUSED"
-        line.append(f" {text} ", "reverse").append(" ").append("space", "bold").append(" go on  ", DIM)
+        line.append(f" {text} ", "reverse").append(" ").append("space", "key").append(" go on  ", "dim")
     elif following:
-        line.append(" FOLLOWING ", "reverse").append(" ").append("space", "bold").append(" pause  ", DIM)
+        line.append(" FOLLOWING ", "reverse").append(" ").append("space", "key").append(" pause  ", "dim")
     else:
-        line.append("F", "bold").append(" follow  ", DIM).append("space", "bold").append(" pause  ", DIM)
+        line.append("F", "key").append(" follow  ", "dim").append("space", "key").append(" pause  ", "dim")
     if writing:
-        line.append(f"{plural(writing, 'file')} being written  ", DIM)
+        line.append(f"{plural(writing, 'file')} being written  ", "dim")
     if changed:
-        line.append(f"* changed: {rank_ranges(sorted(changed), 14)}  ", DIM)
+        line.append(f"* changed: {rank_ranges(sorted(changed), 14)}  ", "dim")
     return line

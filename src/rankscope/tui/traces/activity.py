@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,6 +52,8 @@ KINDS: dict[int, Kind] = {
 """Activities that have a letter."""
 IDLE, BOTH, SPARSE = ".", "&", ":"
 """Characters of cells without, with two, and with little activity."""
+CODE_OF_BOTH, CODE_OF_SPARSE = COUNT, COUNT + 1
+"""Codes of cells beside those of activities."""
 
 HOST_KINDS = (PYTHON, NAMED, OP, LAUNCH, DATA, SYNC)
 """Activities of hosts; of activities with equal time the last is shown."""
@@ -134,15 +135,22 @@ def letters() -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def legend(present: Sequence[int], width: int) -> str:
-    """The meaning of the letters of these activities, in at most `width` characters; the most important first."""
-    words = [f"{KINDS[a].letter} {KINDS[a].meaning}" for a in (COMPUTE,) if a in present]
-    words += ["lower case waits"] if any(a >= WAITING for a in present) else []
-    moving = [f"{KINDS[a].letter} {KINDS[a].meaning}" for a in sorted(present) if MOVING <= a < WAITING]
-    rest = [
-        f"{KINDS[a].letter} {KINDS[a].meaning}" for a in (DATA, OP, SYNC, LAUNCH, PYTHON, NAMED, MEMORY) if a in present
-    ]
+def legend(codes: Codes, width: int) -> str:
+    """The meaning of the letters of these codes of cells, in at most `width` characters; the most important first."""
+    present = set(codes.tolist())
+    moving = [a for a in sorted(present) if MOVING <= a < WAITING]
+    rest = [a for a in (DATA, OP, SYNC, LAUNCH, PYTHON, NAMED, MEMORY) if a in present]
+    words = {
+        **{_word(a): a for a in moving[:2]}, _word(COMPUTE): COMPUTE,
+        "lower case waits": next((a for a in present if WAITING <= a < COUNT), -1),
+        **{_word(a): a for a in rest}, f"{BOTH} both": CODE_OF_BOTH, f"{SPARSE} computes in part": CODE_OF_SPARSE,
+        **{_word(a): a for a in moving[2:]}, f"{IDLE} idle": WINDOW,
+    }  # fmt: skip
     kept = ""
-    for word in [*moving[:2], *words, *rest, f"{BOTH} both", *moving[2:]]:
-        kept += f"  {word}" if len(kept) + len(word) + 2 <= width else ""
+    for word, code in words.items():
+        kept += f"  {word}" if code in present and len(kept) + len(word) + 2 <= width else ""
     return kept.strip()
+
+
+def _word(activity: int) -> str:
+    return f"{KINDS[activity].letter} {KINDS[activity].meaning}"

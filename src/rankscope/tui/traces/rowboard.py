@@ -150,7 +150,7 @@ class TraceRows(RankWindow):
         shown = [rank for rank in self.model.ranks.tolist() if rank in self.lanes.lane_of]
         if self.ordering != "rank" and shown:
             looks = np.zeros(len(self.model.ranks), np.uint64)
-            order = order_lanes(self.model, self.ordering, None, looks)
+            order = order_lanes(self.model, self.ordering, None, looks, self.first)
             shown = [rank for rank in self.model.ranks[order].tolist() if rank in self.lanes.lane_of]
         return [self.lanes.lane_of[rank] for rank in shown]
 

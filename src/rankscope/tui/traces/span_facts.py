@@ -10,13 +10,12 @@ import polars as pl
 
 from rankscope.text.escaping import plain
 from rankscope.text.tensors import tensors
-from rankscope.text.wording import duration, exact_duration, plural, rank_ranges, ranks_text
+from rankscope.text.wording import duration, exact_duration, plural, rank_ranges, ranks_text, short_name
 from rankscope.tui.detail.compact_detail import labelled
 from rankscope.tui.styled_text import BLANK, Line, Span, cut, line, wrap
 from rankscope.tui.traces.activity import HOST_KINDS
 from rankscope.tui.traces.lanes import TraceLanes
 from rankscope.tui.traces.trace_board import TraceBoard
-from rankscope.tui.traces.trace_paint import short_name
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from rankscope.tui.letters import Codes
 from rankscope.tui.palette import BUSY, FAINT, THIN
 from rankscope.tui.traces.activity import (
     BOTH,
+    CODE_OF_BOTH,
+    CODE_OF_SPARSE,
     COMMUNICATION,
     COMPUTE,
     COUNT,
@@ -32,15 +34,15 @@ LITTLE, SEEN = 0.02, 0.05
 """Shares of a cell from which it is not idle, and from which a collective is shown beside computing."""
 TOGETHER = 1.5
 """Sum of two shares from which both activities certainly ran at once for half of the cell."""
-_NOTHING, _BOTH, _SPARSE = 0, COUNT, COUNT + 1
-"""Codes of cells beside those of activities."""
+_NOTHING = 0
+"""The code of cells without activity."""
 
 
 def _table(kind: str) -> Codes:
     out = np.full(COUNT + 2, ord(IDLE) if kind == "letter" else FAINT, np.uint8)
     for activity, shown in KINDS.items():
         out[activity] = ord(shown.letter) if kind == "letter" else shown.style
-    out[_BOTH], out[_SPARSE] = (ord(BOTH), ord(SPARSE)) if kind == "letter" else (BUSY, THIN)
+    out[CODE_OF_BOTH], out[CODE_OF_SPARSE] = (ord(BOTH), ord(SPARSE)) if kind == "letter" else (BUSY, THIN)
     return out
 
 
@@ -94,12 +96,12 @@ def judged(shares: dict[int, Shares], shape: tuple[int, int]) -> Codes:
     talking: Shares = np.clip(np.sum([shares[a] for a in kinds], axis=0), 0, 1) if kinds else none
     codes = _host_code(shares, none)
     codes = np.where(moving >= LITTLE, MEMORY, codes)
-    codes = np.where(computing >= LITTLE, np.where(computing >= 0.5, COMPUTE, _SPARSE), codes)
+    codes = np.where(computing >= LITTLE, np.where(computing >= 0.5, COMPUTE, CODE_OF_SPARSE), codes)
     if kinds:
         most = np.array(kinds)[np.argmax([shares[a] for a in kinds], axis=0)]
         shown = (talking >= SEEN) & ((computing < 0.5) | (talking >= computing))
         codes = np.where(shown | ((talking >= LITTLE) & (computing < LITTLE)), most, codes)
-        codes = np.where(talking + computing >= TOGETHER, _BOTH, codes)
+        codes = np.where(talking + computing >= TOGETHER, CODE_OF_BOTH, codes)
     return codes.astype(np.uint8)
 
 

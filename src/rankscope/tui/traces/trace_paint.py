@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
-from rankscope.text.escaping import plain
-from rankscope.text.wording import duration, rank_ranges
+from rankscope.text.wording import duration, rank_ranges, short_name
 from rankscope.tui.lane_paint import Line
 from rankscope.tui.letters import Codes
 from rankscope.tui.palette import CURSOR
@@ -44,11 +42,11 @@ def gutter_for(width: int, ranks: int) -> TraceGutter:
     return TraceGutter(label, 8 if width < 100 else 18)
 
 
-def compose(board: TraceBoard, gutter: TraceGutter) -> list[Line]:
-    """The content of the rows in view."""
+def compose(board: TraceBoard, gutter: TraceGutter) -> tuple[list[Line], Codes]:
+    """The content of the rows in view, and the codes of their cells."""
     rows = board.rows[board.top : board.top + board.height]
     if not rows:
-        return []
+        return [], np.zeros(0, np.uint8)
     asked, edges = board.cells_of(rows)
     cells = draw(board.lanes.cover, board.lanes.key_of, asked, edges)
     text, styles = cells.text.copy(), cells.styles.copy()
@@ -63,7 +61,7 @@ def compose(board: TraceBoard, gutter: TraceGutter) -> list[Line]:
         head = head_text(board, row, ranks, gutter, current=current, blamed=blamed)
         head = f"{head[:-1]}*" if row.first and not board.fresh.isdisjoint(ranks) else head
         out.append(Line(head, blamed, current, text[at].tobytes(), styles[at].tobytes()))
-    return out
+    return out, cells.codes
 
 
 def _mark_steps(board: TraceBoard, rows: list[Row], text: Codes) -> None:
@@ -174,33 +172,3 @@ def name_of(lanes: TraceLanes, span: int) -> str:
     row = int(lanes.spans.op[span])
     op = lanes.dataset.traced["op"][row] if row >= 0 else None
     return str(op) if op else short_name(lanes.spans.name_of(span))
-
-
-# Names of spans, short enough for a cell of the screen and long enough to be recognized.
-
-_WRAPPERS = ("Kernel", "Kernel2", "device_kernel", "kernel", "GemmUniversal")
-"""Template names without information: their first argument is the name."""
-_ARGUMENT = re.compile(r"<\s*([A-Za-z_]\w*)", re.ASCII)
-_CPP = re.compile(r"void .*|[\w:~]+(?:<.*>)?\(.*\)|[\w:~]+<.*>", re.ASCII)
-_NCCL = re.compile(r"(nccl\w*?Kernel)_(\w+)", re.ASCII)
-
-
-@lru_cache(4096)
-def short_name(name: str) -> str:
-    """`void at::native::reduce_kernel<512, ...>(...)` is "reduce_kernel"; names that are no C++ stay as they are."""
-    text = plain(name, 400)
-    if match := _NCCL.match(text):
-        return match[2]
-    if re.match(r".*\.py\(\d+\): ", text):
-        file, _, function = text.partition(": ")
-        return f"{function} {file.rpartition('/')[2].replace('(', ':').rstrip(')')}"
-    if text.startswith("<"):
-        return text.strip("<>")
-    if not _CPP.fullmatch(text):
-        return text.removeprefix("aten::")
-    bare = re.split(r"[<(]", text.removeprefix("void ").removeprefix("(anonymous namespace)::"), maxsplit=1)[0]
-    last = bare.rpartition("::")[2]
-    if last in _WRAPPERS and "<" in text:
-        inner = _ARGUMENT.search(text)
-        return inner[1] if inner else last
-    return last or text

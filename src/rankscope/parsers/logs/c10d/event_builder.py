@@ -23,13 +23,19 @@ _PROCESS = re.compile(
     r"\([A-Za-z_][^()]{0,200}\bpid=(\d{1,10})(?:, ip=\[?([0-9A-Fa-f.:]{2,45})\]?)?\)|\(PID:(\d{1,10}), Device:"
 )
 """The prefix of Ray, and of torch_npu."""
+_TAGGED = re.compile(r"\]\[([\w.\-]{1,255}):(\d{1,10})\]<std")
+"""Host and process in the detailed tag of Open MPI 5."""
 _IN_GROUP = re.compile(r"\[Rank (\d{1,9})\]")
 _NCCL2 = re.compile(r"\[TC\] ?((?:\[(?:rank|name)=[^\[\]]{1,200}\]){1,2})")
 """The prefix of nccl2: `[TC][rank=0][name=3]`, rank in the group and name of the group."""
 _NCCL2_RANK, _NCCL2_NAME = re.compile(r"\[rank=(\d{1,9})\]"), re.compile(r"\[name=([^\[\]]{1,200})\]")
 _DEFAULT, _DEFAULT_NAME = "default_pg", "0"
-_TEMPLATE = re.compile(r"^(?:\[?[A-Za-z][\w.\-]{0,254}:\d{1,6}\]?:?|\[\d{1,6}\]:)(?= ?(?:\[rank\d{1,7}\]: ?)?$)")
-"""Prefixes that torchrun can put before lines: host and rank, or the rank."""
+_TEMPLATE = re.compile(
+    r"^(?:\[?[A-Za-z][\w.\-]{0,254}:\d{1,6}\]?:?|\[\d{1,6}\]:| {0,6}\d{1,6}:"
+    r"|\[(?:[\w.@\-]{1,200},)?\d{1,7}\](?:\[[\w.\-]{1,255}:(?:\d{1,10}|unknown)\])?<std(?:out|err|diag)>:)"
+    r"(?= ?(?:\[rank\d{1,7}\]: ?)?$)"
+)
+"""Prefixes of launchers with a number: torchrun's host and rank, or the rank; srun's task; mpirun's job and rank."""
 _KERNEL = re.compile(r"[\w.\-]{1,255} kernel: $")
 """Host and sender before a line of the kernel, which no launcher put there."""
 _OUTER = re.compile(r"^\[[A-Za-z_][\w\-]{0,40}?\d{1,6}\]:")
@@ -48,8 +54,8 @@ def message_event(kind: str, record: Record, /, shows: str = "", **values: Any) 
 
     Values: `pg_id`, `pg_guid`, `pg_desc`, `pg_rank` as printed, None if absent; `rank_in_group`, the `[Rank r]`: the
     rank in the first group that logged in the process, so without other ranks it is a guess; `label`, the launcher's
-    prefix, if there is one and no rank; `front`, the part of it that torchrun's template may have made; `outer`, the
-    prefix of torchrun's --tee, if a rank of torch stands behind it.
+    prefix, if there is one and no rank; `front`, the part of it with a number that a launcher may have put there;
+    `outer`, the prefix of torchrun's --tee, if a rank of torch stands behind it.
     """
     where = group_place(record.text)
     label = record.label.removesuffix(PYTEST_MARK)
@@ -62,6 +68,8 @@ def message_event(kind: str, record: Record, /, shows: str = "", **values: Any) 
         # behind it stands a process inside a process
         pid, host = told[-1][1] or told[-1][3], told[-1][2] or told[0][2]
         values = {**values, "pid": int(pid), "host": values.get("host") or host}
+    elif values.get("pid") is None and (tagged := _TAGGED.search(label)) is not None:
+        values = {**values, "pid": int(tagged[2]), "host": values.get("host") or tagged[1]}
     made = record_event(kind, record, shown_text(shows or record.text), **values, **where)
     own = where["pg_rank"] if where["pg_desc"] == _DEFAULT and where["pg_rank"] is not None else -1
     if own >= 0:

@@ -9,12 +9,15 @@ from typing import Any
 
 import polars as pl
 
+from rankscope.parsers.logs.c10d import survival_signs
 from rankscope.parsers.logs.c10d.error_table import ROLES, KnownError
 from rankscope.parsers.logs.c10d.event_builder import message_event
 from rankscope.parsers.logs.log_record import Event, Record
 
 OWN_RANK = "rank"
 """Name of the group in a pattern that matches the global rank of the printing process."""
+_SKIPPABLE = "cuda-out-of-memory"
+"""An error that programs catch to skip a batch; one that is only a warning did not end its process."""
 _PID = re.compile(r"^E[A-Z]\d{4}: \[PID: (\d{1,10})\]|NVRM: Xid \([^)]{0,40}\): \d{1,4}, pid='?(\d{1,10})\b")
 """The process id in lines of HCCL and of the driver."""
 
@@ -29,12 +32,14 @@ class KnownErrors:
             for word in error.words:
                 self._errors[word].append(i)
         self.literals = tuple(self._errors)
+        self._accusing = {w for e in self._table if e.role == "root" and e.accuses == "self" for w in e.words}
 
     def events(self, records: Sequence[Record]) -> list[Event]:
         """An event for each matching line: of its strongest role, and in the order of the table.
 
         Values: `id`, `role`, `accuses`, `named` (ranks of the printing rank's group, where `accuses` is "named"),
-        `also`, the ids of other matching errors, and of a root `meaning` and `next`, as in the table.
+        `also`, the ids of other matching errors, and of a root `meaning` and `next`, as in the table, and `survived`,
+        if the line says that its program goes on.
         """
         texts = [record.text for record in records]
         found: list[list[tuple[KnownError, str | None]]] = [[] for _ in texts]
@@ -43,6 +48,10 @@ class KnownErrors:
             for row, named in zip(rows, _matches(error, [texts[row] for row in rows]), strict=True):
                 found[row] += [(error, named)] if named is not None else []
         return [_event(record, errors) for record, errors in zip(records, found, strict=True) if errors]
+
+    def may_accuse(self, text: str) -> bool:
+        """Whether a line may hold an error that accuses the rank that prints it."""
+        return any(word in text for word in self._accusing)
 
     def _candidates(self, texts: Sequence[str]) -> dict[int, list[int]]:
         """For the index of each error, the texts with one of its words."""
@@ -80,6 +89,11 @@ def _event(record: Record, errors: list[tuple[KnownError, str | None]]) -> Event
         record = record._replace(rank=ranks[0])
     process = _PID.search(record.text)
     pid = int(process[1] or process[2]) if process else None
+    caught = (
+        first.id == _SKIPPABLE and "NCCL" not in record.text and survival_signs.is_warning(record.text, record.level)
+    )
+    if first.role == "root" and (caught or survival_signs.goes_on(record.text)):
+        said["survived"] = survival_signs.LOGGED
     return message_event("known-error", record, id=first.id, role=first.role, **whom, also=also, pid=pid, **said)
 
 

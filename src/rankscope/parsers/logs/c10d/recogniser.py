@@ -35,7 +35,7 @@ _BULK = " opCount "
 """Mark of NCCL's COLL debugging, up to gigabytes: such lines hold no event."""
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
-_LINES = (watchdog, fingerprints, group_setup, endings, worker_processes, hardware_lines, nccl_warnings)
+_LINES = (watchdog, fingerprints, group_setup, endings, worker_processes, hardware_lines, nccl_warnings, torchrun)
 _SPANS = (
     thread_dumps,
     debug_summary,
@@ -71,9 +71,14 @@ class Recogniser:
         self._signs, self._steps = survival_signs.SignReader(), survival_signs.StepReader()
 
     @property
-    def busy(self) -> bool:
-        """Whether a report is open that any line may belong to, or steps are searched."""
-        return self._opened > 0 or self._steps.active
+    def has_open(self) -> bool:
+        """Whether a report is open that any line may belong to."""
+        return self._opened > 0
+
+    @property
+    def wants_steps(self) -> bool:
+        """Whether steps after an error are searched."""
+        return self._steps.active
 
     @property
     def literals(self) -> list[str]:
@@ -131,6 +136,8 @@ class Recogniser:
                 in_traceback = isinstance(span, tracebacks.Traceback)
                 yield event._replace(values={**event.values, "in_traceback": in_traceback})
         self._maybe.append(record)
+        if span is None and self._known.may_accuse(record.text):
+            self._steps.begin(record)
 
     def _continued(self, record: Record) -> tuple[LineReport | None, list[Event]]:
         """The report that takes a record, and the events of the reports that end with it."""
@@ -165,7 +172,7 @@ class Recogniser:
             if isinstance(span, tracebacks.Traceback):
                 span.sign = self._signs.of(record)
                 if not span.quotes:
-                    self._steps.begin()
+                    self._steps.begin(record)
                 span.beside([one.span for one in stream if isinstance(one.span, tracebacks.Traceback)])
             stream.append(_OpenReport(span))
             self._opened += 1

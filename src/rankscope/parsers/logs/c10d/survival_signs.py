@@ -81,7 +81,7 @@ class SignReader:
         """The sign of a traceback that begins with `head`; None without one."""
         front = head.text[:TEXT_LIMIT].rpartition("Traceback (most")[0]
         if front.strip():
-            return SurvivalSign(LOGGED) if _is_warning(front, head.level) or _goes_on(front) else None
+            return SurvivalSign(LOGGED) if is_warning(front, head.level) or goes_on(front) else None
         own = self._last.get((head.rank, head.label), ())
         reach = NEAR_LINES if (head.rank, head.label) == (None, "") else FAR_LINES
         near = [record for record in reversed(own) if head.line - record.line <= reach]
@@ -96,11 +96,11 @@ class SignReader:
 
 def _logged(above: Record) -> SurvivalSign | None:
     text = above.text[:TEXT_LIMIT]
-    warns = _is_warning(text, above.level) and _TROUBLE.search(text) is not None
-    return SurvivalSign(LOGGED) if warns or _goes_on(text) else None
+    warns = is_warning(text, above.level) and _TROUBLE.search(text) is not None
+    return SurvivalSign(LOGGED) if warns or goes_on(text) else None
 
 
-def _is_warning(text: str, level: str) -> bool:
+def is_warning(text: str, level: str) -> bool:
     """Whether a message is a warning, by the level before it or in it."""
     head = text[:_HEAD_LENGTH]
     if level:
@@ -108,8 +108,8 @@ def _is_warning(text: str, level: str) -> bool:
     return _WARNING.search(head) is not None and _WORSE.search(head) is None
 
 
-def _goes_on(text: str) -> bool:
-    """Whether a message says that the program goes on after an exception."""
+def goes_on(text: str) -> bool:
+    """Whether a message says that the program goes on after an error."""
     attempt = _ATTEMPT.search(text)
     last = attempt is not None and int(attempt[1]) >= int(attempt[2])
     return _GOES_ON.search(text) is not None and not last and _GIVES_UP.search(text) is None
@@ -117,13 +117,15 @@ def _goes_on(text: str) -> bool:
 
 # Steps that a program prints after an exception.
 
-WATCHED_RECORDS = 5_000
-"""Most records after a traceback in which steps are searched."""
+WATCHED_LINES = 5_000
+"""Most lines after an error in which steps are searched."""
 MOST_RECORDS = 50_000
 """Most records of a log in which steps are searched: reading them takes seventy times as long as skipping them."""
+MOST_OLD = 1_000
+"""Most records in a row of streams with enough steps: then no other stream is waited for."""
 MOST_STEPS = 4
-"""Most kept steps of a stream after a traceback."""
-_WORDS = ("step", "Step", "STEP", "iter", "Iter", "loss", "Loss", "Epoch")
+"""Most kept steps of a stream after an error, each of another number."""
+STEP_WORDS = ("step", "Step", "STEP", "iter", "Iter", "loss", "Loss", "Epoch")
 _STEP = re.compile(
     r"(?i)(?<![a-z])(?:(?:global|train(?:ing)?|optim(?:izer)?)[ _/-]?)?(?:step|iter(?:ation)?)s?(?![a-z])[\"']?"
     r"[ \t]{0,8}[:=#\[(|]{0,2}[ \t]{0,16}(\d{1,9})|\bEpoch:? ?\[\d{1,6}\] ?\[ {0,8}(\d{1,9})/"
@@ -135,42 +137,55 @@ _NO_STEP = re.compile(
     r"|history|warn|slurm|srun|^ {4}|^  File "
 )
 """Words of lines that name a step without doing one, such as the summary of a run."""
+_Stream = tuple[int | None, str]
+"""Rank and launcher's prefix."""
 
 
 class StepReader:
-    """Reader of the steps after tracebacks."""
+    """Reader of the steps after errors. It ends when each stream with an error did enough steps."""
 
     def __init__(self) -> None:
-        self._left, self._all = 0, MOST_RECORDS
-        self._found: defaultdict[tuple[int | None, str], int] = defaultdict(int)
+        self._until, self._all, self._old = 0, MOST_RECORDS, 0
+        self._awaited: set[_Stream] = set()
+        self._found: defaultdict[_Stream, set[int]] = defaultdict(set)
 
     @property
     def active(self) -> bool:
         """Whether steps are searched."""
-        return self._left > 0
+        return bool(self._awaited)
 
-    def begin(self) -> None:
-        """Searches the records behind a traceback."""
-        self._left = min(WATCHED_RECORDS, self._all)
-        self._found.clear()
+    def begin(self, record: Record) -> None:
+        """Searches the lines behind an error."""
+        if self._all > 0:
+            self._until, self._old = record.line + WATCHED_LINES, 0
+            self._found.clear()
+            self._awaited.add((record.rank, record.label))
 
     def events(self, record: Record) -> Iterator[Event]:
         """The step in a record. Values: `step`, its number, None without one."""
-        self._left -= 1
-        self._all -= 1
-        if not is_step(record.text):
-            return
         key = record.rank, record.label
-        self._found[key] += 1
-        if self._found[key] <= MOST_STEPS:
+        self._all -= 1
+        self._old += 1
+        steps = self._found[key]
+        if len(steps) < MOST_STEPS and is_step(record.text):
             found = _STEP.search(record.text[:TEXT_LIMIT])
-            number = (found[1] or found[2]) if found is not None else None
-            yield message_event("step", record, step=int(number) if number else None)
+            told = (found[1] or found[2]) if found is not None else None
+            number = int(told) if told else None
+            # of lines without a number each counts
+            mark = -1 - len(steps) if number is None else number
+            if mark not in steps:
+                steps.add(mark)
+                self._old = 0
+                yield message_event("step", record, step=number)
+        if len(steps) >= MOST_STEPS:
+            self._awaited.discard(key)
+        if record.line >= self._until or self._all <= 0 or self._old >= MOST_OLD:
+            self._awaited.clear()
 
 
 def is_step(text: str) -> bool:
     """Whether a program prints with this line that it did a step."""
-    if not any(word in text for word in _WORDS):
+    if not any(word in text for word in STEP_WORDS):
         return False
     text = text[:TEXT_LIMIT]
     told = _STEP.search(text) is not None or _LOSS.search(text) is not None

@@ -1,15 +1,20 @@
-"""Summary that torchrun prints after the death of a child. Its "root cause" is only the first child that ended."""
+"""Lines of torchrun: what it starts, and its summary after the death of a child, whose "root cause" is only the first
+child that ended."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event, shown_text
 from rankscope.parsers.logs.log_record import Event, Record
 from rankscope.parsers.logs.timestamps import read_stamp
 
-LITERALS = ("Failures:", "Root Cause")
+LITERALS = (
+    "Failures:", "Root Cause", "max_nodes", "nproc_per_node", "group_world_size=", "global_ranks=[", "num_local_procs=",
+    "Setting OMP_NUM_THREADS environment variable for each process", "--nnodes", "--standalone",
+)  # fmt: skip
 MESSAGE_LINES = 200
 _SECTION = re.compile(r"^(?:(Failures:|Other Failures:)|(Root Cause(?: \(first observed failure\))?:))\s*$")
 _CHILD = re.compile(r"^\[\d{1,6}\]:\s*$")
@@ -103,3 +108,28 @@ def begins(record: Record) -> FailureSummary | None:
     """A summary that begins with this record."""
     section = _SECTION.match(record.text[:TEXT_LIMIT])
     return FailureSummary(section) if section is not None else None
+
+
+# What a launcher starts, in its own words: torchrun's configuration and rendezvous, DeepSpeed's start, a command line.
+
+_NODES = re.compile(
+    r"\bmax_nodes {1,24}: (\d{1,6})\s*$|^\s*group_world_size=(\d{1,6})\s*$|\bnnodes=(\d{1,6}), num_local_procs="
+    r"|\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate launch)\b.{0,2000}?\s--nnodes[= ](\d{1,6})(?:\s|$)"
+)
+_ONE_NODE = re.compile(r"\b(?:torchrun|torch\.distributed\.run)\b.{0,2000}?\s--standalone\b")
+_PER_NODE = re.compile(r"\bnproc_per_node {1,24}: (\d{1,6})\s*$|, num_local_procs=(\d{1,6})\b")
+_GLOBAL_RANKS = re.compile(r"^\s*global_ranks=\[([\d, ]{1,4000})\]")
+_THREADS = "Setting OMP_NUM_THREADS environment variable for each process"
+
+
+def events(record: Record) -> Iterator[Event]:
+    """The start of processes. Values: `nodes`, `per_node`, `first_rank` of the host; None where the line is silent."""
+    text = record.text[:TEXT_LIMIT]
+    nodes, per_node, ranks = _NODES.search(text), _PER_NODE.search(text), _GLOBAL_RANKS.match(text)
+    count = next(int(told) for told in nodes.groups() if told) if nodes is not None else None
+    count = 1 if count is None and _ONE_NODE.search(text) is not None else count
+    size = int(per_node[1] or per_node[2]) if per_node is not None else None
+    first = int(ranks[1].partition(",")[0]) if ranks is not None and ranks[1].strip(", ") else None
+    if record.torn or (count is None and size is None and first is None and _THREADS not in text):
+        return
+    yield message_event("launch", record, nodes=count, per_node=size, first_rank=first)

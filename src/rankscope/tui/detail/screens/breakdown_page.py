@@ -12,12 +12,11 @@ from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
-from rankscope.text.wording import clipped, duration
+from rankscope.text.wording import clipped, duration, short_name
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line, Role, Span, cut, line, wrapped
-from rankscope.tui.traces.trace_paint import short_name
 
 _KERNELS, _NAME = 5, 40
 """Kernels that are named, and characters of a name."""
@@ -28,6 +27,7 @@ class BreakdownScreen(ListPage):
 
     DEFAULT_CSS = "BreakdownScreen #text { height: 9; }"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "sort", "sort")]
+    VIEW = "breakdown"
     ENTER = "go to rank"
     FIND_HINT = "a rank: 12"
 
@@ -38,10 +38,16 @@ class BreakdownScreen(ListPage):
         self.order = 0
         self._shown: list[Total] = []
 
+    @classmethod
+    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
+        """Whether no trace was analysed."""
+        del dataset
+        return analysis.traces is None or analysis.traces.steps.is_empty()
+
     def heading(self) -> list[Line]:
         """The description of the table, and the names of its columns."""
         if self.traces.steps.is_empty():
-            return [line(Span(" breakdown", "head"), "  none: there are no analysed traces")]
+            return [line(Span(" breakdown", "head"), "  none")]
         how = f"  means of a step, shares of it; sorted by {ORDERS[self.order]}"
         lines = [line(Span(" breakdown", "head"), Span(how, "dim"))]
         if self.traces.refused:

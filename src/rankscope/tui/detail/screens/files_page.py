@@ -72,6 +72,7 @@ def file_detail(row: dict[str, Any], width: int) -> list[Line]:
 class FilesScreen(ListPage):
     """The inputs; dismisses with the last operation of the rank of the chosen file."""
 
+    VIEW = "files"
     FIND_HINT = "part of a path, a problem or a kind; or a rank"
 
     def __init__(self, dataset: Dataset, analysis: Analysis | None = None, options: ViewOptions | None = None) -> None:

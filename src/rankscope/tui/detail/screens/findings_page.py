@@ -6,7 +6,7 @@ from collections import Counter
 
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import SEVERITIES
-from rankscope.report.words import descriptions
+from rankscope.report.words import descriptions, under_causes
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural
@@ -15,21 +15,29 @@ from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, line
 
-_KIND_FROM = 60
+_KIND_FROM = 100
 """Cells of the list from which the kind of a finding is shown."""
+_BESIDE = 120
+"""Columns from which the text is beside the list."""
+
+
+def _kind_cell(kind: str, width: int) -> str:
+    return f"{plain(kind):<20} " if width >= _KIND_FROM else ""
 
 
 def finding_line(finding: Finding, width: int) -> Line:
-    """A finding in a line: root mark, severity, ranks held up, kind where there is room, title."""
+    """A finding in a line: root mark, severity, ranks held up, kind where there is room, title; indented if it follows
+    from another.
+    """
     role = severity_role(finding)
     held = max(finding.blast_radius, len(finding.waiting_ranks))
-    kind = f"{plain(finding.kind):<20} " if width >= _KIND_FROM + 40 else ""
+    under = "  " if finding.caused_by else ""
     return line(
         Span("ROOT " if finding.root_cause else "     ", "bad"),
         Span(f"{SEVERITIES[finding.severity].badge} ", role),
         f"{held or '':>6} ",
-        Span(kind, "dim"),
-        Span(plain(finding.title), "bold" if finding.root_cause else "text"),
+        Span(_kind_cell(finding.kind, width), "dim"),
+        Span(under + plain(finding.title), "bold" if finding.root_cause else "text"),
     )
 
 
@@ -41,9 +49,11 @@ class FindingsScreen(ListPage):
     FindingsScreen #text { height: 1fr; }
     FindingsScreen.-wide > #body { layout: horizontal; }
     FindingsScreen.-wide #list { width: 45%; height: 100%; }
-    FindingsScreen.-wide #text { width: 1fr; height: 100%; border-top: none; border-left: ascii $secondary; }
+    FindingsScreen.-wide #text { width: 1fr; height: 100%; border-top: none; border-left: solid $secondary; }
+    FindingsScreen.-wide.-ascii #text { border-top: none; border-left: ascii $secondary; }
     """
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_BESIDE, "-wide")]
+    VIEW = "findings"
     FIND_HINT = "kind, title, rank, group"
 
     def __init__(
@@ -52,8 +62,9 @@ class FindingsScreen(ListPage):
         super().__init__(options or ViewOptions())
         self.analysis = analysis
         self._groups = descriptions(dataset)
-        self._shown = list(range(len(analysis.findings)))
-        self._first = index
+        self._order = under_causes(analysis)
+        self._shown = self._order
+        self._first = self._order.index(index) if index < len(self._order) else 0
 
     def heading(self) -> list[Line]:
         """The number of findings, and the verdict."""
@@ -62,7 +73,10 @@ class FindingsScreen(ListPage):
         roots = sum(f.root_cause for f in findings)
         parts = [plural(roots, "root cause"), *(f"{n} {name}" for name, n in counts.items())]
         title = f"  {', '.join(parts)}" if findings else "  none"
-        return [line(Span(" findings", "head"), title), line(" ", Span(plain(self.analysis.verdict), "bold"))]
+        width = self.size.width if self.size.width < _BESIDE else self.size.width * 45 // 100
+        columns = line(Span(f" root level waits {_kind_cell('kind', width)}finding", "dim"))
+        verdict = line(" ", Span(plain(self.analysis.verdict), "bold"))
+        return [line(Span(" findings", "head"), title), verdict, *([columns] if findings else [])]
 
     def on_mount(self) -> None:
         """Fills the list; the cursor starts on the finding of the lanes."""
@@ -71,7 +85,7 @@ class FindingsScreen(ListPage):
 
     def search(self, text: str) -> int:
         """Lists the findings with `text` in them."""
-        self._shown = [i for i, f in enumerate(self.analysis.findings) if text in _searched(f)]
+        self._shown = [at for at in self._order if text in _searched(self.analysis.findings[at])]
         return len(self._shown)
 
     def entry_line(self, at: int, width: int) -> Line:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import polars as pl
+from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis, Divergence
 from rankscope.schema import Dataset, Group
@@ -16,37 +18,97 @@ from rankscope.tui.detail.operation_index import OpIndex, index_of
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.detail.selection_facts import as_absence
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.selection import Selection
+from rankscope.tui.selection import GroupFilter, Selection
 from rankscope.tui.styled_text import Line, Span, line, wrapped
 
-_SPREAD = 16
-"""Cells for the progress of the members."""
+NARROW = 70
+"""Columns below which the members are named only in the text below the list."""
 
 
-def columns_of(states: Sequence[GroupState], width: int) -> tuple[int, int]:
-    """The cells for the names of groups and for their members, no more than they need."""
-    names = max((len(group_short(state.group)) for state in states), default=0)
-    members = max((len(_ranks(state, 24)) for state in states), default=0)
-    return max(5, min(names, width // 4)), max(5, min(members, 14 if width < 100 else 24))
+MEASURED = 200
+"""Groups whose texts give the widths of the columns: the first ones are those that matter."""
 
 
-def _ranks(state: GroupState, width: int) -> str:
-    count = f" x{len(state.group.ranks)}"
-    return rank_ranges(state.group.ranks, width - len(count)) + count
+class Columns(NamedTuple):
+    """Cells of the columns of the list, no more than they need."""
+
+    group: int
+    size: int
+    ranks: int
+    """0 leaves the column out."""
+    done: int
+    pending: int
+
+    def row(self, texts: Sequence[str]) -> list[str]:
+        """The texts of the columns, filled up with blanks."""
+        shown = [clipped(texts[0], self.group), texts[1].rjust(self.size), *texts[2:]]
+        pairs = zip(shown, self, strict=True)
+        return [f"{clipped(text, width):<{width}} " for text, width in pairs if width]
 
 
-def group_line(state: GroupState, names: int, members: int) -> Line:
-    """A group in a line: description and members in so many cells, progress, divergence."""
+def columns_of(states: Sequence[GroupState], width: int) -> Columns:
+    """The cells of the columns for a screen of `width` cells."""
+    rows = map(_texts, states[:MEASURED])
+    longest = [max((len(text) for text in column), default=0) for column in zip(*rows, strict=True)]
+    group, size, ranks, done, pending = longest or [0] * 5
+    return Columns(
+        max(5, min(group, width // 4)),
+        max(4, size),
+        0 if width < NARROW else max(5, min(ranks, 10 if width < 100 else 24)),
+        max(4, min(done, 12)),
+        max(7, min(pending, 18 if width < 100 else 30)),
+    )
+
+
+def _texts(state: GroupState) -> tuple[str, str, str, str, str]:
+    """The texts of all columns but the last."""
+    group = state.group
+    return (
+        group_short(group),
+        str(len(group.ranks)),
+        rank_ranges(group.ranks, 24),
+        span_text(state.done),
+        pending(state),
+    )
+
+
+def group_line(state: GroupState, columns: Columns) -> Line:
+    """A group in a line: name, size, members, last finished and pending collective, and who is missing."""
     parted = state.divergence
     mark = "" if parted is None else "~" if parted.consequence else "!"
-    label = clipped(group_short(state.group), names)
+    name, size, ranks, done, waits = _texts(state)
+    ranks = rank_ranges(state.group.ranks, columns.ranks) if columns.ranks else ""
+    cells = columns.row((name, size, ranks, done, waits))
     return line(
         Span(f"{mark or ' '} ", "bad" if mark == "!" else "warn"),
-        Span(f"{label:<{names}} ", "bold" if mark == "!" else "text"),
-        f"{_ranks(state, members):<{members}} ",
-        Span(f"{spread(state):<{_SPREAD}} ", "warn" if state.behind else "text"),
-        parting(state),
+        Span(cells[0], "bold" if mark == "!" else "text"),
+        *cells[1:-1],
+        Span(cells[-1], "warn" if parted is not None else "text"),
+        Span(missing(state), "bad" if mark == "!" else "text"),
     )
+
+
+def span_text(span: tuple[int, int] | None) -> str:
+    """The numbers of two collectives: "#31", "#30-31"; "-" if they are not known."""
+    if span is None:
+        return "-"
+    return f"#{span[1]}" if span[0] == span[1] else f"#{span[0]}-{span[1]}"
+
+
+def pending(state: GroupState) -> str:
+    """The collective that the members wait in; "-" without one."""
+    parted = state.divergence
+    return "-" if parted is None else f"#{parted.seq} {plain(parted.op)}"
+
+
+def missing(state: GroupState) -> str:
+    """The members that keep the others waiting: "6 never issued"; "" if nobody waits."""
+    parted = state.divergence
+    if parted is None:
+        return ""
+    odd = ((parted.absent, "never issued"), (parted.differing, "issued others"), (parted.unknown, "not known"))
+    found = [f"{rank_ranges(ranks, 14)} {what}" for ranks, what in odd if ranks]
+    return ", ".join(found) or "nobody: all joined"
 
 
 def spread(state: GroupState) -> str:
@@ -61,8 +123,9 @@ def group_detail(state: GroupState, width: int) -> list[Line]:
     """The known facts of a group, in whole lines."""
     group = state.group
     how = "" if group.membership == "config" else ", inferred from who has entries"
+    title = f"  {plural(len(group.ranks), 'member')}{how}; issued up to {spread(state)}"
     lines = [
-        line(Span(group_label(group), "bold"), f"  {plural(len(group.ranks), 'member')}{how}"),
+        line(Span(group_label(group), "bold"), title),
         line("ranks ", rank_ranges(group.ranks, max(width * 2, 40))),
     ]
     if state.behind and state.reached:
@@ -79,8 +142,14 @@ def group_detail(state: GroupState, width: int) -> list[Line]:
 
 
 class GroupsScreen(ListPage):
-    """The groups; dismisses with the collective where the chosen group diverges, or with its first member."""
+    """The groups; dismisses with a filter to the chosen group, and the collective where it diverges."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("o", "place", "go there"),
+        Binding("a", "all", "all groups"),
+    ]
+    VIEW = "groups"
+    ENTER = "only this group"
     FIND_HINT = "part of a name or of a description; or a rank"
 
     def __init__(self, dataset: Dataset, analysis: Analysis, options: ViewOptions | None = None) -> None:
@@ -88,16 +157,21 @@ class GroupsScreen(ListPage):
         self.dataset, self.analysis = dataset, analysis
         self.states = group_states(dataset, analysis)
         self._shown = self.states
-        self._widths = (0, (5, 5))
+        self._columns = (0, columns_of((), 80))
+
+    @classmethod
+    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
+        """Whether no group is known."""
+        del analysis
+        return not dataset.group_list
 
     def heading(self) -> list[Line]:
-        """The number of groups, the number that diverge, and the columns."""
+        """The number of groups, of those that are stuck, and the columns."""
         parted = [s.divergence for s in self.states if s.divergence is not None]
         own = sum(not d.consequence for d in parted)
-        what = f"  {plural(len(self.states), 'group')}, {own} diverged (!), {len(parted) - own} blocked by it (~)"
-        names, members = self._columns(self.size.width)
-        columns = f"   {'group':<{names}} {'ranks':<{members}} {'issued up to':<{_SPREAD}} first divergence"
-        return [line(Span(" groups", "head"), what), line(Span(columns, "dim"))]
+        what = f"  {plural(len(self.states), 'group')}, {own} stuck (!), {len(parted) - own} blocked by them (~)"
+        titles = self._columns_for(self.size.width).row(("group", "size", "ranks", "done", "pending"))
+        return [line(Span(" groups", "head"), what), line(Span(f"   {''.join(titles)}missing", "dim"))]
 
     def search(self, text: str) -> int:
         """Lists the groups with `text` in their names, or with a rank."""
@@ -106,24 +180,36 @@ class GroupsScreen(ListPage):
 
     def entry_line(self, at: int, width: int) -> Line:
         """A group of the list."""
-        return group_line(self._shown[at], *self._columns(width))
+        return group_line(self._shown[at], self._columns_for(width))
 
-    def _columns(self, width: int) -> tuple[int, int]:
-        if self._widths[0] != width:
-            self._widths = (width, columns_of(self.states, width))
-        return self._widths[1]
+    def _columns_for(self, width: int) -> Columns:
+        if self._columns[0] != width:
+            self._columns = (width, columns_of(self.states, width))
+        return self._columns[1]
 
     def entry_text(self, at: int, width: int) -> list[Line]:
         """The known facts of a group."""
         return group_detail(self._shown[at], width)
 
     def choose(self, at: int) -> None:
-        """Goes to the collective where the group diverges."""
+        """Shows only the members and the operations of the group."""
+        self.dismiss(GroupFilter(self._shown[at].group.id, self._place(at)))
+
+    def _place(self, at: int) -> Selection | None:
         state = self._shown[at]
-        if state.rank_first is None:
-            self.note("its members are not known")
-            return
-        self.dismiss(jump_to(index_of(self.dataset), state, state.rank_first))
+        return None if state.rank_first is None else jump_to(index_of(self.dataset), state, state.rank_first)
+
+    def action_place(self) -> None:
+        """Goes to the collective where the group diverges, among all lanes."""
+        place = self._place(self.listing.cursor) if self.listing.count else None
+        if place is None:
+            self.note("no member of this group is known")
+        else:
+            self.dismiss(place)
+
+    def action_all(self) -> None:
+        """Ends the filter to a group."""
+        self.dismiss(GroupFilter(None))
 
 
 def jump_to(index: OpIndex, state: GroupState, rank: int) -> Selection:
@@ -160,6 +246,8 @@ class GroupState:
     divergence: Divergence | None
     cause: str
     """The operation of another group that this group waits for; "" if there is none."""
+    done: tuple[int, int] | None = None
+    """Last collective finished by the member furthest behind and by the one furthest ahead; None where not known."""
 
     @property
     def rank_first(self) -> int | None:
@@ -172,17 +260,21 @@ class GroupState:
 
 def group_states(dataset: Dataset, analysis: Analysis) -> list[GroupState]:
     """All groups: first those with a divergence of their own, then consequences, then the others by size."""
-    reached = _reached(dataset)
+    fronts = _fronts(dataset)
     parted = {d.group: d for d in analysis.divergences}
     cause = _root_title(analysis)
     states = []
     for group in dataset.group_list:
-        low, high, behind = reached.get(group.id, (None, None, 0))
+        front = fronts.get(group.id, _NO_FRONT)
         divergence = parted.get(group.id)
         consequence = cause if divergence is not None and divergence.consequence else ""
-        span = None if low is None or high is None else (low, high)
-        states.append(GroupState(group, span, behind, divergence, consequence))
+        issued, done = _span(front.low, front.high), _span(front.done_low, front.done_high)
+        states.append(GroupState(group, issued, front.behind, divergence, consequence, done))
     return sorted(states, key=_order)
+
+
+def _span(low: int | None, high: int | None) -> tuple[int, int] | None:
+    return None if low is None or high is None else (low, high)
 
 
 def _order(state: GroupState) -> tuple[int, int, int]:
@@ -192,13 +284,26 @@ def _order(state: GroupState) -> tuple[int, int, int]:
     return kind, since, state.group.id
 
 
-def _reached(dataset: Dataset) -> dict[int, tuple[int | None, int | None, int]]:
-    """By group: the least and the greatest collective issued last, and how many members are behind the greatest."""
-    last = pl.col("last_enqueued")
+class _Front(NamedTuple):
+    """The least and the greatest collective that members of a group issued and finished last."""
+
+    low: int | None
+    high: int | None
+    behind: int
+    done_low: int | None
+    done_high: int | None
+
+
+_NO_FRONT = _Front(None, None, 0, None, None)
+
+
+def _fronts(dataset: Dataset) -> dict[int, _Front]:
+    last, done = pl.col("last_enqueued"), pl.col("last_completed")
     table = dataset.frontiers.group_by("group").agg(
-        last.min().alias("low"), last.max().alias("high"), (last < last.max()).sum().alias("behind")
-    )
-    return {group: (low, high, behind) for group, low, high, behind in table.iter_rows()}
+        last.min().alias("low"), last.max().alias("high"), (last < last.max()).sum().alias("behind"),
+        done.min().alias("done_low"), done.max().alias("done_high"),
+    )  # fmt: skip
+    return {group: _Front(*rest) for group, *rest in table.iter_rows()}
 
 
 def _root_title(analysis: Analysis) -> str:

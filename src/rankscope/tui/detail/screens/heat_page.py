@@ -44,6 +44,7 @@ class HeatScreen(ListPage):
         Binding("u", "unfold", "unfold"),
         Binding("x", "hottest", "hottest"),
     ]
+    VIEW = "heat"
     ENTER = "go there"
     FIND_HINT = "a rank: 12"
 
@@ -59,6 +60,12 @@ class HeatScreen(ListPage):
         self._first = 0
         """The step at the left edge."""
 
+    @classmethod
+    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
+        """Whether no trace holds a step."""
+        del dataset
+        return analysis.traces is None or analysis.traces.steps.is_empty()
+
     def body(self) -> Iterable[Widget]:
         """The grid, and the numbers of the cell under the cursor."""
         yield Container(HeatList(self.options, id="list"), Lines(self.options, id="text"), id="body")
@@ -67,7 +74,7 @@ class HeatScreen(ListPage):
         """The metric, the scale, and the numbers of steps."""
         title = line(Span(" heat map", "head"), "  ranks by steps  ")
         if not self.heat.steps:
-            return [line(title, Span("no steps: the traces hold no ProfilerStep, or were not analysed", "dim"))]
+            return [line(title, Span("no steps", "dim"))]
         metric = Span(f"{METRICS[self.metric].name} ", "bold")
         scale = Span(f" {self._scale()}", "dim")
         return [line(title, metric, *_legend(), scale), self._ruler()]

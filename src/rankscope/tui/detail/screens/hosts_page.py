@@ -25,8 +25,6 @@ from rankscope.tui.detail.stack_tree import TreeLine, draw, full_place, is_remar
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, line, wrap
 
-HOW = "Make one for each rank on its host: py-spy dump --native --pid PID > py-spy_rank_N.txt"
-
 
 class HostsScreen(Page):
     """The trees; dismisses with the last operation of a rank."""
@@ -41,8 +39,10 @@ class HostsScreen(Page):
     ]
     DEFAULT_CSS = """
     HostsScreen #tree { height: 1fr; }
-    HostsScreen #text { height: 4; border-top: ascii $secondary; }
+    HostsScreen #text { height: 4; border-top: solid $secondary; }
+    HostsScreen.-ascii #text { border-top: ascii $secondary; }
     """
+    VIEW = "stacks"
     ENTER = "source"
     FIND_HINT = "a rank, or part of a function or of a file"
 
@@ -57,6 +57,12 @@ class HostsScreen(Page):
         self._trees: list[TreeLine] = []
         self._frame = 0
 
+    @classmethod
+    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
+        """Whether no stack was read."""
+        del analysis
+        return dataset.threads.is_empty()
+
     def body(self) -> Iterable[Widget]:
         """The trees, and the known facts of the frame under the cursor."""
         yield Container(TreeList(self.options, id="tree"), Lines(self.options, id="text"), id="body")
@@ -67,11 +73,13 @@ class HostsScreen(Page):
 
     def heading(self) -> list[Line]:
         """The number of ranks, the time of their stacks, and how these fit each other."""
+        if not self.hosts:
+            return [line(Span(" stacks", "head"), "  none")]
         times = sorted({clock(host.written_ns) for host in self.hosts.values() if host.written_ns is not None})
         when = f", {' to '.join(dict.fromkeys((times[0], times[-1])))}" if times else ""
         what = f"  of {plural(len(self.hosts), 'rank')} by {tools_of(self.hosts.values())}{when}"
         said = f"pattern {self.pattern.letter}: {self.pattern.text}" if self.pattern else ""
-        return [line(Span(" host stacks", "head"), what), line(" ", Span(plain(said), "bold"))]
+        return [line(Span(" stacks", "head"), what), line(" ", Span(plain(said), "bold"))]
 
     def fill(self) -> None:
         """Shows the hosts that match the search."""
@@ -88,15 +96,14 @@ class HostsScreen(Page):
         """Draws the trees for the width there is."""
         width = self.size.width - 1
         self._trees = host_forest(self._shown, width, everything=self.everything, internals=self.internals)
-        self._tree.show_rows(max(len(self._trees), 1), self._tree_line, keep=keep)
+        self.set_class(not self._trees, "-empty")
+        self._tree.show_rows(len(self._trees), self._tree_line, keep=keep)
         if self._tree.cursor == 0:
             # The first line is a heading: the first frames come after it.
             self._tree.move_to(1)
 
     def _tree_line(self, at: int, width: int) -> Line:
         del width
-        if not self._trees:
-            return line(Span("nothing found" if self.hosts else "no py-spy dump is here", "dim"))
         shown = self._trees[at]
         return (with_mark(shown, self._frame) if at == self._tree.cursor else shown).parts
 
@@ -115,7 +122,7 @@ class HostsScreen(Page):
         text = self.query_one("#text", Lines)
         current, frame = self._current, self._current_frame()
         if current is None or not text.size.width:
-            text.show_lines([] if self.hosts else wrap(line(HOW), text.size.width, 2))
+            text.show_lines(self.nothing())
             return
         width, ranks = text.size.width, current.ranks
         who = line(Span(plural(len(ranks), "rank"), "bold"), f"  {rank_ranges(ranks, 2 * width)}")

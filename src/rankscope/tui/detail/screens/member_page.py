@@ -51,10 +51,12 @@ class MemberScreen(Page):
     ]
     DEFAULT_CSS = """
     MemberScreen #members, MemberScreen #tree { height: 1fr; }
-    MemberScreen #text { height: 7; border-top: ascii $secondary; }
+    MemberScreen #text { height: 7; border-top: solid $secondary; }
+    MemberScreen.-ascii #text { border-top: ascii $secondary; }
     MemberScreen.-tall #text { height: 40%; }
     """
     VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]
+    TITLE = "members"
     ENTER = "go to rank"
     FIND_HINT = "ranks (0-7,64), or an operation or a state"
 

@@ -160,6 +160,7 @@ class MeshScreen(ListPage):
         Binding("n", "culprit(1)", "culprit", key_display="n N"),
         Binding("N", "culprit(-1)", "culprit", show=False),
     ]
+    VIEW = "mesh"
     ENTER = "go to rank"
     FIND_HINT = "a rank, or a place: pp 1"
 
@@ -172,6 +173,12 @@ class MeshScreen(ListPage):
         self._shown: list[MeshRow] = []
         self._cell = 0
 
+    @classmethod
+    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
+        """Whether the groups form no grid."""
+        del dataset
+        return analysis.mesh is None
+
     def body(self) -> Iterable[Widget]:
         """The grid, and the known facts of the rank under the cursor."""
         yield Container(GridList(self.options, id="list"), Lines(self.options, id="text"), id="body")
@@ -179,9 +186,9 @@ class MeshScreen(ListPage):
     def heading(self) -> list[Line]:
         """The dimensions, the meaning of the letters, and the dimensions along the rows."""
         if self.mesh is None:
-            return [line(Span(" mesh", "head"), "  none: the groups do not clearly form a grid")]
+            return [line(Span(" mesh", "head"), "  none")]
         title = line(Span(" mesh", "head"), "  ", Span(plain(str(self.mesh)), "bold"))
-        rows = Span(f"   rows along {self._layout.along}", "dim")
+        rows = Span(f"   first rank, rows along {self._layout.along}", "dim")
         return [title, line(legend(self.letters, self.dataset.world_size), rows)]
 
     @cached_property

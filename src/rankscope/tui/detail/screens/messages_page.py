@@ -38,8 +38,6 @@ from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import BLANK, Line, Span, line, wrap, wrapped
 
-HOW = "Put the logs of the job beside its dumps: stdout and stderr of each rank, with NCCL_DEBUG=INFO if you can."
-
 
 class MessagesScreen(ListPage):
     """The messages; dismisses with the last operation of the rank of the chosen message, at its time."""
@@ -50,13 +48,15 @@ class MessagesScreen(ListPage):
         Binding("t", "turn", "newest"),
         Binding("o", "rank", "lane"),
     ]
+    VIEW = "logs"
     ENTER = "record"
     FIND_HINT = "part of a message, of its kind, its host or its file"
 
     def __init__(self, dataset: Dataset, analysis: Analysis | None = None, options: ViewOptions | None = None) -> None:
         super().__init__(options or ViewOptions())
-        del analysis
         self.dataset = dataset
+        # without lanes this may be the first screen, which has to be the answer
+        self.verdict = plain(analysis.verdict) if analysis is not None and dataset.ops.is_empty() else ""
         self.messages = MessageList(dataset)
         self.asked = Wanted()
         """The filter of the list."""
@@ -68,6 +68,8 @@ class MessagesScreen(ListPage):
 
     def heading(self) -> list[Line]:
         """The number of all and of listed messages, the letters, and the columns."""
+        if self.dataset.messages.is_empty():
+            return [line(Span(" logs", "head"), "  none")]
         counts = self.messages.counts()
         roots = counts.get("root", 0)
         order = "newest first" if self.asked.newest else "earliest first"
@@ -75,7 +77,8 @@ class MessagesScreen(ListPage):
         told = Span(f"  {roots:,} of root causes", "bad" if roots else "dim")
         titles = f" {columns(self.size.width)}"
         legend = LEGEND.rjust(self.size.width - len(titles) - 1)
-        return [line(Span(" messages", "head"), what, told), line(Span(titles + legend, "dim"))]
+        verdict = [line(" ", Span(self.verdict, "bold"))] if self.verdict else []
+        return [line(Span(" logs", "head"), what, told), *verdict, line(Span(titles + legend, "dim"))]
 
     def search(self, text: str) -> int:
         """Lists the messages with `text` in them, of the wanted ranks and roles."""
@@ -94,12 +97,18 @@ class MessagesScreen(ListPage):
         """The place of a message, and its text."""
         return summary(self.messages.row(at), width)
 
+    @classmethod
+    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
+        """Whether no log was read."""
+        del analysis
+        return dataset.messages.is_empty()
+
     def nothing(self) -> list[Line]:
-        """Explains how to get logs if there are none."""
-        if not self.dataset.messages.is_empty():
+        """The text for an empty list: how to get logs, or which limit hides all messages."""
+        if self.wanted or self.dataset.messages.is_empty():
             return super().nothing()
-        none = line(Span("no logs loaded", "dim"))
-        return wrapped([none, line(HOW)], max(self.size.width - 1, 1))
+        limits = ", ".join([self.asked.roles, *self.limits()])
+        return wrapped([line(f"no message passes the limits ({plain(limits)}); f and r change them")], self.size.width)
 
     def choose(self, at: int) -> None:
         """Opens the whole record."""
@@ -167,6 +176,7 @@ class RecordScreen(Page):
         Binding("o,enter", "rank", "lane", show=False),
     ]
     ENTER = "lane"
+    TITLE = "one message"
 
     def __init__(self, dataset: Dataset, row: dict[str, Any], options: ViewOptions | None = None) -> None:
         super().__init__(options or ViewOptions())

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from rich.text import Text
 from textual import on
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
@@ -18,17 +19,20 @@ from textual.containers import Container
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
-from rankscope.schema import Frame
+from rankscope.analysis.model import Analysis
+from rankscope.kinds.view_kinds import view_named
+from rankscope.schema import Dataset, Frame
 from rankscope.text.escaping import plain
 from rankscope.tui.detail.line_widgets import LineList, Lines
+from rankscope.tui.key_hints import SCROLLING, Hint, hint_line
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.popups import Prompt
-from rankscope.tui.selection import Moment, Selection
-from rankscope.tui.styled_text import Line, Span, coloured, line
+from rankscope.tui.popups import Choice, ChoiceScreen, Prompt
+from rankscope.tui.selection import GroupFilter, Moment, Selection
+from rankscope.tui.styled_text import Line, Span, cut, line, wrapped
 from rankscope.tui.text_bars import TextBar
 
-Result = Selection | Moment | int | None
-"""The target of a page: an operation, a stretch of time, a finding by its index, or nothing."""
+Result = Selection | Moment | GroupFilter | int | None
+"""The target of a page: an operation, a stretch of time, a group to filter by, a finding by its index, or nothing."""
 
 
 class Page(ModalScreen[Result]):
@@ -38,27 +42,36 @@ class Page(ModalScreen[Result]):
         Binding("slash", "find", "find", key_display="/"),
         Binding("tab", "other_pane", "pane"),
         Binding("escape,q", "back", "back", key_display="esc"),
+        Binding("question_mark", "app.help", "help", key_display="?"),
     ]
     DEFAULT_CSS = """
     Page { background: $background; layout: vertical; align: left top; }
     Page > #body { height: 1fr; width: 100%; }
+    Page.-empty #list, Page.-empty #tree { height: 1; }
+    Page.-empty #text { height: 1fr; border: none; }
     """
     FIND_HINT = "part of a line"
     ENTER = "go there"
     """Effect of enter, for the line of keys."""
+    VIEW: ClassVar[str] = ""
+    """Name of its kind of view; "" for a page about the cursor."""
+    TITLE: ClassVar[str] = ""
+    """Name of a page about the cursor."""
 
     def __init__(self, options: ViewOptions) -> None:
-        super().__init__()
+        super().__init__(classes="-ascii" if options.ascii_only else None)
         self.options = options
         self.wanted = ""
         """Text of the search; the lists show only entries with it."""
         self._asked_from: Widget | None = None
+        self._scrolls = False
+        """Whether the focus is in a pane of lines to read, beside a list."""
 
     def compose(self) -> ComposeResult:
         """Heading, body and keys."""
-        yield TextBar("heading")
+        yield TextBar("heading", self.options, "panel")
         yield from self.body()
-        yield TextBar("hints")
+        yield TextBar("hints", self.options, "panel")
 
     def body(self) -> Iterable[Widget]:
         """The widgets between heading and keys."""
@@ -72,9 +85,40 @@ class Page(ModalScreen[Result]):
         """Fills the widgets with the entries that match `wanted`."""
         raise NotImplementedError
 
+    @classmethod
+    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
+        """Whether an input holds nothing for this page."""
+        del dataset, analysis
+        return False
+
+    @property
+    def title_text(self) -> str:
+        """The name of the page."""
+        return self.VIEW or self.TITLE
+
+    def how_to_fill(self) -> list[Line]:
+        """Text for an input that holds nothing of it: what is missing, and the command or setting that brings it."""
+        kind = view_named(self.VIEW)
+        return wrapped([line(Span(kind.empty, "warn"), f": {kind.fill}" if kind.fill else "")], self.size.width - 1)
+
+    def nothing(self) -> list[Line]:
+        """The text for an empty list: how to fill it, or what was looked for and where."""
+        if not self.wanted:
+            return self.how_to_fill()
+        said = line(Span(f"nothing here has {plain(self.wanted)!r}", "warn"), f"; you can look for: {self.FIND_HINT}")
+        return wrapped([said, line(Span("esc", "bold"), " shows all again")], max(self.size.width - 1, 1))
+
     def on_mount(self) -> None:
         """Fills the widgets."""
         self.fill()
+
+    def on_descendant_focus(self) -> None:
+        """Writes the keys of the other pane when the focus goes there."""
+        # a prompt is no pane: the message about its answer stays
+        scrolls = not isinstance(self.focused, LineList) and bool(self.query(LineList))
+        if isinstance(self.focused, Lines) and scrolls != self._scrolls:
+            self._scrolls = scrolls
+            self.note("")
 
     def on_resize(self) -> None:
         """Writes heading and keys anew for the new width."""
@@ -82,27 +126,45 @@ class Page(ModalScreen[Result]):
 
     def draw_bars(self) -> None:
         """Writes heading and keys."""
-        width = self.size.width
-        self.query_one("#heading", TextBar).put(*(coloured(parts, width, self.options) for parts in self.heading()))
+        self.query_one("#heading", TextBar).put(*self.heading())
         self.note("")
 
     def note(self, text: str) -> None:
         """Shows a message in the bottom line; without text, shows the keys again."""
-        shown = line(" " + plain(text)) if text else self._keys()
-        self.query_one("#hints", TextBar).put(coloured(shown, self.size.width, self.options))
+        width = self.size.width
+        said = line(" " + plain(text)) if text else line(*(Span(f" only {plain(s)} ", "warn") for s in self.limits()))
+        shown = cut(said, width)
+        important = ("enter", "tab" if self._scrolls else "", "escape", "question_mark")
+        keys = Text() if text else hint_line(self.hints(), width - shown.cell_len, important)
+        self.query_one("#hints", TextBar).put(line(shown, keys))
 
-    def _keys(self) -> Line:
-        parts: list[Span | str] = [Span(f" only {plain(limit)} ", "warn") for limit in self.limits()]
-        keys = [(b.key_display or b.key, b.description) for b in self._shown_bindings()]
-        for key, what in [("enter", self.ENTER), *keys]:
-            parts += [Span(f" {key}", "bold"), Span(f" {what} ", "dim")]
-        return line(*parts)
+    def hints(self, *, every: bool = False) -> list[Hint]:
+        """The keys that work here, those of the pane with the focus first; `every` adds what only the help tells."""
+        enter = Hint("enter", "enter", self.ENTER)
+        keys = [Hint(b.key.split(",")[0], b.key_display or b.key.split(",")[0], b.description) for b in self._keys()]
+        if self._scrolls and not every:
+            return [*SCROLLING, *keys]
+        if self.query(LineList) and not every:
+            return [enter, *keys]
+        return [enter, *(hint for hint in keys if every or hint.key != "tab"), *SCROLLING]
 
     def limits(self) -> list[str]:
         """Limits of the lists, in words."""
         return [repr(self.wanted)] if self.wanted else []
 
-    def _shown_bindings(self) -> list[Binding]:
+    def choose_key(self) -> None:
+        """Lets one of the keys of the page be chosen by its effect, and presses it."""
+        hints = [hint for hint in self.hints(every=True) if hint.key]
+        choices = [Choice(f"{hint.what}  ({hint.display})") for hint in hints]
+
+        def chosen(at: int | None) -> None:
+            if at is not None:
+                self.app.simulate_key(hints[at].key)
+
+        title = f"what to do in this view ({self.title_text})"
+        self.app.push_screen(ChoiceScreen(title, choices, self.options), chosen)
+
+    def _keys(self) -> list[Binding]:
         """Each binding with a description once; those of the subclass come first."""
         own = [b for kind in type(self).__mro__ for b in vars(kind).get("BINDINGS", ()) if isinstance(b, Binding)]
         shown: dict[str, Binding] = {}
@@ -136,8 +198,8 @@ class Page(ModalScreen[Result]):
     @on(Prompt.Answered)
     def _answered(self, event: Prompt.Answered) -> None:
         event.stop()
-        if self._asked_from is not None:
-            self._asked_from.focus()
+        self.set_focus(self._asked_from)
+        self.query(Prompt).remove()
         if event.text is not None:
             self.answered(event.kind, event.text.strip())
 
@@ -244,7 +306,8 @@ class ListPage(Page):
 
     DEFAULT_CSS = """
     ListPage #list { height: 1fr; }
-    ListPage #text { height: 6; border-top: ascii $secondary; }
+    ListPage #text { height: 6; border-top: solid $secondary; }
+    ListPage.-ascii #text { border-top: ascii $secondary; }
     """
 
     def search(self, text: str) -> int:
@@ -274,7 +337,9 @@ class ListPage(Page):
 
     def fill(self) -> None:
         """Lists the entries that match the search."""
-        self.listing.show_rows(self.search(self.wanted.lower()), self.entry_line)
+        count = self.search(self.wanted.lower())
+        self.set_class(not count, "-empty")
+        self.listing.show_rows(count, self.entry_line)
 
     def on_resize(self) -> None:
         """Writes everything anew for the new width."""
@@ -288,10 +353,6 @@ class ListPage(Page):
         if text.size.width:
             lines = self.entry_text(self.listing.cursor, text.size.width) if self.listing.count else []
             text.show_lines(lines or self.nothing())
-
-    def nothing(self) -> list[Line]:
-        """The text for an empty list."""
-        return [line(Span("nothing found", "dim"))]
 
     @on(LineList.Chosen)
     def _chosen(self, event: LineList.Chosen) -> None:

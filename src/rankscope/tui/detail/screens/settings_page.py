@@ -20,7 +20,6 @@ from rankscope.tui.styled_text import Line, Role, Span, line, wrapped
 
 _MOST = 40
 """Values of one setting that are listed."""
-HOW = "Put logs written with NCCL_DEBUG=INFO beside the dumps, or the output of python -m torch.utils.collect_env."
 
 
 def setting_line(one: ReportedSetting, about: Finding | None, width: int, names: int) -> Line:
@@ -64,6 +63,7 @@ class SettingsScreen(ListPage):
     """The settings that differ, or all; dismisses with a rank that has the rarest value."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("a", "everything", "all")]
+    VIEW = "settings"
     FIND_HINT = "part of a name or of a value; or a rank"
     ENTER = "go to rank"
 
@@ -78,6 +78,8 @@ class SettingsScreen(ListPage):
 
     def heading(self) -> list[Line]:
         """The number of settings, of those that differ, and of ranks, and the columns."""
+        if not self.settings:
+            return [line(Span(" settings", "head"), "  none")]
         differ = sum(one.differs for one, _ in self.settings)
         told = self.dataset.settings["rank"].drop_nulls().n_unique()
         kept = "all" if self.everything else "only those that differ"
@@ -105,13 +107,17 @@ class SettingsScreen(ListPage):
         """A setting with all its values."""
         return setting_text(*self._shown[at], width)
 
+    @classmethod
+    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
+        """Whether no setting was read."""
+        del analysis
+        return dataset.settings.is_empty()
+
     def nothing(self) -> list[Line]:
-        """Explains how to get settings if there are none."""
-        if self.wanted:
-            return super().nothing()
-        if self.settings:
-            return [line(Span("no setting differs; a lists all", "dim"))]
-        return wrapped([line(Span("no settings found", "dim")), line(HOW)], max(self.size.width - 1, 1))
+        """The text for an empty list: how to get settings, or that none differs."""
+        if self.settings and not self.wanted:
+            return [line("no setting differs between ranks; ", Span("a", "bold"), " lists all")]
+        return super().nothing()
 
     def choose(self, at: int) -> None:
         """Goes to the first rank with the rarest value."""

@@ -39,10 +39,11 @@ class WhyScreen(Page):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", show=False),
-        Binding("c", "chain", "the rank it waits for"),
+        Binding("c", "chain", "rank it waits for"),
     ]
     DEFAULT_CSS = "WhyScreen #text { height: 1fr; }"
-    ENTER = "finding"
+    TITLE = "why"
+    ENTER = "to the finding"
     FIND_HINT = "part of a line"
 
     def __init__(self, dataset: Dataset, analysis: Analysis, rank: int, options: ViewOptions | None = None) -> None:
@@ -72,7 +73,7 @@ class WhyScreen(Page):
             return
         lines = why_lines(self.why, text.size.width)
         found = [parts for parts in lines if self.wanted.lower() in parts.plain.lower()]
-        text.show_lines(found or [line(Span("nothing found", "dim"))])
+        text.show_lines(found or [line(Span(f"no line here has {plain(self.wanted)!r}; esc shows all", "warn"))])
 
     def on_resize(self) -> None:
         """Writes everything anew for the new width."""

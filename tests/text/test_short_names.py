@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.tui.traces.trace_paint import short_name
+from rankscope.text.wording import short_name
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,72 @@
+"""Changes of a schedule as people type and read them: `skip 3:tp#12` is collective 12 of group tp, on rank 3."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rankscope.analysis.replay.edits import Edit, EditKind, Trial
+from rankscope.analysis.replay.schedule import Key, Schedule
+from rankscope.schema import Dataset
+from rankscope.schema.dataset import Group
+from rankscope.text.escaping import plain
+from rankscope.text.wording import plural
+
+FORMS = "RANK:GROUP#SEQ, or RANK:GROUP#FROM>TO:K for the K-th of the sends from one rank to another that are left"
+_PLACE = re.compile(r"(\d{1,9}):(.+)#(?:(\d{1,18})|(\d{1,9})>(\d{1,9}):(\d{1,9}))", re.ASCII)
+_VERBS: dict[EditKind, str] = {
+    "skip": "leaves out {}", "insert": "also issues {}", "swap": "first issues {}",
+    "match": "issues {} as its peers do", "release": "goes on",
+    "complete": "",
+}  # fmt: skip
+
+
+def parse_place(dataset: Dataset, text: str) -> tuple[int, Key]:
+    """The rank and the operation in `text`; ValueError tells the forms."""
+    found = _PLACE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{plain(text, 60)}: not {FORMS}")
+    rank = int(found[1])
+    group = _group_named(dataset, found[2], rank).id
+    if found[3] is not None:
+        return rank, (group, int(found[3]))
+    return rank, (group, int(found[4]), int(found[5]), int(found[6]))
+
+
+def _group_named(dataset: Dataset, name: str, rank: int) -> Group:
+    """The group of this name, description or number that holds the rank; ValueError lists those that do."""
+    own = [group for group in dataset.group_list if rank in group.ranks]
+    for group in own:
+        if name in (group.name, group.description) or name == f"g{group.id}":
+            return group
+    known = ", ".join(plain(group.description or group.name, 40) for group in own[:12]) or "none"
+    raise ValueError(f"rank {rank} is in no group {plain(name, 40)}; its groups: {known}")
+
+
+def edit_sentence(dataset: Dataset, schedule: Schedule, edit: Edit) -> str:
+    """`rank 3 leaves out all_reduce #12 of tp`."""
+    if edit.kind == "complete":
+        return "every rank also issues what its peers wait for, in any order"
+    # what stood later is issued first
+    key = edit.other if edit.kind == "swap" else edit.key
+    operation = _operation(dataset, schedule, key) if key else ""
+    return f"rank {edit.rank} {_VERBS[edit.kind].format(operation)}"
+
+
+def _operation(dataset: Dataset, schedule: Schedule, key: Key) -> str:
+    group = dataset.group_list[key[0]]
+    name = plain(group.description or group.name, 40)
+    if len(key) == 4:
+        return f"the transfer {key[1]}->{key[2]} of {name}"
+    ops = (step.op for steps in schedule.steps.values() for step in steps if step.key == key)
+    return f"{plain(next(ops, 'the operation'), 40)} #{key[1]} of {name}"
+
+
+def trial_lines(dataset: Dataset, schedule: Schedule, before: int, trials: Sequence[Trial]) -> list[str]:
+    """A line for each change: how many ranks wait with it."""
+    width = len(str(len(schedule.steps)))
+    lines = [f"{before:>{width}} of {plural(len(schedule.steps), 'rank')} wait as recorded"]
+    for trial in trials:
+        end = "all come to the end" if not trial.waiting else "wait"
+        lines.append(f"{trial.waiting:>{width}} {end:<20} if {edit_sentence(dataset, schedule, trial.edit)}")
+    return lines

@@ -1,0 +1,77 @@
+"""The setting in which a simulated schedule stops where the dumps say that the job stopped, on most ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from rankscope.analysis.model import Analysis
+from rankscope.analysis.replay.schedule import Schedule
+from rankscope.analysis.replay.simulator import Outcome, Setting, simulate
+
+MOST_TRIES = 64
+"""Ranks and operations that are tried as what holds up the rest, where the schedule alone explains nothing."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A schedule with the setting that explains the dumps best."""
+
+    schedule: Schedule
+    setting: Setting
+    outcome: Outcome
+    equal: frozenset[int]
+    """Ranks that stop at the operations that their dumps call pending."""
+    told: frozenset[int]
+    """Ranks whose dumps tell."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether at least half of the ranks stop as in the dumps."""
+        return 2 * len(self.equal) >= len(self.told)
+
+    @property
+    def agreement(self) -> str:
+        """`14 of 14 ranks stop as in the dumps`."""
+        return f"{len(self.equal)} of {len(self.told)} ranks stop as in the dumps"
+
+
+def fit(schedule: Schedule, analysis: Analysis) -> Fit:
+    """The best setting; serial is tried first, then what holds up least beside it."""
+    found = [_judged(schedule, Setting(order)) for order in ("serial", "streams")]
+    best = max(found, key=_score)
+    for _ in range(MOST_TRIES):
+        if best.equal == best.told:
+            return best
+        better = max((_judged(schedule, s) for s in _further(best, analysis)), key=_score, default=best)
+        if _score(better) <= _score(best):
+            return best
+        best = better
+    return best
+
+
+def _judged(schedule: Schedule, setting: Setting) -> Fit:
+    outcome = simulate(schedule, setting)
+    told = frozenset(schedule.steps) - schedule.silent
+    equal = frozenset(rank for rank in told if outcome.stops_at(schedule, rank) == schedule.recorded(rank))
+    return Fit(schedule, setting, outcome, equal, told)
+
+
+def _score(fit: Fit) -> int:
+    return len(fit.equal)
+
+
+def _further(best: Fit, analysis: Analysis) -> Iterable[Setting]:
+    """Settings with one more rank that stops, or all culprits, or one more operation that never ends."""
+    setting, schedule = best.setting, best.schedule
+    culprits = frozenset(analysis.culprits) & frozenset(schedule.steps)
+    for held in (culprits, *(frozenset((rank,)) for rank in sorted(culprits))):
+        if held - setting.holds:
+            yield replace(setting, holds=setting.holds | held)
+    wrong = sorted(best.told - best.equal)
+    for rank in wrong[:MOST_TRIES]:
+        if rank not in setting.holds and schedule.recorded(rank):
+            yield replace(setting, holds=setting.holds | {rank})
+    keys = {key for rank in wrong[:MOST_TRIES] for key in schedule.recorded(rank).values()}
+    for key in sorted(keys - setting.frozen)[:MOST_TRIES]:
+        yield replace(setting, frozen=setting.frozen | {key})

@@ -1,0 +1,233 @@
+"""The schedule of a job around its failure: the operations of each rank in program order, from where groups agree.
+
+Completed sends and receives are left out on both sides, completed collectives before the window too. A rank without a
+dump has issued what any peer saw completed. Which operations are left out, and what is put in for ranks that cannot
+tell, decides nothing about who waits for whom: a collective that every member has completed holds up nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
+
+import polars as pl
+
+from rankscope.analysis.collective_calls import collect_calls
+from rankscope.analysis.logical_time import in_program_order, logical_columns, p2p_pairs, whole_ranks
+from rankscope.analysis.signatures import element_count
+from rankscope.schema import Dataset
+
+TAIL = 2
+"""Completed collectives of each group that are kept before the first pending one: who is past them shows who is not."""
+LAST = 8
+"""Collectives of each group that are kept of a job that moves."""
+
+_NEVER = 2**62
+Key = tuple[int, ...]
+"""Identifies one operation on all its ranks: (group, seq), or (group, sender, receiver, k-th between the two)."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operation of one rank."""
+
+    key: Key
+    op: str
+    """The name of the operation; of a collective as it must agree between members."""
+    elements: int | None
+    """Elements of the tensors, as `analysis.signatures` counts them; None where they need not agree."""
+    dtype: str | None
+    """As JSON; None where it need not agree."""
+    pending: bool
+    """Whether the dumps say that it has not ended."""
+    batch: int = -1
+    """Sends and receives with one number are issued together; -1 stands alone."""
+    filled: bool = False
+    """Whether no dump of the rank has it: a peer saw it completed."""
+
+    @property
+    def group(self) -> int:
+        """The row of the group in `Dataset.groups`."""
+        return self.key[0]
+
+    @property
+    def is_p2p(self) -> bool:
+        """Whether it is a send or a receive."""
+        return len(self.key) == 4
+
+    @property
+    def stream(self) -> Key:
+        """The line in which it runs in order: the group, or the direction of a pair of ranks."""
+        return self.key[:3] if self.is_p2p else self.key[:1]
+
+    @property
+    def waits_in(self) -> tuple[str, Key]:
+        """The name of the operation and its key, to compare places where ranks wait."""
+        return self.op, self.key
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The steps of each rank, and the members of each group."""
+
+    steps: Mapping[int, tuple[Step, ...]]
+    groups: Mapping[int, tuple[int, ...]]
+    """Members of each group that is used, in their order, by its row in `Dataset.groups`."""
+    silent: frozenset[int] = field(default_factory=frozenset)
+    """Ranks without a dump: where they stand is not known."""
+
+    @cached_property
+    def members(self) -> dict[Key, tuple[int, ...]]:
+        """The ranks that have to come to each operation."""
+        keys = {step.key for steps in self.steps.values() for step in steps}
+        return {key: (key[1], key[2]) if len(key) == 4 else self.groups[key[0]] for key in keys}
+
+    def recorded(self, rank: int) -> dict[Key, Key]:
+        """The first pending operation of each stream of a rank, as its dump says."""
+        first: dict[Key, Key] = {}
+        for step in self.steps[rank]:
+            if step.pending:
+                first.setdefault(step.stream, step.key)
+        return first
+
+    def units(self, rank: int) -> list[list[Step]]:
+        """The steps of a rank, those that are issued together as one."""
+        numbered = enumerate(self.steps[rank])
+        together = groupby(numbered, lambda item: (item[1].batch, item[0] if item[1].batch < 0 else -1))
+        return [[step for _, step in part] for _, part in together]
+
+
+def schedule_of(dataset: Dataset, *, stuck: bool = True, tail: int = TAIL, last: int = LAST) -> Schedule:
+    """The schedule around the first pending operations; if the job is not `stuck`, the last ones that all have issued.
+
+    ValueError if no dump holds an operation.
+    """
+    rows = _operations(dataset)
+    rows = _window(rows, tail) if stuck and rows["pending"].any() else _common(dataset, rows, last)
+    if rows.is_empty():
+        raise ValueError("no dump holds an operation of a known group: there is nothing to replay")
+    groups = {group.id: group.ranks for group in dataset.group_list if group.id in set(rows["group"].to_list())}
+    steps = {rank: tuple(found) for rank, found in _steps(rows)}
+    ranks = sorted({*steps, *(rank for members in groups.values() for rank in members)})
+    silent = frozenset(ranks) - set(dataset.seen_ranks)
+    filled = _filled(rows, groups, {rank: steps.get(rank, ()) for rank in ranks})
+    return Schedule(filled, groups, silent)
+
+
+def _operations(dataset: Dataset) -> pl.DataFrame:
+    """Collectives and paired sends and receives of dumps, by rank in program order, with their real states.
+
+    Columns: rank, row, col, group, seq, low, high, k, op, elements, dtype, pending, batch; low, high and k are of sends
+    and receives, and null otherwise.
+    """
+    ops = dataset.ops.with_row_index("row").filter(pl.col("source") == "flight-recorder")
+    columns = pl.DataFrame({"col": logical_columns(dataset)}).with_row_index("row")
+    named = pl.coalesce(pl.col("key").cast(pl.String), pl.col("op").cast(pl.String)).alias("op")
+    calls = collect_calls(dataset).filter(pl.col("row").is_in(ops["row"].implode()))
+    plain = calls.select(
+        "row", "rank", "group", "seq", "state", named, "elements", pl.col("dtype").cast(pl.String),
+        low=pl.lit(None, pl.Int32), high=pl.lit(None, pl.Int32), k=pl.lit(None, pl.Int64), batch=pl.lit(-1, pl.Int64),
+    )  # fmt: skip
+    paired = _pairs(dataset, in_program_order(ops.filter("is_p2p")))
+    both = pl.concat([plain, paired.select(plain.columns)]).join(columns, on="row", how="left")
+    return both.sort("rank", "row").with_columns(pending=_pending(dataset))
+
+
+def _pending(dataset: Dataset) -> pl.Expr:
+    """Whether an operation has not ended; one whose recorder tells no end has, if all members with a dump issued it."""
+    unsure = (pl.col("state") == "unknown") & pl.col("seq").is_not_null()
+    return pl.when(unsure).then(_lacking(dataset)).otherwise(pl.col("state") != "completed")
+
+
+def _lacking(dataset: Dataset) -> pl.Expr:
+    """Whether a member with a dump has not issued a collective."""
+    seen = set(dataset.seen_ranks)
+    due = {group.id: len(seen.intersection(group.ranks)) for group in dataset.group_list}
+    return pl.len().over("group", "seq") < pl.col("group").replace_strict(due, default=0, return_dtype=pl.UInt32)
+
+
+def _pairs(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
+    """Sends and receives with the k-th of their pair, without those that either side has completed.
+
+    Where a recorder does not tell the end, a pair that both sides have issued counts as completed.
+    """
+    keyed = rows.lazy().select("rank", "group", "seq", "is_p2p", "op", "peer", "coalesced", "state")
+    keys = p2p_pairs(keyed.with_row_index("at"), whole_ranks(dataset)).select("at", "low", "high", "k").collect()
+    took = pl.col("completed_ns") - pl.col("created_ns")
+    aborted = (took >= pl.col("timeout_ms") * 1_000_000).fill_null(False)
+    done = (pl.col("state") == "completed") & ~aborted
+    batch = pl.when(pl.col("coalesced") == "inner").then(pl.col("op_id")).otherwise(-1).fill_null(-1)
+    named = rows.select(
+        "row", "rank", "group", "state", pl.lit(None, pl.Int64).alias("seq"), pl.col("op").cast(pl.String),
+        pl.col("in_sizes").map_elements(element_count, pl.Int64).alias("elements"),
+        pl.col("in_dtypes").cast(pl.String).alias("dtype"), done.alias("done"), batch.alias("batch"),
+    ).with_row_index("at")  # fmt: skip
+    known = named.join(keys, on="at", how="inner", maintain_order="left")
+    pair = ["group", "low", "high", "k"]
+    ended = pl.col("done").any() | ((pl.col("state") == "unknown").any() & (pl.col("rank").n_unique() > 1))
+    over = known.group_by(pair).agg(ended=ended).filter("ended").select(pair)
+    left = known.join(over, on=pair, how="anti", maintain_order="left")
+    return left.with_columns(state=pl.lit("scheduled", dataset.ops.schema["state"]))
+
+
+def _window(rows: pl.DataFrame, tail: int) -> pl.DataFrame:
+    """The operations from the first pending one of each group on, and `tail` before it."""
+    collective = pl.col("seq").is_not_null()
+    first = pl.col("seq").filter(pl.col("pending") & collective).min().over("group")
+    return rows.filter(pl.col("pending") | (collective & (pl.col("seq") >= first - tail)))
+
+
+def _common(dataset: Dataset, rows: pl.DataFrame, last: int) -> pl.DataFrame:
+    """The last collectives of each group that all its members with a dump have issued: they end, if they fit."""
+    issued = rows.filter(pl.col("seq").is_not_null() & ~_lacking(dataset)).with_columns(pending=pl.lit(False))
+    return issued.filter(pl.col("seq") > pl.col("seq").max().over("group") - last)
+
+
+def _steps(rows: pl.DataFrame) -> Iterator[tuple[int, list[Step]]]:
+    """The steps of each rank. A loop over the few operations of the window."""
+    fields = ("rank", "group", "seq", "low", "high", "k", "op", "elements", "dtype", "pending", "batch")
+    for rank, found in groupby(rows.select(fields).iter_rows(), lambda row: int(row[0])):
+        yield rank, [_step(*row[1:]) for row in found]
+
+
+def _step(
+    group: int,
+    seq: int | None,
+    low: int,
+    high: int,
+    k: int,
+    op: str,
+    elements: int | None,
+    dtype: str | None,
+    pending: bool,
+    batch: int,
+) -> Step:
+    key = (group, low, high, k) if seq is None else (group, seq)
+    return Step(key, op, elements, dtype, pending, batch)
+
+
+def _filled(
+    rows: pl.DataFrame, groups: Mapping[int, tuple[int, ...]], every: Mapping[int, tuple[Step, ...]]
+) -> dict[int, tuple[Step, ...]]:
+    """The steps of all ranks, with those in front that only peers have recorded, and have completed.
+
+    Each member has issued what a peer has completed: rings drop it, and a rank without a dump cannot tell. Nothing is
+    put behind what a rank has recorded.
+    """
+    over = rows.filter(~pl.col("pending") & pl.col("seq").is_not_null()).sort("col", "row")
+    seen = over.unique(["group", "seq"], keep="first", maintain_order=True)
+    told = [_step(*row) for row in seen.select(
+        "group", "seq", "low", "high", "k", "op", "elements", "dtype", "pending", "batch").iter_rows()]  # fmt: skip
+    out = {}
+    for rank, own in every.items():
+        has = {step.key for step in own}
+        first = {step.group: step.key[1] for step in reversed(own) if not step.is_p2p}
+        lacking = [
+            replace(step, filled=True)
+            for step in told
+            if rank in groups[step.group] and step.key not in has and step.key[1] < first.get(step.group, _NEVER)
+        ]
+        out[rank] = (*lacking, *own)
+    return out

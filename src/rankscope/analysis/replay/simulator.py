@@ -1,0 +1,129 @@
+"""Runs a schedule in memory: which operations end, and where each rank stops.
+
+An operation ends when each of its ranks has come to it with the same operation, sizes and type. `serial`: a rank comes
+to an operation when all before it have ended. `streams`: it comes to it when those before it in the same group, or in
+the same direction of a pair of ranks, have ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rankscope.analysis.replay.schedule import Key, Schedule, Step
+from rankscope.analysis.signatures import UNTOLD_OPS
+
+Order = Literal["serial", "streams"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a schedule is run."""
+
+    order: Order = "serial"
+    holds: frozenset[int] = frozenset()
+    """Ranks that stop before their first operation that the dumps call pending."""
+    frozen: frozenset[Key] = frozenset()
+    """Operations that never end."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The steps of each rank that have not ended, by their places."""
+
+    pending: Mapping[int, tuple[int, ...]]
+
+    def stops_at(self, schedule: Schedule, rank: int) -> dict[Key, Key]:
+        """The first operation of each stream that has not ended, as `Schedule.recorded`."""
+        first: dict[Key, Key] = {}
+        for at in self.pending[rank]:
+            step = schedule.steps[rank][at]
+            first.setdefault(step.stream, step.key)
+        return first
+
+    def head(self, schedule: Schedule, rank: int) -> Step | None:
+        """The first step that has not ended; None if the rank comes to the end."""
+        left = self.pending[rank]
+        return schedule.steps[rank][left[0]] if left else None
+
+
+@dataclass
+class _Simulation:
+    schedule: Schedule
+    setting: Setting
+    lines: dict[int, list[deque[list[int]]]] = field(default_factory=dict)
+    """For each rank its lines of steps that wait for each other; those in one inner list are issued together."""
+    there: dict[Key, dict[int, int]] = field(default_factory=dict)
+    """Who has come to an operation, and at which of its steps."""
+    ended: dict[int, set[int]] = field(default_factory=dict)
+
+    def arrive(self, rank: int, places: Iterable[int]) -> list[Key]:
+        """A rank comes to steps; the operations that all ranks have come to."""
+        full = []
+        for place in places:
+            key = self.schedule.steps[rank][place].key
+            came = self.there.setdefault(key, {})
+            came[rank] = place
+            if len(came) == len(self.schedule.members[key]):
+                full.append(key)
+        return full
+
+    def end(self, key: Key) -> list[Key]:
+        """An operation ends, if it can; the operations that are complete because of it."""
+        came = self.there[key]
+        steps = [self.schedule.steps[rank][place] for rank, place in came.items()]
+        if key in self.setting.frozen or not fits(steps):
+            return []
+        full = []
+        for rank, place in came.items():
+            self.ended[rank].add(place)
+            for line in self.lines[rank]:
+                if line and place in line[0] and self.ended[rank].issuperset(line[0]):
+                    line.popleft()
+                    full += self.arrive(rank, line[0]) if line else []
+        return full
+
+
+def simulate(schedule: Schedule, setting: Setting) -> Outcome:
+    """Runs a schedule until nothing moves."""
+    run = _Simulation(schedule, setting)
+    full: deque[Key] = deque()
+    for rank in schedule.steps:
+        run.lines[rank], run.ended[rank] = _lines(schedule, rank, setting), set()
+    for rank, lines in run.lines.items():
+        for line in lines:
+            full.extend(run.arrive(rank, line[0]))
+    while full:
+        full.extend(run.end(full.popleft()))
+    left = {
+        rank: tuple(at for at in range(len(steps)) if at not in run.ended[rank])
+        for rank, steps in schedule.steps.items()
+    }
+    return Outcome(left)
+
+
+def _lines(schedule: Schedule, rank: int, setting: Setting) -> list[deque[list[int]]]:
+    steps = schedule.steps[rank]
+    until = len(steps)
+    if rank in setting.holds:
+        until = next((at for at, step in enumerate(steps) if step.pending), until)
+    units, at = [], 0
+    for unit in schedule.units(rank):
+        units.append([place for place in range(at, at + len(unit)) if place < until])
+        at += len(unit)
+    if setting.order == "serial":
+        return [deque(unit for unit in units if unit)] if any(units) else []
+    streams: dict[Key, deque[list[int]]] = {}
+    for place in (place for unit in units for place in unit):
+        streams.setdefault(steps[place].stream, deque()).append([place])
+    return list(streams.values())
+
+
+def fits(steps: list[Step]) -> bool:
+    """Whether the steps of all ranks of an operation agree, so that it can end."""
+    names = {"p2p" if step.is_p2p else step.op for step in steps if step.op not in UNTOLD_OPS}
+    sizes = {step.elements for step in steps if step.elements is not None}
+    types = {step.dtype for step in steps if step.dtype is not None}
+    return max(len(names), len(sizes), len(types)) <= 1

@@ -1,0 +1,67 @@
+"""Arguments and options that commands share: those of the input, and those of a job that is followed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _regex(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    try:
+        groups = re.compile(value or "()").groups
+    except re.error as error:
+        raise click.BadParameter(f"not a regular expression: {error}") from error
+    if not groups:
+        raise click.BadParameter("the expression needs a group for the rank, such as (\\d+)")
+    return value
+
+
+def _prefixes(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    pairs = [value.partition("=") for value in values]
+    wrong = [value for value, (source, _, target) in zip(values, pairs, strict=True) if not source or not target]
+    if wrong:
+        raise click.BadParameter(f"{wrong[0]!r} is not FROM=TO")
+    return tuple((source, target) for source, _, target in pairs)
+
+
+def reads_dumps(command: _F) -> _F:
+    """Adds the common arguments of commands that read dumps."""
+    options = [
+        click.argument("paths", nargs=-1, required=True, metavar="PATH..."),
+        click.option("--rank-from", metavar="REGEX", callback=_regex,
+                     help="Regular expression; its first group is the rank in a file's path."),
+        click.option("--world-size", type=click.IntRange(1, 2**20), metavar="N",
+                     help="Number of ranks of the job (default: what the files tell)."),
+        click.option("--attempt", type=click.IntRange(0), metavar="N",
+                     help="The attempt to read; 0 is the oldest (default: the newest)."),
+        click.option("--path-map", "path_map", multiple=True, metavar="FROM=TO", callback=_prefixes,
+                     help="Look for source files of the job below TO instead of FROM; repeatable."),
+        click.option("--jobs", type=click.IntRange(1), metavar="N",
+                     help="Processes that read files (default: one for each core, at most 16)."),
+        click.option("--errors", metavar="FILE",
+                     help="Your own table of known errors; it adds to the one of rankscope."),
+        click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def follows(command: _F) -> _F:
+    """Adds the options for following a running job."""
+    options = [
+        click.option("--poll", type=click.FloatRange(0.1, 3600), metavar="SECONDS",
+                     help="Seconds between two looks (default: chosen by file system)."),
+        click.option("--freeze-after", type=click.FloatRange(0.1), metavar="SECONDS",
+                     help="Seconds without progress that make a job frozen (default: 60, more if it paused before)."),
+        click.option("--on-freeze", metavar="CMD",
+                     help="Run CMD when the job freezes; it reads the JSON report from its input."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command

@@ -1,0 +1,93 @@
+"""Kinds of views beside the lanes, in the order of their menu."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewKind:
+    """A view of a job."""
+
+    name: str
+    """Its name in the menu, and for `--view`."""
+    key: str
+    """The letter that opens it from the menu."""
+    meaning: str
+    also: str
+    """Further words that find it in the command palette."""
+    page: str
+    """Class of its page, as "module:class" below `rankscope`."""
+    empty: str
+    """Text for an input that holds nothing of it."""
+    fill: str = ""
+    """Command, option or setting that fills it."""
+
+
+VIEWS: tuple[ViewKind, ...] = (
+    ViewKind(
+        name="findings", key="f", meaning="all findings, in full", also="root cause verdict problems",
+        page="tui.detail.screens.findings_page:FindingsScreen", empty="no finding",
+    ),
+    ViewKind(
+        name="logs", key="l", meaning="log messages, causes first", also="messages errors stdout stderr output",
+        page="tui.detail.screens.messages_page:MessagesScreen", empty="no logs loaded",
+        fill="give the log files too: rankscope DUMPS LOGS. The best are stdout and stderr of each rank, written with"
+        " NCCL_DEBUG=INFO",
+    ),
+    ViewKind(
+        name="groups", key="g", meaning="process groups, the stuck ones first", also="communicators members pending",
+        page="tui.detail.screens.groups_page:GroupsScreen", empty="no process group is known",
+        fill="give flight recorder dumps, which TORCH_FR_BUFFER_SIZE=2000 turns on"
+        " (TORCH_NCCL_TRACE_BUFFER_SIZE before torch 2.10)",
+    ),
+    ViewKind(
+        name="stacks", key="p", meaning="Python stacks of all hosts, as a tree", also="py-spy hosts threads gil",
+        page="tui.detail.screens.hosts_page:HostsScreen", empty="no stacks loaded",
+        fill="run rankscope stacks -o DUMPS on each host, or py-spy dump --native --pid PID > py-spy_rank_N.txt for"
+        " each rank, and give the files too",
+    ),
+    ViewKind(
+        name="settings", key="s", meaning="settings and versions that differ", also="environment variables nccl config",
+        page="tui.detail.screens.settings_page:SettingsScreen", empty="no settings loaded",
+        fill="give logs written with NCCL_DEBUG=INFO, or the output of python -m torch.utils.collect_env",
+    ),
+    ViewKind(
+        name="mesh", key="m", meaning="ranks as a grid of dp, pp, tp", also="device topology parallel",
+        page="tui.detail.screens.mesh_page:MeshScreen", empty="no mesh: the groups do not clearly form a grid",
+        fill="give the dumps of all ranks; with rankscope.capture in the job they name all members of each group",
+    ),
+    ViewKind(
+        name="files", key="i", meaning="input files, and their problems", also="inputs dumps unread",
+        page="tui.detail.screens.files_page:FilesScreen", empty="no file was read",
+    ),
+    ViewKind(
+        name="heat", key="h", meaning="heat map of ranks and steps", also="map traces slow steps profiler",
+        page="tui.detail.screens.heat_page:HeatScreen", empty="no steps loaded",
+        fill="record with torch.profiler, call prof.step() in each step, and give the traces too:"
+        " rankscope DUMPS TRACES",
+    ),
+    ViewKind(
+        name="breakdown", key="b", meaning="uses of time of each rank", also="traces compute idle exposed table",
+        page="tui.detail.screens.breakdown_page:BreakdownScreen", empty="no traces loaded",
+        fill="record with torch.profiler, and give the traces too: rankscope DUMPS TRACES",
+    ),
+    ViewKind(
+        name="path", key="c", meaning="critical path of each step", also="traces critical longest chain",
+        page="tui.detail.screens.path_page:PathScreen", empty="no path of a step is known",
+        fill="record with torch.profiler, call prof.step() in each step, and give the traces too:"
+        " rankscope DUMPS TRACES",
+    ),
+    ViewKind(
+        name="patterns", key="k", meaning="kernels launched again and again", also="traces kernels counters cupti",
+        page="tui.detail.screens.path_page:PatternScreen", empty="no repeated kernels or counters",
+        fill="record kernels with torch.profiler, and give the traces too: rankscope DUMPS TRACES",
+    ),
+)  # fmt: skip
+VIEW_NAMES: tuple[str, ...] = tuple(row.name for row in VIEWS)
+"""Names of the views."""
+
+
+def view_named(name: str) -> ViewKind:
+    """The view of a name; KeyError if there is none."""
+    return {row.name: row for row in VIEWS}[name]

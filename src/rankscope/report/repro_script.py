@@ -1,0 +1,116 @@
+"""The script that replays a job: the runner of `capture.replay`, with the schedule of the job written into it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+
+from rankscope.analysis.model import Analysis
+from rankscope.analysis.replay.fitting import Fit
+from rankscope.analysis.replay.schedule import Key, Schedule, Step
+from rankscope.analysis.replay.simulator import fits
+from rankscope.schema import Dataset
+from rankscope.text.escaping import plain
+from rankscope.text.secrets import hide
+from rankscope.text.wording import plural, rank_ranges
+
+_BEGIN, _END = "# job: begin\n", "# job: end\n"
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]")
+_BASE = 4
+"""Elements of the smallest tensor; distinct sizes stay distinct multiples of it."""
+_LONGEST = 110
+"""Characters of a line of the header."""
+
+
+def repro_script(dataset: Dataset, analysis: Analysis, fit: Fit, schedule: Schedule) -> str:
+    """The text of the script for a schedule: that of the fit, or a smaller one."""
+    source = files("rankscope.capture").joinpath("replay.py").read_text("utf-8")
+    head, rest = source.split(_BEGIN, 1)
+    _, runner = rest.split(_END, 1)
+    doc, imports = head.split('"""\n', 1)
+    about = "\n".join(_comment(line) for line in _about(analysis, fit, schedule))
+    job = "\n".join(_job(dataset, fit, schedule))
+    return f'{about}\n{doc}"""\n{imports}{_BEGIN}{job}\n{_END}{runner}'
+
+
+def _comment(line: str) -> str:
+    return f"# {plain(line, _LONGEST)}".rstrip()
+
+
+def _about(analysis: Analysis, fit: Fit, schedule: Schedule) -> Iterator[str]:
+    """Where the script comes from, what to expect, and how to run it."""
+    count = len(schedule.steps)
+    yield f"rankscope repro: {hide(analysis.verdict)}"
+    whole = len(fit.schedule.steps)
+    yield f"{plural(count, 'rank')} of {whole:,}: {rank_ranges(schedule.steps)}; simulated, {fit.agreement}"
+    if fit.setting.holds & set(schedule.steps):
+        yield f"played as stopped: ranks {rank_ranges(fit.setting.holds & set(schedule.steps))}"
+    if schedule.silent:
+        yield f"without a dump, put in from what peers completed: ranks {rank_ranges(schedule.silent)}"
+    yield f"run it: python repro.py    or: torchrun --nproc-per-node {count} repro.py    or with BACKEND=nccl"
+
+
+def _job(dataset: Dataset, fit: Fit, schedule: Schedule) -> Iterator[str]:
+    yield f"RANKS: list[int] = {sorted(schedule.steps)}"
+    yield "GROUPS: dict[str, tuple[str, list[int]]] = {"
+    for group in sorted(schedule.groups):
+        yield f"    {json.dumps(f'g{group}')}: ({json.dumps(_name(dataset, group))}, {list(schedule.groups[group])}),"
+    yield "}"
+    yield 'SCHEDULE = """'
+    yield from _schedule_lines(fit, schedule)
+    yield '"""'
+    yield f"SERIAL = {fit.setting.order == 'serial'}"
+
+
+def _name(dataset: Dataset, group: int) -> str:
+    known = dataset.group_list[group]
+    return hide(plain(known.description or known.name, 60))
+
+
+def _schedule_lines(fit: Fit, schedule: Schedule) -> Iterator[str]:
+    """The operations of all ranks; ranks with the same ones share them."""
+    sizes, apart = _sizes(schedule), _apart(schedule)
+    same: dict[tuple[str, ...], list[int]] = {}
+    for rank in sorted(schedule.steps):
+        lines = tuple(_rank_lines(fit, schedule, rank, sizes, apart))
+        same.setdefault(lines, []).append(rank)
+    for lines, ranks in same.items():
+        yield f"ranks {' '.join(map(str, ranks))}"
+        yield from lines
+
+
+def _rank_lines(fit: Fit, schedule: Schedule, rank: int, sizes: dict[int, int], apart: set[Key]) -> Iterator[str]:
+    steps = schedule.steps[rank]
+    head = fit.outcome.head(fit.schedule, rank)
+    held = rank in fit.setting.holds
+    waited, before = False, -1
+    for step in steps:
+        marks = []
+        if not waited and head is not None and step.key == head.key:
+            waited = True
+            marks = ["waits", *(["stop"] if held or step.key in fit.setting.frozen else [])]
+        marks += ["apart"] if step.key in apart else []
+        together = "+ " if step.batch >= 0 and step.batch == before else "  "
+        before = step.batch
+        number = f"{step.key[1]}>{step.key[2]}:{step.key[3]}" if step.is_p2p else f"#{step.key[1]}"
+        size = sizes[step.elements] if step.elements is not None else _BASE
+        kind = _UNSAFE.sub("", step.dtype or "Float")[:24] or "Float"
+        name = _UNSAFE.sub("", step.op)[:40] or "unknown"
+        yield f"  {together}g{step.group:<3} {number:<10} {name:<16} {size:>4} {kind:<9} {' '.join(marks)}".rstrip()
+
+
+def _sizes(schedule: Schedule) -> dict[int, int]:
+    """Small sizes for the recorded ones: distinct ones stay distinct."""
+    known = sorted({s.elements for steps in schedule.steps.values() for s in steps if s.elements is not None})
+    return {elements: _BASE * (at + 1) for at, elements in enumerate(known)}
+
+
+def _apart(schedule: Schedule) -> set[Key]:
+    """Operations whose members agree on the name, but not on size or type: gloo fails where NCCL waits."""
+    found: dict[Key, list[Step]] = {}
+    for steps in schedule.steps.values():
+        for step in steps:
+            found.setdefault(step.key, []).append(step)
+    return {key for key, steps in found.items() if not fits(steps) and len({step.op for step in steps}) == 1}

@@ -1,0 +1,87 @@
+"""The script that replays a job: plain to read, safe from what files say, and it stops where the job stopped."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+from click.testing import CliRunner
+
+from rankscope.analysis import analyse
+from rankscope.analysis.replay.fitting import fit
+from rankscope.analysis.replay.schedule import schedule_of
+from rankscope.assemble.load import load
+from rankscope.cli import rankscope
+from rankscope.report.repro_script import repro_script
+from rankscope.schema import Dataset
+from tests.tui.jobs import hang
+
+SAMPLES = Path(__file__).parents[2] / "sample_data"
+
+
+def script_of(dataset: Dataset) -> str:
+    analysis = analyse(dataset)
+    schedule = schedule_of(dataset)
+    return repro_script(dataset, analysis, fit(schedule, analysis), schedule)
+
+
+def test_a_reader_sees_where_ranks_part() -> None:
+    text = script_of(load([SAMPLES / "two_groups"]))
+    assert text.startswith("# rankscope repro: rank 3 never issued all_reduce #10")
+    schedule = text.split('SCHEDULE = """\n')[1].split('"""')[0]
+    of_rank = {part.split("\n", 1)[0]: part.split("\n", 1)[1] for part in schedule.split("ranks ")[1:]}
+    assert "#10" in of_rank["2"].splitlines()[-1]
+    assert of_rank["2"].splitlines()[-1].endswith("waits")
+    assert "#10" not in of_rank["3"]
+
+
+def test_ranks_with_equal_operations_share_their_lines() -> None:
+    text = script_of(hang()[0])
+    assert "\nranks 4 5 7\n" in text
+    assert len(text) < 20_000
+
+
+def test_names_from_files_stay_texts() -> None:
+    dataset, _ = hang(8, 3)
+    hostile = 'x"""\nimport os; os.abort()\n"""\x1b[31m%s{0}'
+    renamed = dataset.groups.with_columns(description=pl.lit(hostile))
+    ops = dataset.ops.with_columns(op=pl.lit('all_reduce"""+evil()+"""', dataset.ops.schema["op"]))
+    text = script_of(replace(dataset, groups=renamed, ops=ops))
+    tree = ast.parse(text)
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert "evil" not in names
+    assert not any(isinstance(node, ast.Attribute) and node.attr == "abort" for node in ast.walk(tree))
+    assert "\x1b" not in text
+
+
+def test_a_replay_over_gloo_stops_where_the_job_stopped(tmp_path: Path) -> None:
+    script = tmp_path / "repro.py"
+    script.write_text(script_of(load([SAMPLES / "two_groups"])))
+    # grace is the wait for a process that a busy machine does not run, not a measure of speed
+    done = subprocess.run(
+        [sys.executable, str(script)], env={**os.environ, "GRACE": "5"}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "4 of 4 ranks stop as recorded"), done
+    assert "rank 3      stops at the end" in done.stdout
+
+
+def test_the_command_writes_the_script_and_never_over_another(tmp_path: Path) -> None:
+    out = tmp_path / "repro.py"
+    run = CliRunner().invoke(rankscope, ["repro", str(SAMPLES / "early_return"), "-o", str(out), "--minimize"])
+    assert run.exit_code == 0
+    assert "3 ranks of 4" in run.output
+    assert "4 of 4 ranks stop as in the dumps" in run.output
+    again = CliRunner().invoke(rankscope, ["repro", str(SAMPLES / "early_return"), "-o", str(out)])
+    assert again.exit_code != 0
+    assert "is there already" in again.output
+
+
+def test_what_holds_no_operation_is_refused_with_the_reason() -> None:
+    run = CliRunner().invoke(rankscope, ["repro", str(SAMPLES / "slow_loader"), "-o", "-"])
+    assert run.exit_code != 0
+    assert "nothing to replay" in run.output
