@@ -136,7 +136,7 @@ async def test_a_group_can_be_shown_alone() -> None:
         await press(app, pilot, "p", "enter")
         assert "only group default_pg" in bar(app, "status")
         await press(app, pilot, "o", *"broadcast", "enter")
-        assert "no rank is left" in bar(app, "keys")
+        assert "nothing is left with" in bar(app, "keys")
         await press(app, pilot, "escape")
         assert "only" not in bar(app, "status")
 
