@@ -78,7 +78,7 @@ def test_the_command_writes_the_script_and_never_over_another(tmp_path: Path) ->
     assert "4 of 4 ranks stop as in the dumps" in run.output
     again = CliRunner().invoke(rankscope, ["repro", str(SAMPLES / "early_return"), "-o", str(out)])
     assert again.exit_code != 0
-    assert "is there already" in again.output
+    assert "already exists" in again.output
 
 
 def test_what_holds_no_operation_is_refused_with_the_reason() -> None:

@@ -160,7 +160,7 @@ class TaskJudge:
             return NumberedRank(task)
         if self._homes or (task == 0 and launch.task_count < 2):
             return NumberedRank(None, f"task {task} of srun may be a launcher of ranks, and not rank {task}")
-        assumed = f"task {task} of srun is taken for rank {task}: so it is where srun starts one task a rank"
+        assumed = f"task {task} of srun is assumed to be rank {task}, as where srun starts one task per rank"
         return NumberedRank(task, assumed)
 
     def _several(self, host: str) -> bool:

@@ -62,7 +62,7 @@ def test_the_refusal_and_the_notes_tell_it(tmp_path: Path) -> None:
     for at in range(8):
         (tmp_path / f"a{at}.bin").write_bytes(bytes(range(200)) * 3)
     (tmp_path / "snap.pickle").write_bytes(FOREIGN["snap.pickle"][0])
-    with pytest.raises(InputError, match=r"among 9 files \(snap\.pickle: a CUDA memory snapshot of torch"):
+    with pytest.raises(InputError, match=r"in 9 files \(snap\.pickle: a CUDA memory snapshot of torch"):
         load([tmp_path])
     for recorder in job(2):
         (tmp_path / f"dump_{recorder.rank}").write_bytes(recorder.pickle())

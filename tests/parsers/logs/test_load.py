@@ -45,7 +45,7 @@ def test_logs_beside_dumps(tmp_path: Path) -> None:
 
 def test_a_text_that_only_looks_like_a_log_is_not_enough(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("INFO:torch.distributed.run: step\n" * 9)
-    with pytest.raises(InputError, match="no log"):
+    with pytest.raises(InputError, match="no dump, stack, log or trace"):
         load([tmp_path])
 
 
