@@ -10,12 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
+import pytest
 from click.testing import CliRunner
 
 from rankscope.analysis import analyse
 from rankscope.analysis.replay.fitting import fit
 from rankscope.analysis.replay.schedule import schedule_of
 from rankscope.assemble.load import load
+from rankscope.capture.replay import GROUPS, ScheduledCall, expected_place
 from rankscope.cli import rankscope
 from rankscope.report.repro_script import repro_script
 from rankscope.schema import Dataset
@@ -44,6 +46,14 @@ def test_ranks_with_equal_operations_share_their_lines() -> None:
     text = script_of(hang()[0])
     assert "\nranks 4 5 7\n" in text
     assert len(text) < 20_000
+
+
+def test_operations_that_are_issued_together_wait_at_the_first_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ("g0 0>1:0 send 4 Float", "+ g0 1>0:0 recv 4 Float waits", "g0 #3 barrier 4 Float")
+    calls = [ScheduledCall(text) for text in lines]
+    monkeypatch.setitem(GROUPS, "g0", ("pair", [0, 1]))
+    assert expected_place(calls) == ["pair", "send", "0>1:0"]
+    assert expected_place(calls[2:]) is None
 
 
 def test_names_from_files_stay_texts() -> None:

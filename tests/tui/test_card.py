@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -15,8 +14,8 @@ from rankscope.tui.detail.finding_text import card
 from rankscope.tui.lane_cells import draw
 from rankscope.tui.model import build_model
 from rankscope.tui.target import place_of_finding, place_of_step
-from tests.simulator.options import MODES
-from tests.simulator.scenario import ALL_FAULTS, make
+from tests.simulator.loaded import simulated
+from tests.simulator.scenario import ALL_FAULTS
 from tests.tui.drive import board_of, opened, press, screen_text
 from tests.tui.jobs import hang, healthy
 
@@ -82,13 +81,9 @@ def test_every_part_has_a_line_in_any_height(sample: str, height: int) -> None:
 @pytest.mark.parametrize("fault", [*ALL_FAULTS])
 def test_no_jump_lands_on_an_empty_cell(fault: str) -> None:
     try:
-        scenario = make(fault, 61)
+        dataset, analysis = simulated(fault, 61)
     except LookupError:
         pytest.skip("no job has a place for it")
-    with TemporaryDirectory() as folder:
-        scenario.write(Path(folder), MODES["full"])
-        dataset = load([Path(folder)])
-    analysis = analyse(dataset)
     model = build_model(dataset, analysis)
     boards = BoardSet(model, np.zeros(1, np.uint8))
     board = boards.operations

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.explanations import end_of_chain, explain_rank
-from rankscope.analysis.model import Analysis
 from rankscope.analysis.rank_view import RankView, operation_name
 from rankscope.assemble.load import load
-from rankscope.schema import Dataset
 from rankscope.tui.cell_selection import item_of
 from rankscope.tui.letters import CHARACTERS, Mark, mark_of
 from rankscope.tui.model import build_model
 from rankscope.tui.target import place_of_finding
 from tests.builders import JobBuilder
-from tests.simulator.options import MODES
-from tests.simulator.scenario import make
+from tests.simulator.loaded import simulated
 from tests.tui.drive import opened, screen_text
 from tests.tui.jobs import still
 
@@ -30,18 +25,9 @@ FAULTS = ("network", "order", "lost-recv", "lost-send", "host-stuck")
 HANGS = [(fault, seed) for fault in FAULTS for seed in (11, 12)]
 
 
-@cache
-def hang(fault: str, seed: int) -> tuple[Dataset, Analysis]:
-    """A simulated hang of eight ranks or so, and its analysis."""
-    with TemporaryDirectory() as folder:
-        make(fault, seed).write(Path(folder), MODES["full"])
-        dataset = load([Path(folder)])
-    return dataset, analyse(dataset)
-
-
 @pytest.mark.parametrize(("fault", "seed"), HANGS)
 def test_who_accuses_nobody_leads_to_a_member(fault: str, seed: int) -> None:
-    dataset, analysis = hang(fault, seed)
+    dataset, analysis = simulated(fault, seed)
     model = build_model(dataset, analysis)
     for finding in analysis.findings:
         if finding.group is not None and not finding.culprit_ranks and not finding.candidates:
@@ -51,7 +37,7 @@ def test_who_accuses_nobody_leads_to_a_member(fault: str, seed: int) -> None:
 
 
 def test_a_title_names_the_ranks_of_the_group() -> None:
-    _, analysis = hang("network", 11)
+    _, analysis = simulated("network", 11)
     stuck = next(f for f in analysis.findings if f.kind == "stuck-in-collective")
     assert stuck.group is not None
     first, last = min(stuck.group.ranks), max(stuck.group.ranks)
@@ -61,7 +47,7 @@ def test_a_title_names_the_ranks_of_the_group() -> None:
 
 @pytest.mark.parametrize(("fault", "seed"), HANGS)
 def test_nobody_is_said_to_wait_for_nobody_with_an_operation_pending(fault: str, seed: int) -> None:
-    dataset, analysis = hang(fault, seed)
+    dataset, analysis = simulated(fault, seed)
     for rank in dataset.seen_ranks:
         if rank not in analysis.waits:
             pending = RankView(dataset, rank).pending
@@ -72,7 +58,7 @@ def test_nobody_is_said_to_wait_for_nobody_with_an_operation_pending(fault: str,
 
 @pytest.mark.parametrize("seed", [12, 13, 14])
 def test_a_chain_goes_around_a_circle_and_back_to_the_culprit(seed: int) -> None:
-    dataset, analysis = hang("order", seed)
+    dataset, analysis = simulated("order", seed)
     root = next(f for f in analysis.findings if f.kind == "order-deadlock")
     for rank in {*root.culprit_ranks, *root.waiting_ranks}:
         steps = analysis.waits[rank]
@@ -85,7 +71,7 @@ def test_a_chain_goes_around_a_circle_and_back_to_the_culprit(seed: int) -> None
 
 @pytest.mark.parametrize(("fault", "seed"), HANGS)
 def test_never_did_is_said_only_of_what_nobody_recorded(fault: str, seed: int) -> None:
-    dataset, analysis = hang(fault, seed)
+    dataset, analysis = simulated(fault, seed)
     for rank in dataset.seen_ranks:
         for reason in explain_rank(dataset, analysis, rank).lines:
             if reason.about == "unlike" and "never did" in reason.evidence.text:
@@ -101,7 +87,7 @@ def test_never_did_is_said_only_of_what_nobody_recorded(fault: str, seed: int) -
 
 @pytest.mark.parametrize("fault", ["lost-recv", "lost-send"])
 def test_a_rule_says_nothing_of_waiting_where_the_culprit_waits(fault: str) -> None:
-    dataset, analysis = hang(fault, 11)
+    dataset, analysis = simulated(fault, 11)
     for rank in analysis.culprits:
         rule = next(r.evidence.text for r in explain_rank(dataset, analysis, rank).lines if r.about == "rule")
         assert ("waits for nothing" in rule) == RankView(dataset, rank).pending.is_empty()

@@ -71,7 +71,8 @@ def _missing(facts: Facts, missing: tuple[int, ...]) -> Finding:
         else f"Dumps of {seen:,} of {size:,} ranks were found"
     )
     text += f"; {ranks_text(none)} left none" if none else ""
-    text += f"; the files of {ranks_text(sorted(unread))} could not be read." if unread else "."
+    files = "file" if len(unread) == 1 else "files"
+    text += f"; the {files} of {ranks_text(sorted(unread))} could not be read." if unread else "."
     title = (
         f"no dump of {ranks_text(missing)}" if len(missing) < 20 else f"no dump of {len(missing):,} of {size:,} ranks"
     )

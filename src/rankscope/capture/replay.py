@@ -163,8 +163,16 @@ class Player:
     def report(self) -> dict[str, Any]:
         """Where the rank is, and where it is expected to be."""
         at = self.operations[self.done].place if self.done < len(self.operations) else None
-        due = next((operation.place for operation in self.operations if "waits" in operation.marks), None)
+        due = expected_place(self.operations)
         return {"rank": self.rank, "at": at, "expected": due, "same": at == due, "error": self.error}
+
+
+def expected_place(operations: list[ScheduledCall]) -> list[str] | None:
+    """Where a rank is expected to stop; operations that are issued together wait as one, at the first of them."""
+    place = next((at for at, operation in enumerate(operations) if "waits" in operation.marks), None)
+    while SERIAL and place and operations[place].together:
+        place -= 1
+    return None if place is None else operations[place].place
 
 
 def play(index: int, out: Path) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from rankscope.commands.output import ProgressLine, refuse_existing
+from rankscope.commands.output import ProgressLine, refuse_existing, write_report
 from rankscope.commands.source import JobSource
 from rankscope.text.wording import plural, rank_ranges
+
+if TYPE_CHECKING:
+    from rankscope.analysis.model import Analysis
+    from rankscope.analysis.replay.fitting import Fit
+    from rankscope.schema import Dataset
 
 MOST_RANKS = 64
 """Ranks up to which all are replayed, unless fewer are asked for."""
@@ -18,45 +23,46 @@ LIMIT_S = 600
 """The longest that the started script may take."""
 
 
-def run(source: JobSource, *, output: str, force: bool, minimize: bool | None, start: bool, python: str) -> int:
-    """Writes the script and says what is in it; with `start` also runs it, and returns its exit code."""
+def fitted_job(source: JobSource, output: str, force: bool) -> tuple[Dataset, Analysis, Fit]:
+    """The job with its schedule; ClickException if there is none, or if `output` cannot be written."""
     source.check()
-    if output != "-":
-        refuse_existing(output, force)
+    refuse_existing(output or None, force)
     narrator = ProgressLine()
     try:
         dataset, analysis = source.load(narrator)
     finally:
         narrator.close()
-    from rankscope.analysis.replay.fitting import fit
-    from rankscope.analysis.replay.schedule import schedule_of
+    from rankscope.analysis.replay.fitting import fit_job
+
+    try:
+        return dataset, analysis, fit_job(dataset, analysis)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def run(source: JobSource, *, output: str, force: bool, minimize: bool | None, start: bool, python: str) -> int:
+    """Writes the script and says what is in it; with `start` also runs it, and returns its exit code."""
+    if start and output == "-":
+        raise click.ClickException("--run needs a file: -o repro.py")
+    dataset, analysis, best = fitted_job(source, output, force)
+    if not best.is_sound:
+        raise click.ClickException(f"only {best.agreement} when the schedule is simulated: a replay would mislead")
     from rankscope.analysis.replay.shrinking import shrunk
     from rankscope.report.repro_script import repro_script
 
-    try:
-        whole = schedule_of(dataset, stuck=analysis.status not in ("healthy", "progressing", "slow"))
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
-    best = fit(whole, analysis)
-    if not best.is_sound:
-        raise click.ClickException(f"only {best.agreement} when the schedule is simulated: a replay would mislead")
-    small = len(whole.steps) > MOST_RANKS if minimize is None else minimize
-    schedule = shrunk(best, analysis) if small else whole
-    text = repro_script(dataset, analysis, best, schedule)
-    if output == "-":
-        click.echo(text, nl=False)
-    else:
-        Path(output).write_text(text, encoding="utf-8")
+    every = best.schedule.steps
+    small = len(every) > MOST_RANKS if minimize is None else minimize
+    schedule = shrunk(best, analysis) if small else best.schedule
+    write_report(repro_script(dataset, analysis, best, schedule).encode(), output, force)
+    if output != "-":
         steps = sum(map(len, schedule.steps.values()))
-        ranks = f"{plural(len(schedule.steps), 'rank')} of {len(whole.steps):,} ({rank_ranges(schedule.steps)})"
+        ranks = f"{plural(len(schedule.steps), 'rank')} of {len(every):,} ({rank_ranges(schedule.steps)})"
         click.echo(f"{output}: {ranks}, {plural(steps, 'operation')}; simulated, {best.agreement}", err=True)
     return _start(output, python) if start else 0
 
 
 def _start(output: str, python: str) -> int:
     """Runs the script with a Python that has torch; its exit code."""
-    if output == "-":
-        raise click.ClickException("--run needs a file: -o repro.py")
     try:
         return subprocess.run([python or sys.executable, output], check=False, timeout=LIMIT_S).returncode
     except subprocess.TimeoutExpired:

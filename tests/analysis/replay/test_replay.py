@@ -4,37 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.model import Analysis
-from rankscope.analysis.replay.fitting import Fit, fit
+from rankscope.analysis.replay.fitting import MOVING, fit_job
 from rankscope.analysis.replay.schedule import Schedule, Step, schedule_of
 from rankscope.analysis.replay.shrinking import restricted, shrunk
 from rankscope.analysis.replay.simulator import Setting, simulate
 from rankscope.assemble.load import load
-from rankscope.schema import Dataset
-from tests.simulator.options import MODES
-from tests.simulator.scenario import ALL_FAULTS, make
+from tests.simulator.loaded import simulated
+from tests.simulator.scenario import ALL_FAULTS
 from tests.tui.jobs import hang, healthy
 
 SAMPLES = Path(__file__).parents[3] / "sample_data"
 BROKEN = ("early_return", "ring_wrapped", "two_groups", "wrong_collective")
-MOVING = ("healthy", "progressing", "slow")
 FEW = 0.85
 """A device that is dead, or a clock that differs, leaves a rank of a small job beside it."""
-
-
-def fitted(dataset: Dataset, analysis: Analysis) -> Fit:
-    return fit(schedule_of(dataset, stuck=analysis.status not in MOVING), analysis)
 
 
 @pytest.mark.parametrize("sample", BROKEN)
 def test_a_job_stops_in_the_simulator_where_it_stopped(sample: str) -> None:
     dataset = load([SAMPLES / sample])
-    found = fitted(dataset, analyse(dataset))
+    found = fit_job(dataset, analyse(dataset))
     assert found.equal == found.told == set(dataset.seen_ranks)
     assert found.setting == Setting("serial")
 
@@ -42,14 +34,10 @@ def test_a_job_stops_in_the_simulator_where_it_stopped(sample: str) -> None:
 @pytest.mark.parametrize("fault", [*ALL_FAULTS])
 def test_each_fault_is_explained_by_its_schedule(fault: str) -> None:
     try:
-        scenario = make(fault, 2)
+        dataset, analysis = simulated(fault, 2)
     except LookupError:
         pytest.skip("no job has a place for it")
-    with TemporaryDirectory() as folder:
-        scenario.write(Path(folder), MODES["full"])
-        dataset = load([Path(folder)])
-    analysis = analyse(dataset)
-    found = fitted(dataset, analysis)
+    found = fit_job(dataset, analysis)
     assert len(found.equal) >= FEW * len(found.told), found.agreement
     if analysis.status not in MOVING:
         assert any(found.outcome.pending.values())
@@ -62,7 +50,7 @@ def test_each_fault_is_explained_by_its_schedule(fault: str) -> None:
 
 def test_a_job_that_is_well_runs_to_its_end() -> None:
     dataset, analysis = healthy()
-    found = fitted(dataset, analysis)
+    found = fit_job(dataset, analysis)
     assert not any(found.outcome.pending.values())
 
 
@@ -76,7 +64,7 @@ def test_a_rank_without_a_dump_has_issued_what_peers_completed() -> None:
 
 def test_fewer_ranks_stop_at_the_same_operations() -> None:
     dataset, analysis = hang(64, 3)
-    found = fitted(dataset, analysis)
+    found = fit_job(dataset, analysis)
     small = shrunk(found, analysis)
     assert 6 in small.steps
     assert len(small.steps) <= 6

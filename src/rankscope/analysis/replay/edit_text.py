@@ -14,11 +14,14 @@ from rankscope.text.wording import plural
 
 FORMS = "RANK:GROUP#SEQ, or RANK:GROUP#FROM>TO:K for the K-th of the sends from one rank to another that are left"
 _PLACE = re.compile(r"(\d{1,9}):(.+)#(?:(\d{1,18})|(\d{1,9})>(\d{1,9}):(\d{1,9}))", re.ASCII)
-_VERBS: dict[EditKind, str] = {
-    "skip": "leaves out {}", "insert": "also issues {}", "swap": "first issues {}",
-    "match": "issues {} as its peers do", "release": "goes on",
-    "complete": "",
-}  # fmt: skip
+_SENTENCES: dict[EditKind, str] = {
+    "skip": "rank {rank} leaves out {operation}",
+    "insert": "rank {rank} also issues {operation}",
+    "swap": "rank {rank} first issues {operation}",
+    "match": "rank {rank} issues {operation} as its peers do",
+    "release": "rank {rank} goes on",
+    "complete": "every rank also issues what its peers wait for, in any order",
+}
 
 
 def parse_place(dataset: Dataset, text: str) -> tuple[int, Key]:
@@ -45,12 +48,10 @@ def _group_named(dataset: Dataset, name: str, rank: int) -> Group:
 
 def edit_sentence(dataset: Dataset, schedule: Schedule, edit: Edit) -> str:
     """`rank 3 leaves out all_reduce #12 of tp`."""
-    if edit.kind == "complete":
-        return "every rank also issues what its peers wait for, in any order"
     # what stood later is issued first
     key = edit.other if edit.kind == "swap" else edit.key
     operation = _operation(dataset, schedule, key) if key else ""
-    return f"rank {edit.rank} {_VERBS[edit.kind].format(operation)}"
+    return _SENTENCES[edit.kind].format(rank=edit.rank, operation=operation)
 
 
 def _operation(dataset: Dataset, schedule: Schedule, key: Key) -> str:

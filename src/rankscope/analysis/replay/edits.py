@@ -31,15 +31,17 @@ class Edit:
 
 @dataclass(frozen=True)
 class Trial:
-    """A change, with what a simulation of it shows."""
+    """A change, with the schedule and the setting that were simulated, and what that shows."""
 
     edit: Edit
+    schedule: Schedule
+    setting: Setting
     outcome: Outcome
 
     @property
     def waiting(self) -> int:
         """How many ranks do not come to their end."""
-        return sum(bool(left) for left in self.outcome.pending.values())
+        return self.outcome.waiting
 
 
 def tried(schedule: Schedule, setting: Setting, edit: Edit) -> Trial:
@@ -47,9 +49,10 @@ def tried(schedule: Schedule, setting: Setting, edit: Edit) -> Trial:
     changed = apply_edit(schedule, edit)
     if edit.kind == "complete":
         # places of what is put in among other groups are not known: only what is missing is asked
-        return Trial(edit, simulate(changed, Setting("streams")))
-    let_go = {edit.rank} if edit.kind == "release" else set()
-    return Trial(edit, simulate(changed, replace(setting, holds=setting.holds - let_go)))
+        setting = Setting("streams")
+    elif edit.kind == "release":
+        setting = replace(setting, holds=setting.holds - {edit.rank})
+    return Trial(edit, changed, setting, simulate(changed, setting))
 
 
 def apply_edit(schedule: Schedule, edit: Edit) -> Schedule:

@@ -6,9 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.replay.schedule import Schedule
+from rankscope.analysis.replay.schedule import Schedule, schedule_of
 from rankscope.analysis.replay.simulator import Outcome, Setting, simulate
+from rankscope.schema import Dataset
 
+MOVING = ("healthy", "progressing", "slow")
+"""Statuses of jobs that go on: what is pending there holds up nobody."""
 MOST_TRIES = 64
 """Ranks and operations that are tried as what holds up the rest, where the schedule alone explains nothing."""
 
@@ -34,6 +37,11 @@ class Fit:
     def agreement(self) -> str:
         """`14 of 14 ranks stop as in the dumps`."""
         return f"{len(self.equal)} of {len(self.told)} ranks stop as in the dumps"
+
+
+def fit_job(dataset: Dataset, analysis: Analysis) -> Fit:
+    """The schedule of a job with the setting that explains its dumps; ValueError if no dump holds an operation."""
+    return fit(schedule_of(dataset, stuck=analysis.status not in MOVING), analysis)
 
 
 def fit(schedule: Schedule, analysis: Analysis) -> Fit:

@@ -62,11 +62,6 @@ class Step:
         """The line in which it runs in order: the group, or the direction of a pair of ranks."""
         return self.key[:3] if self.is_p2p else self.key[:1]
 
-    @property
-    def waits_in(self) -> tuple[str, Key]:
-        """The name of the operation and its key, to compare places where ranks wait."""
-        return self.op, self.key
-
 
 @dataclass(frozen=True)
 class Schedule:
@@ -99,13 +94,13 @@ class Schedule:
         return [[step for _, step in part] for _, part in together]
 
 
-def schedule_of(dataset: Dataset, *, stuck: bool = True, tail: int = TAIL, last: int = LAST) -> Schedule:
+def schedule_of(dataset: Dataset, *, stuck: bool = True) -> Schedule:
     """The schedule around the first pending operations; if the job is not `stuck`, the last ones that all have issued.
 
     ValueError if no dump holds an operation.
     """
     rows = _operations(dataset)
-    rows = _window(rows, tail) if stuck and rows["pending"].any() else _common(dataset, rows, last)
+    rows = _window(rows) if stuck and rows["pending"].any() else _common(dataset, rows)
     if rows.is_empty():
         raise ValueError("no dump holds an operation of a known group: there is nothing to replay")
     groups = {group.id: group.ranks for group in dataset.group_list if group.id in set(rows["group"].to_list())}
@@ -172,17 +167,17 @@ def _pairs(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
     return left.with_columns(state=pl.lit("scheduled", dataset.ops.schema["state"]))
 
 
-def _window(rows: pl.DataFrame, tail: int) -> pl.DataFrame:
-    """The operations from the first pending one of each group on, and `tail` before it."""
+def _window(rows: pl.DataFrame) -> pl.DataFrame:
+    """The operations from the first pending one of each group on, and TAIL before it."""
     collective = pl.col("seq").is_not_null()
     first = pl.col("seq").filter(pl.col("pending") & collective).min().over("group")
-    return rows.filter(pl.col("pending") | (collective & (pl.col("seq") >= first - tail)))
+    return rows.filter(pl.col("pending") | (collective & (pl.col("seq") >= first - TAIL)))
 
 
-def _common(dataset: Dataset, rows: pl.DataFrame, last: int) -> pl.DataFrame:
+def _common(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
     """The last collectives of each group that all its members with a dump have issued: they end, if they fit."""
     issued = rows.filter(pl.col("seq").is_not_null() & ~_lacking(dataset)).with_columns(pending=pl.lit(False))
-    return issued.filter(pl.col("seq") > pl.col("seq").max().over("group") - last)
+    return issued.filter(pl.col("seq") > pl.col("seq").max().over("group") - LAST)
 
 
 def _steps(rows: pl.DataFrame) -> Iterator[tuple[int, list[Step]]]:

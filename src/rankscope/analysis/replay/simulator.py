@@ -35,6 +35,11 @@ class Outcome:
 
     pending: Mapping[int, tuple[int, ...]]
 
+    @property
+    def waiting(self) -> int:
+        """How many ranks do not come to their end."""
+        return sum(map(bool, self.pending.values()))
+
     def stops_at(self, schedule: Schedule, rank: int) -> dict[Key, Key]:
         """The first operation of each stream that has not ended, as `Schedule.recorded`."""
         first: dict[Key, Key] = {}
