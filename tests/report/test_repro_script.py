@@ -76,7 +76,7 @@ def test_a_replay_over_gloo_stops_where_the_job_stopped(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(script)], env={**os.environ, "GRACE": "5"}, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "4 of 4 ranks stop as recorded"), done
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "4 of 4 ranks stop as expected"), done
     assert "rank 3      stops at the end" in done.stdout
 
 

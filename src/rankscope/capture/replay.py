@@ -232,10 +232,10 @@ def say(out: Path) -> int:
     told = [json.loads(path.read_text()) for path in out.glob("rank_*.json")]
     for one in sorted(told, key=lambda entry: int(entry["rank"])):
         where = " ".join([*one["at"][1:], "of", one["at"][0]]) if one["at"] else "the end"
-        verdict = "as recorded" if one["same"] else f"expected: {one['expected'] or 'the end'}"
+        verdict = "as expected" if one["same"] else f"expected: {one['expected'] or 'the end'}"
         print(f"rank {one['rank']:<6} stops at {where:<50} {verdict} {one['error']}".rstrip())
     same = sum(one["same"] for one in told)
-    print(f"{same} of {len(RANKS)} ranks stop as recorded")
+    print(f"{same} of {len(RANKS)} ranks stop as expected")
     return 2 if len(told) < len(RANKS) else 0 if same == len(RANKS) else 1
 
 

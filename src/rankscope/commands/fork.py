@@ -24,7 +24,7 @@ MOST_SHOWN = 12
 def run(source: JobSource, *, changes: Mapping[str, Sequence[str]], output: str, force: bool) -> int:
     """Prints how many ranks wait with each change, without any: with one change at a time. Exit code 0 if one helps."""
     dataset, analysis, best = fitted_job(source, output, force)
-    from rankscope.analysis.replay.edit_text import trial_lines
+    from rankscope.analysis.replay.edit_text import edit_sentence, trial_lines
     from rankscope.analysis.replay.edits import sweep, tried
 
     try:
@@ -46,7 +46,8 @@ def run(source: JobSource, *, changes: Mapping[str, Sequence[str]], output: str,
 
         first = trials[0]
         changed = replace(best, schedule=first.schedule, setting=first.setting, outcome=first.outcome)
-        write_report(repro_script(dataset, analysis, changed, first.schedule).encode(), output, force)
+        sentence = edit_sentence(dataset, best.schedule, first.edit)
+        write_report(repro_script(dataset, analysis, changed, first.schedule, sentence).encode(), output, force)
         click.echo(f"{output}: the script with the first of these changes", err=True)
     return 0 if helps else 1
 

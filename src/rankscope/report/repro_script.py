@@ -24,13 +24,13 @@ _LONGEST = 110
 """Characters of a line of the header."""
 
 
-def repro_script(dataset: Dataset, analysis: Analysis, fit: Fit, schedule: Schedule) -> str:
-    """The text of the script for a schedule: that of the fit, or a smaller one."""
+def repro_script(dataset: Dataset, analysis: Analysis, fit: Fit, schedule: Schedule, change: str = "") -> str:
+    """The text of the script for a schedule: that of the fit, or a smaller one; `change` tells how it differs."""
     source = files("rankscope.capture").joinpath("replay.py").read_text("utf-8")
     head, rest = source.split(_BEGIN, 1)
     _, runner = rest.split(_END, 1)
     doc, imports = head.split('"""\n', 1)
-    about = "\n".join(_comment(line) for line in _about(analysis, fit, schedule))
+    about = "\n".join(_comment(line) for line in _about(analysis, fit, schedule, change))
     job = "\n".join(_job(dataset, fit, schedule))
     return f'{about}\n{doc}"""\n{imports}{_BEGIN}{job}\n{_END}{runner}'
 
@@ -39,12 +39,15 @@ def _comment(line: str) -> str:
     return f"# {plain(line, _LONGEST)}".rstrip()
 
 
-def _about(analysis: Analysis, fit: Fit, schedule: Schedule) -> Iterator[str]:
+def _about(analysis: Analysis, fit: Fit, schedule: Schedule, change: str) -> Iterator[str]:
     """Where the script comes from, what to expect, and how to run it."""
     count = len(schedule.steps)
+    agreement = f"without a change, {fit.agreement}" if change else fit.agreement
     yield f"rankscope repro: {hide(analysis.verdict)}"
     whole = len(fit.schedule.steps)
-    yield f"{plural(count, 'rank')} of {whole:,}: {rank_ranges(schedule.steps)}; simulated, {fit.agreement}"
+    yield f"{plural(count, 'rank')} of {whole:,}: {rank_ranges(schedule.steps)}; simulated, {agreement}"
+    if change:
+        yield f"changed: {change}"
     if fit.setting.holds & set(schedule.steps):
         yield f"played as stopped: ranks {rank_ranges(fit.setting.holds & set(schedule.steps))}"
     if schedule.silent:
