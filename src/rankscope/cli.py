@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from rankscope import __version__
-from rankscope.commands.source_options import follows, reads_dumps
+from rankscope.commands.source_options import RepetitionCount, follows, reads_dumps
 from rankscope.parsers.workers.machine_share import limit_threads
 from rankscope.text.escaping import plain
 
@@ -267,8 +267,21 @@ def export(**options: Any) -> int:
 
 @rankscope.command()
 @reads_dumps
-@click.option("-o", "--output", default="repro.py", metavar="FILE", help="The script; - prints it (default: repro.py).")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="The script; - prints it (default: repro.py, with --determinism determinism.py).",
+)
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
+@click.option(
+    "--determinism",
+    is_flag=False,
+    flag_value="3",
+    type=RepetitionCount(2, 100),
+    metavar="[N]",
+    help="Repeat the recorded reductions N times instead, and compare their bits (default: 3; put it behind PATH).",
+)
 @click.option(
     "--minimize/--all", default=None, help="Only the ranks that matter, or all (default: all, up to 64 ranks)."
 )
@@ -281,10 +294,16 @@ def repro(**options: Any) -> int:
 
     PATH is a directory of dumps. The script needs only torch: it hangs where the job hung, on a few CPU cores.
     """
+    del options["ascii_only"], options["path_map"]
+    source, times = _job_source(options.pop("paths"), options), options.pop("determinism")
+    if times is not None:
+        from rankscope.commands.determinism_check import run as repeat
+
+        del options["minimize"]
+        return repeat(source, times=times, **(options | {"output": options["output"] or "determinism.py"}))
     from rankscope.commands.repro import run
 
-    del options["ascii_only"], options["path_map"]
-    return run(_job_source(options.pop("paths"), options), **options)
+    return run(source, **(options | {"output": options["output"] or "repro.py"}))
 
 
 @rankscope.command()
