@@ -293,6 +293,7 @@ def repro(**options: Any) -> int:
     """Writes a script that replays what each rank issued around the failure.
 
     PATH is a directory of dumps. The script needs only torch: it hangs where the job hung, on a few CPU cores.
+    With --determinism it repeats the job's reductions instead, and tells which settings repeat them bit for bit.
     """
     del options["ascii_only"], options["path_map"]
     source, times = _job_source(options.pop("paths"), options), options.pop("determinism")

@@ -94,6 +94,15 @@ def test_one_repetition_is_no_answer_and_the_reason_is_shown() -> None:
     assert "    rank 1 ended with -9" in list(lines_of(found, REDUCTIONS))
 
 
+def test_operations_that_a_variant_cannot_run_are_told() -> None:
+    files = told(1)
+    for file in files:
+        del file["outcomes"][1]
+    found = answer([*told(), *files], 1)
+    assert (found.repeats, found.as_recorded, found.left_out) == (True, True, [1])
+    assert "    not run: operation 2" in list(lines_of(found, REDUCTIONS))
+
+
 def test_variants_change_one_setting_each_and_leave_out_what_is_set() -> None:
     names = [one.name for one in variants("nccl", [], {"NCCL_ALGO": "Ring"})]
     assert names[0] == RECORDED and names[-1] == MOVED
@@ -101,8 +110,7 @@ def test_variants_change_one_setting_each_and_leave_out_what_is_set() -> None:
     assert [one.name for one in variants("gloo", [], {})] == [RECORDED, LATE, MOVED]
     (_, own) = variants("nccl", ["NCCL_ALGO=Ring,NCCL_PROTO=LL"], {})
     assert own.changes == {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"}
-    tree = variants("nccl", ["NCCL_ALGO=Tree"], {})[1]
-    assert is_played(tree, "all_reduce") and not is_played(tree, "reduce_scatter")
+    assert is_played("Tree", "all_reduce") and is_played("", "reduce") and not is_played("Tree", "reduce_scatter")
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,9 @@ def variants(backend: str, changes: Sequence[str], settings: dict[str, str]) -> 
     return found
 
 
-def is_played(variant: Variant, name: str) -> bool:
-    """Whether a variant can run a reduction: trees of NCCL only reduce to all."""
-    return name == "all_reduce" or variant.changes.get("NCCL_ALGO", "").lower() != "tree"
+def is_played(algorithm: str, name: str) -> bool:
+    """Whether an algorithm of NCCL can run a reduction: trees only reduce to all."""
+    return name == "all_reduce" or algorithm.lower() != "tree"
 
 
 # Answers from the results that ranks left in files.
@@ -67,6 +67,8 @@ class Answer(NamedTuple):
     """Whether all bits are those of the first repetition with the recorded settings."""
     differs: list[dict[str, Any]]
     """The first difference of each operation: between repetitions, or without one, from the recorded settings."""
+    left_out: list[int]
+    """Operations that the variant cannot run, or did not come to."""
     taken: list[str]
     """Algorithms and protocols that NCCL tells, where rank 0 is the first of the group."""
     error: str
@@ -91,6 +93,7 @@ def judged(number: int, name: str, told: Sequence[dict[str, Any]], reductions: R
         ranks_equal(own, reductions),
         not apart if is_known and number and base else None,
         [firsts[key] for key in sorted(firsts)],
+        sorted({*range(len(reductions))} - {one["operation"] for one in own}),
         next((one["taken"] for one in files if one.get("taken")), []),
         (errors or [problem])[0],
     )
@@ -144,6 +147,8 @@ def lines_of(answer: Answer, reductions: Reductions) -> Iterator[str]:
     yield f"{answer.name:<34} {said[0]:<8} {said[1]:<12} {said[2]}"
     if answer.error:
         yield f"    {answer.error}"
+    if answer.left_out and answer.repetitions:
+        yield f"    not run: operation {', '.join(str(number + 1) for number in answer.left_out)}"
     if answer.taken:
         yield f"    NCCL took {', '.join(dict.fromkeys(answer.taken))}"
     for one in answer.differs[:1]:
@@ -167,6 +172,8 @@ def closing(answers: Sequence[Answer]) -> Iterator[str]:
         yield "the recorded settings repeat here, but ranks have different bits"
     else:
         yield f"the recorded settings repeat bit for bit here, {base.repetitions} times"
+    if base.error:
+        yield f"not all of it ran: {base.error}"
     other = [one.name for one in rest if one.as_recorded is False and one.name != MOVED]
     if other:
         yield f"other bits with {', '.join(other)}"

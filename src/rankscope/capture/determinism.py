@@ -113,7 +113,7 @@ class RankPlayer:
         """Runs the reductions one after the other; ends at the first that breaks off."""
         for number, (name, kind, elements, recorded, _, _) in enumerate(REDUCTIONS):
             members = tuple(places(recorded, self.world))
-            if self.rank not in members or not is_played(self.run.variant, name):
+            if self.rank not in members or not is_played(os.environ.get("NCCL_ALGO", ""), name):
                 continue
             place = members.index(self.rank)
             owner = self._owner(number, place, len(members))
@@ -200,6 +200,8 @@ def play(run: Repetition, backend: str, rank: int, world: int, out: Path) -> int
     told: dict[str, Any] = {"variant": run.number, "turn": run.turn, "rank": rank, "outcomes": [], "error": ""}
     log = out / f"nccl_{run.number}_{run.turn}_{rank}"
     os.environ.update({**SETTINGS, **run.variant.changes})
+    # a timeout would leave dumps in a directory that they are for
+    os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "0")
     if backend == "nccl" and "NCCL_DEBUG" not in os.environ:
         os.environ |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING", "NCCL_DEBUG_FILE": str(log)}
     try:
@@ -366,7 +368,8 @@ def check(changes: Sequence[str], out: Path) -> int:
         return 0
     print("", *closing(answers), sep="\n")
     if "JSON" in os.environ:
-        whole = {"backend": backend, "ranks": world, "variants": [answer._asdict() for answer in answers]}
+        whole = {"backend": backend, "ranks": world, "operations": REDUCTIONS, "settings": SETTINGS}
+        whole["variants"] = [answer._asdict() for answer in answers]
         Path(os.environ["JSON"]).write_text(json.dumps(whole, indent=1))
     return code_of(answers)
 

@@ -26,10 +26,10 @@ def run(source: JobSource, *, times: int, output: str, force: bool, start: bool,
     refuse_existing(output, force)
     narrator = ProgressLine()
     try:
-        dataset, _ = source.load(narrator)
+        dataset, analysis = source.load(narrator)
     finally:
         narrator.close()
-    from rankscope.analysis.replay.order_rules import order_settings
+    from rankscope.analysis.replay.order_rules import findings_on_order, order_settings
     from rankscope.analysis.replay.reductions import reductions_of
     from rankscope.report.determinism_script import determinism_script, left_out
 
@@ -38,8 +38,9 @@ def run(source: JobSource, *, times: int, output: str, force: bool, start: bool,
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     settings = order_settings(dataset, found.library)
-    for standing, sentence in settings.told:
-        click.echo(f"{_WORDS[standing]}: {sentence}", err=True)
+    lines = [f"found: {title}" for title in findings_on_order(analysis)]
+    lines += [f"{_WORDS[standing]}: {sentence}" for standing, sentence in settings.told]
+    click.echo("\n".join(lines), err=True)
     write_report(determinism_script(dataset, found, settings, times).encode(), output, force)
     if output != "-":
         more = f"; {left_out(found)}" if left_out(found) else ""

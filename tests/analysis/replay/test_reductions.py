@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.analysis.replay.order_rules import order_settings
+from rankscope.analysis import analyse
+from rankscope.analysis.replay.order_rules import findings_on_order, order_settings
 from rankscope.analysis.replay.reductions import MOST, reductions_of
 from tests.builders import JobBuilder
 
@@ -103,3 +104,15 @@ def test_only_what_decides_the_order_is_taken_over_and_no_secret() -> None:
     found = order_settings(job.build(), "nccl")
     assert found.carried == {"NCCL_PROTO": "LL", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     assert found.left == ("NCCL_BUFFSIZE", "NCCL_IB_HCA", "TORCH_SECRET_KEY")
+
+
+def test_findings_on_modes_and_misspelt_names_are_used_again() -> None:
+    job = JobBuilder(2)
+    job.collective()
+    for rank in range(2):
+        job.setting(rank, "HCC_DETERMINISTIC", "true", source="environ")
+        job.setting(rank, "NVTE_ALLOW_NONDETERMINISTIC_ALGO", "0", source="environ")
+        job.setting(rank, "NCCL_IB_HCAA", "x", source="environ")
+    found = "; ".join(findings_on_order(analyse(job.build())))
+    assert "HCCL_DETERMINISTIC may be meant" in found and "Megatron's deterministic mode is on, but NCCL_ALGO" in found
+    assert "NCCL_IB_HCA" not in found

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from rankscope.analysis.logs.settings.setting_rules import ENV_NAME, ProcessSettings, process_settings
+from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
-from rankscope.text.secrets import value_of
+from rankscope.text.secrets import hide, value_of
 from rankscope.text.wording import plural
 
 Standing = Literal["broken", "open", "fixed"]
@@ -83,6 +84,12 @@ def order_settings(dataset: Dataset, library: str) -> OrderSettings:
     left = tuple(plain(name, 60) for name in usual if _BESIDE.fullmatch(name) and name not in carried)
     rows = [row for row in _told(told, usual, library) if row]
     return OrderSettings(carried, left, tuple(sorted(rows, key=lambda row: ("broken", "open", "fixed").index(row[0]))))
+
+
+def findings_on_order(analysis: Analysis) -> list[str]:
+    """Titles of findings on modes and misspelt names that concern determinism."""
+    found = [one.title for one in analysis.findings if one.kind == "settings-mismatch"]
+    return [hide(plain(title, 300)) for title in found if "determinis" in title.lower()]
 
 
 def _usual(told: Sequence[ProcessSettings], name: str) -> tuple[str, int]:
