@@ -83,6 +83,14 @@ def test_another_setting_with_other_bits_does_not_change_the_exit_code() -> None
     assert "other bits with NCCL_ALGO=Tree" in closing(answers)
 
 
+def test_settings_that_repeat_are_named_where_the_recorded_ones_do_not() -> None:
+    every = [*told(turn=1, rank=0, operation=0, change={"parts": ["x", "b"]}), *told(1)]
+    answers = [answer(every), answer(every, 1)]
+    assert list(closing(answers)) == [
+        "the recorded settings do not repeat bit for bit here", "the same bits each time with NCCL_ALGO=Tree",
+    ]  # fmt: skip
+
+
 def test_other_inputs_are_no_answer() -> None:
     found = answer(told(turn=1, rank=0, operation=0, change={"inputs": "other", "parts": ["x", "y"]}))
     assert (found.repeats, found.error, code_of([found])) == (None, OTHER_INPUTS, 2)

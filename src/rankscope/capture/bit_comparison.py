@@ -92,7 +92,7 @@ def judged(number: int, name: str, told: Sequence[dict[str, Any]], reductions: R
         not between if is_known else None,
         ranks_equal(own, reductions),
         not apart if is_known and number and base else None,
-        [firsts[key] for key in sorted(firsts)],
+        [firsts[key] for key in sorted(firsts)] if is_known else [],
         sorted({*range(len(reductions))} - {one["operation"] for one in own}),
         next((one["taken"] for one in files if one.get("taken")), []),
         (errors or [problem])[0],
@@ -174,8 +174,11 @@ def closing(answers: Sequence[Answer]) -> Iterator[str]:
         yield f"the recorded settings repeat bit for bit here, {base.repetitions} times"
     if base.error:
         yield f"not all of it ran: {base.error}"
+    same = [one.name for one in rest if one.repeats and one.name != MOVED]
     other = [one.name for one in rest if one.as_recorded is False and one.name != MOVED]
-    if other:
+    if not base.repeats and same:
+        yield f"the same bits each time with {', '.join(same)}"
+    if base.repeats and other:
         yield f"other bits with {', '.join(other)}"
     moved = next((one for one in rest if one.name == MOVED), None)
     if moved and moved.as_recorded is not None:

@@ -6,8 +6,8 @@ then a new directory that all hosts see. Inputs are random, of mixed size, the s
 kind of reduction is not recorded: it takes sums. A result counts as repeated if all of its bits are the same.
 
 Arguments: settings to try instead of the usual ones, as NCCL_ALGO=Ring or NCCL_ALGO=Ring,NCCL_PROTO=LL.
-Variables: BACKEND (gloo, nccl, hccl), RANKS, TIMES (repetitions), LIMIT_MB (largest tensor), SECONDS (no further
-repetition after that time), JSON (a file for the results).
+Variables: BACKEND (gloo, nccl, hccl), RANKS, TIMES (repetitions), LIMIT_MB (largest tensor), LIMIT_S (seconds
+after which no repetition begins), JSON (a file for the results).
 Exit codes: 0 the recorded settings repeat bit for bit, and ranks agree; 1 they do not; 2 it could not run.
 """
 
@@ -314,7 +314,7 @@ def run_all(
     changes: Sequence[str], ranks: Sequence[int], world: int, backend: str, limit: int, out: Path
 ) -> list[Answer]:
     """Runs all repetitions, and prints the row of each variant; processes with rank 0 print."""
-    until = time.monotonic() + float(os.environ.get("SECONDS", "600"))
+    until = time.monotonic() + float(os.environ.get("LIMIT_S", "600"))
     # ranks of a launcher must all go on, or all not
     launched = "RANK" in os.environ
     answers: list[Answer] = []
@@ -322,7 +322,7 @@ def run_all(
         problem = ""
         for turn in range(TIMES):
             if not launched and (problem or time.monotonic() > until):
-                problem = problem or "not repeated further: SECONDS are over"
+                problem = problem or "not repeated further: LIMIT_S is over"
                 break
             run = Repetition(number, variant, turn, meeting(out, number * TIMES + turn), limit)
             problem = repeat(run, backend, ranks, world, out) or problem
