@@ -17,7 +17,9 @@ from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
 from rankscope.text.wording import plural, rank_ranges
 
-_BEGIN, _END = "# job: begin\n", "# job: end\n"
+_RECORD, _BEGIN, _END = "# record: begin\n", "# job: begin\n", "# job: end\n"
+_PLAYER = "class Player:"
+"""The place of the record in the script: behind the constants, before the code that uses it."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]")
 _BASE = 4
 """Elements of the smallest tensor; distinct sizes stay distinct multiples of it."""
@@ -39,7 +41,7 @@ class ReplayJob:
     def lines(self) -> Iterator[str]:
         """The text of the block."""
         yield f"RANKS: list[int] = {list(self.ranks)}"
-        yield "GROUPS: dict[str, tuple[str, list[int]]] = {"
+        yield "GROUPS = {"
         for key, (name, members) in self.groups.items():
             yield f"    {json.dumps(key)}: ({json.dumps(name)}, {members}),"
         yield "}"
@@ -61,13 +63,19 @@ def replay_job(dataset: Dataset, fit: Fit, schedule: Schedule) -> ReplayJob:
 
 def repro_script(dataset: Dataset, analysis: Analysis, fit: Fit, schedule: Schedule, change: str = "") -> str:
     """The text of the script for a schedule: that of the fit, or a smaller one; `change` tells how it differs."""
-    source = files("rankscope.capture").joinpath("replay.py").read_text("utf-8")
-    head, rest = source.split(_BEGIN, 1)
+    head, rest = _source("replay.py").split(_RECORD, 1)
+    _, rest = rest.split(_BEGIN, 1)
     _, runner = rest.split(_END, 1)
+    _, record = _source("replay_record.py").split(_RECORD, 1)
+    runner = runner.replace(_PLAYER, f"{record}\n\n{_PLAYER}", 1)
     doc, imports = head.split('"""\n', 1)
     about = "\n".join(_comment(line) for line in _about(analysis, fit, schedule, change))
     job = "\n".join(replay_job(dataset, fit, schedule).lines())
     return f'{about}\n{doc}"""\n{imports}{_BEGIN}{job}\n{_END}{runner}'
+
+
+def _source(name: str) -> str:
+    return files("rankscope.capture").joinpath(name).read_text("utf-8")
 
 
 def _comment(line: str) -> str:
@@ -154,14 +162,16 @@ def _sizes(schedule: Schedule) -> dict[int, int]:
 
 
 def _unlike(schedule: Schedule) -> dict[Key, str]:
-    """Operations whose members agree on the name, but not on sizes or type: gloo fails where NCCL waits.
+    """Operations whose members do not agree: `unlike` where all have come out of them all the same.
 
-    `apart` where somebody waits in them, `unlike` where all have come out.
+    `apart` where somebody waits, and they agree on the name: gloo fails of sizes and types where NCCL waits.
     """
     found: dict[Key, dict[int, Step]] = {}
     for rank, own in schedule.steps.items():
         for step in own:
             found.setdefault(step.key, {})[rank] = step
     each = {key: [came[rank] for rank in schedule.members[key] if rank in came] for key, came in found.items()}
-    odd = {key: steps for key, steps in each.items() if not fits(steps) and len({step.op for step in steps}) == 1}
-    return {key: "apart" if any(step.pending for step in steps) else "unlike" for key, steps in odd.items()}
+    odd = {key: steps for key, steps in each.items() if not fits(steps)}
+    ended = {key: "unlike" for key, steps in odd.items() if not any(step.pending for step in steps)}
+    alike = {key for key, steps in odd.items() if len({step.op for step in steps}) == 1}
+    return dict.fromkeys(alike, "apart") | ended

@@ -109,11 +109,12 @@ def schedule_of(dataset: Dataset, *, stuck: bool = True, context: int = 0, aroun
     """The schedule around the first pending operations; if the job is not `stuck`, the last ones that all have issued.
 
     `context` is the number of logical columns of completed operations before them that are kept, too. Where nothing is
-    pending, they are those before the collective `around`. ValueError if no dump holds an operation.
+    pending, they are those before the collective `around`, which is kept in any case. ValueError if no dump holds an
+    operation.
     """
     rows = _operations(dataset)
     if stuck and rows["pending"].any():
-        rows = _window(rows, context)
+        rows = _window(rows, context, around)
     elif stuck and around:
         at = pl.col("col").filter((pl.col("group") == around[0]) & (pl.col("seq") == around[1]))
         rows = rows.filter(pl.col("col").is_between(at.min() - TAIL - context, at.max() + TAIL))
@@ -192,14 +193,17 @@ def _pairs(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
     return left.with_columns(state=told.cast(dataset.ops.schema["state"]))
 
 
-def _window(rows: pl.DataFrame, context: int) -> pl.DataFrame:
+def _window(rows: pl.DataFrame, context: int, around: Key) -> pl.DataFrame:
     """The operations from the first pending one of each group on, TAIL before it, and those of `context` columns.
 
-    Of the latter only those that all their ranks issued before they came to something that is pending.
+    Of the latter only those that all their ranks issued before they came to something that is pending. `around` is a
+    collective that is kept with all after it in its group.
     """
     collective = pl.col("seq").is_not_null()
     first = pl.col("seq").filter(pl.col("pending") & collective).min().over("group")
     wanted = pl.col("pending") | (collective & (pl.col("seq") >= first - TAIL))
+    if around:
+        wanted |= (pl.col("group") == around[0]) & (pl.col("seq") >= around[1] - TAIL)
     if context:
         held = pl.col("row").filter("pending").min().over("rank").fill_null(_NEVER)
         # not in one expression: polars would look for the first pending one within each operation
@@ -218,7 +222,15 @@ def _common(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
 def _steps(rows: pl.DataFrame) -> Iterator[tuple[int, list[Step]]]:
     """The steps of each rank. A loop over the few operations of the window."""
     for rank, found in groupby(rows.select("rank", *_FIELDS).iter_rows(), lambda row: int(row[0])):
-        yield rank, [_step(*row[1:]) for row in found]
+        yield rank, _together([_step(*row[1:]) for row in found])
+
+
+def _together(steps: list[Step]) -> list[Step]:
+    """Neighbouring sends and receives that have ended become one batch: each may have been waited for later."""
+    runs = groupby(steps, lambda step: step.is_p2p and not step.pending)
+    return [
+        replace(step, batch=_NEVER + run) if ended else step for run, (ended, part) in enumerate(runs) for step in part
+    ]
 
 
 def _step(
