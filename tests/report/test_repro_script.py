@@ -69,22 +69,23 @@ def test_names_from_files_stay_texts() -> None:
     assert "\x1b" not in text
 
 
-def test_a_replay_over_gloo_stops_where_the_job_stopped(tmp_path: Path) -> None:
+def test_a_replay_over_gloo_stops_where_the_job_stopped_with_its_verdict(tmp_path: Path) -> None:
     script = tmp_path / "repro.py"
-    script.write_text(script_of(load([SAMPLES / "two_groups"])))
+    command = [sys.executable, "-m", "rankscope", "repro", str(SAMPLES / "two_groups"), "-o", str(script), "--run"]
     # grace is the wait for a process that a busy machine does not run, not a measure of speed
-    done = subprocess.run(
-        [sys.executable, str(script)], env={**os.environ, "GRACE": "5"}, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "4 of 4 ranks stop as expected"), done
+    done = subprocess.run(command, env={**os.environ, "GRACE": "5"}, capture_output=True, text=True, check=False)
+    *places, verdict = done.stdout.splitlines()
+    assert (done.returncode, places[-1]) == (0, "4 of 4 ranks stop as expected"), done
     assert "rank 3      stops at the end" in done.stdout
+    assert verdict.startswith("the verdict on the replay is that of the job: rank 3 never issued all_reduce #10")
+    assert load([tmp_path / "repro_run" / "dumps"]).seen_ranks == (0, 1, 2, 3)
 
 
 def test_the_command_writes_the_script_and_never_over_another(tmp_path: Path) -> None:
     out = tmp_path / "repro.py"
     run = CliRunner().invoke(rankscope, ["repro", str(SAMPLES / "early_return"), "-o", str(out), "--minimize"])
     assert run.exit_code == 0
-    assert "3 ranks of 4" in run.output
+    assert "2 ranks of 4" in run.output
     assert "4 of 4 ranks stop as in the dumps" in run.output
     again = CliRunner().invoke(rankscope, ["repro", str(SAMPLES / "early_return"), "-o", str(out)])
     assert again.exit_code != 0
