@@ -267,8 +267,19 @@ def export(**options: Any) -> int:
 
 @rankscope.command()
 @reads_dumps
-@click.option("-o", "--output", default="repro.py", metavar="FILE", help="The script; - prints it (default: repro.py).")
+@click.option("-o", "--output", default="", metavar="FILE", help="The script; - prints it (default: repro.py).")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
+@click.option("--last", type=click.IntRange(0), default=0, metavar="N", help="The last N collectives of each group.")
+@click.option("--from", "begin", default="", metavar="GROUP#SEQ", help="From this collective on.")
+@click.option("--sizes", type=click.Choice(("small", "real")), default="small", help="Sizes of tensors: few elements.")
+@click.option("--memory", type=click.IntRange(1), default=1024, metavar="MIB", help="Most of a rank for real sizes.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("script", "param", "chakra")),
+    default="script",
+    help="A script, or a directory FILE of traces for replayers of others.",
+)
 @click.option(
     "--minimize/--all", default=None, help="Only the ranks that matter, or all (default: all, up to 64 ranks)."
 )

@@ -11,6 +11,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.analysis.replay.fitting import Fit
 from rankscope.analysis.replay.schedule import Key, Schedule, Step
 from rankscope.analysis.replay.simulator import fits
+from rankscope.report.replay_sizes import ReplaySizes, small_sizes, type_name
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
@@ -18,20 +19,29 @@ from rankscope.text.wording import plural, rank_ranges
 
 _BEGIN, _END = "# job: begin\n", "# job: end\n"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]")
-_BASE = 4
-"""Elements of the smallest tensor; distinct sizes stay distinct multiples of it."""
 _LONGEST = 110
 """Characters of a line of the header."""
 
 
-def repro_script(dataset: Dataset, analysis: Analysis, fit: Fit, schedule: Schedule, change: str = "") -> str:
-    """The text of the script for a schedule: that of the fit, or a smaller one; `change` tells how it differs."""
+def repro_script(
+    dataset: Dataset,
+    analysis: Analysis,
+    fit: Fit,
+    schedule: Schedule,
+    change: str = "",
+    sizes: ReplaySizes | None = None,
+) -> str:
+    """The text of the script for a schedule: that of the fit, or a smaller one; `change` tells how it differs.
+
+    Its tensors are small without `sizes`.
+    """
+    sizes = sizes or small_sizes(schedule)
     source = files("rankscope.capture").joinpath("replay.py").read_text("utf-8")
     head, rest = source.split(_BEGIN, 1)
     _, runner = rest.split(_END, 1)
     doc, imports = head.split('"""\n', 1)
-    about = "\n".join(_comment(line) for line in _about(analysis, fit, schedule, change))
-    job = "\n".join(_job(dataset, fit, schedule))
+    about = "\n".join(_comment(line) for line in _about(analysis, fit, schedule, change, sizes))
+    job = "\n".join(_job(dataset, fit, schedule, sizes))
     return f'{about}\n{doc}"""\n{imports}{_BEGIN}{job}\n{_END}{runner}'
 
 
@@ -39,7 +49,7 @@ def _comment(line: str) -> str:
     return f"# {plain(line, _LONGEST)}".rstrip()
 
 
-def _about(analysis: Analysis, fit: Fit, schedule: Schedule, change: str) -> Iterator[str]:
+def _about(analysis: Analysis, fit: Fit, schedule: Schedule, change: str, sizes: ReplaySizes) -> Iterator[str]:
     """Where the script comes from, what to expect, and how to run it."""
     count = len(schedule.steps)
     agreement = f"without a change, {fit.agreement}" if change else fit.agreement
@@ -51,18 +61,19 @@ def _about(analysis: Analysis, fit: Fit, schedule: Schedule, change: str) -> Ite
     if fit.setting.holds & set(schedule.steps):
         yield f"played as stopped: ranks {rank_ranges(fit.setting.holds & set(schedule.steps))}"
     if schedule.silent:
-        yield f"without a dump, put in from what peers completed: ranks {rank_ranges(schedule.silent)}"
+        yield f"without {schedule.noun}, put in from what peers completed: ranks {rank_ranges(schedule.silent)}"
+    yield from map(hide, (*schedule.remarks, *sizes.remarks))
     yield f"run it: python repro.py    or: torchrun --nproc-per-node {count} repro.py    or with BACKEND=nccl"
 
 
-def _job(dataset: Dataset, fit: Fit, schedule: Schedule) -> Iterator[str]:
+def _job(dataset: Dataset, fit: Fit, schedule: Schedule, sizes: ReplaySizes) -> Iterator[str]:
     yield f"RANKS: list[int] = {sorted(schedule.steps)}"
     yield "GROUPS: dict[str, tuple[str, list[int]]] = {"
     for group in sorted(schedule.groups):
         yield f"    {json.dumps(f'g{group}')}: ({json.dumps(_name(dataset, group))}, {list(schedule.groups[group])}),"
     yield "}"
     yield 'SCHEDULE = """'
-    yield from _schedule_lines(fit, schedule)
+    yield from _schedule_lines(fit, schedule, sizes)
     yield '"""'
     yield f"SERIAL = {fit.setting.order == 'serial'}"
 
@@ -72,9 +83,9 @@ def _name(dataset: Dataset, group: int) -> str:
     return hide(plain(known.description or known.name, 60))
 
 
-def _schedule_lines(fit: Fit, schedule: Schedule) -> Iterator[str]:
+def _schedule_lines(fit: Fit, schedule: Schedule, sizes: ReplaySizes) -> Iterator[str]:
     """The operations of all ranks; ranks with the same ones share them."""
-    sizes, apart = _sizes(schedule), _apart(schedule)
+    apart = _apart(schedule)
     same: dict[tuple[str, ...], list[int]] = {}
     for rank in sorted(schedule.steps):
         lines = tuple(_rank_lines(fit, schedule, rank, sizes, apart))
@@ -84,7 +95,7 @@ def _schedule_lines(fit: Fit, schedule: Schedule) -> Iterator[str]:
         yield from lines
 
 
-def _rank_lines(fit: Fit, schedule: Schedule, rank: int, sizes: dict[int, int], apart: set[Key]) -> Iterator[str]:
+def _rank_lines(fit: Fit, schedule: Schedule, rank: int, sizes: ReplaySizes, apart: set[Key]) -> Iterator[str]:
     steps = schedule.steps[rank]
     head = fit.outcome.head(fit.schedule, rank)
     held = rank in fit.setting.holds
@@ -98,16 +109,9 @@ def _rank_lines(fit: Fit, schedule: Schedule, rank: int, sizes: dict[int, int], 
         together = "+ " if step.batch >= 0 and step.batch == before else "  "
         before = step.batch
         number = f"{step.key[1]}>{step.key[2]}:{step.key[3]}" if step.is_p2p else f"#{step.key[1]}"
-        size = sizes[step.elements] if step.elements is not None else _BASE
-        kind = _UNSAFE.sub("", step.dtype or "Float")[:24] or "Float"
         name = _UNSAFE.sub("", step.op)[:40] or "unknown"
-        yield f"  {together}g{step.group:<3} {number:<10} {name:<16} {size:>4} {kind:<9} {' '.join(marks)}".rstrip()
-
-
-def _sizes(schedule: Schedule) -> dict[int, int]:
-    """Small sizes for the recorded ones: distinct ones stay distinct."""
-    known = sorted({s.elements for steps in schedule.steps.values() for s in steps if s.elements is not None})
-    return {elements: _BASE * (at + 1) for at, elements in enumerate(known)}
+        what = f"{name:<16} {sizes.of(step):>4} {type_name(step):<9}"
+        yield f"  {together}g{step.group:<3} {number:<10} {what} {' '.join(marks)}".rstrip()
 
 
 def _apart(schedule: Schedule) -> set[Key]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rankscope.analysis.model import Analysis
+from rankscope.analysis.replay.part import Part
 from rankscope.analysis.replay.schedule import Schedule, schedule_of
 from rankscope.analysis.replay.simulator import Outcome, Setting, simulate
 from rankscope.schema import Dataset
@@ -36,12 +37,12 @@ class Fit:
     @property
     def agreement(self) -> str:
         """`14 of 14 ranks stop as in the dumps`."""
-        return f"{len(self.equal)} of {len(self.told)} ranks stop as in the dumps"
+        return f"{len(self.equal)} of {len(self.told)} ranks stop as in the {self.schedule.noun}"
 
 
-def fit_job(dataset: Dataset, analysis: Analysis) -> Fit:
-    """The schedule of a job with the setting that explains its dumps; ValueError if no dump holds an operation."""
-    return fit(schedule_of(dataset, stuck=analysis.status not in MOVING), analysis)
+def fit_job(dataset: Dataset, analysis: Analysis, part: Part | None = None) -> Fit:
+    """The schedule of a job with the setting that explains its input; ValueError if nothing holds that `part`."""
+    return fit(schedule_of(dataset, stuck=analysis.status not in MOVING, part=part), analysis)
 
 
 def fit(schedule: Schedule, analysis: Analysis) -> Fit:
@@ -70,16 +71,21 @@ def _score(fit: Fit) -> int:
 
 
 def _further(best: Fit, analysis: Analysis) -> Iterable[Setting]:
-    """Settings with one more rank that stops, or all culprits, or one more operation that never ends."""
+    """Settings with one more rank that stops, or all culprits, or one more operation that never ends.
+
+    Without a culprit the operation comes first: that a rank stops is a guess that blames it.
+    """
     setting, schedule = best.setting, best.schedule
     culprits = frozenset(analysis.culprits) & frozenset(schedule.steps)
     for held in (culprits, *(frozenset((rank,)) for rank in sorted(culprits))):
         if held - setting.holds:
             yield replace(setting, holds=setting.holds | held)
-    wrong = sorted(best.told - best.equal)
-    for rank in wrong[:MOST_TRIES]:
-        if rank not in setting.holds and schedule.recorded(rank):
-            yield replace(setting, holds=setting.holds | {rank})
-    keys = {key for rank in wrong[:MOST_TRIES] for key in schedule.recorded(rank).values()}
-    for key in sorted(keys - setting.frozen)[:MOST_TRIES]:
-        yield replace(setting, frozen=setting.frozen | {key})
+    wrong = sorted(best.told - best.equal)[:MOST_TRIES]
+    stopped = [
+        replace(setting, holds=setting.holds | {rank})
+        for rank in wrong
+        if rank not in setting.holds and schedule.recorded(rank)
+    ]
+    keys = {key for rank in wrong for key in schedule.recorded(rank).values()}
+    endless = [replace(setting, frozen=setting.frozen | {key}) for key in sorted(keys - setting.frozen)[:MOST_TRIES]]
+    yield from (*stopped, *endless) if culprits else (*endless, *stopped)

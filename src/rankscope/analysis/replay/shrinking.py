@@ -4,6 +4,8 @@ to it can be left out.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.replay.fitting import Fit
 from rankscope.analysis.replay.schedule import Key, Schedule, Step
@@ -41,7 +43,8 @@ def restricted(schedule: Schedule, ranks: frozenset[int]) -> Schedule:
         if rank in ranks
     }
     used = {step.group for found in steps.values() for step in found}
-    return Schedule(steps, {g: m for g, m in groups.items() if g in used}, schedule.silent & ranks)
+    kept = {g: m for g, m in groups.items() if g in used}
+    return replace(schedule, steps=steps, groups=kept, silent=schedule.silent & ranks)
 
 
 def _beginning(fit: Fit, analysis: Analysis) -> set[int]:
