@@ -269,16 +269,24 @@ def export(**options: Any) -> int:
 @reads_dumps
 @click.option("-o", "--output", default="", metavar="FILE", help="The script; - prints it (default: repro.py).")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
-@click.option("--last", type=click.IntRange(0), default=0, metavar="N", help="The last N collectives of each group.")
-@click.option("--from", "begin", default="", metavar="GROUP#SEQ", help="From this collective on.")
-@click.option("--sizes", type=click.Choice(("small", "real")), default="small", help="Sizes of tensors: few elements.")
-@click.option("--memory", type=click.IntRange(1), default=1024, metavar="MIB", help="Most of a rank for real sizes.")
+@click.option("--last", type=click.IntRange(1), metavar="N", help="Also the last N collectives of each group.")
+@click.option("--from", "begin", default="", metavar="GROUP#SEQ", help="All from this collective on, as tp#12.")
+@click.option(
+    "--sizes", type=click.Choice(("small", "real")), default="small", help="Sizes of tensors (default: small)."
+)
+@click.option(
+    "--memory",
+    type=click.IntRange(1),
+    default=1024,
+    metavar="MIB",
+    help="Most memory of a rank for real sizes (default: 1024).",
+)
 @click.option(
     "--format",
     "form",
     type=click.Choice(("script", "param", "chakra")),
     default="script",
-    help="A script, or a directory FILE of traces for replayers of others.",
+    help="A script, or a directory of traces for PARAM or Chakra (default: script).",
 )
 @click.option(
     "--minimize/--all", default=None, help="Only the ranks that matter, or all (default: all, up to 64 ranks)."
@@ -290,7 +298,8 @@ def export(**options: Any) -> int:
 def repro(**options: Any) -> int:
     """Writes a script that replays what each rank issued around the failure.
 
-    PATH is a directory of dumps. The script needs only torch: it hangs where the job hung, on a few CPU cores.
+    PATH is a directory of dumps; without any, of logs of every collective, or of traces. The script needs only torch:
+    it hangs where the job hung, on a few CPU cores.
     """
     from rankscope.commands.repro import run
 

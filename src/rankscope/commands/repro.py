@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 MOST_RANKS = 64
 """Ranks up to which all are replayed, unless fewer are asked for."""
 MIB = 1 << 20
-NO_LIMIT = 1 << 62
 LIMIT_S = 600
 """The longest that the started script may take."""
 
 
 def fitted_job(
-    source: JobSource, output: str, force: bool, last: int = 0, begin: str = ""
+    source: JobSource, output: str, force: bool, last: int | None = None, begin: str = ""
 ) -> tuple[Dataset, Analysis, Fit]:
     """The job with its schedule, or the part of it that is asked for; ClickException if there is none, or if `output`
     cannot be written."""
@@ -43,18 +42,18 @@ def fitted_job(
         narrator.close()
     from rankscope.analysis.replay.edit_text import parse_operation
     from rankscope.analysis.replay.fitting import fit_job
-    from rankscope.analysis.replay.part import Part
+    from rankscope.analysis.replay.schedule_part import SchedulePart
 
     try:
-        part = Part(last, parse_operation(dataset, begin) if begin else None)
+        part = SchedulePart(last or 0, parse_operation(dataset, begin) if begin else None)
         return dataset, analysis, fit_job(dataset, analysis, part)
     except ValueError as error:
         raise click.ClickException(str(error)) from error
 
 
 def run(
-    source: JobSource, *, output: str, force: bool, minimize: bool | None, start: bool, python: str, last: int = 0,
-    begin: str = "", sizes: str = "small", memory: int = 1024, form: str = "script",
+    source: JobSource, *, output: str, force: bool, minimize: bool | None, start: bool, python: str,
+    last: int | None = None, begin: str = "", sizes: str = "small", memory: int = 1024, form: str = "script",
 ) -> int:  # fmt: skip
     """Writes the script and says what is in it; with `start` also runs it, and returns its exit code."""
     output = output or {"script": "repro.py"}.get(form, f"repro_{form}")
@@ -68,16 +67,13 @@ def run(
     if not best.is_sound:
         raise click.ClickException(f"only {best.agreement} when the schedule is simulated: a replay would mislead")
     from rankscope.analysis.replay.shrinking import shrunk
-    from rankscope.report.replay_sizes import real_sizes, small_sizes
     from rankscope.report.repro_script import repro_script
 
     every = best.schedule.steps
     small = len(every) > MOST_RANKS if minimize is None else minimize
     schedule = shrunk(best, analysis) if small else best.schedule
-    serial, script = best.setting.order == "serial", form == "script"
-    real = sizes == "real" or not script
-    told = real_sizes(schedule, memory * MIB if script else NO_LIMIT, serial=serial) if real else small_sizes(schedule)
-    if script:
+    told = _sizes(best, schedule, sizes, memory if form == "script" else 0)
+    if form == "script":
         write_report(repro_script(dataset, analysis, best, schedule, sizes=told).encode(), output, force)
     else:
         write_files(_files(form, dataset, schedule, told), output, force)
@@ -87,6 +83,15 @@ def run(
         click.echo(f"{output}: {ranks}, {plural(steps, 'operation')}; simulated, {best.agreement}", err=True)
         click.echo("".join(f"{remark}\n" for remark in (*schedule.remarks, *told.remarks)), err=True, nl=False)
     return _start(output, python) if start else 0
+
+
+def _sizes(best: Fit, schedule: Schedule, sizes: str, memory: int) -> ReplaySizes:
+    """Sizes as asked for; those of traces for others, with a `memory` of 0, are the recorded ones."""
+    from rankscope.report.replay_sizes import real_sizes, small_sizes
+
+    if sizes == "small" and memory:
+        return small_sizes(schedule)
+    return real_sizes(schedule, memory * MIB or None, serial=best.setting.order == "serial")
 
 
 def _files(form: str, dataset: Dataset, schedule: Schedule, sizes: ReplaySizes) -> Iterator[tuple[str, bytes]]:

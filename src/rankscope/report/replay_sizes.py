@@ -18,6 +18,7 @@ BASE = 4
 BYTES = {"Float": 4, "Double": 8, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2}
 """Bytes of an element by the name of its type in dumps; others are played by bytes."""
 SCATTERED, GATHERED = "reduce_scatter", "all_gather"
+_NO_LIMIT = 1 << 62
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]")
 
 
@@ -50,8 +51,8 @@ def small_sizes(schedule: Schedule) -> ReplaySizes:
     )  # fmt: skip
 
 
-def real_sizes(schedule: Schedule, memory: int, *, serial: bool) -> ReplaySizes:
-    """The recorded elements, with at most `memory` bytes of tensors on a rank at a time."""
+def real_sizes(schedule: Schedule, memory: int | None = None, *, serial: bool = True) -> ReplaySizes:
+    """The recorded elements, with at most `memory` bytes of tensors on a rank at a time, if that is given."""
     most = max((_at_once(schedule, rank, serial=serial) for rank in schedule.steps), default=1)
     sizes: dict[Key, dict[int | None, int]] = {}
     capped, unknown, largest = 0, 0, 0
@@ -59,14 +60,14 @@ def real_sizes(schedule: Schedule, memory: int, *, serial: bool) -> ReplaySizes:
         members = len(schedule.members[key])
         recorded = {step.elements: _recorded(step, steps, members) for step in steps}
         bytes_each = max(BYTES.get(type_name(step), 1) for step in steps) * _copies(steps[0], members)
-        limit = max(memory // max(most, 1) // bytes_each, len(recorded))
+        limit = max((memory or _NO_LIMIT) // max(most, 1) // bytes_each, len(recorded))
         # sizes that differ still differ when both are capped
         ordered = sorted(recorded.items(), key=lambda item: item[1])
         sizes[key] = {e: min(size, limit - len(ordered) + 1 + at) for at, (e, size) in enumerate(ordered)}
         top = ordered[-1][1]
         capped, largest = capped + (top > limit), max(largest, top if top > limit else 0)
         unknown += steps[0].op != "barrier" and all(s.elements is None and s.sent is None for s in steps)
-    remarks = [f"sizes as recorded, in at most {byte_count(memory)} a rank"]
+    remarks = [f"sizes as recorded, in at most {byte_count(memory)} a rank"] if memory else []
     if capped:
         remarks.append(f"capped: {plural(capped, 'operation')}, the largest of {largest:,} elements")
     remarks += [f"{plural(unknown, 'operation')} of unknown size: {BASE} elements"] if unknown else []

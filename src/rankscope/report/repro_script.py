@@ -11,6 +11,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.analysis.replay.fitting import Fit
 from rankscope.analysis.replay.schedule import Key, Schedule, Step
 from rankscope.analysis.replay.simulator import fits
+from rankscope.analysis.signatures import ROOTED_OPS
 from rankscope.report.replay_sizes import ReplaySizes, small_sizes, type_name
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
@@ -85,7 +86,7 @@ def _name(dataset: Dataset, group: int) -> str:
 
 def _schedule_lines(fit: Fit, schedule: Schedule, sizes: ReplaySizes) -> Iterator[str]:
     """The operations of all ranks; ranks with the same ones share them."""
-    apart = _apart(schedule)
+    apart = _apart(fit, schedule)
     same: dict[tuple[str, ...], list[int]] = {}
     for rank in sorted(schedule.steps):
         lines = tuple(_rank_lines(fit, schedule, rank, sizes, apart))
@@ -114,10 +115,16 @@ def _rank_lines(fit: Fit, schedule: Schedule, rank: int, sizes: ReplaySizes, apa
         yield f"  {together}g{step.group:<3} {number:<10} {what} {' '.join(marks)}".rstrip()
 
 
-def _apart(schedule: Schedule) -> set[Key]:
-    """Operations whose members agree on the name, but not on size or type: gloo fails where NCCL waits."""
+def _apart(fit: Fit, schedule: Schedule) -> set[Key]:
+    """Operations that gloo does not wait in as NCCL does.
+
+    Members agree on the name, but not on size or type: gloo fails. Or nobody ends a broadcast or the like: over gloo
+    its root goes on.
+    """
     found: dict[Key, list[Step]] = {}
     for steps in schedule.steps.values():
         for step in steps:
             found.setdefault(step.key, []).append(step)
-    return {key for key, steps in found.items() if not fits(steps) and len({step.op for step in steps}) == 1}
+    heads = (fit.outcome.head(fit.schedule, rank) for rank in schedule.steps)
+    rooted = {head.key for head in heads if head is not None and head.op in ROOTED_OPS}
+    return rooted | {key for key, steps in found.items() if not fits(steps) and len({step.op for step in steps}) == 1}

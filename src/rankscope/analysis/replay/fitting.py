@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.replay.part import Part
 from rankscope.analysis.replay.schedule import Schedule, schedule_of
+from rankscope.analysis.replay.schedule_part import SchedulePart
 from rankscope.analysis.replay.simulator import Outcome, Setting, simulate
 from rankscope.schema import Dataset
 
@@ -40,7 +40,7 @@ class Fit:
         return f"{len(self.equal)} of {len(self.told)} ranks stop as in the {self.schedule.noun}"
 
 
-def fit_job(dataset: Dataset, analysis: Analysis, part: Part | None = None) -> Fit:
+def fit_job(dataset: Dataset, analysis: Analysis, part: SchedulePart | None = None) -> Fit:
     """The schedule of a job with the setting that explains its input; ValueError if nothing holds that `part`."""
     return fit(schedule_of(dataset, stuck=analysis.status not in MOVING, part=part), analysis)
 

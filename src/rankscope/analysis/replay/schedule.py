@@ -16,8 +16,8 @@ import polars as pl
 
 from rankscope.analysis.collective_calls import collect_calls
 from rankscope.analysis.logical_time import in_program_order, logical_columns, p2p_pairs, whole_ranks
-from rankscope.analysis.replay.part import Part
-from rankscope.analysis.replay.sources import ReplaySource, replay_source
+from rankscope.analysis.replay.replay_source import ReplaySource, replay_source
+from rankscope.analysis.replay.schedule_part import SchedulePart
 from rankscope.analysis.signatures import UNTOLD_OPS, element_count
 from rankscope.schema import Dataset
 
@@ -97,7 +97,7 @@ class Schedule:
         return [[step for _, step in part] for _, part in together]
 
 
-def schedule_of(dataset: Dataset, *, stuck: bool = True, part: Part | None = None) -> Schedule:
+def schedule_of(dataset: Dataset, *, stuck: bool = True, part: SchedulePart | None = None) -> Schedule:
     """The schedule around the first pending operations; if the job is not `stuck`, the last ones that all have issued.
 
     `part` asks for another one. ValueError if nothing holds an operation, or not that part.
@@ -105,7 +105,7 @@ def schedule_of(dataset: Dataset, *, stuck: bool = True, part: Part | None = Non
     source = replay_source(dataset)
     rows = _operations(source)
     stuck = stuck and not source.is_window and bool(rows["pending"].any())
-    rows = (part or Part()).rows(rows, source, stuck=stuck)
+    rows = (part or SchedulePart()).rows(rows, source, stuck=stuck)
     if rows.is_empty():
         raise ValueError(f"the {source.noun} hold no operation that all members of a group have issued")
     groups = {group.id: group.ranks for group in dataset.group_list if group.id in set(rows["group"].to_list())}

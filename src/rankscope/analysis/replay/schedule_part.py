@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from rankscope.analysis.replay.sources import ReplaySource
+from rankscope.analysis.replay.replay_source import ReplaySource
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, ranks_text
 
@@ -24,8 +24,8 @@ _LINE = ("group", "low", "high")
 
 
 @dataclass(frozen=True)
-class Part:
-    """What is taken; without any field, what is around the failure."""
+class SchedulePart:
+    """The operations that a schedule takes; without any field, those around the failure."""
 
     last: int = 0
     """So many of the last collectives of each group that all members agree on."""
@@ -58,8 +58,9 @@ class Part:
         there = own.filter(pl.col("seq") == seq)
         lacking = sorted(set(group.ranks) & source.told - set(there["rank"].to_list()))
         if lacking:
-            shared = own.group_by("seq").agg(pl.len()).filter(pl.col("len") == own["rank"].n_unique())["seq"]
-            held = f"all hold #{shared.min()} to #{shared.max()}" if len(shared) else "have none in common"
+            every = own["rank"].n_unique()
+            shared = own.group_by("seq").agg(pl.len()).filter(pl.col("len") == every)["seq"].sort().to_list()
+            held = f"all hold #{shared[0]} to #{shared[-1]}" if shared else "have none in common"
             noun = source.noun if len(lacking) > 1 else source.noun[:-1]
             name = plain(group.description or group.name, 40)
             members = plural(len(group.ranks), "member")
