@@ -62,6 +62,8 @@ def run(
     if last and begin:
         raise click.ClickException("--last and --from: only one of them can be given")
     if form != "script":
+        if output == "-":
+            raise click.ClickException(f"--format {form} needs a directory: -o repro_{form}")
         refuse_filled(output, force)
     dataset, analysis, best = fitted_job(source, output if form == "script" else "", force, last, begin)
     if not best.is_sound:

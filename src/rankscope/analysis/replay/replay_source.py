@@ -82,6 +82,8 @@ def _of_logs(dataset: Dataset, ops: pl.DataFrame) -> ReplaySource:
     begins = ops.filter(alone).group_by("rank", "group").agg(pl.col("seq").min()).filter(pl.col("seq") > 1)["rank"]
     if len(begins):
         remarks.append(f"the first collectives of a group are not in the logs of {ranks_text(sorted(set(begins)))}")
+    if ops["is_p2p"].any():
+        remarks.append("sends and receives are paired in the order of the logs")
     lines = dataset.messages.filter(pl.col("kind").is_in(("log-unplaced", "log-unaligned")))["text"]
     remarks += [f"not known: {plain(text, 90)}" for text in lines.unique(maintain_order=True)[:_MOST_REASONS]]
     return ReplaySource(replace(dataset, ops=ops), "logs", told, tuple(remarks))
@@ -107,7 +109,7 @@ def _of_traces(dataset: Dataset) -> ReplaySource:
         "row", number=pl.when(pl.col("seq").is_null().any().over("group")).then(counted).otherwise("seq")
     )
     ops = dataset.traced.with_row_index("row").join(numbered, on="row", how="inner", maintain_order="left")
-    remarks = [_NUMBERED] if ops["seq"].is_null().any() else []
+    remarks = [_NUMBERED] if ops.filter(~pl.col("is_p2p"))["seq"].is_null().any() else []
     remarks += [f"of {plural(windows, 'window')} of the profilers the last is taken"] if windows > 1 else []
     refused = [f"{plain(story.paths.get(file, ''), 60)}: {reason}" for _, file, reason in matching.refused]
     remarks += [f"not matched: {text}" for text in refused[:_MOST_REASONS]]

@@ -108,6 +108,7 @@ def schedule_of(dataset: Dataset, *, stuck: bool = True, part: SchedulePart | No
     rows = (part or SchedulePart()).rows(rows, source, stuck=stuck)
     if rows.is_empty():
         raise ValueError(f"the {source.noun} hold no operation that all members of a group have issued")
+    rows = _with_sent(source, rows)
     groups = {group.id: group.ranks for group in dataset.group_list if group.id in set(rows["group"].to_list())}
     steps = {rank: tuple(found) for rank, found in _steps(rows)}
     ranks = sorted({*steps, *(rank for members in groups.values() for rank in members)})
@@ -119,8 +120,8 @@ def schedule_of(dataset: Dataset, *, stuck: bool = True, part: SchedulePart | No
 def _operations(source: ReplaySource) -> pl.DataFrame:
     """Collectives and paired sends and receives, by rank in program order, with their real states.
 
-    Columns: rank, row, col, group, seq, low, high, k, op, elements, sent, dtype, pending, agreed, batch; low, high and
-    k are of sends and receives, and null otherwise. `agreed`: all members of whom anything is known have issued it.
+    Columns: rank, row, col, group, seq, low, high, k, op, elements, dtype, pending, agreed, batch; low, high and k are
+    of sends and receives, and null otherwise. `agreed`: all members of whom anything is known have issued it.
     """
     dataset = source.dataset
     ops = dataset.ops.with_row_index("row")
@@ -132,9 +133,16 @@ def _operations(source: ReplaySource) -> pl.DataFrame:
     )  # fmt: skip
     paired = _pairs(source, in_program_order(ops.filter("is_p2p")))
     both = pl.concat([plain, paired.select(plain.columns)]).join(columns, on="row", how="left")
-    sent = ops.select("row", sent=pl.col("in_sizes").map_elements(element_count, pl.Int64))
-    both = both.join(sent, on="row", how="left").sort("rank", "row").with_columns(agreed=~_lacking(source, both))
+    both = both.sort("rank", "row").with_columns(agreed=~_lacking(source, both))
     return both.with_columns(pending=_pending())
+
+
+def _with_sent(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with `sent`, the elements that go in."""
+    told = source.dataset.ops.select("in_sizes").with_row_index("row")
+    return rows.join(told, on="row", how="left", maintain_order="left").with_columns(
+        sent=pl.col("in_sizes").map_elements(element_count, pl.Int64)
+    )
 
 
 def _pending() -> pl.Expr:
@@ -152,9 +160,10 @@ def _lacking(source: ReplaySource, rows: pl.DataFrame) -> pl.Expr:
     """Whether a member of whom anything is known has not issued a collective."""
     if source.noun == "logs":
         # logs begin anywhere: who has issued a later one has issued this one
-        last = {(r, g): seq for r, g, seq in rows.group_by("rank", "group").agg(pl.col("seq").max()).iter_rows()}
+        ends = rows.drop_nulls("seq").group_by("rank", "group").agg(pl.col("seq").max())
+        last = {(rank, group): seq for rank, group, seq in ends.iter_rows()}
         least = {
-            group.id: min((last.get((rank, group.id)) or -1 for rank in source.told & set(group.ranks)), default=-1)
+            group.id: min((last.get((rank, group.id), -1) for rank in source.told & set(group.ranks)), default=-1)
             for group in source.dataset.group_list
         }
         return pl.col("seq") > pl.col("group").replace_strict(least, default=-1, return_dtype=pl.Int64)

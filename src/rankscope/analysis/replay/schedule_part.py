@@ -57,7 +57,8 @@ class SchedulePart:
         own = rows.filter((pl.col("group") == group_id) & _COLLECTIVE)
         there = own.filter(pl.col("seq") == seq)
         lacking = sorted(set(group.ranks) & source.told - set(there["rank"].to_list()))
-        if lacking:
+        if lacking or there.is_empty():
+            lacking = lacking or sorted(group.ranks)
             every = own["rank"].n_unique()
             shared = own.group_by("seq").agg(pl.len()).filter(pl.col("len") == every)["seq"].sort().to_list()
             held = f"all hold #{shared[0]} to #{shared[-1]}" if shared else "have none in common"
