@@ -291,7 +291,9 @@ def export(**options: Any) -> int:
 @click.option(
     "--minimize/--all", default=None, help="Only the ranks that matter, or all (default: all, up to 64 ranks)."
 )
-@click.option("--run", "start", is_flag=True, help="Run the script here, and say where each rank stops.")
+@click.option("--run", "start", is_flag=True, help="Run the script here, and hold its verdict against the job's.")
+@click.option("--watch", is_flag=True, help="With --run: follow the replay in the app.")
+@click.option("--step", is_flag=True, help="With --run: each rank waits at each operation, until S is pressed.")
 @click.option(
     "--python", default="", metavar="PROGRAM", help="Python with torch, for --run (default: the one of rankscope)."
 )
@@ -301,10 +303,12 @@ def repro(**options: Any) -> int:
     PATH is a directory of dumps; without any, of logs of every collective, or of traces. The script needs only torch:
     it hangs where the job hung, on a few CPU cores.
     """
-    from rankscope.commands.repro import run
+    from rankscope.commands.repro import ReplayForm, ReplayRun, run
 
     del options["ascii_only"], options["path_map"]
-    return run(_job_source(options.pop("paths"), options), **options)
+    how = ReplayRun(*(options.pop(name) for name in ("start", "watch", "step", "python")))
+    what = ReplayForm(*(options.pop(name) for name in ("last", "begin", "sizes", "memory", "form")))
+    return run(_job_source(options.pop("paths"), options), how=how, what=what, **options)
 
 
 @rankscope.command()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,99 +18,140 @@ if TYPE_CHECKING:
 
     from rankscope.analysis.model import Analysis
     from rankscope.analysis.replay.fitting import Fit
-    from rankscope.analysis.replay.schedule import Schedule
+    from rankscope.analysis.replay.schedule_part import SchedulePart
+    from rankscope.commands.rehearsal import Rehearsal
     from rankscope.report.replay_sizes import ReplaySizes
     from rankscope.schema import Dataset
 
-MOST_RANKS = 64
-"""Ranks up to which all are replayed, unless fewer are asked for."""
+
+SCRIPT = "script"
 MIB = 1 << 20
-LIMIT_S = 600
-"""The longest that the started script may take."""
 
 
-def fitted_job(
-    source: JobSource, output: str, force: bool, last: int | None = None, begin: str = ""
-) -> tuple[Dataset, Analysis, Fit]:
-    """The job with its schedule, or the part of it that is asked for; ClickException if there is none, or if `output`
-    cannot be written."""
+@dataclass(frozen=True)
+class ReplayForm:
+    """The operations that are taken, and the form in which they are written."""
+
+    last: int | None = None
+    begin: str = ""
+    """The first operation, as GROUP#SEQ."""
+    sizes: str = "small"
+    memory: int = 1024
+    """MiB of a rank, for real sizes of a script."""
+    form: str = SCRIPT
+
+    def output(self, asked: str, force: bool) -> str:
+        """The file or directory to write; ClickException if it cannot be."""
+        if self.last and self.begin:
+            raise click.ClickException("--last and --from: only one of them can be given")
+        if self.form == SCRIPT:
+            return asked or "repro.py"
+        if asked == "-":
+            raise click.ClickException(f"--format {self.form} needs a directory: -o repro_{self.form}")
+        refuse_filled(asked or f"repro_{self.form}", force)
+        return asked or f"repro_{self.form}"
+
+    def part(self, dataset: Dataset) -> SchedulePart | None:
+        """The part that is asked for; ValueError if its first operation is none."""
+        from rankscope.analysis.replay.edit_text import parse_operation
+        from rankscope.analysis.replay.schedule_part import SchedulePart
+
+        if not self.last and not self.begin:
+            return None
+        return SchedulePart(self.last or 0, parse_operation(dataset, self.begin) if self.begin else None)
+
+    def tensors(self, found: Rehearsal) -> ReplaySizes:
+        """Sizes of tensors; traces for others have the recorded ones."""
+        from rankscope.report.replay_sizes import real_sizes, small_sizes
+
+        if self.form == SCRIPT and self.sizes == "small":
+            return small_sizes(found.schedule)
+        memory = self.memory * MIB if self.form == SCRIPT else None
+        return real_sizes(found.schedule, memory, serial=found.fit.setting.order == "serial")
+
+    def files(self, dataset: Dataset, found: Rehearsal, sizes: ReplaySizes) -> Iterator[tuple[str, bytes]]:
+        """Names and contents of the files for replayers of others."""
+        if self.form == "param":
+            from rankscope.report.execution_trace import execution_traces
+
+            return execution_traces(dataset, found.schedule, sizes)
+        from rankscope.report.chakra_trace import chakra_traces
+
+        return chakra_traces(dataset, found.schedule, sizes)
+
+
+@dataclass(frozen=True)
+class ReplayRun:
+    """How the script is started, if it is."""
+
+    start: bool
+    watch: bool
+    step: bool
+    python: str
+
+    def check(self, output: str, form: str) -> None:
+        """ClickException if it cannot be."""
+        if (self.watch or self.step) and not self.start:
+            raise click.ClickException("--watch and --step need --run")
+        if self.start and (output == "-" or form != SCRIPT):
+            raise click.ClickException("--run needs a script in a file: -o repro.py")
+        if (self.watch or self.step) and not sys.stdout.isatty():
+            raise click.ClickException("--watch and --step need a terminal")
+
+
+def loaded_job(source: JobSource, output: str, force: bool) -> tuple[Dataset, Analysis]:
+    """The job; ClickException if `output` cannot be written."""
     source.check()
     refuse_existing(output or None, force)
     narrator = ProgressLine()
     try:
-        dataset, analysis = source.load(narrator)
+        return source.load(narrator)
     finally:
         narrator.close()
-    from rankscope.analysis.replay.edit_text import parse_operation
+
+
+def fitted_job(source: JobSource, output: str, force: bool) -> tuple[Dataset, Analysis, Fit]:
+    """The job with its schedule; ClickException if there is none, or if `output` cannot be written."""
+    dataset, analysis = loaded_job(source, output, force)
     from rankscope.analysis.replay.fitting import fit_job
-    from rankscope.analysis.replay.schedule_part import SchedulePart
 
     try:
-        part = SchedulePart(last or 0, parse_operation(dataset, begin) if begin else None)
-        return dataset, analysis, fit_job(dataset, analysis, part)
+        return dataset, analysis, fit_job(dataset, analysis)
     except ValueError as error:
         raise click.ClickException(str(error)) from error
 
 
-def run(
-    source: JobSource, *, output: str, force: bool, minimize: bool | None, start: bool, python: str,
-    last: int | None = None, begin: str = "", sizes: str = "small", memory: int = 1024, form: str = "script",
-) -> int:  # fmt: skip
-    """Writes the script and says what is in it; with `start` also runs it, and returns its exit code."""
-    output = output or {"script": "repro.py"}.get(form, f"repro_{form}")
-    if start and (output == "-" or form != "script"):
-        raise click.ClickException("--run needs a script in a file: -o repro.py")
-    if last and begin:
-        raise click.ClickException("--last and --from: only one of them can be given")
-    if form != "script":
-        if output == "-":
-            raise click.ClickException(f"--format {form} needs a directory: -o repro_{form}")
-        refuse_filled(output, force)
-    dataset, analysis, best = fitted_job(source, output if form == "script" else "", force, last, begin)
-    if not best.is_sound:
-        raise click.ClickException(f"only {best.agreement} when the schedule is simulated: a replay would mislead")
-    from rankscope.analysis.replay.shrinking import shrunk
+def run(source: JobSource, *, output: str, force: bool, minimize: bool | None, how: ReplayRun, what: ReplayForm) -> int:
+    """Writes the script and says what is in it; starts it if asked to, and returns its exit code."""
+    how.check(output, what.form)
+    output = what.output(output, force)
+    dataset, analysis = loaded_job(source, output if what.form == SCRIPT else "", force)
+    from rankscope.commands.rehearsal import chosen
     from rankscope.report.repro_script import repro_script
 
-    every = best.schedule.steps
-    small = len(every) > MOST_RANKS if minimize is None else minimize
-    schedule = shrunk(best, analysis) if small else best.schedule
-    told = _sizes(best, schedule, sizes, memory if form == "script" else 0)
-    if form == "script":
-        write_report(repro_script(dataset, analysis, best, schedule, sizes=told).encode(), output, force)
-    else:
-        write_files(_files(form, dataset, schedule, told), output, force)
-    if output != "-":
-        steps = sum(map(len, schedule.steps.values()))
-        ranks = f"{plural(len(schedule.steps), 'rank')} of {len(every):,} ({rank_ranges(schedule.steps)})"
-        click.echo(f"{output}: {ranks}, {plural(steps, 'operation')}; simulated, {best.agreement}", err=True)
-        click.echo("".join(f"{remark}\n" for remark in (*schedule.remarks, *told.remarks)), err=True, nl=False)
-    return _start(output, python) if start else 0
-
-
-def _sizes(best: Fit, schedule: Schedule, sizes: str, memory: int) -> ReplaySizes:
-    """Sizes as asked for; those of traces for others, with a `memory` of 0, are the recorded ones."""
-    from rankscope.report.replay_sizes import real_sizes, small_sizes
-
-    if sizes == "small" and memory:
-        return small_sizes(schedule)
-    return real_sizes(schedule, memory * MIB or None, serial=best.setting.order == "serial")
-
-
-def _files(form: str, dataset: Dataset, schedule: Schedule, sizes: ReplaySizes) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the files in a form of others' replayers."""
-    if form == "param":
-        from rankscope.report.execution_trace import execution_traces
-
-        return execution_traces(dataset, schedule, sizes)
-    from rankscope.report.chakra_trace import chakra_traces
-
-    return chakra_traces(dataset, schedule, sizes)
-
-
-def _start(output: str, python: str) -> int:
-    """Runs the script with a Python that has torch; its exit code."""
     try:
-        return subprocess.run([python or sys.executable, output], check=False, timeout=LIMIT_S).returncode
-    except subprocess.TimeoutExpired:
-        raise click.ClickException(f"{output} did not end within {LIMIT_S} s") from None
+        found = chosen(dataset, analysis, minimize, what.part(dataset))
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    sizes = what.tensors(found)
+    if what.form == SCRIPT:
+        script = repro_script(dataset, analysis, found.fit, found.schedule, sizes=sizes)
+        write_report(script.encode(), output, force)
+    else:
+        write_files(what.files(dataset, found, sizes), output, force)
+    if output != "-":
+        lines = (f"{output}: {_about(found)}", *found.schedule.remarks, *sizes.remarks)
+        click.echo("\n".join(lines), err=True)
+    if not how.start:
+        return 0
+    from rankscope.commands.replay_run import started
+
+    return started(Path(output), analysis, watch=how.watch, step=how.step, python=how.python or sys.executable)
+
+
+def _about(found: Rehearsal) -> str:
+    """One line about a script: its ranks and operations, and how far the replay agrees with the job."""
+    every, steps = len(found.fit.schedule.steps), sum(map(len, found.schedule.steps.values()))
+    ranks = f"{plural(len(found.schedule.steps), 'rank')} of {every:,} ({rank_ranges(found.schedule.steps)})"
+    verdict = "the verdict is the same" if found.same else f"but the verdict is another: {found.analysis.verdict}"
+    return f"{ranks}, {plural(steps, 'operation')}; simulated, {found.fit.agreement}, {verdict}"

@@ -60,7 +60,8 @@ def _messages(
         for number, step in zip(here, unit, strict=True):
             name = f"{plain(step.op, 40)} {_number(step)} of {_group_name(dataset, step.group)}"
             members = len(schedule.members[step.key])
-            size = sizes.of(step) * (members if step.op == SCATTERED else 1) * BYTES.get(type_name(step), 1)
+            sent = sum(step.splits[0]) if step.splits else sizes.of(step) * (members if step.op == SCATTERED else 1)
+            size = sent * BYTES.get(type_name(step), 1)
             attributes = [*_attributes(step, size, numbers), _attribute("pg_name", _STRING, str(groups[step.group]))]
             yield _node(number, name, step, before, attributes)
         made, before = made + len(unit), here

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from rankscope.analysis.replay.schedule import Schedule, Step
+from rankscope.analysis.replay.schedule import Schedule, Splits, Step
 from rankscope.analysis.signatures import ROOTED_OPS
 from rankscope.report.replay_sizes import BYTES, GATHERED, SCATTERED, ReplaySizes, type_name
 from rankscope.schema import Dataset
@@ -114,11 +114,13 @@ class _RankTrace:
             return _node(number, "record_param_comms", _THREAD, told, more=_attributes("Byte", name, 0, 0, told))
         sent, received = self.elements(step)
         before, after = self._tensor(step, sent), self._tensor(step, received)
-        attributes = _attributes(self._kind(step), name, sent, received, told)
+        attributes = _attributes(self._kind(step), name, sent, received, told, step.splits or ((), ()))
         return _node(number, "record_param_comms", _THREAD, [before, *told], [after], more=attributes)
 
     def elements(self, step: Step) -> tuple[int, int]:
         """Elements that go in and come out."""
+        if step.splits:
+            return sum(step.splits[0]), sum(step.splits[1])
         size, members = self.sizes.of(step), len(self.schedule.members[step.key])
         if step.op in (GATHERED, "gather"):
             return size, size * members
@@ -157,14 +159,18 @@ class _RankTrace:
         ]  # fmt: skip
 
 
-def _attributes(kind: str, name: str, sent: int, received: int, told: list[Value]) -> list[tuple[str, str, int | str]]:
+def _attributes(
+    kind: str, name: str, sent: int, received: int, told: list[Value], splits: Splits = ((), ())
+) -> list[tuple[str, str, int | str]]:
     """Attributes of a communication node, beside its inputs."""
     group, start, stride, size = told[1][1], told[6][1], told[7][1], told[8][1]
+    before, after = (str(list(side)) for side in splits)
     return [
         ("collective_name", "string", name), ("dtype", "string", kind), ("in_msg_nelems", "uint64", sent),
-        ("out_msg_nelems", "uint64", received), ("in_split_size", "string", "[]"), ("out_split_size", "string", "[]"),
-        ("global_rank_start", "uint64", start), ("global_rank_stride", "uint64", stride),
-        ("pg_name", "string", group[0]), ("pg_desc", "string", group[1]), ("pg_size", "uint64", size),
+        ("out_msg_nelems", "uint64", received), ("in_split_size", "string", before),
+        ("out_split_size", "string", after), ("global_rank_start", "uint64", start),
+        ("global_rank_stride", "uint64", stride), ("pg_name", "string", group[0]), ("pg_desc", "string", group[1]),
+        ("pg_size", "uint64", size),
     ]  # fmt: skip
 
 

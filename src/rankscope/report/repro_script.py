@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.replay.fitting import Fit
-from rankscope.analysis.replay.schedule import Key, Schedule, Step
-from rankscope.analysis.replay.simulator import fits
+from rankscope.analysis.replay.schedule import Key, Schedule, Splits, Step
+from rankscope.analysis.replay.simulator import first_pending, fits
 from rankscope.analysis.signatures import ROOTED_OPS
 from rankscope.report.replay_sizes import ReplaySizes, small_sizes, type_name
 from rankscope.schema import Dataset
@@ -24,25 +25,56 @@ _LONGEST = 110
 """Characters of a line of the header."""
 
 
+@dataclass(frozen=True)
+class ReplayJob:
+    """All that the runner is told of a job: the values of its `job` block, which has their meaning."""
+
+    ranks: tuple[int, ...]
+    groups: Mapping[str, tuple[str, list[int]]]
+    schedule: str
+    serial: bool
+    silent: tuple[int, ...]
+    starts: bool
+
+    def lines(self) -> Iterator[str]:
+        """The text of the block."""
+        yield f"RANKS: list[int] = {list(self.ranks)}"
+        yield "GROUPS: dict[str, tuple[str, list[int]]] = {"
+        for key, (name, members) in self.groups.items():
+            yield f"    {json.dumps(key)}: ({json.dumps(name)}, {members}),"
+        yield "}"
+        yield f'SCHEDULE = """\n{self.schedule}\n"""'
+        yield f"SERIAL = {self.serial}"
+        yield f"SILENT: list[int] = {list(self.silent)}"
+        yield f"STARTS = {self.starts}"
+
+
+def replay_job(dataset: Dataset, fit: Fit, schedule: Schedule, sizes: ReplaySizes | None = None) -> ReplayJob:
+    """The job of a schedule: that of the fit, or a smaller one; with small tensors, without `sizes`."""
+    sizes = sizes or small_sizes(schedule)
+    groups = {f"g{key}": (_name(dataset, key), list(members)) for key, members in sorted(schedule.groups.items())}
+    return ReplayJob(
+        tuple(sorted(schedule.steps)), groups, "\n".join(_schedule_lines(fit, schedule, sizes)),
+        fit.setting.order == "serial", tuple(sorted(schedule.silent)),
+        bool(dataset.ops["started_ns"].is_not_null().any()),
+    )  # fmt: skip
+
+
 def repro_script(
-    dataset: Dataset,
-    analysis: Analysis,
-    fit: Fit,
-    schedule: Schedule,
-    change: str = "",
+    dataset: Dataset, analysis: Analysis, fit: Fit, schedule: Schedule, change: str = "",
     sizes: ReplaySizes | None = None,
-) -> str:
+) -> str:  # fmt: skip
     """The text of the script for a schedule: that of the fit, or a smaller one; `change` tells how it differs.
 
     Its tensors are small without `sizes`.
     """
-    sizes = sizes or small_sizes(schedule)
+    remarks = (*schedule.remarks, *(sizes.remarks if sizes else ()))
     source = files("rankscope.capture").joinpath("replay.py").read_text("utf-8")
     head, rest = source.split(_BEGIN, 1)
     _, runner = rest.split(_END, 1)
     doc, imports = head.split('"""\n', 1)
-    about = "\n".join(_comment(line) for line in _about(analysis, fit, schedule, change, sizes))
-    job = "\n".join(_job(dataset, fit, schedule, sizes))
+    about = "\n".join(_comment(line) for line in _about(analysis, fit, schedule, change, remarks))
+    job = "\n".join(replay_job(dataset, fit, schedule, sizes).lines())
     return f'{about}\n{doc}"""\n{imports}{_BEGIN}{job}\n{_END}{runner}'
 
 
@@ -50,7 +82,7 @@ def _comment(line: str) -> str:
     return f"# {plain(line, _LONGEST)}".rstrip()
 
 
-def _about(analysis: Analysis, fit: Fit, schedule: Schedule, change: str, sizes: ReplaySizes) -> Iterator[str]:
+def _about(analysis: Analysis, fit: Fit, schedule: Schedule, change: str, remarks: Iterable[str]) -> Iterator[str]:
     """Where the script comes from, what to expect, and how to run it."""
     count = len(schedule.steps)
     agreement = f"without a change, {fit.agreement}" if change else fit.agreement
@@ -63,20 +95,8 @@ def _about(analysis: Analysis, fit: Fit, schedule: Schedule, change: str, sizes:
         yield f"played as stopped: ranks {rank_ranges(fit.setting.holds & set(schedule.steps))}"
     if schedule.silent:
         yield f"without {schedule.noun}, put in from what peers completed: ranks {rank_ranges(schedule.silent)}"
-    yield from map(hide, (*schedule.remarks, *sizes.remarks))
+    yield from map(hide, remarks)
     yield f"run it: python repro.py    or: torchrun --nproc-per-node {count} repro.py    or with BACKEND=nccl"
-
-
-def _job(dataset: Dataset, fit: Fit, schedule: Schedule, sizes: ReplaySizes) -> Iterator[str]:
-    yield f"RANKS: list[int] = {sorted(schedule.steps)}"
-    yield "GROUPS: dict[str, tuple[str, list[int]]] = {"
-    for group in sorted(schedule.groups):
-        yield f"    {json.dumps(f'g{group}')}: ({json.dumps(_name(dataset, group))}, {list(schedule.groups[group])}),"
-    yield "}"
-    yield 'SCHEDULE = """'
-    yield from _schedule_lines(fit, schedule, sizes)
-    yield '"""'
-    yield f"SERIAL = {fit.setting.order == 'serial'}"
 
 
 def _name(dataset: Dataset, group: int) -> str:
@@ -86,45 +106,69 @@ def _name(dataset: Dataset, group: int) -> str:
 
 def _schedule_lines(fit: Fit, schedule: Schedule, sizes: ReplaySizes) -> Iterator[str]:
     """The operations of all ranks; ranks with the same ones share them."""
-    apart = _apart(fit, schedule)
+    unlike = _unlike(fit, schedule)
     same: dict[tuple[str, ...], list[int]] = {}
     for rank in sorted(schedule.steps):
-        lines = tuple(_rank_lines(fit, schedule, rank, sizes, apart))
+        lines = tuple(_rank_lines(fit, schedule, rank, sizes, unlike))
         same.setdefault(lines, []).append(rank)
     for lines, ranks in same.items():
         yield f"ranks {' '.join(map(str, ranks))}"
         yield from lines
 
 
-def _rank_lines(fit: Fit, schedule: Schedule, rank: int, sizes: ReplaySizes, apart: set[Key]) -> Iterator[str]:
+def _rank_lines(
+    fit: Fit, schedule: Schedule, rank: int, sizes: ReplaySizes, unlike: Mapping[Key, str]
+) -> Iterator[str]:
     steps = schedule.steps[rank]
     head = fit.outcome.head(fit.schedule, rank)
-    held = rank in fit.setting.holds
+    stops = _stops(fit, schedule, rank)
     waited, before = False, -1
     for step in steps:
         marks = []
         if not waited and head is not None and step.key == head.key:
             waited = True
-            marks = ["waits", *(["stop"] if held or step.key in fit.setting.frozen else [])]
-        marks += ["apart"] if step.key in apart else []
+            marks = ["waits"]
+        marks += stops.get(step.key, [])
+        marks += [unlike[step.key]] if step.key in unlike else []
         together = "+ " if step.batch >= 0 and step.batch == before else "  "
         before = step.batch
         number = f"{step.key[1]}>{step.key[2]}:{step.key[3]}" if step.is_p2p else f"#{step.key[1]}"
+        size = _splits(step.splits) if step.splits else sizes.of(step)
         name = _UNSAFE.sub("", step.op)[:40] or "unknown"
-        what = f"{name:<16} {sizes.of(step):>4} {type_name(step):<9}"
+        what = f"{name:<16} {size:>4} {type_name(step):<9}"
         yield f"  {together}g{step.group:<3} {number:<10} {what} {' '.join(marks)}".rstrip()
 
 
-def _apart(fit: Fit, schedule: Schedule) -> set[Key]:
-    """Operations that gloo does not wait in as NCCL does.
+def _stops(fit: Fit, schedule: Schedule, rank: int) -> dict[Key, list[str]]:
+    """How a rank is stopped that does not only wait for others, by the operations where."""
+    steps = schedule.steps[rank]
+    found = {step.key: ["never"] for step in steps if step.key in fit.setting.frozen}
+    first = first_pending(steps) if rank in fit.setting.holds else None
+    if first is not None:
+        until = next((step.key for step in steps[first:] if step.key not in schedule.over), None)
+        found[steps[first].key] = ["deaf"]
+        if until is not None:
+            found[until] = ["stop"]
+    return found
 
-    Members agree on the name, but not on size or type: gloo fails. Or nobody ends a broadcast or the like: over gloo
-    its root goes on.
+
+def _splits(splits: Splits) -> str:
+    return "/".join(",".join(map(str, side)) for side in splits)
+
+
+def _unlike(fit: Fit, schedule: Schedule) -> dict[Key, str]:
+    """Operations whose members agree on the name, but not on sizes or type: gloo fails where NCCL waits.
+
+    `apart` where somebody waits in them, `unlike` where all have come out. Over gloo a root comes out of a broadcast or
+    the like alone: where nobody else does, these are apart, too.
     """
-    found: dict[Key, list[Step]] = {}
-    for steps in schedule.steps.values():
-        for step in steps:
-            found.setdefault(step.key, []).append(step)
+    found: dict[Key, dict[int, Step]] = {}
+    for rank, own in schedule.steps.items():
+        for step in own:
+            found.setdefault(step.key, {})[rank] = step
+    each = {key: [came[rank] for rank in schedule.members[key] if rank in came] for key, came in found.items()}
+    odd = {key: steps for key, steps in each.items() if not fits(steps) and len({step.op for step in steps}) == 1}
     heads = (fit.outcome.head(fit.schedule, rank) for rank in schedule.steps)
-    rooted = {head.key for head in heads if head is not None and head.op in ROOTED_OPS}
-    return rooted | {key for key, steps in found.items() if not fits(steps) and len({step.op for step in steps}) == 1}
+    rooted = {head.key: "apart" for head in heads if head is not None and head.op in ROOTED_OPS}
+    waits = {key: "apart" if any(step.pending for step in steps) else "unlike" for key, steps in odd.items()}
+    return {**waits, **rooted}

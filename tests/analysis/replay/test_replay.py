@@ -82,7 +82,7 @@ def test_sends_to_ranks_that_are_left_out_are_left_out() -> None:
      ({"elements": None}, True)],
 )  # fmt: skip
 def test_an_operation_ends_only_if_its_members_agree(other: dict[str, object], ends: bool) -> None:
-    step = Step((0, 7), "all_reduce", 4, "Float", pending=False)
+    step = Step((0, 7), "all_reduce", 4, "Float", pending=True)
     schedule = Schedule({0: (step,), 1: (replace(step, **other),)}, {0: (0, 1)})  # type: ignore[arg-type]
     outcome = simulate(schedule, Setting())
     assert (not any(outcome.pending.values())) == ends

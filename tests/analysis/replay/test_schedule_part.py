@@ -26,7 +26,7 @@ def numbers(schedule: Schedule, rank: int, group: int, *, pending: bool = False)
 @pytest.mark.parametrize("last", [1, 5])
 def test_the_last_of_each_group_come_with_what_is_pending(last: int) -> None:
     dataset, analysis = hang(8, 6, 6)
-    found = fit_job(dataset, analysis, SchedulePart(last=last))
+    found = fit_job(dataset, analysis, part=SchedulePart(last=last))
     assert found.equal == found.told == frozenset(range(8))
     for group, members in found.schedule.groups.items():
         for rank in members:
@@ -38,7 +38,7 @@ def test_the_last_of_each_group_come_with_what_is_pending(last: int) -> None:
 
 def test_of_a_job_that_moves_so_many_are_taken_as_asked_for() -> None:
     dataset, analysis = healthy()
-    found = fit_job(dataset, analysis, SchedulePart(last=2))
+    found = fit_job(dataset, analysis, part=SchedulePart(last=2))
     assert not any(found.outcome.pending.values())
     assert {len(numbers(found.schedule, 0, group)) for group in {s.group for s in found.schedule.steps[0]}} == {2}
 
@@ -46,7 +46,7 @@ def test_of_a_job_that_moves_so_many_are_taken_as_asked_for() -> None:
 def test_from_an_operation_on_nothing_before_it_is_left_and_nobody_waits_for_it() -> None:
     dataset = load([SAMPLES / "two_groups"])
     group, seq = parse_operation(dataset, "default_pg#2")
-    found = fit_job(dataset, analyse(dataset), SchedulePart(begin=(group, seq)))
+    found = fit_job(dataset, analyse(dataset), part=SchedulePart(begin=(group, seq)))
     assert found.equal == found.told
     assert {min(numbers(found.schedule, rank, group)) for rank in range(4)} == {2}
     earlier = parse_operation(dataset, "default_pg#1")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.replay.schedule import Schedule, schedule_of
+from rankscope.analysis.replay.schedule import Key, Schedule, schedule_of
 from rankscope.analysis.replay.schedule_part import SchedulePart
 from rankscope.analysis.replay.simulator import Outcome, Setting, simulate
 from rankscope.schema import Dataset
@@ -40,8 +40,14 @@ class Fit:
         return f"{len(self.equal)} of {len(self.told)} ranks stop as in the {self.schedule.noun}"
 
 
-def fit_job(dataset: Dataset, analysis: Analysis, part: SchedulePart | None = None) -> Fit:
-    """The schedule of a job with the setting that explains its input; ValueError if nothing holds that `part`."""
+def fit_job(dataset: Dataset, analysis: Analysis, context: int = 0, part: SchedulePart | None = None) -> Fit:
+    """The schedule of a job with the setting that explains its input; ValueError if nothing holds an operation.
+
+    `part` says which operations are taken; without one, `context` as there.
+    """
+    cause = next((f for f in analysis.findings if f.root_cause and f.group is not None), None)
+    around: Key = (cause.group.key, cause.seq) if cause and cause.group and cause.seq is not None else ()
+    part = part or SchedulePart(context=context, around=around)
     return fit(schedule_of(dataset, stuck=analysis.status not in MOVING, part=part), analysis)
 
 
@@ -71,21 +77,16 @@ def _score(fit: Fit) -> int:
 
 
 def _further(best: Fit, analysis: Analysis) -> Iterable[Setting]:
-    """Settings with one more rank that stops, or all culprits, or one more operation that never ends.
-
-    Without a culprit the operation comes first: that a rank stops is a guess that blames it.
-    """
+    """Settings with one more rank that stops, or all culprits, or one more operation that never ends."""
     setting, schedule = best.setting, best.schedule
     culprits = frozenset(analysis.culprits) & frozenset(schedule.steps)
     for held in (culprits, *(frozenset((rank,)) for rank in sorted(culprits))):
         if held - setting.holds:
             yield replace(setting, holds=setting.holds | held)
     wrong = sorted(best.told - best.equal)[:MOST_TRIES]
-    stopped = [
-        replace(setting, holds=setting.holds | {rank})
-        for rank in wrong
-        if rank not in setting.holds and schedule.recorded(rank)
-    ]
+    stopped = (r for r in wrong if r not in setting.holds and schedule.recorded(r))
+    holds = [replace(setting, holds=setting.holds | {rank}) for rank in stopped]
     keys = {key for rank in wrong for key in schedule.recorded(rank).values()}
-    endless = [replace(setting, frozen=setting.frozen | {key}) for key in sorted(keys - setting.frozen)[:MOST_TRIES]]
-    yield from (*stopped, *endless) if culprits else (*endless, *stopped)
+    freezes = [replace(setting, frozen=setting.frozen | {key}) for key in sorted(keys - setting.frozen)[:MOST_TRIES]]
+    # of what nobody is accused, no device is dead
+    yield from (*holds, *freezes) if culprits else (*freezes, *holds)

@@ -11,17 +11,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
+from math import prod
 
+import orjson
 import polars as pl
 
 from rankscope.analysis.collective_calls import collect_calls
 from rankscope.analysis.logical_time import in_program_order, logical_columns, p2p_pairs, whole_ranks
 from rankscope.analysis.replay.replay_source import ReplaySource, replay_source
 from rankscope.analysis.replay.schedule_part import SchedulePart
-from rankscope.analysis.signatures import UNTOLD_OPS, element_count
+from rankscope.analysis.signatures import UNEVEN_OPS, UNTOLD_OPS, element_count
 from rankscope.schema import Dataset
 
 _NEVER = 2**62
+_FIELDS = ("group", "seq", "low", "high", "k", "op", "elements", "dtype", "pending", "batch", "sizes")
+Splits = tuple[tuple[int, ...], tuple[int, ...]]
 Key = tuple[int, ...]
 """Identifies one operation on all its ranks: (group, seq), or (group, sender, receiver, k-th between the two)."""
 
@@ -43,6 +47,8 @@ class Step:
     """Sends and receives with one number are issued together; -1 stands alone."""
     filled: bool = False
     """Whether no dump of the rank has it: a peer saw it completed."""
+    splits: Splits | None = None
+    """Of an all_to_all: elements to each member of the group, and from each; None if the dump does not tell."""
     sent: int | None = None
     """Elements that the rank gives in, where `elements` need not agree; None if unknown."""
 
@@ -82,6 +88,11 @@ class Schedule:
         keys = {step.key for steps in self.steps.values() for step in steps}
         return {key: (key[1], key[2]) if len(key) == 4 else self.groups[key[0]] for key in keys}
 
+    @cached_property
+    def over(self) -> frozenset[Key]:
+        """The operations that some rank has seen completed."""
+        return frozenset(s.key for steps in self.steps.values() for s in steps if not s.pending and not s.filled)
+
     def recorded(self, rank: int) -> dict[Key, Key]:
         """The first pending operation of each stream of a rank, as its dump says."""
         first: dict[Key, Key] = {}
@@ -104,11 +115,11 @@ def schedule_of(dataset: Dataset, *, stuck: bool = True, part: SchedulePart | No
     """
     source = replay_source(dataset)
     rows = _operations(source)
-    stuck = stuck and not source.is_window and bool(rows["pending"].any())
+    stuck = stuck and not source.is_window
     rows = (part or SchedulePart()).rows(rows, source, stuck=stuck)
     if rows.is_empty():
         raise ValueError(f"the {source.noun} hold no operation that all members of a group have issued")
-    rows = _with_sent(source, rows)
+    rows = _with_sizes(source, rows)
     groups = {group.id: group.ranks for group in dataset.group_list if group.id in set(rows["group"].to_list())}
     steps = {rank: tuple(found) for rank, found in _steps(rows)}
     ranks = sorted({*steps, *(rank for members in groups.values() for rank in members)})
@@ -133,16 +144,15 @@ def _operations(source: ReplaySource) -> pl.DataFrame:
     )  # fmt: skip
     paired = _pairs(source, in_program_order(ops.filter("is_p2p")))
     both = pl.concat([plain, paired.select(plain.columns)]).join(columns, on="row", how="left")
-    both = both.sort("rank", "row").with_columns(agreed=~_lacking(source, both))
+    both = both.sort("rank", "row").with_columns(agreed=pl.col("seq").is_not_null() & ~_lacking(source, both))
     return both.with_columns(pending=_pending())
 
 
-def _with_sent(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with `sent`, the elements that go in."""
-    told = source.dataset.ops.select("in_sizes").with_row_index("row")
-    return rows.join(told, on="row", how="left", maintain_order="left").with_columns(
-        sent=pl.col("in_sizes").map_elements(element_count, pl.Int64)
-    )
+def _with_sizes(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with `sizes`, as recorded, of operations whose members need not agree on them."""
+    told = source.dataset.ops.select("in_sizes", "out_sizes").with_row_index("row")
+    joined = rows.join(told, on="row", how="left", maintain_order="left")
+    return joined.with_columns(sizes=pl.when(pl.col("elements").is_null()).then(pl.struct("in_sizes", "out_sizes")))
 
 
 def _pending() -> pl.Expr:
@@ -172,7 +182,7 @@ def _lacking(source: ReplaySource, rows: pl.DataFrame) -> pl.Expr:
 
 
 def _pairs(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
-    """Sends and receives with the k-th of their pair, without those that either side has completed.
+    """Sends and receives with the k-th of their pair, without those that one side alone has completed.
 
     Where a recorder does not tell the end, a pair that both sides have issued counts as completed. Those of a window
     are kept: they are matched.
@@ -192,13 +202,12 @@ def _pairs(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
     pair = ["group", "low", "high", "k"]
     if source.is_window:
         return known.with_columns(k=pl.col("k") - pl.col("k").min().over(pair[:3]))
-    ended = pl.col("done").any() | ((pl.col("state") == "unknown").any() & (pl.col("rank").n_unique() > 1))
-    over = known.group_by(pair).agg(ended=ended).filter("ended").select(pair)
-    left = known.join(over, on=pair, how="anti", maintain_order="left")
-    return left.with_columns(state=pl.lit("scheduled", source.dataset.ops.schema["state"]))
-
-
-_FIELDS = ("group", "seq", "low", "high", "k", "op", "elements", "dtype", "pending", "batch", "sent")
+    both = pl.col("rank").n_unique() > 1
+    ended = pl.col("done").any() | ((pl.col("state") == "unknown").any() & both)
+    over = known.group_by(pair).agg(ended=ended, both=both)
+    left = known.join(over, on=pair, how="left", maintain_order="left").filter(~pl.col("ended") | pl.col("both"))
+    told = pl.when("ended").then(pl.lit("completed")).otherwise(pl.lit("scheduled"))
+    return left.with_columns(state=told.cast(source.dataset.ops.schema["state"]))
 
 
 def _steps(rows: pl.DataFrame) -> Iterator[tuple[int, list[Step]]]:
@@ -218,10 +227,20 @@ def _step(
     dtype: str | None,
     pending: bool,
     batch: int,
-    sent: int | None,
+    sizes: Mapping[str, str | None] | None,
 ) -> Step:
     key = (group, low, high, k) if seq is None else (group, seq)
-    return Step(key, op, elements, dtype, pending, batch, sent=sent)
+    splits = _splits(sizes) if op in UNEVEN_OPS else None
+    sent = element_count(sizes["in_sizes"]) if sizes else None
+    return Step(key, op, elements, dtype, pending, batch, splits=splits, sent=sent)
+
+
+def _splits(sizes: Mapping[str, str | None] | None) -> Splits | None:
+    """The elements to and from each member, where each has a tensor of its own."""
+    if sizes is None or not sizes["in_sizes"] or not sizes["out_sizes"]:
+        return None
+    sent, got = (tuple(map(prod, orjson.loads(sizes[name] or "[]"))) for name in ("in_sizes", "out_sizes"))
+    return (sent, got) if len(sent) == len(got) > 1 else None
 
 
 def _filled(

@@ -18,6 +18,7 @@ TAIL = 2
 LAST = 8
 """Collectives of each group that are kept of a job that moves, and transfers of each pair."""
 
+_NEVER = 2**62
 _COLLECTIVE = pl.col("seq").is_not_null()
 _NUMBER = pl.coalesce("seq", "k")
 _LINE = ("group", "low", "high")
@@ -31,23 +32,41 @@ class SchedulePart:
     """So many of the last collectives of each group that all members agree on."""
     begin: tuple[int, int] | None = None
     """The first operation: (group, seq). What follows it on any rank is taken."""
+    context: int = 0
+    """Logical columns of completed operations that are kept before what is pending."""
+    around: tuple[int, ...] = ()
+    """The collective, as (group, seq), that the part is around if nothing is pending."""
 
     def rows(self, rows: pl.DataFrame, source: ReplaySource, *, stuck: bool) -> pl.DataFrame:
-        """The rows of the part, of `schedule._operations`; if not `stuck`, none is pending.
+        """The rows of the part, of `schedule._operations`; if not `stuck`, none of them is pending.
 
         ValueError if a member does not hold the first operation.
         """
+        asked = self.last or self.begin
+        if stuck and not asked and self.around and not rows["pending"].any():
+            group, seq = self.around
+            at = pl.col("col").filter((pl.col("group") == group) & (pl.col("seq") == seq))
+            return rows.filter(pl.col("col").is_between(at.min() - TAIL - self.context, at.max() + TAIL))
+        stuck = stuck and bool(rows["pending"].any())
         if not stuck:
-            shared = pl.col("agreed") if not source.is_window else pl.col("agreed") | ~_COLLECTIVE
-            rows = rows.filter(shared.fill_null(False)).with_columns(pending=pl.lit(value=False))
-        unended = rows.with_columns(unended=_unended()) if stuck else rows.with_columns(unended=pl.lit(value=False))
+            shared = pl.col("agreed") | (~_COLLECTIVE if source.is_window else False)
+            rows = rows.filter(shared).with_columns(pending=pl.lit(value=False))
+        rows = _with_order(rows)
         if self.begin is not None:
-            kept = self._from(unended, source)
-        elif self.last or not stuck:
-            kept = _last(self.last or LAST)
+            kept = pl.col("early") & self._from(rows, source)
+        elif asked or not stuck:
+            kept = _last(self.last or LAST, pairs=source.is_window)
         else:
-            kept = _around()
-        return unended.filter(pl.col("unended") | kept).drop("unended")
+            kept = self._around()
+        return rows.filter(pl.col("unended") | kept).drop("unended", "early")
+
+    def _around(self) -> pl.Expr:
+        """Whether a row is among the few before the first pending one of its group, or in the columns before any."""
+        first = pl.col("seq").filter(pl.col("pending") & _COLLECTIVE).min().over("group")
+        kept = (pl.col("seq") >= first - TAIL).fill_null(False)
+        if not self.context:
+            return kept
+        return kept | (pl.col("early") & (pl.col("col") >= pl.col("col").filter("pending").min() - self.context))
 
     def _from(self, rows: pl.DataFrame, source: ReplaySource) -> pl.Expr:
         """Whether a row is not before the first operation; ValueError if a member does not hold that."""
@@ -71,21 +90,21 @@ class SchedulePart:
         return column >= there["col"].max()
 
 
-def _unended() -> pl.Expr:
-    """Whether an operation is pending, or comes not before the first pending one of its group."""
+def _with_order(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with `unended`: pending, or not before the first pending one of the group; and with `early`.
+
+    `early`: all its ranks issued it before they came to something that is pending.
+    """
     first = pl.col("seq").filter(pl.col("pending") & _COLLECTIVE).min().over("group")
-    return pl.col("pending") | (pl.col("seq") >= first).fill_null(False)
+    unended = pl.col("pending") | (pl.col("seq") >= first).fill_null(False)
+    held = pl.col("row").filter("pending").min().over("rank").fill_null(_NEVER)
+    # not in one expression: polars would look for the first pending one within each operation
+    rows = rows.with_columns(unended=unended, early=pl.col("row") < held)
+    return rows.with_columns(early=pl.col("early").all().over("group", "seq", "low", "high", "k"))
 
 
-def _around() -> pl.Expr:
-    """Whether a row is among the few before the first pending one of its group."""
-    first = pl.col("seq").filter(pl.col("pending") & _COLLECTIVE).min().over("group")
-    return (pl.col("seq") >= first - TAIL).fill_null(False)
-
-
-def _last(count: int) -> pl.Expr:
-    """Whether a row is among the last of its group that all members have issued, or of its pair."""
-    number = pl.when(pl.col("agreed") | ~_COLLECTIVE).then(_NUMBER)
-    usual = pl.col("unended").not_()
-    last = number.filter(usual).max().over(_LINE)
-    return (usual & (number > last - count)).fill_null(False)
+def _last(count: int, *, pairs: bool) -> pl.Expr:
+    """Whether a row is among the last of its group that all members have issued, or with `pairs` of its pair."""
+    usual = pl.col("early") & ~pl.col("unended") & (pl.col("agreed") | (~_COLLECTIVE if pairs else False))
+    last = _NUMBER.filter(usual).max().over(_LINE)
+    return (usual & (last - count < _NUMBER)).fill_null(False)
