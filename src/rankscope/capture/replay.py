@@ -27,10 +27,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+# record: begin
+from rankscope.capture.replay_record import Groups, Recording, ScheduledCall, operations_of
+
 # job: begin
 RANKS: list[int] = []
 """Ranks of the job: process i plays RANKS[i]."""
-GROUPS: dict[str, tuple[str, list[int]]] = {}
+GROUPS: Groups = {}
 """Names and members of process groups."""
 SCHEDULE = ""
 """Lines `ranks 0 1`, then the operations of these ranks in their order: group, number or pair, name, size, type.
@@ -40,7 +43,7 @@ The size of an all_to_all is what goes to each member / what comes from each; it
 `+` before an operation: issued together with the one before. `waits`: the rank is expected to stop there. `stop`: the
 rank issues it, and its device never begins it. `deaf`: it takes part, and sees no end from there on. `never`: the
 operation begins and never ends. `apart`: sizes or types differ between members, over gloo nobody comes out of it.
-`unlike`: they differ, and yet it ended; it is played with one byte.
+`unlike`: members do not agree, and yet it ended; it is played with one byte.
 """
 SERIAL = True
 """Whether an operation begins when all before it have ended; otherwise all are issued at once."""
@@ -53,119 +56,14 @@ STARTS = True
 BACKEND = os.environ.get("BACKEND", "gloo")
 GRACE_S = float(os.environ.get("GRACE", "10"))
 """Seconds without progress after which a rank says where it is."""
+PAIR_TIMES = 1 << 20
+"""Over NCCL sends and receives are so many times larger: a send that fits into a buffer ends without its receive."""
 STEPS = os.environ.get("STEPS", "")
 TYPES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
     "Short": "int16", "Char": "int8", "Byte": "uint8",
 }  # fmt: skip
 """Types of torch by their names in dumps; others are played by bytes."""
-
-
-class ScheduledCall:
-    """One line of the schedule."""
-
-    def __init__(self, line: str) -> None:
-        words = line.split()
-        self.together = words[0] == "+"
-        self.group, self.number, self.name, size, self.type = words[self.together : self.together + 5]
-        self.splits = [[int(n) for n in side.split(",")] for side in size.split("/")] if "/" in size else []
-        self.size = 1 if self.splits else int(size)
-        self.marks = set(words[self.together + 5 :])
-
-    @property
-    def place(self) -> list[str]:
-        """The place as a rank tells it: name of the group, operation, number or pair."""
-        return [GROUPS[self.group][0], self.name, self.number]
-
-    @property
-    def is_pair(self) -> bool:
-        """Whether it is a send or a receive."""
-        return self.name in ("send", "recv")
-
-    @property
-    def pair(self) -> tuple[int, int]:
-        """Sender and receiver, ranks of the job."""
-        sender, receiver = self.number.split(":")[0].split(">")
-        return int(sender), int(receiver)
-
-    @property
-    def line(self) -> tuple[str, ...]:
-        """Operations of one line follow each other: those of a group, or of one direction of a pair."""
-        return (self.group, self.number.split(":")[0]) if self.is_pair else (self.group,)
-
-    def times(self, members: int) -> tuple[int, int]:
-        """How often its size goes into its input and its output."""
-        return {"all_gather": (1, members), "reduce_scatter": (members, 1)}.get(self.name, (1, 1))
-
-
-def operations_of(rank: int, schedule: str) -> list[ScheduledCall]:
-    """The operations of a rank of the job."""
-    mine: list[ScheduledCall] = []
-    is_mine = False
-    for line in filter(None, map(str.strip, schedule.splitlines())):
-        if line.startswith("ranks "):
-            is_mine = str(rank) in line.split()[1:]
-        elif is_mine:
-            mine.append(ScheduledCall(line))
-    return mine
-
-
-class Recording:
-    """The record of one rank: what it issued, what began and what ended, in the form of a flight recorder's dump."""
-
-    def __init__(
-        self, rank: int, operations: list[ScheduledCall], groups: dict[str, tuple[str, list[int]]], starts: bool
-    ) -> None:
-        self.rank, self.groups, self.starts = rank, groups, starts
-        self.entries: list[dict[str, Any]] = []
-        self.of = {id(operation): self._entry(operation, at) for at, operation in enumerate(operations)}
-
-    def _entry(self, operation: ScheduledCall, at: int) -> dict[str, Any]:
-        name, members = self.groups[operation.group]
-        told = operation.name
-        if operation.is_pair:
-            sender, receiver = (members.index(rank) for rank in operation.pair)
-            told += f" {sender}->{receiver}" if told == "send" else f" {receiver}<-{sender}"
-        number = 0 if operation.is_pair else int(operation.number[1:])
-        counts = operation.splits or [[operation.size * times] for times in operation.times(len(members))]
-        sizes: dict[str, Any] = {}
-        for side, each in zip(("input", "output"), counts, strict=True):
-            sizes[f"{side}_sizes"], sizes[f"{side}_dtypes"] = [[count] for count in each], [operation.type] * len(each)
-        return {
-            "pg_id": list(self.groups).index(operation.group), "process_group": [operation.group, name],
-            "collective_seq_id": number, "p2p_seq_id": at + 1 if operation.is_pair else 0, "op_id": at + 1,
-            "is_p2p": operation.is_pair, "profiling_name": f"replay:{told}", "timeout_ms": 1_800_000,
-            "retired": False, "state": "scheduled", "time_discovered_started_ns": None,
-            "time_discovered_completed_ns": None, **sizes,
-        }  # fmt: skip
-
-    def issued(self, operation: ScheduledCall) -> None:
-        """The rank comes to an operation."""
-        entry = self.of[id(operation)]
-        entry.update(time_created_ns=time.time_ns(), record_id=len(self.entries))
-        self.entries.append(entry)
-
-    def began(self, operation: ScheduledCall) -> None:
-        """The operation is under way."""
-        if self.starts:
-            self.of[id(operation)].update(state="started", time_discovered_started_ns=time.time_ns())
-
-    def ended(self, operation: ScheduledCall) -> None:
-        """The operation has ended."""
-        self.of[id(operation)].update(state="completed", time_discovered_completed_ns=time.time_ns(), retired=True)
-
-    def write(self, folder: Path) -> Path:
-        """Replaces the file of the rank."""
-        folder.mkdir(parents=True, exist_ok=True)
-        config = {
-            key: {"name": key, "desc": name, "ranks": str(members)}
-            for key, (name, members) in self.groups.items()
-            if self.rank in members
-        }
-        text = json.dumps({"version": "2.10", "pg_config": config, "pg_status": {}, "entries": self.entries})
-        part = folder / f".fr_trace_rank_{self.rank}.part"
-        part.write_text(text)
-        return part.replace(folder / f"fr_trace_rank_{self.rank}")
 
 
 class Player:
@@ -183,6 +81,7 @@ class Player:
         self.error = ""
         self.deaf = False
         if BACKEND == "nccl":
+            os.environ.setdefault("NCCL_BUFFSIZE", "262144")
             self._choose_device(int(os.environ.get("LOCAL_RANK", index)), index)
         self.device = "cuda" if BACKEND == "nccl" else "cpu"
         dist.init_process_group(BACKEND)
@@ -247,15 +146,28 @@ class Player:
             self._end(self._issue([operation]))
 
     def _issue(self, operations: list[ScheduledCall]) -> list[tuple[ScheduledCall, Any]]:
-        works = []
+        works: list[tuple[ScheduledCall, Any]] = []
+        batch = BACKEND == "nccl" and len(operations) > 1
         for operation in operations:
             if "stop" in operation.marks:
                 threading.Event().wait()
             self.recording.began(operation)
             if operation.marks & ({"never", "apart"} if BACKEND == "gloo" else {"never"}):
                 threading.Event().wait()
-            works.append((operation, self._one(operation)))
-        return works
+            if not batch:
+                works.append((operation, self._one(operation)))
+        return self._batch(operations) if batch else works
+
+    def _batch(self, operations: list[ScheduledCall]) -> list[tuple[ScheduledCall, Any]]:
+        """Issues sends and receives as one: NCCL takes them one after the other otherwise."""
+        dist, group = self.dist, self.groups[operations[0].group]
+        calls = []
+        for operation in operations:
+            sender, receiver = map(RANKS.index, operation.pair)
+            act, peer = (dist.isend, receiver) if operation.name == "send" else (dist.irecv, sender)
+            calls.append(dist.P2POp(act, self._tensor(operation, 1), peer, group))
+        last = dist.batch_isend_irecv(calls)[-1]
+        return [(operation, last) for operation in operations]
 
     def _end(self, works: list[tuple[ScheduledCall, Any]]) -> None:
         for operation, work in works:
@@ -280,12 +192,12 @@ class Player:
                 dist.isend(tensor, receiver, group) if operation.name == "send" else dist.irecv(tensor, sender, group)
             )
         whole, out = (self._tensor(operation, times) for times in operation.times(count))
-        if operation.name == "all_gather":
+        if operation.name == "all_gather" and "unlike" not in operation.marks:
             return dist.all_gather_into_tensor(out, whole, group, async_op=True)
-        if operation.name == "reduce_scatter":
+        if operation.name == "reduce_scatter" and "unlike" not in operation.marks:
             return dist.reduce_scatter_tensor(out, whole, group=group, async_op=True)
         tensor = whole
-        if operation.name in ("broadcast", "reduce"):
+        if operation.name in ("broadcast", "reduce") and "unlike" not in operation.marks:
             return getattr(dist, operation.name)(tensor, members[0], group=group, async_op=True)
         if operation.name == "barrier":
             return dist.barrier(group, async_op=True)
@@ -294,11 +206,14 @@ class Player:
     def _tensor(self, operation: ScheduledCall, times: int) -> Any:
         unlike = "unlike" in operation.marks
         kind = getattr(self.torch, "uint8" if unlike else TYPES.get(operation.type, "uint8"))
-        return self.torch.ones((1 if unlike else operation.size) * times, dtype=kind, device=self.device)
+        count = (1 if unlike else operation.size) * times
+        if operation.is_pair and BACKEND == "nccl":
+            count *= PAIR_TIMES
+        return self.torch.ones(count, dtype=kind, device=self.device)
 
     def report(self) -> dict[str, Any]:
         """Where the rank is, and where it is expected to be."""
-        at = self.left[0].place if self.left else None
+        at = self.left[0].place(GROUPS) if self.left else None
         due = expected_place(self.operations)
         return {"rank": self.rank, "at": at, "expected": due, "same": at == due, "error": self.error}
 
@@ -308,7 +223,7 @@ def expected_place(operations: list[ScheduledCall]) -> list[str] | None:
     place = next((at for at, operation in enumerate(operations) if "waits" in operation.marks), None)
     while SERIAL and place and operations[place].together:
         place -= 1
-    return None if place is None else operations[place].place
+    return None if place is None else operations[place].place(GROUPS)
 
 
 def play(index: int, out: Path) -> None:

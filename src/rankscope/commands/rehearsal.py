@@ -18,7 +18,7 @@ from rankscope.analysis.replay.schedule_part import SchedulePart
 from rankscope.analysis.replay.shrinking import keeps_places, restricted, shrunk
 from rankscope.analysis.replay.simulator import simulate
 from rankscope.assemble.load import load
-from rankscope.capture.replay import Recording, ScheduledCall, operations_of
+from rankscope.capture.replay_record import Recording, ScheduledCall, operations_of
 from rankscope.report.repro_script import replay_job, repro_script
 from rankscope.schema import Dataset
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 import click
 
@@ -39,7 +41,7 @@ def started(script: Path, original: Analysis, *, watch: bool, step: bool, python
         (folder / STEPS_FILE).write_bytes(b"")
         environment["STEPS"] = str(folder / STEPS_FILE)
     shown = (folder / "output.txt").open("w") if watch or step else None
-    with _process([python, str(script)], environment, shown) as process:
+    with script_process(str(script), python, environment, shown) as process:
         if shown is not None:
             return _watched(folder, step=step)
         try:
@@ -50,18 +52,26 @@ def started(script: Path, original: Analysis, *, watch: bool, step: bool, python
 
 
 @contextmanager
-def _process(command: list[str], environment: dict[str, str], output: object) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in a group of its own, of which nothing is left afterwards."""
-    process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=output, stderr=output)  # type: ignore[call-overload]
+def script_process(
+    script: str, python: str, environment: Mapping[str, str] | None = None, output: IO[str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A script in a process group of its own, of which nothing is left afterwards; ClickException if it cannot start.
+
+    Its output goes to `output`, or to that of this process.
+    """
+    try:
+        process = subprocess.Popen(
+            [python, script], env=environment, start_new_session=True, stdout=output, stderr=output
+        )
+    except OSError as error:
+        raise click.ClickException(f"{python}: {error.strerror}") from error
     try:
         yield process
     finally:
         for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(process.pid, number)
                 process.wait(ENDING_S)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                continue
 
 
 def _watched(folder: Path, *, step: bool) -> int:

@@ -19,7 +19,9 @@ from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
 from rankscope.text.wording import plural, rank_ranges
 
-_BEGIN, _END = "# job: begin\n", "# job: end\n"
+_RECORD, _BEGIN, _END = "# record: begin\n", "# job: begin\n", "# job: end\n"
+_PLAYER = "class Player:"
+"""The place of the record in the script: behind the constants, before the code that uses it."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]")
 _LONGEST = 110
 """Characters of a line of the header."""
@@ -39,7 +41,7 @@ class ReplayJob:
     def lines(self) -> Iterator[str]:
         """The text of the block."""
         yield f"RANKS: list[int] = {list(self.ranks)}"
-        yield "GROUPS: dict[str, tuple[str, list[int]]] = {"
+        yield "GROUPS = {"
         for key, (name, members) in self.groups.items():
             yield f"    {json.dumps(key)}: ({json.dumps(name)}, {members}),"
         yield "}"
@@ -69,13 +71,19 @@ def repro_script(
     Its tensors are small without `sizes`.
     """
     remarks = (*schedule.remarks, *(sizes.remarks if sizes else ()))
-    source = files("rankscope.capture").joinpath("replay.py").read_text("utf-8")
-    head, rest = source.split(_BEGIN, 1)
+    head, rest = _source("replay.py").split(_RECORD, 1)
+    _, rest = rest.split(_BEGIN, 1)
     _, runner = rest.split(_END, 1)
+    _, record = _source("replay_record.py").split(_RECORD, 1)
+    runner = runner.replace(_PLAYER, f"{record}\n\n{_PLAYER}", 1)
     doc, imports = head.split('"""\n', 1)
     about = "\n".join(_comment(line) for line in _about(analysis, fit, schedule, change, remarks))
     job = "\n".join(replay_job(dataset, fit, schedule, sizes).lines())
     return f'{about}\n{doc}"""\n{imports}{_BEGIN}{job}\n{_END}{runner}'
+
+
+def _source(name: str) -> str:
+    return files("rankscope.capture").joinpath(name).read_text("utf-8")
 
 
 def _comment(line: str) -> str:
@@ -157,18 +165,19 @@ def _splits(splits: Splits) -> str:
 
 
 def _unlike(fit: Fit, schedule: Schedule) -> dict[Key, str]:
-    """Operations whose members agree on the name, but not on sizes or type: gloo fails where NCCL waits.
+    """Operations whose members do not agree: `unlike` where all have come out of them all the same.
 
-    `apart` where somebody waits in them, `unlike` where all have come out. Over gloo a root comes out of a broadcast or
-    the like alone: where nobody else does, these are apart, too.
+    `apart` where somebody waits, and they agree on the name: gloo fails of sizes and types where NCCL waits.
+    Over gloo a root comes out of a broadcast or the like alone: where nobody else does, these are apart, too.
     """
     found: dict[Key, dict[int, Step]] = {}
     for rank, own in schedule.steps.items():
         for step in own:
             found.setdefault(step.key, {})[rank] = step
     each = {key: [came[rank] for rank in schedule.members[key] if rank in came] for key, came in found.items()}
-    odd = {key: steps for key, steps in each.items() if not fits(steps) and len({step.op for step in steps}) == 1}
+    odd = {key: steps for key, steps in each.items() if not fits(steps)}
+    ended = {key: "unlike" for key, steps in odd.items() if not any(step.pending for step in steps)}
+    alike = {key for key, steps in odd.items() if len({step.op for step in steps}) == 1}
     heads = (fit.outcome.head(fit.schedule, rank) for rank in schedule.steps)
-    rooted = {head.key: "apart" for head in heads if head is not None and head.op in ROOTED_OPS}
-    waits = {key: "apart" if any(step.pending for step in steps) else "unlike" for key, steps in odd.items()}
-    return {**waits, **rooted}
+    rooted = {head.key for head in heads if head is not None and head.op in ROOTED_OPS}
+    return dict.fromkeys(alike | rooted, "apart") | ended

@@ -213,7 +213,15 @@ def _pairs(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
 def _steps(rows: pl.DataFrame) -> Iterator[tuple[int, list[Step]]]:
     """The steps of each rank. A loop over the few operations of the window."""
     for rank, found in groupby(rows.select("rank", *_FIELDS).iter_rows(), lambda row: int(row[0])):
-        yield rank, [_step(*row[1:]) for row in found]
+        yield rank, _together([_step(*row[1:]) for row in found])
+
+
+def _together(steps: list[Step]) -> list[Step]:
+    """Neighbouring sends and receives that have ended become one batch: each may have been waited for later."""
+    runs = groupby(steps, lambda step: step.is_p2p and not step.pending)
+    return [
+        replace(step, batch=_NEVER + run) if ended else step for run, (ended, part) in enumerate(runs) for step in part
+    ]
 
 
 def _step(

@@ -35,7 +35,7 @@ class SchedulePart:
     context: int = 0
     """Logical columns of completed operations that are kept before what is pending."""
     around: tuple[int, ...] = ()
-    """The collective, as (group, seq), that the part is around if nothing is pending."""
+    """A collective, as (group, seq), that is kept with all after it in its group."""
 
     def rows(self, rows: pl.DataFrame, source: ReplaySource, *, stuck: bool) -> pl.DataFrame:
         """The rows of the part, of `schedule._operations`; if not `stuck`, none of them is pending.
@@ -64,6 +64,9 @@ class SchedulePart:
         """Whether a row is among the few before the first pending one of its group, or in the columns before any."""
         first = pl.col("seq").filter(pl.col("pending") & _COLLECTIVE).min().over("group")
         kept = (pl.col("seq") >= first - TAIL).fill_null(False)
+        if self.around:
+            group, seq = self.around
+            kept |= ((pl.col("group") == group) & (pl.col("seq") >= seq - TAIL)).fill_null(False)
         if not self.context:
             return kept
         return kept | (pl.col("early") & (pl.col("col") >= pl.col("col").filter("pending").min() - self.context))
