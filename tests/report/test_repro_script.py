@@ -17,7 +17,8 @@ from rankscope.analysis import analyse
 from rankscope.analysis.replay.fitting import fit
 from rankscope.analysis.replay.schedule import schedule_of
 from rankscope.assemble.load import load
-from rankscope.capture.replay import GROUPS, ScheduledCall, expected_place
+from rankscope.capture.replay import GROUPS, expected_place
+from rankscope.capture.replay_record import ScheduledCall
 from rankscope.cli import rankscope
 from rankscope.report.repro_script import repro_script
 from rankscope.schema import Dataset
