@@ -17,7 +17,8 @@ from rankscope.analysis import analyse
 from rankscope.analysis.replay.fitting import fit
 from rankscope.analysis.replay.schedule import schedule_of
 from rankscope.assemble.load import load
-from rankscope.capture.replay import GROUPS, ScheduledCall, expected_place
+from rankscope.capture.replay import GROUPS, expected_place
+from rankscope.capture.replay_record import ScheduledCall
 from rankscope.cli import rankscope
 from rankscope.report.repro_script import repro_script
 from rankscope.schema import Dataset
@@ -92,7 +93,8 @@ def test_the_command_writes_the_script_and_never_over_another(tmp_path: Path) ->
     assert "already exists" in again.output
 
 
-def test_what_holds_no_operation_is_refused_with_the_reason() -> None:
-    run = CliRunner().invoke(rankscope, ["repro", str(SAMPLES / "slow_loader"), "-o", "-"])
+def test_what_holds_no_operation_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "rank_0.log").write_text("[rank0]: Traceback (most recent call last):\n[rank0]: ValueError: no\n")
+    run = CliRunner().invoke(rankscope, ["repro", str(tmp_path), "-o", "-"])
     assert run.exit_code != 0
     assert "nothing to replay" in run.output
