@@ -20,7 +20,7 @@ from rankscope.tui.detail.compact_detail import (
     mesh_line,
     waits_line,
 )
-from rankscope.tui.detail.finding_text import short_text
+from rankscope.tui.detail.finding_text import rest_of_card, short_text
 from rankscope.tui.detail.group_labels import group_label
 from rankscope.tui.detail.member_folds import Fold
 from rankscope.tui.detail.message_list import said_lines
@@ -35,16 +35,27 @@ _MOST_INNER = 3
 """Most frames of torch and the interpreter in a row that are shown; the rest is counted."""
 
 
-def expanded(detail: Detail, analysis: Analysis, width: int) -> list[Line]:
-    """The lines for a pane `width` cells wide, in sections."""
-    sections = [
+def expanded(detail: Detail, analysis: Analysis, width: int, *, below_card: bool = False) -> list[Line]:
+    """The lines for a pane `width` cells wide, in sections; below the card of the finding only what that leaves out."""
+    return _apart(
         _head(detail, width),
         _stack(detail, width),
         _host(detail, width),
         _members(detail, width),
-        _finding(detail, analysis, width),
+        _finding(detail, analysis, width, below_card=below_card),
         said_lines(detail.messages, width),
-    ]
+    )
+
+
+def of_rank(detail: Detail, width: int) -> list[Line]:
+    """Facts about a rank without operations: files, place on the mesh, stack of its host, log lines."""
+    about = [mesh_line(detail), *(_files(detail) if detail.files else [])]
+    known = _apart(wrapped(filter(None, about), width, 8), _host(detail, width), said_lines(detail.messages, width))
+    return [line(Span(f"rank {detail.selection.rank}", "head")), *known] if known else []
+
+
+def _apart(*sections: list[Line]) -> list[Line]:
+    """The sections that are not empty, with a blank line between two."""
     lines: list[Line] = []
     for section in filter(None, sections):
         lines += [*([BLANK] if lines else []), *section]
@@ -159,7 +170,9 @@ def member_line(fold: Fold, width: int) -> Line:
     )
 
 
-def _finding(detail: Detail, analysis: Analysis, width: int) -> list[Line]:
+def _finding(detail: Detail, analysis: Analysis, width: int, *, below_card: bool) -> list[Line]:
     if detail.finding is None:
         return []
+    if below_card:
+        return rest_of_card(analysis, detail.finding, width)
     return [line(Span("finding", "head")), *short_text(analysis, detail.finding, width)]
