@@ -83,9 +83,17 @@ def _facts(detail: Detail, row: Row) -> list[Line]:
         "issued": clock(row["created_ns"]) + (f", started {clock(row['started_ns'])}" if row["started_ns"] else ""),
         "on": ", ".join(plain(text) for text in (row["host"], row["library"], row["thread"]) if text),
         "timeout": duration(row["timeout_ms"] * 1_000_000) if row["timeout_ms"] else "",
-        "record": f"{row['record_id']} in {plain(detail.files[0][0])}" if detail.files else "",
+        "record": _record(detail, row),
     }
     return [labelled(name, text) for name, text in facts.items() if text]
+
+
+def _record(detail: Detail, row: Row) -> str:
+    """The place of the operation in its file; lines of logs have no number."""
+    if not detail.files:
+        return ""
+    number = "" if row["record_id"] is None else f"{row['record_id']} in "
+    return f"{number}{plain(detail.files[0][0])}"
 
 
 def _files(detail: Detail) -> list[Line]:

@@ -89,7 +89,7 @@ class DetailPane(Lines):
         if self._is_alone:
             return of_rank(self.detail, width)
         if height < ROOMY:
-            return compact(self.detail, width)
+            return compact(self.detail, width, height)
         return expanded(self.detail, self._analysis, width, below_card=self.story is not None)
 
 
