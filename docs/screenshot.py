@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+from tests.tui.drive import loads
+from tests.tui.jobs import SHOWN_FAULTS
 
 from rankscope.assemble.load import load
 from rankscope.commands.source import JobSource
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.options import Load, ViewOptions
-from tests.tui.drive import loads
-from tests.tui.jobs import SHOWN_FAULTS
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "sample_data"

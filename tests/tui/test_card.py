@@ -18,7 +18,7 @@ from rankscope.tui.model import build_model
 from rankscope.tui.target import place_of_finding, place_of_step
 from tests.simulator.loaded import simulated
 from tests.simulator.scenario import ALL_FAULTS
-from tests.tui.drive import board_of, opened, press, screen_text
+from tests.tui.drive import bar, board_of, opened, press, screen_text
 from tests.tui.jobs import hang, healthy
 
 SAMPLES = Path(__file__).parents[2] / "sample_data"
@@ -59,8 +59,19 @@ async def test_the_card_folds_when_the_reader_moves_and_comes_back_with_a_key() 
 async def test_without_a_finding_there_is_no_card() -> None:
     async with opened(healthy()) as (app, pilot):
         assert "\nbecause" not in screen_text(app)
-        await press(app, pilot, "i")
-        assert "no findings" in screen_text(app)
+        for key in ("i", "n"):
+            await press(app, pilot, key)
+            assert "no findings" in bar(app, "keys")
+            await press(app, pilot, "k")
+
+
+async def test_a_key_that_finds_no_other_finding_says_so() -> None:
+    dataset = load([SAMPLES / "early_return"])
+    async with opened((dataset, analyse(dataset))) as (app, pilot):
+        await press(app, pilot, "n")
+        assert "the only finding" in bar(app, "keys")
+        await press(app, pilot, "k", "n")
+        assert "\nbecause" in screen_text(app), "from elsewhere it leads back"
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -102,6 +113,12 @@ async def test_lanes_take_no_row_that_they_do_not_need_and_get_more_when_they_do
         assert app.lanes.lanes.size.height > before
         await press(app, pilot, "U")
         assert app.lanes.lanes.size.height > before, "nothing jumps while one looks around"
+
+
+async def test_a_side_that_is_missing_is_named_after_the_rank_that_waits_for_it() -> None:
+    async with opened(simulated("lost-send", 1)) as (app, pilot):
+        await press(app, pilot, "c", "c")
+        assert "rank 6  send to rank 4  NEVER ISSUED" in screen_text(app)
 
 
 @pytest.mark.parametrize("height", [1, 6, 8, 40])

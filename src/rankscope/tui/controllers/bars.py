@@ -23,7 +23,7 @@ from rankscope.tui.key_hints import DETAIL_PANE, FILTERED, SEARCHING, Hint, hint
 from rankscope.tui.letters import legend
 from rankscope.tui.order import ORDERINGS
 from rankscope.tui.overview import Strip, sequence_strip, time_strip
-from rankscope.tui.styled_text import BLANK, line
+from rankscope.tui.styled_text import BLANK, cut, line
 from rankscope.tui.traces.activity import COUNT, KINDS, WAITING
 from rankscope.tui.traces.activity import legend as trace_legend
 from rankscope.tui.traces.lanes import TraceLanes
@@ -112,7 +112,7 @@ class Bars:
         width, keys = self._view.size.width, self._view.bar("keys")
         text = text or self._news.trouble()
         if text:
-            keys.put(Text(f" {text}"[:width]))
+            keys.put(cut(Text(f" {text}"), width))
             return
         state = self._news.state()
         keys.put(Text.assemble(state, self._keys(max(width - len(state), 1))))

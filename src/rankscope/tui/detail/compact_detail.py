@@ -108,7 +108,8 @@ def _missing_op(detail: Detail, peers: Peers) -> str:
     """The name of the missing operation: the collective, or the other side of a send or receive."""
     if not detail.selection.is_p2p:
         return f"#{peers.seq} {plain(peers.op)}"
-    waiting = next((fold for fold in detail.folds if fold.issued), None)
+    own = detail.selection.rank
+    waiting = next((fold for fold in detail.folds if fold.issued and own not in fold.ranks), None)
     if waiting is None:
         return "no operation"
     side = "recv from" if waiting.op.lower().startswith("send") else "send to"

@@ -182,5 +182,5 @@ def _finding(detail: Detail, analysis: Analysis, width: int, *, below_card: bool
     if detail.finding is None:
         return []
     if below_card:
-        return rest_of_card(analysis, detail.finding, width)
+        return rest_of_card(detail.finding, width)
     return [line(Span("finding", "head")), *short_text(analysis, detail.finding, width)]

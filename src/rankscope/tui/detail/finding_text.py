@@ -92,12 +92,9 @@ _IN_FULL = "v f shows this finding with all evidence, v i all files with their p
 """The way to the rest of a finding that has no next step."""
 
 
-def rest_of_card(analysis: Analysis, finding: Finding, width: int) -> list[Line]:
-    """Parts of a finding that its card leaves out: its cause, and the steps after the first."""
-    return [
-        *_section("caused by", _cause(analysis, finding), width),
-        *_section("then", list(finding.next_steps[1:]), width),
-    ]
+def rest_of_card(finding: Finding, width: int) -> list[Line]:
+    """The part of a finding that its card leaves out: the steps after the first."""
+    return _section("then", list(finding.next_steps[1:]), width)
 
 
 def _first(lines: list[Line], count: int, width: int) -> list[Line]:
@@ -113,14 +110,15 @@ def _card_texts(dataset: Dataset, analysis: Analysis, finding: Finding) -> Itera
     suspects = "; ".join(_otherwise(finding))
     yield "who", ", ".join(p for p in (words.who(finding), on_mesh.partition(" is ")[2]) if p) or suspects
     yield "where", words.place(finding)
-    if not finding.culprit_ranks and finding.group is None:
-        yield "files", hide("; ".join(words.troubles(finding)))
+    files = "" if finding.culprit_ranks or finding.group is not None else "; ".join(words.troubles(finding))
+    yield "files", hide(files)
     own = user_frames(finding.stack)
     yield "line", f"{label(own[0])} ({words.stack_title(finding, dataset)})" if own else ""
     yield "because", finding.explanation
     yield "sure", words.certainty(finding) if finding.severity != "info" else ""
-    step = next(iter(finding.next_steps), "")
-    yield "next Y" if command_of(step) else "next", step or _IN_FULL
+    yield "cause", "; ".join(f.title for f in _causes(analysis, finding))
+    step = next(iter(finding.next_steps), _IN_FULL if files else "")
+    yield "next Y" if command_of(step) else "next", step
 
 
 def _parts(analysis: Analysis, finding: Finding, groups: Mapping[str, str]) -> Iterable[tuple[str, list[str]]]:
@@ -150,7 +148,11 @@ def _otherwise(finding: Finding) -> list[str]:
 
 
 def _cause(analysis: Analysis, finding: Finding) -> list[str]:
-    return [f"{f.id}: {f.title}" for f in analysis.findings if finding.caused_by and f.id == finding.caused_by]
+    return [f"{f.id}: {f.title}" for f in _causes(analysis, finding)]
+
+
+def _causes(analysis: Analysis, finding: Finding) -> list[Finding]:
+    return [f for f in analysis.findings if finding.caused_by and f.id == finding.caused_by]
 
 
 def _section(title: str, texts: list[str], width: int) -> list[Line]:
