@@ -129,8 +129,8 @@ class Bars:
 
     def _names(self) -> tuple[str, ...]:
         """Actions for the keys of the lanes, the most important first."""
-        names = TRACED_FOOTER if isinstance(self._boards.shown, TraceBoard) else FOOTER
-        names = names if self._boards.has_lanes else ALONE_FOOTER
+        lanes = TRACED_FOOTER if isinstance(self._boards.shown, TraceBoard) else FOOTER
+        names = lanes if self._boards.has_lanes else ALONE_FOOTER
         at = self._boards.shown.finding
         copies = at is not None and first_command(self._boards.whole.analysis.findings[at].next_steps)
         return names if copies else tuple(name for name in names if name != "copy_command")
