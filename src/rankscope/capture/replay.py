@@ -6,6 +6,10 @@ rank whose host was stuck stops where the dumps say that it stopped. Times, data
 recorded: sums, roots at the first member of a group, and an all_reduce of one element for all_to_all, gather and
 scatter.
 
+Environment: BACKEND (gloo), GRACE (10: seconds without progress after which a rank says where it is), REPRO_OUT (a
+folder that keeps what each rank tells; `dumps` in it holds their records, as those of a flight recorder), STEPS (a
+file: each rank may begin as many operations as it has bytes).
+
 Exit codes: 0 every rank stops where it is expected to, 1 some do not, 2 it could not run.
 """
 
@@ -23,57 +27,43 @@ import time
 from pathlib import Path
 from typing import Any
 
+# record: begin
+from rankscope.capture.replay_record import Groups, Recording, ScheduledCall, operations_of
+
 # job: begin
 RANKS: list[int] = []
 """Ranks of the job: process i plays RANKS[i]."""
-GROUPS: dict[str, tuple[str, list[int]]] = {}
+GROUPS: Groups = {}
 """Names and members of process groups."""
 SCHEDULE = ""
 """Lines `ranks 0 1`, then the operations of these ranks in their order: group, number or pair, name, size, type.
 
+The size of an all_to_all is what goes to each member / what comes from each; it is noted, and not sent.
+
 `+` before an operation: issued together with the one before. `waits`: the rank is expected to stop there. `stop`: the
-rank never comes to it. `apart`: sizes or types differ between members, over gloo nobody comes out of it.
+rank issues it, and its device never begins it. `deaf`: it takes part, and sees no end from there on. `never`: the
+operation begins and never ends. `apart`: sizes or types differ between members, over gloo nobody comes out of it.
+`unlike`: members do not agree, and yet it ended; it is played with one byte.
 """
 SERIAL = True
 """Whether an operation begins when all before it have ended; otherwise all are issued at once."""
+SILENT: list[int] = []
+"""Ranks that left no dump: they play, and leave none again."""
+STARTS = True
+"""Whether the dumps of the job tell when an operation began."""
 # job: end
 
 BACKEND = os.environ.get("BACKEND", "gloo")
 GRACE_S = float(os.environ.get("GRACE", "10"))
 """Seconds without progress after which a rank says where it is."""
+PAIR_TIMES = 1 << 20
+"""Over NCCL sends and receives are so many times larger: a send that fits into a buffer ends without its receive."""
+STEPS = os.environ.get("STEPS", "")
 TYPES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
     "Short": "int16", "Char": "int8", "Byte": "uint8",
 }  # fmt: skip
 """Types of torch by their names in dumps; others are played by bytes."""
-
-
-class ScheduledCall:
-    """One line of the schedule."""
-
-    def __init__(self, line: str) -> None:
-        words = line.split()
-        self.together = words[0] == "+"
-        self.group, self.number, self.name, size, self.type = words[self.together : self.together + 5]
-        self.size = int(size)
-        self.marks = set(words[self.together + 5 :])
-
-    @property
-    def place(self) -> list[str]:
-        """The place as a rank tells it: name of the group, operation, number or pair."""
-        return [GROUPS[self.group][0], self.name, self.number]
-
-
-def operations_of(rank: int) -> list[ScheduledCall]:
-    """The operations of a rank of the job."""
-    mine: list[ScheduledCall] = []
-    is_mine = False
-    for line in filter(None, map(str.strip, SCHEDULE.splitlines())):
-        if line.startswith("ranks "):
-            is_mine = str(rank) in line.split()[1:]
-        elif is_mine:
-            mine.append(ScheduledCall(line))
-    return mine
 
 
 class Player:
@@ -84,12 +74,15 @@ class Player:
         import torch.distributed as dist
 
         self.torch, self.dist, self.rank = torch, dist, RANKS[index]
-        self.operations = operations_of(self.rank)
-        self.done = 0
+        self.operations = operations_of(self.rank, SCHEDULE)
+        self.recording = Recording(self.rank, self.operations, GROUPS, STARTS)
+        self.left = list(self.operations)
         self.moved = time.monotonic()
         self.error = ""
+        self.deaf = False
         if BACKEND == "nccl":
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", index)) % torch.cuda.device_count())
+            os.environ.setdefault("NCCL_BUFFSIZE", "262144")
+            self._choose_device(int(os.environ.get("LOCAL_RANK", index)), index)
         self.device = "cuda" if BACKEND == "nccl" else "cpu"
         dist.init_process_group(BACKEND)
         # every rank makes every group, in one order
@@ -98,11 +91,20 @@ class Player:
         }
         dist.barrier()
 
+    def _choose_device(self, local: int, index: int) -> None:
+        count = self.torch.cuda.device_count()
+        if count < int(os.environ.get("LOCAL_WORLD_SIZE", "1")):
+            # NCCL refuses two ranks of one host on one device
+            os.environ.setdefault("NCCL_HOSTID", f"rank{index}")
+        self.torch.cuda.set_device(local % count)
+
     def play(self) -> None:
         """Issues all operations; returns when they have ended, or when one of them failed."""
         self.moved = time.monotonic()
+        for operation in [] if STEPS else self.operations:
+            self.recording.issued(operation)
         try:
-            if SERIAL:
+            if SERIAL or STEPS:
                 self._one_after_the_other()
             else:
                 self._all_at_once()
@@ -110,59 +112,108 @@ class Player:
             self.error = f"{type(error).__name__}: {error}"[:300]
 
     def _one_after_the_other(self) -> None:
-        while self.done < len(self.operations):
-            last = self.done + 1
+        at = step = 0
+        while at < len(self.operations):
+            last = at + 1
             while last < len(self.operations) and self.operations[last].together:
                 last += 1
-            for work in self._issue(self.operations[self.done : last]):
-                work.wait()
-            self.done, self.moved = last, time.monotonic()
+            self._held(self.operations[at:last], step)
+            self._end(self._issue(self.operations[at:last]))
+            at, step = last, step + 1
+
+    def _held(self, operations: list[ScheduledCall], step: int) -> None:
+        """Notes operations as issued, and waits until the rank may begin them, if it goes step by step."""
+        if not STEPS:
+            return
+        for operation in operations:
+            self.recording.issued(operation)
+        while Path(STEPS).stat().st_size <= step:
+            time.sleep(0.05)
+            self.moved = time.monotonic()
 
     def _all_at_once(self) -> None:
-        works = self._issue(self.operations)
-        while self.done < len(self.operations):
-            works[self.done].wait()
-            self.done, self.moved = self.done + 1, time.monotonic()
+        lines: dict[tuple[str, ...], list[ScheduledCall]] = {}
+        for operation in self.operations:
+            lines.setdefault(operation.line, []).append(operation)
+        ends = [threading.Thread(target=self._play_line, args=(line,)) for line in lines.values()]
+        for one in ends:
+            one.start()
+        for one in ends:
+            one.join()
 
-    def _issue(self, operations: list[ScheduledCall]) -> list[Any]:
-        works = []
+    def _play_line(self, line: list[ScheduledCall]) -> None:
+        for operation in line:
+            self._end(self._issue([operation]))
+
+    def _issue(self, operations: list[ScheduledCall]) -> list[tuple[ScheduledCall, Any]]:
+        works: list[tuple[ScheduledCall, Any]] = []
+        batch = BACKEND == "nccl" and len(operations) > 1
         for operation in operations:
-            if "stop" in operation.marks or ("apart" in operation.marks and BACKEND == "gloo"):
+            if "stop" in operation.marks:
                 threading.Event().wait()
-            works.append(self._one(operation))
-        return works
+            self.recording.began(operation)
+            if operation.marks & ({"never", "apart"} if BACKEND == "gloo" else {"never"}):
+                threading.Event().wait()
+            if not batch:
+                works.append((operation, self._one(operation)))
+        return self._batch(operations) if batch else works
+
+    def _batch(self, operations: list[ScheduledCall]) -> list[tuple[ScheduledCall, Any]]:
+        """Issues sends and receives as one: NCCL takes them one after the other otherwise."""
+        dist, group = self.dist, self.groups[operations[0].group]
+        calls = []
+        for operation in operations:
+            sender, receiver = map(RANKS.index, operation.pair)
+            act, peer = (dist.isend, receiver) if operation.name == "send" else (dist.irecv, sender)
+            calls.append(dist.P2POp(act, self._tensor(operation, 1), peer, group))
+        last = dist.batch_isend_irecv(calls)[-1]
+        return [(operation, last) for operation in operations]
+
+    def _end(self, works: list[tuple[ScheduledCall, Any]]) -> None:
+        for operation, work in works:
+            work.wait()
+            if BACKEND == "nccl":
+                self.torch.cuda.current_stream().synchronize()
+            self.deaf |= "deaf" in operation.marks
+            if not self.deaf:
+                self.recording.ended(operation)
+                self.left.remove(operation)
+            self.moved = time.monotonic()
 
     def _one(self, operation: ScheduledCall) -> Any:
         """Issues an operation without waiting for it."""
         dist, group = self.dist, self.groups[operation.group]
         members = [RANKS.index(rank) for rank in GROUPS[operation.group][1]]
         count = len(members)
-        if operation.name in ("send", "recv"):
-            sender, receiver = (RANKS.index(int(rank)) for rank in operation.number.split(":")[0].split(">"))
+        if operation.is_pair:
+            sender, receiver = map(RANKS.index, operation.pair)
             tensor = self._tensor(operation, 1)
             return (
                 dist.isend(tensor, receiver, group) if operation.name == "send" else dist.irecv(tensor, sender, group)
             )
-        if operation.name == "all_gather":
-            out = self._tensor(operation, count)
-            return dist.all_gather_into_tensor(out, self._tensor(operation, 1), group, async_op=True)
-        if operation.name == "reduce_scatter":
-            whole = self._tensor(operation, count)
-            return dist.reduce_scatter_tensor(self._tensor(operation, 1), whole, group=group, async_op=True)
-        tensor = self._tensor(operation, 1)
-        if operation.name in ("broadcast", "reduce"):
+        whole, out = (self._tensor(operation, times) for times in operation.times(count))
+        if operation.name == "all_gather" and "unlike" not in operation.marks:
+            return dist.all_gather_into_tensor(out, whole, group, async_op=True)
+        if operation.name == "reduce_scatter" and "unlike" not in operation.marks:
+            return dist.reduce_scatter_tensor(out, whole, group=group, async_op=True)
+        tensor = whole
+        if operation.name in ("broadcast", "reduce") and "unlike" not in operation.marks:
             return getattr(dist, operation.name)(tensor, members[0], group=group, async_op=True)
         if operation.name == "barrier":
             return dist.barrier(group, async_op=True)
         return dist.all_reduce(tensor, group=group, async_op=True)
 
     def _tensor(self, operation: ScheduledCall, times: int) -> Any:
-        kind = getattr(self.torch, TYPES.get(operation.type, "uint8"))
-        return self.torch.ones(operation.size * times, dtype=kind, device=self.device)
+        unlike = "unlike" in operation.marks
+        kind = getattr(self.torch, "uint8" if unlike else TYPES.get(operation.type, "uint8"))
+        count = (1 if unlike else operation.size) * times
+        if operation.is_pair and BACKEND == "nccl":
+            count *= PAIR_TIMES
+        return self.torch.ones(count, dtype=kind, device=self.device)
 
     def report(self) -> dict[str, Any]:
         """Where the rank is, and where it is expected to be."""
-        at = self.operations[self.done].place if self.done < len(self.operations) else None
+        at = self.left[0].place(GROUPS) if self.left else None
         due = expected_place(self.operations)
         return {"rank": self.rank, "at": at, "expected": due, "same": at == due, "error": self.error}
 
@@ -172,15 +223,14 @@ def expected_place(operations: list[ScheduledCall]) -> list[str] | None:
     place = next((at for at, operation in enumerate(operations) if "waits" in operation.marks), None)
     while SERIAL and place and operations[place].together:
         place -= 1
-    return None if place is None else operations[place].place
+    return None if place is None else operations[place].place(GROUPS)
 
 
 def play(index: int, out: Path) -> None:
     """Plays one rank until it stands still; never returns."""
     player = Player(index)
     threading.Thread(target=player.play, daemon=True).start()
-    while time.monotonic() - player.moved < GRACE_S:
-        time.sleep(0.2)
+    until_still(player, out / "dumps")
     told = player.report()
     print("REPRO " + json.dumps(told), flush=True)
     out.mkdir(parents=True, exist_ok=True)
@@ -192,13 +242,29 @@ def play(index: int, out: Path) -> None:
     os._exit(0)
 
 
+def until_still(player: Player, dumps: Path) -> None:
+    """Writes the record of a rank each second, until it stands still."""
+    written = 0.0
+    while True:
+        still = time.monotonic() - player.moved >= GRACE_S
+        if player.rank not in SILENT and (still or time.monotonic() - written >= 1.0):
+            player.recording.write(dumps)
+            written = time.monotonic()
+        if still:
+            return
+        time.sleep(0.2)
+
+
 def start_all(out: Path) -> int:
     """Starts a process for each rank on this machine, and says where each of them stopped."""
+    for old in (*out.glob("rank_*.json"), *out.glob("dumps/fr_trace_rank_*")):
+        old.unlink()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     common = {
         "WORLD_SIZE": str(len(RANKS)),
+        "LOCAL_WORLD_SIZE": str(len(RANKS)),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port,
         "REPRO_OUT": str(out),
@@ -206,11 +272,12 @@ def start_all(out: Path) -> int:
     }
     if BACKEND == "gloo":
         common["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     command = [sys.executable, str(Path(sys.argv[0]).resolve())]
     running = [
         subprocess.Popen(
             command, env={**os.environ, **common, "RANK": str(index), "LOCAL_RANK": str(index), "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.DEVNULL, start_new_session=True,
+            stdout=subprocess.DEVNULL,
         )
         for index in range(len(RANKS))
     ]  # fmt: skip
@@ -221,9 +288,8 @@ def start_all(out: Path) -> int:
         print("it did not end in time", file=sys.stderr)
     finally:
         for process in running:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            process.kill()
+            process.wait()
     return say(out)
 
 
@@ -243,4 +309,4 @@ if __name__ == "__main__":
     if "RANK" in os.environ:
         play(int(os.environ["RANK"]), Path(os.environ.get("REPRO_OUT", "repro_out")))
     with tempfile.TemporaryDirectory() as folder:
-        sys.exit(start_all(Path(folder)))
+        sys.exit(start_all(Path(os.environ.get("REPRO_OUT", folder)).resolve()))

@@ -29,6 +29,16 @@ def _prefixes(_ctx: click.Context, _param: click.Parameter, values: Sequence[str
     return tuple((source, target) for source, _, target in pairs)
 
 
+class RepetitionCount(click.IntRange):
+    """A number behind an option that may stand alone; says where to put an option that took a path for its number."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number; an error for a text that is none."""
+        if not str(value).isdecimal():
+            self.fail(f"{value!r} is not a number; the option alone goes behind PATH", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def reads_dumps(command: _F) -> _F:
     """Adds the common arguments of commands that read dumps."""
     options = [

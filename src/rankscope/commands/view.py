@@ -45,6 +45,7 @@ def run(
     follow: FollowOptions = DEFAULT_OPTIONS,
     bell: bool = True,
     view: str | None = None,
+    step: Callable[[], str] | None = None,
 ) -> int:
     """Opens the app on a terminal; elsewhere prints the report, with its exit code, or follows the job in lines."""
     if not on_terminal():
@@ -61,7 +62,7 @@ def run(
         os.environ, ascii_only=ascii_only, palette=palette, theme=theme, mouse=mouse, path_map=path_map,
         export=_export, bell=bell, export_traces=_export_traces, pipes=PathPipes(source.paths), view=view or "",
     )  # fmt: skip
-    options = replace(options, editor_environment=users_variables())
+    options = replace(options, editor_environment=users_variables(), export_repro=_export_repro, step=step)
     if watch:
         app = _app_that_follows(source, follow, options)
     else:
@@ -123,6 +124,13 @@ def _export_traces(dataset: Dataset, analysis: Analysis, directory: Path) -> Pat
     from rankscope.report.perfetto import export_merged
 
     return export_merged(dataset, analysis, directory)
+
+
+def _export_repro(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
+    """Writes the script that replays the job; ValueError if there is nothing to replay, or if it would mislead."""
+    from rankscope.commands.rehearsal import write_script
+
+    return write_script(dataset, analysis, directory)
 
 
 def on_terminal() -> bool:

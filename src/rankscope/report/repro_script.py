@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.replay.fitting import Fit
-from rankscope.analysis.replay.schedule import Key, Schedule, Step
-from rankscope.analysis.replay.simulator import fits
+from rankscope.analysis.replay.schedule import Key, Schedule, Splits, Step
+from rankscope.analysis.replay.simulator import first_pending, fits
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
 from rankscope.text.wording import plural, rank_ranges
 
-_BEGIN, _END = "# job: begin\n", "# job: end\n"
+_RECORD, _BEGIN, _END = "# record: begin\n", "# job: begin\n", "# job: end\n"
+_PLAYER = "class Player:"
+"""The place of the record in the script: behind the constants, before the code that uses it."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]")
 _BASE = 4
 """Elements of the smallest tensor; distinct sizes stay distinct multiples of it."""
@@ -24,15 +27,55 @@ _LONGEST = 110
 """Characters of a line of the header."""
 
 
+@dataclass(frozen=True)
+class ReplayJob:
+    """All that the runner is told of a job: the values of its `job` block, which has their meaning."""
+
+    ranks: tuple[int, ...]
+    groups: Mapping[str, tuple[str, list[int]]]
+    schedule: str
+    serial: bool
+    silent: tuple[int, ...]
+    starts: bool
+
+    def lines(self) -> Iterator[str]:
+        """The text of the block."""
+        yield f"RANKS: list[int] = {list(self.ranks)}"
+        yield "GROUPS = {"
+        for key, (name, members) in self.groups.items():
+            yield f"    {json.dumps(key)}: ({json.dumps(name)}, {members}),"
+        yield "}"
+        yield f'SCHEDULE = """\n{self.schedule}\n"""'
+        yield f"SERIAL = {self.serial}"
+        yield f"SILENT: list[int] = {list(self.silent)}"
+        yield f"STARTS = {self.starts}"
+
+
+def replay_job(dataset: Dataset, fit: Fit, schedule: Schedule) -> ReplayJob:
+    """The job of a schedule: that of the fit, or a smaller one."""
+    groups = {f"g{key}": (_name(dataset, key), list(members)) for key, members in sorted(schedule.groups.items())}
+    return ReplayJob(
+        tuple(sorted(schedule.steps)), groups, "\n".join(_schedule_lines(fit, schedule)),
+        fit.setting.order == "serial", tuple(sorted(schedule.silent)),
+        bool(dataset.ops["started_ns"].is_not_null().any()),
+    )  # fmt: skip
+
+
 def repro_script(dataset: Dataset, analysis: Analysis, fit: Fit, schedule: Schedule, change: str = "") -> str:
     """The text of the script for a schedule: that of the fit, or a smaller one; `change` tells how it differs."""
-    source = files("rankscope.capture").joinpath("replay.py").read_text("utf-8")
-    head, rest = source.split(_BEGIN, 1)
+    head, rest = _source("replay.py").split(_RECORD, 1)
+    _, rest = rest.split(_BEGIN, 1)
     _, runner = rest.split(_END, 1)
+    _, record = _source("replay_record.py").split(_RECORD, 1)
+    runner = runner.replace(_PLAYER, f"{record}\n\n{_PLAYER}", 1)
     doc, imports = head.split('"""\n', 1)
     about = "\n".join(_comment(line) for line in _about(analysis, fit, schedule, change))
-    job = "\n".join(_job(dataset, fit, schedule))
+    job = "\n".join(replay_job(dataset, fit, schedule).lines())
     return f'{about}\n{doc}"""\n{imports}{_BEGIN}{job}\n{_END}{runner}'
+
+
+def _source(name: str) -> str:
+    return files("rankscope.capture").joinpath(name).read_text("utf-8")
 
 
 def _comment(line: str) -> str:
@@ -55,18 +98,6 @@ def _about(analysis: Analysis, fit: Fit, schedule: Schedule, change: str) -> Ite
     yield f"run it: python repro.py    or: torchrun --nproc-per-node {count} repro.py    or with BACKEND=nccl"
 
 
-def _job(dataset: Dataset, fit: Fit, schedule: Schedule) -> Iterator[str]:
-    yield f"RANKS: list[int] = {sorted(schedule.steps)}"
-    yield "GROUPS: dict[str, tuple[str, list[int]]] = {"
-    for group in sorted(schedule.groups):
-        yield f"    {json.dumps(f'g{group}')}: ({json.dumps(_name(dataset, group))}, {list(schedule.groups[group])}),"
-    yield "}"
-    yield 'SCHEDULE = """'
-    yield from _schedule_lines(fit, schedule)
-    yield '"""'
-    yield f"SERIAL = {fit.setting.order == 'serial'}"
-
-
 def _name(dataset: Dataset, group: int) -> str:
     known = dataset.group_list[group]
     return hide(plain(known.description or known.name, 60))
@@ -74,34 +105,54 @@ def _name(dataset: Dataset, group: int) -> str:
 
 def _schedule_lines(fit: Fit, schedule: Schedule) -> Iterator[str]:
     """The operations of all ranks; ranks with the same ones share them."""
-    sizes, apart = _sizes(schedule), _apart(schedule)
+    sizes, unlike = _sizes(schedule), _unlike(schedule)
     same: dict[tuple[str, ...], list[int]] = {}
     for rank in sorted(schedule.steps):
-        lines = tuple(_rank_lines(fit, schedule, rank, sizes, apart))
+        lines = tuple(_rank_lines(fit, schedule, rank, sizes, unlike))
         same.setdefault(lines, []).append(rank)
     for lines, ranks in same.items():
         yield f"ranks {' '.join(map(str, ranks))}"
         yield from lines
 
 
-def _rank_lines(fit: Fit, schedule: Schedule, rank: int, sizes: dict[int, int], apart: set[Key]) -> Iterator[str]:
+def _rank_lines(
+    fit: Fit, schedule: Schedule, rank: int, sizes: dict[int, int], unlike: Mapping[Key, str]
+) -> Iterator[str]:
     steps = schedule.steps[rank]
     head = fit.outcome.head(fit.schedule, rank)
-    held = rank in fit.setting.holds
+    stops = _stops(fit, schedule, rank)
     waited, before = False, -1
     for step in steps:
         marks = []
         if not waited and head is not None and step.key == head.key:
             waited = True
-            marks = ["waits", *(["stop"] if held or step.key in fit.setting.frozen else [])]
-        marks += ["apart"] if step.key in apart else []
+            marks = ["waits"]
+        marks += stops.get(step.key, [])
+        marks += [unlike[step.key]] if step.key in unlike else []
         together = "+ " if step.batch >= 0 and step.batch == before else "  "
         before = step.batch
         number = f"{step.key[1]}>{step.key[2]}:{step.key[3]}" if step.is_p2p else f"#{step.key[1]}"
-        size = sizes[step.elements] if step.elements is not None else _BASE
+        size = _splits(step.splits) if step.splits else sizes[step.elements] if step.elements is not None else _BASE
         kind = _UNSAFE.sub("", step.dtype or "Float")[:24] or "Float"
         name = _UNSAFE.sub("", step.op)[:40] or "unknown"
         yield f"  {together}g{step.group:<3} {number:<10} {name:<16} {size:>4} {kind:<9} {' '.join(marks)}".rstrip()
+
+
+def _stops(fit: Fit, schedule: Schedule, rank: int) -> dict[Key, list[str]]:
+    """How a rank is stopped that does not only wait for others, by the operations where."""
+    steps = schedule.steps[rank]
+    found = {step.key: ["never"] for step in steps if step.key in fit.setting.frozen}
+    first = first_pending(steps) if rank in fit.setting.holds else None
+    if first is not None:
+        until = next((step.key for step in steps[first:] if step.key not in schedule.over), None)
+        found[steps[first].key] = ["deaf"]
+        if until is not None:
+            found[until] = ["stop"]
+    return found
+
+
+def _splits(splits: Splits) -> str:
+    return "/".join(",".join(map(str, side)) for side in splits)
 
 
 def _sizes(schedule: Schedule) -> dict[int, int]:
@@ -110,10 +161,17 @@ def _sizes(schedule: Schedule) -> dict[int, int]:
     return {elements: _BASE * (at + 1) for at, elements in enumerate(known)}
 
 
-def _apart(schedule: Schedule) -> set[Key]:
-    """Operations whose members agree on the name, but not on size or type: gloo fails where NCCL waits."""
-    found: dict[Key, list[Step]] = {}
-    for steps in schedule.steps.values():
-        for step in steps:
-            found.setdefault(step.key, []).append(step)
-    return {key for key, steps in found.items() if not fits(steps) and len({step.op for step in steps}) == 1}
+def _unlike(schedule: Schedule) -> dict[Key, str]:
+    """Operations whose members do not agree: `unlike` where all have come out of them all the same.
+
+    `apart` where somebody waits, and they agree on the name: gloo fails of sizes and types where NCCL waits.
+    """
+    found: dict[Key, dict[int, Step]] = {}
+    for rank, own in schedule.steps.items():
+        for step in own:
+            found.setdefault(step.key, {})[rank] = step
+    each = {key: [came[rank] for rank in schedule.members[key] if rank in came] for key, came in found.items()}
+    odd = {key: steps for key, steps in each.items() if not fits(steps)}
+    ended = {key: "unlike" for key, steps in odd.items() if not any(step.pending for step in steps)}
+    alike = {key for key, steps in odd.items() if len({step.op for step in steps}) == 1}
+    return dict.fromkeys(alike, "apart") | ended

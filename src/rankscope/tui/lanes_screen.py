@@ -128,6 +128,8 @@ class LanesScreen(Screen[None]):
             "filter_op": self.filters.choose_operation,
             "export": exports.export_findings,
             "export_traces": exports.export_traces,
+            "export_repro": exports.export_repro,
+            "step": exports.step_replay,
             "copy": exports.copy,
             "copy_command": exports.copy_command,
         }

@@ -101,6 +101,10 @@ class ViewOptions:
     """Writes the markdown report; None disables the key."""
     export_traces: Export | None = None
     """Writes the traces of all ranks as one; None disables the key."""
+    export_repro: Export | None = None
+    """Writes the script that replays the job; ValueError if there is nothing to replay. None disables the key."""
+    step: Callable[[], str] | None = None
+    """Lets each rank of a replay begin its next operation, and tells the outcome; None if no replay is shown."""
     changed_cells: bool = True
     """Send only the cells that changed to the terminal."""
     pipes: Pipes | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.replay.schedule import Schedule, schedule_of
+from rankscope.analysis.replay.schedule import Key, Schedule, schedule_of
 from rankscope.analysis.replay.simulator import Outcome, Setting, simulate
 from rankscope.schema import Dataset
 
@@ -39,9 +39,14 @@ class Fit:
         return f"{len(self.equal)} of {len(self.told)} ranks stop as in the dumps"
 
 
-def fit_job(dataset: Dataset, analysis: Analysis) -> Fit:
-    """The schedule of a job with the setting that explains its dumps; ValueError if no dump holds an operation."""
-    return fit(schedule_of(dataset, stuck=analysis.status not in MOVING), analysis)
+def fit_job(dataset: Dataset, analysis: Analysis, context: int = 0) -> Fit:
+    """The schedule of a job with the setting that explains its dumps; ValueError if no dump holds an operation.
+
+    `context` as in `schedule_of`.
+    """
+    cause = next((f for f in analysis.findings if f.root_cause and f.group is not None), None)
+    around: Key = (cause.group.key, cause.seq) if cause and cause.group and cause.seq is not None else ()
+    return fit(schedule_of(dataset, stuck=analysis.status not in MOVING, context=context, around=around), analysis)
 
 
 def fit(schedule: Schedule, analysis: Analysis) -> Fit:
@@ -76,10 +81,10 @@ def _further(best: Fit, analysis: Analysis) -> Iterable[Setting]:
     for held in (culprits, *(frozenset((rank,)) for rank in sorted(culprits))):
         if held - setting.holds:
             yield replace(setting, holds=setting.holds | held)
-    wrong = sorted(best.told - best.equal)
-    for rank in wrong[:MOST_TRIES]:
-        if rank not in setting.holds and schedule.recorded(rank):
-            yield replace(setting, holds=setting.holds | {rank})
-    keys = {key for rank in wrong[:MOST_TRIES] for key in schedule.recorded(rank).values()}
-    for key in sorted(keys - setting.frozen)[:MOST_TRIES]:
-        yield replace(setting, frozen=setting.frozen | {key})
+    wrong = sorted(best.told - best.equal)[:MOST_TRIES]
+    stopped = (r for r in wrong if r not in setting.holds and schedule.recorded(r))
+    holds = [replace(setting, holds=setting.holds | {rank}) for rank in stopped]
+    keys = {key for rank in wrong for key in schedule.recorded(rank).values()}
+    freezes = [replace(setting, frozen=setting.frozen | {key}) for key in sorted(keys - setting.frozen)[:MOST_TRIES]]
+    # of what nobody is accused, no device is dead
+    yield from (*holds, *freezes) if culprits else (*freezes, *holds)

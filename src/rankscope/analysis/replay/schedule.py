@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
+from math import prod
 
+import orjson
 import polars as pl
 
 from rankscope.analysis.collective_calls import collect_calls
 from rankscope.analysis.logical_time import in_program_order, logical_columns, p2p_pairs, whole_ranks
-from rankscope.analysis.signatures import element_count
+from rankscope.analysis.signatures import UNEVEN_OPS, element_count
 from rankscope.schema import Dataset
 
 TAIL = 2
@@ -25,6 +27,8 @@ LAST = 8
 """Collectives of each group that are kept of a job that moves."""
 
 _NEVER = 2**62
+_FIELDS = ("group", "seq", "low", "high", "k", "op", "elements", "dtype", "pending", "batch", "splits")
+Splits = tuple[tuple[int, ...], tuple[int, ...]]
 Key = tuple[int, ...]
 """Identifies one operation on all its ranks: (group, seq), or (group, sender, receiver, k-th between the two)."""
 
@@ -46,6 +50,8 @@ class Step:
     """Sends and receives with one number are issued together; -1 stands alone."""
     filled: bool = False
     """Whether no dump of the rank has it: a peer saw it completed."""
+    splits: Splits | None = None
+    """Of an all_to_all: elements to each member of the group, and from each; None if the dump does not tell."""
 
     @property
     def group(self) -> int:
@@ -79,6 +85,11 @@ class Schedule:
         keys = {step.key for steps in self.steps.values() for step in steps}
         return {key: (key[1], key[2]) if len(key) == 4 else self.groups[key[0]] for key in keys}
 
+    @cached_property
+    def over(self) -> frozenset[Key]:
+        """The operations that some rank has seen completed."""
+        return frozenset(s.key for steps in self.steps.values() for s in steps if not s.pending and not s.filled)
+
     def recorded(self, rank: int) -> dict[Key, Key]:
         """The first pending operation of each stream of a rank, as its dump says."""
         first: dict[Key, Key] = {}
@@ -94,13 +105,21 @@ class Schedule:
         return [[step for _, step in part] for _, part in together]
 
 
-def schedule_of(dataset: Dataset, *, stuck: bool = True) -> Schedule:
+def schedule_of(dataset: Dataset, *, stuck: bool = True, context: int = 0, around: Key = ()) -> Schedule:
     """The schedule around the first pending operations; if the job is not `stuck`, the last ones that all have issued.
 
-    ValueError if no dump holds an operation.
+    `context` is the number of logical columns of completed operations before them that are kept, too. Where nothing is
+    pending, they are those before the collective `around`, which is kept in any case. ValueError if no dump holds an
+    operation.
     """
     rows = _operations(dataset)
-    rows = _window(rows) if stuck and rows["pending"].any() else _common(dataset, rows)
+    if stuck and rows["pending"].any():
+        rows = _window(rows, context, around)
+    elif stuck and around:
+        at = pl.col("col").filter((pl.col("group") == around[0]) & (pl.col("seq") == around[1]))
+        rows = rows.filter(pl.col("col").is_between(at.min() - TAIL - context, at.max() + TAIL))
+    else:
+        rows = _common(dataset, rows)
     if rows.is_empty():
         raise ValueError("no dump holds an operation of a known group: there is nothing to replay")
     groups = {group.id: group.ranks for group in dataset.group_list if group.id in set(rows["group"].to_list())}
@@ -114,8 +133,8 @@ def schedule_of(dataset: Dataset, *, stuck: bool = True) -> Schedule:
 def _operations(dataset: Dataset) -> pl.DataFrame:
     """Collectives and paired sends and receives of dumps, by rank in program order, with their real states.
 
-    Columns: rank, row, col, group, seq, low, high, k, op, elements, dtype, pending, batch; low, high and k are of sends
-    and receives, and null otherwise.
+    Columns: rank, row, col, group, seq, low, high, k, op, elements, dtype, pending, batch, splits; low, high and k are
+    of sends and receives, and null otherwise.
     """
     ops = dataset.ops.with_row_index("row").filter(pl.col("source") == "flight-recorder")
     columns = pl.DataFrame({"col": logical_columns(dataset)}).with_row_index("row")
@@ -127,7 +146,12 @@ def _operations(dataset: Dataset) -> pl.DataFrame:
     )  # fmt: skip
     paired = _pairs(dataset, in_program_order(ops.filter("is_p2p")))
     both = pl.concat([plain, paired.select(plain.columns)]).join(columns, on="row", how="left")
-    return both.sort("rank", "row").with_columns(pending=_pending(dataset))
+    uneven = pl.col("op").cast(pl.String).is_in(UNEVEN_OPS)
+    sizes = pl.when(uneven).then(pl.struct("in_sizes", "out_sizes")).alias("splits")
+    return (
+        both.join(ops.select("row", sizes), on="row", how="left")
+        .sort("rank", "row").with_columns(pending=_pending(dataset))
+    )  # fmt: skip
 
 
 def _pending(dataset: Dataset) -> pl.Expr:
@@ -144,7 +168,7 @@ def _lacking(dataset: Dataset) -> pl.Expr:
 
 
 def _pairs(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
-    """Sends and receives with the k-th of their pair, without those that either side has completed.
+    """Sends and receives with the k-th of their pair, without those that one side alone has completed.
 
     Where a recorder does not tell the end, a pair that both sides have issued counts as completed.
     """
@@ -161,17 +185,32 @@ def _pairs(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
     ).with_row_index("at")  # fmt: skip
     known = named.join(keys, on="at", how="inner", maintain_order="left")
     pair = ["group", "low", "high", "k"]
-    ended = pl.col("done").any() | ((pl.col("state") == "unknown").any() & (pl.col("rank").n_unique() > 1))
-    over = known.group_by(pair).agg(ended=ended).filter("ended").select(pair)
-    left = known.join(over, on=pair, how="anti", maintain_order="left")
-    return left.with_columns(state=pl.lit("scheduled", dataset.ops.schema["state"]))
+    both = pl.col("rank").n_unique() > 1
+    ended = pl.col("done").any() | ((pl.col("state") == "unknown").any() & both)
+    over = known.group_by(pair).agg(ended=ended, both=both)
+    left = known.join(over, on=pair, how="left", maintain_order="left").filter(~pl.col("ended") | pl.col("both"))
+    told = pl.when("ended").then(pl.lit("completed")).otherwise(pl.lit("scheduled"))
+    return left.with_columns(state=told.cast(dataset.ops.schema["state"]))
 
 
-def _window(rows: pl.DataFrame) -> pl.DataFrame:
-    """The operations from the first pending one of each group on, and TAIL before it."""
+def _window(rows: pl.DataFrame, context: int, around: Key) -> pl.DataFrame:
+    """The operations from the first pending one of each group on, TAIL before it, and those of `context` columns.
+
+    Of the latter only those that all their ranks issued before they came to something that is pending. `around` is a
+    collective that is kept with all after it in its group.
+    """
     collective = pl.col("seq").is_not_null()
     first = pl.col("seq").filter(pl.col("pending") & collective).min().over("group")
-    return rows.filter(pl.col("pending") | (collective & (pl.col("seq") >= first - TAIL)))
+    wanted = pl.col("pending") | (collective & (pl.col("seq") >= first - TAIL))
+    if around:
+        wanted |= (pl.col("group") == around[0]) & (pl.col("seq") >= around[1] - TAIL)
+    if context:
+        held = pl.col("row").filter("pending").min().over("rank").fill_null(_NEVER)
+        # not in one expression: polars would look for the first pending one within each operation
+        rows = rows.with_columns(early=pl.col("row") < held)
+        early = pl.col("early").all().over("group", "seq", "low", "high", "k")
+        wanted |= early & (pl.col("col") >= pl.col("col").filter("pending").min() - context)
+    return rows.filter(wanted)
 
 
 def _common(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
@@ -182,9 +221,16 @@ def _common(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
 
 def _steps(rows: pl.DataFrame) -> Iterator[tuple[int, list[Step]]]:
     """The steps of each rank. A loop over the few operations of the window."""
-    fields = ("rank", "group", "seq", "low", "high", "k", "op", "elements", "dtype", "pending", "batch")
-    for rank, found in groupby(rows.select(fields).iter_rows(), lambda row: int(row[0])):
-        yield rank, [_step(*row[1:]) for row in found]
+    for rank, found in groupby(rows.select("rank", *_FIELDS).iter_rows(), lambda row: int(row[0])):
+        yield rank, _together([_step(*row[1:]) for row in found])
+
+
+def _together(steps: list[Step]) -> list[Step]:
+    """Neighbouring sends and receives that have ended become one batch: each may have been waited for later."""
+    runs = groupby(steps, lambda step: step.is_p2p and not step.pending)
+    return [
+        replace(step, batch=_NEVER + run) if ended else step for run, (ended, part) in enumerate(runs) for step in part
+    ]
 
 
 def _step(
@@ -198,9 +244,18 @@ def _step(
     dtype: str | None,
     pending: bool,
     batch: int,
+    sizes: Mapping[str, str | None] | None,
 ) -> Step:
     key = (group, low, high, k) if seq is None else (group, seq)
-    return Step(key, op, elements, dtype, pending, batch)
+    return Step(key, op, elements, dtype, pending, batch, splits=_splits(sizes))
+
+
+def _splits(sizes: Mapping[str, str | None] | None) -> Splits | None:
+    """The elements to and from each member, where each has a tensor of its own."""
+    if sizes is None or not sizes["in_sizes"] or not sizes["out_sizes"]:
+        return None
+    sent, got = (tuple(map(prod, orjson.loads(sizes[name] or "[]"))) for name in ("in_sizes", "out_sizes"))
+    return (sent, got) if len(sent) == len(got) > 1 else None
 
 
 def _filled(
@@ -213,8 +268,7 @@ def _filled(
     """
     over = rows.filter(~pl.col("pending") & pl.col("seq").is_not_null()).sort("col", "row")
     seen = over.unique(["group", "seq"], keep="first", maintain_order=True)
-    told = [_step(*row) for row in seen.select(
-        "group", "seq", "low", "high", "k", "op", "elements", "dtype", "pending", "batch").iter_rows()]  # fmt: skip
+    told = [_step(*row) for row in seen.select(_FIELDS).iter_rows()]
     out = {}
     for rank, own in every.items():
         has = {step.key for step in own}

@@ -4,6 +4,8 @@ to it can be left out.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.replay.fitting import Fit
 from rankscope.analysis.replay.schedule import Key, Schedule, Step
@@ -28,20 +30,34 @@ def shrunk(fit: Fit, analysis: Analysis) -> Schedule:
             break
         kept.add(min(rank for rank in added if rank is not None))
     small = restricted(schedule, frozenset(kept))
+    return small if keeps_places(fit, small) else schedule
+
+
+def keeps_places(fit: Fit, small: Schedule) -> bool:
+    """Whether each rank of a smaller schedule stops where it stops among all, and somebody does."""
     outcome = simulate(small, fit.setting)
-    return small if all(_same(fit, outcome, small, rank) for rank in kept) else schedule
+    return any(outcome.pending.values()) and all(_same(fit, outcome, small, rank) for rank in small.steps)
 
 
 def restricted(schedule: Schedule, ranks: frozenset[int]) -> Schedule:
     """The schedule of some ranks; groups lose their other members, and sends and receives to others are left out."""
     groups = {g: tuple(r for r in members if r in ranks) for g, members in schedule.groups.items()}
+    kept = {g: [at for at, r in enumerate(members) if r in ranks] for g, members in schedule.groups.items()}
     steps = {
-        rank: tuple(s for s in found if not s.is_p2p or {s.key[1], s.key[2]} <= ranks)
+        rank: tuple(_among(s, kept[s.group]) for s in found if not s.is_p2p or {s.key[1], s.key[2]} <= ranks)
         for rank, found in schedule.steps.items()
         if rank in ranks
     }
     used = {step.group for found in steps.values() for step in found}
     return Schedule(steps, {g: m for g, m in groups.items() if g in used}, schedule.silent & ranks)
+
+
+def _among(step: Step, members: list[int]) -> Step:
+    """A step of a group of which only these members, by their places, are left."""
+    if step.splits is None:
+        return step
+    sent, got = (tuple(one[at] for at in members if at < len(one)) for one in step.splits)
+    return replace(step, splits=(sent, got))
 
 
 def _beginning(fit: Fit, analysis: Analysis) -> set[int]:

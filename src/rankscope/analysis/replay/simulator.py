@@ -8,11 +8,11 @@ the same direction of a pair of ranks, have ended.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rankscope.analysis.replay.schedule import Key, Schedule, Step
+from rankscope.analysis.replay.schedule import Key, Schedule, Splits, Step
 from rankscope.analysis.signatures import UNTOLD_OPS
 
 Order = Literal["serial", "streams"]
@@ -24,7 +24,10 @@ class Setting:
 
     order: Order = "serial"
     holds: frozenset[int] = frozenset()
-    """Ranks that stop before their first operation that the dumps call pending."""
+    """Ranks whose device stops before their first operation that the dumps call pending.
+
+    If peers have seen it completed, the rank takes part in all that peers have seen completed, and sees no end.
+    """
     frozen: frozenset[Key] = frozenset()
     """Operations that never end."""
 
@@ -63,6 +66,8 @@ class _Simulation:
     there: dict[Key, dict[int, int]] = field(default_factory=dict)
     """Who has come to an operation, and at which of its steps."""
     ended: dict[int, set[int]] = field(default_factory=dict)
+    deaf: dict[int, int] = field(default_factory=dict)
+    """For each rank that sees no end any more, the first such step."""
 
     def arrive(self, rank: int, places: Iterable[int]) -> list[Key]:
         """A rank comes to steps; the operations that all ranks have come to."""
@@ -78,8 +83,8 @@ class _Simulation:
     def end(self, key: Key) -> list[Key]:
         """An operation ends, if it can; the operations that are complete because of it."""
         came = self.there[key]
-        steps = [self.schedule.steps[rank][place] for rank, place in came.items()]
-        if key in self.setting.frozen or not fits(steps):
+        steps = [self.schedule.steps[rank][came[rank]] for rank in self.schedule.members[key]]
+        if key in self.setting.frozen or (not fits(steps) and any(step.pending for step in steps)):
             return []
         full = []
         for rank, place in came.items():
@@ -95,30 +100,37 @@ def simulate(schedule: Schedule, setting: Setting) -> Outcome:
     """Runs a schedule until nothing moves."""
     run = _Simulation(schedule, setting)
     full: deque[Key] = deque()
-    for rank in schedule.steps:
-        run.lines[rank], run.ended[rank] = _lines(schedule, rank, setting), set()
+    for rank, steps in schedule.steps.items():
+        until = len(steps)
+        if rank in setting.holds and (first := first_pending(steps)) is not None:
+            run.deaf[rank] = first
+            until = next((at for at in range(first, until) if steps[at].key not in schedule.over), until)
+        run.lines[rank], run.ended[rank] = _lines(schedule, rank, setting.order, until), set()
     for rank, lines in run.lines.items():
         for line in lines:
             full.extend(run.arrive(rank, line[0]))
     while full:
         full.extend(run.end(full.popleft()))
     left = {
-        rank: tuple(at for at in range(len(steps)) if at not in run.ended[rank])
+        rank: tuple(at for at in range(len(steps)) if at not in run.ended[rank] or at >= run.deaf.get(rank, len(steps)))
         for rank, steps in schedule.steps.items()
     }
     return Outcome(left)
 
 
-def _lines(schedule: Schedule, rank: int, setting: Setting) -> list[deque[list[int]]]:
+def first_pending(steps: Sequence[Step]) -> int | None:
+    """The first step that the dumps call pending."""
+    return next((at for at, step in enumerate(steps) if step.pending), None)
+
+
+def _lines(schedule: Schedule, rank: int, order: Order, until: int) -> list[deque[list[int]]]:
+    """The steps of a rank before `until`, in the lines in which they wait for each other."""
     steps = schedule.steps[rank]
-    until = len(steps)
-    if rank in setting.holds:
-        until = next((at for at, step in enumerate(steps) if step.pending), until)
     units, at = [], 0
     for unit in schedule.units(rank):
         units.append([place for place in range(at, at + len(unit)) if place < until])
         at += len(unit)
-    if setting.order == "serial":
+    if order == "serial":
         return [deque(unit for unit in units if unit)] if any(units) else []
     streams: dict[Key, deque[list[int]]] = {}
     for place in (place for unit in units for place in unit):
@@ -131,4 +143,12 @@ def fits(steps: list[Step]) -> bool:
     names = {"p2p" if step.is_p2p else step.op for step in steps if step.op not in UNTOLD_OPS}
     sizes = {step.elements for step in steps if step.elements is not None}
     types = {step.dtype for step in steps if step.dtype is not None}
-    return max(len(names), len(sizes), len(types)) <= 1
+    return max(len(names), len(sizes), len(types)) <= 1 and _meet([step.splits for step in steps])
+
+
+def _meet(splits: list[Splits | None]) -> bool:
+    """Whether what each member sends is what the other expects; `splits` are in the order of the group."""
+    known = [one for one in splits if one is not None and len(one[0]) == len(splits)]
+    if len(known) < len(splits):
+        return True
+    return all(known[i][0][j] == known[j][1][i] for i in range(len(known)) for j in range(len(known)))

@@ -20,7 +20,6 @@ from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.header import finding_text
 from rankscope.tui.options import Export
 from rankscope.tui.selection import Selection
-from rankscope.tui.traces.lanes import TraceLanes
 
 FILE = "rankscope-copy.txt"
 """The file in the export directory that gets every copy."""
@@ -53,8 +52,23 @@ class Exports:
             self._view.note("wait until all of the traces is read")
         else:
             self._view.note("writing the merged trace ...")
-            written = partial(_written, traced.lanes, export, self._options.export_dir)
+            lanes, to = traced.lanes, "for ui.perfetto.dev"
+            written = partial(_written, export, lanes.dataset, lanes.analysis, self._options.export_dir, to)
             self._view.work_out(written, self._view.note)
+
+    def export_repro(self) -> None:
+        """Writes the script that replays the job."""
+        export, whole = self._options.export_repro, self._boards.whole
+        if export is not None:
+            self._view.note("writing the script, and playing it in memory ...")
+            to = "run it with a Python that has torch"
+            written = partial(_written, export, whole.dataset, whole.analysis, self._options.export_dir, to)
+            self._view.work_out(written, self._view.note)
+
+    def step_replay(self) -> None:
+        """Lets each rank of the replay on the screen begin its next operation."""
+        step = self._options.step
+        self._view.note("this job is no replay: rankscope repro PATH --run --step" if step is None else step())
 
     def copy(self) -> None:
         """Copies the selection under the cursor."""
@@ -79,12 +93,14 @@ class Exports:
             self._view.note(f"{done}, but no file was written: {error.strerror or error}")
 
 
-def _written(lanes: TraceLanes, export: Export, directory: Path) -> str:
+def _written(export: Export, dataset: Dataset, analysis: Analysis, directory: Path, use: str) -> str:
     try:
-        path = export(lanes.dataset, lanes.analysis, directory)
+        path = export(dataset, analysis, directory)
     except OSError as error:
         return plain(f"not written: {error.strerror or error}")
-    return plain(f"written: {path.name} in {path.parent}, for ui.perfetto.dev")
+    except ValueError as error:
+        return plain(f"not written: {error}")
+    return plain(f"written: {path.name} in {path.parent}, {use}")
 
 
 def copied_text(dataset: Dataset, analysis: Analysis, selection: Selection) -> str:

@@ -1,0 +1,57 @@
+"""`rankscope repro --determinism`: a script that repeats the reductions of a job, and compares their bits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+
+from rankscope.commands.output import ProgressLine, refuse_existing, write_report
+from rankscope.commands.source import JobSource
+from rankscope.text.wording import plural
+
+LIMIT_S = 3600
+"""The longest that the started script may take; it bounds its own repetitions."""
+_WORDS = {"broken": "no replay needed", "open": "open", "fixed": "fixed"}
+
+
+def run(source: JobSource, *, times: int, output: str, force: bool, start: bool, python: str) -> int:
+    """Prints what rules say of the job's settings and writes the script; with `start` runs it: its exit code."""
+    if start and output == "-":
+        raise click.ClickException("--run needs a file: -o determinism.py")
+    source.check()
+    refuse_existing(output, force)
+    narrator = ProgressLine()
+    try:
+        dataset, analysis = source.load(narrator)
+    finally:
+        narrator.close()
+    from rankscope.analysis.replay.order_rules import findings_on_order, order_settings
+    from rankscope.analysis.replay.reductions import reductions_of
+    from rankscope.report.determinism_script import determinism_script, left_out
+
+    try:
+        found = reductions_of(dataset)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    settings = order_settings(dataset, found.library)
+    lines = [f"found: {title}" for title in findings_on_order(analysis)]
+    lines += [f"{_WORDS[standing]}: {sentence}" for standing, sentence in settings.told]
+    click.echo("\n".join(lines), err=True)
+    write_report(determinism_script(dataset, found, settings, times).encode(), output, force)
+    if output != "-":
+        more = f"; {left_out(found)}" if left_out(found) else ""
+        click.echo(f"{output}: {plural(len(found.chosen), 'reduction')}, {times} repetitions{more}", err=True)
+    return start_script(output, python) if start else 0
+
+
+def start_script(output: str, python: str) -> int:
+    """Runs the script with a Python that has torch; its exit code. Nothing stays behind."""
+    from rankscope.commands.replay_run import script_process
+
+    with script_process(output, python or sys.executable) as script:
+        try:
+            return script.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise click.ClickException(f"{output} did not end within {LIMIT_S} s") from None

@@ -1,0 +1,168 @@
+"""A replay that is played in memory: its records, read as those of any job, must lead to the original's verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankscope.analysis import analyse
+from rankscope.analysis.model import Analysis
+from rankscope.analysis.replay.fitting import MOVING, Fit, fit_job
+from rankscope.analysis.replay.schedule import Schedule
+from rankscope.analysis.replay.shrinking import keeps_places, restricted, shrunk
+from rankscope.analysis.replay.simulator import simulate
+from rankscope.assemble.load import load
+from rankscope.capture.replay_record import Recording, ScheduledCall, operations_of
+from rankscope.report.repro_script import replay_job, repro_script
+from rankscope.schema import Dataset
+
+MOST_RANKS = 64
+"""Ranks up to which all are replayed, unless fewer are asked for."""
+CONTEXTS = (0, 16, 64, 256, 1024)
+"""Logical columns of completed operations that are put in front until the verdict is the same."""
+LONGEST = 80_000
+"""Characters of a schedule with such a front."""
+MOST_LEFT_OUT = 24
+"""Ranks of a smaller schedule of which each is tried whether it is needed."""
+MOST_FILES = 100
+"""Scripts of one name in one directory."""
+STILL_NS = 20_000_000_000
+"""So long the records are older than their files: a replay that has come to stand still."""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """A schedule with the verdict on its replay."""
+
+    fit: Fit
+    schedule: Schedule
+    """That of the fit, or a smaller one."""
+    analysis: Analysis
+    same: bool
+    """Whether the verdict is that of the original: the same kind of finding, and the same ranks."""
+
+
+def chosen(dataset: Dataset, analysis: Analysis, minimize: bool | None) -> Rehearsal:
+    """The schedule to replay: of all ranks, or of the few that matter; None takes these above MOST_RANKS.
+
+    ValueError if there is none, or if a replay would mislead.
+    """
+    whole = rehearsed(dataset, analysis)
+    if not whole.fit.is_sound:
+        raise ValueError(f"only {whole.fit.agreement} when the schedule is simulated: a replay would mislead")
+    small = len(whole.schedule.steps) > MOST_RANKS if minimize is None else minimize
+    return minimized(dataset, analysis, whole) if small else whole
+
+
+def write_script(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
+    """Writes `repro.py`, or repro-2.py where that exists, with the ranks that matter; raises ValueError and OSError."""
+    found = chosen(dataset, analysis, None)
+    text = repro_script(dataset, analysis, found.fit, found.schedule)
+    for name in ("repro.py", *(f"repro-{at}.py" for at in range(2, MOST_FILES))):
+        with contextlib.suppress(FileExistsError), (directory / name).open("x") as file:
+            file.write(text)
+            return directory / name
+    raise OSError(f"{directory} holds {MOST_FILES} such scripts")
+
+
+def rehearsed(dataset: Dataset, analysis: Analysis) -> Rehearsal:
+    """The schedule with the shortest front that leads to the verdict of the job; ValueError if there is none."""
+    first = _played(dataset, analysis, fit_job(dataset, analysis))
+    best = first
+    for context in CONTEXTS[1:]:
+        if best.same or not best.fit.is_sound:
+            return best
+        longer = fit_job(dataset, analysis, context)
+        if len(replay_job(dataset, longer, longer.schedule).schedule) > LONGEST:
+            break
+        if len(longer.equal) >= len(first.fit.equal):
+            best = _played(dataset, analysis, longer)
+    return best if best.same else first
+
+
+def minimized(dataset: Dataset, analysis: Analysis, whole: Rehearsal) -> Rehearsal:
+    """As few ranks as stop where they stop among all, and lead to the same verdict; all of them if no fewer do."""
+    if analysis.status in MOVING:
+        return whole
+    small = next(
+        (found for schedule in _smaller(whole.fit, analysis)
+         if (found := _played(dataset, analysis, whole.fit, schedule)).same or not whole.same), whole
+    )  # fmt: skip
+    for rank in sorted(set(small.schedule.steps) - set(analysis.culprits))[:MOST_LEFT_OUT] if small.same else ():
+        fewer = restricted(small.schedule, frozenset(small.schedule.steps) - {rank})
+        if keeps_places(whole.fit, fewer) and (found := _played(dataset, analysis, whole.fit, fewer)).same:
+            small = found
+    return small
+
+
+def _smaller(fit: Fit, analysis: Analysis) -> Iterator[Schedule]:
+    """Schedules of more and more ranks: those that hold each other, their groups, and the replicas of these."""
+    small = shrunk(fit, analysis)
+    yield small
+    every, ranks = fit.schedule, set(small.steps)
+    for _ in range(2):
+        used = [members for members in every.groups.values() if ranks & set(members)]
+        more = ranks.union(*(members for members in used if len(members) < len(every.steps)))
+        if ranks < more < set(every.steps):
+            ranks = more
+            yield restricted(every, frozenset(ranks))
+
+
+def same_verdict(original: Analysis, replay: Analysis) -> bool:
+    """Whether two verdicts name the same kind and the same ranks; of jobs that move times are not replayed."""
+    if original.status in MOVING:
+        return replay.status in MOVING
+    return _told(original) == _told(replay)
+
+
+def _told(analysis: Analysis) -> tuple[str, tuple[int, ...]]:
+    cause = next((f for f in analysis.findings if f.root_cause), None)
+    ranks = analysis.culprits or (cause.candidates if cause else ())
+    return cause.kind if cause else analysis.status, tuple(sorted(ranks))
+
+
+def _played(dataset: Dataset, analysis: Analysis, fit: Fit, schedule: Schedule | None = None) -> Rehearsal:
+    chosen = schedule or fit.schedule
+    with tempfile.TemporaryDirectory() as folder:
+        _write(dataset, fit, chosen, Path(folder))
+        found = analyse(load([Path(folder)]))
+    return Rehearsal(fit, chosen, found, same_verdict(analysis, found))
+
+
+def _write(dataset: Dataset, fit: Fit, schedule: Schedule, folder: Path) -> None:
+    """Writes the records that the script writes if every rank stops as simulated."""
+    job, outcome = replay_job(dataset, fit, schedule), simulate(schedule, fit.setting)
+    until = (time.time_ns() + STILL_NS) / 1e9
+    for rank in job.ranks:
+        if rank in job.silent:
+            continue
+        operations = operations_of(rank, job.schedule)
+        recording = Recording(rank, operations, dict(job.groups), job.starts)
+        _record(recording, operations, set(outcome.pending[rank]), serial=job.serial)
+        os.utime(recording.write(folder), (until, until))
+
+
+def _record(recording: Recording, operations: list[ScheduledCall], pending: set[int], *, serial: bool) -> None:
+    for operation in operations:
+        recording.issued(operation)
+    blocked: set[tuple[str, ...]] = set()
+    deaf = False
+    for at, operation in enumerate(operations):
+        line = operation.line if not serial else ()
+        together = operation.together and serial and at - 1 in pending
+        if line in blocked and not together:
+            continue
+        if "stop" in operation.marks:
+            blocked.add(line)
+            continue
+        recording.began(operation)
+        deaf |= "deaf" in operation.marks
+        if at not in pending:
+            recording.ended(operation)
+        elif not deaf:
+            blocked.add(line)
