@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from rankscope import __version__
-from rankscope.commands.source_options import RepetitionCount, follows, reads_dumps
+from rankscope.commands.source_options import follows, reads_dumps, replays
 from rankscope.parsers.workers.machine_share import limit_threads
 from rankscope.text.escaping import plain
 
@@ -267,48 +267,27 @@ def export(**options: Any) -> int:
 
 @rankscope.command()
 @reads_dumps
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="The script; - prints it (default: repro.py, with --determinism determinism.py).",
-)
-@click.option("--force", is_flag=True, help="Overwrite FILE.")
-@click.option(
-    "--determinism",
-    is_flag=False,
-    flag_value="3",
-    type=RepetitionCount(2, 100),
-    metavar="[N]",
-    help="Repeat the recorded reductions N times instead, and compare their bits (default: 3; put it behind PATH).",
-)
-@click.option(
-    "--minimize/--all", default=None, help="Only the ranks that matter, or all (default: all, up to 64 ranks)."
-)
-@click.option("--run", "start", is_flag=True, help="Run the script here, and hold its verdict against the job's.")
-@click.option("--watch", is_flag=True, help="With --run: follow the replay in the app.")
-@click.option("--step", is_flag=True, help="With --run: each rank waits at each operation, until S is pressed.")
-@click.option(
-    "--python", default="", metavar="PROGRAM", help="Python with torch, for --run (default: the one of rankscope)."
-)
+@replays
 def repro(**options: Any) -> int:
     """Writes a script that replays what each rank issued around the failure.
 
-    PATH is a directory of dumps. The script needs only torch: it hangs where the job hung, on a few CPU cores.
+    PATH is a directory of dumps; without any, of logs of every collective, or of traces. The script needs only torch:
+    it hangs where the job hung, on a few CPU cores.
     With --determinism it repeats the job's reductions instead, and tells which settings repeat them bit for bit.
     """
-    from rankscope.commands.repro import ReplayRun, run
+    from rankscope.commands.repro import ReplayForm, ReplayRun, run
 
     del options["ascii_only"], options["path_map"]
     source, times = _job_source(options.pop("paths"), options), options.pop("determinism")
     how = ReplayRun(*(options.pop(name) for name in ("start", "watch", "step", "python")))
+    what = ReplayForm(*(options.pop(name) for name in ("last", "begin", "sizes", "memory", "form")))
     if times is not None:
         from rankscope.commands.determinism_check import run as repeat
 
         del options["minimize"]
         options["output"] = options["output"] or "determinism.py"
         return repeat(source, times=times, start=how.start, python=how.python, **options)
-    return run(source, how=how, **(options | {"output": options["output"] or "repro.py"}))
+    return run(source, how=how, what=what, **options)
 
 
 @rankscope.command()

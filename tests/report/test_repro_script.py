@@ -17,7 +17,8 @@ from rankscope.analysis import analyse
 from rankscope.analysis.replay.fitting import fit
 from rankscope.analysis.replay.schedule import schedule_of
 from rankscope.assemble.load import load
-from rankscope.capture.replay import GROUPS, ScheduledCall, expected_place
+from rankscope.capture.replay import GROUPS, expected_place
+from rankscope.capture.replay_record import ScheduledCall
 from rankscope.cli import rankscope
 from rankscope.report.repro_script import repro_script
 from rankscope.schema import Dataset
@@ -69,29 +70,31 @@ def test_names_from_files_stay_texts() -> None:
     assert "\x1b" not in text
 
 
-def test_a_replay_over_gloo_stops_where_the_job_stopped(tmp_path: Path) -> None:
+def test_a_replay_over_gloo_stops_where_the_job_stopped_with_its_verdict(tmp_path: Path) -> None:
     script = tmp_path / "repro.py"
-    script.write_text(script_of(load([SAMPLES / "two_groups"])))
+    command = [sys.executable, "-m", "rankscope", "repro", str(SAMPLES / "two_groups"), "-o", str(script), "--run"]
     # grace is the wait for a process that a busy machine does not run, not a measure of speed
-    done = subprocess.run(
-        [sys.executable, str(script)], env={**os.environ, "GRACE": "5"}, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "4 of 4 ranks stop as expected"), done
+    done = subprocess.run(command, env={**os.environ, "GRACE": "5"}, capture_output=True, text=True, check=False)
+    *places, verdict = done.stdout.splitlines()
+    assert (done.returncode, places[-1]) == (0, "4 of 4 ranks stop as expected"), done
     assert "rank 3      stops at the end" in done.stdout
+    assert verdict.startswith("the verdict on the replay is that of the job: rank 3 never issued all_reduce #10")
+    assert load([tmp_path / "repro_run" / "dumps"]).seen_ranks == (0, 1, 2, 3)
 
 
 def test_the_command_writes_the_script_and_never_over_another(tmp_path: Path) -> None:
     out = tmp_path / "repro.py"
     run = CliRunner().invoke(rankscope, ["repro", str(SAMPLES / "early_return"), "-o", str(out), "--minimize"])
     assert run.exit_code == 0
-    assert "3 ranks of 4" in run.output
+    assert "2 ranks of 4" in run.output
     assert "4 of 4 ranks stop as in the dumps" in run.output
     again = CliRunner().invoke(rankscope, ["repro", str(SAMPLES / "early_return"), "-o", str(out)])
     assert again.exit_code != 0
     assert "already exists" in again.output
 
 
-def test_what_holds_no_operation_is_refused_with_the_reason() -> None:
-    run = CliRunner().invoke(rankscope, ["repro", str(SAMPLES / "slow_loader"), "-o", "-"])
+def test_what_holds_no_operation_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "rank_0.log").write_text("[rank0]: Traceback (most recent call last):\n[rank0]: ValueError: no\n")
+    run = CliRunner().invoke(rankscope, ["repro", str(tmp_path), "-o", "-"])
     assert run.exit_code != 0
     assert "nothing to replay" in run.output

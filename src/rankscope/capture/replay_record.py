@@ -1,4 +1,4 @@
-"""What each rank of a replay issues, and its record of that. A part of every script that replays a job."""
+"""The operations of each rank of a replay, and its record of them: a part of every script that replays a job."""
 
 from __future__ import annotations
 

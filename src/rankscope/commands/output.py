@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -40,6 +41,27 @@ def refuse_existing(output: str | None, force: bool) -> None:
         raise click.ClickException(f"{output}: already exists; --force overwrites it")
     if not path.parent.is_dir():
         raise click.ClickException(f"{path.parent}: no such directory")
+
+
+def refuse_filled(output: str, force: bool) -> None:
+    """Raises an error before the work is done if the directory `output` cannot be filled."""
+    path = Path(output)
+    if os.path.lexists(path) and not path.is_dir():
+        raise click.ClickException(f"{output}: not a directory")
+    if not force and path.is_dir() and any(path.iterdir()):
+        raise click.ClickException(f"{output}: not empty; --force writes into it")
+    if not path.parent.is_dir():
+        raise click.ClickException(f"{path.parent}: no such directory")
+
+
+def write_files(files: Iterable[tuple[str, bytes]], output: str, force: bool) -> None:
+    """Writes files with these names into the directory `output`, which is made if it is missing."""
+    try:
+        Path(output).mkdir(exist_ok=True)
+    except OSError as error:
+        raise click.ClickException(f"{output}: {error.strerror}") from error
+    for name, content in files:
+        write_report(content, str(Path(output) / name), force)
 
 
 def _print(content: bytes) -> None:

@@ -14,6 +14,7 @@ from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.replay.fitting import MOVING, Fit, fit_job
 from rankscope.analysis.replay.schedule import Schedule
+from rankscope.analysis.replay.schedule_part import SchedulePart
 from rankscope.analysis.replay.shrinking import keeps_places, restricted, shrunk
 from rankscope.analysis.replay.simulator import simulate
 from rankscope.assemble.load import load
@@ -47,12 +48,17 @@ class Rehearsal:
     """Whether the verdict is that of the original: the same kind of finding, and the same ranks."""
 
 
-def chosen(dataset: Dataset, analysis: Analysis, minimize: bool | None) -> Rehearsal:
+def chosen(dataset: Dataset, analysis: Analysis, minimize: bool | None, part: SchedulePart | None = None) -> Rehearsal:
     """The schedule to replay: of all ranks, or of the few that matter; None takes these above MOST_RANKS.
+
+    `part` asks for other operations than those around the failure.
 
     ValueError if there is none, or if a replay would mislead.
     """
-    whole = rehearsed(dataset, analysis)
+    if part is None:
+        whole = rehearsed(dataset, analysis)
+    else:
+        whole = _played(dataset, analysis, fit_job(dataset, analysis, part=part))
     if not whole.fit.is_sound:
         raise ValueError(f"only {whole.fit.agreement} when the schedule is simulated: a replay would mislead")
     small = len(whole.schedule.steps) > MOST_RANKS if minimize is None else minimize

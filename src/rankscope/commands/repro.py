@@ -9,15 +9,75 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rankscope.commands.output import ProgressLine, refuse_existing, write_report
+from rankscope.commands.output import ProgressLine, refuse_existing, refuse_filled, write_files, write_report
 from rankscope.commands.source import JobSource
 from rankscope.text.wording import plural, rank_ranges
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rankscope.analysis.model import Analysis
     from rankscope.analysis.replay.fitting import Fit
+    from rankscope.analysis.replay.schedule_part import SchedulePart
     from rankscope.commands.rehearsal import Rehearsal
+    from rankscope.report.replay_sizes import ReplaySizes
     from rankscope.schema import Dataset
+
+
+SCRIPT = "script"
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class ReplayForm:
+    """The operations that are taken, and the form in which they are written."""
+
+    last: int | None = None
+    begin: str = ""
+    """The first operation, as GROUP#SEQ."""
+    sizes: str = "small"
+    memory: int = 1024
+    """MiB of a rank, for real sizes of a script."""
+    form: str = SCRIPT
+
+    def output(self, asked: str, force: bool) -> str:
+        """The file or directory to write; ClickException if it cannot be."""
+        if self.last and self.begin:
+            raise click.ClickException("--last and --from: only one of them can be given")
+        if self.form == SCRIPT:
+            return asked or "repro.py"
+        if asked == "-":
+            raise click.ClickException(f"--format {self.form} needs a directory: -o repro_{self.form}")
+        refuse_filled(asked or f"repro_{self.form}", force)
+        return asked or f"repro_{self.form}"
+
+    def part(self, dataset: Dataset) -> SchedulePart | None:
+        """The part that is asked for; ValueError if its first operation is none."""
+        from rankscope.analysis.replay.edit_text import parse_operation
+        from rankscope.analysis.replay.schedule_part import SchedulePart
+
+        if not self.last and not self.begin:
+            return None
+        return SchedulePart(self.last or 0, parse_operation(dataset, self.begin) if self.begin else None)
+
+    def tensors(self, found: Rehearsal) -> ReplaySizes:
+        """Sizes of tensors; traces for others have the recorded ones."""
+        from rankscope.report.replay_sizes import real_sizes, small_sizes
+
+        if self.form == SCRIPT and self.sizes == "small":
+            return small_sizes(found.schedule)
+        memory = self.memory * MIB if self.form == SCRIPT else None
+        return real_sizes(found.schedule, memory, serial=found.fit.setting.order == "serial")
+
+    def files(self, dataset: Dataset, found: Rehearsal, sizes: ReplaySizes) -> Iterator[tuple[str, bytes]]:
+        """Names and contents of the files for replayers of others."""
+        if self.form == "param":
+            from rankscope.report.execution_trace import execution_traces
+
+            return execution_traces(dataset, found.schedule, sizes)
+        from rankscope.report.chakra_trace import chakra_traces
+
+        return chakra_traces(dataset, found.schedule, sizes)
 
 
 @dataclass(frozen=True)
@@ -29,12 +89,12 @@ class ReplayRun:
     step: bool
     python: str
 
-    def check(self, output: str) -> None:
+    def check(self, output: str, form: str) -> None:
         """ClickException if it cannot be."""
         if (self.watch or self.step) and not self.start:
             raise click.ClickException("--watch and --step need --run")
-        if self.start and output == "-":
-            raise click.ClickException("--run needs a file: -o repro.py")
+        if self.start and (output == "-" or form != SCRIPT):
+            raise click.ClickException("--run needs a script in a file: -o repro.py")
         if (self.watch or self.step) and not sys.stdout.isatty():
             raise click.ClickException("--watch and --step need a terminal")
 
@@ -61,20 +121,27 @@ def fitted_job(source: JobSource, output: str, force: bool) -> tuple[Dataset, An
         raise click.ClickException(str(error)) from error
 
 
-def run(source: JobSource, *, output: str, force: bool, minimize: bool | None, how: ReplayRun) -> int:
+def run(source: JobSource, *, output: str, force: bool, minimize: bool | None, how: ReplayRun, what: ReplayForm) -> int:
     """Writes the script and says what is in it; starts it if asked to, and returns its exit code."""
-    how.check(output)
-    dataset, analysis = loaded_job(source, output, force)
+    how.check(output, what.form)
+    output = what.output(output, force)
+    dataset, analysis = loaded_job(source, output if what.form == SCRIPT else "", force)
     from rankscope.commands.rehearsal import chosen
     from rankscope.report.repro_script import repro_script
 
     try:
-        found = chosen(dataset, analysis, minimize)
+        found = chosen(dataset, analysis, minimize, what.part(dataset))
     except ValueError as error:
         raise click.ClickException(str(error)) from error
-    write_report(repro_script(dataset, analysis, found.fit, found.schedule).encode(), output, force)
+    sizes = what.tensors(found)
+    if what.form == SCRIPT:
+        script = repro_script(dataset, analysis, found.fit, found.schedule, sizes=sizes)
+        write_report(script.encode(), output, force)
+    else:
+        write_files(what.files(dataset, found, sizes), output, force)
     if output != "-":
-        click.echo(f"{output}: {_about(found)}", err=True)
+        lines = (f"{output}: {_about(found)}", *found.schedule.remarks, *sizes.remarks)
+        click.echo("\n".join(lines), err=True)
     if not how.start:
         return 0
     from rankscope.commands.replay_run import started

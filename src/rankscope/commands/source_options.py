@@ -62,6 +62,39 @@ def reads_dumps(command: _F) -> _F:
     return command
 
 
+def replays(command: _F) -> _F:
+    """Adds the options for replaying the operations of a job."""
+    options = [
+        click.option("-o", "--output", default="", metavar="FILE",
+                     help="The script; - prints it (default: repro.py, with --determinism determinism.py)."),
+        click.option("--force", is_flag=True, help="Overwrite FILE."),
+        click.option("--last", type=click.IntRange(1), metavar="N",
+                     help="Also the last N collectives of each group."),
+        click.option("--from", "begin", default="", metavar="GROUP#SEQ",
+                     help="All from this collective on, as tp#12."),
+        click.option("--sizes", type=click.Choice(("small", "real")), default="small",
+                     help="Sizes of tensors (default: small)."),
+        click.option("--memory", type=click.IntRange(1), default=1024, metavar="MIB",
+                     help="Most memory of a rank for real sizes (default: 1024)."),
+        click.option("--format", "form", type=click.Choice(("script", "param", "chakra")), default="script",
+                     help="A script, or a directory of traces for PARAM or Chakra (default: script)."),
+        click.option("--determinism", is_flag=False, flag_value="3", type=RepetitionCount(2, 100), metavar="[N]",
+                     help="Repeat the recorded reductions N times instead, and compare their bits "
+                     "(default: 3; put it behind PATH)."),
+        click.option("--minimize/--all", default=None,
+                     help="Only the ranks that matter, or all (default: all, up to 64 ranks)."),
+        click.option("--run", "start", is_flag=True,
+                     help="Run the script here, and hold its verdict against the job's."),
+        click.option("--watch", is_flag=True, help="With --run: follow the replay in the app."),
+        click.option("--step", is_flag=True, help="With --run: each rank waits at each operation, until S is pressed."),
+        click.option("--python", default="", metavar="PROGRAM",
+                     help="Python with torch, for --run (default: the one of rankscope)."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def follows(command: _F) -> _F:
     """Adds the options for following a running job."""
     options = [

@@ -69,11 +69,15 @@ def run(
         first, rest = _readings(source)
         app = RankscopeApp(load=first, title=source.title, options=options, rest=rest)
     app.run()
-    if app.last_words:
-        # what stays in the terminal when the screen is gone
-        called = plain(shlex.join(source.called or source.paths))
-        click.echo(f"{app.last_words}\nfull report: rankscope report {called}")
+    _say_last(app.last_words, source)
     return 0
+
+
+def _say_last(words: str, source: JobSource) -> None:
+    """Prints what stays in the terminal when the screen is gone."""
+    if words:
+        called = plain(shlex.join(source.called or source.paths))
+        click.echo(f"{words}\nfull report: rankscope report {called}")
 
 
 def _app_that_follows(source: JobSource, follow: FollowOptions, options: ViewOptions) -> RankscopeApp:

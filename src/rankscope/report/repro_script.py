@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -12,6 +12,8 @@ from rankscope.analysis.model import Analysis
 from rankscope.analysis.replay.fitting import Fit
 from rankscope.analysis.replay.schedule import Key, Schedule, Splits, Step
 from rankscope.analysis.replay.simulator import first_pending, fits
+from rankscope.analysis.signatures import ROOTED_OPS
+from rankscope.report.replay_sizes import ReplaySizes, small_sizes, type_name
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
@@ -21,8 +23,6 @@ _RECORD, _BEGIN, _END = "# record: begin\n", "# job: begin\n", "# job: end\n"
 _PLAYER = "class Player:"
 """The place of the record in the script: behind the constants, before the code that uses it."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]")
-_BASE = 4
-"""Elements of the smallest tensor; distinct sizes stay distinct multiples of it."""
 _LONGEST = 110
 """Characters of a line of the header."""
 
@@ -51,26 +51,34 @@ class ReplayJob:
         yield f"STARTS = {self.starts}"
 
 
-def replay_job(dataset: Dataset, fit: Fit, schedule: Schedule) -> ReplayJob:
-    """The job of a schedule: that of the fit, or a smaller one."""
+def replay_job(dataset: Dataset, fit: Fit, schedule: Schedule, sizes: ReplaySizes | None = None) -> ReplayJob:
+    """The job of a schedule: that of the fit, or a smaller one; with small tensors, without `sizes`."""
+    sizes = sizes or small_sizes(schedule)
     groups = {f"g{key}": (_name(dataset, key), list(members)) for key, members in sorted(schedule.groups.items())}
     return ReplayJob(
-        tuple(sorted(schedule.steps)), groups, "\n".join(_schedule_lines(fit, schedule)),
+        tuple(sorted(schedule.steps)), groups, "\n".join(_schedule_lines(fit, schedule, sizes)),
         fit.setting.order == "serial", tuple(sorted(schedule.silent)),
         bool(dataset.ops["started_ns"].is_not_null().any()),
     )  # fmt: skip
 
 
-def repro_script(dataset: Dataset, analysis: Analysis, fit: Fit, schedule: Schedule, change: str = "") -> str:
-    """The text of the script for a schedule: that of the fit, or a smaller one; `change` tells how it differs."""
+def repro_script(
+    dataset: Dataset, analysis: Analysis, fit: Fit, schedule: Schedule, change: str = "",
+    sizes: ReplaySizes | None = None,
+) -> str:  # fmt: skip
+    """The text of the script for a schedule: that of the fit, or a smaller one; `change` tells how it differs.
+
+    Its tensors are small without `sizes`.
+    """
+    remarks = (*schedule.remarks, *(sizes.remarks if sizes else ()))
     head, rest = _source("replay.py").split(_RECORD, 1)
     _, rest = rest.split(_BEGIN, 1)
     _, runner = rest.split(_END, 1)
     _, record = _source("replay_record.py").split(_RECORD, 1)
     runner = runner.replace(_PLAYER, f"{record}\n\n{_PLAYER}", 1)
     doc, imports = head.split('"""\n', 1)
-    about = "\n".join(_comment(line) for line in _about(analysis, fit, schedule, change))
-    job = "\n".join(replay_job(dataset, fit, schedule).lines())
+    about = "\n".join(_comment(line) for line in _about(analysis, fit, schedule, change, remarks))
+    job = "\n".join(replay_job(dataset, fit, schedule, sizes).lines())
     return f'{about}\n{doc}"""\n{imports}{_BEGIN}{job}\n{_END}{runner}'
 
 
@@ -82,7 +90,7 @@ def _comment(line: str) -> str:
     return f"# {plain(line, _LONGEST)}".rstrip()
 
 
-def _about(analysis: Analysis, fit: Fit, schedule: Schedule, change: str) -> Iterator[str]:
+def _about(analysis: Analysis, fit: Fit, schedule: Schedule, change: str, remarks: Iterable[str]) -> Iterator[str]:
     """Where the script comes from, what to expect, and how to run it."""
     count = len(schedule.steps)
     agreement = f"without a change, {fit.agreement}" if change else fit.agreement
@@ -94,7 +102,8 @@ def _about(analysis: Analysis, fit: Fit, schedule: Schedule, change: str) -> Ite
     if fit.setting.holds & set(schedule.steps):
         yield f"played as stopped: ranks {rank_ranges(fit.setting.holds & set(schedule.steps))}"
     if schedule.silent:
-        yield f"without a dump, put in from what peers completed: ranks {rank_ranges(schedule.silent)}"
+        yield f"without {schedule.noun}, put in from what peers completed: ranks {rank_ranges(schedule.silent)}"
+    yield from map(hide, remarks)
     yield f"run it: python repro.py    or: torchrun --nproc-per-node {count} repro.py    or with BACKEND=nccl"
 
 
@@ -103,9 +112,9 @@ def _name(dataset: Dataset, group: int) -> str:
     return hide(plain(known.description or known.name, 60))
 
 
-def _schedule_lines(fit: Fit, schedule: Schedule) -> Iterator[str]:
+def _schedule_lines(fit: Fit, schedule: Schedule, sizes: ReplaySizes) -> Iterator[str]:
     """The operations of all ranks; ranks with the same ones share them."""
-    sizes, unlike = _sizes(schedule), _unlike(schedule)
+    unlike = _unlike(fit, schedule)
     same: dict[tuple[str, ...], list[int]] = {}
     for rank in sorted(schedule.steps):
         lines = tuple(_rank_lines(fit, schedule, rank, sizes, unlike))
@@ -116,7 +125,7 @@ def _schedule_lines(fit: Fit, schedule: Schedule) -> Iterator[str]:
 
 
 def _rank_lines(
-    fit: Fit, schedule: Schedule, rank: int, sizes: dict[int, int], unlike: Mapping[Key, str]
+    fit: Fit, schedule: Schedule, rank: int, sizes: ReplaySizes, unlike: Mapping[Key, str]
 ) -> Iterator[str]:
     steps = schedule.steps[rank]
     head = fit.outcome.head(fit.schedule, rank)
@@ -132,10 +141,10 @@ def _rank_lines(
         together = "+ " if step.batch >= 0 and step.batch == before else "  "
         before = step.batch
         number = f"{step.key[1]}>{step.key[2]}:{step.key[3]}" if step.is_p2p else f"#{step.key[1]}"
-        size = _splits(step.splits) if step.splits else sizes[step.elements] if step.elements is not None else _BASE
-        kind = _UNSAFE.sub("", step.dtype or "Float")[:24] or "Float"
+        size = _splits(step.splits) if step.splits else sizes.of(step)
         name = _UNSAFE.sub("", step.op)[:40] or "unknown"
-        yield f"  {together}g{step.group:<3} {number:<10} {name:<16} {size:>4} {kind:<9} {' '.join(marks)}".rstrip()
+        what = f"{name:<16} {size:>4} {type_name(step):<9}"
+        yield f"  {together}g{step.group:<3} {number:<10} {what} {' '.join(marks)}".rstrip()
 
 
 def _stops(fit: Fit, schedule: Schedule, rank: int) -> dict[Key, list[str]]:
@@ -155,16 +164,11 @@ def _splits(splits: Splits) -> str:
     return "/".join(",".join(map(str, side)) for side in splits)
 
 
-def _sizes(schedule: Schedule) -> dict[int, int]:
-    """Small sizes for the recorded ones: distinct ones stay distinct."""
-    known = sorted({s.elements for steps in schedule.steps.values() for s in steps if s.elements is not None})
-    return {elements: _BASE * (at + 1) for at, elements in enumerate(known)}
-
-
-def _unlike(schedule: Schedule) -> dict[Key, str]:
+def _unlike(fit: Fit, schedule: Schedule) -> dict[Key, str]:
     """Operations whose members do not agree: `unlike` where all have come out of them all the same.
 
     `apart` where somebody waits, and they agree on the name: gloo fails of sizes and types where NCCL waits.
+    Over gloo a root comes out of a broadcast or the like alone: where nobody else does, these are apart, too.
     """
     found: dict[Key, dict[int, Step]] = {}
     for rank, own in schedule.steps.items():
@@ -174,4 +178,6 @@ def _unlike(schedule: Schedule) -> dict[Key, str]:
     odd = {key: steps for key, steps in each.items() if not fits(steps)}
     ended = {key: "unlike" for key, steps in odd.items() if not any(step.pending for step in steps)}
     alike = {key for key, steps in odd.items() if len({step.op for step in steps}) == 1}
-    return dict.fromkeys(alike, "apart") | ended
+    heads = (fit.outcome.head(fit.schedule, rank) for rank in schedule.steps)
+    rooted = {head.key for head in heads if head is not None and head.op in ROOTED_OPS}
+    return dict.fromkeys(alike | rooted, "apart") | ended

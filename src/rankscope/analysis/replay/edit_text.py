@@ -10,10 +10,13 @@ from rankscope.analysis.replay.schedule import Key, Schedule
 from rankscope.schema import Dataset
 from rankscope.schema.dataset import Group
 from rankscope.text.escaping import plain
-from rankscope.text.wording import plural
+from rankscope.text.wording import plural, ranks_text
 
 FORMS = "RANK:GROUP#SEQ, or RANK:GROUP#FROM>TO:K for the K-th of the sends from one rank to another that are left"
 _PLACE = re.compile(r"(\d{1,9}):(.+)#(?:(\d{1,18})|(\d{1,9})>(\d{1,9}):(\d{1,9}))", re.ASCII)
+_OPERATION = re.compile(r"(.+)#(\d{1,18})", re.ASCII)
+_MOST_GROUPS = 8
+"""Groups of one name that are listed."""
 _SENTENCES: dict[EditKind, str] = {
     "skip": "rank {rank} leaves out {operation}",
     "insert": "rank {rank} also issues {operation}",
@@ -44,6 +47,24 @@ def _group_named(dataset: Dataset, name: str, rank: int) -> Group:
             return group
     known = ", ".join(plain(group.description or group.name, 40) for group in own[:12]) or "none"
     raise ValueError(f"rank {rank} is in no group {plain(name, 40)}; its groups: {known}")
+
+
+def parse_operation(dataset: Dataset, text: str) -> tuple[int, int]:
+    """The group and the number of the collective in `text`, as `tp#12`; ValueError tells the form, or the groups."""
+    found = _OPERATION.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{plain(text, 60)}: not GROUP#SEQ, as tp#12")
+    name = found[1]
+    named = [g for g in dataset.group_list if name in (g.name, f"g{g.id}")]
+    named = named or [g for g in dataset.group_list if name == g.description]
+    if len(named) == 1:
+        return named[0].id, int(found[2])
+    shown = [
+        f"g{g.id}: {plain(g.description or g.name, 40)} of {ranks_text(g.ranks)}" for g in named or dataset.group_list
+    ]
+    several = f"{len(named)} groups have" if named else "no group has"
+    known = "; ".join(shown[:_MOST_GROUPS]) or "none"
+    raise ValueError(f"{several} the name {plain(name, 40)}; name one by number: {known}")
 
 
 def edit_sentence(dataset: Dataset, schedule: Schedule, edit: Edit) -> str:

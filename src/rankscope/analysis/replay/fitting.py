@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.replay.schedule import Key, Schedule, schedule_of
+from rankscope.analysis.replay.schedule_part import SchedulePart
 from rankscope.analysis.replay.simulator import Outcome, Setting, simulate
 from rankscope.schema import Dataset
 
@@ -36,17 +37,18 @@ class Fit:
     @property
     def agreement(self) -> str:
         """`14 of 14 ranks stop as in the dumps`."""
-        return f"{len(self.equal)} of {len(self.told)} ranks stop as in the dumps"
+        return f"{len(self.equal)} of {len(self.told)} ranks stop as in the {self.schedule.noun}"
 
 
-def fit_job(dataset: Dataset, analysis: Analysis, context: int = 0) -> Fit:
-    """The schedule of a job with the setting that explains its dumps; ValueError if no dump holds an operation.
+def fit_job(dataset: Dataset, analysis: Analysis, context: int = 0, part: SchedulePart | None = None) -> Fit:
+    """The schedule of a job with the setting that explains its input; ValueError if nothing holds an operation.
 
-    `context` as in `schedule_of`.
+    `part` says which operations are taken; without one, `context` as there.
     """
     cause = next((f for f in analysis.findings if f.root_cause and f.group is not None), None)
     around: Key = (cause.group.key, cause.seq) if cause and cause.group and cause.seq is not None else ()
-    return fit(schedule_of(dataset, stuck=analysis.status not in MOVING, context=context, around=around), analysis)
+    part = part or SchedulePart(context=context, around=around)
+    return fit(schedule_of(dataset, stuck=analysis.status not in MOVING, part=part), analysis)
 
 
 def fit(schedule: Schedule, analysis: Analysis) -> Fit:

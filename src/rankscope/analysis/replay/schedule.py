@@ -18,16 +18,13 @@ import polars as pl
 
 from rankscope.analysis.collective_calls import collect_calls
 from rankscope.analysis.logical_time import in_program_order, logical_columns, p2p_pairs, whole_ranks
-from rankscope.analysis.signatures import UNEVEN_OPS, element_count
+from rankscope.analysis.replay.replay_source import ReplaySource, replay_source
+from rankscope.analysis.replay.schedule_part import SchedulePart
+from rankscope.analysis.signatures import UNEVEN_OPS, UNTOLD_OPS, element_count
 from rankscope.schema import Dataset
 
-TAIL = 2
-"""Completed collectives of each group that are kept before the first pending one: who is past them shows who is not."""
-LAST = 8
-"""Collectives of each group that are kept of a job that moves."""
-
 _NEVER = 2**62
-_FIELDS = ("group", "seq", "low", "high", "k", "op", "elements", "dtype", "pending", "batch", "splits")
+_FIELDS = ("group", "seq", "low", "high", "k", "op", "elements", "dtype", "pending", "batch", "sizes")
 Splits = tuple[tuple[int, ...], tuple[int, ...]]
 Key = tuple[int, ...]
 """Identifies one operation on all its ranks: (group, seq), or (group, sender, receiver, k-th between the two)."""
@@ -52,6 +49,8 @@ class Step:
     """Whether no dump of the rank has it: a peer saw it completed."""
     splits: Splits | None = None
     """Of an all_to_all: elements to each member of the group, and from each; None if the dump does not tell."""
+    sent: int | None = None
+    """Elements that the rank gives in, where `elements` need not agree; None if unknown."""
 
     @property
     def group(self) -> int:
@@ -78,6 +77,10 @@ class Schedule:
     """Members of each group that is used, in their order, by its row in `Dataset.groups`."""
     silent: frozenset[int] = field(default_factory=frozenset)
     """Ranks without a dump: where they stand is not known."""
+    noun: str = "dumps"
+    """The kind of input that tells the operations."""
+    remarks: tuple[str, ...] = ()
+    """Sentences on what is guessed, or left out."""
 
     @cached_property
     def members(self) -> dict[Key, tuple[int, ...]]:
@@ -105,75 +108,87 @@ class Schedule:
         return [[step for _, step in part] for _, part in together]
 
 
-def schedule_of(dataset: Dataset, *, stuck: bool = True, context: int = 0, around: Key = ()) -> Schedule:
+def schedule_of(dataset: Dataset, *, stuck: bool = True, part: SchedulePart | None = None) -> Schedule:
     """The schedule around the first pending operations; if the job is not `stuck`, the last ones that all have issued.
 
-    `context` is the number of logical columns of completed operations before them that are kept, too. Where nothing is
-    pending, they are those before the collective `around`, which is kept in any case. ValueError if no dump holds an
-    operation.
+    `part` asks for another one. ValueError if nothing holds an operation, or not that part.
     """
-    rows = _operations(dataset)
-    if stuck and rows["pending"].any():
-        rows = _window(rows, context, around)
-    elif stuck and around:
-        at = pl.col("col").filter((pl.col("group") == around[0]) & (pl.col("seq") == around[1]))
-        rows = rows.filter(pl.col("col").is_between(at.min() - TAIL - context, at.max() + TAIL))
-    else:
-        rows = _common(dataset, rows)
+    source = replay_source(dataset)
+    rows = _operations(source)
+    stuck = stuck and not source.is_window
+    rows = (part or SchedulePart()).rows(rows, source, stuck=stuck)
     if rows.is_empty():
-        raise ValueError("no dump holds an operation of a known group: there is nothing to replay")
+        raise ValueError(f"the {source.noun} hold no operation that all members of a group have issued")
+    rows = _with_sizes(source, rows)
     groups = {group.id: group.ranks for group in dataset.group_list if group.id in set(rows["group"].to_list())}
     steps = {rank: tuple(found) for rank, found in _steps(rows)}
     ranks = sorted({*steps, *(rank for members in groups.values() for rank in members)})
-    silent = frozenset(ranks) - set(dataset.seen_ranks)
+    silent = frozenset(ranks) - source.told
     filled = _filled(rows, groups, {rank: steps.get(rank, ()) for rank in ranks})
-    return Schedule(filled, groups, silent)
+    return Schedule(filled, groups, silent, source.noun, source.remarks)
 
 
-def _operations(dataset: Dataset) -> pl.DataFrame:
-    """Collectives and paired sends and receives of dumps, by rank in program order, with their real states.
+def _operations(source: ReplaySource) -> pl.DataFrame:
+    """Collectives and paired sends and receives, by rank in program order, with their real states.
 
-    Columns: rank, row, col, group, seq, low, high, k, op, elements, dtype, pending, batch, splits; low, high and k are
-    of sends and receives, and null otherwise.
+    Columns: rank, row, col, group, seq, low, high, k, op, elements, dtype, pending, agreed, batch; low, high and k are
+    of sends and receives, and null otherwise. `agreed`: all members of whom anything is known have issued it.
     """
-    ops = dataset.ops.with_row_index("row").filter(pl.col("source") == "flight-recorder")
+    dataset = source.dataset
+    ops = dataset.ops.with_row_index("row")
     columns = pl.DataFrame({"col": logical_columns(dataset)}).with_row_index("row")
     named = pl.coalesce(pl.col("key").cast(pl.String), pl.col("op").cast(pl.String)).alias("op")
-    calls = collect_calls(dataset).filter(pl.col("row").is_in(ops["row"].implode()))
-    plain = calls.select(
+    plain = collect_calls(dataset).select(
         "row", "rank", "group", "seq", "state", named, "elements", pl.col("dtype").cast(pl.String),
         low=pl.lit(None, pl.Int32), high=pl.lit(None, pl.Int32), k=pl.lit(None, pl.Int64), batch=pl.lit(-1, pl.Int64),
     )  # fmt: skip
-    paired = _pairs(dataset, in_program_order(ops.filter("is_p2p")))
+    paired = _pairs(source, in_program_order(ops.filter("is_p2p")))
     both = pl.concat([plain, paired.select(plain.columns)]).join(columns, on="row", how="left")
-    uneven = pl.col("op").cast(pl.String).is_in(UNEVEN_OPS)
-    sizes = pl.when(uneven).then(pl.struct("in_sizes", "out_sizes")).alias("splits")
-    return (
-        both.join(ops.select("row", sizes), on="row", how="left")
-        .sort("rank", "row").with_columns(pending=_pending(dataset))
-    )  # fmt: skip
+    both = both.sort("rank", "row").with_columns(agreed=pl.col("seq").is_not_null() & ~_lacking(source, both))
+    return both.with_columns(pending=_pending())
 
 
-def _pending(dataset: Dataset) -> pl.Expr:
-    """Whether an operation has not ended; one whose recorder tells no end has, if all members with a dump issued it."""
-    unsure = (pl.col("state") == "unknown") & pl.col("seq").is_not_null()
-    return pl.when(unsure).then(_lacking(dataset)).otherwise(pl.col("state") != "completed")
+def _with_sizes(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with `sizes`, as recorded, of operations whose members need not agree on them."""
+    told = source.dataset.ops.select("in_sizes", "out_sizes").with_row_index("row")
+    joined = rows.join(told, on="row", how="left", maintain_order="left")
+    return joined.with_columns(sizes=pl.when(pl.col("elements").is_null()).then(pl.struct("in_sizes", "out_sizes")))
 
 
-def _lacking(dataset: Dataset) -> pl.Expr:
-    """Whether a member with a dump has not issued a collective."""
-    seen = set(dataset.seen_ranks)
-    due = {group.id: len(seen.intersection(group.ranks)) for group in dataset.group_list}
+def _pending() -> pl.Expr:
+    """Whether an operation has not ended; one whose recorder tells no end has, if all issued it and nobody differs."""
+    collective = pl.col("seq").is_not_null()
+    values = (pl.col(name).drop_nulls().n_unique().over("group", "seq") for name in ("elements", "dtype"))
+    names = pl.col("op").filter(~pl.col("op").is_in(UNTOLD_OPS)).n_unique().over("group", "seq")
+    differs = collective & (pl.max_horizontal(names, *values) > 1)
+    first = pl.col("seq").filter((pl.col("state") == "unknown") & differs).min().over("group")
+    unended = ~pl.col("agreed") | (pl.col("seq") >= first).fill_null(False)
+    return pl.when((pl.col("state") == "unknown") & collective).then(unended).otherwise(pl.col("state") != "completed")
+
+
+def _lacking(source: ReplaySource, rows: pl.DataFrame) -> pl.Expr:
+    """Whether a member of whom anything is known has not issued a collective."""
+    if source.noun == "logs":
+        # logs begin anywhere: who has issued a later one has issued this one
+        ends = rows.drop_nulls("seq").group_by("rank", "group").agg(pl.col("seq").max())
+        last = {(rank, group): seq for rank, group, seq in ends.iter_rows()}
+        least = {
+            group.id: min((last.get((rank, group.id), -1) for rank in source.told & set(group.ranks)), default=-1)
+            for group in source.dataset.group_list
+        }
+        return pl.col("seq") > pl.col("group").replace_strict(least, default=-1, return_dtype=pl.Int64)
+    due = {group.id: len(source.told.intersection(group.ranks)) for group in source.dataset.group_list}
     return pl.len().over("group", "seq") < pl.col("group").replace_strict(due, default=0, return_dtype=pl.UInt32)
 
 
-def _pairs(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
+def _pairs(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
     """Sends and receives with the k-th of their pair, without those that one side alone has completed.
 
-    Where a recorder does not tell the end, a pair that both sides have issued counts as completed.
+    Where a recorder does not tell the end, a pair that both sides have issued counts as completed. Those of a window
+    are kept: they are matched.
     """
     keyed = rows.lazy().select("rank", "group", "seq", "is_p2p", "op", "peer", "coalesced", "state")
-    keys = p2p_pairs(keyed.with_row_index("at"), whole_ranks(dataset)).select("at", "low", "high", "k").collect()
+    keys = p2p_pairs(keyed.with_row_index("at"), whole_ranks(source.dataset)).select("at", "low", "high", "k").collect()
     took = pl.col("completed_ns") - pl.col("created_ns")
     aborted = (took >= pl.col("timeout_ms") * 1_000_000).fill_null(False)
     done = (pl.col("state") == "completed") & ~aborted
@@ -185,38 +200,14 @@ def _pairs(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
     ).with_row_index("at")  # fmt: skip
     known = named.join(keys, on="at", how="inner", maintain_order="left")
     pair = ["group", "low", "high", "k"]
+    if source.is_window:
+        return known.with_columns(k=pl.col("k") - pl.col("k").min().over(pair[:3]))
     both = pl.col("rank").n_unique() > 1
     ended = pl.col("done").any() | ((pl.col("state") == "unknown").any() & both)
     over = known.group_by(pair).agg(ended=ended, both=both)
     left = known.join(over, on=pair, how="left", maintain_order="left").filter(~pl.col("ended") | pl.col("both"))
     told = pl.when("ended").then(pl.lit("completed")).otherwise(pl.lit("scheduled"))
-    return left.with_columns(state=told.cast(dataset.ops.schema["state"]))
-
-
-def _window(rows: pl.DataFrame, context: int, around: Key) -> pl.DataFrame:
-    """The operations from the first pending one of each group on, TAIL before it, and those of `context` columns.
-
-    Of the latter only those that all their ranks issued before they came to something that is pending. `around` is a
-    collective that is kept with all after it in its group.
-    """
-    collective = pl.col("seq").is_not_null()
-    first = pl.col("seq").filter(pl.col("pending") & collective).min().over("group")
-    wanted = pl.col("pending") | (collective & (pl.col("seq") >= first - TAIL))
-    if around:
-        wanted |= (pl.col("group") == around[0]) & (pl.col("seq") >= around[1] - TAIL)
-    if context:
-        held = pl.col("row").filter("pending").min().over("rank").fill_null(_NEVER)
-        # not in one expression: polars would look for the first pending one within each operation
-        rows = rows.with_columns(early=pl.col("row") < held)
-        early = pl.col("early").all().over("group", "seq", "low", "high", "k")
-        wanted |= early & (pl.col("col") >= pl.col("col").filter("pending").min() - context)
-    return rows.filter(wanted)
-
-
-def _common(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
-    """The last collectives of each group that all its members with a dump have issued: they end, if they fit."""
-    issued = rows.filter(pl.col("seq").is_not_null() & ~_lacking(dataset)).with_columns(pending=pl.lit(False))
-    return issued.filter(pl.col("seq") > pl.col("seq").max().over("group") - LAST)
+    return left.with_columns(state=told.cast(source.dataset.ops.schema["state"]))
 
 
 def _steps(rows: pl.DataFrame) -> Iterator[tuple[int, list[Step]]]:
@@ -247,7 +238,9 @@ def _step(
     sizes: Mapping[str, str | None] | None,
 ) -> Step:
     key = (group, low, high, k) if seq is None else (group, seq)
-    return Step(key, op, elements, dtype, pending, batch, splits=_splits(sizes))
+    splits = _splits(sizes) if op in UNEVEN_OPS else None
+    sent = element_count(sizes["in_sizes"]) if sizes else None
+    return Step(key, op, elements, dtype, pending, batch, splits=splits, sent=sent)
 
 
 def _splits(sizes: Mapping[str, str | None] | None) -> Splits | None:

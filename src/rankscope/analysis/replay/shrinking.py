@@ -49,7 +49,8 @@ def restricted(schedule: Schedule, ranks: frozenset[int]) -> Schedule:
         if rank in ranks
     }
     used = {step.group for found in steps.values() for step in found}
-    return Schedule(steps, {g: m for g, m in groups.items() if g in used}, schedule.silent & ranks)
+    left = {g: m for g, m in groups.items() if g in used}
+    return replace(schedule, steps=steps, groups=left, silent=schedule.silent & ranks)
 
 
 def _among(step: Step, members: list[int]) -> Step:
