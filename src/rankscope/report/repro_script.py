@@ -178,7 +178,7 @@ def _unlike(fit: Fit, schedule: Schedule) -> dict[Key, str]:
     each = {key: [came[rank] for rank in schedule.members[key] if rank in came] for key, came in found.items()}
     odd = {key: steps for key, steps in each.items() if not fits(steps)}
     ended = {key: "unlike" for key, steps in odd.items() if not any(step.pending for step in steps)}
-    alike = {key for key, steps in odd.items() if len({step.op for step in steps}) == 1}
+    alike = {key for key, steps in odd.items() if len({"" if s.is_p2p else s.op for s in steps}) == 1}
     heads = (fit.outcome.head(fit.schedule, rank) for rank in schedule.steps)
     rooted = {head.key for head in heads if head is not None and head.op in ROOTED_OPS}
     return dict.fromkeys(alike | rooted, "apart") | ended
