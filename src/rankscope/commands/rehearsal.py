@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, tee
 from pathlib import Path
 
 from rankscope.analysis import analyse
@@ -94,9 +94,10 @@ def whole(dataset: Dataset, analysis: Analysis, fits: Iterable[Fit]) -> Rehearsa
 
 def smallest(dataset: Dataset, analysis: Analysis, fits: Iterable[Fit]) -> Rehearsal:
     """As few ranks as stop where they stop among all, and lead to the verdict of the job."""
-    small = _first_same(
-        dataset, analysis, ((fit, schedule) for fit in fits for schedule in _smaller(dataset, fit, analysis))
-    )
+    near, far = tee(fits)
+    few = ((fit, schedule) for fit in near for schedule in _smaller(dataset, fit, analysis))
+    more = ((fit, schedule) for fit in far for schedule in _larger(fit, analysis))
+    small = _first_same(dataset, analysis, chain(few, more))
     for rank in sorted(set(small.schedule.steps) - set(analysis.culprits))[:MOST_LEFT_OUT] if small.same else ():
         fewer = restricted(small.schedule, frozenset(small.schedule.steps) - {rank})
         if keeps_places(small.fit, fewer) and (found := _played(dataset, analysis, small.fit, fewer)).same:
@@ -120,15 +121,21 @@ def _first_same(dataset: Dataset, analysis: Analysis, tried: Iterable[tuple[Fit,
 
 
 def _smaller(dataset: Dataset, fit: Fit, analysis: Analysis) -> Iterator[Schedule]:
-    """Schedules of more and more ranks: those that hold each other, replicas of their group, their groups, and all."""
-    small = shrunk(fit, analysis)
-    yield small
-    every, ranks = fit.schedule, set(small.steps)
-    for more in (_replicas(dataset, every, analysis), *(_groups_of(every, ranks) for _ in range(2))):
-        if ranks < ranks | more < set(every.steps):
-            ranks |= more
-            yield restricted(every, frozenset(ranks))
-    if len(small.steps) < len(every.steps) <= MOST_RANKS:
+    """Schedules of few ranks: those that hold each other, and with replicas of their group."""
+    yield shrunk(fit, analysis)
+    if more := _replicas(dataset, fit.schedule, analysis):
+        yield shrunk(fit, analysis, more)
+
+
+def _larger(fit: Fit, analysis: Analysis) -> Iterator[Schedule]:
+    """Schedules of more ranks: all groups of those that hold each other, the groups of these, and all ranks."""
+    every, ranks = fit.schedule, set(shrunk(fit, analysis).steps)
+    for _ in range(2):
+        more = ranks | _groups_of(every, ranks)
+        if ranks < more < set(every.steps):
+            ranks = more
+            yield shrunk(fit, analysis, ranks)
+    if len(every.steps) <= MOST_RANKS:
         yield every
 
 

@@ -4,6 +4,7 @@ to it can be left out.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from rankscope.analysis.model import Analysis
@@ -12,15 +13,15 @@ from rankscope.analysis.replay.schedule import Key, Schedule, Step
 from rankscope.analysis.replay.simulator import Outcome, simulate
 
 
-def shrunk(fit: Fit, analysis: Analysis) -> Schedule:
-    """The schedule of the culprits and of as few others as keep each of these where it stopped.
+def shrunk(fit: Fit, analysis: Analysis, more: AbstractSet[int] = frozenset()) -> Schedule:
+    """The schedule of the culprits, of `more` ranks, and of as few others as keep each of these where it stopped.
 
     The whole schedule if no smaller one does, or if it is not serial.
     """
     schedule = fit.schedule
     if fit.setting.order != "serial" or fit.setting.frozen:
         return schedule
-    kept = _beginning(fit, analysis)
+    kept = _beginning(fit, analysis) | (more & schedule.steps.keys())
     while kept < set(schedule.steps):
         small = restricted(schedule, frozenset(kept))
         outcome = simulate(small, fit.setting)
