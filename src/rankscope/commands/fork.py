@@ -100,13 +100,18 @@ class _Fork:
         return tuple(rank for rank in named if rank in self.best.schedule.steps)
 
     def sentence(self, trial: Trial | None) -> str:
-        """What differs, in words; without a change of the schedule only the conditions."""
+        """The change of the schedule in words; empty without one."""
         from rankscope.analysis.replay.edit_text import edit_sentence
 
-        parts = [edit_sentence(self.dataset, self.best.schedule, trial.edit)] if trial else []
-        if trial and trial.further:
-            parts.append(f"ranks then issue {trial.further} more that peers wait for")
-        return "; ".join((*parts, *self.conditions.sentences(self.dataset))) or "as recorded"
+        if trial is None:
+            return ""
+        more = f"; ranks then issue {trial.further} more that peers wait for" if trial.further else ""
+        return edit_sentence(self.dataset, self.best.schedule, trial.edit) + more
+
+    def row(self, trial: Trial | None) -> str:
+        """What differs from the job."""
+        parts = (self.sentence(trial), *self.conditions.sentences(self.dataset))
+        return "; ".join(filter(None, parts)) or "as recorded"
 
     def written(self, trial: Trial | None, at: int) -> Path:
         """Writes the script with a change: `fork.py`, then fork-2.py; ClickException if it is there already."""
@@ -207,7 +212,7 @@ def _told(fork: _Fork, trials: Sequence[Trial], *, sweeps: bool) -> int:
     for trial, left, at in rows:
         told = f"{left} wait" if left else "all end"
         real = _real(fork, trial, at)
-        click.echo(_row(f"{told:<11}{f'{real.state:<11}' if real else ''}", fork.sentence(trial)))
+        click.echo(_row(f"{told:<11}{f'{real.state:<11}' if real else ''}", fork.row(trial)))
         for line in (f"verdict: {real.verdict}", real.error) if real else ():
             if line:
                 click.echo(_row("  ", line))

@@ -32,15 +32,19 @@ def stopped_ranks(schedule: Schedule, outcome: Outcome, suspects: tuple[int, ...
     return ended & frozenset(suspects) if suspects else ended - schedule.silent
 
 
-def continued(schedule: Schedule, setting: Setting, stopped: frozenset[int], eager: int | None = None) -> Continuation:
+def continued(
+    schedule: Schedule, setting: Setting, stopped: frozenset[int], eager: int | None = None,
+    barred: tuple[int, Key] | None = None,
+) -> Continuation:  # fmt: skip
     """Runs a schedule, and on behind its records. Ranks in `stopped` do not go on.
 
-    `eager` is a rank that also issues what its peers wait for where it waits itself, before that.
+    `eager` is a rank that also issues what its peers wait for where it waits itself, before that. `barred` is an
+    operation that its rank does not issue.
     """
     added: dict[int, list[Key]] = {}
     outcome = simulate(schedule, setting)
     for _ in range(MOST_ROUNDS):
-        put_in = list(_lacking(schedule, setting, outcome, stopped, eager))
+        put_in = list(_lacking(schedule, setting, outcome, stopped, eager, barred))
         if not put_in:
             break
         steps = dict(schedule.steps)
@@ -55,8 +59,9 @@ def continued(schedule: Schedule, setting: Setting, stopped: frozenset[int], eag
 
 
 def _lacking(
-    schedule: Schedule, setting: Setting, outcome: Outcome, stopped: frozenset[int], eager: int | None
-) -> Iterator[tuple[int, Step]]:
+    schedule: Schedule, setting: Setting, outcome: Outcome, stopped: frozenset[int], eager: int | None,
+    barred: tuple[int, Key] | None,
+) -> Iterator[tuple[int, Step]]:  # fmt: skip
     """The operations that end if free ranks issue them, each rank once: the rank, and its step."""
     free = {r for r, left in outcome.pending.items() if (not left and r not in stopped) or r == eager}
     has = {rank: {step.key for step in schedule.steps[rank]} for rank in free}
@@ -67,7 +72,9 @@ def _lacking(
     for key, there in sorted(came.items()):
         lacking = [rank for rank in schedule.members[key] if rank not in there]
         steps = list(there.values())
-        if key in setting.frozen or not fits(steps) or not all(r in free and key not in has[r] for r in lacking):
+        if key in setting.frozen or not fits(steps) or (barred and barred[1] == key and barred[0] in lacking):
+            continue
+        if not all(rank in free and key not in has[rank] for rank in lacking):
             continue
         for rank in lacking:
             free.discard(rank)

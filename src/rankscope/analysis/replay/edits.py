@@ -76,8 +76,17 @@ def _tried(schedule: Schedule, setting: Setting, edit: Edit, stopped: frozenset[
         if edit.rank not in setting.holds | stopped:
             raise ValueError(f"rank {edit.rank} does not stop by itself: it waits for others")
         setting, stopped = replace(setting, holds=setting.holds - {edit.rank}), stopped - {edit.rank}
-    found = continued(changed, setting, stopped, edit.rank if edit.kind == "fill" else None)
+    if edit.kind == "fill" and edit.rank in setting.holds | stopped:
+        raise ValueError(f"rank {edit.rank} stops by itself: it is released")
+    barred = (edit.rank, edit.key) if edit.kind == "skip" and _is_shared(schedule, edit.key) else None
+    found = continued(changed, setting, stopped, edit.rank if edit.kind == "fill" else None, barred)
     return Trial(edit, found.schedule, setting, found.outcome, sum(map(len, found.added.values())))
+
+
+def _is_shared(schedule: Schedule, key: Key) -> bool:
+    """Whether ranks have an operation in common: who leaves it out does not issue it later."""
+    came = [step for own in schedule.steps.values() for step in own if step.key == key]
+    return len(came) > 1 and fits(came)
 
 
 def apply_edit(schedule: Schedule, edit: Edit) -> Schedule:
@@ -184,7 +193,7 @@ def _set(_: Schedule, steps: list[Step], edit: Edit) -> list[Step]:
     step = steps[at]
     for name, value in edit.values:
         if name == "op" and step.is_p2p:
-            raise ValueError(f"rank {edit.rank}: {key_text(edit.key)} is a {step.op}, and op changes collectives only")
+            raise ValueError(f"--set op: a {step.op} stays one, only collectives become others")
         if name == "size":
             step = replace(step, elements=int(value))
         elif name == "dtype":
@@ -192,13 +201,13 @@ def _set(_: Schedule, steps: list[Step], edit: Edit) -> list[Step]:
         else:
             step = replace(step, op=value)
     if step == steps[at]:
-        raise ValueError(f"rank {edit.rank} has {key_text(edit.key)} with these values already")
-    return [*steps[:at], step, *steps[at + 1 :]]
+        raise ValueError(f"rank {edit.rank} issues that operation with these values already")
+    return [*steps[:at], replace(step, pending=True), *steps[at + 1 :]]
 
 
 def _shifted(steps: list[Step], stream: Key, by: int) -> list[Step]:
-    """Steps whose numbers in one line are moved."""
-    return [replace(s, key=(*s.key[:-1], s.key[-1] + by)) if s.stream == stream else s for s in steps]
+    """Steps whose numbers in one line are moved; they meet others now, so that what they did is open."""
+    return [replace(s, key=(*s.key[:-1], s.key[-1] + by), pending=True) if s.stream == stream else s for s in steps]
 
 
 def sweep(
@@ -247,8 +256,10 @@ def _candidates(schedule: Schedule, rank: int) -> Iterator[Edit]:
     for step in own:
         if not fits(came[step.key]):
             yield Edit("match", rank, step.key)
-        if step.pending and len(came[step.key]) > 1 and lines.setdefault(step.stream, step.key) == step.key and first:
-            # the first of a line may be left out far in front of the next one of its line
+        if first is None or first == step or not step.pending or len(came[step.key]) < 2:
+            continue
+        if lines.setdefault(step.stream, step.key) == step.key:
+            # what is left out may belong far in front of the next one of its line
             yield Edit("insert", rank, step.key, first.key)
     for step in own:
         yield Edit("skip", rank, step.key)
