@@ -1,6 +1,6 @@
 """How often the sweep of `rankscope fork` finds the change that lets a simulated job run through, by fault.
 
-Run from the root of the repository: `python -m benchmarks.replay_forks [--seeds 10] [--cases]`.
+Run from the root of the repository: `python -m benchmarks.replay_forks [--first SEED] [--seeds 5] [--cases]`.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ def _row(fault: str, cases: Sequence[ForkCase]) -> list[object]:
 def main() -> None:
     """Measures, prints and keeps the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first", type=int, default=100)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--faults", nargs="*", default=list(ALL_FAULTS))
     parser.add_argument("--cases", action="store_true", help="print each job that no change repairs")
     parser.add_argument("--dry", action="store_true", help="keep nothing in results.md")
@@ -112,7 +113,9 @@ def main() -> None:
     found: defaultdict[str, list[ForkCase]] = defaultdict(list)
     with ProcessPoolExecutor(2) as pool:
         for fault in options.faults:
-            cases = list(filter(None, pool.map(partial(measured, fault), range(options.seeds))))
+            cases = list(
+                filter(None, pool.map(partial(measured, fault), range(options.first, options.first + options.seeds)))
+            )
             found.update({fault: cases} if cases else {})
             for case in cases if options.cases else ():
                 if (case.left and fault in REPAIRABLE) or case.helping:

@@ -34,16 +34,16 @@ def test_settings_and_delays_stand_in_the_script_as_data(fork: Fork, tmp_path: P
     assert "NCCL_* and RCCL_* have no effect" in out
     assert "a delay alone hangs nothing" in out
     values = {
-        node.target.id if isinstance(node, ast.AnnAssign) else node.targets[0].id: ast.literal_eval(node.value)  # type: ignore[attr-defined,arg-type]
+        node.target.id: ast.literal_eval(node.value)
         for node in ast.parse(script.read_text()).body
-        if isinstance(node, ast.AnnAssign | ast.Assign)
-        and ast.unparse(node).startswith(("SETTINGS", "DELAYS", "TIMEOUT_S"))
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value
+        if node.target.id in ("SETTINGS", "DELAYS")
     }
     assert values["SETTINGS"] == {"NCCL_X": hostile.partition("=")[2]}
     (one, group, number, seconds), first = values["DELAYS"]
     assert ((one, number, seconds), first) == ((1, "#19", 2.5), (2, "", "", 1.0))
     assert f"{group}  " in script.read_text()
-    assert values["TIMEOUT_S"] == 9
+    assert "\nTIMEOUT_S = 9.0\n" in script.read_text()
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ class _Fork:
         return edit_sentence(self.dataset, self.best.schedule, trial.edit) + more
 
     def row(self, trial: Trial | None) -> str:
-        """What differs from the job."""
+        """The difference from the job, in words."""
         parts = (self.sentence(trial), *self.conditions.sentences(self.dataset))
         return "; ".join(filter(None, parts)) or "as recorded"
 

@@ -57,7 +57,7 @@ class ReplayConditions:
             yield f"an operation fails after {self.timeout:g} s"
 
     def remarks(self) -> Iterator[str]:
-        """What these conditions cannot change."""
+        """Sentences on effects that these conditions cannot have."""
         if any(name.startswith(("NCCL_", "RCCL_")) for name, _ in self.settings):
             yield "over gloo NCCL_* and RCCL_* have no effect: run the script with BACKEND=nccl"
         if self.delays:
