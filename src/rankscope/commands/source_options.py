@@ -99,7 +99,7 @@ def forks(command: _F) -> _F:
     """Adds the changes of a replay, and how it is run with them."""
     options = [
         click.option("--sweep", "sweeps", is_flag=True,
-                     help="Try one change at a time of each rank to blame (default without a change)."),
+                     help="Try one change at a time of each rank to blame (default: if none is named)."),
         click.option("--skip", multiple=True, metavar="OP", help="A rank leaves out an operation; repeatable."),
         click.option("--insert", multiple=True, metavar="OP",
                      help="A rank also issues an operation of its peers; repeatable."),
