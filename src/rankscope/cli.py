@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from rankscope import __version__
-from rankscope.commands.source_options import follows, reads_dumps, replays
+from rankscope.commands.source_options import follows, forks, reads_dumps, replays
 from rankscope.parsers.workers.machine_share import limit_threads
 from rankscope.text.escaping import plain
 
@@ -292,24 +292,20 @@ def repro(**options: Any) -> int:
 
 @rankscope.command()
 @reads_dumps
-@click.option("--skip", multiple=True, metavar="OP", help="A rank leaves out an operation; repeatable.")
-@click.option("--insert", multiple=True, metavar="OP", help="A rank also issues an operation of its peers; repeatable.")
-@click.option("--match", multiple=True, metavar="OP", help="A rank issues an operation as its peers do; repeatable.")
-@click.option("--swap", multiple=True, metavar="OP,OP", help="A rank issues two operations the other way round.")
-@click.option("--release", multiple=True, type=click.IntRange(0), metavar="RANK", help="A rank that stopped goes on.")
-@click.option("-o", "--output", default="", metavar="FILE", help="Write the script with the first change.")
-@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@forks
 def fork(**options: Any) -> int:
-    """Tells whether the job still hangs with one change of its schedule.
+    """Tells whether the job still hangs with one change.
 
     PATH is a directory of dumps. OP is RANK:GROUP#SEQ, as 3:tensor_parallel#12. Without a change, one at a time
-    is tried for each rank to blame, and the best are listed. The answer is a simulation of who waits for whom.
+    is tried for each rank to blame, and the best are listed. The answer is a simulation of who waits for whom; --run
+    also plays it in real processes, over gloo, on this machine.
     """
-    from rankscope.commands.fork import run
+    from rankscope.commands.fork import ForkChanges, run
 
     del options["ascii_only"], options["path_map"]
-    kinds = ("skip", "insert", "match", "swap", "release")
-    changes = {kind: [str(value) for value in options.pop(kind)] for kind in kinds}
+    kinds = ("skip", "insert", "match", "swap", "release", "fill")
+    edits = {kind: [str(value) for value in options.pop(kind)] for kind in kinds}
+    changes = ForkChanges(edits, *(options.pop(name) for name in ("at", "values", "env", "delay", "timeout")))
     return run(_job_source(options.pop("paths"), options), changes=changes, **options)
 
 

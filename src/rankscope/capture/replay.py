@@ -24,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,18 @@ SILENT: list[int] = []
 """Ranks that left no dump: they play, and leave none again."""
 STARTS = True
 """Whether the dumps of the job tell when an operation began."""
+SETTINGS: dict[str, str] = {}
+"""Variables of the environment that each rank sets before it starts."""
+DELAYS: list[tuple[int, str, str, float]] = []
+"""Rank, group and number of the operation before which it sleeps, and seconds; without a group, before its first."""
+TIMEOUT_S = 0.0
+"""Seconds that an operation may take before it fails; 0: it may hang."""
 # job: end
 
 BACKEND = os.environ.get("BACKEND", "gloo")
-GRACE_S = float(os.environ.get("GRACE", "10"))
+ASLEEP_S = max((sum(one[3] for one in DELAYS if one[0] == rank) for rank in RANKS), default=0.0)
+"""The longest that a rank sleeps."""
+GRACE_S = max(float(os.environ.get("GRACE", "10")), TIMEOUT_S and TIMEOUT_S + 2) + ASLEEP_S
 """Seconds without progress after which a rank says where it is."""
 PAIR_TIMES = 1 << 20
 """Over NCCL sends and receives are so many times larger: a send that fits into a buffer ends without its receive."""
@@ -109,7 +118,10 @@ class Player:
             else:
                 self._all_at_once()
         except Exception as error:  # noqa: BLE001 - gloo raises on what NCCL waits in for ever
-            self.error = f"{type(error).__name__}: {error}"[:300]
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self.error = self.error or f"{type(error).__name__}: {error}"[:300]
 
     def _one_after_the_other(self) -> None:
         at = step = 0
@@ -142,23 +154,41 @@ class Player:
             one.join()
 
     def _play_line(self, line: list[ScheduledCall]) -> None:
-        for operation in line:
-            self._end(self._issue([operation]))
+        try:
+            for operation in line:
+                self._end(self._issue([operation]))
+        except Exception as error:  # noqa: BLE001 - as of `play`: it would be lost with the thread
+            self._failed(error)
 
     def _issue(self, operations: list[ScheduledCall]) -> list[tuple[ScheduledCall, Any]]:
         works: list[tuple[ScheduledCall, Any]] = []
         batch = BACKEND == "nccl" and "batch" in operations[0].marks
         for operation in operations:
+            self._sleep(operation)
             if "stop" in operation.marks:
-                threading.Event().wait()
+                self._hang()
             self.recording.began(operation)
             # splits are not played, so they cannot hold up anybody
             unplayed = {"never", "apart"} if BACKEND == "gloo" or operation.splits else {"never"}
             if operation.marks & unplayed:
-                threading.Event().wait()
+                self._hang()
             if not batch:
                 works.append((operation, self._one(operation)))
         return self._batch(operations) if batch else works
+
+    def _sleep(self, operation: ScheduledCall) -> None:
+        """Sleeps before an operation, if it is told to; that counts as progress."""
+        first = operation is self.operations[0]
+        for rank, group, number, seconds in DELAYS:
+            if rank == self.rank and ((group, number) == (operation.group, operation.number) or (not group and first)):
+                until = time.monotonic() + seconds
+                while (left := until - time.monotonic()) > 0:
+                    time.sleep(min(left, 0.2))
+                    self.moved = time.monotonic()
+
+    def _hang(self) -> None:
+        threading.Event().wait(TIMEOUT_S or None)
+        raise TimeoutError(f"no end within {TIMEOUT_S:g} s")
 
     def _batch(self, operations: list[ScheduledCall]) -> list[tuple[ScheduledCall, Any]]:
         """Issues sends and receives as one: NCCL takes them one after the other otherwise."""
@@ -173,7 +203,7 @@ class Player:
 
     def _end(self, works: list[tuple[ScheduledCall, Any]]) -> None:
         for operation, work in works:
-            work.wait()
+            work.wait(*((timedelta(seconds=TIMEOUT_S),) if TIMEOUT_S else ()))
             if BACKEND == "nccl":
                 self.torch.cuda.current_stream().synchronize()
             self.deaf |= "deaf" in operation.marks
@@ -230,6 +260,7 @@ def expected_place(operations: list[ScheduledCall]) -> list[str] | None:
 
 def play(index: int, out: Path) -> None:
     """Plays one rank until it stands still; never returns."""
+    os.environ.update(SETTINGS)
     player = Player(index)
     threading.Thread(target=player.play, daemon=True).start()
     until_still(player, out / "dumps")

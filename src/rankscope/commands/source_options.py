@@ -95,6 +95,43 @@ def replays(command: _F) -> _F:
     return command
 
 
+def forks(command: _F) -> _F:
+    """Adds the changes of a replay, and how it is run with them."""
+    options = [
+        click.option("--sweep", "sweeps", is_flag=True,
+                     help="Try one change at a time of each rank to blame (default: if none is named)."),
+        click.option("--skip", multiple=True, metavar="OP", help="A rank leaves out an operation; repeatable."),
+        click.option("--insert", multiple=True, metavar="OP",
+                     help="A rank also issues an operation of its peers; repeatable."),
+        click.option("--match", multiple=True, metavar="OP",
+                     help="A rank issues an operation as its peers do; repeatable."),
+        click.option("--swap", multiple=True, metavar="OP,OP",
+                     help="A rank issues two operations the other way round; repeatable."),
+        click.option("--release", multiple=True, type=click.IntRange(0), metavar="RANK",
+                     help="A rank that stopped goes on; repeatable."),
+        click.option("--fill", multiple=True, type=click.IntRange(0), metavar="RANK",
+                     help="A rank first issues what its peers wait for; repeatable."),
+        click.option("--at", default="", metavar="OP", help="The operation that --set changes."),
+        click.option("--set", "values", multiple=True, metavar="NAME=VALUE",
+                     help="With --at: size=N, dtype=TYPE or op=NAME; repeatable, all are one change."),
+        click.option("--env", multiple=True, metavar="NAME=VALUE",
+                     help="Set a variable of NCCL, torch and the like in the script; repeatable."),
+        click.option("--delay", multiple=True, metavar="RANK:SECONDS",
+                     help="A rank sleeps before its first operation, or before one (OP:SECONDS); repeatable."),
+        click.option("--timeout", type=click.FloatRange(1, 60), metavar="SECONDS",
+                     help="Each operation of the script fails after SECONDS instead of hanging."),
+        click.option("--run", "start", is_flag=True, help="Run the scripts here; of a sweep the best few."),
+        click.option("--python", default="", metavar="PROGRAM",
+                     help="Python with torch, for --run (default: the one of rankscope)."),
+        click.option("-o", "--output", default="", metavar="FILE",
+                     help="Write the script with the first change (with --run: fork.py, fork-2.py, ...)."),
+        click.option("--force", is_flag=True, help="Overwrite FILE."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def follows(command: _F) -> _F:
     """Adds the options for following a running job."""
     options = [

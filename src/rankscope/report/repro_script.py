@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from rankscope.analysis.model import Analysis
+from rankscope.analysis.replay.conditions import PLAIN, ReplayConditions
 from rankscope.analysis.replay.fitting import Fit
 from rankscope.analysis.replay.schedule import LOOSE, Key, Schedule, Splits, Step
 from rankscope.analysis.replay.simulator import first_pending, fits
@@ -37,6 +38,7 @@ class ReplayJob:
     serial: bool
     silent: tuple[int, ...]
     starts: bool
+    conditions: ReplayConditions = PLAIN
 
     def lines(self) -> Iterator[str]:
         """The text of the block."""
@@ -49,28 +51,44 @@ class ReplayJob:
         yield f"SERIAL = {self.serial}"
         yield f"SILENT: list[int] = {list(self.silent)}"
         yield f"STARTS = {self.starts}"
+        delays = [
+            (one.rank, f"g{one.key[0]}" if one.key else "", key_number(one.key), one.seconds)
+            for one in self.conditions.delays
+        ]
+        yield f"SETTINGS: dict[str, str] = {json.dumps(dict(self.conditions.settings))}"
+        yield f"DELAYS: list[tuple[int, str, str, float]] = {delays}"
+        yield f"TIMEOUT_S = {float(self.conditions.timeout or 0)}"
 
 
-def replay_job(dataset: Dataset, fit: Fit, schedule: Schedule, sizes: ReplaySizes | None = None) -> ReplayJob:
+def key_number(key: Key) -> str:
+    """The number of an operation in a schedule: `#12`, or `4>5:2`; empty without one."""
+    return f"{key[1]}>{key[2]}:{key[3]}" if len(key) == 4 else f"#{key[1]}" if key else ""
+
+
+def replay_job(
+    dataset: Dataset, fit: Fit, schedule: Schedule, sizes: ReplaySizes | None = None,
+    conditions: ReplayConditions = PLAIN,
+) -> ReplayJob:  # fmt: skip
     """The job of a schedule: that of the fit, or a smaller one; with small tensors, without `sizes`."""
     sizes = sizes or small_sizes(schedule)
     groups = {f"g{key}": (_name(dataset, key), list(members)) for key, members in sorted(schedule.groups.items())}
     return ReplayJob(
         tuple(sorted(schedule.steps)), groups, "\n".join(_schedule_lines(fit, schedule, sizes)),
         fit.setting.order == "serial", tuple(sorted(schedule.silent)),
-        bool(dataset.ops["started_ns"].is_not_null().any()),
+        bool(dataset.ops["started_ns"].is_not_null().any()), conditions,
     )  # fmt: skip
 
 
 def repro_script(
     dataset: Dataset, analysis: Analysis, fit: Fit, schedule: Schedule, change: str = "",
-    sizes: ReplaySizes | None = None,
+    sizes: ReplaySizes | None = None, conditions: ReplayConditions = PLAIN,
 ) -> str:  # fmt: skip
     """The text of the script for a schedule: that of the fit, or a smaller one; `change` tells how it differs.
 
     Its tensors are small without `sizes`.
     """
-    remarks = (*schedule.remarks, *(sizes.remarks if sizes else ()))
+    set_so = (f"run so: {text}" for text in conditions.sentences(dataset))
+    remarks = (*schedule.remarks, *(sizes.remarks if sizes else ()), *set_so)
     head, rest = _source("replay.py").split(_RECORD, 1)
     _, rest = rest.split(_BEGIN, 1)
     _, runner = rest.split(_END, 1)
@@ -78,7 +96,7 @@ def repro_script(
     runner = runner.replace(_PLAYER, f"{record}\n\n{_PLAYER}", 1)
     doc, imports = head.split('"""\n', 1)
     about = "\n".join(_comment(line) for line in _about(analysis, fit, schedule, change, remarks))
-    job = "\n".join(replay_job(dataset, fit, schedule, sizes).lines())
+    job = "\n".join(replay_job(dataset, fit, schedule, sizes, conditions).lines())
     return f'{about}\n{doc}"""\n{imports}{_BEGIN}{job}\n{_END}{runner}'
 
 
@@ -141,7 +159,7 @@ def _rank_lines(
         marks += ["batch"] if 0 <= step.batch < LOOSE else []
         together = "+ " if step.batch >= 0 and step.batch == before else "  "
         before = step.batch
-        number = f"{step.key[1]}>{step.key[2]}:{step.key[3]}" if step.is_p2p else f"#{step.key[1]}"
+        number = key_number(step.key)
         size = _splits(step.splits) if step.splits else sizes.of(step)
         name = _UNSAFE.sub("", step.op)[:40] or "unknown"
         what = f"{name:<16} {size:>4} {type_name(step):<9}"

@@ -16,6 +16,7 @@ from rankscope.analysis.replay.schedule import Schedule, Step
 from rankscope.analysis.replay.simulator import Setting
 from rankscope.assemble.load import load
 from rankscope.cli import rankscope
+from tests.simulator.loaded import simulated
 from tests.tui.jobs import hang
 
 SAMPLES = Path(__file__).parents[3] / "sample_data"
@@ -26,20 +27,20 @@ def step(seq: int, op: str = "all_reduce", group: int = 0) -> Step:
 
 
 @pytest.mark.parametrize(
-    ("sample", "kind", "sentence"),
+    ("sample", "kind", "sentence", "kinds"),
     [
-        ("early_return", "insert", "rank 3 also issues all_reduce #19 of default_pg"),
-        ("wrong_collective", "match", "rank 2 issues all_reduce #19 of default_pg as its peers do"),
+        ("early_return", "insert", "rank 3 also issues all_reduce #19 of default_pg", ("release", "complete")),
+        ("wrong_collective", "match", "rank 2 issues all_reduce #19 of default_pg as its peers do", ("skip", "insert")),
     ],
 )
-def test_the_sweep_finds_what_repairs_a_job(sample: str, kind: str, sentence: str) -> None:
+def test_the_sweep_finds_what_repairs_a_job(sample: str, kind: str, sentence: str, kinds: tuple[str, ...]) -> None:
     dataset = load([SAMPLES / sample])
     analysis = analyse(dataset)
     best = fit_job(dataset, analysis)
     trials = sweep(best.schedule, best.setting, tuple(analysis.culprits))
     assert (trials[0].edit.kind, trials[0].waiting) == (kind, 0)
     assert edit_sentence(dataset, best.schedule, trials[0].edit) == sentence
-    assert {trial.edit.kind for trial in trials[1:] if not trial.waiting} <= {"complete"}
+    assert all(trial.edit.kind in kinds for trial in trials[1:] if not trial.waiting)
 
 
 def test_an_extra_operation_moves_the_numbers_after_it() -> None:
@@ -67,6 +68,29 @@ def test_all_that_peers_wait_for_is_put_in_whatever_the_order() -> None:
     best = fit_job(dataset, analyse(dataset))
     assert not tried(best.schedule, best.setting, Edit("complete", 3)).waiting
     assert tried(best.schedule, best.setting, Edit("insert", 3, (2, 10))).waiting, "others wait for rank 3, too"
+    goes_on = tried(best.schedule, best.setting, Edit("release", 3))
+    assert (goes_on.waiting, goes_on.further) == (0, 3)
+
+
+def test_an_operation_of_other_size_hangs_even_where_the_job_had_come_past_it() -> None:
+    over = replace(step(0), pending=False)
+    schedule = Schedule({0: (over,), 1: (over,)}, {0: (0, 1)})
+    assert tried(schedule, Setting(), Edit("set", 0, (0, 0), values=(("size", "8"),))).waiting == 2
+    assert tried(schedule, Setting(), Edit("set", 0, (0, 0), values=(("dtype", "Half"),))).waiting == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"), [("host-stuck", "release"), ("skipped", "insert"), ("wrong-split", "match")]
+)
+def test_the_sweep_repairs_a_planted_fault_and_an_innocent_rank_does_not(fault: str, kind: str) -> None:
+    dataset, analysis = simulated(fault, 2)
+    best = fit_job(dataset, analysis)
+    blamed = tuple(analysis.culprits)
+    first = sweep(best.schedule, best.setting, blamed)[0]
+    assert (first.waiting, first.edit.kind, first.edit.rank in blamed) == (0, kind, True)
+    innocent = next(rank for rank in best.schedule.steps if rank not in blamed)
+    others = sweep(best.schedule, best.setting, blamed, (innocent,))
+    assert all(trial.waiting for trial in others if trial.edit.kind != "complete")
 
 
 def test_a_rank_that_stopped_is_let_go() -> None:
@@ -84,6 +108,7 @@ def test_a_rank_that_stopped_is_let_go() -> None:
         (Edit("skip", 0, (0, 5)), "rank 0 has no operation 0#5"),
         (Edit("insert", 0, (0, 5)), "no other rank has an operation 0#5"),
         (Edit("match", 0, (0, 0)), "no other rank has an operation 0#0"),
+        (Edit("set", 0, (0, 0), values=(("op", "all_reduce"),)), "with these values already"),
     ],
 )
 def test_a_change_that_cannot_be_made_says_why(edit: Edit, reason: str) -> None:
@@ -109,7 +134,7 @@ def test_the_command_says_whether_the_job_still_hangs(tmp_path: Path) -> None:
     script = tmp_path / "fixed.py"
     path = str(SAMPLES / "wrong_collective")
     run = CliRunner().invoke(rankscope, ["fork", path, "--match", "2:default_pg#19", "-o", str(script)])
-    assert (run.exit_code, "0 all come to the end" in run.output) == (0, True)
+    assert (run.exit_code, "all end    rank 2 issues all_reduce #19" in run.output) == (0, True)
     assert "# changed: rank 2 issues all_reduce #19 of default_pg as its peers do\n" in script.read_text()
     assert "waits" not in script.read_text().split('SCHEDULE = """\n')[1].split('"""')[0]
     worse = CliRunner().invoke(rankscope, ["fork", path, "--skip", "2:default_pg#18"])

@@ -5,24 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rankscope.analysis.replay.edits import Edit, EditKind, Trial
+from rankscope.analysis.replay.edits import SETTABLE, Edit, EditKind
 from rankscope.analysis.replay.schedule import Key, Schedule
 from rankscope.schema import Dataset
 from rankscope.schema.dataset import Group
 from rankscope.text.escaping import plain
-from rankscope.text.wording import plural, ranks_text
+from rankscope.text.wording import ranks_text
 
 FORMS = "RANK:GROUP#SEQ, or RANK:GROUP#FROM>TO:K for the K-th of the sends from one rank to another that are left"
+TYPES = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte")
+"""Types that a replay plays, as dumps name them."""
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "barrier")
+"""Collectives that a replay plays as such."""
 _PLACE = re.compile(r"(\d{1,9}):(.+)#(?:(\d{1,18})|(\d{1,9})>(\d{1,9}):(\d{1,9}))", re.ASCII)
 _OPERATION = re.compile(r"(.+)#(\d{1,18})", re.ASCII)
 _MOST_GROUPS = 8
 """Groups of one name that are listed."""
 _SENTENCES: dict[EditKind, str] = {
     "skip": "rank {rank} leaves out {operation}",
-    "insert": "rank {rank} also issues {operation}",
+    "insert": "rank {rank} also issues {operation}{before}",
     "swap": "rank {rank} first issues {operation}",
     "match": "rank {rank} issues {operation} as its peers do",
+    "set": "rank {rank} issues {operation} with {values}",
     "release": "rank {rank} goes on",
+    "fill": "rank {rank} first issues what its peers wait for",
     "complete": "every rank also issues what its peers wait for, in any order",
 }
 
@@ -72,23 +78,39 @@ def edit_sentence(dataset: Dataset, schedule: Schedule, edit: Edit) -> str:
     # what stood later is issued first
     key = edit.other if edit.kind == "swap" else edit.key
     operation = _operation(dataset, schedule, key) if key else ""
-    return _SENTENCES[edit.kind].format(rank=edit.rank, operation=operation)
+    before = f", before {_operation(dataset, schedule, edit.other)}" if edit.kind == "insert" and edit.other else ""
+    values = " and ".join(f"{name} {plain(value, 40)}" for name, value in edit.values)
+    return _SENTENCES[edit.kind].format(rank=edit.rank, operation=operation, before=before, values=values)
+
+
+def parse_values(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Values of an operation as typed: `size=8`, `dtype=Half`, `op=all_reduce`; ValueError tells the forms."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name not in SETTABLE:
+            raise ValueError(f"--set {plain(text, 60)}: not size=N, dtype=TYPE or op=NAME")
+        if name in found:
+            raise ValueError(f"--set {name}: given twice")
+        if name == "size" and not (value.isascii() and value.isdecimal() and 0 < len(value) < 16 and int(value)):
+            raise ValueError(f"--set size={plain(value, 40)}: not a number of elements")
+        known = {"dtype": TYPES, "op": OPERATIONS}.get(name)
+        if known and value not in known:
+            raise ValueError(f"--set {name}={plain(value, 40)}: not one of {', '.join(known)}")
+        found[name] = value
+    return tuple(found.items())
+
+
+def place_text(dataset: Dataset, key: Key) -> str:
+    """`#12 of tp`, or `the transfer 4->5 of tp`."""
+    group = dataset.group_list[key[0]]
+    name = plain(group.description or group.name, 40)
+    return f"the transfer {key[1]}->{key[2]} of {name}" if len(key) == 4 else f"#{key[1]} of {name}"
 
 
 def _operation(dataset: Dataset, schedule: Schedule, key: Key) -> str:
-    group = dataset.group_list[key[0]]
-    name = plain(group.description or group.name, 40)
+    place = place_text(dataset, key)
     if len(key) == 4:
-        return f"the transfer {key[1]}->{key[2]} of {name}"
+        return place
     ops = (step.op for steps in schedule.steps.values() for step in steps if step.key == key)
-    return f"{plain(next(ops, 'the operation'), 40)} #{key[1]} of {name}"
-
-
-def trial_lines(dataset: Dataset, schedule: Schedule, before: int, trials: Sequence[Trial]) -> list[str]:
-    """A line for each change: how many ranks wait with it."""
-    width = len(str(len(schedule.steps)))
-    lines = [f"{before:>{width}} of {plural(len(schedule.steps), 'rank')} wait as recorded"]
-    for trial in trials:
-        end = "all come to the end" if not trial.waiting else "wait"
-        lines.append(f"{trial.waiting:>{width}} {end:<20} if {edit_sentence(dataset, schedule, trial.edit)}")
-    return lines
+    return f"{plain(next(ops, 'the operation'), 40)} {place}"

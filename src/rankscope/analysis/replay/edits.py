@@ -1,7 +1,8 @@
-"""Changes of a schedule: an operation less, one more, two in another order, one as its peers have it, a rank let go.
+"""Changes of a schedule: an operation less, one more, two in another order, one with other values, a rank let go.
 
 A changed schedule answers one question: does it still hang with this change? That it does not is evidence that the
-change touches the cause; the job's own code may need another one.
+change touches the cause; the job's own code may need another one. Ranks that come to the end of their records go on
+(`continuation`), but not those that stopped there: only `release` lets them.
 """
 
 from __future__ import annotations
@@ -12,21 +13,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rankscope.analysis.replay.schedule import Key, Schedule, Step
+from rankscope.analysis.replay.continuation import continued, side_of, stopped_ranks
+from rankscope.analysis.replay.schedule import Key, Schedule, Splits, Step
 from rankscope.analysis.replay.simulator import Outcome, Setting, fits, simulate
 
-EditKind = Literal["skip", "insert", "swap", "match", "release", "complete"]
+EditKind = Literal["skip", "insert", "swap", "match", "set", "release", "fill", "complete"]
+LAST_KINDS: tuple[EditKind, ...] = ("fill", "complete")
+"""Changes of many operations: they are listed behind those of one."""
+SETTABLE = ("op", "size", "dtype")
+"""Values of an operation that `set` changes."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of one rank; `complete` is one of all ranks: each also issues what its peers have."""
+    """A change of one rank; `complete` is one of all ranks: each also issues what its peers have.
+
+    `fill` is one of a rank that waits: it first issues what its peers wait for.
+    """
 
     kind: EditKind
     rank: int
     key: Key = ()
-    """The operation: it is left out, put in, put after `other`, or made equal to that of its peers."""
+    """The operation: it is left out, put in, put after `other`, made equal to that of its peers, or given `values`."""
     other: Key = ()
+    """The operation that comes first then; of an inserted one that before which it is put, if that is named."""
+    values: tuple[tuple[str, str], ...] = ()
+    """Names of SETTABLE, and what they become."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,8 @@ class Trial:
     schedule: Schedule
     setting: Setting
     outcome: Outcome
+    further: int = 0
+    """Operations that ranks issue beyond their records, because their peers wait for them."""
 
     @property
     def waiting(self) -> int:
@@ -44,15 +58,35 @@ class Trial:
         return self.outcome.waiting
 
 
-def tried(schedule: Schedule, setting: Setting, edit: Edit) -> Trial:
-    """Simulates a schedule with a change; ValueError if it cannot be made."""
+def tried(schedule: Schedule, setting: Setting, edit: Edit, suspects: tuple[int, ...] = ()) -> Trial:
+    """Simulates a schedule with a change; ValueError if it cannot be made.
+
+    Of the ranks that stop at their end, `suspects` do not go on; without any, none does.
+    """
+    return _tried(schedule, setting, edit, stopped_ranks(schedule, simulate(schedule, setting), suspects))
+
+
+def _tried(schedule: Schedule, setting: Setting, edit: Edit, stopped: frozenset[int]) -> Trial:
     changed = apply_edit(schedule, edit)
     if edit.kind == "complete":
         # places of what is put in among other groups are not known: only what is missing is asked
         setting = Setting("streams")
-    elif edit.kind == "release":
-        setting = replace(setting, holds=setting.holds - {edit.rank})
-    return Trial(edit, changed, setting, simulate(changed, setting))
+        return Trial(edit, changed, setting, simulate(changed, setting))
+    if edit.kind == "release":
+        if edit.rank not in setting.holds | stopped:
+            raise ValueError(f"rank {edit.rank} does not stop by itself: it waits for others")
+        setting, stopped = replace(setting, holds=setting.holds - {edit.rank}), stopped - {edit.rank}
+    if edit.kind == "fill" and edit.rank in setting.holds | stopped:
+        raise ValueError(f"rank {edit.rank} stops by itself: it is released")
+    barred = (edit.rank, edit.key) if edit.kind == "skip" and _is_shared(schedule, edit.key) else None
+    found = continued(changed, setting, stopped, edit.rank if edit.kind == "fill" else None, barred)
+    return Trial(edit, found.schedule, setting, found.outcome, sum(map(len, found.added.values())))
+
+
+def _is_shared(schedule: Schedule, key: Key) -> bool:
+    """Whether ranks have an operation in common: who leaves it out does not issue it later."""
+    came = [step for own in schedule.steps.values() for step in own if step.key == key]
+    return len(came) > 1 and fits(came)
 
 
 def apply_edit(schedule: Schedule, edit: Edit) -> Schedule:
@@ -62,7 +96,7 @@ def apply_edit(schedule: Schedule, edit: Edit) -> Schedule:
     if edit.kind == "complete":
         return _completed(schedule)
     steps = list(schedule.steps[edit.rank])
-    changes = {"skip": _skip, "insert": _insert, "swap": _swap, "match": _match}
+    changes = {"skip": _skip, "insert": _insert, "swap": _swap, "match": _match, "set": _set}
     if edit.kind in changes:
         steps = changes[edit.kind](schedule, steps, edit)
     return replace(schedule, steps={**schedule.steps, edit.rank: tuple(steps)})
@@ -86,18 +120,23 @@ def _skip(_: Schedule, steps: list[Step], edit: Edit) -> list[Step]:
 
 
 def _insert(schedule: Schedule, steps: list[Step], edit: Edit) -> list[Step]:
-    """The operation as a peer has it, before what comes later in its line; numbers after it move on if they must."""
+    """The operation as a peer has it, before `other` or before what comes later in its line.
+
+    Numbers after it move on if they must.
+    """
     peer = next((s for r, own in schedule.steps.items() if r != edit.rank for s in own if s.key == edit.key), None)
     if peer is None:
         raise ValueError(f"no other rank has an operation {key_text(edit.key)}")
-    if peer.is_p2p:
-        peer = replace(peer, op="send" if edit.rank == peer.key[1] else "recv")
+    if edit.rank not in schedule.members[edit.key]:
+        raise ValueError(f"rank {edit.rank} takes no part in operation {key_text(edit.key)}")
     later = [at for at, s in enumerate(steps) if s.stream == peer.stream and s.key[-1] >= peer.key[-1]]
     first_pending = next((at for at, step in enumerate(steps) if step.pending), len(steps))
-    at = later[0] if later else first_pending
+    at = _place(steps, edit.rank, edit.other) if edit.other else later[0] if later else first_pending
+    if later and at > later[0]:
+        raise ValueError(f"rank {edit.rank} issues a later operation of that line before {key_text(edit.other)}")
     taken = any(step.key == edit.key for step in steps)
     after = _shifted(steps[at:], peer.stream, 1) if taken else steps[at:]
-    return [*steps[:at], replace(peer, batch=-1, filled=True), *after]
+    return [*steps[:at], side_of(peer, edit.rank), *after]
 
 
 def _completed(schedule: Schedule) -> Schedule:
@@ -110,10 +149,7 @@ def _completed(schedule: Schedule) -> Schedule:
     for rank, own in schedule.steps.items():
         has = {step.key for step in own}
         lacking = [step for key, step in every.items() if key not in has and rank in schedule.members[key]]
-        sides = (
-            "send" if step.is_p2p and rank == step.key[1] else "recv" if step.is_p2p else step.op for step in lacking
-        )
-        added = [replace(s, op=op, batch=-1, filled=True) for s, op in zip(lacking, sides, strict=True)]
+        added = [side_of(step, rank) for step in lacking]
         steps[rank] = tuple(sorted((*own, *added), key=lambda s: (s.stream, s.key[-1])))
     return replace(schedule, steps=steps)
 
@@ -133,33 +169,80 @@ def _match(schedule: Schedule, steps: list[Step], edit: Edit) -> list[Step]:
         raise ValueError(f"no other rank has an operation {key_text(edit.key)}")
     (op, elements, dtype), _ = Counter((s.op, s.elements, s.dtype) for s in peers).most_common(1)[0]
     op = steps[at].op if steps[at].is_p2p else op
-    return [*steps[:at], replace(steps[at], op=op, elements=elements, dtype=dtype), *steps[at + 1 :]]
+    splits = _met(schedule, edit) if steps[at].splits is not None else None
+    return [*steps[:at], replace(steps[at], op=op, elements=elements, dtype=dtype, splits=splits), *steps[at + 1 :]]
+
+
+def _met(schedule: Schedule, edit: Edit) -> Splits | None:
+    """The splits of an all_to_all with which a rank sends and gets what its peers expect; None if a peer's are lost."""
+    members = schedule.members[edit.key]
+    of = {r: s.splits for r in members for s in schedule.steps.get(r, ()) if s.key == edit.key}
+    known = [of.get(rank) for rank in members]
+    place = members.index(edit.rank)
+    if any(one is None or len(one[0]) != len(members) for one in known):
+        return None
+    own = known[place]
+    sent = tuple(own[0][at] if at == place else one[1][place] for at, one in enumerate(known) if own and one)
+    got = tuple(own[1][at] if at == place else one[0][place] for at, one in enumerate(known) if own and one)
+    return sent, got
+
+
+def _set(_: Schedule, steps: list[Step], edit: Edit) -> list[Step]:
+    """The operation with other values."""
+    at = _place(steps, edit.rank, edit.key)
+    step = steps[at]
+    for name, value in edit.values:
+        if name == "op" and step.is_p2p:
+            raise ValueError(f"--set op: a {step.op} stays one, only collectives become others")
+        if name == "size":
+            step = replace(step, elements=int(value))
+        elif name == "dtype":
+            step = replace(step, dtype=f'["{value}"]' if (step.dtype or "").startswith("[") else value)
+        else:
+            step = replace(step, op=value)
+    if step == steps[at]:
+        raise ValueError(f"rank {edit.rank} issues that operation with these values already")
+    return [*steps[:at], replace(step, pending=True), *steps[at + 1 :]]
 
 
 def _shifted(steps: list[Step], stream: Key, by: int) -> list[Step]:
-    """Steps whose numbers in one line are moved."""
-    return [replace(s, key=(*s.key[:-1], s.key[-1] + by)) if s.stream == stream else s for s in steps]
+    """Steps whose numbers in one line are moved; they meet others now, so that what they did is open."""
+    return [replace(s, key=(*s.key[:-1], s.key[-1] + by), pending=True) if s.stream == stream else s for s in steps]
 
 
-def sweep(schedule: Schedule, setting: Setting, suspects: tuple[int, ...]) -> list[Trial]:
-    """One change at a time, of the suspects and then of all; those that leave the fewest ranks waiting come first."""
-    every = [Edit("complete", rank) for rank in suspects[:1]]
-    edits = dict.fromkeys((*every, *(edit for rank in suspects for edit in _candidates(schedule, setting, rank))))
+def sweep(
+    schedule: Schedule, setting: Setting, suspects: tuple[int, ...], ranks: tuple[int, ...] | None = None
+) -> list[Trial]:
+    """One change at a time, of the suspects and then of all; those that leave the fewest ranks waiting come first.
+
+    `ranks` are changed instead of the suspects.
+    """
+    ranks = suspects if ranks is None else ranks
+    every = [Edit("complete", rank) for rank in ranks[:1]]
+    edits = dict.fromkeys((*every, *(edit for rank in ranks for edit in _candidates(schedule, rank))))
+    before = simulate(schedule, setting)
+    stopped = stopped_ranks(schedule, before, suspects)
     found = []
     for edit in edits:
         try:
-            found.append(tried(schedule, setting, edit))
+            found.append(_tried(schedule, setting, edit, stopped))
         except ValueError:
             # a change that the schedule has no place for is none
             continue
-    return sorted(found, key=lambda trial: (trial.waiting, trial.edit.kind == "complete"))
+    return sorted(found, key=lambda trial: (trial.waiting, edit_rank(trial.edit), trial.further))
 
 
-def _candidates(schedule: Schedule, setting: Setting, rank: int) -> Iterator[Edit]:
+def edit_rank(edit: Edit) -> int:
+    """Where a kind of change stands among others that leave as many ranks waiting: 0 changes one operation."""
+    return 1 + LAST_KINDS.index(edit.kind) if edit.kind in LAST_KINDS else 0
+
+
+def _candidates(schedule: Schedule, rank: int) -> Iterator[Edit]:
     """The changes of a rank that could matter: each of its operations, and those that only its peers have."""
     own = schedule.steps.get(rank, ())
-    if rank in setting.holds:
-        yield Edit("release", rank)
+    # refused of a rank that only waits
+    yield Edit("release", rank)
+    yield Edit("fill", rank)
     keys = {step.key for step in own}
     for key, members in sorted(schedule.members.items()):
         if rank in members and key not in keys:
@@ -168,9 +251,16 @@ def _candidates(schedule: Schedule, setting: Setting, rank: int) -> Iterator[Edi
     for steps in schedule.steps.values():
         for step in steps:
             came.setdefault(step.key, []).append(step)
+    first = next((step for step in own if step.pending), None)
+    lines: dict[Key, Key] = {}
     for step in own:
         if not fits(came[step.key]):
             yield Edit("match", rank, step.key)
+        if first is None or first == step or not step.pending or len(came[step.key]) < 2:
+            continue
+        if lines.setdefault(step.stream, step.key) == step.key:
+            # what is left out may belong far in front of the next one of its line
+            yield Edit("insert", rank, step.key, first.key)
     for step in own:
         yield Edit("skip", rank, step.key)
         if len(came[step.key]) > 1:
