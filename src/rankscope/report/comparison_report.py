@@ -8,6 +8,7 @@ from typing import Any
 
 from rankscope import __version__
 from rankscope.analysis.comparison.model import ComparedPart, Hypothesis, RunComparison, RunDifference
+from rankscope.analysis.stack_frames import own_frames
 from rankscope.report.json import SCHEMA, dump_json, escaped_json
 from rankscope.schema import Frame
 from rankscope.text.escaping import code_block, markdown, plain
@@ -18,7 +19,7 @@ MOST_LINES = 8
 """Most lines of a part in a report for people."""
 MOST_DIFFERENCES = 12
 MOST_HYPOTHESES = 5
-MOST_FRAMES = 8
+MOST_FRAMES = 4
 _LABEL_WIDTH = 13
 
 
@@ -34,7 +35,8 @@ def _some(lines: Sequence[str], most: int) -> list[str]:
 
 
 def _frames(frames: Sequence[Frame]) -> list[str]:
-    return [f"{frame.function} ({frame.file}:{frame.line})" for frame in frames[:MOST_FRAMES]]
+    own = own_frames(frames) or frames
+    return [f"{frame.function} ({frame.file}:{frame.line})" for frame in own[:MOST_FRAMES]]
 
 
 def _reasons(one: Hypothesis) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from math import sqrt
 from typing import NamedTuple
 
 from rankscope.analysis.comparison.model import Hypothesis
+from rankscope.analysis.comparison.part_words import parting_title
 from rankscope.analysis.comparison.schedule_comparison import RankParting, ScheduleComparison
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, SeriesDifference
 from rankscope.analysis.comparison.settings_differences import SettingChange, SettingsComparison
@@ -66,8 +67,11 @@ def _of_schedule(grounds: Grounds) -> Iterator[Hypothesis]:
         return
     first = grounds.schedule.partings[0]
     cause, experiment = _SCHEDULE_CAUSES.get(first.aspect, _OTHER_PATH)
-    stacks = grounds.schedule.stack(first.row_a, False), grounds.schedule.stack(first.row_b, True)
     speaks_for, speaks_against = [f"A: {first.call_a.shown}, B: {first.call_b.shown}"], list[str]()
+    if first.aspect == "earlier":
+        yield Hypothesis(cause, (parting_title(grounds.schedule, first, (first.rank,)),), (), experiment)
+        return
+    stacks = grounds.schedule.stack(first.row_a, False), grounds.schedule.stack(first.row_b, True)
     if all(stacks):
         own = [(own_frames(stack) or stack)[0] for stack in stacks]
         lines = [f"{frame.file}:{frame.line}" for frame in own]

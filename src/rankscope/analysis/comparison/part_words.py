@@ -56,7 +56,7 @@ def _schedule_notes(found: ScheduleComparison) -> Iterator[str]:
         who = ranks_text(ranks, _LONGEST_RANKS)
         yield f"run {label} goes on for {plural(count, 'operation')} on {who}; that is no difference"
     wrapped = [rank for rank in found.alignments if rank not in found.a.whole or rank not in found.b.whole]
-    content = found.ranks_placed("content")
+    content = [rank for rank, one in found.alignments.items() if one.placed == "content" and not one.shift]
     if content:
         yield (
             f"{ranks_text(content, _LONGEST_RANKS)}: the dumps hold no common window by number, so equal stretches are "
@@ -84,6 +84,9 @@ def parting_title(found: ScheduleComparison, one: RankParting, ranks: Collection
     """The parting in words, and its ranks."""
     who = ranks_text(ranks, _LONGEST_RANKS)
     ours, theirs = _at(found, one, False), _at(found, one, True)
+    if one.aspect == "earlier":
+        count = plural(abs(one.shift), "operation")
+        return f"before the dumps begin, B issued {count} {'more' if one.shift > 0 else 'fewer'} than A on {who}"
     if one.aspect == "more":
         return f"on {who} B issues {_several(one.parting.length_b)} more, {theirs}, before {ours}"
     if one.aspect == "fewer":
@@ -112,7 +115,9 @@ def parting_details(found: ScheduleComparison, one: RankParting) -> Iterator[str
     """What follows the parting on its rank."""
     yield f"operation {one.operation:,} of rank {one.rank}, counted in A from 0"
     more = f"{one.places} places or more" if one.places >= MOST_PARTINGS else plural(one.places, "place")
-    if not one.parting.meets:
+    if one.aspect == "earlier":
+        yield "the numbers of equal operations in the dumps tell it; larger rings (TORCH_FR_BUFFER_SIZE) show the place"
+    elif not one.parting.meets:
         yield "from there on the two have no stretch in common"
     else:
         yield f"the runs meet again; they differ at {more} of rank {one.rank}"

@@ -18,8 +18,10 @@ Placement = Literal["number", "content", "none"]
 """Sequences are placed by number, by equal stretches, or not at all."""
 MOST_PARTINGS = 20
 """Most partings that are searched for in one pair of sequences."""
-_ANCHOR = 32
-"""Operations of an anchor, a power of two."""
+_ANCHORS = (32, 8, 1)
+"""Operations of an anchor; shorter ones count only if no longer one is found. Powers of two."""
+_FIT = 8
+"""Operations that are equal at the beginning of a placement by number that fits."""
 _MOST_OFFSETS = 64
 """Most anchors that are tried."""
 _MEETINGS = (8, 4, 1)
@@ -52,67 +54,89 @@ class Alignment(NamedTuple):
     left_a: int = 0
     """Operations of A behind the last one of B."""
     left_b: int = 0
+    start: tuple[int, int] = (0, 0)
+    """The first operations that are compared."""
+    shift: int = 0
+    """How many operations more B issued before; 0 also if it is unknown."""
+
+
+class _Start(NamedTuple):
+    """The first operations that are compared, and the kind of their placement."""
+
+    placed: Placement
+    at: tuple[int, int] = (0, 0)
+    shift: int = 0
 
 
 def align(a: Ints, b: Ints, numbers_a: Ints | None = None, numbers_b: Ints | None = None) -> Alignment:
     """The alignment of two sequences of codes; numbers count operations from the start of the run and ascend."""
-    placed, at_a, at_b = _start(a, b, numbers_a, numbers_b)
-    if placed == "none":
+    start = _start(a, b, numbers_a, numbers_b)
+    if start.placed == "none":
         return Alignment("none", 0)
-    partings = tuple(_partings(a, b, at_a, at_b))
-    return _measured(placed, (at_a, at_b), partings, len(a), len(b))
+    partings = tuple(_partings(a, b, *start.at))
+    return _measured(start, partings, len(a), len(b))
 
 
-def _measured(
-    placed: Placement, start: tuple[int, int], partings: tuple[Parting, ...], size_a: int, size_b: int
-) -> Alignment:
+def _measured(start: _Start, partings: tuple[Parting, ...], size_a: int, size_b: int) -> Alignment:
     """The alignment with the number of equal operations, and of those that one side has behind the end."""
-    equal, (i, j) = 0, start
+    equal, (i, j) = 0, start.at
     for one in partings:
         equal += one.at_a - i
         i, j = one.at_a + one.length_a, one.at_b + one.length_b
     left_a, left_b = size_a - i, size_b - j
     common = min(left_a, left_b) if not partings or partings[-1].meets else 0
-    return Alignment(placed, equal + common, partings, left_a - common, left_b - common)
+    return Alignment(start.placed, equal + common, partings, left_a - common, left_b - common, start.at, start.shift)
 
 
-def _start(a: Ints, b: Ints, numbers_a: Ints | None, numbers_b: Ints | None) -> tuple[Placement, int, int]:
-    """The first operations that are compared."""
+def _start(a: Ints, b: Ints, numbers_a: Ints | None, numbers_b: Ints | None) -> _Start:
+    """The placement by number if that fits at its beginning, else the one with the most equal operations."""
     if not len(a) or not len(b):
-        return "none", 0, 0
-    if numbers_a is not None and numbers_b is not None:
-        low = max(int(numbers_a[0]), int(numbers_b[0]))
-        i, j = int(np.searchsorted(numbers_a, low)), int(np.searchsorted(numbers_b, low))
-        size = min(_ANCHOR, len(a) - i, len(b) - j)
-        if size > 0 and (low == 0 or np.array_equal(a[i : i + size], b[j : j + size])):
-            return "number", i, j
-    return _by_content(a, b)
+        return _Start("none")
+    if numbers_a is None or numbers_b is None:
+        return _by_content(a, b, 0)
+    low = max(int(numbers_a[0]), int(numbers_b[0]))
+    i, j = int(np.searchsorted(numbers_a, low)), int(np.searchsorted(numbers_b, low))
+    size = min(len(a) - i, len(b) - j)
+    if size <= 0:
+        return _by_content(a, b, 0)
+    equal = a[i : i + size] == b[j : j + size]
+    if low == 0 or equal[:_FIT].all():
+        return _Start("number", (i, j))
+    other = _by_content(a, b, i - j)
+    if other.placed == "none" or _equal(a, b, *other.at) <= int(np.count_nonzero(equal)):
+        return _Start("number", (i, j))
+    return other._replace(shift=int(numbers_b[other.at[1]] - numbers_a[other.at[0]]))
 
 
-def _by_content(a: Ints, b: Ints) -> tuple[Placement, int, int]:
-    """The placement with the most equal operations, of those in which some anchor of one lies in the other."""
-    best, found = (0, 0.0), None
-    for offset in _offsets(a, b):
+def _by_content(a: Ints, b: Ints, near: int) -> _Start:
+    """The placement with the most equal operations, of those in which an anchor of one lies in the other."""
+    best, found = 0, _Start("none")
+    for offset in _offsets(a, b, near):
         i, j = max(0, offset), max(0, -offset)
-        size = min(len(a) - i, len(b) - j)
-        equal = int(np.count_nonzero(a[i : i + size] == b[j : j + size]))
-        if (equal, equal / size) > best:
-            best, found = (equal, equal / size), (i, j)
-    return ("content", *found) if found is not None else ("none", 0, 0)
+        equal = _equal(a, b, i, j)
+        if equal > best:
+            best, found = equal, _Start("content", (i, j))
+    return found
 
 
-def _offsets(a: Ints, b: Ints) -> list[int]:
-    """Candidates for the place of B's first operation in A; the smallest come first."""
-    size = _ANCHOR
-    while size > min(len(a), len(b)):
-        size //= 2
-    hashes_a, hashes_b = stretch_hashes(a, size), stretch_hashes(b, size)
+def _equal(a: Ints, b: Ints, i: int, j: int) -> int:
+    """The number of equal operations from these places on."""
+    size = min(len(a) - i, len(b) - j)
+    return int(np.count_nonzero(a[i : i + size] == b[j : j + size]))
+
+
+def _offsets(a: Ints, b: Ints, near: int) -> list[int]:
+    """Candidates for the place of B's first operation in A; those closest to `near` come first."""
     found = set[int]()
-    for at in {0, len(hashes_b) // 2, len(hashes_b) - 1}:
-        found |= {int(i) - at for i in np.flatnonzero(hashes_a == hashes_b[at])}
-    for at in {0, len(hashes_a) // 2, len(hashes_a) - 1}:
-        found |= {at - int(j) for j in np.flatnonzero(hashes_b == hashes_a[at])}
-    return sorted(found, key=lambda offset: (abs(offset), offset))[:_MOST_OFFSETS]
+    for size in (one for one in _ANCHORS if one <= min(len(a), len(b))):
+        hashes_a, hashes_b = stretch_hashes(a, size), stretch_hashes(b, size)
+        for at in {0, len(hashes_b) // 2, len(hashes_b) - 1}:
+            found |= {int(i) - at for i in np.flatnonzero(hashes_a == hashes_b[at])}
+        for at in {0, len(hashes_a) // 2, len(hashes_a) - 1}:
+            found |= {at - int(j) for j in np.flatnonzero(hashes_b == hashes_a[at])}
+        if found:
+            break
+    return sorted(found, key=lambda offset: (abs(offset - near), offset))[:_MOST_OFFSETS]
 
 
 def stretch_hashes(codes: Ints, size: int) -> Hashes:

@@ -60,12 +60,15 @@ class RankParting(NamedTuple):
     """Row of A's operations."""
     row_b: int
     aspect: str
-    """"operation", "group", "peer", "dtype", "size", "data-size", "more", "fewer", "order", "threads" or "other"."""
+    """"operation", "group", "peer", "dtype", "size", "data-size", "more", "fewer", "order", "threads",
+    "earlier" (before the dumps begin) or "other"."""
     parting: Parting
     call_a: Call
     call_b: Call
     places: int
     """Number of partings on this rank."""
+    shift: int = 0
+    """How many operations more B issued before the dumps begin."""
 
 
 @dataclass(frozen=True)
@@ -105,13 +108,33 @@ def schedule_rows(dataset: Dataset) -> ScheduleRows:
     known = dataset if ops is dataset.ops else replace(dataset, ops=ops)
     cut = known.dumps.filter(pl.col("filtered").fill_null("none") != "none")
     left_out = sorted(cut["rank"].drop_nulls().unique().to_list())
-    keep = ops["rank"].is_not_null() & ~ops["rank"].is_in(left_out) & drawn_rows(ops)
+    keep = ops["rank"].is_not_null() & ~ops["rank"].is_in(left_out) & drawn_rows(ops) & ~_torn_batches(ops)
     rows = in_program_order(ops.with_row_index("row").filter(keep))
     return ScheduleRows(known, rows, tuple(left_out))
 
 
 def _traced(dataset: Dataset) -> pl.DataFrame:
     return dataset.traced.select(dataset.ops.columns).sort("rank", maintain_order=True)
+
+
+def _torn_batches(ops: pl.DataFrame) -> pl.Series:
+    """Mask of the rows of batches that a dump holds in part, at its beginning or at its end."""
+    if not (ops["coalesced"] == "inner").any():
+        return pl.repeat(False, ops.height, dtype=pl.Boolean, eager=True)
+    role = ops["coalesced"].to_physical().to_numpy()
+    inner, closer = (ops["coalesced"].dtype.categories.to_list().index(name) for name in ("inner", "closer"))  # type: ignore[attr-defined]
+    torn = np.zeros(ops.height, np.bool_)
+    ranks = ops["rank"].fill_null(-1).to_numpy()
+    starts = np.flatnonzero(np.diff(ranks, prepend=-2))
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), ops.height], strict=True):
+        closers = np.flatnonzero(role[start:end] == closer)
+        if not len(closers):
+            continue
+        if role[start] in (inner, closer):
+            torn[start : start + closers[0] + 1] = True
+        last = start + int(closers[-1]) + 1
+        torn[last:end] |= role[last:end] == inner
+    return pl.Series(torn)
 
 
 def compare_schedules(a: Dataset, b: Dataset) -> ScheduleComparison:
@@ -126,7 +149,7 @@ def compare_schedules(a: Dataset, b: Dataset) -> ScheduleComparison:
         numbers = _numbers(ours, theirs, rank)
         found = align(codes[0][slice(*one)], codes[1][slice(*other)], *numbers)
         alignments[rank] = found
-        if found.partings:
+        if found.partings or found.shift:
             partings.append(_parting(ours, theirs, groups, rank, found, codes))
     ordered, first = _by_dependency(ours, [one for one in partings if one.aspect != "threads"])
     loose = tuple(one for one in partings if one.aspect == "threads")
@@ -151,17 +174,19 @@ def _parting(
     a: ScheduleRows, b: ScheduleRows, groups: GroupMatching, rank: int, found: Alignment, codes: tuple[Ints, Ints]
 ) -> RankParting:
     """The first parting of a rank with the operations of both runs there."""
-    one = found.partings[0]
+    # what was issued before the dumps begin comes first
+    one = Parting(*found.start, 0, abs(found.shift), True) if found.shift else found.partings[0]
     at_a, at_b = a.bounds[rank][0] + one.at_a, b.bounds[rank][0] + one.at_b
     call_a = call_of(a.rows.row(at_a, named=True), groups.of_a)
     call_b = call_of(b.rows.row(at_b, named=True), groups.of_b)
     ours, theirs = codes[0][at_a : at_a + one.length_a], codes[1][at_b : at_b + one.length_b]
-    aspect = _aspect(one, call_a, call_b, ours, theirs)
+    aspect = "earlier" if found.shift else _aspect(one, call_a, call_b, ours, theirs)
     if aspect == "order" and a.rows["thread"][at_a : at_a + one.length_a].drop_nulls().n_unique() > 1:
         aspect = "threads"
     number, row_a, row_b = int(a.numbers[at_a]), int(a.rows["row"][at_a]), int(b.rows["row"][at_b])
     number = number if number >= 0 else one.at_a
-    return RankParting(rank, number, row_a, row_b, aspect, one, call_a, call_b, len(found.partings))
+    places = len(found.partings) + bool(found.shift)
+    return RankParting(rank, number, row_a, row_b, aspect, one, call_a, call_b, places, found.shift)
 
 
 def _aspect(one: Parting, call_a: Call, call_b: Call, ours: Ints, theirs: Ints) -> str:

@@ -175,10 +175,11 @@ def period_of(codes: Ints) -> int:
         return 0
     hashes = stretch_hashes(codes, size)
     places = np.flatnonzero(hashes == hashes[-1])
-    for shift in (len(hashes) - 1 - places[:-1][::-1])[:64].tolist():
+    shifts: list[int] = (len(hashes) - 1 - places[:-1][::-1])[:64].tolist()
+    for shift in shifts:
         recent = codes[-min(len(codes), 4 * shift) :]
         if np.mean(recent[shift:] == recent[:-shift]) >= _REGULAR:
-            return int(shift)
+            return shift
     return 0
 
 
