@@ -100,3 +100,14 @@ def _renamed(one: Instruction, names: dict[str, str]) -> Instruction:
     if isinstance(one, Batch):
         return replace(one, group=names[one.group], inner=tuple(replace(p, group=names[p.group]) for p in one.inner))
     return replace(one, group=names[one.group]) if isinstance(one, P2P) else one
+
+
+def swapped(job: Plan, step: int) -> Plan:
+    """The plan in which all ranks issue the last two collectives of a step the other way round."""
+    changed = {}
+    for rank, steps in job.steps.items():
+        program = list(steps[step])
+        one, other = [i for i, call in enumerate(program) if isinstance(call, Collective)][-2:]
+        program[one], program[other] = program[other], program[one]
+        changed[rank] = [*steps[:step], program, *steps[step + 1 :]]
+    return replace(job, steps=changed)

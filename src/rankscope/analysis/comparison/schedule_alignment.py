@@ -26,8 +26,8 @@ _MOST_OFFSETS = 64
 """Most anchors that are tried."""
 _MEETINGS = (8, 4, 1)
 """Equal operations that count as a meeting; shorter ones count only if there is no longer one. Powers of two."""
-_FARTHEST = 4096
-"""Most operations after a parting among which a meeting is searched."""
+_REACHES = (64, 4096)
+"""Operations after a parting among which a meeting is searched, first the near ones."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 Hashes = NDArray[np.uint64]
 
@@ -144,6 +144,8 @@ def stretch_hashes(codes: Ints, size: int) -> Hashes:
     hashes = codes.astype(np.uint64) + np.uint64(1)
     hashes = (hashes ^ (hashes >> np.uint64(31))) * _FACTOR
     step = 1
+    if len(codes) < size:
+        return hashes[:0]
     while step < size:
         hashes = (hashes[:-step] * _FACTOR) ^ ((hashes[step:] << np.uint64(1)) + np.uint64(step))
         step *= 2
@@ -159,7 +161,7 @@ def _partings(a: Ints, b: Ints, i: int, j: int) -> Iterator[Parting]:
         if not size or not unequal[first]:
             return
         i, j = i + first, j + first
-        more_a, more_b, meets = _meeting(a[i : i + _FARTHEST], b[j : j + _FARTHEST])
+        more_a, more_b, meets = _meeting(a[i : i + _REACHES[-1]], b[j : j + _REACHES[-1]])
         if not meets:
             more_a, more_b = len(a) - i, len(b) - j
         yield Parting(i, j, more_a, more_b, meets)
@@ -167,15 +169,23 @@ def _partings(a: Ints, b: Ints, i: int, j: int) -> Iterator[Parting]:
 
 
 def _meeting(a: Ints, b: Ints) -> tuple[int, int, bool]:
-    """How many operations of each lie before the nearest meeting, and whether there is one."""
+    """How many operations of each lie before the nearest meeting, and whether there is one; near ones cost least."""
     for size in _MEETINGS:
-        if size > min(len(a), len(b)):
-            continue
-        of_a, of_b = stretch_hashes(a, size), stretch_hashes(b, size)
-        values, firsts = np.unique(of_b, return_index=True)
-        at = np.minimum(np.searchsorted(values, of_a), len(values) - 1)
-        places = np.flatnonzero(values[at] == of_a)
-        if len(places):
-            nearest = int(np.argmin(places + firsts[at[places]]))
-            return int(places[nearest]), int(firsts[at[places[nearest]]]), True
+        for far in _REACHES:
+            found = _nearest(stretch_hashes(a[:far], size), stretch_hashes(b[:far], size))
+            if found is not None:
+                return (*found, True)
     return 0, 0, False
+
+
+def _nearest(of_a: Hashes, of_b: Hashes) -> tuple[int, int] | None:
+    """The first places of an equal stretch in both; None if there is none."""
+    if not len(of_a) or not len(of_b):
+        return None
+    values, firsts = np.unique(of_b, return_index=True)
+    at = np.minimum(np.searchsorted(values, of_a), len(values) - 1)
+    places = np.flatnonzero(values[at] == of_a)
+    if not len(places):
+        return None
+    nearest = int(np.argmin(places + firsts[at[places]]))
+    return int(places[nearest]), int(firsts[at[places[nearest]]])

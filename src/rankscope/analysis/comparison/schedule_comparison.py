@@ -34,7 +34,7 @@ class ScheduleRows:
         """First row and end of each rank in `rows`."""
         ranks = self.rows["rank"].to_numpy()
         starts = np.flatnonzero(np.diff(ranks, prepend=-1))
-        ends = [*starts[1:].tolist(), len(ranks)]
+        ends = [*starts[1:].tolist(), len(ranks)][: len(starts)]
         return {int(ranks[start]): (start, end) for start, end in zip(starts.tolist(), ends, strict=True)}
 
     @cached_property

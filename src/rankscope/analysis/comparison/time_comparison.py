@@ -103,7 +103,7 @@ def _resampled(rng: np.random.Generator, values: Floats) -> Floats:
 
 def block_length(values: Floats) -> int:
     """(2c/(1-c²))^(2/3) T^(1/3) with the rank autocorrelation c of neighbours; 1 if c is small (Carlstein, 1986)."""
-    ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable").astype(float)
+    ranks = pl.Series(values).rank("average").to_numpy()
     spread = float(np.std(ranks[:-1]) * np.std(ranks[1:]))
     if not spread:
         return 1
