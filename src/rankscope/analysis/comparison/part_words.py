@@ -40,6 +40,8 @@ def schedule_part(found: ScheduleComparison | None, sizes: tuple[int, int]) -> C
 
 
 def _why_not(found: ScheduleComparison) -> str:
+    if found.apart:
+        return found.apart
     for label, run in (("A", found.a), ("B", found.b)):
         if run.left_out and not run.bounds:
             return f"the dumps of {label} omit finished operations (TORCH_INCLUDE_ONLY_ACTIVE)"
@@ -59,11 +61,11 @@ def _schedule_notes(found: ScheduleComparison) -> Iterator[str]:
     content = [rank for rank, one in found.alignments.items() if one.placed == "content" and not one.shift]
     if content:
         yield (
-            f"{ranks_text(content, _LONGEST_RANKS)}: the dumps hold no common window by number, so equal stretches are "
+            f"{ranks_text(content, _LONGEST_RANKS)}: the two hold no common window by number, so equal stretches are "
             "laid on each other; what came before is unknown"
         )
     elif wrapped and found.equal:
-        yield f"compared in the window that both dumps hold, on {ranks_text(wrapped, _LONGEST_RANKS)}"
+        yield f"compared in the window that both hold, on {ranks_text(wrapped, _LONGEST_RANKS)}"
     none = found.ranks_placed("none")
     if none and found.equal:
         yield f"not compared: {ranks_text(none, _LONGEST_RANKS)}, no stretch of operations is in both runs"
@@ -118,7 +120,8 @@ def parting_details(found: ScheduleComparison, one: RankParting) -> Iterator[str
     if one.aspect == "earlier":
         yield "the numbers of equal operations in the dumps tell it; larger rings (TORCH_FR_BUFFER_SIZE) show the place"
     elif not one.parting.meets:
-        yield "from there on the two have no stretch in common"
+        ends = min(one.parting.length_a, one.parting.length_b) == 1
+        yield "one of the two ends there" if ends else "from there on the two have no stretch in common"
     else:
         yield f"the runs meet again; they differ at {more} of rank {one.rank}"
     same = [other.rank for other in found.partings if other.rank in found.first]

@@ -44,7 +44,7 @@ def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
         *_time_differences(times), *_setting_differences(settings),
     ]  # fmt: skip
     if not differences and not (schedule and schedule.equal) and not series.steps and not settings.compared:
-        raise NothingComparableError(_nothing(a, b))
+        raise NothingComparableError(_nothing(a, b, schedule))
     parts = (
         schedule_part(schedule, sizes), settings_part(settings),
         values_part(series, tuple(recomputed(one.series) for one in (a, b))), durations_part(times),
@@ -56,7 +56,9 @@ def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
     )  # fmt: skip
 
 
-def _nothing(a: ComparedRun, b: ComparedRun) -> str:
+def _nothing(a: ComparedRun, b: ComparedRun, schedule: ScheduleComparison | None) -> str:
+    if schedule is not None and schedule.apart:
+        return f"{a.title} and {b.title}: {schedule.apart}"
     empty = [one.title for one in (a, b) if one.dataset.ops.is_empty() and one.dataset.traced.is_empty()]
     if empty:
         return f"{' and '.join(empty)}: no operations, settings or training series in both runs to compare"

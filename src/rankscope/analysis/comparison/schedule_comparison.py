@@ -86,6 +86,8 @@ class ScheduleComparison:
     """Places where several threads issue operations in another order; no differences."""
     first: tuple[int, ...] = ()
     """Ranks that part first."""
+    apart: str = ""
+    """Why the operations cannot be compared: they come from sources that tell different things."""
 
     @property
     def equal(self) -> int:
@@ -141,6 +143,8 @@ def compare_schedules(a: Dataset, b: Dataset) -> ScheduleComparison:
     """The comparison of the operations of all ranks that both runs have; the loop is over ranks only."""
     ours, theirs = schedule_rows(a), schedule_rows(b)
     groups = match_groups(ours.dataset, theirs.dataset)
+    if apart := _apart(ours, theirs):
+        return ScheduleComparison(ours, theirs, groups, {}, (), apart=apart)
     codes = call_codes(ours.rows, theirs.rows, groups)
     alignments: dict[int, Alignment] = {}
     partings = list[RankParting]()
@@ -154,6 +158,19 @@ def compare_schedules(a: Dataset, b: Dataset) -> ScheduleComparison:
     ordered, first = _by_dependency(ours, [one for one in partings if one.aspect != "threads"])
     loose = tuple(one for one in partings if one.aspect == "threads")
     return ScheduleComparison(ours, theirs, groups, alignments, ordered, loose, first)
+
+
+def _apart(a: ScheduleRows, b: ScheduleRows) -> str:
+    """Words for the sources of operations if they differ: logs and traces know other sizes and names than dumps do."""
+    for words, column in (("come from", [run.rows["source"] for run in (a, b)]), ("are recorded by", _recorders(a, b))):
+        told = [sorted(map(str, one.drop_nulls().unique().to_list())) for one in column]
+        if all(told) and told[0] != told[1]:
+            return f"the operations of A {words} {' and '.join(told[0])}, those of B {words} {' and '.join(told[1])}"
+    return ""
+
+
+def _recorders(a: ScheduleRows, b: ScheduleRows) -> list[pl.Series]:
+    return [run.dataset.dumps["recorder"] for run in (a, b)]
 
 
 def _numbers(a: ScheduleRows, b: ScheduleRows, rank: int) -> tuple[Ints | None, Ints | None]:

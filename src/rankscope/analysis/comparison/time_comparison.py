@@ -75,7 +75,7 @@ class TimeComparison(NamedTuple):
 def compare_times(schedule: ScheduleComparison, series_a: pl.DataFrame, series_b: pl.DataFrame) -> TimeComparison:
     """The times of steps, by series or by the period of the schedule, and of collectives by group, operation, size."""
     steps = list(_logged_steps(series_a, series_b)) or list(_periods(schedule))
-    return TimeComparison(tuple(steps), tuple(_collectives(schedule)))
+    return TimeComparison(tuple(steps), () if schedule.apart else tuple(_collectives(schedule)))
 
 
 def time_ratio(name: str, a: Floats, b: Floats) -> TimeRatio:
