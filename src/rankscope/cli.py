@@ -324,8 +324,8 @@ def diff(**options: Any) -> int:
     from rankscope.commands.diff import run
 
     loading = {name: options.pop(name) for name in _LOADING}
-    given = (options.pop("path_a"), options.pop("path_b"))
-    return run(tuple(_job_source((path,), dict(loading)) for path in given), **options)
+    a, b = (_job_source((options.pop(name),), dict(loading)) for name in ("path_a", "path_b"))
+    return run((a, b), **options)
 
 
 def main() -> NoReturn:

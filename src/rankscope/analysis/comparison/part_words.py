@@ -53,7 +53,7 @@ def _why_not(found: ScheduleComparison) -> str:
 
 
 def _schedule_notes(found: ScheduleComparison) -> Iterator[str]:
-    """What limits the comparison, and what is no difference."""
+    """Limits of the comparison, and what is no difference."""
     for label, count, ranks in goes_on(found):
         who = ranks_text(ranks, _LONGEST_RANKS)
         yield f"run {label} goes on for {plural(count, 'operation')} on {who}; that is no difference"
@@ -114,7 +114,7 @@ def _at(found: ScheduleComparison, one: RankParting, in_b: bool) -> str:
 
 
 def parting_details(found: ScheduleComparison, one: RankParting) -> Iterator[str]:
-    """What follows the parting on its rank."""
+    """The place of the parting, and whether the runs meet again."""
     yield f"operation {one.operation:,} of rank {one.rank}, counted in A from 0"
     more = f"{one.places} places or more" if one.places >= MOST_PARTINGS else plural(one.places, "place")
     if one.aspect == "earlier":

@@ -111,7 +111,7 @@ def block_length(values: Floats) -> int:
     if c <= _UNCORRELATED:
         return 1
     c = min(c, 0.99)
-    length = (2 * c / (1 - c * c)) ** (2 / 3) * len(values) ** (1 / 3)
+    length = float((2 * c / (1 - c * c)) ** (2 / 3) * len(values) ** (1 / 3))
     return max(1, min(round(length), int(len(values) * _LARGEST)))
 
 
