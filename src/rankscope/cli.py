@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from rankscope import __version__
-from rankscope.commands.source_options import follows, forks, reads_dumps, replays
+from rankscope.commands.source_options import compares, follows, forks, reads_dumps, replays
 from rankscope.parsers.workers.machine_share import limit_threads
 from rankscope.text.escaping import plain
 
@@ -309,6 +309,21 @@ def fork(**options: Any) -> int:
     return run(_job_source(options.pop("paths"), options), changes=changes, **options)
 
 
+@rankscope.command()
+@compares
+def diff(**options: Any) -> int:
+    """Tells whether two runs agree, and where B first differs from A.
+
+    A and B are what `rankscope report` reads: a directory, an archive or a file. Exit codes: 0 no difference, 1 a
+    difference, 2 nothing to compare or wrong arguments.
+    """
+    from rankscope.commands.diff import run
+
+    loading = {name: options.pop(name) for name in _LOADING}
+    a, b = (_job_source((options.pop(name),), dict(loading)) for name in ("path_a", "path_b"))
+    return run((a, b), **options)
+
+
 def main() -> NoReturn:
     """Runs the command line of this process and exits at once, because freeing millions of rows takes longer."""
     # imports and tables make many objects and little garbage; the app enables the collector again
@@ -370,7 +385,7 @@ def _wants_json(args: Sequence[str]) -> bool:
     """Whether the arguments, right or wrong, ask for JSON on stdout."""
     given = " ".join(args)
     asks = re.search(r"(?:^| )(?:-f|--format)[ =]?json\b", given) is not None
-    return asks and args[0] in ("report", "watch")
+    return asks and args[0] in ("report", "watch", "diff")
 
 
 def _ignore_rest_of_output() -> None:

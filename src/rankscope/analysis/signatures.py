@@ -50,7 +50,7 @@ def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
     `key` is the operation on the wire, null for the closer of a coalesced group and for an unknown one; `rooted` is
     true if one member may finish before another has joined.
     """
-    distinct, place = _distinct(rows)
+    distinct, place = distinct_calls(rows)
     texts = distinct.select(pl.all().cast(pl.String))
     keys = [None if op in UNTOLD_OPS else wire_name(op) for op in texts["op"].to_list()]
     table = distinct.with_columns(
@@ -62,7 +62,7 @@ def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.hstack([table[name].gather(place) for name in ("key", "rooted", "elements", "dtype")])
 
 
-def _distinct(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
+def distinct_calls(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     """The distinct values of `_KEY_COLUMNS`, and the index of each row's value."""
     # local categories, released after use
     own = pl.Categorical(pl.Categories.random())
@@ -106,10 +106,10 @@ def _dtype(op: str | None, in_dtypes: str | None, out_dtypes: str | None) -> str
     if text in (None, "", "[]", "null"):
         return None
     # one row for all tensors of a coalesced operation, or a row for each
-    return text if text is None or "," not in text else _once(text)
+    return text if text is None or "," not in text else once(text)
 
 
-def _once(dtypes: str) -> str:
+def once(dtypes: str) -> str:
     """A JSON list of equal types, reduced to one of them."""
     names = dtypes.strip("[]").split(",")
     return f"[{names[0].strip()}]" if len({name.strip() for name in names}) == 1 else dtypes

@@ -40,7 +40,7 @@ def run(
     analysis = _answered(dataset, analysis, why)
     if redact or redact_sources:
         dataset, analysis = _redacted(dataset, analysis, not redact_sources)
-    write_report(render_report(dataset, analysis, form or _format_of(output), ascii_only), output, force)
+    write_report(render_report(dataset, analysis, form or format_of(output), ascii_only), output, force)
     return int(analysis.is_critical)
 
 
@@ -69,7 +69,8 @@ def render_report(dataset: Dataset, analysis: Analysis, form: Format, ascii_only
     return render(dataset, analysis).encode("ascii" if ascii_only else "utf-8", "backslashreplace")
 
 
-def _format_of(output: str | None) -> Format:
+def format_of(output: str | None) -> Format:
+    """The format that the suffix of a file asks for."""
     return _SUFFIXES.get(PurePath(output or "").suffix.lower(), "text")
 
 

@@ -39,6 +39,45 @@ class RepetitionCount(click.IntRange):
         return super().convert(value, param, ctx)
 
 
+def _loads(command: _F) -> _F:
+    """Adds the options for reading files."""
+    options = [
+        click.option("--rank-from", metavar="REGEX", callback=_regex,
+                     help="Regular expression; its first group is the rank in a file's path."),
+        click.option("--world-size", type=click.IntRange(1, 2**20), metavar="N",
+                     help="Number of ranks of the job (default: what the files tell)."),
+        click.option("--attempt", type=click.IntRange(0), metavar="N",
+                     help="The attempt to read; 0 is the oldest (default: the newest)."),
+        click.option("--jobs", type=click.IntRange(1), metavar="N",
+                     help="Processes that read files (default: one for each core, at most 16)."),
+        click.option("--errors", metavar="FILE",
+                     help="Your own table of known errors; it adds to the one of rankscope."),
+        click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only."),
+    ]  # fmt: skip
+    return _with(command, options)
+
+
+def _with(command: _F, options: Sequence[Callable[[_F], _F]]) -> _F:
+    """The command with these options, in this order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def compares(command: _F) -> _F:
+    """Adds the arguments and options for the comparison of two runs."""
+    options = [
+        click.argument("path_a", metavar="A"),
+        click.argument("path_b", metavar="B"),
+        click.option("-f", "--format", "form", type=click.Choice(("text", "markdown", "json")),
+                     help="Format (default: by the suffix of FILE, else text)."),
+        click.option("-o", "--output", metavar="FILE", help="Write to FILE, which must not exist."),
+        click.option("--force", is_flag=True, help="Overwrite FILE."),
+        click.option("--redact", is_flag=True, help="Replace host names, users and paths, for public threads."),
+    ]  # fmt: skip
+    return _with(_loads(command), options)
+
+
 def reads_dumps(command: _F) -> _F:
     """Adds the common arguments of commands that read dumps."""
     options = [

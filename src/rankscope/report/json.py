@@ -52,7 +52,12 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
             "traces": _traces(dataset, analysis),
         }
     )
-    return _NOT_ASCII.sub(_unicode_escape, raw.decode()).encode() if ascii_only else raw
+    return escaped_json(raw) if ascii_only else raw
+
+
+def escaped_json(raw: bytes) -> bytes:
+    """JSON in ASCII."""
+    return _NOT_ASCII.sub(_unicode_escape, raw.decode()).encode()
 
 
 def render_error(message: str) -> bytes:

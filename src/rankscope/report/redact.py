@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from rankscope.analysis.comparison.model import RunComparison
 from rankscope.analysis.model import Analysis, GroupRef
 from rankscope.analysis.places import Places
 from rankscope.report import log_excerpts
@@ -18,7 +19,7 @@ from rankscope.schema import Dataset, Frame
 from rankscope.schema.tables import Holds, text_columns
 from rankscope.text.secrets import hide
 
-_FIXED_FIELDS = frozenset({"id", "kind", "severity", "caused_by", "confidence", "status"})
+_FIXED_FIELDS = frozenset({"id", "kind", "severity", "caused_by", "confidence", "status", "label"})
 """Fields with fixed words of rankscope."""
 _PATH_FIELDS = frozenset({"file"})
 _HOST_FIELDS = frozenset({"host"})
@@ -58,6 +59,25 @@ def redact(
     beside = dataset.beside
     beside = beside._replace(directory=names.path(beside.directory)) if beside.ranks else beside
     return replace(told, **tables, root=root, beside=beside), redacted
+
+
+def redact_comparison(
+    found: RunComparison,
+    runs: Sequence[tuple[Dataset, Analysis]],
+    hosts: Iterable[str] = (),
+    users: Iterable[str] = (),
+) -> RunComparison:
+    """The comparison with names replaced; one name has one stand-in in both runs."""
+    seen = [host for dataset, analysis in runs for host in _hosts(dataset, analysis)]
+    valued = [user for dataset, _ in runs for user in _valued(dataset, _USER_VARIABLES)]
+    names = StandInNames([*seen, *hosts], [*users, *valued])
+    paths = [
+        *(run.title for run in found.runs),
+        *(p for dataset, _ in runs for p in dataset.files["path"].drop_nulls()),
+    ]
+    names.learn(_strings(found), [path for path in paths if path])
+    redacted: RunComparison = _redacted(found, names)
+    return replace(redacted, runs=tuple(replace(run, title=names.path(run.title)) for run in found.runs))
 
 
 def _tables(dataset: Dataset) -> dict[str, pl.DataFrame]:

@@ -19,11 +19,6 @@ MOST_VALUES = 6
 MOST_SHOWN = 20
 """Most settings in a report for people."""
 _SETTING_FINDINGS = frozenset(kind.name for kind in FINDINGS.values() if kind.of_settings)
-_PROCESS_VARIABLES = re.compile(
-    r"(?:|LOCAL_|GROUP_|ROLE_|NODE_|MACHINE_)RANK|SLURM_(?:PROCID|LOCALID|NODEID|TASK_PID|GTIDS)|SLURMD_NODENAME"
-    r"|OMPI_COMM_WORLD_\w*RANK|PMIX?_RANK|HOSTNAME|PWD|OLDPWD"
-)
-"""Variables that launchers set for each process separately."""
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+")
 
 
@@ -61,11 +56,11 @@ class ReportedSetting(NamedTuple):
     def is_own(self) -> bool:
         """Whether it is meant to differ, or has a distinct value on each of many ranks."""
         # most directories hold no settings, and reading these rules takes time
-        from rankscope.analysis.logs.settings.setting_rules import load_rules
+        from rankscope.analysis.logs.settings.setting_rules import PROCESS_VARIABLES, load_rules
 
         single = all(len(value.ranks) + value.unknown <= 1 for value in self.values if value.value is not None)
         rule = load_rules().get(self.name)
-        known = _PROCESS_VARIABLES.fullmatch(self.name) is not None or (rule is not None and rule.scope == "own")
+        known = PROCESS_VARIABLES.fullmatch(self.name) is not None or (rule is not None and rule.scope == "own")
         return known or (self.told > 2 and single)
 
     @property

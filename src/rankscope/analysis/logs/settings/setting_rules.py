@@ -67,6 +67,11 @@ ONE_PROCESS_SOURCES = (*ENVIRONMENTS, "container", "collect_env")
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _LIST_SUFFIXES = ("_ALGO", "_PROTO", "_HCA", "_IFNAME", "_SUBSYS")
+PROCESS_VARIABLES = re.compile(
+    r"(?:|LOCAL_|GROUP_|ROLE_|NODE_|MACHINE_)RANK|SLURM_(?:PROCID|LOCALID|NODEID|TASK_PID|GTIDS)|SLURMD_NODENAME"
+    r"|OMPI_COMM_WORLD_\w*RANK|PMIX?_RANK|HOSTNAME|PWD|OLDPWD"
+)
+"""Variables that launchers set for each process separately."""
 ENV_NAME = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]{2,}")
 
 

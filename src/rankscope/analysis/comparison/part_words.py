@@ -1,0 +1,212 @@
+"""Words for the parts of a comparison: one line of summary, and the lines below it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from rankscope.analysis.comparison.model import ComparedPart
+from rankscope.analysis.comparison.schedule_alignment import MOST_PARTINGS
+from rankscope.analysis.comparison.schedule_comparison import RankParting, ScheduleComparison, goes_on
+from rankscope.analysis.comparison.series_comparison import REAL, SeriesComparison, SeriesDifference
+from rankscope.analysis.comparison.settings_differences import COUNTED, SettingsComparison
+from rankscope.analysis.comparison.time_comparison import LEAST_STEPS, TimeComparison, TimeRatio
+from rankscope.text.wording import duration, group_name, plural, ranks_text
+
+_LONGEST_RANKS = 40
+_ASPECTS = {
+    "operation": "another operation", "group": "another group", "peer": "another peer", "dtype": "another type",
+    "size": "another size", "data-size": "another size, which depends on data", "order": "another order",
+    "other": "another operation",
+}  # fmt: skip
+
+
+# The schedule.
+
+
+def schedule_part(found: ScheduleComparison | None, sizes: tuple[int, int]) -> ComparedPart:
+    """The answer of the schedules."""
+    if found is None:
+        return ComparedPart("schedule", f"not compared: {sizes[0]} ranks in A, {sizes[1]} in B")
+    if not found.equal and not found.partings:
+        return ComparedPart("schedule", f"not compared: {_why_not(found)}", tuple(_schedule_notes(found)))
+    compared = tuple(rank for rank, one in found.alignments.items() if one.placed != "none")
+    groups = found.a.rows["group"].n_unique()
+    extent = f"{plural(found.equal, 'operation')} equal on {plural(len(compared), 'rank')}, {plural(groups, 'group')}"
+    if found.partings:
+        summary = f"differs on {ranks_text([p.rank for p in found.partings], _LONGEST_RANKS)}; {extent}"
+    else:
+        summary = f"equal: {extent}"
+    return ComparedPart("schedule", summary, tuple(_schedule_notes(found)))
+
+
+def _why_not(found: ScheduleComparison) -> str:
+    if found.apart:
+        return found.apart
+    for label, run in (("A", found.a), ("B", found.b)):
+        if run.left_out and not run.bounds:
+            return f"the dumps of {label} omit finished operations (TORCH_INCLUDE_ONLY_ACTIVE)"
+        if not run.bounds:
+            return f"{label} has no operations"
+    if not found.alignments:
+        return "no rank is in both runs"
+    return "no stretch of operations is in both runs"
+
+
+def _schedule_notes(found: ScheduleComparison) -> Iterator[str]:
+    """Limits of the comparison, and what is no difference."""
+    for label, count, ranks in goes_on(found):
+        who = ranks_text(ranks, _LONGEST_RANKS)
+        yield f"run {label} goes on for {plural(count, 'operation')} on {who}; that is no difference"
+    wrapped = [rank for rank in found.alignments if rank not in found.a.whole or rank not in found.b.whole]
+    content = [rank for rank, one in found.alignments.items() if one.placed == "content" and not one.shift]
+    if content:
+        yield (
+            f"{ranks_text(content, _LONGEST_RANKS)}: the two hold no common window by number, so equal stretches are "
+            "laid on each other; what came before is unknown"
+        )
+    elif wrapped and found.equal:
+        yield f"compared in the window that both hold, on {ranks_text(wrapped, _LONGEST_RANKS)}"
+    none = found.ranks_placed("none")
+    if none and found.equal:
+        yield f"not compared: {ranks_text(none, _LONGEST_RANKS)}, no stretch of operations is in both runs"
+    for one in found.unordered:
+        yield f"rank {one.rank}: threads issue {one.call_a.shown} in another order; that is no difference"
+    for label, run, other in (("A", found.a, found.b), ("B", found.b, found.a)):
+        if run.left_out:
+            yield f"not compared: {ranks_text(run.left_out, _LONGEST_RANKS)}, whose dumps in {label} omit operations"
+        alone = run.bounds.keys() - other.bounds.keys() - {*other.left_out}
+        if alone and other.bounds:
+            yield f"not compared: {ranks_text(sorted(alone), _LONGEST_RANKS)}, only in {label}"
+    for label, names in (("A", found.groups.only_a), ("B", found.groups.only_b)):
+        if names and found.alignments:
+            yield f"only in {label}: {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
+
+
+def parting_title(found: ScheduleComparison, one: RankParting, ranks: Collection[int]) -> str:
+    """The parting in words, and its ranks."""
+    who = ranks_text(ranks, _LONGEST_RANKS)
+    ours, theirs = _at(found, one, False), _at(found, one, True)
+    if one.aspect == "earlier":
+        count = plural(abs(one.shift), "operation")
+        return f"before the dumps begin, B issued {count} {'more' if one.shift > 0 else 'fewer'} than A on {who}"
+    if one.aspect == "more":
+        return f"on {who} B issues {_several(one.parting.length_b)} more, {theirs}, before {ours}"
+    if one.aspect == "fewer":
+        return f"on {who} B leaves out {_several(one.parting.length_a)}, {ours}"
+    return f"{_ASPECTS[one.aspect]} on {who}, {ours} in A, {theirs} in B"
+
+
+def _several(count: int) -> str:
+    return "one operation" if count == 1 else plural(count, "operation")
+
+
+def _at(found: ScheduleComparison, one: RankParting, in_b: bool) -> str:
+    """An operation with its place: "all_reduce [64,32] f32 (tensor_parallel #12)"."""
+    run, row, call = (found.b, one.row_b, one.call_b) if in_b else (found.a, one.row_a, one.call_a)
+    ops = run.dataset.ops
+    number, seq = ops["group"][row], ops["seq"][row]
+    peer = f" with rank {call.peer}" if call.peer is not None else ""
+    if number is None:
+        return f"{call.shown}{peer}"
+    group = run.dataset.group_list[number]
+    place = group_name(group.name, group.description)
+    return f"{call.shown}{peer} ({place}{f' #{seq}' if seq is not None and not ops['is_p2p'][row] else ''})"
+
+
+def parting_details(found: ScheduleComparison, one: RankParting) -> Iterator[str]:
+    """The place of the parting, and whether the runs meet again."""
+    yield f"operation {one.operation:,} of rank {one.rank}, counted in A from 0"
+    more = f"{one.places} places or more" if one.places >= MOST_PARTINGS else plural(one.places, "place")
+    if one.aspect == "earlier":
+        yield "the numbers of equal operations in the dumps tell it; larger rings (TORCH_FR_BUFFER_SIZE) show the place"
+    elif not one.parting.meets:
+        ends = min(one.parting.length_a, one.parting.length_b) == 1
+        yield "one of the two ends there" if ends else "from there on the two have no stretch in common"
+    else:
+        yield f"the runs meet again; they differ at {more} of rank {one.rank}"
+    same = [other.rank for other in found.partings if other.rank in found.first]
+    if len(same) > 1:
+        yield f"{ranks_text(same, _LONGEST_RANKS)} part at the same place by dependency"
+
+
+# Settings.
+
+
+def settings_part(found: SettingsComparison) -> ComparedPart:
+    """The answer of settings, versions and places."""
+    counted = [one for one in found.changes if one.weight in COUNTED]
+    others = len(found.changes) - len(counted)
+    beside = f"; {others} that may differ from run to run" if others else ""
+    lines = tuple(f"{one.weight}: {one.shown}" for one in found.changes)
+    if not found.compared and not counted:
+        why = f"only {found.only_told} tells settings" if found.only_told else "no settings in common"
+        return ComparedPart("settings", f"not compared: {why}{beside}", lines)
+    names = f" of {found.compared:,}" if found.compared else ""
+    summary = f"{len(counted)}{names} differ{beside}" if counted else f"equal: {found.compared:,} compared{beside}"
+    return ComparedPart("settings", summary, lines)
+
+
+# Values.
+
+
+def values_part(found: SeriesComparison, again: Sequence[SeriesComparison]) -> ComparedPart:
+    """The answer of training series, and of the steps that each run computed twice."""
+    lines = [series_title(one) for one in found.differences]
+    coarse = [f"{name} (one digit is {size:.1e} of the value)" for name, _, size in found.equal if size > REAL]
+    if coarse:
+        lines.append(f"equal as printed, which tells little: {', '.join(dict.fromkeys(coarse))}")
+    if found.rounded_steps:
+        lines.append(f"{plural(found.rounded_steps, 'value')} of rounded steps left out")
+    for label, one in zip("AB", again, strict=True):
+        if one.differences:
+            lines.append(f"{label} computed {plural(one.steps, 'step')} twice: {series_title(one.differences[0])}")
+        elif one.steps:
+            lines.append(f"{label} computed {plural(one.steps, 'step')} twice, with equal values")
+    if not found.steps:
+        return ComparedPart("values", "not compared: no loss or gradient norm of common steps", tuple(lines))
+    if not found.differences:
+        return ComparedPart("values", f"no difference seen in {plural(found.steps, 'step')}", tuple(lines))
+    names = ", ".join(dict.fromkeys(one.name for one in found.differences))
+    return ComparedPart("values", f"{names} from step {found.differences[0].step} on", tuple(lines))
+
+
+def series_title(one: SeriesDifference) -> str:
+    """The first difference of a series in words."""
+    rank = f" of rank {one.rank}" if one.rank is not None else ""
+    size = f"{one.relative:.1e}" if one.relative != float("inf") else "not comparable"
+    onsets = {
+        "rounding": "as small as rounding", "undecided": "a small change, or rounding in bf16", "real": "a real change",
+        "unresolved": "the printed digits do not tell its kind",
+    }  # fmt: skip
+    factor = f"; the ratio stays at {one.ratio:.4g}" if one.ratio is not None else ""
+    before = f" (equal up to step {one.last_equal})" if one.last_equal is not None else ""
+    return (
+        f"{one.name}{rank} at step {one.step}: {one.value_a:.9g} in A, {one.value_b:.9g} in B, relative difference "
+        f"{size}, {onsets[one.onset]}{factor}{before}"
+    )
+
+
+# Durations.
+
+
+def durations_part(found: TimeComparison | None) -> ComparedPart:
+    """The answer of times."""
+    if found is None or not (found.steps or found.collectives):
+        return ComparedPart("durations", "not compared: no durations that both runs have")
+    lines = [ratio_text(one) for one in (*found.steps, *found.collectives)]
+    if found.steps:
+        return ComparedPart("durations", _change_text(found.steps[0]), tuple(lines))
+    return ComparedPart("durations", f"{plural(len(found.collectives), 'call site')} of collectives", tuple(lines))
+
+
+def _change_text(one: TimeRatio) -> str:
+    change = (one.ratio - 1) * 100
+    if one.low is None or one.high is None:
+        return f"{change:+.1f} %, no interval: fewer than {LEAST_STEPS} steps"
+    return f"{change:+.1f} % ({(one.low - 1) * 100:+.1f} .. {(one.high - 1) * 100:+.1f}, within these two runs)"
+
+
+def ratio_text(one: TimeRatio) -> str:
+    """The times of one thing in words."""
+    a, b = (duration(round(seconds * 1e9)) for seconds in (one.median_a, one.median_b))
+    return f"{one.name}: {a} -> {b}, {_change_text(one)}"

@@ -1,0 +1,138 @@
+"""Two runs compared: what each part says, the differences in program order, and the headline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rankscope.analysis.comparison.hypotheses import Grounds, hypotheses
+from rankscope.analysis.comparison.model import (
+    ComparedPart,
+    ComparedRun,
+    RunComparison,
+    RunDifference,
+    RunFacts,
+    StackPair,
+)
+from rankscope.analysis.comparison.part_words import (
+    durations_part,
+    parting_details,
+    parting_title,
+    schedule_part,
+    series_title,
+    settings_part,
+    values_part,
+)
+from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, compare_schedules
+from rankscope.analysis.comparison.series_comparison import SeriesComparison, compare_series, recomputed
+from rankscope.analysis.comparison.settings_differences import COUNTED, SettingsComparison, compare_settings
+from rankscope.analysis.comparison.time_comparison import TimeComparison, compare_times
+from rankscope.text.wording import plural
+
+
+class NothingComparableError(Exception):
+    """The runs have nothing in common that can be compared."""
+
+
+def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
+    """The comparison of run B with run A; raises NothingComparableError."""
+    sizes = a.dataset.world_size, b.dataset.world_size
+    schedule = None if all(sizes) and sizes[0] != sizes[1] else compare_schedules(a.dataset, b.dataset)
+    series, settings = compare_series(a.series, b.series), compare_settings(a, b)
+    times = compare_times(schedule, a.series, b.series) if schedule is not None else None
+    differences = [
+        *_schedule_differences(schedule), *_value_differences(series), *_outcomes(a, b),
+        *_time_differences(times), *_setting_differences(settings),
+    ]  # fmt: skip
+    if not differences and not (schedule and schedule.equal) and not series.steps and not settings.compared:
+        raise NothingComparableError(_nothing(a, b, schedule))
+    parts = (
+        schedule_part(schedule, sizes), settings_part(settings),
+        values_part(series, tuple(recomputed(one.series) for one in (a, b))), durations_part(times),
+    )  # fmt: skip
+    grounds = Grounds(schedule, settings, series, times, sizes[0])
+    return RunComparison(
+        _headline(differences, parts), tuple(_facts(label, one) for label, one in (("A", a), ("B", b))), parts,
+        tuple(differences), hypotheses(grounds) if differences else (),
+    )  # fmt: skip
+
+
+def _nothing(a: ComparedRun, b: ComparedRun, schedule: ScheduleComparison | None) -> str:
+    if schedule is not None and schedule.apart:
+        return f"{a.title} and {b.title}: {schedule.apart}"
+    empty = [one.title for one in (a, b) if one.dataset.ops.is_empty() and one.dataset.traced.is_empty()]
+    if empty:
+        return f"{' and '.join(empty)}: no operations, settings or training series in both runs to compare"
+    return f"{a.title} and {b.title}: no rank has a stretch of operations that is in both runs"
+
+
+def _facts(label: str, run: ComparedRun) -> RunFacts:
+    return RunFacts(label, run.title, run.dataset.world_size, run.analysis.verdict)
+
+
+def _headline(differences: Sequence[RunDifference], parts: Sequence[ComparedPart]) -> str:
+    """The earliest difference, or which parts are the same."""
+    if differences:
+        first, more = differences[0], len(differences) - 1
+        return f"B differs from A{' first' if more else ''}: {first.title}"
+    compared = [part.name for part in parts if not part.summary.startswith("not compared")]
+    left = [part.name for part in parts if part.name not in compared]
+    beside = f"; not compared: {', '.join(left)}" if left else ""
+    return f"no difference between A and B in {' and '.join(compared)}{beside}"
+
+
+def _schedule_differences(schedule: ScheduleComparison | None) -> Iterator[RunDifference]:
+    """One difference for the ranks that part first, and one for the others."""
+    if schedule is None or not schedule.partings:
+        return
+    first = schedule.partings[0]
+    later = [one for one in schedule.partings if one.rank not in schedule.first]
+    yield RunDifference(
+        "schedule-differs", parting_title(schedule, first, schedule.first), tuple(sorted(schedule.first)),
+        tuple(parting_details(schedule, first)),
+        StackPair(schedule.stack(first.row_a, False), schedule.stack(first.row_b, True)), operation=first.operation,
+    )  # fmt: skip
+    if later:
+        ranks = tuple(sorted(one.rank for one in later))
+        yield RunDifference(
+            "schedule-differs", f"later, {parting_title(schedule, later[0], ranks)}", ranks,
+            operation=later[0].operation,
+        )  # fmt: skip
+
+
+def _value_differences(series: SeriesComparison) -> Iterator[RunDifference]:
+    """One difference for each name, of the rank that differs first."""
+    seen = set[str]()
+    for one in series.differences:
+        if one.name not in seen:
+            seen.add(one.name)
+            ranks = sorted({d.rank for d in series.differences if d.name == one.name and d.rank is not None})
+            yield RunDifference("values-differ", series_title(one), tuple(ranks), step=one.step)
+
+
+def _outcomes(a: ComparedRun, b: ComparedRun) -> Iterator[RunDifference]:
+    """A critical finding in one run only."""
+    if a.analysis.is_critical != b.analysis.is_critical:
+        label, run = ("A", a) if a.analysis.is_critical else ("B", b)
+        other = "B" if label == "A" else "A"
+        title = f"{label} ends with a critical finding and {other} does not: {run.analysis.verdict}"
+        yield RunDifference("outcome-differs", title, tuple(run.analysis.culprits))
+
+
+def _time_differences(times: TimeComparison | None) -> Iterator[RunDifference]:
+    """Steps that take another time; collectives alone are context."""
+    for one in times.steps if times is not None else ():
+        if one.stands_out:
+            change = (one.ratio - 1) * 100
+            how = "slower" if change > 0 else "faster"
+            title = f"{one.name}: B is {abs(change):.1f} % {how} within these two runs"
+            yield RunDifference("durations-differ", title)
+
+
+def _setting_differences(settings: SettingsComparison) -> Iterator[RunDifference]:
+    """All settings that count, as one difference."""
+    counted = [one for one in settings.changes if one.weight in COUNTED]
+    if counted:
+        ranks = sorted({rank for one in counted for _, _, who in one.changes for rank in who})
+        more = f", and {plural(len(counted) - 1, 'more setting')}" if len(counted) > 1 else ""
+        title = f"{counted[0].shown}{more}"
+        yield RunDifference("settings-differ", title, tuple(ranks), tuple(one.shown for one in counted))

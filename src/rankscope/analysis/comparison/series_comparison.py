@@ -1,0 +1,216 @@
+"""Training series of two runs: the first step at which loss or gradient norm differ, and the kind of that difference.
+
+Two values are equal if they differ by at most half a last digit of each: both may be one value, printed twice. The
+size of the first difference tells its kind, later ones do not, because training amplifies any difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+COLUMNS = ("segment", "rank", "step", "step_hi", "name", "value", "resolution")
+"""Columns of a table of series: restart, rank, step (with its upper end if it is rounded), name, value, and the unit of
+the last printed digit (0 or null: exact)."""
+VALUE_NAMES = ("lr", "grad_norm", "loss", "params_norm", "num_zeros", "loss_scale", "samples", "skipped", "nans")
+"""Series that are compared, in this order at one step: the gradient norm shows faults that the loss hides."""
+STEP_SECONDS = "step_s"
+"""The series of step times."""
+ROUNDING = 5e-7
+"""Largest relative first difference of exact values that rounding explains."""
+REAL = 1e-4
+"""Smallest relative first difference that is certainly real. Both limits are measured on one small model in fp32."""
+OUTSIDE_STEPS = 3
+"""Successive logged steps outside the noise that count."""
+LEAST_BASELINES = 3
+_FACTOR_SPREAD = 2e-3
+"""Largest spread of a ratio that counts as constant."""
+_FACTOR_STEPS = 5
+
+Onset = Literal["rounding", "undecided", "real", "unresolved"]
+Floats = NDArray[np.float64]
+
+
+class SeriesDifference(NamedTuple):
+    """The first difference of one series of one rank."""
+
+    name: str
+    rank: int | None
+    step: int
+    value_a: float
+    value_b: float
+    relative: float
+    """|a - b| / |a|; infinite if only one of them is a number."""
+    onset: Onset
+    exact: bool
+    """Whether both values are exact, and not rounded for a print."""
+    is_first: bool
+    """Whether it is the first step that both runs have."""
+    after_restart: bool
+    """Whether a restart of one of the runs is right before it."""
+    last_equal: int | None
+    steps: int
+    """Number of steps that both runs have."""
+    ratio: float | None
+    """b / a if it is constant from there on: a factor, not noise."""
+
+
+class SeriesComparison(NamedTuple):
+    """The series of two runs side by side."""
+
+    differences: tuple[SeriesDifference, ...]
+    """The earliest step first; at one step in the order of `VALUE_NAMES`."""
+    equal: tuple[tuple[str, int, float], ...]
+    """Series without a difference: name, number of values, and the coarsest relative resolution."""
+    steps: int
+    """Number of steps that both runs have."""
+    rounded_steps: int = 0
+    """Rows that are left out because their step is rounded."""
+
+
+def compare_series(a: pl.DataFrame, b: pl.DataFrame) -> SeriesComparison:
+    """The comparison of two tables of series with `COLUMNS`; it is empty if one has no rows."""
+    if a.is_empty() or b.is_empty():
+        return SeriesComparison((), (), 0)
+    pairs = _newest(a).join(_newest(b), on=["rank", "name", "step"], nulls_equal=True, suffix="_b")
+    pairs = pairs.sort("rank", "name", "step", nulls_last=True)
+    found, equal = list[SeriesDifference](), list[tuple[str, int, float]]()
+    restarts = {*_restarts(a), *_restarts(b)}
+    for rows in pairs.partition_by("rank", "name", maintain_order=True):
+        first = _first_difference(rows, restarts)
+        if first is not None:
+            found.append(first)
+        else:
+            equal.append((str(rows["name"][0]), rows.height, _coarsest(rows)))
+    found.sort(key=lambda one: (one.step, VALUE_NAMES.index(one.name), -1 if one.rank is None else one.rank))
+    rounded = sum(int(_is_rounded(one).sum()) for one in (a, b))
+    return SeriesComparison(tuple(found), tuple(equal), pairs["step"].n_unique(), rounded)
+
+
+def _is_rounded(table: pl.DataFrame) -> pl.Series:
+    return table.select((pl.col("step_hi").fill_null(pl.col("step")) != pl.col("step")).alias("rounded"))["rounded"]
+
+
+def _newest(table: pl.DataFrame) -> pl.DataFrame:
+    """One row for each rank, name and step: of the newest segment, and there the most exact one."""
+    known = table.filter(~_is_rounded(table) & table["name"].is_in(VALUE_NAMES))
+    known = known.with_columns(pl.col("resolution").fill_null(0.0), pl.col("segment").fill_null(0))
+    ordered = known.sort(pl.col("segment"), -pl.col("resolution"), maintain_order=True)
+    return ordered.unique(["rank", "name", "step"], keep="last").select("rank", "name", "step", "value", "resolution")
+
+
+def _restarts(table: pl.DataFrame) -> set[int]:
+    """The first steps of segments behind the first one."""
+    starts = table.filter(pl.col("segment").fill_null(0) > table["segment"].fill_null(0).min())
+    return set(starts.group_by("segment").agg(pl.col("step").min())["step"].to_list())
+
+
+def unequal(a: Floats, b: Floats, resolution_a: Floats, resolution_b: Floats) -> NDArray[np.bool_]:
+    """Where values differ by more than half a last digit of each; NaN equals NaN, infinity equals itself."""
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        # printed values have the error of double precision besides: 1.4 - 1.3 is not exactly 0.1
+        digits = (resolution_a + resolution_b) / 2
+        near = np.abs(a - b) <= digits + np.where(digits > 0, 1e-9 * digits + 1e-15 * np.abs(a), 0)
+    found: NDArray[np.bool_] = ~(same | near)
+    return found
+
+
+def _first_difference(rows: pl.DataFrame, restarts: set[int]) -> SeriesDifference | None:
+    """The first difference of one series; None if all common values are equal."""
+    a, b, of_a, of_b = (rows[name].to_numpy() for name in ("value", "value_b", "resolution", "resolution_b"))
+    differs = unequal(a, b, of_a, of_b)
+    if not differs.any():
+        return None
+    at = int(differs.argmax())
+    steps = rows["step"].to_list()
+    one, other = float(a[at]), float(b[at])
+    exact = bool(of_a[at] == 0 and of_b[at] == 0)
+    relative = _relative(one, other)
+    return SeriesDifference(
+        str(rows["name"][0]), rows["rank"][0], steps[at], one, other, relative,
+        _onset(relative, exact, float(of_a[at] + of_b[at]) / max(abs(one), 1e-300)), exact, at == 0,
+        any(steps[at] - 1 <= step <= steps[at] for step in restarts), steps[at - 1] if at else None, len(steps),
+        _constant_ratio(a[at:], b[at:]),
+    )  # fmt: skip
+
+
+def _relative(a: float, b: float) -> float:
+    if not np.isfinite(a) or not np.isfinite(b):
+        return float("inf")
+    return abs(a - b) / abs(a) if a else float("inf")
+
+
+def _onset(relative: float, exact: bool, digits: float) -> Onset:
+    """The kind of a first difference by its size; `digits` is the relative resolution of the print."""
+    if relative > REAL:
+        return "real" if exact or digits < REAL else "unresolved"
+    if relative <= ROUNDING:
+        return "rounding" if exact or digits <= ROUNDING else "unresolved"
+    return "undecided" if exact or digits <= ROUNDING else "unresolved"
+
+
+def _constant_ratio(a: Floats, b: Floats) -> float | None:
+    """b / a over the first steps if it is constant and not 1."""
+    if len(a) < _FACTOR_STEPS:
+        return None
+    ones, others = a[:_FACTOR_STEPS], b[:_FACTOR_STEPS]
+    if not np.all(np.isfinite(ones) & np.isfinite(others) & (ones != 0)):
+        return None
+    ratios = others / ones
+    middle = float(np.median(ratios))
+    spread = float(ratios.max() - ratios.min())
+    return middle if middle and spread <= _FACTOR_SPREAD * abs(middle) < 1e6 and abs(middle - 1) > 2 * spread else None
+
+
+def _coarsest(rows: pl.DataFrame) -> float:
+    """The largest resolution of a series relative to its values; 0 if all are exact."""
+    sizes = rows["value"].abs().to_numpy()
+    units = np.maximum(rows["resolution"].to_numpy(), rows["resolution_b"].to_numpy())
+    known = np.isfinite(sizes) & (sizes > 0)
+    return float((units[known] / sizes[known]).max(initial=0.0))
+
+
+# Steps that one run computed twice, and noise between repeated baselines.
+
+
+def recomputed(table: pl.DataFrame) -> SeriesComparison:
+    """Steps that a run computed again after a restart, compared with the first time: a free test of determinism."""
+    if table.is_empty():
+        return SeriesComparison((), (), 0)
+    found, equal, steps = list[SeriesDifference](), list[tuple[str, int, float]](), 0
+    segments = sorted(table["segment"].fill_null(0).unique().to_list())
+    for one, other in pairwise(segments):
+        part = compare_series(*(table.filter(pl.col("segment").fill_null(0) == n) for n in (one, other)))
+        found += part.differences
+        equal += part.equal
+        steps += part.steps
+    return SeriesComparison(tuple(sorted(found, key=lambda one: one.step)), tuple(equal), steps)
+
+
+def beyond_noise(baselines: Sequence[pl.DataFrame], other: pl.DataFrame) -> Iterator[tuple[str, int]]:
+    """Name and first step of each series that leaves the range of at least three baselines.
+
+    The noise of a step is the largest difference between two baselines there. A run is outside if it is more than twice
+    that from the nearest baseline, at three successive logged steps. With fewer baselines nothing is known of noise.
+    """
+    if len(baselines) < LEAST_BASELINES or other.is_empty():
+        return
+    joined = _newest(other)
+    for number, one in enumerate(baselines):
+        own = _newest(one).select("rank", "name", "step", pl.col("value").alias(f"baseline {number}"))
+        joined = joined.join(own, on=["rank", "name", "step"], nulls_equal=True)
+    names = [f"baseline {number}" for number in range(len(baselines))]
+    for rows in joined.sort("rank", "name", "step").partition_by("rank", "name", maintain_order=True):
+        values = rows.select(names).to_numpy()
+        noise = values.max(axis=1) - values.min(axis=1)
+        distance = np.abs(values - rows["value"].to_numpy()[:, None]).min(axis=1)
+        outside = distance > 2 * noise
+        runs = np.convolve(outside, np.ones(OUTSIDE_STEPS), "valid") == OUTSIDE_STEPS
+        if len(outside) >= OUTSIDE_STEPS and runs.any():
+            yield str(rows["name"][0]), int(rows["step"][int(runs.argmax())])

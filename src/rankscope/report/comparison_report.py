@@ -1,0 +1,194 @@
+"""The comparison of two runs as text, Markdown and JSON: the headline first, then the parts, then causes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rankscope import __version__
+from rankscope.analysis.comparison.model import ComparedPart, Hypothesis, RunComparison, RunDifference
+from rankscope.analysis.stack_frames import own_frames
+from rankscope.report.json import SCHEMA, dump_json, escaped_json
+from rankscope.schema import Frame
+from rankscope.text.escaping import code_block, markdown, plain
+from rankscope.text.secrets import hide
+
+WIDTH = 80
+MOST_LINES = 8
+"""Most lines of a part in a report for people."""
+MOST_DIFFERENCES = 12
+MOST_HYPOTHESES = 5
+MOST_FRAMES = 4
+_LABEL_WIDTH = 13
+
+
+def _shown(text: str) -> str:
+    """Text as it may be shown."""
+    return hide(plain(text))
+
+
+def _some(lines: Sequence[str], most: int) -> list[str]:
+    """The first lines, and how many more there are."""
+    left = len(lines) - most
+    return [*lines[:most], f"({left:,} more in the JSON report)"] if left > 0 else list(lines)
+
+
+def _frames(frames: Sequence[Frame]) -> list[str]:
+    own = own_frames(frames) or frames
+    return [f"{frame.function} ({frame.file}:{frame.line})" for frame in own[:MOST_FRAMES]]
+
+
+def _reasons(one: Hypothesis) -> list[tuple[str, str]]:
+    """The lines below a cause, each with its label."""
+    return [
+        *(("for", text) for text in one.speaks_for),
+        *(("against", text) for text in one.speaks_against),
+        ("decide", one.experiment),
+    ]
+
+
+# Text for a terminal.
+
+
+def comparison_text(found: RunComparison) -> str:
+    """The comparison as text of 80 columns."""
+    return "\n".join(line.rstrip() for line in _text_lines(found)) + "\n"
+
+
+def _text_lines(found: RunComparison) -> Iterator[str]:
+    yield from _wrapped(found.headline)
+    for run in found.runs:
+        yield from _labelled(run.label, f"{run.title}: {run.verdict}")
+    yield ""
+    for part in found.parts:
+        yield from _labelled(part.name, part.summary)
+        for line in _some(part.lines, MOST_LINES):
+            yield from _labelled("", f"- {line}", hang=2)
+    for number, one in enumerate(found.differences[:MOST_DIFFERENCES], 1):
+        yield "-" * WIDTH
+        yield from _wrapped(f"{number}. {one.kind}: {one.title}", hang=3)
+        yield from _below(one)
+    left = len(found.differences) - MOST_DIFFERENCES
+    if left > 0:
+        yield f"({left:,} more in the JSON report)"
+    if found.hypotheses:
+        yield "-" * WIDTH
+        yield "Why? What may be the cause, and what decides:"
+    for cause in found.hypotheses[:MOST_HYPOTHESES]:
+        yield from _wrapped(f"- {cause.cause}", hang=2)
+        for label, text in _reasons(cause):
+            yield from _labelled(label, text)
+
+
+def _below(one: RunDifference) -> Iterator[str]:
+    for line in _some(one.details, MOST_LINES):
+        yield from _labelled("", line)
+    for label, frames in (("in A", one.stacks.in_a), ("in B", one.stacks.in_b)):
+        for number, line in enumerate(_frames(frames)):
+            yield from _labelled("" if number else label, line)
+
+
+def _wrapped(text: str, hang: int = 0) -> list[str]:
+    lines = textwrap.TextWrapper(WIDTH, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False)
+    return lines.wrap(_shown(text))
+
+
+def _labelled(label: str, text: str, hang: int = 0) -> list[str]:
+    indent = " " * _LABEL_WIDTH
+    first = f"  {label}".ljust(_LABEL_WIDTH)
+    lines = textwrap.TextWrapper(WIDTH, break_on_hyphens=False, break_long_words=False)
+    lines.initial_indent, lines.subsequent_indent = first, indent + " " * hang
+    return lines.wrap(_shown(text))
+
+
+# Markdown for an issue.
+
+
+def comparison_markdown(found: RunComparison) -> str:
+    """The comparison as GitHub-flavoured Markdown in which nothing from a file can act as markup."""
+    return "\n\n".join(_blocks(found)) + "\n"
+
+
+def _blocks(found: RunComparison) -> Iterator[str]:
+    yield f"# {_inline(found.headline)}"
+    runs = [f"| {run.label} | {_inline(run.title)} | {run.world_size} | {_inline(run.verdict)} |" for run in found.runs]
+    yield "\n".join(["| run | path | ranks | verdict |", "| --- | --- | --- | --- |", *runs])
+    rows = [f"| {part.name} | {_inline(part.summary)} |" for part in found.parts]
+    yield "\n".join(["| compared | answer |", "| --- | --- |", *rows])
+    for part in found.parts:
+        yield from _lines_of(part)
+    for number, one in enumerate(found.differences[:MOST_DIFFERENCES], 1):
+        yield f"## {number}. {one.kind}: {_inline(one.title)}"
+        yield from _bullets(one.details)
+        for label, frames in (("A", one.stacks.in_a), ("B", one.stacks.in_b)):
+            if frames:
+                yield f"**Stack in {label}** (innermost first)"
+                yield code_block(_frames(frames))
+    if found.hypotheses:
+        yield "## What may be the cause"
+    for cause in found.hypotheses[:MOST_HYPOTHESES]:
+        yield f"**{_inline(cause.cause)}**"
+        yield "\n".join(f"- {label}: {_inline(text)}" for label, text in _reasons(cause))
+    yield f"*Made with rankscope {__version__}.*"
+
+
+def _lines_of(part: ComparedPart) -> Iterator[str]:
+    if part.lines:
+        yield f"**{part.name.capitalize()}**"
+        yield from _bullets(part.lines)
+
+
+def _bullets(lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield "\n".join(f"- {_inline(line)}" for line in _some(lines, MOST_LINES))
+
+
+def _inline(text: str) -> str:
+    return markdown(hide(text))
+
+
+# JSON for programs.
+
+
+def comparison_json(found: RunComparison, ascii_only: bool = False) -> bytes:
+    """The comparison as one JSON object; what differs stands in `differences`, the earliest first."""
+    raw = dump_json(
+        {
+            "schema": SCHEMA,
+            "tool": {"name": "rankscope", "version": __version__},
+            "headline": hide(found.headline),
+            "same": found.is_same,
+            "runs": [
+                {"label": run.label, "path": run.title, "world_size": run.world_size, "verdict": hide(run.verdict)}
+                for run in found.runs
+            ],
+            "compared": [
+                {"name": part.name, "summary": hide(part.summary), "lines": list(map(hide, part.lines))}
+                for part in found.parts
+            ],
+            "differences": list(map(_difference_json, found.differences)),
+            "hypotheses": [
+                {"cause": hide(one.cause), "for": list(map(hide, one.speaks_for)),
+                 "against": list(map(hide, one.speaks_against)), "experiment": hide(one.experiment)}
+                for one in found.hypotheses
+            ],
+        }
+    )  # fmt: skip
+    return escaped_json(raw) if ascii_only else raw
+
+
+def _difference_json(one: RunDifference) -> dict[str, Any]:
+    stacks = {
+        label: [{"function": frame.function, "file": frame.file, "line": frame.line} for frame in frames]
+        for label, frames in (("a", one.stacks.in_a), ("b", one.stacks.in_b))
+    }
+    return {
+        "kind": one.kind,
+        "title": hide(one.title),
+        "ranks": one.ranks,
+        "step": one.step,
+        "operation": one.operation,
+        "details": list(map(hide, one.details)),
+        "stacks": stacks,
+    }

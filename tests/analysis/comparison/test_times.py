@@ -1,0 +1,50 @@
+"""Times of two runs: intervals, and what they are not called."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rankscope.analysis.comparison.time_comparison import block_length, period_of, time_ratio
+
+
+def times(
+    seed: int, count: int = 200, correlation: float = 0.0, level: float = 1.0
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Times around `level` with noise of 3 % that is correlated over neighbours."""
+    rng = np.random.default_rng(seed)
+    noise = np.zeros(count)
+    for i, shock in enumerate(rng.normal(0, 0.03 * np.sqrt(1 - correlation**2), count)):
+        noise[i] = correlation * noise[i - 1] + shock if i else shock
+    return level * np.exp(noise)
+
+
+def test_fewer_than_fifty_values_give_no_interval() -> None:
+    found = time_ratio("step", times(1, 49), times(2, 300, level=2.0))
+    assert found.low is None and not found.stands_out
+
+
+@pytest.mark.parametrize(("level", "stands_out"), [(1.0, False), (1.02, False), (1.08, True), (0.9, True)])
+def test_a_change_stands_out_from_three_percent_on(level: float, stands_out: bool) -> None:
+    assert time_ratio("step", times(1), times(2, level=level)).stands_out == stands_out
+
+
+def test_intervals_of_equal_runs_rarely_exclude_equality() -> None:
+    found = [time_ratio("step", times(2 * n), times(2 * n + 1)) for n in range(100)]
+    assert sum(not (one.low or 0) <= 1 <= (one.high or 0) for one in found) <= 10
+    assert not any(one.stands_out for one in found)
+
+
+def test_an_interval_is_the_same_each_time() -> None:
+    assert time_ratio("step", times(1), times(2)) == time_ratio("step", times(1), times(2))
+
+
+def test_blocks_grow_with_correlation_up_to_an_eighth() -> None:
+    assert block_length(times(1)) == 1
+    assert 2 < block_length(times(1, correlation=0.6)) < block_length(times(1, correlation=0.9)) <= 25
+    assert block_length(np.ones(100)) == 1
+
+
+def test_the_period_is_that_of_the_loop() -> None:
+    assert period_of(np.array([9, 9, *[1, 2, 3, 4, 5] * 8])) == 5
+    assert period_of(np.arange(60)) == 0

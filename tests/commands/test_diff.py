@@ -1,0 +1,82 @@
+"""`rankscope diff`: exit codes, formats, and text that is harmless."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rankscope.analysis.comparison.run_comparison import compare_runs
+from rankscope.cli import run
+from rankscope.commands.diff import render_comparison
+from rankscope.commands.report import Format
+from tests.analysis.comparison.test_settings import run_with
+
+SAMPLES = Path(__file__).parents[2] / "sample_data"
+EQUAL = [str(SAMPLES / "two_groups")] * 2
+DIFFERENT = [str(SAMPLES / "healthy"), str(SAMPLES / "size_mismatch")]
+Captured = pytest.CaptureFixture[str]
+
+
+def test_a_run_equals_itself(capsys: Captured) -> None:
+    assert run(["diff", *EQUAL]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("no difference between A and B in schedule")
+    assert "equal: " in out
+
+
+def test_two_real_jobs_differ_and_the_stacks_of_both_are_shown(capsys: Captured) -> None:
+    assert run(["diff", *DIFFERENT]) == 1
+    out = capsys.readouterr().out
+    headline = "B differs from A first: on ranks 0-3 B leaves out 3 operations, broadcast [64,32] f32"
+    assert " ".join(out.split()).startswith(headline)
+    assert "healthy (/job/job.py:" in out and "train_step (/job/job.py:" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_dumps_are_not_compared_with_traces(capsys: Captured) -> None:
+    assert run(["diff", str(SAMPLES / "straggler"), str(SAMPLES / "slow_loader")]) == 2
+    assert "of A come from flight-recorder, those of B come from profiler" in capsys.readouterr().err
+
+
+def test_json_has_the_differences_in_order(capsys: Captured) -> None:
+    assert run(["diff", *DIFFERENT, "-f", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [one["kind"] for one in found["differences"]] == ["schedule-differs", "outcome-differs"]
+    assert found["differences"][0] | {"stacks": 0, "details": 0, "title": 0} == {
+        "kind": "schedule-differs", "title": 0, "ranks": [0, 1, 2, 3], "step": None, "operation": 0, "details": 0,
+        "stacks": 0,
+    }  # fmt: skip
+    assert [part["name"] for part in found["compared"]] == ["schedule", "settings", "values", "durations"]
+    assert found["same"] is False
+
+
+def test_the_suffix_says_the_format_and_files_stay(tmp_path: Path, capsys: Captured) -> None:
+    output = tmp_path / "diff.md"
+    assert run(["diff", *DIFFERENT, "-o", str(output)]) == 1
+    assert output.read_text().startswith("# B differs from A first: ")
+    assert run(["diff", *DIFFERENT, "-o", str(output)]) == 2
+    assert "already exists" in capsys.readouterr().err
+
+
+def test_redaction_takes_paths_away(capsys: Captured) -> None:
+    run(["diff", *DIFFERENT, "--redact", "-f", "json"])
+    out = capsys.readouterr().out
+    assert str(SAMPLES) not in out and "/job/" not in out
+    assert "job.py" in out
+
+
+@pytest.mark.parametrize("args", [["missing", "missing"], ["missing"], [*EQUAL, "third"]])
+def test_wrong_arguments_are_exit_code_2(args: list[str], capsys: Captured) -> None:
+    assert run(["diff", *args, "-f", "json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+def test_text_of_files_is_harmless(form: Format) -> None:
+    a, b = (run_with({"NCCL_ALGO": value, "X_Y": "1"}) for value in ("Ring", "\x1b[2J<b>|@someone"))
+    shown = render_comparison(compare_runs(a, b), form, ascii_only=True).decode("ascii")
+    assert "\x1b" not in shown
+    if form == "markdown":
+        assert r"`-> \x1b[2J<b>\xa6@someone`" in shown
