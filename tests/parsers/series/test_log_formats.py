@@ -42,9 +42,9 @@ EXCERPTS = {
     ),
     # bigscience-workshop/Megatron-DeepSpeed issue 396
     "megatron-deepspeed": Excerpt(
-        " iteration     5426/  250000 | consumed samples:        43408 | consumed tokens:     88899584 | elapsed time per"
-        " iteration (s): 4.24 | learning rate: 2.999E-04 | global batch size:     8 | loss scale: 1.0 | grad norm: nan |"
-        " actual seqlen:  2048 | number of skipped iterations:   0 | samples per second: 1.886 | TFLOPs: 78.46 |",
+        " iteration     5426/  250000 | consumed samples:        43408 | consumed tokens:     88899584 | elapsed time"
+        " per iteration (s): 4.24 | learning rate: 2.999E-04 | global batch size:     8 | loss scale: 1.0 | grad norm:"
+        " nan | actual seqlen:  2048 | number of skipped iterations:   0 | samples per second: 1.886 | TFLOPs: 78.46 |",
         (("grad_norm", 5426, math.nan), ("tokens", 5426, 88899584), ("step_s", 5426, 4.24), ("lr", 5426, 2.999e-4)),
     ),
     # EleutherAI/gpt-neox
@@ -56,9 +56,9 @@ EXCERPTS = {
     ),
     # huggingface/nanotron issue 233
     "nanotron": Excerpt(
-        "[0434:0]:11/01/2024 11:05:18 [INFO|DP=0|PP=0|TP=0|node0434]: iteration: 12001 / 17500 | consumed_tokens: 25.2G |"
-        " elapsed_time_per_iteration_ms: 28.2K | tokens_per_sec: 74.5K | global_batch_size: 1.02K | lm_loss: 2.3 | lr:"
-        " 0.000289 | grad_norm: 0.15 | cuda_memory_allocated: 8.86G",
+        "[0434:0]:11/01/2024 11:05:18 [INFO|DP=0|PP=0|TP=0|node0434]: iteration: 12001 / 17500 | consumed_tokens: 25.2G"
+        " | elapsed_time_per_iteration_ms: 28.2K | tokens_per_sec: 74.5K | global_batch_size: 1.02K | lm_loss: 2.3 |"
+        " lr: 0.000289 | grad_norm: 0.15 | cuda_memory_allocated: 8.86G",
         (("loss", 12001, 2.3), ("lr", 12001, 0.000289), ("grad_norm", 12001, 0.15), ("tokens", 12001, 25.2e9),
          ("step_s", 12001, 28.2)),
     ),
@@ -71,9 +71,10 @@ EXCERPTS = {
     ),
     # NVIDIA-BioNeMo/bionemo-recipes pull request 740
     "nemo 2": Excerpt(
-        "Training epoch 0, iteration 20/149 | lr: 3e-05 | consumed_samples: 121 | global_batch_size: 1 | global_step: 120"
-        " | reduced_train_loss: 1.233 | train_step_timing in s: 0.03146 | val_loss: 4.106",
-        (("loss", 120, 1.233), ("lr", 120, 3e-5), ("step_s", 120, 0.03146), ("samples", 120, 121), ("val_loss", 120, 4.106)),
+        "Training epoch 0, iteration 20/149 | lr: 3e-05 | consumed_samples: 121 | global_batch_size: 1 | global_step:"
+        " 120 | reduced_train_loss: 1.233 | train_step_timing in s: 0.03146 | val_loss: 4.106",
+        (("loss", 120, 1.233), ("lr", 120, 3e-5), ("step_s", 120, 0.03146), ("samples", 120, 121),
+         ("val_loss", 120, 4.106)),
     ),
     # NVIDIA/NeMo-Framework-Launcher issue 55
     "nemo 1": Excerpt(
@@ -108,15 +109,16 @@ EXCERPTS = {
     ),
     # verl-project/verl issue 2060
     "verl": Excerpt(
-        "(TaskRunner pid=87031) step:83 - global_seqlen/min:340538.000 - global_seqlen/max:369082.000 - actor/kl_loss:0.024"
-        " - actor/pg_loss:-0.012 - actor/grad_norm:0.806 - actor/lr:0.000 - training/global_step:83.000 -"
+        "(TaskRunner pid=87031) step:83 - global_seqlen/min:340538.000 - global_seqlen/max:369082.000 - actor/kl_loss:"
+        "0.024 - actor/pg_loss:-0.012 - actor/grad_norm:0.806 - actor/lr:0.000 - training/global_step:83.000 -"
         " training/epoch:2.000 - val-aux/openai/gsm8k/reward/mean@1:0.565 - timing_s/step:98.5",
         (("loss", 83, -0.012), ("grad_norm", 83, 0.806), ("actor/kl_loss", 83, 0.024), ("step_s", 83, 98.5),
          ("val-aux/openai/gsm8k/reward/mean@1", 83, 0.565)),
     ),
     # OpenRLHF/OpenRLHF
     "openrlhf": Excerpt(
-        f"Train epoch [1/1]:  10%|{BAR}   | 12/120 [01:02<09:18,  5.17s/it, policy_loss=-0.0213, actor_lr=5e-7, kl=0.01]",
+        f"Train epoch [1/1]:  10%|{BAR}   | 12/120 [01:02<09:18,  5.17s/it, "
+        "policy_loss=-0.0213, actor_lr=5e-7, kl=0.01]",
         (("loss", 12, -0.0213), ("lr", 12, 5e-7)),
     ),
     # deepspeedai/DeepSpeed issue 931
@@ -133,8 +135,8 @@ EXCERPTS = {
     ),
     # facebookresearch/fairseq issue 2332
     "fairseq": Excerpt(
-        "2020-07-17 04:08:14 | INFO | train_inner | epoch 003:    100 / 2952087 loss=16.348, nll_loss=14.1, ppl=83437.5,"
-        " wps=8640.2, ups=4.66, wpb=1854, bsz=2, num_updates=70100, lr=1e-06, gnorm=4.215, loss_scale=128, wall=120",
+        "2020-07-17 04:08:14 | INFO | train_inner | epoch 003:    100 / 2952087 loss=16.348, nll_loss=14.1, ppl=83437.5"
+        ", wps=8640.2, ups=4.66, wpb=1854, bsz=2, num_updates=70100, lr=1e-06, gnorm=4.215, loss_scale=128, wall=120",
         (("loss", 70100, 16.348), ("nll_loss", 70100, 14.1), ("lr", 70100, 1e-6), ("grad_norm", 70100, 4.215),
          ("loss_scale", 70100, 128)),
     ),
@@ -200,8 +202,8 @@ EXCERPTS = {
     ),
     # facebookresearch/Detectron issue 610
     "detectron": Excerpt(
-        'json_stats: {"accuracy_cls": 1.000000, "eta": "0:21:51", "iter": 55080, "loss": 0.024404, "loss_bbox": 0.000645,'
-        ' "lr": 0.000025, "mb_qsize": 64, "time": 0.266505}',
+        'json_stats: {"accuracy_cls": 1.000000, "eta": "0:21:51", "iter": 55080, "loss": 0.024404, "loss_bbox":'
+        ' 0.000645, "lr": 0.000025, "mb_qsize": 64, "time": 0.266505}',
         (("loss", 55080, 0.024404), ("lr", 55080, 0.000025)),
     ),
     # open-mmlab/mmdetection issue 2785
@@ -219,8 +221,8 @@ EXCERPTS = {
     ),
     # modelscope/scepter issue 48
     "scepter": Excerpt(
-        "scepter [INFO] 2024-10-06 20:19:51,817 [File: log.py Function: _print_iter_log at line 71]  Stage [train] iter:"
-        " [10/500], data_time: 1.0402(1.0402), time: 1.4696(1.4696), loss: 0.0978(0.0978), pg0_lr: 0.000100",
+        "scepter [INFO] 2024-10-06 20:19:51,817 [File: log.py Function: _print_iter_log at line 71]  Stage [train] "
+        "iter: [10/500], data_time: 1.0402(1.0402), time: 1.4696(1.4696), loss: 0.0978(0.0978), pg0_lr: 0.000100",
         (("loss", 10, 0.0978), ("step_s", 10, 1.4696)),
     ),
     # tensorflow/models issue 2980

@@ -48,6 +48,8 @@ def json_line(text: str, line: int) -> list[Point] | None:
 def row_points(row: Mapping[str, Any], line: int, step: int | None = None) -> Iterator[Point]:
     """The values of one print, by names."""
     flat = dict(_flat(row, "", 0))
+    if metric_names.SUMMARY in flat:
+        return
     steps = sorted((place, key) for key in flat if (place := metric_names.step_place(key)) is not None)
     for _, key in steps:
         step = whole_number(flat[key]) if step is None else step

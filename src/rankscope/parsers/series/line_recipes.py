@@ -32,7 +32,7 @@ _EPOCH = re.compile(
 """`Epoch [2][19/678]`, `epoch 003:  100 / 8223`, `Train: 0 [  50/1251`, `Epoch 2:  60%|###  | 9/15`."""
 _FROM_ZERO = re.compile(r"Epoch: \[|Train: \d|Epoch:? \d+: +\d+%")
 """Programs that count epochs from 0: examples of PyTorch, timm, Lightning."""
-_BAR = re.compile(r"(?:\||%\s)\s*(\d+)/(?:\d+|\?) \[\d+:\d\d")
+_BAR = re.compile(r"(?:\||%\s)\s*(\d+)/(\d+|\?) \[\d+:\d\d")
 _CLOCK_GOES_ON = re.compile(r":\d\d")
 _FRACTION = re.compile(r"\s*/\s*(?=\d)")
 _TIME = re.compile(rf"{timestamps.FULL}|{timestamps.GLOG}|{timestamps.SYSLOG}|{timestamps.CLOCK}")
@@ -57,7 +57,7 @@ class StepPlace(NamedTuple):
     epoch: int | None = None
     """The place of the epoch: the step counts from its beginning."""
     total: int | None = None
-    """The place of the steps of an epoch."""
+    """The place of the steps of an epoch, or of a bar."""
     first_epoch: int = 0
     place: int = 0
     """How good it is, 0 for the best."""
@@ -87,7 +87,7 @@ class _Name(NamedTuple):
 def line_recipe(text: str) -> LineRecipe | None:
     """The meaning of the numbers of a line; None if it has no values of a step."""
     found = [*NUMBERS.finditer(text)]
-    if not found or len(found) > MOST_NUMBERS:
+    if not found or len(found) > MOST_NUMBERS or metric_names.SUMMARY in text:
         return None
     front = strip_prefixes(text)
     fixed = {at for at, span in enumerate(_spans(found)) if span[1] <= front.end}
@@ -149,10 +149,9 @@ def _places(text: str, found: list[re.Match[str]], cut: int) -> tuple[list[Value
         if name is None or (text[end - 1].isalpha() and not (name.marked or metric_names.is_known(name.text))):
             # "number of nan iterations"
             continue
-        is_fraction = _FRACTION.match(text, end) is not None
         if name.step is not None:
             steps.append(StepPlace(at, place=name.step))
-        elif not is_fraction and not metric_names.SKIPPED.match(name.text) and not _is_noise(name, values, steps, text, end):
+        elif (values or steps or not _is_head(name, text, end)) and not _is_left_out(name, text, end):
             values.append(ValuePlace(at, _quantity(name.text, text, end)))
             inside.update(_inside(spans, cut, start, name.text, text))
         cut = end
@@ -164,11 +163,13 @@ def _glued(lead: str) -> int:
     return unit.end() if unit else 0
 
 
-def _is_noise(name: _Name, values: list[ValuePlace], steps: list[StepPlace], text: str, end: int) -> bool:
+def _is_head(name: _Name, text: str, end: int) -> bool:
     """Whether a number before all else is part of a head: `host:0`, `train.py:12`."""
-    if values or steps or metric_names.is_known(name.text):
-        return False
-    return text[end:].lstrip()[:1] not in ("|", ",")
+    return not metric_names.is_known(name.text) and text[end:].lstrip()[:1] not in ("|", ",")
+
+
+def _is_left_out(name: _Name, text: str, end: int) -> bool:
+    return metric_names.SKIPPED.match(name.text) is not None or _FRACTION.match(text, end) is not None
 
 
 def _inside(spans: list[tuple[int, int]], cut: int, start: int, name: str, text: str) -> Iterator[int]:
@@ -227,5 +228,5 @@ def _best_step(text: str, found: list[re.Match[str]], named: list[StepPlace]) ->
         steps = [step for step in steps if step.number != number]
         steps.append(StepPlace(number, epoch, total, first, _EPOCH_PLACE))
     elif (told := _BAR.search(text)) is not None and told.end(1) in at:
-        steps.append(StepPlace(at[told.end(1)], place=_BAR_PLACE))
+        steps.append(StepPlace(at[told.end(1)], total=at.get(told.end(2)), place=_BAR_PLACE))
     return min(steps, key=lambda step: step.place, default=None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
-from typing import IO, NamedTuple
+from typing import IO
 
 import numpy as np
 import polars as pl
@@ -22,79 +22,55 @@ from rankscope.parsers.series.line_recipes import LineRecipe, StepPlace, line_re
 from rankscope.parsers.series.printed_numbers import LARGEST_STEP, NUMBER, numbers_of, steps_of
 from rankscope.parsers.series.scalar_rows import MOST_POINTS, POINTS, Point, points_frame
 
-WORDS = (b"loss", b"step", b"iter", b"Loss", b"Step", b"Iter", b"it/s", b"s/it", b"pdates", b"[batch=")
+WORDS = "[Ll]oss|LOSS|[Ss]tep|STEP|[Ii]ter|pdates|it/s|s/it|\\[batch=|[Ee]poch"
 """Words of lines with values of training, and of the progress bars that tell the step."""
-_WORD = re.compile("|".join(re.escape(word.decode()) for word in WORDS))
-_HEADS = (b"[step=", b"[batch=")
-"""Beginnings of prints with a value in each of the indented lines that follow (OLMo, Composer)."""
+_HEAD = re.compile(rb"(\[(?:step|batch)=[^\n]{0,200})((?:\n[ \t][^\n]{0,400}){1,400})")
+"""A print with a value in each of the indented lines that follow (OLMo, Composer)."""
 MOST_HELD = 1 << 16
 """Lines that are read together."""
 MOST_RECIPES = 1 << 14
-_SHAPE = "shape"
-_BARS = re.compile(r"[█▏▎▍▌▋▊▉#━╸╺─]+[█▏▎▍▌▋▊▉#━╸╺─ ]*|(?<=\|) +(?=\|)")
+_BARS = r"[█▏▎▍▌▋▊▉#━╸╺─]+[█▏▎▍▌▋▊▉#━╸╺─ ]*"
 _TIME = r"([0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[ T_-][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,:][0-9]{1,9})?)"
-_SECOND = 1_000_000_000
-
-
-class _Line(NamedTuple):
-    text: str
-    line: int
+_Places = np.ndarray[tuple[int], np.dtype[np.int64]]
+_COLOUR = COLOUR.pattern.decode("latin-1")
 
 
 def read_log_series(data: bytes | IO[bytes]) -> pl.DataFrame:
     """The series of a log, with the columns of POINTS, in the order of the log."""
     stream: IO[bytes] = io.BytesIO(data) if isinstance(data, bytes) else data
-    reader = _LogReader()
-    held: list[bytes] = []
-    numbers: list[int] = []
-    count = 0
+    reader, held, count = _LogReader(), list[pl.DataFrame](), 0
     for block in log_blocks(stream):
         text = bytes(memoryview(block.padded)[PAD_BYTES : PAD_BYTES + block.size])
-        for line, number in _candidates(text, count):
-            held.append(line)
-            numbers.append(number)
+        held.append(_candidates(text, count))
         count += text.count(b"\n")
-        if len(held) >= MOST_HELD:
-            reader.add(held, numbers)
-            held, numbers = [], []
+        if sum(len(lines) for lines in held) >= MOST_HELD:
+            reader.add(pl.concat(held))
+            held = []
         if reader.rows > MOST_POINTS:
             break
-    reader.add(held, numbers)
+    if held:
+        reader.add(pl.concat(held))
     return reader.result()
 
 
-def _candidates(text: bytes, count: int) -> Iterator[tuple[bytes, int]]:
-    """The lines with one of WORDS, and their numbers; `count` lines are before the text."""
-    starts: set[int] = set()
-    for word in WORDS:
-        at = text.find(word)
-        while at >= 0:
-            starts.add(text.rfind(b"\n", 0, at) + 1)
-            end = text.find(b"\n", at)
-            at = text.find(word, end) if end >= 0 else -1
-    place = 0
-    for start in sorted(starts):
-        if start < place:
-            continue
-        count += text.count(b"\n", place, start)
-        place = start
-        end = text.find(b"\n", start)
-        line = text[start : end if end >= 0 else len(text)]
-        if any(head in line for head in _HEADS):
-            yield _with_values(text, line, end), count + 1
-            count, place = count + 1, end + 1
-        elif len(line) <= LINE_BYTES or b"\r" in line:
-            yield line, count + 1
+def _candidates(text: bytes, count: int) -> pl.DataFrame:
+    """The lines with one of WORDS, without colours, and their numbers; `count` lines are before the text."""
+    if b"[step=" in text or b"[batch=" in text:
+        text = _HEAD.sub(_with_values, text)
+    lines = pl.Series("text", text.decode("utf-8", "replace").split("\n"), pl.String)
+    rows = lines.to_frame().with_row_index("line", count + 1).filter(pl.col("text").str.contains(WORDS))
+    if b"\x1b" in text:
+        rows = rows.with_columns(pl.col("text").str.replace_all(_COLOUR, ""))
+    if b"\r" in text:
+        rows = rows.with_columns(pl.col("text").str.strip_chars_end("\r").str.split("\r")).explode("text")
+        rows = rows.filter(pl.col("text").str.contains(WORDS))
+    return rows.filter(pl.col("text").str.len_bytes() <= LINE_BYTES).cast({"line": pl.Int64})
 
 
-def _with_values(text: bytes, head: bytes, end: int) -> bytes:
-    """A head with the indented lines that follow it in one line."""
-    parts = [head.rstrip(b": \r")]
-    while end >= 0 and text[end + 1 : end + 2] in (b" ", b"\t") and len(parts) < 1000:
-        after = text.find(b"\n", end + 1)
-        parts.append(text[end + 1 : after if after >= 0 else len(text)].strip())
-        end = after
-    return b" | ".join(parts)
+def _with_values(found: re.Match[bytes]) -> bytes:
+    """A head with the indented lines behind it in one line; empty lines keep the numbers of the others."""
+    lines = found[2].split(b"\n")[1:]
+    return b" | ".join([found[1].rstrip(b": \r"), *(line.strip() for line in lines)]) + b"\n" * len(lines)
 
 
 class _LogReader:
@@ -104,93 +80,83 @@ class _LogReader:
         self.rows = 0
         self._recipes: dict[str, LineRecipe | None] = {}
         self._frames: list[pl.DataFrame] = []
-        self._bars: list[tuple[int, int]] = []
-        """Order and step of progress bars."""
+        self._bars: list[pl.DataFrame] = []
+        """Order, step and total of progress bars without values."""
         self._order = 0
 
-    def add(self, held: list[bytes], numbers: list[int]) -> None:
+    def add(self, rows: pl.DataFrame) -> None:
         """Takes lines in the order of the log."""
-        if not held:
-            return
-        texts, places, documents = _texts(held, numbers)
-        if documents:
-            self._keep(points_frame(documents, "json").with_columns(order=pl.col("line") * 0 + self._order))
-        lines = pl.Series("text", texts, pl.String)
-        shapes = lines.str.replace_all(NUMBER, "\0")
-        table = pl.DataFrame({_SHAPE: shapes, "line": places}).with_row_index("row")
-        for shape, rows in table.group_by(_SHAPE, maintain_order=True).agg("row").iter_rows():
-            self._read(str(shape), lines, table["line"], np.asarray(rows, np.int64))
-        self._order += len(texts) + 1
+        if rows["text"].str.contains("^ ?\\{").any():
+            rows = self._documents(rows)
+        if rows["text"].str.contains("%|", literal=True).any():
+            rows = rows.with_columns(pl.col("text").str.replace_all(_BARS, ""))
+        table = rows.with_columns(pl.col("text").str.replace_all(NUMBER, "\0").alias("shape")).with_row_index("row")
+        for shape, places in table.group_by("shape", maintain_order=True).agg("row").iter_rows():
+            whole = len(places) == len(rows)
+            self._read(str(shape), rows["text"], rows["line"], None if whole else np.asarray(places, np.int64))
+        self._order += len(rows) + 1
+
+    def _documents(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Reads lines of JSON, and returns the lines with the text that a collector kept as JSON."""
+        found: dict[int, str] = {}
+        points: list[Point] = []
+        orders: list[int] = []
+        begins = rows["text"].str.contains("^ ?\\{")
+        for at in begins.arg_true().to_list():
+            text, line = rows["text"][at], rows["line"][at]
+            if (inner := unwrapped(text.encode("utf-8", "replace"))) is not None:
+                found[at] = inner[0].decode("utf-8", "replace")
+            elif (told := json_line(text, line)) is not None:
+                found[at] = ""
+                points.extend(told)
+                orders.extend([self._order + at] * len(told))
+        if points:
+            self._keep(points_frame(points, "json").with_columns(pl.Series("order", orders, pl.Int64)))
+        texts = rows["text"].scatter([*found], [*found.values()]) if found else rows["text"]
+        return rows.with_columns(texts)
 
     def result(self) -> pl.DataFrame:
         """The rows of the log."""
         if not self._frames:
             return pl.DataFrame(schema=POINTS)
-        rows = pl.concat(self._frames, how="diagonal").sort("order", maintain_order=True)
+        rows = pl.concat(self._frames, how="diagonal")
+        rows = rows if rows["order"].is_sorted() else rows.sort("order", maintain_order=True)
         return with_steps_of_bars(rows, self._bars).select(*POINTS).cast(POINTS)  # type: ignore[arg-type]
 
     def _keep(self, rows: pl.DataFrame) -> None:
         self.rows += rows.height
         self._frames.append(rows)
 
-    def _read(self, shape: str, lines: pl.Series, places: pl.Series, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+    def _read(self, shape: str, lines: pl.Series, places: pl.Series, rows: _Places | None) -> None:
+        """Reads the lines of a shape, by their places; None for all lines."""
         if shape not in self._recipes:
             if len(self._recipes) >= MOST_RECIPES:
                 self._recipes.clear()
-            self._recipes[shape] = line_recipe(lines[int(rows[0])])
+            self._recipes[shape] = line_recipe(lines[0 if rows is None else int(rows[0])])
         recipe = self._recipes[shape]
         if recipe is None:
             return
-        own = lines.gather(rows)
+        rows = np.arange(len(lines)) if rows is None else rows
+        own = lines if len(rows) == len(lines) else lines.gather(rows)
         told = own.str.extract_all(NUMBER)
         if told.list.len().min() != recipe.numbers:
             return
         for part, of_part in _parts(recipe, own, told):
-            index = np.arange(len(own)) if part is None else part
-            kept = told if part is None else told.gather(part)
-            order = pl.Series("order", rows[index] + self._order)
-            read_lines = own if part is None else own.gather(part)
-            steps = _steps(of_part.step, kept)
-            if not of_part.values:
-                self._bars.extend(zip(order.to_list(), steps["step"].to_list(), strict=True))
-                continue
-            frame = steps.with_columns(order, places.gather(rows[index]).alias("line"), _times(of_part, read_lines))
-            self._keep(_values(of_part, kept, frame))
+            index = rows if part is None else rows[part]
+            read = (own, told) if part is None else (own.gather(part), told.gather(part))
+            self._read_part(of_part, *read, places.gather(index), pl.Series("order", index + self._order))
+
+    def _read_part(
+        self, recipe: LineRecipe, lines: pl.Series, told: pl.Series, places: pl.Series, order: pl.Series
+    ) -> None:
+        steps = _steps(recipe.step, told)
+        if recipe.values:
+            self._keep(_values(recipe, told, steps.with_columns(order, places, _times(recipe, lines))))
+        else:
+            self._bars.append(_bars(recipe.step, told, steps["step"], order))
 
 
-def _texts(held: list[bytes], numbers: list[int]) -> tuple[list[str], list[int], list[Point]]:
-    """Lines without colours, with one text for each state of a progress bar, and the values of lines of JSON."""
-    data = b"\n".join(held)
-    data = COLOUR.sub(b"", data) if b"\x1b" in data else data
-    texts = data.decode("utf-8", "replace").split("\n")
-    if b"\r" not in data and b"{" not in data and b"|" not in data:
-        return texts, numbers, []
-    kept: list[_Line] = []
-    documents: list[Point] = []
-    for text, number in zip(texts, numbers, strict=True):
-        if text.startswith("{"):
-            text = _read_document(text, number, documents)
-        for part in text.split("\r") if "\r" in text else (text,):
-            if text is part or _WORD.search(part):
-                bare = _BARS.sub("", part) if "%|" in part else part
-                kept.append(_Line(bare, number))
-    return [line.text for line in kept], [line.line for line in kept], documents
-
-
-def _read_document(text: str, number: int, documents: list[Point]) -> str:
-    """Adds the values of a line of JSON, and returns its text if it is one that a collector kept as JSON."""
-    if (inner := unwrapped(text.encode("utf-8", "replace"))) is not None:
-        return inner[0].decode("utf-8", "replace")
-    found = json_line(text, number)
-    if found is None:
-        return text
-    documents.extend(found)
-    return ""
-
-
-def _parts(
-    recipe: LineRecipe, lines: pl.Series, told: pl.Series
-) -> Iterator[tuple[np.ndarray[tuple[int], np.dtype[np.int64]] | None, LineRecipe]]:
+def _parts(recipe: LineRecipe, lines: pl.Series, told: pl.Series) -> Iterator[tuple[_Places | None, LineRecipe]]:
     """The lines with equal numbers in names and prefixes, by their places, with their recipes; None for all."""
     if not recipe.fixed:
         yield None, recipe
@@ -226,36 +192,50 @@ def _times(recipe: LineRecipe, lines: pl.Series) -> pl.Series:
     return (second.dt.timestamp("us") * 1000 + rest - recipe.zone_ns).alias("time_ns")
 
 
-def _values(recipe: LineRecipe, told: pl.Series, frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows of lines with one recipe: all values of the first name, then of the next, to be sorted by `order`."""
-    parts = []
+def _values(recipe: LineRecipe, told: pl.Series, lines: pl.DataFrame) -> pl.DataFrame:
+    """The rows of lines with one recipe: one for each value, in the order of the lines."""
+    names, columns = [place.quantity for place in recipe.values], []
     for place in recipe.values:
-        own = place.quantity
-        values, resolutions = numbers_of(told.list.get(place.number), own.is_count)
-        factor = own.factor
-        parts.append(
-            frame.with_columns(
-                (values if factor == 1.0 else values * factor).alias("value"),
-                (resolutions if factor == 1.0 else resolutions * factor).alias("resolution"),
-                pl.lit(recipe.rank, pl.Int32).alias("rank"), pl.lit(own.name).alias("name"),
-                pl.lit(own.raw_name).alias("raw_name"), pl.lit("log").alias("source"),
-            )
-        )  # fmt: skip
-    return pl.concat(parts).filter(pl.col("value").is_not_null())
+        values, resolutions = numbers_of(told.list.get(place.number), place.quantity.is_count)
+        factor = place.quantity.factor
+        columns.append((values * factor, resolutions * factor) if factor != 1.0 else (values, resolutions))
+    each = np.tile(np.arange(len(names)), len(told))
+    rows = lines[np.repeat(np.arange(len(told)), len(names))] if len(names) > 1 else lines
+    rows = rows.with_columns(
+        pl.Series("value", np.column_stack([values.to_numpy() for values, _ in columns]).ravel()),
+        pl.Series("resolution", np.column_stack([sizes.to_numpy() for _, sizes in columns]).ravel()),
+        pl.Series("name", [name.name for name in names], pl.String).gather(each),
+        pl.Series("raw_name", [name.raw_name for name in names], pl.String).gather(each),
+        pl.lit(recipe.rank, pl.Int32).alias("rank"), pl.lit("log").alias("source"),
+    )  # fmt: skip
+    broken = np.column_stack([values.is_null().to_numpy() for values, _ in columns]).ravel()
+    return rows.filter(~pl.Series(broken)) if broken.any() else rows
 
 
-def with_steps_of_bars(rows: pl.DataFrame, bars: list[tuple[int, int]]) -> pl.DataFrame:
+def _bars(place: StepPlace | None, told: pl.Series, steps: pl.Series, order: pl.Series) -> pl.DataFrame:
+    totals = None if place is None or place.total is None else steps_of(told.list.get(place.total))[0]
+    return pl.DataFrame({"bar": order, "drawn": steps}).with_columns(
+        (pl.lit(None, pl.Int64) if totals is None else totals).alias("total")
+    )
+
+
+def with_steps_of_bars(rows: pl.DataFrame, bars: list[pl.DataFrame]) -> pl.DataFrame:
     """Rows with the step of the progress bar that is drawn again behind a print without a step, as tqdm does it.
 
-    A bar counts only if the next print without a step is behind it.
+    Of bars with several totals those count that follow most of the prints: others are of an evaluation.
     """
     if not bars or not rows["step"].has_nulls():
         return rows
     prints = rows.filter(pl.col("step").is_null()).select("order").unique().sort("order")
-    redrawn = pl.DataFrame(bars, schema={"bar": pl.Int64, "drawn": pl.Int64}, orient="row").sort("bar")
-    found = prints.with_columns(
-        pl.col("order").shift(-1).fill_null(np.iinfo(np.int64).max).alias("next")
-    ).join_asof(redrawn, left_on="order", right_on="bar", strategy="forward")  # fmt: skip
-    found = found.filter(pl.col("bar") < pl.col("next")).select("order", "drawn")
+    prints = prints.with_columns(pl.col("order").shift(-1).fill_null(np.iinfo(np.int64).max).alias("next"))
+    drawn = pl.concat(bars).sort("bar")
+    total = _redrawn(prints, drawn)["total"].mode().max()
+    found = _redrawn(prints, drawn.filter(pl.col("total").eq_missing(pl.lit(total)))).select("order", "drawn")
     told = rows.join(found, on="order", how="left", maintain_order="left")
     return told.with_columns(pl.coalesce("step", "drawn").alias("step"))
+
+
+def _redrawn(prints: pl.DataFrame, drawn: pl.DataFrame) -> pl.DataFrame:
+    """The prints with the first bar behind each, before the next print."""
+    found = prints.join_asof(drawn, left_on="order", right_on="bar", strategy="forward")
+    return found.filter(pl.col("bar") < pl.col("next"))

@@ -8,14 +8,16 @@ from functools import lru_cache
 from typing import NamedTuple
 
 NAMES = (
-    "loss", "grad_norm", "lr", "params_norm", "num_zeros", "loss_scale", "step_s", "samples", "tokens", "skipped", "nans",
+    "loss", "grad_norm", "lr", "params_norm", "num_zeros", "loss_scale", "step_s", "samples", "tokens", "skipped",
+    "nans",
 )  # fmt: skip
 """Names that series of different programs share."""
 COUNTS = ("num_zeros", "samples", "tokens", "skipped", "nans")
 """Quantities that are whole numbers: without a decimal point they are exact."""
 _KNOWN = {
     "loss": (
-        "reduced train loss", "loss", "lm loss", "total loss", "train loss", "training loss", "loss train", "train/loss", "loss/train",
+        "reduced train loss", "loss", "lm loss", "total loss", "train loss", "training loss", "loss train",
+        "train/loss", "loss/train",
         "train/lm loss", "loss_metrics/global_avg_loss", "actor/pg_loss", "policy loss",
         "train/CrossEntropyLoss", "train/CE loss", "cross entropy loss", "train/total_loss", "pg_loss", "mlm loss",
         "Train/Samples/train_loss", "train_loss_step", "train/loss_step", "loss_train", "ce loss", "ce_loss",
@@ -40,20 +42,26 @@ _KNOWN = {
     ),
     "samples": ("consumed samples", "consumed train samples", "train/consumed_samples", "samples seen"),
     "tokens": (
-        "consumed tokens", "num tokens", "tokens seen", "total tokens", "throughput/total_tokens", "num input tokens seen",
+        "consumed tokens", "num tokens", "tokens seen", "total tokens", "throughput/total_tokens",
+        "num input tokens seen",
     ),
     "skipped": ("skipped", "number of skipped iterations", "skipped iterations", "skipped steps"),
     "nans": ("nans", "number of nan iterations", "nan iterations"),
 }  # fmt: skip
 _STEPS = (
-    "global step/max steps", "global step", "global steps", "trainer/global_step", "num updates", "current steps", "step",
-    "steps", "train step", "training step", "optimizer step", "completed step", "update", "updates", "iteration",
-    "iterations", "iter", "iter num", "it", "global iter", "training/global_step", "n_iter", "batch",
+    "global step/max steps", "global step", "global steps", "trainer/global_step", "num updates", "current steps",
+    "step", "steps", "train step", "training step", "optimizer step", "completed step", "update", "updates",
+    "iteration", "iterations", "iter", "iter num", "it", "global iter", "training/global_step", "train/global_step",
+    "n_iter", "batch",
 )  # fmt: skip
 """Names of the step, the best first: where a line has a step and an iteration, only the step counts updates."""
 _UNIT = re.compile(r"[ _]*(?:\((ms|s|sec|secs|seconds)\)|(?<=[ _])(?:in )?(ms|s|seconds))$")
 _BARE = re.compile(r"[^a-z/@]+")
 _MILLISECONDS = "ms"
+
+
+SUMMARY = "train_runtime"
+"""A value in the last print of HF Trainer, whose loss is the mean of the whole run."""
 
 
 class Quantity(NamedTuple):
@@ -78,7 +86,11 @@ _NAMES = {_bare(alias): (name, place) for name, known in _KNOWN.items() for plac
 _STEP_PLACES = {_bare(alias): place for place, alias in reversed([*enumerate(_STEPS)])}
 WORTH = re.compile(r"loss|acc|ppl|perplexity|reward|norm|persec|throughput|bpb|entropy")
 """Names of a line that has values of a training step."""
-SKIPPED = re.compile(r"(?:^|.* )(?:eta|epoch|epochs|rank|pid|v_num|dp|pp|tp|cp|ep|line)$|.* vs samples$|.*\.(?:py|cc|cpp|h)$", re.IGNORECASE)
+SKIPPED = re.compile(
+    r"(?:^|.* )(?:eta|epoch|epochs|rank|pid|v_num|dp|pp|tp|cp|ep|line)$"
+    r"|.*[ _]vs[ _](?:samples|steps|tokens)$|.*\.(?:py|cc|cpp|h)$",
+    re.IGNORECASE,
+)
 """Names that are no series."""
 
 

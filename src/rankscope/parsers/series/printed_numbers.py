@@ -46,29 +46,44 @@ def printed_number(text: str, exact: bool = False) -> PrintedNumber | None:
 
 def numbers_of(texts: pl.Series, exact: bool = False) -> tuple[pl.Series, pl.Series]:
     """Values and resolutions of printed numbers; a text that is none has the value null."""
-    told = texts.str.strip_chars().str.replace_all(",", "", literal=True).alias("told")
-    frame = told.to_frame().with_columns(
-        pl.col("told").cast(pl.Float64, strict=False).alias("value"),
-        pl.col("told").str.find("e", literal=True).fill_null(pl.col("told").str.find("E", literal=True)).alias("power"),
-    )
-    mantissa = pl.col("told").str.slice(0, pl.coalesce("power", pl.col("told").str.len_bytes()))
-    frame = frame.with_columns(mantissa.alias("mantissa")).with_columns(
-        (pl.col("mantissa").str.len_bytes().cast(pl.Int64) - 1 - pl.col("mantissa").str.find(".", literal=True).cast(pl.Int64))
-        .alias("decimals"),
-        pl.col("told").str.slice(pl.col("power") + 1).cast(pl.Int64, strict=False).alias("exponent"),
-    )  # fmt: skip
-    size = pl.col("exponent").fill_null(0) - pl.col("decimals").fill_null(0)
-    none = ~pl.col("value").is_finite() | (pl.col("mantissa").str.len_bytes() > EXACT_DIGITS + 1)
-    if exact:
+    told = texts.str.strip_chars()
+    told = told.str.replace_all(",", "", literal=True) if told.str.contains(",", literal=True).any() else told
+    values = told.cast(pl.Float64, strict=False)
+    power = told.str.find("[eE]") if told.str.contains("[eE]").any() else None
+    mantissa = told if power is None else told.to_frame("told").select(_up_to(power)).to_series()
+    point, length = mantissa.str.find(".", literal=True).cast(pl.Int64), mantissa.str.len_bytes().cast(pl.Int64)
+    frame = pl.DataFrame({"value": values, "length": length, "decimals": length - 1 - point})
+    size, none = -pl.col("decimals").fill_null(0), ~pl.col("value").is_finite() | (pl.col("length") > EXACT_DIGITS + 1)
+    if power is not None:
+        exponent = told.to_frame("told").select(pl.col("told").str.slice(power + 1)).to_series()
+        frame = frame.with_columns(exponent.cast(pl.Int64, strict=False).alias("exponent"))
+        size = size + pl.col("exponent").fill_null(0)
+    if exact and power is None:
+        none = none | pl.col("decimals").is_null()
+    elif exact:
         none = none | (pl.col("decimals").is_null() & pl.col("exponent").is_null())
-    rows = frame.select("value", resolution=pl.when(none).then(0.0).otherwise(0.5 * pl.lit(10.0).pow(size)))
-    return rows["value"], rows["resolution"]
+    half = _half_digit(frame.select(size.alias("size")).to_series())
+    return values, frame.select(pl.when(none).then(0.0).otherwise(half)).to_series()
+
+
+def _up_to(power: pl.Series) -> pl.Expr:
+    """The texts before the letter of the exponent."""
+    return pl.col("told").str.slice(0, pl.coalesce(power, pl.col("told").str.len_bytes()))
+
+
+def _half_digit(sizes: pl.Series) -> pl.Series:
+    """Half of 10 to each power; the powers are few."""
+    known = sizes.unique()
+    return sizes.replace_strict(known, [0.5 * 10.0 ** max(-400, min(300, int(size))) for size in known])
 
 
 def steps_of(texts: pl.Series) -> tuple[pl.Series, pl.Series]:
     """First and last step that a printed step may mean; the last is null where the step is not rounded."""
-    values, _ = numbers_of(texts)
     told = texts.str.strip_chars()
+    plain = told.cast(pl.Int64, strict=False)
+    if not plain.has_nulls() and (plain.max() or 0) <= LARGEST_STEP and (plain.min() or 0) >= 0:  # type: ignore[operator]
+        return plain, pl.Series([None], dtype=pl.Int64).new_from_index(0, len(plain))
+    values, _ = numbers_of(texts)
     frame = pl.DataFrame({"value": values, "told": told}).with_columns(
         pl.col("told").str.extract(r"[eE]\+?([0-9]+)$").cast(pl.Int64, strict=False).alias("power"),
         pl.col("told").str.extract(r"\.([0-9]+)[eE]").str.len_bytes().fill_null(0).cast(pl.Int64).alias("decimals"),
