@@ -15,7 +15,7 @@ from rankscope.parsers import streams
 from rankscope.parsers.contents import kinds_of
 from rankscope.parsers.files.directory_walk import FoundPath, walk_paths
 from rankscope.parsers.files.log_files import is_text
-from rankscope.parsers.series import json_series, metric_names
+from rankscope.parsers.series import json_series
 from rankscope.parsers.series.event_files import is_event_file, read_event_file
 from rankscope.parsers.series.log_series import read_log_series
 from rankscope.parsers.series.scalar_rows import POINTS, SCALARS
@@ -25,8 +25,8 @@ from rankscope.parsers.streams import STREAM_ERRORS, NotAFileError, TooLargeErro
 
 _HEAD_BYTES = 1 << 16
 _SERIES = ["attempt", "file", "rank", "raw_name"]
-_SEVERAL_PRINTERS = 1.5
-"""Prints of a step, from which on several unnamed processes print: their lines may change places."""
+_SEVERAL_PRINTERS = 0.25
+"""Share of prints with the step of the one before, from which on several unnamed processes print."""
 _CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
 _STATE = "trainer_state.json"
 _DOCUMENT = re.compile(rb'\s*[\[{]\s*(?:\n|["{\[])')
@@ -84,8 +84,8 @@ def _newest_states(found: Sequence[FoundPath]) -> Iterator[FoundPath]:
             numbers[one.shown] = above, number
             newest[above] = max(newest.get(above, 0), number)
     for one in found:
-        above, number = numbers.get(one.shown, (None, 0))
-        if above is None or newest[above] == number:
+        told_number = numbers.get(one.shown)
+        if told_number is None or newest[told_number[0]] == told_number[1]:
             yield one
 
 
@@ -143,10 +143,7 @@ def _is_document(first: bytes) -> bool:
 def _is_table(first: bytes) -> bool:
     """Whether a text may be a table with names in its first line, or a golden file of pairs."""
     line, _, _ = first.partition(b"\n")
-    if re.fullmatch(rb"\s*\d{1,12}[ \t,]+[-+]?\d[\d.eE+\-]*\s*", line):
-        return True
-    words = [word.strip().strip('"') for word in re.split(r"[,;\t]", line.decode("utf-8-sig", "replace"))]
-    return len(words) > 1 and any(metric_names.step_place(word) is not None for word in words)
+    return json_series.is_pair(line) or json_series.table_names(line.decode("utf-8-sig", "replace"))[0] != ""
 
 
 def _placed(points: pl.DataFrame, shown: str, attempt: int) -> pl.DataFrame:
@@ -168,8 +165,8 @@ def with_segments(rows: pl.DataFrame) -> pl.DataFrame:
     back = pl.col("step").diff().over(_SERIES)
     rows = rows.with_columns(back.alias("back"))
     usual = pl.when(pl.col("back") > 0).then(pl.col("back")).median().over(_SERIES).fill_null(0)
-    printers = (pl.len() / pl.col("step").n_unique()).over(_SERIES)
-    least = pl.when(printers >= _SEVERAL_PRINTERS).then(-2 * usual).otherwise(0.0)
+    again = (pl.col("back") == 0).mean().over(_SERIES)
+    least = pl.when(again >= _SEVERAL_PRINTERS).then(-2 * usual).otherwise(0.0)
     restarts = pl.col("back").lt(least).fill_null(False).cast(pl.UInt32)
     rows = rows.with_columns(restarts.alias("segment"))
     return rows.with_columns(pl.col("segment").cum_sum().over(_SERIES)).drop("back")

@@ -271,6 +271,35 @@ EXCERPTS = {
         "\t Train lr-DecoupledAdamW/group0: 0.0001\n",
         (("Train loss/train/total", 12, 11.9231),),
     ),
+    # InternLM/xtuner issue 658
+    "xtuner": Excerpt(
+        "2024/05/07 12:12:19 - mmengine - INFO - Iter(train) [1010/2046]  lr: 1.0704e-04  eta: 0:56:54  time: 18.9265"
+        "  data_time: 16.0600  memory: 15266  loss: 0.7775  grad_norm: 0.0009",
+        (("loss", 1010, 0.7775), ("grad_norm", 1010, 0.0009), ("lr", 1010, 1.0704e-4)),
+    ),
+    # k2-fsa/icefall pull request 314: the second loss is an average
+    "icefall": Excerpt(
+        "2022-04-29 10:31:21,003 INFO [train.py:756] Epoch 0, batch 50, loss[loss=0.474, simple_loss=0.948, over 2494.0"
+        " frames.], tot_loss[loss=0.5125, simple_loss=1.025, over 4913.84 frames.], batch size: 86, lr: 3.00e-03",
+        (("loss", 50, 0.474), ("loss #2", 50, 0.5125), ("lr", 50, 0.003)),
+    ),
+    # mindspore-lab/mindyolo issue 279
+    "mindyolo": Excerpt(
+        "2024-04-07 07:17:26,110 [INFO] Epoch 15/300, Step 100/101, imgsize (640, 640), loss: 0.6954, lbox: 0.1504,"
+        " cur_lr: 0.009580000303685665",
+        (("loss", 14 * 101 + 100, 0.6954),),
+    ),
+    # kohya-ss/sd-scripts
+    "kohya": Excerpt(
+        f"steps:   5%|{BAR}▍      | 80/1600 [01:10<22:10,  1.14it/s, avr_loss=0.0812]", (("avr_loss", 80, 0.0812),)
+    ),
+    # huggingface/diffusers
+    "diffusers": Excerpt(
+        "Steps:   1%|▏     | 120/10000 [00:58<1:20:02,  2.06it/s, lr=1e-5, step_loss=0.0312]",
+        (("loss", 120, 0.0312), ("lr", 120, 1e-5)),
+    ),
+    # vpetren/gradnorm_tf issue 17
+    "epochs only": Excerpt("epoch: 3442 loss: 0.2105546216666698\nepoch: 3451 loss: nan", (("loss", 3451, math.nan),)),
 }  # fmt: skip
 
 

@@ -110,7 +110,7 @@ def test_states_of_a_bar_are_prints() -> None:
 def test_bars_of_something_else_tell_no_step() -> None:
     """The bar of an evaluation lies before the next print, too, but its total is another."""
     text = (
-        "{'loss': 2.0, 'epoch': 0.1}\n\r100%|## | 7/7 [00:00<00:00, 1809.3it/s]\n\r 1%|# | 10/300 [00:00<00:01, 2.0it/s]\n"
+        "{'loss': 2.0, 'epoch': 0.1}\n\r100%|## | 7/7 [00:00<00:00, 1809it/s]\n\r 1%|# | 10/300 [00:00<00:01, 2it/s]\n"
         "{'loss': 1.5, 'epoch': 0.2}\n\r 1%|# | 20/300 [00:00<00:01, 2.0it/s]\n{'loss': 1.2, 'epoch': 0.3}\n"
     )
     assert points(text).select("step", "value").rows() == [(10, 2.0), (20, 1.5), (None, 1.2)]

@@ -14,7 +14,7 @@ import polars as pl
 
 from rankscope.parsers.logs import timestamps
 from rankscope.parsers.series import metric_names
-from rankscope.parsers.series.metric_names import Quantity
+from rankscope.parsers.series.metric_names import EPOCH, Quantity
 from rankscope.parsers.series.printed_numbers import LARGEST_STEP, PrintedNumber, printed_number
 from rankscope.parsers.series.scalar_rows import MOST_POINTS, POINTS, Point, points_frame
 
@@ -24,6 +24,7 @@ _TIMES = ("timestamp", "_timestamp", "time", "@timestamp", "wall_time", "date", 
 _NOT_FINITE = re.compile(r"(?<=[:\[,\s])(-?)(NaN|Infinity|nan|inf)(?=\s*[,}\]])")
 """What Python writes and JSON lacks."""
 _PAIR = re.compile(rb"\s*(\d{1,12})[ \t,]+([-+]?(?:\d[\d.eE+\-]*|nan|inf))\s*")
+_COLUMN = re.compile(r"[A-Za-z_][\w ./@()%\-]*|")
 _RANKS = ("rank", "global_rank")
 
 
@@ -47,12 +48,15 @@ def json_line(text: str, line: int) -> list[Point] | None:
 
 def row_points(row: Mapping[str, Any], line: int, step: int | None = None) -> Iterator[Point]:
     """The values of one print, by names."""
-    flat = dict(_flat(row, "", 0))
+    flat = {key.strip(): value for key, value in _flat(row, "", 0)}
     if metric_names.SUMMARY in flat:
         return
     steps = sorted((place, key) for key in flat if (place := metric_names.step_place(key)) is not None)
     for _, key in steps:
         step = whole_number(flat[key]) if step is None else step
+    if step is None and not steps and not isinstance(flat.get(EPOCH), float):
+        # who prints once an epoch counts epochs; HF Trainer prints fractions of them
+        step = whole_number(flat.get(EPOCH))
     found = [(key, number) for key, value in flat.items() if (number := _number(value, key)) is not None]
     found = [(key, number) for key, number in found if not metric_names.SKIPPED.match(key) and key not in _TIMES[:4]]
     own = {key for _, key in steps}
@@ -134,6 +138,11 @@ def _golden(document: Mapping[str, Any]) -> Iterator[Point]:
                 yield Point(step, quantity, number.value, number.resolution, 1)
 
 
+def is_pair(line: bytes) -> bool:
+    """Whether a line is one of a golden file of torchtitan."""
+    return _PAIR.fullmatch(line) is not None
+
+
 def read_pairs(data: bytes) -> pl.DataFrame | None:
     """A golden file of torchtitan: a step and a loss in each line; None for any other text."""
     loss = Quantity("loss", "loss")
@@ -150,10 +159,8 @@ def read_pairs(data: bytes) -> pl.DataFrame | None:
 def read_csv_series(data: bytes) -> pl.DataFrame | None:
     """The series of a table with names in its first line and a step column; None for any other text."""
     text = data.decode("utf-8-sig", "replace")
-    head = text.partition("\n")[0]
-    mark = max(",;\t", key=head.count)
-    columns = _csv_names(head, mark)
-    if len(columns) < 2 or not any(metric_names.step_place(name) is not None for name in columns):
+    mark, columns = table_names(text.partition("\n")[0])
+    if not mark:
         return None
     points: list[Point] = []
     csv.field_size_limit(1 << 20)
@@ -167,5 +174,9 @@ def read_csv_series(data: bytes) -> pl.DataFrame | None:
     return points_frame(points, "csv") if points else pl.DataFrame(schema=POINTS)
 
 
-def _csv_names(head: str, mark: str) -> Sequence[str]:
-    return [name.strip().strip('"') for name in head.strip().split(mark)][:MOST_KEYS]
+def table_names(line: str) -> tuple[str, Sequence[str]]:
+    """The mark between the columns of a table, and their names, by its first line; "" if it begins no table."""
+    mark = max(",;\t", key=line.count)
+    names = [name.strip().strip('"') for name in line.strip().split(mark)][:MOST_KEYS]
+    steps = any(metric_names.step_place(name) is not None or name.lower() == EPOCH for name in names)
+    return (mark, names) if steps and len(names) > 1 and all(map(_COLUMN.fullmatch, names)) else ("", ())

@@ -38,7 +38,7 @@ _FRACTION = re.compile(r"\s*/\s*(?=\d)")
 _TIME = re.compile(rf"{timestamps.FULL}|{timestamps.GLOG}|{timestamps.SYSLOG}|{timestamps.CLOCK}")
 _FULL = re.compile(timestamps.FULL)
 _PROSE = ("with", "and", "at", "the", "current", "is", "average", "avg", "for", "in", "after", "-")
-_EPOCH_PLACE, _BAR_PLACE = 50, 60
+_EPOCH_PLACE, _BAR_PLACE, _ONLY_EPOCH_PLACE = 50, 60, 70
 _RANK = re.compile(r"\[Rank (\d{1,7})\]", re.IGNORECASE)
 _TASK = re.compile(r"\[default(\d{1,7})\]:|\s*(\d{1,6}): ")
 
@@ -94,6 +94,9 @@ def line_recipe(text: str) -> LineRecipe | None:
     fixed -= _within(found, _TIME, text, front.end)
     values, steps, inside = _places(text, found, front.end)
     step = _best_step(text, found, steps)
+    if step is not None and step.place == _ONLY_EPOCH_PLACE and text.startswith("{", front.end):
+        # HF Trainer prints fractions of epochs
+        step = None
     if step is not None:
         taken = {step.number, step.epoch, step.total}
         values = [value for value in values if value.number not in taken]
@@ -149,8 +152,10 @@ def _places(text: str, found: list[re.Match[str]], cut: int) -> tuple[list[Value
         if name is None or (text[end - 1].isalpha() and not (name.marked or metric_names.is_known(name.text))):
             # "number of nan iterations"
             continue
-        if name.step is not None:
+        if name.step is not None and not text.startswith("%", end):
             steps.append(StepPlace(at, place=name.step))
+        elif name.text.lower() == metric_names.EPOCH:
+            steps.append(StepPlace(at, place=_ONLY_EPOCH_PLACE))
         elif (values or steps or not _is_head(name, text, end)) and not _is_left_out(name, text, end):
             values.append(ValuePlace(at, _quantity(name.text, text, end)))
             inside.update(_inside(spans, cut, start, name.text, text))
@@ -165,7 +170,8 @@ def _glued(lead: str) -> int:
 
 def _is_head(name: _Name, text: str, end: int) -> bool:
     """Whether a number before all else is part of a head: `host:0`, `train.py:12`."""
-    return not metric_names.is_known(name.text) and text[end:].lstrip()[:1] not in ("|", ",")
+    known = metric_names.is_known(name.text) or metric_names.WORTH.search(name.text.lower()) is not None
+    return not known and text[end:].lstrip()[:1] not in ("|", ",")
 
 
 def _is_left_out(name: _Name, text: str, end: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -21,7 +22,7 @@ _KNOWN = {
         "train/lm loss", "loss_metrics/global_avg_loss", "actor/pg_loss", "policy loss",
         "train/CrossEntropyLoss", "train/CE loss", "cross entropy loss", "train/total_loss", "pg_loss", "mlm loss",
         "Train/Samples/train_loss", "train_loss_step", "train/loss_step", "loss_train", "ce loss", "ce_loss",
-        "language loss", "avg loss", "lm loss value",
+        "language loss", "avg loss", "lm loss value", "step loss",
     ),
     "grad_norm": (
         "grad norm", "gradient norm", "gnorm", "norm", "total norm", "global grad norm", "train/grad_norm",
@@ -51,8 +52,8 @@ _KNOWN = {
 _STEPS = (
     "global step/max steps", "global step", "global steps", "trainer/global_step", "num updates", "current steps",
     "step", "steps", "train step", "training step", "optimizer step", "completed step", "update", "updates",
-    "iteration", "iterations", "iter", "iter num", "it", "global iter", "training/global_step", "train/global_step",
-    "n_iter", "batch",
+    "iteration", "iterations", "iter", "iter num", "it", "global iter", "iter(train)", "training/global_step",
+    "train/global_step", "n_iter", "batch",
 )  # fmt: skip
 """Names of the step, the best first: where a line has a step and an iteration, only the step counts updates."""
 _UNIT = re.compile(r"[ _]*(?:\((ms|s|sec|secs|seconds)\)|(?<=[ _])(?:in )?(ms|s|seconds))$")
@@ -60,6 +61,7 @@ _BARE = re.compile(r"[^a-z/@]+")
 _MILLISECONDS = "ms"
 
 
+EPOCH = "epoch"
 SUMMARY = "train_runtime"
 """A value in the last print of HF Trainer, whose loss is the mean of the whole run."""
 
@@ -124,10 +126,15 @@ def distinct(quantities: Sequence[Quantity]) -> list[Quantity]:
         other = best.get(quantity.name)
         if other is None or _place(quantity) < _place(quantities[other]):
             best[quantity.name] = at
-    return [
-        one if best[one.name] == at or one.name not in NAMES else one._replace(name=one.raw_name)
-        for at, one in enumerate(quantities)
-    ]
+    seen: Counter[str] = Counter()
+    found = []
+    for at, one in enumerate(quantities):
+        seen[one.raw_name] += 1
+        # `loss[loss=0.47], tot_loss[loss=0.51]`
+        raw = one.raw_name if seen[one.raw_name] == 1 else f"{one.raw_name} #{seen[one.raw_name]}"
+        keeps = one.name in NAMES and best[one.name] == at
+        found.append(one._replace(name=one.name if keeps else raw, raw_name=raw))
+    return found
 
 
 def _place(quantity: Quantity) -> int:
