@@ -17,9 +17,10 @@ LONGEST_NAME = 120
 NUMBERS = re.compile(NUMBER)
 _MARK = re.compile(r"""["']?\s*[:=]\s*["']?\s*(?:[\[(]|tensor\(|np\.float\d{2}\()?\s*$""")
 """Text between a name and its value."""
-_EDGE = re.compile(r"""[|,;{}\[\]:="'\t]| - """)
+_EDGE = re.compile(r"""[|,;{}\[\]:="'\t]| - |\. """)
 """Text before a name."""
 _NO_LETTERS = re.compile(r"^[^A-Za-z_]+")
+_VERB = re.compile(r" (?:is|was)$")
 _GLUED = re.compile(r"[A-Za-z%][A-Za-z%/]*(?!\w)")
 _UNIT = re.compile(r" ?(ms|s|sec|secs|seconds)\b")
 _FACTOR = re.compile(r"([KMGBT])(?![A-Za-z])")
@@ -76,7 +77,7 @@ class LineRecipe(NamedTuple):
     """What to take from a time to have UTC; None without a time with its year."""
 
 
-class _Name(NamedTuple):
+class NamedNumber(NamedTuple):
     text: str
     step: int | None
     """How good it is as the name of a step."""
@@ -168,13 +169,13 @@ def _glued(lead: str) -> int:
     return unit.end() if unit else 0
 
 
-def _is_head(name: _Name, text: str, end: int) -> bool:
+def _is_head(name: NamedNumber, text: str, end: int) -> bool:
     """Whether a number before all else is part of a head: `host:0`, `train.py:12`."""
     known = metric_names.is_known(name.text) or metric_names.WORTH.search(name.text.lower()) is not None
     return not known and text[end:].lstrip()[:1] not in ("|", ",")
 
 
-def _is_left_out(name: _Name, text: str, end: int) -> bool:
+def _is_left_out(name: NamedNumber, text: str, end: int) -> bool:
     return metric_names.SKIPPED.match(name.text) is not None or _FRACTION.match(text, end) is not None
 
 
@@ -191,26 +192,26 @@ def _quantity(name: str, text: str, end: int) -> Quantity:
     return quantity._replace(factor=quantity.factor * _FACTORS[factor[1]]) if factor else quantity
 
 
-def _name_of(lead: str) -> _Name | None:
+def _name_of(lead: str) -> NamedNumber | None:
     """The name at the end of the text before a number."""
     mark = _MARK.search(lead)
     if mark is None and not lead.endswith((" ", "\t", "[")):
         return None
     body = lead[: mark.start()] if mark else lead.rstrip(" \t[")
     chunk = _EDGE.split(body[-400:])[-1].rstrip()
-    whole = " ".join(_NO_LETTERS.sub("", chunk).split())
+    whole = _VERB.sub("", " ".join(_NO_LETTERS.sub("", chunk).split()))
     piece = _NO_LETTERS.sub("", re.split(r" {2,}", chunk)[-1]).strip()
     for text in (whole, piece):
         if (step := metric_names.step_place(text)) is not None or metric_names.is_known(text):
-            return _Name(text, step, mark is not None)
+            return NamedNumber(text, step, mark is not None)
     if (told := _last_words(whole)) is not None:
         return told._replace(marked=mark is not None)
     if not piece or len(piece) > LONGEST_NAME or len(piece.split()) > (6 if mark else 3):
         return None
-    return _Name(piece, None, mark is not None)
+    return NamedNumber(piece, None, mark is not None)
 
 
-def _last_words(text: str) -> _Name | None:
+def _last_words(text: str) -> NamedNumber | None:
     """A known name at the end of a sentence: `finished step 3`, `with loss 2.1`."""
     words = text.split(" ")
     for count in (3, 2, 1):
@@ -218,9 +219,9 @@ def _last_words(text: str) -> _Name | None:
         if len(words) <= count:
             continue
         if (step := metric_names.step_place(name)) is not None:
-            return _Name(name, step, False)
+            return NamedNumber(name, step, False)
         if words[-count - 1].lower() in _PROSE and metric_names.is_known(name):
-            return _Name(name, None, False)
+            return NamedNumber(name, None, False)
     return None
 
 

@@ -22,12 +22,12 @@ _KNOWN = {
         "train/lm loss", "loss_metrics/global_avg_loss", "actor/pg_loss", "policy loss",
         "train/CrossEntropyLoss", "train/CE loss", "cross entropy loss", "train/total_loss", "pg_loss", "mlm loss",
         "Train/Samples/train_loss", "train_loss_step", "train/loss_step", "loss_train", "ce loss", "ce_loss",
-        "language loss", "avg loss", "lm loss value", "step loss",
+        "language loss", "avg loss", "lm loss value", "step loss", "loss/total",
     ),
     "grad_norm": (
         "grad norm", "gradient norm", "gnorm", "norm", "total norm", "global grad norm", "train/grad_norm",
         "actor/grad_norm", "optim/total_grad_norm", "total_grad_norm", "grad_norm/total", "global norm", "gradnorm",
-        "gradients norm", "grad l2 norm", "actor_grad_norm", "clip/grad_norm",
+        "gradients norm", "grad l2 norm", "actor_grad_norm", "clip/grad_norm", "grdn",
     ),
     "lr": (
         "lr", "learning rate", "train/lr", "actor/lr", "actor lr", "train/learning_rate", "lr-AdamW", "optim/lr",
@@ -38,7 +38,7 @@ _KNOWN = {
     "loss_scale": ("loss scale", "Train/Samples/loss_scale", "grad scale"),
     "step_s": (
         "elapsed time per iteration", "train step timing", "train_step_timing in s", "step time", "iter time", "dt",
-        "time", "seconds", "iteration time", "timing_s/step", "perf/time_per_step", "time per step", "sec/step",
+        "time", "seconds", "iteration time", "timing_s/step", "perf/time_per_step", "time per step", "sec/step", "updt_s",
         "time/iter", "time per iteration", "batch time",
     ),
     "samples": ("consumed samples", "consumed train samples", "train/consumed_samples", "samples seen"),
@@ -53,7 +53,7 @@ _STEPS = (
     "global step/max steps", "global step", "global steps", "trainer/global_step", "num updates", "current steps",
     "step", "steps", "train step", "training step", "optimizer step", "completed step", "update", "updates",
     "iteration", "iterations", "iter", "iter num", "it", "global iter", "iter(train)", "training/global_step",
-    "train/global_step", "n_iter", "batch",
+    "train/global_step", "n_iter", "batch", "i",
 )  # fmt: skip
 """Names of the step, the best first: where a line has a step and an iteration, only the step counts updates."""
 _UNIT = re.compile(r"[ _]*(?:\((ms|s|sec|secs|seconds)\)|(?<=[ _])(?:in )?(ms|s|seconds))$")
