@@ -29,7 +29,7 @@ format: .venv/dev-extras
 
 # the pictures of the docs, drawn by the real app
 screenshot: .venv/installed
-	$(BIN)/python docs/screenshot.py
+	$(BIN)/python -m docs.screenshot
 
 # the pages as a site in build/site; they are copied as they lie here, so links between them hold in both places
 docs: .venv/docs-extras

@@ -29,6 +29,8 @@ HELD_S, REPEAT_S, QUIET_S, LIMIT_S = 2.0, 0.033, 1.5, 60.0
 """Keys are held so long, and repeat so often; the screen stands still after so long without a byte."""
 SIZES = ((80, 24), (200, 60))
 _ASK, _ANSWER = b"\x1b[6n", b"\x1b[2;1R"
+_FIRST = b"overview"
+"""Words of the first screen with lanes."""
 _REMOTE = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "SSH_CONNECTION": "10.0.0.1 50000 10.0.0.2 22"}
 DRIVERS: dict[str, dict[str, str]] = {"changed cells": {}, "stock": {"RANKSCOPE_FULL_FRAMES": "1"}}
 
@@ -45,6 +47,8 @@ class Link:
     keys: deque[tuple[float, bytes]] = field(default_factory=deque)
     """What is on its way to the app."""
     got: int = 0
+    text: bytes = b""
+    """All that has come to the user."""
     arrived: float = 0.0
     """When the last byte came to the user."""
 
@@ -70,6 +74,7 @@ class Link:
         while self.waiting and self.waiting[0][0] <= now:
             self.arrived, data = self.waiting.popleft()
             self.got += len(data)
+            self.text += data
             for _ in range(data.count(_ASK)):
                 self.press(_ANSWER)
 
@@ -92,7 +97,8 @@ def measured(dumps: Path, size: tuple[int, int], environ: Mapping[str, str]) -> 
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
     link = Link(terminal)
     try:
-        while link.got < 1000:
+        # a line tells of the loading before, and may stand still for long on a busy machine
+        while _FIRST not in link.text:
             link.run(0.1)
         link.still()
         first = link.got

@@ -15,9 +15,9 @@ from tests.simulator.scenario import make
 
 
 @cache
-def simulated(fault: str, seed: int) -> tuple[Dataset, Analysis]:
-    """A small job with a fault, from its full dumps; LookupError where no job has a place for the fault."""
-    scenario = make(fault, seed)
+def simulated(fault: str, seed: int, size: str = "small") -> tuple[Dataset, Analysis]:
+    """A job with a fault, from its full dumps; LookupError where no job of that size has a place for the fault."""
+    scenario = make(fault, seed, size)
     with TemporaryDirectory() as folder:
         scenario.write(Path(folder), MODES["full"])
         dataset = load([Path(folder)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import polars as pl
@@ -12,6 +12,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.model import Model, build_model
 from tests.builders import START_NS, JobBuilder
+from tests.simulator.loaded import simulated
 
 TRAIN = (("forward", "model/attention.py", 211), ("train_step", "train/step.py", 30), ("main", "main.py", 12))
 SAVE = (("save", "train/checkpoint.py", 77), ("main", "main.py", 12))
@@ -71,3 +72,30 @@ def healthy(world: int = 8, steps: int = 6) -> tuple[Dataset, Analysis]:
 def model_of(job: JobBuilder, analysis: Analysis | None = None) -> Model:
     """The model of a job that is taken to hang."""
     return build_model(job.build(), analysis or Analysis("it hangs", "hang"))
+
+
+@dataclass(frozen=True)
+class ShownFault:
+    """A simulated fault with a picture in the docs and a golden of the same screen."""
+
+    name: str
+    fault: str
+    seed: int
+    size: str = "small"
+    screen: tuple[int, int] = (80, 24)
+
+    def job(self) -> tuple[Dataset, Analysis]:
+        """The dumps of the job, and what the analysis says of them."""
+        dataset, analysis = simulated(self.fault, self.seed, self.size)
+        return replace(dataset, root="dumps/"), analysis
+
+
+SHOWN_FAULTS = (
+    ShownFault("screenshot", "host-stuck", 1, "medium", (120, 36)),
+    ShownFault("missing-rank", "host-stuck", 4),
+    ShownFault("size-mismatch", "wrong-size", 2),
+    ShownFault("order-deadlock", "order", 1),
+    ShownFault("lost-send", "lost-send", 1),
+    ShownFault("gpu-stuck", "device-dead", 3),
+)
+"""Faults that differ, each in a small job whose screen shows it well."""

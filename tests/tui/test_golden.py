@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from rankscope.tui.options import ViewOptions
 from tests.tui.drive import PLAIN, opened, press, screen_text
-from tests.tui.jobs import hang, healthy
+from tests.tui.jobs import SHOWN_FAULTS, ShownFault, hang, healthy
 
 GOLDEN = Path(__file__).parent / "golden"
+DOCS = Path(__file__).parents[2] / "docs"
 UPDATE = "RANKSCOPE_UPDATE_GOLDEN"
 
 
@@ -27,6 +30,23 @@ def compare(name: str, text: str) -> None:
 async def test_a_hang(size: tuple[int, int]) -> None:
     async with opened(hang(256, 8, culprit=12), size) as (app, _):
         compare(f"hang_{size[0]}x{size[1]}", screen_text(app))
+
+
+@pytest.mark.parametrize("shown", SHOWN_FAULTS, ids=lambda shown: shown.name)
+async def test_a_fault_looks_as_its_picture_in_the_docs(shown: ShownFault) -> None:
+    async with opened(shown.job(), shown.screen, ViewOptions(palette="none")) as (app, _):
+        text = screen_text(app)
+    compare(f"fault_{shown.name}", text)
+    drawn = [re.sub(r"\s", "", line) for line in text.splitlines()]
+    assert picture_lines(DOCS / f"{shown.name}.svg", len(drawn)) == drawn, "`make screenshot` draws it anew"
+
+
+def picture_lines(path: Path, count: int) -> list[str]:
+    """The first lines of the text of a picture, without blanks."""
+    lines = [""] * count
+    for at, words in re.findall(r'<text [^>]*-line-(\d+)\)">([^<]*)</text>', path.read_text()):
+        lines[int(at)] += re.sub(r"\s", "", html.unescape(words))
+    return lines
 
 
 async def test_a_healthy_job() -> None:

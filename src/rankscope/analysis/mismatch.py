@@ -181,7 +181,7 @@ def _type(vote: Signature) -> str:
 
 
 def _size(vote: Signature) -> str:
-    return "no size" if vote.elements is None else f"{vote.elements:,} elements"
+    return "no size" if vote.elements is None else plural(vote.elements, "element")
 
 
 def _explain(facts: Facts, instance: Instance, votes: dict[int, Signature], culprits: list[int], shifted: bool) -> str:

@@ -43,7 +43,7 @@ The size of an all_to_all is what goes to each member / what comes from each; it
 `+` before an operation: issued together with the one before. `waits`: the rank is expected to stop there. `stop`: the
 rank issues it, and its device never begins it. `deaf`: it takes part, and sees no end from there on. `never`: the
 operation begins and never ends. `apart`: sizes or types differ between members, over gloo nobody comes out of it.
-`unlike`: members do not agree, and yet it ended; it is played with one byte.
+`unlike`: members do not agree, and yet it ended; it is played with one byte. `batch`: of a batch of sends and receives.
 """
 SERIAL = True
 """Whether an operation begins when all before it have ended; otherwise all are issued at once."""
@@ -147,12 +147,14 @@ class Player:
 
     def _issue(self, operations: list[ScheduledCall]) -> list[tuple[ScheduledCall, Any]]:
         works: list[tuple[ScheduledCall, Any]] = []
-        batch = BACKEND == "nccl" and len(operations) > 1
+        batch = BACKEND == "nccl" and "batch" in operations[0].marks
         for operation in operations:
             if "stop" in operation.marks:
                 threading.Event().wait()
             self.recording.began(operation)
-            if operation.marks & ({"never", "apart"} if BACKEND == "gloo" else {"never"}):
+            # splits are not played, so they cannot hold up anybody
+            unplayed = {"never", "apart"} if BACKEND == "gloo" or operation.splits else {"never"}
+            if operation.marks & unplayed:
                 threading.Event().wait()
             if not batch:
                 works.append((operation, self._one(operation)))

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from rankscope.tui.app import RankscopeApp
     from rankscope.tui.options import Load, Palette, ThemeName, ViewOptions
 
+REPLAYED = ("hang", "mismatch")
+"""Statuses of jobs whose replay stops, too."""
 SWITCH_S = 0.001
 """Longest time that a thread keeps the interpreter while another one waits; Python's default is 5 ms."""
 
@@ -69,15 +71,18 @@ def run(
         first, rest = _readings(source)
         app = RankscopeApp(load=first, title=source.title, options=options, rest=rest)
     app.run()
-    _say_last(app.last_words, source)
+    _say_last(app, source)
     return 0
 
 
-def _say_last(words: str, source: JobSource) -> None:
-    """Prints what stays in the terminal when the screen is gone."""
-    if words:
-        called = plain(shlex.join(source.called or source.paths))
-        click.echo(f"{words}\nfull report: rankscope report {called}")
+def _say_last(app: RankscopeApp, source: JobSource) -> None:
+    """Prints what stays in the terminal when the screen is gone: the verdict, and how to go on."""
+    if not app.last_words:
+        return
+    called = plain(shlex.join(source.called or source.paths))
+    click.echo(f"{app.last_words}\nfull report: rankscope report {called}")
+    if app.lanes.boards.whole.analysis.status in REPLAYED:
+        click.echo(f"a script that stops there: rankscope repro {called}")
 
 
 def _app_that_follows(source: JobSource, follow: FollowOptions, options: ViewOptions) -> RankscopeApp:

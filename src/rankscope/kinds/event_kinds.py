@@ -50,6 +50,8 @@ class EventKind:
     """It may name a process, a device or a task instead of a rank."""
     by_launcher: bool = False
     """A launcher prints it that starts several processes of the job."""
+    leaves_out: bool = False
+    """Operations of a log stand on no lane, or on one that others cannot be compared with."""
     settings_source: str = ""
     """Column `source` of its rows of `settings`; "" for an event without settings."""
 
@@ -165,11 +167,11 @@ _ROWS = (
         name="collect-env", meaning="the output of collect_env", is_bulk=True, settings_source="collect_env"
     ),
     EventKind(
-        name="log-unplaced", severity="warning",
+        name="log-unplaced", severity="warning", leaves_out=True,
         meaning="operations of a log whose rank or group is not known",
     ),
     EventKind(
-        name="log-unaligned", severity="warning",
+        name="log-unaligned", severity="warning", leaves_out=True,
         meaning="operations of a log that cannot be compared with those of other ranks",
     ),
     EventKind(
@@ -186,3 +188,5 @@ EVENTS: dict[str, EventKind] = {row.name: row for row in _ROWS}
 """Every kind of event, by name."""
 BULK = tuple(row.name for row in _ROWS if row.is_bulk)
 """Kinds with a line for each collective or group."""
+LEFT_OUT = tuple(row.name for row in _ROWS if row.leaves_out)
+"""Kinds about operations of a log that are on no lane, or cannot be compared."""

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.replay.fitting import Fit
-from rankscope.analysis.replay.schedule import Key, Schedule, Splits, Step
+from rankscope.analysis.replay.schedule import LOOSE, Key, Schedule, Splits, Step
 from rankscope.analysis.replay.simulator import first_pending, fits
 from rankscope.analysis.signatures import ROOTED_OPS
 from rankscope.report.replay_sizes import ReplaySizes, small_sizes, type_name
@@ -138,6 +138,7 @@ def _rank_lines(
             marks = ["waits"]
         marks += stops.get(step.key, [])
         marks += [unlike[step.key]] if step.key in unlike else []
+        marks += ["batch"] if 0 <= step.batch < LOOSE else []
         together = "+ " if step.batch >= 0 and step.batch == before else "  "
         before = step.batch
         number = f"{step.key[1]}>{step.key[2]}:{step.key[3]}" if step.is_p2p else f"#{step.key[1]}"
@@ -177,7 +178,7 @@ def _unlike(fit: Fit, schedule: Schedule) -> dict[Key, str]:
     each = {key: [came[rank] for rank in schedule.members[key] if rank in came] for key, came in found.items()}
     odd = {key: steps for key, steps in each.items() if not fits(steps)}
     ended = {key: "unlike" for key, steps in odd.items() if not any(step.pending for step in steps)}
-    alike = {key for key, steps in odd.items() if len({step.op for step in steps}) == 1}
+    alike = {key for key, steps in odd.items() if len({"" if s.is_p2p else s.op for s in steps}) == 1}
     heads = (fit.outcome.head(fit.schedule, rank) for rank in schedule.steps)
     rooted = {head.key for head in heads if head is not None and head.op in ROOTED_OPS}
     return dict.fromkeys(alike | rooted, "apart") | ended

@@ -305,6 +305,16 @@ def paths_phrase(group: UnreadFiles) -> str:
     return f"{shown} and {plural(left, 'file')} more" if left > 0 else shown
 
 
+def troubles(finding: Finding) -> list[str]:
+    """The files of a finding, and the text about each; equal texts once: "rank_0, rank_1: cut off"."""
+    said: dict[str, list[str]] = {}
+    for one in finding.evidence:
+        if one.file is not None:
+            said.setdefault(one.text, []).append(one.file)
+    groups = [UnreadFiles(text, tuple(files)) for text, files in said.items()]
+    return [": ".join(p for p in (paths_phrase(group), group.problem) if p) for group in groups]
+
+
 # The host stacks of the ranks of a finding, for reports for people.
 
 MOST_HOST_PLACES = 2

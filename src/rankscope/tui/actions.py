@@ -135,6 +135,8 @@ TRACED_FOOTER = (
     "unfold", "open",
 )  # fmt: skip
 """Actions in the footer over the lanes of traces, the most important first."""
+ALONE_FOOTER = ("help", "quit", "next_finding", "views", "export", "copy_command", "why", "search", "goto")
+"""Actions in the footer where no lanes can be drawn, the most important first."""
 
 
 def bindings_for(scope: Scope) -> list[BindingType]:

@@ -76,6 +76,8 @@ def hint_line(hints: Iterable[Hint], width: int, important: Iterable[str] = ()) 
         if hint.key:
             out.stylize(Style(meta={"@click": f"app.press({hint.key!r})"}), start)
         out.append("  ")
+    # blanks at the end would be too many where the last hint just fits
+    out.rstrip()
     return out
 
 

@@ -61,18 +61,18 @@ class LanesScreen(Screen[None]):
         #left { height: 62%; width: 100%; }
         #right { height: 1fr; width: 100%; }
         &.-traces #left { height: 70%; }
-        &.-told #left { height: 6; }
+        &.-told #left { display: none; }
         &.-wide #body { layout: horizontal; }
         &.-wide #left { height: 100%; width: 62%; }
         &.-wide #right { height: 100%; width: 38%; margin-left: 1; }
-        &.-wide.-told #left { width: 30%; }
-        &.-wide.-told #right { width: 70%; }
+        &.-wide.-told #right { width: 100%; margin-left: 0; }
         &.-wide.-tall, &.-wide.-large {
             #left { padding: 1; }
             #right { padding: 1 2; margin-left: 0; }
             #status { display: none; }
         }
         &.-wide.-large #over { height: 3; padding: 1; }
+        &.-wide.-tall.-told #over, &.-wide.-large.-told #over { display: none; }
     }
     """
 
@@ -291,6 +291,11 @@ class LanesScreen(Screen[None]):
         return self.query_one(f"#{name}", PaneFrame)
 
     @property
+    def main_pane(self) -> Timeline | DetailPane:
+        """The pane with the keys unless another is chosen: the lanes, or the detail where no lanes can be drawn."""
+        return self.lanes if self.boards.has_lanes else self.detail
+
+    @property
     def pane(self) -> Pane:
         """The pane with the keys."""
         return "lanes" if self.lanes.has_focus else "detail" if self.detail.has_focus else ""
@@ -308,9 +313,14 @@ class LanesScreen(Screen[None]):
     def show_board(self) -> None:
         """Draws the board, after a change to another one."""
         self.set_class(isinstance(self.boards.shown, TraceBoard), "-traces")
-        self.set_class(not self.boards.has_lanes, "-told")
+        alone = not self.boards.has_lanes
+        changes = alone != self.has_class("-told")
+        self.set_class(alone, "-told")
+        self.detail.stands_alone(alone)
         self.lanes.show(self.boards.shown)
         self._fit_lanes()
+        if changes:
+            self.set_focus(self.main_pane)
 
     def board_moved(self) -> None:
         """Draws the same board again, and the parts that follow its cursor."""
@@ -343,7 +353,7 @@ class LanesScreen(Screen[None]):
     @on(Prompt.Answered)
     def _answered(self, event: Prompt.Answered) -> None:
         self.bar("keys").display = True
-        self.set_focus(self.lanes)
+        self.set_focus(self.main_pane)
         self.query(Prompt).remove()
         if event.text is None:
             return

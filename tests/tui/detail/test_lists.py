@@ -27,7 +27,7 @@ def test_groups_that_part_by_themselves_come_first() -> None:
     dataset, analysis = hang()
     states = group_states(dataset, analysis)
     assert [state.group.id for state in states] == [TP, DP, 0]
-    assert [spread(state) for state in states] == ["#4-5 (1)", "#4-5 (1)", "#0"]
+    assert [spread(state) for state in states] == ["#4-5", "#4-5", "#0"]
     assert states[1].cause == analysis.findings[0].title
     assert states[0].cause == states[2].cause == ""
     assert [state.rank_first for state in states] == [CULPRIT, 4, 0]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from rankscope.analysis.traces.matching import COALESCED_OP
+from rankscope.kinds.event_kinds import LEFT_OUT
 from rankscope.schema import OPS, Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, ranks_text
@@ -84,7 +85,7 @@ def _of_logs(dataset: Dataset, ops: pl.DataFrame) -> ReplaySource:
         remarks.append(f"the first collectives of a group are not in the logs of {ranks_text(sorted(set(begins)))}")
     if ops["is_p2p"].any():
         remarks.append("sends and receives are paired in the order of the logs")
-    lines = dataset.messages.filter(pl.col("kind").is_in(("log-unplaced", "log-unaligned")))["text"]
+    lines = dataset.messages.filter(pl.col("kind").is_in(LEFT_OUT))["text"]
     remarks += [f"not known: {plain(text, 90)}" for text in lines.unique(maintain_order=True)[:_MOST_REASONS]]
     return ReplaySource(replace(dataset, ops=ops), "logs", told, tuple(remarks))
 

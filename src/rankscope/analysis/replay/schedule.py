@@ -23,6 +23,8 @@ from rankscope.analysis.replay.schedule_part import SchedulePart
 from rankscope.analysis.signatures import UNEVEN_OPS, UNTOLD_OPS, element_count
 from rankscope.schema import Dataset
 
+LOOSE = 2**40
+"""Numbers of sends and receives that are issued together, and not in one batch."""
 _NEVER = 2**62
 _FIELDS = ("group", "seq", "low", "high", "k", "op", "elements", "dtype", "pending", "batch", "sizes")
 Splits = tuple[tuple[int, ...], tuple[int, ...]]
@@ -44,7 +46,7 @@ class Step:
     pending: bool
     """Whether the dumps say that it has not ended."""
     batch: int = -1
-    """Sends and receives with one number are issued together; -1 stands alone."""
+    """Sends and receives with one number are issued together, below LOOSE in one batch; -1 stands alone."""
     filled: bool = False
     """Whether no dump of the rank has it: a peer saw it completed."""
     splits: Splits | None = None
@@ -217,10 +219,10 @@ def _steps(rows: pl.DataFrame) -> Iterator[tuple[int, list[Step]]]:
 
 
 def _together(steps: list[Step]) -> list[Step]:
-    """Neighbouring sends and receives that have ended become one batch: each may have been waited for later."""
-    runs = groupby(steps, lambda step: step.is_p2p and not step.pending)
+    """Neighbouring sends and receives that have ended are issued together: each may have been waited for later."""
+    runs = groupby(steps, lambda step: step.is_p2p and not step.pending and step.batch < 0)
     return [
-        replace(step, batch=_NEVER + run) if ended else step for run, (ended, part) in enumerate(runs) for step in part
+        replace(step, batch=LOOSE + run) if alone else step for run, (alone, part) in enumerate(runs) for step in part
     ]
 
 

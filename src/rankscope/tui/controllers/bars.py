@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rankscope.text.step_commands import first_command
 from rankscope.text.wording import duration, plural
-from rankscope.tui.actions import FOOTER, TRACED_FOOTER
+from rankscope.tui.actions import ALONE_FOOTER, FOOTER, TRACED_FOOTER
 from rankscope.tui.board import AnyBoard, Board
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.job_news import JobNews
@@ -17,12 +17,13 @@ from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.filters import Filter, describe
 from rankscope.tui.footer import Found, found_text, joined, lane_words, overview_line, room_for_legend, status_line
+from rankscope.tui.frames import pane_title, rule
 from rankscope.tui.header import verdict_lines
 from rankscope.tui.key_hints import DETAIL_PANE, FILTERED, SEARCHING, Hint, hint_line, known_hints, lane_hints
 from rankscope.tui.letters import legend
 from rankscope.tui.order import ORDERINGS
 from rankscope.tui.overview import Strip, sequence_strip, time_strip
-from rankscope.tui.styled_text import BLANK
+from rankscope.tui.styled_text import BLANK, cut, line
 from rankscope.tui.traces.activity import COUNT, KINDS, WAITING
 from rankscope.tui.traces.activity import legend as trace_legend
 from rankscope.tui.traces.lanes import TraceLanes
@@ -33,6 +34,7 @@ LARGE = 44
 """Lines from which the verdict shows the culprit in large digits, and the overview has a frame."""
 TALL = 30
 """Lines from which the legend of stacked panes has a line of its own."""
+NO_LANES = "no lanes: no operation is in these files"
 OVERVIEW_HEAD = 11
 """Characters before the overview."""
 
@@ -56,6 +58,9 @@ class Bars:
     def draw_lines(self) -> None:
         """Writes overview and status."""
         view, board = self._view, self._boards.shown
+        if not self._boards.has_lanes:
+            self._draw_alone()
+            return
         over = view.frame("over")
         strip = self._overview(board, view.size.width - (4 if over.is_framed else 14))
         window = strip.window(board.view.first, board.view.first + board.view.span(board.width))
@@ -64,6 +69,15 @@ class Bars:
         )
         over.put(BLANK, Text(f" {strip.legend} ", "dim"))
         self._draw_status(board)
+
+    def _draw_alone(self) -> None:
+        """Writes why there are no lanes, in the edge of the detail."""
+        view = self._view
+        if view.frame("right").is_framed:
+            view.frame("right").put(Text(f"{NO_LANES} "), BLANK)
+            return
+        left = line(pane_title("detail", lit=view.pane == "detail"), " ", NO_LANES, " ")
+        view.bar("overview").put(rule(left, BLANK, view.size.width, ascii_only=view.options.ascii_only))
 
     def _draw_status(self, board: AnyBoard) -> None:
         view, wanted, found = self._view, self._boards.wanted, self._search.found
@@ -78,8 +92,8 @@ class Bars:
         below = traced or view.size.height >= TALL
         room = width - 2 if below else room_for_legend(told, width)
         key = Text(explain(view.present, room), "dim")
-        line = status_line(told, BLANK if below else key, width, view.pane, ascii_only=ascii_only)
-        view.bar("status").put(line, *([Text.assemble("  ", key)] if below else []))
+        edge = status_line(told, BLANK if below else key, width, view.pane, ascii_only=ascii_only)
+        view.bar("status").put(edge, *([Text.assemble("  ", key)] if below else []))
 
     def unit_at(self, x: int) -> int | None:
         """The column, or the time, at a character of the overview; None beside it."""
@@ -98,7 +112,7 @@ class Bars:
         width, keys = self._view.size.width, self._view.bar("keys")
         text = text or self._news.trouble()
         if text:
-            keys.put(Text(f" {text}"[:width]))
+            keys.put(cut(Text(f" {text}"), width))
             return
         state = self._news.state()
         keys.put(Text.assemble(state, self._keys(max(width - len(state), 1))))
@@ -106,7 +120,7 @@ class Bars:
     def _keys(self, width: int) -> Text:
         """The keys of the pane that has the focus."""
         important = ("question_mark", "q", "escape")
-        if self._view.in_detail:
+        if self._view.in_detail and self._boards.has_lanes:
             return hint_line(DETAIL_PANE, width, important)
         if self._search.found is not None:
             return hint_line(SEARCHING, width, important)
@@ -115,18 +129,20 @@ class Bars:
 
     def _names(self) -> tuple[str, ...]:
         """Actions for the keys of the lanes, the most important first."""
-        names = TRACED_FOOTER if isinstance(self._boards.shown, TraceBoard) else FOOTER
+        lanes = TRACED_FOOTER if isinstance(self._boards.shown, TraceBoard) else FOOTER
+        names = lanes if self._boards.has_lanes else ALONE_FOOTER
         at = self._boards.shown.finding
         copies = at is not None and first_command(self._boards.whole.analysis.findings[at].next_steps)
         return names if copies else tuple(name for name in names if name != "copy_command")
 
     def here(self) -> tuple[str, list[Hint]]:
         """A title for the keys of the pane that has the focus, and all of them."""
-        if self._view.in_detail:
+        if self._view.in_detail and self._boards.has_lanes:
             return "This pane (detail)", list(DETAIL_PANE)
         if self._search.found is not None:
             return "This view (lanes, during a search)", list(SEARCHING)
-        return "This view (lanes)", known_hints(self._names())
+        where = "This view (lanes)" if self._boards.has_lanes else "This view (no lanes)"
+        return where, known_hints(self._names())
 
     def _overview(self, board: AnyBoard, width: int) -> Strip | TraceStrip:
         """The overview of the whole run, `width` characters wide."""

@@ -76,7 +76,11 @@ class FindingsWalk:
             self._search.walk(step)
         elif self.unvisited and now is not None:
             self.show(now)
-        elif order:
+        elif not order:
+            self._view.note("no findings")
+        elif order == [now] and self.at_finding:
+            self._view.note("this is the only finding")
+        else:
             self.show(order[0 if now is None else (order.index(now) + step) % len(order)])
 
     def chain(self) -> None:

@@ -36,7 +36,10 @@ class Pages:
         self._filters = filters
 
     def open_members(self) -> None:
-        """Opens all members of the collective under the cursor."""
+        """Opens all members of the collective under the cursor; where there are no lanes, the fullest view."""
+        if not self._boards.has_lanes:
+            self._open(view_named(self._fullest() or "files"))
+            return
         from rankscope.tui.detail.screens.member_page import MemberScreen
 
         whole, selection = self._boards.whole, self._boards.shown.selection
@@ -68,10 +71,14 @@ class Pages:
         """Opens the view of the options; without one, the fullest view of an input with neither lanes nor findings."""
         whole, name = self._boards.whole, self._view.options.view
         if not name and not self._boards.has_lanes and not whole.analysis.findings:
-            rows = (view_named(one) for one in TELLING)
-            name = next((r.name for r in rows if not _class_of(r).lacks_data(whole.dataset, whole.analysis)), "")
+            name = self._fullest()
         if name:
             self._open(view_named(name))
+
+    def _fullest(self) -> str:
+        """The name of the fullest view of an input without operations; "" if all are empty."""
+        whole, rows = self._boards.whole, (view_named(one) for one in TELLING)
+        return next((r.name for r in rows if not _class_of(r).lacks_data(whole.dataset, whole.analysis)), "")
 
     def opener(self, name: str) -> Callable[[], None]:
         """A function that opens the view `name`."""

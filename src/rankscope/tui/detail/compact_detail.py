@@ -17,7 +17,7 @@ from rankscope.tui.detail.operation_index import Row
 from rankscope.tui.detail.peers import Peers
 from rankscope.tui.detail.selection_facts import Detail
 from rankscope.tui.detail.stack_tree import one_line
-from rankscope.tui.styled_text import BLANK, Line, Role, Span, cut, line
+from rankscope.tui.styled_text import BLANK, Line, Role, Span, cut, line, wrap
 
 _LABEL = 8
 """Cells of the label before a line."""
@@ -25,10 +25,20 @@ _ODD = 3
 """Most kinds of odd members that get a line each."""
 
 
-def compact(detail: Detail, width: int) -> list[Line]:
-    """The lines for a pane `width` cells wide, the most important first, none wider than that."""
+def compact(detail: Detail, width: int, height: int = 0) -> list[Line]:
+    """The lines for a pane `width` cells wide, the most important first, none wider than that.
+
+    A line is cut, or goes on in the next ones while all of them fit into `height` lines.
+    """
     body = _absent(detail, width) if detail.row is None else _present(detail, width)
-    return [cut(parts, width) for parts in [heading(detail, width), *body] if parts]
+    lines = [parts for parts in [heading(detail, width), *body] if parts]
+    left, out = height - len(lines), list[Line]()
+    for parts in lines:
+        whole = wrap(parts, width, _LABEL)
+        fits = len(whole) - 1 <= left
+        left -= len(whole) - 1 if fits else 0
+        out += whole if fits else [cut(parts, width)]
+    return out
 
 
 def brief(detail: Detail, width: int) -> list[Line]:
@@ -98,7 +108,8 @@ def _missing_op(detail: Detail, peers: Peers) -> str:
     """The name of the missing operation: the collective, or the other side of a send or receive."""
     if not detail.selection.is_p2p:
         return f"#{peers.seq} {plain(peers.op)}"
-    waiting = next((fold for fold in detail.folds if fold.issued), None)
+    own = detail.selection.rank
+    waiting = next((fold for fold in detail.folds if fold.issued and own not in fold.ranks), None)
     if waiting is None:
         return "no operation"
     side = "recv from" if waiting.op.lower().startswith("send") else "send to"

@@ -20,7 +20,7 @@ from rankscope.tui.detail.compact_detail import (
     mesh_line,
     waits_line,
 )
-from rankscope.tui.detail.finding_text import short_text
+from rankscope.tui.detail.finding_text import rest_of_card, short_text
 from rankscope.tui.detail.group_labels import group_label
 from rankscope.tui.detail.member_folds import Fold
 from rankscope.tui.detail.message_list import said_lines
@@ -35,16 +35,27 @@ _MOST_INNER = 3
 """Most frames of torch and the interpreter in a row that are shown; the rest is counted."""
 
 
-def expanded(detail: Detail, analysis: Analysis, width: int) -> list[Line]:
-    """The lines for a pane `width` cells wide, in sections."""
-    sections = [
+def expanded(detail: Detail, analysis: Analysis, width: int, *, below_card: bool = False) -> list[Line]:
+    """The lines for a pane `width` cells wide, in sections; below the card of the finding only what that leaves out."""
+    return _apart(
         _head(detail, width),
         _stack(detail, width),
         _host(detail, width),
         _members(detail, width),
-        _finding(detail, analysis, width),
+        _finding(detail, analysis, width, below_card=below_card),
         said_lines(detail.messages, width),
-    ]
+    )
+
+
+def of_rank(detail: Detail, width: int) -> list[Line]:
+    """Facts about a rank without operations: files, place on the mesh, stack of its host, log lines."""
+    about = [mesh_line(detail), *(_files(detail) if detail.files else [])]
+    known = _apart(wrapped(filter(None, about), width, 8), _host(detail, width), said_lines(detail.messages, width))
+    return [line(Span(f"rank {detail.selection.rank}", "head")), *known] if known else []
+
+
+def _apart(*sections: list[Line]) -> list[Line]:
+    """The sections that are not empty, with a blank line between two."""
     lines: list[Line] = []
     for section in filter(None, sections):
         lines += [*([BLANK] if lines else []), *section]
@@ -72,9 +83,17 @@ def _facts(detail: Detail, row: Row) -> list[Line]:
         "issued": clock(row["created_ns"]) + (f", started {clock(row['started_ns'])}" if row["started_ns"] else ""),
         "on": ", ".join(plain(text) for text in (row["host"], row["library"], row["thread"]) if text),
         "timeout": duration(row["timeout_ms"] * 1_000_000) if row["timeout_ms"] else "",
-        "record": f"{row['record_id']} in {plain(detail.files[0][0])}" if detail.files else "",
+        "record": _record(detail, row),
     }
     return [labelled(name, text) for name, text in facts.items() if text]
+
+
+def _record(detail: Detail, row: Row) -> str:
+    """The place of the operation in its file; lines of logs have no number."""
+    if not detail.files:
+        return ""
+    number = "" if row["record_id"] is None else f"{row['record_id']} in "
+    return f"{number}{plain(detail.files[0][0])}"
 
 
 def _files(detail: Detail) -> list[Line]:
@@ -159,7 +178,9 @@ def member_line(fold: Fold, width: int) -> Line:
     )
 
 
-def _finding(detail: Detail, analysis: Analysis, width: int) -> list[Line]:
+def _finding(detail: Detail, analysis: Analysis, width: int, *, below_card: bool) -> list[Line]:
     if detail.finding is None:
         return []
+    if below_card:
+        return rest_of_card(detail.finding, width)
     return [line(Span("finding", "head")), *short_text(analysis, detail.finding, width)]

@@ -14,7 +14,7 @@ from rankscope.text.secrets import hide
 from rankscope.text.step_commands import command_of
 from rankscope.text.wording import plural, ranks_text
 from rankscope.tui.detail.stack_tree import label, user_frames
-from rankscope.tui.styled_text import BLANK, Line, Role, Span, cut, line, wrap
+from rankscope.tui.styled_text import BLANK, Line, Role, Span, cut, line, wrap, wrapped
 
 _MOST = 200
 """Lines of one part of a finding that are shown; the JSON report has them all."""
@@ -41,6 +41,18 @@ def full_text(analysis: Analysis, finding: Finding, groups: Mapping[str, str], w
     for title, texts in _parts(analysis, finding, groups):
         lines += _section(title, texts, width)
     return lines
+
+
+def other_titles(analysis: Analysis, finding: Finding, width: int) -> list[Line]:
+    """The titles of all findings but one, below a heading; empty if it is the only one."""
+    others = ((at + 1, analysis.findings[index]) for at, index in enumerate(words.causes_first(analysis)))
+    lines = [
+        line(Span(f"{at:>2}  ", "dim"), Span(f"{other.severity:<9}", severity_role(other)), plain(other.title))
+        for at, other in others
+        if other is not finding
+    ]
+    head = line(Span("other findings", "head"), Span("  n next, N previous", "dim"))
+    return [BLANK, head, *wrapped(lines[:_MOST], width, 4 + 9)] if lines else []
 
 
 def short_text(analysis: Analysis, finding: Finding, width: int) -> list[Line]:
@@ -76,6 +88,15 @@ def card(dataset: Dataset, analysis: Analysis, finding: Finding, width: int, hei
     return [one for title, lines in parts for one in _first(lines, left[title], width)]
 
 
+_IN_FULL = "v f shows this finding with all evidence, v i all files with their problems"
+"""The way to the rest of a finding that has no next step."""
+
+
+def rest_of_card(finding: Finding, width: int) -> list[Line]:
+    """The part of a finding that its card leaves out: the steps after the first."""
+    return _section("then", list(finding.next_steps[1:]), width)
+
+
 def _first(lines: list[Line], count: int, width: int) -> list[Line]:
     """The first lines of a part; the last of them shows if more are left out."""
     if len(lines) <= count:
@@ -89,11 +110,14 @@ def _card_texts(dataset: Dataset, analysis: Analysis, finding: Finding) -> Itera
     suspects = "; ".join(_otherwise(finding))
     yield "who", ", ".join(p for p in (words.who(finding), on_mesh.partition(" is ")[2]) if p) or suspects
     yield "where", words.place(finding)
+    files = "" if finding.culprit_ranks or finding.group is not None else "; ".join(words.troubles(finding))
+    yield "files", hide(files)
     own = user_frames(finding.stack)
     yield "line", f"{label(own[0])} ({words.stack_title(finding, dataset)})" if own else ""
     yield "because", finding.explanation
     yield "sure", words.certainty(finding) if finding.severity != "info" else ""
-    step = next(iter(finding.next_steps), "")
+    yield "cause", "; ".join(f.title for f in _causes(analysis, finding))
+    step = next(iter(finding.next_steps), _IN_FULL if files else "")
     yield "next Y" if command_of(step) else "next", step
 
 
@@ -124,7 +148,11 @@ def _otherwise(finding: Finding) -> list[str]:
 
 
 def _cause(analysis: Analysis, finding: Finding) -> list[str]:
-    return [f"{f.id}: {f.title}" for f in analysis.findings if finding.caused_by and f.id == finding.caused_by]
+    return [f"{f.id}: {f.title}" for f in _causes(analysis, finding)]
+
+
+def _causes(analysis: Analysis, finding: Finding) -> list[Finding]:
+    return [f for f in analysis.findings if finding.caused_by and f.id == finding.caused_by]
 
 
 def _section(title: str, texts: list[str], width: int) -> list[Line]:

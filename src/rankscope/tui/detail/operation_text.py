@@ -19,7 +19,7 @@ REASONS: dict[str, str] = {
     Absence.NO_DUMP: "no dump of it was read",
     Absence.OVERWRITTEN: "overwritten: its ring has wrapped",
     Absence.FILTERED: "finished it: its dump keeps only active operations",
-    Absence.UNKNOWN: "not known: its dump is older, or lacks rows",
+    Absence.UNKNOWN: "not known: its dump or log ends before, or lacks it",
     PARTLY: "not known: its dump was read only in part",
     NOT_YET: "not yet issued: the job still moves",
 }

@@ -15,8 +15,8 @@ from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.detail.compact_detail import compact
-from rankscope.tui.detail.expanded_detail import expanded
-from rankscope.tui.detail.finding_text import card, full_text
+from rankscope.tui.detail.expanded_detail import expanded, of_rank
+from rankscope.tui.detail.finding_text import card, full_text, other_titles
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.selection_facts import Detail, look_up
@@ -44,6 +44,12 @@ class DetailPane(Lines):
         """The lines above the detail, for a width and a height: the card of a finding."""
         self._analysis: Analysis | None = None
         self._made: Callable[[int, int], list[Line]] | None = None
+        self._is_alone = False
+        """Whether there are no lanes: the files hold no operation."""
+
+    def stands_alone(self, alone: bool) -> None:
+        """Shows only facts that are no operation's; the focus, which is always here, needs no mark."""
+        self._is_alone, self.marks_focus = alone, not alone
 
     def show_made(self, make: Callable[[int, int], list[Line]]) -> None:
         """Shows the lines that `make` makes for a width and a height."""
@@ -70,7 +76,7 @@ class DetailPane(Lines):
     def _text(self, width: int, height: int) -> list[Line]:
         story = self.story(width, height) if self.story is not None else []
         room = height - len(story) - 1 if story else height
-        facts = self._facts(width, room) if room >= FEWEST_FACTS else []
+        facts = self._facts(width, room) if room >= FEWEST_FACTS or self._is_alone else []
         return [*story, *([BLANK] if story and facts else []), *facts]
 
     def _facts(self, width: int, height: int) -> list[Line]:
@@ -80,9 +86,11 @@ class DetailPane(Lines):
             return []
         if self.detail is None:
             return [] if self.story is not None else [line(Span("nothing is selected", "dim"))]
+        if self._is_alone:
+            return of_rank(self.detail, width)
         if height < ROOMY:
-            return compact(self.detail, width)
-        return expanded(self.detail, self._analysis, width)
+            return compact(self.detail, width, height)
+        return expanded(self.detail, self._analysis, width, below_card=self.story is not None)
 
 
 def card_of(model: Model, index: int) -> Callable[[int, int], list[Line]]:
@@ -91,13 +99,14 @@ def card_of(model: Model, index: int) -> Callable[[int, int], list[Line]]:
 
 
 def story_of(model: Model, index: int | None) -> Callable[[int, int], list[Line]]:
-    """The finding in full, where no lanes can show it; without one, the verdict and where to look."""
+    """The finding in full, where no lanes can show it; without one, the verdict."""
     if index is not None:
         finding, groups = model.analysis.findings[index], descriptions(model.dataset)
-        return lambda width, _: full_text(model.analysis, finding, groups, width)
-    hint = "no operation is in these files; v opens the views: logs, settings, files"
-    texts = (Span(plain(model.analysis.verdict), "bold"), Span(hint, "dim"))
-    return lambda width, _: [one for text in texts for one in wrap(line(text), width)]
+        return lambda width, _: [
+            *full_text(model.analysis, finding, groups, width), *other_titles(model.analysis, finding, width)
+        ]  # fmt: skip
+    verdict = line(Span(plain(model.analysis.verdict), "bold"))
+    return lambda width, _: wrap(verdict, width)
 
 
 # The detail beside or below the lanes: a thread looks it up when the cursor rests.

@@ -112,26 +112,28 @@ def missing(state: GroupState) -> str:
 
 
 def spread(state: GroupState) -> str:
-    """The progress of the members: "#31", "#30-31 (2)" with the number of members behind."""
+    """The progress of the members: "#31", "#30-31"."""
     if state.reached is None:
         return "-"
     low, high = state.reached
-    return f"#{high}" if low == high else f"#{low}-{high} ({state.behind})"
+    return f"#{high}" if low == high else f"#{low}-{high}"
+
+
+def _behind(state: GroupState) -> str:
+    if not state.behind or state.reached is None or state.reached[0] == state.reached[1]:
+        return ""
+    return f", {plural(state.behind, 'member')} behind"
 
 
 def group_detail(state: GroupState, width: int) -> list[Line]:
     """The known facts of a group, in whole lines."""
     group = state.group
     how = "" if group.membership == "config" else ", inferred from who has entries"
-    title = f"  {plural(len(group.ranks), 'member')}{how}; issued up to {spread(state)}"
+    title = f"  {plural(len(group.ranks), 'member')}{how}; issued up to {spread(state)}{_behind(state)}"
     lines = [
         line(Span(group_label(group), "bold"), title),
         line("ranks ", rank_ranges(group.ranks, max(width * 2, 40))),
     ]
-    if state.behind and state.reached:
-        lines.append(
-            line(Span(f"{plural(state.behind, 'member')} behind the others, at #{state.reached[0]} or later", "warn"))
-        )
     if state.divergence is not None:
         lines.append(line(Span("parts ", "dim"), parting(state)))
     if state.cause:
