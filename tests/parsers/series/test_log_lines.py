@@ -146,6 +146,31 @@ def test_torn_and_cut_lines_lose_only_what_is_missing() -> None:
     assert rows.filter(step=13).select("name", "value", "resolution").rows() == [("loss", 2.4, pytest.approx(0.05))]
 
 
+@pytest.mark.parametrize("count", [3, 60])
+def test_epochs_count_from_the_first_of_the_log(count: int) -> None:
+    """Few and many lines of one form take different ways."""
+    for first in (0, 1):
+        text = "\n".join(f"Epoch [{first + i // 3}][{i % 3}/3] loss: {i}.5, lr: 1e-3" for i in range(count))
+        rows = points(text).filter(name="loss")
+        assert rows["step"].to_list() == list(range(count))
+        assert rows["value"].to_list() == [i + 0.5 for i in range(count)]
+
+
+@pytest.mark.parametrize("count", [2, 100])
+def test_few_and_many_lines_are_read_alike(count: int) -> None:
+    text = "\n".join(
+        f"[2026-01-01 00:00:{i % 60:02}.5] [Rank 3] iteration {i}/9 | elapsed time per iteration (ms): 1,250.5 |"
+        f" loss: {i}.5E-01 | consumed samples: {i}K |"
+        for i in range(count)
+    )
+    rows = points(text).filter(pl.col("step") == 1)
+    assert rows.select("name", "value", "resolution", "rank", "line", "time_ns").rows() == [
+        ("step_s", 1.2505, pytest.approx(5e-5), 3, 2, 1_767_225_601_500_000_000),
+        ("loss", 0.15, pytest.approx(5e-3), 3, 2, 1_767_225_601_500_000_000),
+        ("samples", 1000.0, 500.0, 3, 2, 1_767_225_601_500_000_000),
+    ]
+
+
 def test_names_with_numbers_are_series_of_their_own() -> None:
     text = "\n".join(
         f"step {i} | loss@1: {i}.0 | loss@5: {i}.5\nstep {i} | loss@2: {i}.2 | loss@7: {i}.7" for i in range(3)

@@ -12,9 +12,11 @@ from rankscope.parsers.series import metric_names
 from rankscope.parsers.series.metric_names import Quantity
 from rankscope.parsers.series.printed_numbers import NUMBER
 
-MOST_NUMBERS = 2000
+MOSTNUMBERS = 2000
 LONGEST_NAME = 120
-NUMBERS = re.compile(NUMBER)
+LONGEST_LEAD = 400
+"""Characters before a number in which its name is searched."""
+NUMBERS = re.compile(NUMBER.removeprefix(r"[ \t]*"))
 _MARK = re.compile(r"""["']?\s*[:=]\s*["']?\s*(?:[\[(]|tensor\(|np\.float\d{2}\()?\s*$""")
 """Text between a name and its value."""
 _EDGE = re.compile(r"""[|,;{}\[\]:="'\t]| - |\. """)
@@ -88,10 +90,10 @@ class NamedNumber(NamedTuple):
 def line_recipe(text: str) -> LineRecipe | None:
     """The meaning of the numbers of a line; None if it has no values of a step."""
     found = [*NUMBERS.finditer(text)]
-    if not found or len(found) > MOST_NUMBERS or metric_names.SUMMARY in text:
+    if not found or len(found) > MOSTNUMBERS or metric_names.SUMMARY in text:
         return None
     front = strip_prefixes(text)
-    fixed = {at for at, span in enumerate(_spans(found)) if span[1] <= front.end}
+    fixed = {at for at, span in enumerate(found) if span.end() <= front.end}
     fixed -= _within(found, _TIME, text, front.end)
     values, steps, inside = _places(text, found, front.end)
     step = _best_step(text, found, steps)
@@ -109,11 +111,6 @@ def line_recipe(text: str) -> LineRecipe | None:
     places = tuple(value._replace(quantity=name) for value, name in zip(values, names, strict=True))
     rank = front.rank if front.rank is not None else _number_before(text, front.end)
     return LineRecipe(len(found), places, step, tuple(sorted(fixed | inside)), rank, _zone(text, found, places))
-
-
-def _spans(found: list[re.Match[str]]) -> list[tuple[int, int]]:
-    """The numbers without the blanks before them."""
-    return [(one.end() - len(one[0].lstrip()), one.end()) for one in found]
 
 
 def _within(found: list[re.Match[str]], pattern: re.Pattern[str], text: str, end: int) -> set[int]:
@@ -144,12 +141,11 @@ def _places(text: str, found: list[re.Match[str]], cut: int) -> tuple[list[Value
     values: list[ValuePlace] = []
     steps: list[StepPlace] = []
     inside: set[int] = set()
-    spans, begin = _spans(found), cut
+    spans, begin = [one.span() for one in found], cut
     for at, (start, end) in enumerate(spans):
         if start < cut or _CLOCK_GOES_ON.match(text, end):
             continue
-        lead = text[cut:start]
-        name = _name_of(lead[_glued(lead) if cut > begin else 0 :])
+        name = _name_of(text[max(start - LONGEST_LEAD, cut + _glued(text, cut) if cut > begin else cut) : start])
         if name is None or (text[end - 1].isalpha() and not (name.marked or metric_names.is_known(name.text))):
             # "number of nan iterations"
             continue
@@ -164,9 +160,10 @@ def _places(text: str, found: list[re.Match[str]], cut: int) -> tuple[list[Value
     return values, steps, inside
 
 
-def _glued(lead: str) -> int:
-    unit = _GLUED.match(lead)
-    return unit.end() if unit else 0
+def _glued(text: str, at: int) -> int:
+    """The length of a unit behind a number."""
+    unit = _GLUED.match(text, at)
+    return unit.end() - at if unit else 0
 
 
 def _is_head(name: NamedNumber, text: str, end: int) -> bool:
@@ -198,7 +195,7 @@ def _name_of(lead: str) -> NamedNumber | None:
     if mark is None and not lead.endswith((" ", "\t", "[")):
         return None
     body = lead[: mark.start()] if mark else lead.rstrip(" \t[")
-    chunk = _EDGE.split(body[-400:])[-1].rstrip()
+    chunk = _EDGE.split(body)[-1].rstrip()
     whole = _VERB.sub("", " ".join(_NO_LETTERS.sub("", chunk).split()))
     piece = _NO_LETTERS.sub("", re.split(r" {2,}", chunk)[-1]).strip()
     for text in (whole, piece):
@@ -227,7 +224,7 @@ def _last_words(text: str) -> NamedNumber | None:
 
 def _best_step(text: str, found: list[re.Match[str]], named: list[StepPlace]) -> StepPlace | None:
     """The step that counts the most: of updates, of an epoch, of a bar."""
-    at = {end: i for i, (_, end) in enumerate(_spans(found))}
+    at = {one.end(): i for i, one in enumerate(found)}
     steps = [*named]
     if (told := _EPOCH.search(text)) is not None and {told.end(1), told.end(2), told.end(3)} <= at.keys():
         epoch, number, total = (at[told.end(i)] for i in (1, 2, 3))

@@ -18,8 +18,8 @@ from rankscope.parsers.logs.decode import log_blocks
 from rankscope.parsers.logs.nccl.packed_words import PAD_BYTES
 from rankscope.parsers.logs.record_reader import COLOUR, LINE_BYTES, unwrapped
 from rankscope.parsers.series.json_series import json_line
-from rankscope.parsers.series.line_recipes import LineRecipe, StepPlace, line_recipe
-from rankscope.parsers.series.printed_numbers import LARGEST_STEP, NUMBER, numbers_of, steps_of
+from rankscope.parsers.series.line_recipes import NUMBERS, LineRecipe, StepPlace, line_recipe
+from rankscope.parsers.series.printed_numbers import LARGEST_STEP, NUMBER, numbers_of, printed_number, steps_of
 from rankscope.parsers.series.scalar_rows import MOST_POINTS, POINTS, Point, points_frame
 
 WORDS = "[Ll]oss|LOSS|[Ss]tep|STEP|[Ii]ter|pdates|it/s|s/it|\\[batch=|[Ee]poch"
@@ -28,9 +28,13 @@ _HEAD = re.compile(rb"(\[(?:step|batch)=[^\n]{0,200})((?:\n[ \t][^\n]{0,400}){1,
 """A print with a value in each of the indented lines that follow (OLMo, Composer)."""
 MOST_HELD = 1 << 16
 """Lines that are read together."""
-MOST_RECIPES = 1 << 14
+FEW_LINES = 32
+"""Lines of one form, up to which they are read one by one: each form costs polars some milliseconds."""
+MOST_RECIPES, MOST_TRIED = 1 << 12, 1 << 17
+"""Most forms of lines with values, and most forms that are tried; known ones are read to the end of the log."""
 _BARS = r"[█▏▎▍▌▋▊▉#━╸╺─]+[█▏▎▍▌▋▊▉#━╸╺─ ]*"
 _TIME = r"([0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[ T_-][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,:][0-9]{1,9})?)"
+_PLAIN_TIME = re.compile(_TIME)
 _Places = np.ndarray[tuple[int], np.dtype[np.int64]]
 _COLOUR = COLOUR.pattern.decode("latin-1")
 
@@ -78,7 +82,10 @@ class _LogReader:
 
     def __init__(self) -> None:
         self.rows = 0
-        self._recipes: dict[str, LineRecipe | None] = {}
+        self._recipes: dict[str, LineRecipe] = {}
+        self._tried = 0
+        self._from_zero = False
+        self._few: list[tuple[object, ...]] = []
         self._frames: list[pl.DataFrame] = []
         self._bars: list[pl.DataFrame] = []
         """Order, step and total of progress bars without values."""
@@ -94,7 +101,16 @@ class _LogReader:
         for shape, places in table.group_by("shape", maintain_order=True).agg("row").iter_rows():
             whole = len(places) == len(rows)
             self._read(str(shape), rows["text"], rows["line"], None if whole else np.asarray(places, np.int64))
+        if self._few:
+            few = pl.DataFrame(self._few, schema=_FEW_COLUMNS, orient="row").sort("order", maintain_order=True)
+            self._see_epochs(few["epoch"])
+            self._keep(_few_frame(few.with_columns(first=pl.lit(0, pl.Int64)) if self._from_zero else few))
         self._order += len(rows) + 1
+        self._few = []
+
+    def _see_epochs(self, texts: pl.Series) -> None:
+        """Notes whether the log counts epochs from 0."""
+        self._from_zero = self._from_zero or steps_of(texts)[0].min() == 0
 
     def _documents(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Reads lines of JSON, and returns the lines with the text that a collector kept as JSON."""
@@ -129,31 +145,83 @@ class _LogReader:
 
     def _read(self, shape: str, lines: pl.Series, places: pl.Series, rows: _Places | None) -> None:
         """Reads the lines of a shape, by their places; None for all lines."""
-        if shape not in self._recipes:
-            if len(self._recipes) >= MOST_RECIPES:
-                self._recipes.clear()
-            self._recipes[shape] = line_recipe(lines[0 if rows is None else int(rows[0])])
-        recipe = self._recipes[shape]
+        recipe = self._recipes.get(shape)
+        if recipe is None and len(self._recipes) < MOST_RECIPES and self._tried < MOST_TRIED:
+            recipe = line_recipe(lines[0 if rows is None else int(rows[0])])
+            self._tried += 1
         if recipe is None:
             return
+        self._recipes[shape] = recipe
         rows = np.arange(len(lines)) if rows is None else rows
+        if len(rows) <= FEW_LINES and recipe.values:
+            for at in rows.tolist():
+                self._few.extend(_line_values(recipe, lines[at], places[at], at + self._order))
+            return
         own = lines if len(rows) == len(lines) else lines.gather(rows)
         told = own.str.extract_all(NUMBER)
         if told.list.len().min() != recipe.numbers:
             return
         for part, of_part in _parts(recipe, own, told):
             index = rows if part is None else rows[part]
+            if len(index) <= FEW_LINES and of_part.values:
+                for at in index.tolist():
+                    alike = of_part._replace(fixed=())
+                    self._few.extend(_line_values(alike, lines[at], places[at], at + self._order))
+                continue
             read = (own, told) if part is None else (own.gather(part), told.gather(part))
             self._read_part(of_part, *read, places.gather(index), pl.Series("order", index + self._order))
 
     def _read_part(
         self, recipe: LineRecipe, lines: pl.Series, told: pl.Series, places: pl.Series, order: pl.Series
     ) -> None:
-        steps = _steps(recipe.step, told)
+        place = recipe.step
+        if place is not None and place.epoch is not None:
+            self._see_epochs(told.list.get(place.epoch))
+            place = place._replace(first_epoch=0) if self._from_zero else place
+        steps = _steps(place, told)
         if recipe.values:
             self._keep(_values(recipe, told, steps.with_columns(order, places, _times(recipe, lines))))
         else:
             self._bars.append(_bars(recipe.step, told, steps["step"], order))
+
+
+_FEW_COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "step_text": pl.String, "epoch": pl.String, "total": pl.String, "first": pl.Int64, "time": pl.String,
+    "zone_ns": pl.Int64, "order": pl.Int64, "line": pl.Int64, "rank": pl.Int32, "name": pl.String,
+    "raw_name": pl.String, "value": pl.Float64, "resolution": pl.Float64,
+}  # fmt: skip
+
+
+def _line_values(recipe: LineRecipe, text: str, line: int, order: int) -> Iterator[tuple[object, ...]]:
+    """The values of one line, with the columns of _FEW_COLUMNS."""
+    own = line_recipe(text) if recipe.fixed else recipe
+    told = NUMBERS.findall(text)
+    if own is None or len(told) != own.numbers:
+        return
+    place = own.step or StepPlace(-1)
+    step = told[place.number] if own.step is not None else None
+    in_epoch = place.epoch is not None and place.total is not None
+    epoch, total = (told[place.epoch or 0], told[place.total or 0]) if in_epoch else (None, None)
+    time = _PLAIN_TIME.search(text) if own.zone_ns is not None else None
+    front = (step, epoch, total, place.first_epoch, time[1] if time is not None else None, own.zone_ns, order, line)
+    for value in own.values:
+        number = printed_number(told[value.number], value.quantity.is_count)
+        if number is not None:
+            name, raw_name, factor = value.quantity
+            yield (*front, own.rank, name, raw_name, number.value * factor, number.resolution * factor)
+
+
+def _few_frame(frame: pl.DataFrame) -> pl.DataFrame:
+    """Values of lines that were read one by one, with the columns of POINTS."""
+    low, high = steps_of(frame["step_text"])
+    epoch, total = steps_of(frame["epoch"])[0], steps_of(frame["total"])[0]
+    frame = frame.with_columns(low.alias("step"), high.alias("step_hi"), epoch.alias("epoch"), total.alias("total"))
+    before = (pl.col("epoch") - pl.col("first")).cast(pl.Float64) * pl.col("total")
+    whole = before.fill_null(0.0) + pl.col("step").cast(pl.Float64)
+    return frame.with_columns(
+        pl.when(whole <= LARGEST_STEP).then(whole).cast(pl.Int64).alias("step"), pl.lit("log").alias("source"),
+        (time_ns(frame["time"]) - frame["zone_ns"]).alias("time_ns"),
+    ).select("order", *POINTS)  # fmt: skip
 
 
 def _parts(recipe: LineRecipe, lines: pl.Series, told: pl.Series) -> Iterator[tuple[_Places | None, LineRecipe]]:
@@ -175,8 +243,7 @@ def _steps(place: StepPlace | None, told: pl.Series) -> pl.DataFrame:
     low, high = steps_of(told.list.get(place.number))
     if place.epoch is not None and place.total is not None:
         epoch, total = steps_of(told.list.get(place.epoch))[0], steps_of(told.list.get(place.total))[0]
-        first = 0 if (epoch.min() or 0) == 0 else place.first_epoch
-        whole = (epoch - first).cast(pl.Float64) * total.cast(pl.Float64) + low.cast(pl.Float64)
+        whole = (epoch - place.first_epoch).cast(pl.Float64) * total.cast(pl.Float64) + low.cast(pl.Float64)
         low = whole.set(whole > LARGEST_STEP, None).cast(pl.Int64)
     return pl.DataFrame({"step": low, "step_hi": high})
 
@@ -185,11 +252,15 @@ def _times(recipe: LineRecipe, lines: pl.Series) -> pl.Series:
     """The times before the values, as nanoseconds since the epoch."""
     if recipe.zone_ns is None:
         return pl.Series("time_ns", [None], dtype=pl.Int64).new_from_index(0, len(lines))
-    time = lines.str.extract(_TIME)
+    return (time_ns(lines.str.extract(_TIME)) - recipe.zone_ns).alias("time_ns")
+
+
+def time_ns(time: pl.Series) -> pl.Series:
+    """Times of the form _TIME as nanoseconds since the epoch."""
     date = time.str.slice(0, 10).str.replace_all("/", "-", literal=True)
     second = (date + " " + time.str.slice(11, 8)).str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False, time_unit="us")
     rest = time.str.slice(20).str.pad_end(9, "0").cast(pl.Int64, strict=False)
-    return (second.dt.timestamp("us") * 1000 + rest - recipe.zone_ns).alias("time_ns")
+    return second.dt.timestamp("us") * 1000 + rest
 
 
 def _values(recipe: LineRecipe, told: pl.Series, lines: pl.DataFrame) -> pl.DataFrame:

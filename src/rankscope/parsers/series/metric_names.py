@@ -38,8 +38,8 @@ _KNOWN = {
     "loss_scale": ("loss scale", "Train/Samples/loss_scale", "grad scale"),
     "step_s": (
         "elapsed time per iteration", "train step timing", "train_step_timing in s", "step time", "iter time", "dt",
-        "time", "seconds", "iteration time", "timing_s/step", "perf/time_per_step", "time per step", "sec/step", "updt_s",
-        "time/iter", "time per iteration", "batch time",
+        "time", "seconds", "iteration time", "timing_s/step", "perf/time_per_step", "time per step", "sec/step",
+        "updt_s", "time/iter", "time per iteration", "batch time",
     ),
     "samples": ("consumed samples", "consumed train samples", "train/consumed_samples", "samples seen"),
     "tokens": (
@@ -76,8 +76,8 @@ class Quantity(NamedTuple):
 
     @property
     def is_count(self) -> bool:
-        """Whether its values are whole numbers."""
-        return self.name in COUNTS
+        """Whether its values are whole numbers; `25.2G` is rounded."""
+        return self.name in COUNTS and self.factor == 1.0
 
 
 def _bare(name: str) -> str:
