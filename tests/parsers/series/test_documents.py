@@ -101,7 +101,7 @@ def test_event_file() -> None:
 
 def test_wandb_file() -> None:
     """Records of more than a block are parted; a step of 0 is left out."""
-    rows = [
+    rows: list[dict[str, object]] = [
         {"train/loss": 2.5, "_step": 0, "_timestamp": 1.7e9, "_runtime": 3},
         {"big": "x" * 70_000, "train/loss": 2.25},
     ]
