@@ -25,7 +25,7 @@ from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.replay.fitting import MOVING
 from rankscope.assemble.load import InputError, load
-from rankscope.commands.rehearsal import Rehearsal, minimized, rehearsed, same_verdict
+from rankscope.commands.rehearsal import Rehearsal, chosen, same_verdict
 from rankscope.report.replay_sizes import small_sizes
 from rankscope.report.repro_script import repro_script
 from rankscope.schema import Dataset
@@ -88,13 +88,12 @@ def played(script: str, analysis: Analysis) -> tuple[bool, bool]:
 def outcomes(seeds: range, modes: list[str], run: bool) -> Iterator[Outcome]:
     """One for each job whole, and one with the ranks that matter."""
     for fault, seed, mode, dataset, analysis in jobs(seeds, modes):
-        try:
-            whole = rehearsed(dataset, analysis)
-        except ValueError as error:
-            print(f"{fault} {seed} {mode}: refused: {error}", flush=True)
-            continue
         for small in (False, True):
-            found = minimized(dataset, analysis, whole) if small else whole
+            try:
+                found = chosen(dataset, analysis, minimize=small)
+            except ValueError as error:
+                print(f"{fault} {seed} {mode}: refused: {error}", flush=True)
+                continue
             one = _outcome((fault, seed, mode, small), dataset, analysis, found, run)
             print(one, "" if one.same else f"{analysis.verdict} / {found.analysis.verdict}", flush=True)
             yield one

@@ -6,8 +6,9 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from rankscope.analysis import analyse
@@ -24,10 +25,12 @@ from rankscope.schema import Dataset
 
 MOST_RANKS = 64
 """Ranks up to which all are replayed, unless fewer are asked for."""
-CONTEXTS = (0, 16, 64, 256, 1024)
+CONTEXTS = (16, 64, 256, 1024)
 """Logical columns of completed operations that are put in front until the verdict is the same."""
 LONGEST = 80_000
 """Characters of a schedule with such a front."""
+MOST_REPLICAS = 2
+"""Groups that do the same as the one in question, and are kept beside it."""
 MOST_LEFT_OUT = 24
 """Ranks of a smaller schedule of which each is tried whether it is needed."""
 MOST_FILES = 100
@@ -51,18 +54,16 @@ class Rehearsal:
 def chosen(dataset: Dataset, analysis: Analysis, minimize: bool | None, part: SchedulePart | None = None) -> Rehearsal:
     """The schedule to replay: of all ranks, or of the few that matter; None takes these above MOST_RANKS.
 
-    `part` asks for other operations than those around the failure.
-
-    ValueError if there is none, or if a replay would mislead.
+    `part` asks for other operations than those around the failure. ValueError if there is none, or if a replay would
+    mislead.
     """
-    if part is None:
-        whole = rehearsed(dataset, analysis)
-    else:
-        whole = _played(dataset, analysis, fit_job(dataset, analysis, part=part))
-    if not whole.fit.is_sound:
-        raise ValueError(f"only {whole.fit.agreement} when the schedule is simulated: a replay would mislead")
-    small = len(whole.schedule.steps) > MOST_RANKS if minimize is None else minimize
-    return minimized(dataset, analysis, whole) if small else whole
+    fits = _fits(dataset, analysis, part)
+    first = next(fits)
+    if not first.is_sound:
+        raise ValueError(f"only {first.agreement} when the schedule is simulated: a replay would mislead")
+    small = len(first.schedule.steps) > MOST_RANKS if minimize is None else minimize
+    found = smallest if small and analysis.status not in MOVING else whole
+    return found(dataset, analysis, chain([first], fits))
 
 
 def write_script(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
@@ -76,47 +77,75 @@ def write_script(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
     raise OSError(f"{directory} holds {MOST_FILES} such scripts")
 
 
-def rehearsed(dataset: Dataset, analysis: Analysis) -> Rehearsal:
-    """The schedule with the shortest front that leads to the verdict of the job; ValueError if there is none."""
-    first = _played(dataset, analysis, fit_job(dataset, analysis))
-    best = first
-    for context in CONTEXTS[1:]:
-        if best.same or not best.fit.is_sound:
-            return best
+def _fits(dataset: Dataset, analysis: Analysis, part: SchedulePart | None) -> Iterator[Fit]:
+    """The schedule, and those with longer and longer fronts that agree as well with the dumps."""
+    first = fit_job(dataset, analysis, part=part)
+    yield first
+    for context in CONTEXTS if part is None else ():
         longer = fit_job(dataset, analysis, context)
-        if len(replay_job(dataset, longer, longer.schedule).schedule) > LONGEST:
-            break
-        if len(longer.equal) >= len(first.fit.equal):
-            best = _played(dataset, analysis, longer)
-    return best if best.same else first
+        if len(longer.equal) >= len(first.equal):
+            yield longer
 
 
-def minimized(dataset: Dataset, analysis: Analysis, whole: Rehearsal) -> Rehearsal:
-    """As few ranks as stop where they stop among all, and lead to the same verdict; all of them if no fewer do."""
-    if analysis.status in MOVING:
-        return whole
-    small = next(
-        (found for schedule in _smaller(whole.fit, analysis)
-         if (found := _played(dataset, analysis, whole.fit, schedule)).same or not whole.same), whole
-    )  # fmt: skip
+def whole(dataset: Dataset, analysis: Analysis, fits: Iterable[Fit]) -> Rehearsal:
+    """All ranks with the shortest front that leads to the verdict of the job; without any, if none does."""
+    return _first_same(dataset, analysis, ((fit, fit.schedule) for fit in fits))
+
+
+def smallest(dataset: Dataset, analysis: Analysis, fits: Iterable[Fit]) -> Rehearsal:
+    """As few ranks as stop where they stop among all, and lead to the verdict of the job."""
+    small = _first_same(
+        dataset, analysis, ((fit, schedule) for fit in fits for schedule in _smaller(dataset, fit, analysis))
+    )
     for rank in sorted(set(small.schedule.steps) - set(analysis.culprits))[:MOST_LEFT_OUT] if small.same else ():
         fewer = restricted(small.schedule, frozenset(small.schedule.steps) - {rank})
-        if keeps_places(whole.fit, fewer) and (found := _played(dataset, analysis, whole.fit, fewer)).same:
+        if keeps_places(small.fit, fewer) and (found := _played(dataset, analysis, small.fit, fewer)).same:
             small = found
     return small
 
 
-def _smaller(fit: Fit, analysis: Analysis) -> Iterator[Schedule]:
-    """Schedules of more and more ranks: those that hold each other, their groups, and the replicas of these."""
+def _first_same(dataset: Dataset, analysis: Analysis, tried: Iterable[tuple[Fit, Schedule]]) -> Rehearsal:
+    """The first one that leads to the verdict of the job; the first of all if none does."""
+    first: Rehearsal | None = None
+    for fit, schedule in tried:
+        if first is not None and len(replay_job(dataset, fit, schedule).schedule) > LONGEST:
+            continue
+        found = _played(dataset, analysis, fit, schedule)
+        first = first or found
+        if found.same:
+            return found
+    if first is None:
+        raise ValueError("there is nothing to replay")
+    return first
+
+
+def _smaller(dataset: Dataset, fit: Fit, analysis: Analysis) -> Iterator[Schedule]:
+    """Schedules of more and more ranks: those that hold each other, replicas of their group, their groups, and all."""
     small = shrunk(fit, analysis)
     yield small
     every, ranks = fit.schedule, set(small.steps)
-    for _ in range(2):
-        used = [members for members in every.groups.values() if ranks & set(members)]
-        more = ranks.union(*(members for members in used if len(members) < len(every.steps)))
-        if ranks < more < set(every.steps):
-            ranks = more
+    for more in (_replicas(dataset, every, analysis), *(_groups_of(every, ranks) for _ in range(2))):
+        if ranks < ranks | more < set(every.steps):
+            ranks |= more
             yield restricted(every, frozenset(ranks))
+    if len(small.steps) < len(every.steps) <= MOST_RANKS:
+        yield every
+
+
+def _replicas(dataset: Dataset, schedule: Schedule, analysis: Analysis) -> set[int]:
+    """Members of a few groups that do the same as the one in question: a verdict may rest on what these did."""
+    cause = next((f.group for f in analysis.findings if f.root_cause and f.group is not None), None)
+    if cause is None:
+        return set()
+    alike = [g for g in dataset.group_list if g.description == cause.description and len(g.ranks) == len(cause.ranks)]
+    others = [g.ranks for g in alike if g.id in schedule.groups and g.id != cause.key]
+    return set().union(*others[:MOST_REPLICAS])
+
+
+def _groups_of(schedule: Schedule, ranks: set[int]) -> set[int]:
+    """The members of all groups of some ranks, but for groups of all."""
+    used = [members for members in schedule.groups.values() if ranks & set(members)]
+    return set().union(*(members for members in used if len(members) < len(schedule.steps)))
 
 
 def same_verdict(original: Analysis, replay: Analysis) -> bool:
@@ -132,12 +161,11 @@ def _told(analysis: Analysis) -> tuple[str, tuple[int, ...]]:
     return cause.kind if cause else analysis.status, tuple(sorted(ranks))
 
 
-def _played(dataset: Dataset, analysis: Analysis, fit: Fit, schedule: Schedule | None = None) -> Rehearsal:
-    chosen = schedule or fit.schedule
+def _played(dataset: Dataset, analysis: Analysis, fit: Fit, schedule: Schedule) -> Rehearsal:
     with tempfile.TemporaryDirectory() as folder:
-        _write(dataset, fit, chosen, Path(folder))
+        _write(dataset, fit, schedule, Path(folder))
         found = analyse(load([Path(folder)]))
-    return Rehearsal(fit, chosen, found, same_verdict(analysis, found))
+    return Rehearsal(fit, schedule, found, same_verdict(analysis, found))
 
 
 def _write(dataset: Dataset, fit: Fit, schedule: Schedule, folder: Path) -> None:

@@ -13,7 +13,7 @@ from rankscope.analysis.replay.schedule import Schedule, Step, schedule_of
 from rankscope.analysis.replay.shrinking import keeps_places, restricted, shrunk
 from rankscope.analysis.replay.simulator import Setting, simulate
 from rankscope.assemble.load import load
-from rankscope.commands.rehearsal import minimized, rehearsed
+from rankscope.commands.rehearsal import chosen
 from tests.simulator.loaded import simulated
 from tests.simulator.scenario import ALL_FAULTS
 from tests.tui.jobs import hang, healthy
@@ -36,23 +36,23 @@ def test_each_fault_is_explained_by_its_schedule_and_leads_to_its_verdict(fault:
         dataset, analysis = simulated(fault, 2)
     except LookupError:
         pytest.skip("no job has a place for it")
-    whole = rehearsed(dataset, analysis)
+    whole = chosen(dataset, analysis, minimize=False)
     found = whole.fit
     assert found.equal == found.told
     assert whole.same, whole.analysis.verdict
     if analysis.status in MOVING:
         return
     assert any(found.outcome.pending.values())
-    small = minimized(dataset, analysis, whole)
+    small = chosen(dataset, analysis, minimize=True)
     assert small.same, small.analysis.verdict
-    assert keeps_places(found, small.schedule)
+    assert keeps_places(small.fit, small.schedule)
     assert len(small.schedule.steps) <= len(found.schedule.steps)
 
 
 def test_a_front_of_completed_operations_brings_back_a_verdict_that_rests_on_them() -> None:
     dataset, analysis = simulated("lost-recv", 2)
     alone = fit_job(dataset, analysis)
-    whole = rehearsed(dataset, analysis)
+    whole = chosen(dataset, analysis, minimize=False)
     assert whole.same
     assert sum(map(len, whole.schedule.steps.values())) > sum(map(len, alone.schedule.steps.values()))
 
