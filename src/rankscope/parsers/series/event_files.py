@@ -5,6 +5,7 @@ A record is its length of 8 bytes, 4 bytes of checksum, the message, 4 bytes of 
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 
@@ -29,14 +30,12 @@ def is_event_file(head: bytes) -> bool:
 def read_event_file(data: bytes) -> pl.DataFrame:
     """The scalars of an event file, up to the first damage."""
     points: list[Point] = []
-    try:
+    # a job that ends in the middle of a record leaves the records before it whole
+    with contextlib.suppress(WireError):
         for line, record in enumerate(_records(memoryview(data)), 1):
             points.extend(_event(record, line))
             if len(points) > MOST_POINTS:
                 break
-    except WireError:
-        # a job that ends in the middle of a record leaves the records before it whole
-        pass
     return points_frame(points, "tensorboard")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import math
@@ -164,13 +165,11 @@ def read_csv_series(data: bytes) -> pl.DataFrame | None:
         return None
     points: list[Point] = []
     csv.field_size_limit(1 << 20)
-    try:
+    # the rows before a damaged one count
+    with contextlib.suppress(csv.Error):
         for line, row in enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=mark), 1):
             if line > 1 and len(points) < MOST_POINTS:
                 points.extend(row_points(dict(zip(columns, row, strict=False)), line))
-    except csv.Error:
-        # the rows before a damaged one count
-        pass
     return points_frame(points, "csv") if points else pl.DataFrame(schema=POINTS)
 
 
