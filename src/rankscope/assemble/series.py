@@ -1,0 +1,172 @@
+"""Table of the series of a job: loss, gradient norm and others by step, from all of its files."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import IO, NamedTuple
+
+import polars as pl
+
+from rankscope.assemble import file_names
+from rankscope.parsers import streams
+from rankscope.parsers.contents import kinds_of
+from rankscope.parsers.files.directory_walk import FoundPath, walk_paths
+from rankscope.parsers.files.log_files import is_text
+from rankscope.parsers.series import json_series
+from rankscope.parsers.series.event_files import is_event_file, read_event_file
+from rankscope.parsers.series.log_series import read_log_series
+from rankscope.parsers.series.scalar_rows import POINTS, SCALARS
+from rankscope.parsers.series.user_pattern import read_pattern_series
+from rankscope.parsers.series.wandb_files import is_wandb_file, read_wandb_file
+from rankscope.parsers.streams import STREAM_ERRORS, NotAFileError, TooLargeError
+
+_HEAD_BYTES = 1 << 16
+_SERIES = ["attempt", "file", "rank", "raw_name"]
+_SEVERAL_PRINTERS = 0.25
+"""Share of prints with the step of the one before, from which on several unnamed processes print."""
+_CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
+_STATE = "trainer_state.json"
+_DOCUMENT = re.compile(rb'\s*[\[{]\s*(?:\n|["{\[])')
+_LINE_OF_JSON = re.compile(rb"\s*\{[^\n]*\}\s*(?:\n|$)")
+
+
+class SeriesFiles(NamedTuple):
+    """The series of files, and the reasons why files were not read."""
+
+    scalars: pl.DataFrame
+    """Columns of `SCALARS`."""
+    problems: dict[str, str]
+    """The reason for each file that should have been read, by its name."""
+
+
+def read_series(paths: Sequence[Path], pattern: re.Pattern[str] | None = None) -> pl.DataFrame:
+    """The series of all files under `paths`, with the columns of `SCALARS`.
+
+    A `pattern` of the user reads logs in place of the known forms. Raises FileNotFoundError for a missing path.
+    """
+    return load_series(paths, pattern).scalars
+
+
+def load_series(paths: Sequence[Path], pattern: re.Pattern[str] | None = None) -> SeriesFiles:
+    """As `read_series`, with the problems of files."""
+    found = [one for one in walk_paths(paths) if one.problem is None and one.size and not file_names.is_part(one.shown)]
+    names = sorted({name for one in found if (name := file_names.attempt_of(one.shown)) is not None})
+    attempts = {name: number for number, name in enumerate(names)}
+    frames: list[pl.DataFrame] = []
+    problems: dict[str, str] = {}
+    for one in _newest_states(found):
+        try:
+            points, problem = _file_points(one, pattern)
+        except (NotAFileError, TooLargeError, OSError) as error:
+            points, problem = None, f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        if problem is not None:
+            problems[one.shown] = problem
+        if points is not None and points.height:
+            attempt = attempts.get(file_names.attempt_of(one.shown) or "", 0)
+            frames.append(_placed(points, one.shown, attempt))
+    scalars = pl.concat(frames) if frames else pl.DataFrame(schema=SCALARS)
+    return SeriesFiles(scalars, problems)
+
+
+def _newest_states(found: Sequence[FoundPath]) -> Iterator[FoundPath]:
+    """The files without the states of earlier checkpoints, which the newest one repeats."""
+    newest: dict[PurePosixPath, int] = {}
+    numbers: dict[str, tuple[PurePosixPath, int]] = {}
+    for one in found:
+        path = PurePosixPath(one.shown)
+        told = _CHECKPOINT.fullmatch(path.parent.name)
+        if path.name == _STATE:
+            above = path.parent.parent if told else path.parent
+            number = int(told[1]) if told else 1 << 62
+            numbers[one.shown] = above, number
+            newest[above] = max(newest.get(above, 0), number)
+    for one in found:
+        told_number = numbers.get(one.shown)
+        if told_number is None or newest[told_number[0]] == told_number[1]:
+            yield one
+
+
+def _file_points(one: FoundPath, pattern: re.Pattern[str] | None) -> tuple[pl.DataFrame | None, str | None]:
+    """The values in a file, None if it is of another kind, and a problem."""
+    with streams.open_regular(one.path) as plain:
+        head = plain.read(streams.HEAD_BYTES)
+        plain.seek(0)
+        stream = streams.unpack_stream(plain, head, one.size) or plain
+        first, problem = _first_bytes(stream)
+        if problem is not None or not first or streams.is_tar(head) or streams.is_zip(head):
+            return None, problem
+        return _points_of(first, streams.replayed(first, stream), one.size, pattern)
+
+
+def _first_bytes(stream: IO[bytes]) -> tuple[bytes, str | None]:
+    try:
+        return stream.read(_HEAD_BYTES), None
+    except STREAM_ERRORS as error:
+        return b"", f"packed file is damaged ({type(error).__name__})"
+
+
+def _points_of(
+    first: bytes, stream: IO[bytes], size: int, pattern: re.Pattern[str] | None
+) -> tuple[pl.DataFrame | None, str | None]:
+    """The values in a stream, by its first bytes."""
+    binary = next((read for test, read in _BINARY if test(first)), None)
+    if binary is not None:
+        data, problem = streams.read_all(stream)
+        return binary(data), problem
+    if not is_text(first) or kinds_of(first, size):
+        return None, None
+    if pattern is None and (_is_document(first) or _is_table(first)):
+        data, problem = streams.read_all(stream)
+        for read in (json_series.read_json_series, json_series.read_csv_series, json_series.read_pairs):
+            if (points := read(data)) is not None:
+                return points, problem
+        stream = io.BytesIO(data)
+    try:
+        return (read_log_series(stream) if pattern is None else read_pattern_series(stream, pattern)), None
+    except (TooLargeError, *STREAM_ERRORS) as error:
+        return None, f"packed file is damaged ({type(error).__name__})"
+
+
+_BINARY = ((is_event_file, read_event_file), (is_wandb_file, read_wandb_file))
+
+
+def _is_document(first: bytes) -> bool:
+    """Whether a text may be one JSON document, and not one in each line."""
+    return _DOCUMENT.match(first) is not None and (
+        _LINE_OF_JSON.match(first) is None or b'"values"' in first or b"log_history" in first
+    )
+
+
+def _is_table(first: bytes) -> bool:
+    """Whether a text may be a table with names in its first line, or a golden file of pairs."""
+    line, _, _ = first.partition(b"\n")
+    return json_series.is_pair(line) or json_series.table_names(line.decode("utf-8-sig", "replace"))[0] != ""
+
+
+def _placed(points: pl.DataFrame, shown: str, attempt: int) -> pl.DataFrame:
+    """The values of a file as rows of `SCALARS`."""
+    rank = file_names.rank_of(shown) if file_names.says_rank(shown) else None
+    rows = points.select(*POINTS).with_columns(
+        pl.col("rank").fill_null(pl.lit(rank, pl.Int32)), pl.lit(attempt, pl.UInt16).alias("attempt"),
+        pl.lit(shown).alias("file"),
+    )  # fmt: skip
+    return with_segments(rows).select(*SCALARS).cast(SCALARS)  # type: ignore[arg-type]
+
+
+def with_segments(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with the number of restarts before them: a series whose step goes back was restarted.
+
+    Where several processes print the same steps without their rank, their lines change places: then only a way back
+    over more than two prints counts.
+    """
+    back = pl.col("step").diff().over(_SERIES)
+    rows = rows.with_columns(back.alias("back"))
+    usual = pl.when(pl.col("back") > 0).then(pl.col("back")).median().over(_SERIES).fill_null(0)
+    again = (pl.col("back") == 0).mean().over(_SERIES)
+    least = pl.when(again >= _SEVERAL_PRINTERS).then(-2 * usual).otherwise(0.0)
+    restarts = pl.col("back").lt(least).fill_null(False).cast(pl.UInt32)
+    rows = rows.with_columns(restarts.alias("segment"))
+    return rows.with_columns(pl.col("segment").cum_sum().over(_SERIES)).drop("back")

@@ -1,0 +1,1 @@
+"""Series of training: loss, gradient norm, learning rate and others by step, from what jobs print and write."""
