@@ -1,6 +1,6 @@
 """How often a replay stops where the job stopped, with the verdict of the job: simulated jobs with planted faults.
 
-python -m benchmarks.replays [--first SEED] [--seeds N] [--modes full,hook] [--run]
+python -m benchmarks.replays [--first SEED] [--seeds N] [--modes full,hook] [--faults ...] [--run]
 
 Each job is replayed whole and with the ranks that matter: in memory, and with --run over gloo as well.
 """
@@ -55,9 +55,9 @@ class Outcome:
     """Whether the verdict on the replay over gloo is the original's."""
 
 
-def jobs(seeds: range, modes: list[str]) -> Iterator[tuple[str, int, str, Dataset, Analysis]]:
+def jobs(seeds: range, modes: list[str], faults: list[str]) -> Iterator[tuple[str, int, str, Dataset, Analysis]]:
     """The simulated jobs, as their dumps show them."""
-    for fault in ALL_FAULTS:
+    for fault in faults:
         for seed in seeds:
             try:
                 scenario = make(fault, seed)
@@ -85,9 +85,9 @@ def played(script: str, analysis: Analysis) -> tuple[bool, bool]:
             return done.returncode == 0, False
 
 
-def outcomes(seeds: range, modes: list[str], run: bool) -> Iterator[Outcome]:
+def outcomes(seeds: range, modes: list[str], faults: list[str], run: bool) -> Iterator[Outcome]:
     """One for each job whole, and one with the ranks that matter."""
-    for fault, seed, mode, dataset, analysis in jobs(seeds, modes):
+    for fault, seed, mode, dataset, analysis in jobs(seeds, modes, faults):
         for small in (False, True):
             try:
                 found = chosen(dataset, analysis, minimize=small)
@@ -136,10 +136,11 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=900)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--modes", default="full,hook")
+    parser.add_argument("--faults", nargs="*", default=list(ALL_FAULTS), choices=list(ALL_FAULTS))
     parser.add_argument("--run", action="store_true")
     given = parser.parse_args()
     modes = given.modes.split(",")
-    found = list(outcomes(range(given.first, given.first + given.seeds), modes, given.run))
+    found = list(outcomes(range(given.first, given.first + given.seeds), modes, given.faults, given.run))
     header = ["fault", "stops", "verdict", "stops over gloo", "verdict over gloo", "ranks that matter", "kB at most"]
     seeds = f"Seeds {given.first} to {given.first + given.seeds - 1}, dumps of {' and '.join(modes)}"
     put("Replays of simulated jobs", f"{seeds}; {machine()}\n\n{table(header, list(rows(found)))}")
