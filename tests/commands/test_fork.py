@@ -43,7 +43,7 @@ def test_settings_and_delays_stand_in_the_script_as_data(fork: Fork, tmp_path: P
     (one, group, number, seconds), first = values["DELAYS"]
     assert ((one, number, seconds), first) == ((1, "#19", 2.5), (2, "", "", 1.0))
     assert f"{group}  " in script.read_text()
-    assert "\nTIMEOUT_S = 9.0\n" in script.read_text()
+    assert f"\nTIMEOUT_S = {float(9)}\n" in script.read_text()
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,10 @@ def test_a_job_stops_in_the_simulator_where_it_stopped(sample: str) -> None:
     assert found.setting == Setting("serial")
 
 
+MADE_SMALLER = ("host-stuck", "device-dead", "wrong-size", "extra", "order", "lost-send", "two", "wrong-split")
+"""Faults of different shapes: making a schedule smaller plays it a dozen times."""
+
+
 @pytest.mark.parametrize("fault", [*ALL_FAULTS])
 def test_each_fault_is_explained_by_its_schedule_and_leads_to_its_verdict(fault: str) -> None:
     try:
@@ -43,6 +47,8 @@ def test_each_fault_is_explained_by_its_schedule_and_leads_to_its_verdict(fault:
     if analysis.status in MOVING:
         return
     assert any(found.outcome.pending.values())
+    if fault not in MADE_SMALLER:
+        return
     small = chosen(dataset, analysis, minimize=True)
     assert small.same, small.analysis.verdict
     assert keeps_places(small.fit, small.schedule)
