@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from pathlib import Path
 
 import click
 
-from rankscope.commands.output import ProgressLine, refuse_existing, write_report
+from rankscope.commands.output import write_report
+from rankscope.commands.repro import loaded_job
 from rankscope.commands.source import JobSource
 from rankscope.text.wording import plural
 
@@ -20,13 +21,7 @@ def run(source: JobSource, *, times: int, output: str, force: bool, start: bool,
     """Prints what rules say of the job's settings and writes the script; with `start` runs it: its exit code."""
     if start and output == "-":
         raise click.ClickException("--run needs a file: -o determinism.py")
-    source.check()
-    refuse_existing(output, force)
-    narrator = ProgressLine()
-    try:
-        dataset, analysis = source.load(narrator)
-    finally:
-        narrator.close()
+    dataset, analysis = loaded_job(source, output, force)
     from rankscope.analysis.replay.order_rules import findings_on_order, order_settings
     from rankscope.analysis.replay.reductions import reductions_of
     from rankscope.report.determinism_script import determinism_script, left_out
@@ -43,15 +38,8 @@ def run(source: JobSource, *, times: int, output: str, force: bool, start: bool,
     if output != "-":
         more = f"; {left_out(found)}" if left_out(found) else ""
         click.echo(f"{output}: {plural(len(found.chosen), 'reduction')}, {times} repetitions{more}", err=True)
-    return start_script(output, python) if start else 0
+    if not start:
+        return 0
+    from rankscope.commands.replay_run import run_script
 
-
-def start_script(output: str, python: str) -> int:
-    """Runs the script with a Python that has torch; its exit code. Nothing stays behind."""
-    from rankscope.commands.replay_run import script_process
-
-    with script_process(output, python or sys.executable) as script:
-        try:
-            return script.wait(LIMIT_S)
-        except subprocess.TimeoutExpired:
-            raise click.ClickException(f"{output} did not end within {LIMIT_S} s") from None
+    return run_script(Path(output), python or sys.executable, limit_s=LIMIT_S)

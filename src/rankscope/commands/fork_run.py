@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import click
 
 from rankscope.analysis import analyse
 from rankscope.assemble.load import InputError, load
-from rankscope.commands.replay_run import LIMIT_S, script_process
+from rankscope.commands.replay_run import OUTPUT, records_of, replay_environment, run_script
 from rankscope.text.escaping import plain
 
 _LONGEST = 120
@@ -46,20 +44,13 @@ class ForkOutcome:
 
 
 def fork_outcome(script: Path, python: str, ranks: int) -> ForkOutcome:
-    """Runs a script; its records, and `output.txt`, lie beside it in a folder of its name. Leaves no process."""
-    folder = script.with_name(f"{script.stem}_run")
-    folder.mkdir(exist_ok=True)
-    for old in (*folder.glob("rank_*.json"), *folder.glob("dumps/fr_trace_rank_*")):
-        old.unlink()
-    environment = {**os.environ, "REPRO_OUT": str(folder)}
-    with (folder / "output.txt").open("w") as output, script_process(str(script), python, environment, output) as run:
-        try:
-            run.wait(LIMIT_S)
-        except subprocess.TimeoutExpired:
-            raise click.ClickException(f"{script} did not end within {LIMIT_S} s") from None
+    """Runs a script; what it prints lies beside its records."""
+    folder = records_of(script)
+    with (folder / OUTPUT).open("w") as output:
+        run_script(script, python, replay_environment(script), output)
     told = [json.loads(path.read_text()) for path in folder.glob("rank_*.json")]
     if not told:
-        raise click.ClickException(f"{script}: no rank told where it is; {folder / 'output.txt'} has the reason")
+        raise click.ClickException(f"{script}: no rank told where it is; {folder / OUTPUT} has the reason")
     told.sort(key=lambda one: int(one["rank"]))
     errors = [f"rank {one['rank']}: {plain(one['error'], _LONGEST)}" for one in told if one["error"]]
     waiting = sum(one["at"] is not None for one in told)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -24,6 +26,7 @@ LIMIT_S = 600
 """The longest that a script may take."""
 ENDING_S = 10
 """So long a script may take to end its processes."""
+OUTPUT = "output.txt"
 STEPS_FILE = "steps"
 """Its length is how many operations each rank may begin, if the script runs step by step."""
 
@@ -31,40 +34,62 @@ STEPS_FILE = "steps"
 def started(script: Path, original: Analysis, *, watch: bool, step: bool, python: str) -> int:
     """Runs a script with a Python that has torch; its exit code, or 1 if the verdict on it is not the original's.
 
-    What it records lies beside it, in a folder of its name. With `watch` the app shows that while it runs.
+    With `watch` or `step` the app shows its records while it runs.
     """
+    if not (watch or step):
+        code = run_script(script, python, replay_environment(script))
+        return _compared(records_of(script), original, code)
+    environment = replay_environment(script, step=step)
+    with (records_of(script) / OUTPUT).open("w") as output, script_process(script, python, environment, output):
+        return _watched(script, step=step)
+
+
+def records_of(script: Path) -> Path:
+    """The folder beside a script, of its name, that holds what its ranks tell, and in `dumps` what they record."""
     folder = script.with_name(f"{script.stem}_run")
-    folder.mkdir(exist_ok=True)
-    (folder / "dumps").mkdir(exist_ok=True)
-    environment = {**os.environ, "REPRO_OUT": str(folder)}
-    if step:
-        (folder / STEPS_FILE).write_bytes(b"")
-        environment["STEPS"] = str(folder / STEPS_FILE)
-    shown = (folder / "output.txt").open("w") if watch or step else None
-    with script_process(str(script), python, environment, shown) as process:
-        if shown is not None:
-            return _watched(folder, step=step)
+    (folder / "dumps").mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def replay_environment(script: Path, *, step: bool = False) -> dict[str, str]:
+    """The variables with which a replay leaves its records beside the script, and goes step by step if asked to."""
+    folder = records_of(script)
+    if not step:
+        return {"REPRO_OUT": str(folder)}
+    (folder / STEPS_FILE).write_bytes(b"")
+    return {"REPRO_OUT": str(folder), "STEPS": str(folder / STEPS_FILE)}
+
+
+def run_script(
+    script: Path,
+    python: str,
+    environment: Mapping[str, str] | None = None,
+    output: IO[str] | None = None,
+    limit_s: float = LIMIT_S,
+) -> int:
+    """The exit code of a script; ClickException if it cannot start, or does not end within `limit_s`."""
+    with script_process(script, python, environment, output) as process:
         try:
-            code = process.wait(LIMIT_S)
+            return process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            raise click.ClickException(f"{script} did not end within {LIMIT_S} s") from None
-    return _compared(folder, original, code)
+            raise click.ClickException(f"{script} did not end within {limit_s:g} s") from None
 
 
 @contextmanager
 def script_process(
-    script: str, python: str, environment: Mapping[str, str] | None = None, output: IO[str] | None = None
+    script: Path, python: str, environment: Mapping[str, str] | None = None, output: IO[str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A script in a process group of its own, of which nothing is left afterwards; ClickException if it cannot start.
+    """A script in a process group of its own. Nothing is left of it afterwards, nor when this process is killed.
 
-    Its output goes to `output`, or to that of this process.
+    Its output goes to `output`, or to that of this process. ClickException if it cannot start.
     """
-    try:
-        process = subprocess.Popen(
-            [python, script], env=environment, start_new_session=True, stdout=output, stderr=output
-        )
-    except OSError as error:
-        raise click.ClickException(f"{python}: {error.strerror}") from error
+    if shutil.which(python) is None:
+        raise click.ClickException(f"{python}: no such program")
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "rankscope.capture.keeper", python, str(script)],
+        env={**os.environ, **(environment or {})},
+        start_new_session=True, stdin=subprocess.PIPE, stdout=output, stderr=output,
+    )  # fmt: skip
     try:
         yield process
     finally:
@@ -74,10 +99,11 @@ def script_process(
                 process.wait(ENDING_S)
 
 
-def _watched(folder: Path, *, step: bool) -> int:
+def _watched(script: Path, *, step: bool) -> int:
     """Shows the records of a replay in the app, until it is left."""
     from rankscope.commands.view import run
 
+    folder = records_of(script)
     further = partial(_one_further, folder / STEPS_FILE) if step else None
     return run(JobSource((str(folder / "dumps"),)), watch=True, step=further)
 

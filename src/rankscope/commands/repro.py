@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rankscope.analysis.model import Analysis
-    from rankscope.analysis.replay.fitting import Fit
     from rankscope.analysis.replay.schedule_part import SchedulePart
     from rankscope.commands.rehearsal import Rehearsal
     from rankscope.report.replay_sizes import ReplaySizes
@@ -108,17 +107,6 @@ def loaded_job(source: JobSource, output: str, force: bool) -> tuple[Dataset, An
         return source.load(narrator)
     finally:
         narrator.close()
-
-
-def fitted_job(source: JobSource, output: str, force: bool) -> tuple[Dataset, Analysis, Fit]:
-    """The job with its schedule; ClickException if there is none, or if `output` cannot be written."""
-    dataset, analysis = loaded_job(source, output, force)
-    from rankscope.analysis.replay.fitting import fit_job
-
-    try:
-        return dataset, analysis, fit_job(dataset, analysis)
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
 
 
 def run(source: JobSource, *, output: str, force: bool, minimize: bool | None, how: ReplayRun, what: ReplayForm) -> int:

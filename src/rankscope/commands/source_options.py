@@ -96,9 +96,7 @@ def reads_dumps(command: _F) -> _F:
                      help="Your own table of known errors; it adds to the one of rankscope."),
         click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only."),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return _with(command, options)
 
 
 def replays(command: _F) -> _F:
@@ -129,9 +127,7 @@ def replays(command: _F) -> _F:
         click.option("--python", default="", metavar="PROGRAM",
                      help="Python with torch, for --run (default: the one of rankscope)."),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return _with(command, options)
 
 
 def forks(command: _F) -> _F:
@@ -166,9 +162,7 @@ def forks(command: _F) -> _F:
                      help="Write the script with the first change (with --run: fork.py, fork-2.py, ...)."),
         click.option("--force", is_flag=True, help="Overwrite FILE."),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return _with(command, options)
 
 
 def follows(command: _F) -> _F:
@@ -181,6 +175,4 @@ def follows(command: _F) -> _F:
         click.option("--on-freeze", metavar="CMD",
                      help="Run CMD when the job freezes; it reads the JSON report from its input."),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return _with(command, options)
