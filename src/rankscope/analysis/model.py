@@ -174,6 +174,16 @@ class Analysis:
     """Results from profiler traces; None without traces."""
 
     @property
+    def cause(self) -> Finding | None:
+        """The first root cause; None if there is none."""
+        return next((f for f in self.findings if f.root_cause), None)
+
+    @property
+    def suspects(self) -> tuple[int, ...]:
+        """The culprits; where nobody is accused, those of whom one is to blame."""
+        return self.culprits or (tuple(sorted(self.cause.candidates)) if self.cause else ())
+
+    @property
     def culprits(self) -> tuple[int, ...]:
         """The union of culprit ranks over root causes, sorted."""
         return tuple(sorted({r for f in self.findings if f.root_cause for r in f.culprit_ranks}))

@@ -107,15 +107,18 @@ class Recording:
         """The operation has ended."""
         self.of[id(operation)].update(state="completed", time_discovered_completed_ns=time.time_ns(), retired=True)
 
-    def write(self, folder: Path) -> Path:
-        """Replaces the file of the rank."""
-        folder.mkdir(parents=True, exist_ok=True)
+    def dump(self) -> str:
+        """The text of the dump of the rank."""
         config = {
             key: {"name": key, "desc": name, "ranks": str(members)}
             for key, (name, members) in self.groups.items()
             if self.rank in members
         }
-        text = json.dumps({"version": "2.10", "pg_config": config, "pg_status": {}, "entries": self.entries})
+        return json.dumps({"version": "2.10", "pg_config": config, "pg_status": {}, "entries": self.entries})
+
+    def write(self, folder: Path) -> None:
+        """Replaces the file of the rank."""
+        folder.mkdir(parents=True, exist_ok=True)
         part = folder / f".fr_trace_rank_{self.rank}.part"
-        part.write_text(text)
-        return part.replace(folder / f"fr_trace_rank_{self.rank}")
+        part.write_text(self.dump())
+        part.replace(folder / f"fr_trace_rank_{self.rank}")

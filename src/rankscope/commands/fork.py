@@ -95,9 +95,7 @@ class _Fork:
     @property
     def suspects(self) -> tuple[int, ...]:
         """Ranks to blame, or those of whom one is."""
-        cause = next((found for found in self.analysis.findings if found.root_cause), None)
-        named = tuple(self.analysis.culprits) or (tuple(cause.candidates) if cause else ())
-        return tuple(rank for rank in named if rank in self.best.schedule.steps)
+        return tuple(rank for rank in self.analysis.suspects if rank in self.best.schedule.steps)
 
     def sentence(self, trial: Trial | None) -> str:
         """The change of the schedule in words; empty without one."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,8 +16,11 @@ from rankscope.analysis.replay.schedule import Schedule
 from rankscope.analysis.replay.schedule_part import SchedulePart
 from rankscope.analysis.replay.shrinking import keeps_places, restricted, shrunk
 from rankscope.analysis.replay.simulator import simulate
-from rankscope.assemble.load import load
+from rankscope.assemble.assembly import assemble
+from rankscope.assemble.sources import SourceFile
 from rankscope.capture.replay_record import Recording, ScheduledCall, operations_of
+from rankscope.kinds.input_kinds import DUMP
+from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.report.repro_script import replay_job, repro_script
 from rankscope.schema import Dataset
 
@@ -163,29 +164,26 @@ def same_verdict(original: Analysis, replay: Analysis) -> bool:
 
 
 def _told(analysis: Analysis) -> tuple[str, tuple[int, ...]]:
-    cause = next((f for f in analysis.findings if f.root_cause), None)
-    ranks = analysis.culprits or (cause.candidates if cause else ())
-    return cause.kind if cause else analysis.status, tuple(sorted(ranks))
+    return analysis.cause.kind if analysis.cause else analysis.status, analysis.suspects
 
 
 def _played(dataset: Dataset, analysis: Analysis, fit: Fit, schedule: Schedule) -> Rehearsal:
-    with tempfile.TemporaryDirectory() as folder:
-        _write(dataset, fit, schedule, Path(folder))
-        found = analyse(load([Path(folder)]))
+    found = analyse(assemble(list(_dumps(dataset, fit, schedule)), "replay", None, None, None))
     return Rehearsal(fit, schedule, found, same_verdict(analysis, found))
 
 
-def _write(dataset: Dataset, fit: Fit, schedule: Schedule, folder: Path) -> None:
-    """Writes the records that the script writes if every rank stops as simulated."""
+def _dumps(dataset: Dataset, fit: Fit, schedule: Schedule) -> Iterator[SourceFile]:
+    """The records that the script writes if every rank stops as simulated, read as dumps are."""
     job, outcome = replay_job(dataset, fit, schedule), simulate(schedule, fit.setting)
-    until = (time.time_ns() + STILL_NS) / 1e9
     for rank in job.ranks:
         if rank in job.silent:
             continue
         operations = operations_of(rank, job.schedule)
         recording = Recording(rank, operations, dict(job.groups), job.starts)
         _record(recording, operations, set(outcome.pending[rank]), serial=job.serial)
-        os.utime(recording.write(folder), (until, until))
+        data = recording.dump().encode()
+        shown, until = f"fr_trace_rank_{rank}", time.time_ns() + STILL_NS
+        yield SourceFile(shown, DUMP.name, len(data), until, None, decode_dump(data))
 
 
 def _record(recording: Recording, operations: list[ScheduledCall], pending: set[int], *, serial: bool) -> None:

@@ -65,7 +65,7 @@ def _among(step: Step, members: list[int]) -> Step:
 def _beginning(fit: Fit, analysis: Analysis) -> set[int]:
     """Culprits, those along the chain to them, one rank that waits, and two more members of the finding's group."""
     known = set(fit.schedule.steps)
-    cause = next((f for f in analysis.findings if f.root_cause), None)
+    cause = analysis.cause
     if cause is None:
         return set(sorted(known)[:2])
     along = [rank for step in cause.chain for rank in (step.rank, step.for_rank)]

@@ -265,7 +265,7 @@ def explain_traced(dataset: Dataset, analysis: Analysis, rank: int) -> RankExpla
         ))  # fmt: skip
     if rank not in dataset.traces["rank"]:
         return RankExplanation(rank, False, None, f"rank {rank} is not accused: there is no trace of it", ())
-    root = next((f for f in analysis.findings if f.root_cause), None)
+    root = analysis.cause
     said = f"{root.id} {root.kind}: {root.title}" if root else f"nobody is accused: {analysis.verdict}"
     lines = [Reason("root", Evidence(said)), *_states(traces, rank)]
     lines += [reason for other in (root.culprit_ranks if root else ()) for reason in _states(traces, other)]
