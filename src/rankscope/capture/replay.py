@@ -44,7 +44,8 @@ The size of an all_to_all is what goes to each member / what comes from each; it
 `+` before an operation: issued together with the one before. `waits`: the rank is expected to stop there. `stop`: the
 rank issues it, and its device never begins it. `deaf`: it takes part, and sees no end from there on. `never`: the
 operation begins and never ends. `apart`: sizes or types differ between members, over gloo nobody comes out of it.
-`unlike`: members do not agree, and yet it ended; it is played with one byte. `batch`: of a batch of sends and receives.
+`unlike`: members do not agree, and yet it ended; it is played with one byte. `batch`: a batch of
+sends and receives begins, `with`: of the same batch.
 """
 SERIAL = True
 """Whether an operation begins when all before it have ended; otherwise all are issued at once."""
@@ -161,20 +162,30 @@ class Player:
             self._failed(error)
 
     def _issue(self, operations: list[ScheduledCall]) -> list[tuple[ScheduledCall, Any]]:
-        works: list[tuple[ScheduledCall, Any]] = []
-        batch = BACKEND == "nccl" and "batch" in operations[0].marks
+        bursts: list[list[ScheduledCall]] = []
         for operation in operations:
-            self._sleep(operation)
-            if "stop" in operation.marks:
-                self._hang()
-            self.recording.began(operation)
-            # splits are not played, so they cannot hold up anybody
-            unplayed = {"never", "apart"} if BACKEND == "gloo" or operation.splits else {"never"}
-            if operation.marks & unplayed:
-                self._hang()
-            if not batch:
-                works.append((operation, self._one(operation)))
-        return self._batch(operations) if batch else works
+            if BACKEND == "nccl" and "with" in operation.marks:
+                bursts[-1].append(operation)
+            else:
+                bursts.append([operation])
+        works: list[tuple[ScheduledCall, Any]] = []
+        for burst in bursts:
+            for operation in burst:
+                self._come_to(operation)
+            batch = BACKEND == "nccl" and "batch" in burst[0].marks
+            works += self._batch(burst) if batch else [(burst[0], self._one(burst[0]))]
+        return works
+
+    def _come_to(self, operation: ScheduledCall) -> None:
+        """Begins an operation, or hangs where its marks say so."""
+        self._sleep(operation)
+        if "stop" in operation.marks:
+            self._hang()
+        self.recording.began(operation)
+        # splits are not played, so they cannot hold up anybody
+        unplayed = {"never", "apart"} if BACKEND == "gloo" or operation.splits else {"never"}
+        if operation.marks & unplayed:
+            self._hang()
 
     def _sleep(self, operation: ScheduledCall) -> None:
         """Sleeps before an operation, if it is told to; that counts as progress."""
@@ -223,17 +234,17 @@ class Player:
             return (
                 dist.isend(tensor, receiver, group) if operation.name == "send" else dist.irecv(tensor, sender, group)
             )
-        whole, out = (self._tensor(operation, times) for times in operation.times(count))
-        if operation.name == "all_gather" and "unlike" not in operation.marks:
-            return dist.all_gather_into_tensor(out, whole, group, async_op=True)
-        if operation.name == "reduce_scatter" and "unlike" not in operation.marks:
-            return dist.reduce_scatter_tensor(out, whole, group=group, async_op=True)
-        tensor = whole
-        if operation.name in ("broadcast", "reduce") and "unlike" not in operation.marks:
-            return getattr(dist, operation.name)(tensor, members[0], group=group, async_op=True)
-        if operation.name == "barrier":
+        name = "all_reduce" if "unlike" in operation.marks else operation.name
+        given, out = (self._tensor(operation, times) for times in operation.times(count))
+        if name == "all_gather":
+            return dist.all_gather_into_tensor(out, given, group, async_op=True)
+        if name == "reduce_scatter":
+            return dist.reduce_scatter_tensor(out, given, group=group, async_op=True)
+        if name in ("broadcast", "reduce"):
+            return getattr(dist, name)(given, members[0], group=group, async_op=True)
+        if name == "barrier":
             return dist.barrier(group, async_op=True)
-        return dist.all_reduce(tensor, group=group, async_op=True)
+        return dist.all_reduce(given, group=group, async_op=True)
 
     def _tensor(self, operation: ScheduledCall, times: int) -> Any:
         unlike = "unlike" in operation.marks

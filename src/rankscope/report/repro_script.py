@@ -11,7 +11,7 @@ from importlib.resources import files
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.replay.conditions import PLAIN, ReplayConditions
 from rankscope.analysis.replay.fitting import Fit
-from rankscope.analysis.replay.schedule import LOOSE, Key, Schedule, Splits, Step
+from rankscope.analysis.replay.schedule import Key, Schedule, Splits, Step
 from rankscope.analysis.replay.simulator import first_pending, fits
 from rankscope.analysis.signatures import ROOTED_OPS
 from rankscope.report.replay_sizes import ReplaySizes, small_sizes, type_name
@@ -148,7 +148,7 @@ def _rank_lines(
     steps = schedule.steps[rank]
     head = fit.outcome.head(fit.schedule, rank)
     stops = _stops(fit, schedule, rank)
-    waited, before = False, -1
+    waited, before = False, None
     for step in steps:
         marks = []
         if not waited and head is not None and step.key == head.key:
@@ -156,14 +156,15 @@ def _rank_lines(
             marks = ["waits"]
         marks += stops.get(step.key, [])
         marks += [unlike[step.key]] if step.key in unlike else []
-        marks += ["batch"] if 0 <= step.batch < LOOSE else []
-        together = "+ " if step.batch >= 0 and step.batch == before else "  "
-        before = step.batch
+        same = before is not None and step.together is not None and step.together == before.together
+        if step.batch >= 0:
+            marks += ["with" if before is not None and same and step.batch == before.batch else "batch"]
+        before = step
         number = key_number(step.key)
         size = _splits(step.splits) if step.splits else sizes.of(step)
         name = _UNSAFE.sub("", step.op)[:40] or "unknown"
         what = f"{name:<16} {size:>4} {type_name(step):<9}"
-        yield f"  {together}g{step.group:<3} {number:<10} {what} {' '.join(marks)}".rstrip()
+        yield f"  {'+ ' if same else '  '}g{step.group:<3} {number:<10} {what} {' '.join(marks)}".rstrip()
 
 
 def _stops(fit: Fit, schedule: Schedule, rank: int) -> dict[Key, list[str]]:

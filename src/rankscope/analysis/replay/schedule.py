@@ -20,11 +20,9 @@ from rankscope.analysis.collective_calls import collect_calls
 from rankscope.analysis.logical_time import in_program_order, logical_columns, p2p_pairs, whole_ranks
 from rankscope.analysis.replay.replay_source import ReplaySource, replay_source
 from rankscope.analysis.replay.schedule_part import SchedulePart
-from rankscope.analysis.signatures import UNEVEN_OPS, UNTOLD_OPS, element_count
+from rankscope.analysis.signatures import UNEVEN_OPS, UNTOLD_OPS, element_count, wire_name
 from rankscope.schema import Dataset
 
-LOOSE = 2**40
-"""Numbers of sends and receives that are issued together, and not in one batch."""
 _NEVER = 2**62
 _FIELDS = ("group", "seq", "low", "high", "k", "op", "elements", "dtype", "pending", "batch", "sizes")
 Splits = tuple[tuple[int, ...], tuple[int, ...]]
@@ -46,7 +44,9 @@ class Step:
     pending: bool
     """Whether the dumps say that it has not ended."""
     batch: int = -1
-    """Sends and receives with one number are issued together, below LOOSE in one batch; -1 stands alone."""
+    """Sends and receives with one number are one batch; -1 is in none."""
+    run: int = -1
+    """Neighbouring sends and receives that have ended have one number: each may have been waited for later."""
     filled: bool = False
     """Whether no dump of the rank has it: a peer saw it completed."""
     splits: Splits | None = None
@@ -63,6 +63,12 @@ class Step:
     def is_p2p(self) -> bool:
         """Whether it is a send or a receive."""
         return len(self.key) == 4
+
+    @property
+    def together(self) -> tuple[int, int] | None:
+        """Neighbours with one value are issued together; None stands alone."""
+        known = (self.run, -1) if self.run >= 0 else (-1, self.batch)
+        return known if max(known) >= 0 else None
 
     @property
     def stream(self) -> Key:
@@ -106,7 +112,7 @@ class Schedule:
     def units(self, rank: int) -> list[list[Step]]:
         """The steps of a rank, those that are issued together as one."""
         numbered = enumerate(self.steps[rank])
-        together = groupby(numbered, lambda item: (item[1].batch, item[0] if item[1].batch < 0 else -1))
+        together = groupby(numbered, lambda item: item[1].together or item[0])
         return [[step for _, step in part] for _, part in together]
 
 
@@ -139,7 +145,9 @@ def _operations(source: ReplaySource) -> pl.DataFrame:
     dataset = source.dataset
     ops = dataset.ops.with_row_index("row")
     columns = pl.DataFrame({"col": logical_columns(dataset)}).with_row_index("row")
-    named = pl.coalesce(pl.col("key").cast(pl.String), pl.col("op").cast(pl.String)).alias("op")
+    # a ring that lost the beginning of a coalesced group cannot tell its sizes, and so has no key
+    wire = {op: wire_name(op) for op in ops["op"].cast(pl.String).drop_nulls().unique()}
+    named = pl.coalesce(pl.col("key").cast(pl.String), pl.col("op").cast(pl.String).replace(wire)).alias("op")
     plain = collect_calls(dataset).select(
         "row", "rank", "group", "seq", "state", named, "elements", pl.col("dtype").cast(pl.String),
         low=pl.lit(None, pl.Int32), high=pl.lit(None, pl.Int32), k=pl.lit(None, pl.Int64), batch=pl.lit(-1, pl.Int64),
@@ -219,11 +227,9 @@ def _steps(rows: pl.DataFrame) -> Iterator[tuple[int, list[Step]]]:
 
 
 def _together(steps: list[Step]) -> list[Step]:
-    """Neighbouring sends and receives that have ended are issued together: each may have been waited for later."""
-    runs = groupby(steps, lambda step: step.is_p2p and not step.pending and step.batch < 0)
-    return [
-        replace(step, batch=LOOSE + run) if alone else step for run, (alone, part) in enumerate(runs) for step in part
-    ]
+    """The steps with the runs of sends and receives that have ended."""
+    runs = groupby(steps, lambda step: step.is_p2p and not step.pending)
+    return [replace(step, run=run) if ended else step for run, (ended, part) in enumerate(runs) for step in part]
 
 
 def _step(
