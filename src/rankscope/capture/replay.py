@@ -45,7 +45,7 @@ The size of an all_to_all is what goes to each member / what comes from each; it
 rank issues it, and its device never begins it. `deaf`: it takes part, and sees no end from there on. `never`: the
 operation begins and never ends. `apart`: sizes or types differ between members, over gloo nobody comes out of it.
 `unlike`: members do not agree, and yet it ended; it is played with one byte. `batch`: a batch of
-sends and receives begins, `with`: of the same batch.
+sends and receives begins, `with`: of the same batch. `open`: a send or receive that did not end in the job.
 """
 SERIAL = True
 """Whether an operation begins when all before it have ended; otherwise all are issued at once."""
@@ -67,7 +67,7 @@ ASLEEP_S = max((sum(one[3] for one in DELAYS if one[0] == rank) for rank in RANK
 GRACE_S = max(float(os.environ.get("GRACE", "10")), TIMEOUT_S and TIMEOUT_S + 2) + ASLEEP_S
 """Seconds without progress after which a rank says where it is."""
 PAIR_TIMES = 1 << 20
-"""Over NCCL sends and receives are so many times larger: a send that fits into a buffer ends without its receive."""
+"""Over NCCL, sends and receives that did not end are so many times larger: one that fits into a buffer ends alone."""
 STEPS = os.environ.get("STEPS", "")
 TYPES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
@@ -250,7 +250,7 @@ class Player:
         unlike = "unlike" in operation.marks
         kind = getattr(self.torch, "uint8" if unlike else TYPES.get(operation.type, "uint8"))
         count = (1 if unlike else operation.size) * times
-        if operation.is_pair and BACKEND == "nccl":
+        if "open" in operation.marks and BACKEND == "nccl":
             count *= PAIR_TIMES
         return self.torch.ones(count, dtype=kind, device=self.device)
 

@@ -156,6 +156,7 @@ def _rank_lines(
             marks = ["waits"]
         marks += stops.get(step.key, [])
         marks += [unlike[step.key]] if step.key in unlike else []
+        marks += ["open"] if step.is_p2p and step.pending else []
         same = before is not None and step.together is not None and step.together == before.together
         if step.batch >= 0:
             marks += ["with" if before is not None and same and step.batch == before.batch else "batch"]
