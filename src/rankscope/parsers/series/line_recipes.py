@@ -12,7 +12,7 @@ from rankscope.parsers.series import metric_names
 from rankscope.parsers.series.metric_names import Quantity
 from rankscope.parsers.series.printed_numbers import NUMBER
 
-MOSTNUMBERS = 2000
+MOST_IN_LINE = 2000
 LONGEST_NAME = 120
 LONGEST_LEAD = 400
 """Characters before a number in which its name is searched."""
@@ -90,7 +90,7 @@ class NamedNumber(NamedTuple):
 def line_recipe(text: str) -> LineRecipe | None:
     """The meaning of the numbers of a line; None if it has no values of a step."""
     found = [*NUMBERS.finditer(text)]
-    if not found or len(found) > MOSTNUMBERS or metric_names.SUMMARY in text:
+    if not found or len(found) > MOST_IN_LINE or metric_names.SUMMARY in text:
         return None
     front = strip_prefixes(text)
     fixed = {at for at, span in enumerate(found) if span.end() <= front.end}
