@@ -93,9 +93,10 @@ def _reached(schedule: Schedule, setting: Setting, outcome: Outcome, rank: int) 
                 seen.add(steps[at].stream)
                 yield steps[at]
         return
-    batch = steps[left[0]].batch
-    for at in left:
-        if at != left[0] and (batch < 0 or steps[at].batch != batch):
+    first = steps[left[0]]
+    yield first
+    for at in left[1:]:
+        if first.together is None or steps[at].together != first.together:
             return
         yield steps[at]
 
@@ -103,4 +104,4 @@ def _reached(schedule: Schedule, setting: Setting, outcome: Outcome, rank: int) 
 def side_of(peer: Step, rank: int) -> Step:
     """The step of a rank that belongs to the one of a peer: a receive to its send, or the same collective."""
     op = peer.op if not peer.is_p2p else "send" if rank == peer.key[1] else "recv"
-    return replace(peer, op=op, batch=-1, filled=True, pending=True, splits=None)
+    return replace(peer, op=op, batch=-1, run=-1, filled=True, pending=True, splits=None)
