@@ -40,6 +40,27 @@ def test_dumps_are_not_compared_with_traces(capsys: Captured) -> None:
     assert "of A come from flight-recorder, those of B come from profiler" in capsys.readouterr().err
 
 
+def test_logs_of_a_trainer_are_compared_though_nothing_else_is_there(tmp_path: Path, capsys: Captured) -> None:
+    for name, norm in (("a", 1.42), ("b", 1.31)):
+        (tmp_path / name).mkdir()
+        lines = [f"step: {i}  loss: {3 - i / 100:.5f}  grad_norm: {norm if i > 4 else 1.5:.4f}\n" for i in range(1, 12)]
+        (tmp_path / name / "train.log").write_text("".join(lines))
+    assert run(["diff", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith("B differs from A: grad_norm at step 5: 1.42 in A, 1.31 in B")
+    assert "the ratio stays at 0.9225 (equal up to step 4)" in out and "gradients of another scale" in out
+
+
+def test_a_pattern_of_the_user_reads_other_lines(tmp_path: Path, capsys: Captured) -> None:
+    for name in "ab":
+        (tmp_path / name).write_text("".join(f"<{i}> cost is {i / 7:.3f}\n" for i in range(1, 9)))
+    paths = [str(tmp_path / name) for name in "ab"]
+    assert run(["diff", *paths, "--series", r"<(?P<step>\d+)> cost is (?P<loss>\S+)"]) == 0
+    assert "no difference seen in 8 steps" in capsys.readouterr().out
+    assert run(["diff", *paths, "--series", r"cost is (?P<loss>\S+)"]) == 2
+    assert "needs the groups" in capsys.readouterr().err
+
+
 def test_json_has_the_differences_in_order(capsys: Captured) -> None:
     assert run(["diff", *DIFFERENT, "-f", "json"]) == 1
     found = json.loads(capsys.readouterr().out)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,11 +17,13 @@ from rankscope.commands.source import JobSource
 
 if TYPE_CHECKING:
     from rankscope.analysis.comparison.model import ComparedRun, RunComparison
+    from rankscope.analysis.model import Analysis
+    from rankscope.schema import Dataset
 
 
 def run(
-    sources: tuple[JobSource, JobSource], *, form: Format | None, output: str | None, force: bool, redact: bool,
-    ascii_only: bool,
+    sources: tuple[JobSource, JobSource], *, series: re.Pattern[str] | None, form: Format | None, output: str | None,
+    force: bool, redact: bool, ascii_only: bool,
 ) -> int:  # fmt: skip
     """Writes the comparison; 1 if the runs differ."""
     for source in sources:
@@ -27,7 +31,7 @@ def run(
     refuse_existing(output, force)
     narrator = ProgressLine()
     try:
-        a, b = (_loaded(source, narrator) for source in sources)
+        a, b = (_loaded(source, series, narrator) for source in sources)
     finally:
         narrator.close()
     from rankscope.analysis.comparison.run_comparison import NothingComparableError, compare_runs
@@ -42,12 +46,31 @@ def run(
     return int(not found.is_same)
 
 
-def _loaded(source: JobSource, narrator: ProgressLine) -> ComparedRun:
-    """A run with its analysis."""
+def _loaded(source: JobSource, pattern: re.Pattern[str] | None, narrator: ProgressLine) -> ComparedRun:
+    """A run with its analysis and its series; raises ClickException if there is neither."""
     from rankscope.analysis.comparison.model import ComparedRun
+    from rankscope.assemble.series import load_series
 
-    dataset, analysis = source.load(narrator)
-    return ComparedRun(source.title, replace(dataset, root=source.title), analysis)
+    try:
+        series = load_series([Path(path) for path in source.paths], pattern)
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
+    try:
+        dataset, analysis = source.load(narrator)
+    except click.ClickException:
+        if series.scalars.is_empty():
+            raise
+        dataset, analysis = _nothing_but_series(source)
+    problems = tuple(f"{file}: {reason}" for file, reason in series.problems.items())
+    return ComparedRun(source.title, replace(dataset, root=source.title), analysis, series.scalars, problems)
+
+
+def _nothing_but_series(source: JobSource) -> tuple[Dataset, Analysis]:
+    from rankscope.analysis import analyse
+    from rankscope.assemble.assembly import assemble
+
+    dataset = assemble([], source.title, None, source.world_size, None)
+    return dataset, replace(analyse(dataset), verdict="training series only")
 
 
 def render_comparison(found: RunComparison, form: Format, ascii_only: bool) -> bytes:

@@ -21,6 +21,15 @@ def _regex(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     return value
 
 
+def _series_pattern(_ctx: click.Context, _param: click.Parameter, value: str | None) -> re.Pattern[str] | None:
+    from rankscope.parsers.series.user_pattern import SeriesPatternError, series_pattern
+
+    try:
+        return None if value is None else series_pattern(value)
+    except SeriesPatternError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 def _prefixes(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> tuple[tuple[str, str], ...]:
     pairs = [value.partition("=") for value in values]
     wrong = [value for value, (source, _, target) in zip(values, pairs, strict=True) if not source or not target]
@@ -69,6 +78,8 @@ def compares(command: _F) -> _F:
     options = [
         click.argument("path_a", metavar="A"),
         click.argument("path_b", metavar="B"),
+        click.option("--series", metavar="REGEX", callback=_series_pattern,
+                     help="Lines of logs with values; groups (?P<step>..), (?P<loss>..) and so on."),
         click.option("-f", "--format", "form", type=click.Choice(("text", "markdown", "json")),
                      help="Format (default: by the suffix of FILE, else text)."),
         click.option("-o", "--output", metavar="FILE", help="Write to FILE, which must not exist."),

@@ -13,15 +13,15 @@ NAN = float("nan")
 
 
 def series(
-    values: Sequence[float], name: str = "loss", resolution: float = 0.0, first: int = 1, segment: int = 0
+    values: Sequence[float], name: str = "loss", digit: float = 0.0, first: int = 1, segment: int = 0
 ) -> pl.DataFrame:
-    """One series of an unknown rank."""
+    """One series of an unknown rank, printed with a last digit of this size."""
     count = len(values)
     return pl.DataFrame(
         {
             "segment": [segment] * count, "rank": pl.Series([None] * count, dtype=pl.Int64),
             "step": range(first, first + count), "step_hi": pl.Series([None] * count, dtype=pl.Int64),
-            "name": [name] * count, "value": pl.Series(values, dtype=pl.Float64), "resolution": [resolution] * count,
+            "name": [name] * count, "value": pl.Series(values, dtype=pl.Float64), "resolution": [digit / 2] * count,
         }
     )  # fmt: skip
 
@@ -34,7 +34,7 @@ def series(
     ],
 )  # fmt: skip
 def test_equal_is_within_half_a_last_digit_of_both(a: float, b: float, resolution: float, equal: bool) -> None:
-    found = compare_series(series([a], resolution=resolution), series([b], resolution=resolution))
+    found = compare_series(series([a], digit=resolution), series([b], digit=resolution))
     assert (not found.differences) == equal
 
 
@@ -47,7 +47,7 @@ def test_equal_is_within_half_a_last_digit_of_both(a: float, b: float, resolutio
 )  # fmt: skip
 def test_the_size_of_the_first_difference_tells_its_kind(relative: float, resolution: float, onset: str) -> None:
     a, b = [2.0, 1.0, 0.5], [2.0, 1.0 + relative, 0.9]
-    (found,) = compare_series(series(a, resolution=resolution), series(b, resolution=resolution)).differences
+    (found,) = compare_series(series(a, digit=resolution), series(b, digit=resolution)).differences
     assert (found.onset, found.step, found.last_equal) == (onset, 2, 1)
 
 

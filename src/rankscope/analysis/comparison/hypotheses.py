@@ -106,6 +106,7 @@ def _of_values(grounds: Grounds) -> Iterator[Hypothesis]:
         return
     if first.ratio is not None and first.name == "grad_norm":
         yield _scale(first, grounds.world_size)
+        return
     if first.onset == "rounding":
         yield Hypothesis(
             "sums were taken in another order, or by another kernel", (f"{said}: as small as rounding",),

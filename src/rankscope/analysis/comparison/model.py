@@ -21,7 +21,9 @@ class ComparedRun:
     dataset: Dataset
     analysis: Analysis
     series: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """Training series with the columns of `series_comparison.COLUMNS`; without columns if none were read."""
+    """Training series, a table of `parsers.series.scalar_rows.SCALARS`; without columns if none were read."""
+    series_problems: tuple[str, ...] = ()
+    """Files with series that could not be read, each with the reason."""
 
 
 @dataclass(frozen=True)

@@ -149,8 +149,8 @@ def settings_part(found: SettingsComparison) -> ComparedPart:
 # Values.
 
 
-def values_part(found: SeriesComparison, again: Sequence[SeriesComparison]) -> ComparedPart:
-    """The answer of training series, and of the steps that each run computed twice."""
+def values_part(found: SeriesComparison, again: Sequence[SeriesComparison], notes: Sequence[str] = ()) -> ComparedPart:
+    """The answer of training series, and of the steps that each run computed twice; `notes` are on their files."""
     lines = [series_title(one) for one in found.differences]
     coarse = [f"{name} (one digit is {size:.1e} of the value)" for name, _, size in found.equal if size > REAL]
     if coarse:
@@ -162,6 +162,7 @@ def values_part(found: SeriesComparison, again: Sequence[SeriesComparison]) -> C
             lines.append(f"{label} computed {plural(one.steps, 'step')} twice: {series_title(one.differences[0])}")
         elif one.steps:
             lines.append(f"{label} computed {plural(one.steps, 'step')} twice, with equal values")
+    lines += notes
     if not found.steps:
         return ComparedPart("values", "not compared: no loss or gradient norm of common steps", tuple(lines))
     if not found.differences:

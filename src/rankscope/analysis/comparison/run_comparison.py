@@ -23,6 +23,7 @@ from rankscope.analysis.comparison.part_words import (
     values_part,
 )
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, compare_schedules
+from rankscope.analysis.comparison.series_choice import common_series
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, compare_series, recomputed
 from rankscope.analysis.comparison.settings_differences import COUNTED, SettingsComparison, compare_settings
 from rankscope.analysis.comparison.time_comparison import TimeComparison, compare_times
@@ -37,8 +38,9 @@ def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
     """The comparison of run B with run A; raises NothingComparableError."""
     sizes = a.dataset.world_size, b.dataset.world_size
     schedule = None if all(sizes) and sizes[0] != sizes[1] else compare_schedules(a.dataset, b.dataset)
-    series, settings = compare_series(a.series, b.series), compare_settings(a, b)
-    times = compare_times(schedule, a.series, b.series) if schedule is not None else None
+    common = common_series([a.series, b.series])
+    series, settings = compare_series(*common.tables), compare_settings(a, b)
+    times = compare_times(schedule, *common.tables)
     differences = [
         *_schedule_differences(schedule), *_value_differences(series), *_outcomes(a, b),
         *_time_differences(times), *_setting_differences(settings),
@@ -47,7 +49,8 @@ def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
         raise NothingComparableError(_nothing(a, b, schedule))
     parts = (
         schedule_part(schedule, sizes), settings_part(settings),
-        values_part(series, tuple(recomputed(one.series) for one in (a, b))), durations_part(times),
+        values_part(series, tuple(map(recomputed, common.tables)), (*common.notes, *_unread(a, b))),
+        durations_part(times),
     )  # fmt: skip
     grounds = Grounds(schedule, settings, series, times, sizes[0])
     return RunComparison(
@@ -60,9 +63,16 @@ def _nothing(a: ComparedRun, b: ComparedRun, schedule: ScheduleComparison | None
     if schedule is not None and schedule.apart:
         return f"{a.title} and {b.title}: {schedule.apart}"
     empty = [one.title for one in (a, b) if one.dataset.ops.is_empty() and one.dataset.traced.is_empty()]
+    if all(not one.series.is_empty() for one in (a, b)):
+        return f"{a.title} and {b.title}: no series has a step that is in both runs"
     if empty:
         return f"{' and '.join(empty)}: no operations, settings or training series in both runs to compare"
     return f"{a.title} and {b.title}: no rank has a stretch of operations that is in both runs"
+
+
+def _unread(*runs: ComparedRun) -> Iterator[str]:
+    for label, run in zip("AB", runs, strict=True):
+        yield from (f"not read in {label}: {problem}" for problem in run.series_problems)
 
 
 def _facts(label: str, run: ComparedRun) -> RunFacts:

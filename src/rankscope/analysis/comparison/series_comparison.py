@@ -15,8 +15,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 COLUMNS = ("segment", "rank", "step", "step_hi", "name", "value", "resolution")
-"""Columns of a table of series: restart, rank, step (with its upper end if it is rounded), name, value, and the unit of
-the last printed digit (0 or null: exact)."""
+"""Columns of a table of series: restart, rank, step (with its upper end if it is rounded), name, value, and half of the
+last printed digit (0 or null: exact)."""
 VALUE_NAMES = ("lr", "grad_norm", "loss", "params_norm", "num_zeros", "loss_scale", "samples", "skipped", "nans")
 """Series that are compared, in this order at one step: the gradient norm shows faults that the loss hides."""
 STEP_SECONDS = "step_s"
@@ -25,6 +25,8 @@ ROUNDING = 5e-7
 """Largest relative first difference of exact values that rounding explains."""
 REAL = 1e-4
 """Smallest relative first difference that is certainly real. Both limits are measured on one small model in fp32."""
+_SOON = 1e-3
+"""Printed values that differ by more at the first common step differ really: rounding does not grow so far so soon."""
 OUTSIDE_STEPS = 3
 """Successive logged steps outside the noise that count."""
 LEAST_BASELINES = 3
@@ -66,7 +68,7 @@ class SeriesComparison(NamedTuple):
     differences: tuple[SeriesDifference, ...]
     """The earliest step first; at one step in the order of `VALUE_NAMES`."""
     equal: tuple[tuple[str, int, float], ...]
-    """Series without a difference: name, number of values, and the coarsest relative resolution."""
+    """Series without a difference: name, number of values, and the largest last digit relative to its value."""
     steps: int
     """Number of steps that both runs have."""
     rounded_steps: int = 0
@@ -98,7 +100,7 @@ def _is_rounded(table: pl.DataFrame) -> pl.Series:
 
 def _newest(table: pl.DataFrame) -> pl.DataFrame:
     """One row for each rank, name and step: of the newest segment, and there the most exact one."""
-    known = table.filter(~_is_rounded(table) & table["name"].is_in(VALUE_NAMES))
+    known = table.filter(~_is_rounded(table) & table["name"].is_in(VALUE_NAMES) & table["step"].is_not_null())
     known = known.with_columns(pl.col("resolution").fill_null(0.0), pl.col("segment").fill_null(0))
     ordered = known.sort(pl.col("segment"), -pl.col("resolution"), maintain_order=True)
     return ordered.unique(["rank", "name", "step"], keep="last").select("rank", "name", "step", "value", "resolution")
@@ -115,7 +117,7 @@ def unequal(a: Floats, b: Floats, resolution_a: Floats, resolution_b: Floats) ->
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(invalid="ignore"):
         # printed values have the error of double precision besides: 1.4 - 1.3 is not exactly 0.1
-        digits = (resolution_a + resolution_b) / 2
+        digits = resolution_a + resolution_b
         near = np.abs(a - b) <= digits + np.where(digits > 0, 1e-9 * digits + 1e-15 * np.abs(a), 0)
     found: NDArray[np.bool_] = ~(same | near)
     return found
@@ -131,12 +133,14 @@ def _first_difference(rows: pl.DataFrame, restarts: set[int]) -> SeriesDifferenc
     steps = rows["step"].to_list()
     one, other = float(a[at]), float(b[at])
     exact = bool(of_a[at] == 0 and of_b[at] == 0)
-    relative = _relative(one, other)
+    relative, ratio = _relative(one, other), _constant_ratio(a[at:], b[at:])
+    digits = 2 * float(of_a[at] + of_b[at]) / max(abs(one), 1e-300)
     return SeriesDifference(
         str(rows["name"][0]), rows["rank"][0], steps[at], one, other, relative,
-        _onset(relative, exact, float(of_a[at] + of_b[at]) / max(abs(one), 1e-300)), exact, at == 0,
+        "real" if ratio is not None or (at == 0 and relative - digits > _SOON) else _onset(relative, exact, digits),
+        exact, at == 0,
         any(steps[at] - 1 <= step <= steps[at] for step in restarts), steps[at - 1] if at else None, len(steps),
-        _constant_ratio(a[at:], b[at:]),
+        ratio,
     )  # fmt: skip
 
 
@@ -147,7 +151,7 @@ def _relative(a: float, b: float) -> float:
 
 
 def _onset(relative: float, exact: bool, digits: float) -> Onset:
-    """The kind of a first difference by its size; `digits` is the relative resolution of the print."""
+    """The kind of a first difference by its size; `digits` is the relative size of the last digits of both."""
     if relative > REAL:
         return "real" if exact or digits < REAL else "unresolved"
     if relative <= ROUNDING:
@@ -169,9 +173,9 @@ def _constant_ratio(a: Floats, b: Floats) -> float | None:
 
 
 def _coarsest(rows: pl.DataFrame) -> float:
-    """The largest resolution of a series relative to its values; 0 if all are exact."""
+    """The largest last digit of a series relative to its values; 0 if all are exact."""
     sizes = rows["value"].abs().to_numpy()
-    units = np.maximum(rows["resolution"].to_numpy(), rows["resolution_b"].to_numpy())
+    units = 2 * np.maximum(rows["resolution"].to_numpy(), rows["resolution_b"].to_numpy())
     known = np.isfinite(sizes) & (sizes > 0)
     return float((units[known] / sizes[known]).max(initial=0.0))
 

@@ -72,9 +72,14 @@ class TimeComparison(NamedTuple):
     """By their cost in A, the largest first."""
 
 
-def compare_times(schedule: ScheduleComparison, series_a: pl.DataFrame, series_b: pl.DataFrame) -> TimeComparison:
+def compare_times(
+    schedule: ScheduleComparison | None, series_a: pl.DataFrame, series_b: pl.DataFrame
+) -> TimeComparison:
     """The times of steps, by series or by the period of the schedule, and of collectives by group, operation, size."""
-    steps = list(_logged_steps(series_a, series_b)) or list(_periods(schedule))
+    steps = list(_logged_steps(series_a, series_b))
+    if schedule is None:
+        return TimeComparison(tuple(steps), ())
+    steps = steps or list(_periods(schedule))
     return TimeComparison(tuple(steps), () if schedule.apart else tuple(_collectives(schedule)))
 
 
