@@ -197,12 +197,15 @@ def durations_part(found: TimeComparison | None) -> ComparedPart:
     if found is None or not (found.steps or found.parts):
         return ComparedPart("durations", "not compared: no durations that both runs have")
     lines = [*(ratio_text(one) for one in found.steps), *(one.title for one in found.stragglers)]
-    lines += [cost_text(one) if one.cost_a is not None else ratio_text(one) for one in found.parts]
+    lines += [
+        ratio_text(one) if one.cost_a is None and one in found.collectives else cost_text(one) for one in found.parts
+    ]
     if found.steps:
         return ComparedPart("durations", _change_text(found.steps[0]), tuple(lines))
-    kinds = (("call site", " of collectives", found.collectives), ("kernel", "", found.kernels))
-    counts = [f"{plural(len(ones), noun)}{of}" for noun, of, ones in kinds if ones]
-    return ComparedPart("durations", " and ".join(counts), tuple(lines))
+    kinds = (("kernel", ", a call of each: steps are not marked in both", found.kernels),
+             ("call site", " of collectives", found.collectives))  # fmt: skip
+    counts = [f"{plural(len(ones), noun)}{more}" for noun, more, ones in kinds if ones]
+    return ComparedPart("durations", "; ".join(counts), tuple(lines))
 
 
 def _change_text(one: TimeRatio) -> str:
@@ -221,15 +224,17 @@ def ratio_text(one: TimeRatio) -> str:
 
 
 def cost_text(one: TimeRatio) -> str:
-    """The times a step of a part of it in words."""
+    """The times a step of a part of it in words; those of a call where steps are not known."""
+    each = "a call" if one.cost_a is None else "a step"
     if not (one.count_a and one.count_b):
         label, cost = ("B", one.cost_b) if one.count_b else ("A", one.cost_a)
-        return f"{one.name}: only in {label}, {_seconds_text(cost or 0)} a step"
+        return f"{one.name}: only in {label}, {_seconds_text(cost or 0)} {each}"
     if one.ratio >= _MANY_TIMES:
         change = f"{digits(one.ratio)} times as long"
     else:
-        change = _change_text(one) if one.low is not None else f"{_percent(one.ratio)} %"
-    return f"{one.name}: {_times_text(one)} a step, {change}"
+        within = f" ({_percent(one.low)} .. {_percent(one.high)})" if one.low and one.high else ""
+        change = f"{_percent(one.ratio)} %{within}"
+    return f"{one.name}: {_times_text(one)} {each}, {change}"
 
 
 def largest_changes(step: TimeRatio, parts: Sequence[TimeRatio]) -> tuple[str, ...]:

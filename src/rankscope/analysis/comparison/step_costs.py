@@ -162,19 +162,19 @@ def _phase_names(work: pl.DataFrame, phases: dict[str, BusyIntervals]) -> pl.Exp
 
 # Collectives.
 
+_SITE = ["group", "op", "is_p2p", "in_sizes", "in_dtypes"]
+
 
 def _collectives(dataset: Dataset, traces: TraceAnalysis, marks: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """COSTS of moving, by group, and of waiting, by rank."""
     own = dataset.traced.with_row_index("row").select(
-        "row", "file", "rank", "group", "op", "is_p2p", "in_sizes", "in_dtypes", "created_ns", "started_ns",
-        "completed_ns", offset_ns=pl.lit(0),
-    )  # fmt: skip
+        "row", "file", "rank", *_SITE, "created_ns", "started_ns", "completed_ns", offset_ns=pl.lit(0)
+    )
     named = with_steps(own, marks).drop_nulls("step").join(_sites(own, dataset), on=_SITE, nulls_equal=True)
     if traces.matched.is_empty():
         ns = pl.col("completed_ns") - pl.coalesce("started_ns", "created_ns")
-        return _summed(named.select(pl.col("name") + ", with the wait", "step", who="rank", ns=ns).drop_nulls()), empty(
-            COSTS
-        )
+        whole = named.select(pl.col("name") + ", with the wait", "step", who=pl.col("rank").fill_null(-1), ns=ns)
+        return _summed(whole.drop_nulls()), empty(COSTS)
     times = traces.matched.select("match", "row", "arrived_ns", "ended_ns", "blocking")
     rows = named.select("row", "name", "step", "rank", "group").join(times, on="row").sort("match", "name")
     last = pl.col("arrived_ns").max()
@@ -185,14 +185,11 @@ def _collectives(dataset: Dataset, traces: TraceAnalysis, marks: pl.DataFrame) -
     return _summed(moved.filter(pl.col("ns") > 0)), _summed(waits.with_columns(pl.col("name") + ", waiting"))
 
 
-_SITE = ["group", "op", "is_p2p", "in_sizes", "in_dtypes"]
-
-
 def _sites(rows: pl.DataFrame, dataset: Dataset) -> pl.DataFrame:
     """_SITE, name: "all_reduce [64] f32 in dp" for each operation, group and size."""
     distinct = rows.select(_SITE).unique().join(group_labels(dataset), on="group", how="left")
-    names = [
-        f"{' '.join(filter(None, ('send, recv' if p2p else op or '?', tensors(sizes, dtypes))))} in {label or 'a group'}"
-        for _, op, p2p, sizes, dtypes, label in distinct.iter_rows()
-    ]
+    names = []
+    for _, op, p2p, sizes, dtypes, label in distinct.iter_rows():
+        call = f"{'send, recv' if p2p else op or '?'} {tensors(sizes, dtypes)}".rstrip()
+        names.append(f"{call} in {label or 'an unnamed group'}")
     return distinct.select(*_SITE, name=pl.Series(names, dtype=pl.String))

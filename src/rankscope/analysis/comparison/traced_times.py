@@ -113,7 +113,7 @@ def _ranks_text(ranks: Sequence[int]) -> str:
 
 
 class _Pair(NamedTuple):
-    """What the costs of both runs have in common."""
+    """Numbers of steps of both runs, and the smallest time that is listed."""
 
     turns: Frames
     """who, turns: the steps of each rank."""
@@ -214,4 +214,4 @@ def _calls(a: TraceAnalysis, b: TraceAnalysis) -> Iterator[TimeRatio]:
     ]  # fmt: skip
     both = pooled[0].join(pooled[1], on="name", suffix="_b").sort("total_ns", "name", descending=[True, False])
     for name, count, _, ns, count_b, _, ns_b in both.head(MOST_LISTED).iter_rows():
-        yield TimeRatio(f"kernel {name}, a call", ns / 1e9, ns_b / 1e9, count, count_b, None, None)
+        yield TimeRatio(f"kernel {name}", ns / 1e9, ns_b / 1e9, count, count_b, None, None)
