@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
@@ -134,6 +136,22 @@ def test_a_group_whose_collective_became_slower_is_listed() -> None:
     line = "all_reduce [1048576] f32 in dp, on ranks 2,3: 1 ms -> 3 ms a step, +"
     assert any(one.startswith(line) for one in durations(found))
     assert not any(one.ranks for one in found.differences)
+
+
+def test_a_damaged_trace_is_told() -> None:
+    dataset = baseline().dataset
+    problem = pl.when(pl.col("rank") == 1).then(pl.lit("cut off")).alias("problem")
+    cut = replace(baseline(), dataset=replace(dataset, files=dataset.files.with_columns(problem)))
+    note = "B: traces of rank 1 are damaged, so times of kernels and phases may be too short there"
+    assert note in durations(compare_runs(baseline(), cut))
+
+
+def test_a_profiler_that_records_python_functions_of_one_run_is_told() -> None:
+    runs = [apart(1, {}), baseline()]
+    told = [durations(compare_runs(one, other)) for one, other in (runs, runs[::-1])]
+    for label, lines in zip("BA", told, strict=True):
+        note = f"only {label} was profiled with_stack: to record Python functions makes its host slower"
+        assert note in lines
 
 
 # Phases.

@@ -196,7 +196,7 @@ def durations_part(found: TimeComparison | None) -> ComparedPart:
     """The answer of times."""
     if found is None or not (found.steps or found.parts):
         return ComparedPart("durations", "not compared: no durations that both runs have")
-    lines = [*(ratio_text(one) for one in found.steps), *(one.title for one in found.stragglers)]
+    lines = [*(ratio_text(one) for one in found.steps), *(one.title for one in found.stragglers), *found.notes]
     lines += [
         ratio_text(one) if one.cost_a is None and one in found.collectives else cost_text(one) for one in found.parts
     ]

@@ -22,7 +22,7 @@ from rankscope.text.tensors import tensors
 
 COSTS: Columns = {
     "name": pl.String,
-    "who": pl.Int64,  # the rank; of collectives that several ranks have, the group
+    "who": pl.Int64,  # the rank, -1 if unknown; of collectives that move data, the group
     "step": pl.Int64,
     "ns": pl.Int64,
     "count": pl.Int64,
@@ -54,9 +54,9 @@ class StepCosts:
     phases: pl.DataFrame
     kernels: pl.DataFrame
     moving: pl.DataFrame
-    """Collectives from the last arrival to the end; with the wait where no other member was traced."""
+    """Collectives from the last arrival to the end."""
     waiting: pl.DataFrame
-    """Ranks in collectives before the last arrival."""
+    """Ranks in collectives before the last arrival; to the end where no other member was traced."""
     noun: str
     """"kernel", or "operator" of a host that computes itself."""
 
@@ -174,7 +174,7 @@ def _collectives(dataset: Dataset, traces: TraceAnalysis, marks: pl.DataFrame) -
     if traces.matched.is_empty():
         ns = pl.col("completed_ns") - pl.coalesce("started_ns", "created_ns")
         whole = named.select(pl.col("name") + ", with the wait", "step", who=pl.col("rank").fill_null(-1), ns=ns)
-        return _summed(whole.drop_nulls()), empty(COSTS)
+        return empty(COSTS), _summed(whole.drop_nulls())
     times = traces.matched.select("match", "row", "arrived_ns", "ended_ns", "blocking")
     rows = named.select("row", "name", "step", "rank", "group").join(times, on="row").sort("match", "name")
     last = pl.col("arrived_ns").max()

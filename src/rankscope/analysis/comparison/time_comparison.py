@@ -99,6 +99,8 @@ class TimeComparison(NamedTuple):
     phases: tuple[TimeRatio, ...] = ()
     kernels: tuple[TimeRatio, ...] = ()
     stragglers: tuple[OwnStraggler, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Limits of what traces tell, for the user."""
 
     @property
     def parts(self) -> tuple[TimeRatio, ...]:

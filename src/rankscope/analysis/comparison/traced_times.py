@@ -18,7 +18,9 @@ from rankscope.analysis.comparison.model import ComparedRun
 from rankscope.analysis.comparison.own_stragglers import LEAST_RANKS, SPREADS, own_stragglers
 from rankscope.analysis.comparison.step_costs import REST, StepCosts, step_costs
 from rankscope.analysis.comparison.time_comparison import TimeComparison, TimeRatio, stand_apart, time_ratio
+from rankscope.analysis.traces.device_spans import is_among
 from rankscope.analysis.traces.model import TraceAnalysis
+from rankscope.schema import Dataset
 from rankscope.text.wording import digits, plural, ranks_text
 
 LEAST_SHARE = 0.01
@@ -27,6 +29,8 @@ MOST_LISTED = 40
 """Most things of a kind that are compared one by one, the costliest first."""
 MOST_APART = 10
 """Most things of a kind that are listed for ranks or groups apart from the others."""
+MOST_GROUPS = 3
+_PYTHON = "python_function"
 _LONGEST_RANKS = 30
 Frames = tuple[pl.DataFrame, pl.DataFrame]
 """A table of A and one of B."""
@@ -37,7 +41,8 @@ def with_traced_times(times: TimeComparison | None, a: ComparedRun, b: ComparedR
     traces = a.analysis.traces, b.analysis.traces
     if traces[0] is None or traces[1] is None:
         return times
-    found = (times or TimeComparison((), ()))._replace(stragglers=tuple(own_stragglers(a, b)))
+    notes = (*_damage("A", a.dataset), *_damage("B", b.dataset), *_overhead(a.dataset, b.dataset))
+    found = (times or TimeComparison((), ()))._replace(stragglers=tuple(own_stragglers(a, b)), notes=notes)
     costs = step_costs(a.dataset, traces[0]), step_costs(b.dataset, traces[1])
     if costs[0] is None or costs[1] is None:
         return found._replace(kernels=tuple(_calls(traces[0], traces[1])))
@@ -51,6 +56,23 @@ def with_traced_times(times: TimeComparison | None, a: ComparedRun, b: ComparedR
         kernels=tuple(_kernels(pair, costs[0], costs[1], by_rank=same_size)),
         collectives=tuple(_collectives(pair, costs[0], costs[1], a, b)) or found.collectives,
     )  # fmt: skip
+
+
+def _damage(label: str, dataset: Dataset) -> Iterator[str]:
+    """Words for the traces of which something could not be read."""
+    damaged = dataset.files.filter(pl.col("problem").is_not_null()).join(dataset.traces, on="file", how="semi")
+    if damaged.height:
+        ranks = damaged["rank"].drop_nulls().unique().sort().to_list()
+        whose = f" of {ranks_text(ranks, _LONGEST_RANKS)}" if ranks else ""
+        yield f"{label}: traces{whose} are damaged, so times of kernels and phases may be too short there"
+
+
+def _overhead(a: Dataset, b: Dataset) -> Iterator[str]:
+    """Words for a profiler that recorded Python functions in one run only."""
+    with_stack = [bool(one.spans.select(is_among("category", [_PYTHON]).any()).item()) for one in (a, b)]
+    if with_stack[0] != with_stack[1]:
+        label = "A" if with_stack[0] else "B"
+        yield f"only {label} was profiled with_stack: to record Python functions makes its host slower"
 
 
 def _step_ratio(a: StepCosts, b: StepCosts) -> TimeRatio:
@@ -99,12 +121,13 @@ def _collectives(
         one.moving.with_columns(pl.col("who").replace(dict(enumerate(numbers.tolist()))))
         for one, numbers in ((a, groups.of_a), (b, groups.of_b))
     )
-    yield from pair.ratios((moving[0], moving[1]), "collective")
+    by_group = pair.of_groups()
+    yield from by_group.ratios((moving[0], moving[1]), "collective")
     yield from pair.ratios((a.waiting, b.waiting))
     members = {int(groups.of_a[one.id]): one.ranks for one in run_a.dataset.group_list}
-    yield from pair.apart(
+    yield from by_group.apart(
         (moving[0], moving[1]),
-        lambda found: "; ".join(ranks_text(members.get(one, ()), _LONGEST_RANKS) for one in found[:3]),
+        lambda found: "; ".join(_ranks_text(members.get(one, ())) for one in found[:MOST_GROUPS]),
     )
 
 
@@ -119,6 +142,11 @@ class _Pair(NamedTuple):
     """who, turns: the steps of each rank."""
     least: float
     """Seconds of a step from which something is listed."""
+
+    def of_groups(self) -> _Pair:
+        """The same for costs of groups, which have the steps of the rank with most."""
+        most = [one.select(who=pl.lit(-1, dtype=pl.Int64), turns=pl.col("turns").max()) for one in self.turns]
+        return self._replace(turns=(most[0], most[1]))
 
     def ratios(self, costs: Frames, counted: str = "", prefix: str = "") -> Iterator[TimeRatio]:
         """The times a step, the costliest first; `counted` is the noun of what is told with its number a step."""
