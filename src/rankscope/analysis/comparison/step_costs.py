@@ -72,7 +72,7 @@ def step_costs(dataset: Dataset, traces: TraceAnalysis) -> StepCosts | None:
         many=pl.len().over("file") > LEAST_APART, first=pl.col("begin_ns") == pl.col("begin_ns").min().over("file")
     )
     marks = marks.filter(~(pl.col("many") & pl.col("first"))).drop("many", "first")
-    steps = traces.steps.join(marks, on=["file", "step"], how="semi").sort("rank", "start_ns")
+    steps = traces.steps.join(marks, on=["file", "step"], how="semi").filter(pl.col("end_ns") > pl.col("start_ns"))
     if steps.is_empty():
         return None
     spans = SpanIndex(dataset)
@@ -86,7 +86,8 @@ def step_costs(dataset: Dataset, traces: TraceAnalysis) -> StepCosts | None:
 
 def _summed(rows: pl.DataFrame) -> pl.DataFrame:
     """COSTS of rows with name, who, step and ns."""
-    table = rows.group_by(pl.col("name").cast(pl.String), "who", "step").agg(pl.col("ns").sum(), count=pl.len())
+    name = pl.col("name").cast(pl.String)
+    table = rows.group_by(name, "who", "step").agg(pl.col("ns").sum(), count=pl.len())
     return table.select([pl.col(name).cast(kind) for name, kind in COSTS.items()])
 
 
@@ -130,7 +131,7 @@ def _marked_phases(host: pl.DataFrame) -> dict[str, BusyIntervals]:
     marked = host.filter(is_among("category", ["user_annotation", "cpu_op"]))
     annotated = marked["category"].cast(pl.String) == "user_annotation"
     names = marked.filter(annotated | marked["name"].cast(pl.String).str.starts_with(_OPERATOR_MARK))
-    told = names["name"].unique().cast(pl.String).to_list()
+    told = names["name"].unique().cast(pl.String).drop_nulls().to_list()
     found = {}
     for phase, pattern in _PHASES:
         own = names.filter(is_among("name", [name for name in told if pattern.search(name)]))

@@ -231,7 +231,7 @@ def _count_text(a: float | None, b: float | None) -> str:
 def _calls(a: TraceAnalysis, b: TraceAnalysis) -> Iterator[TimeRatio]:
     """The mean time of a call of the costliest kernels; without steps nothing is known of their number."""
     tables = [
-        one.kernels.filter(pl.col("kind") != "communication").with_columns(pl.col("name").cast(pl.String))
+        one.kernels.filter(pl.col("kind") != "communication", pl.col("total_ns") > 0).cast({"name": pl.String})
         for one in (a, b)
     ]
     labels = kernel_labels(*(set(one["name"].unique()) for one in tables))
