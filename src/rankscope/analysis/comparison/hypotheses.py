@@ -158,8 +158,16 @@ def _scale(first: SeriesDifference, world_size: int) -> Hypothesis:
 
 
 def _of_times(grounds: Grounds) -> Iterator[Hypothesis]:
-    slower = [one for one in grounds.times.steps if one.stands_out] if grounds.times is not None else []
-    if not slower:
+    if grounds.times is None:
+        return
+    alone = grounds.times.stragglers
+    if alone:
+        yield Hypothesis(
+            "one rank or one host alone, and no setting", tuple(one.title for one in alone[:MOST_SETTINGS]), (),
+            f"Run {alone[0].run} again without that host: the delay goes with the host, or stays with the rank.",
+        )  # fmt: skip
+    slow = {one.run for one in alone}
+    if not any(one.stands_out and ("B" if one.ratio > 1 else "A") not in slow for one in grounds.times.steps):
         return
     changed = [one for one in grounds.settings.changes if one.weight in ("speed", "behaviour", "place")]
     yield Hypothesis(

@@ -15,6 +15,7 @@ from rankscope.analysis.comparison.model import (
 )
 from rankscope.analysis.comparison.part_words import (
     durations_part,
+    largest_changes,
     parting_details,
     parting_title,
     schedule_part,
@@ -27,6 +28,7 @@ from rankscope.analysis.comparison.series_choice import common_series
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, compare_series, recomputed
 from rankscope.analysis.comparison.settings_differences import COUNTED, SettingsComparison, compare_settings
 from rankscope.analysis.comparison.time_comparison import TimeComparison, compare_times
+from rankscope.analysis.comparison.traced_times import with_traced_times
 from rankscope.text.wording import plural
 
 
@@ -40,12 +42,15 @@ def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
     schedule = None if all(sizes) and sizes[0] != sizes[1] else compare_schedules(a.dataset, b.dataset)
     common = common_series([a.series, b.series])
     series, settings = compare_series(*common.tables), compare_settings(a, b)
-    times = compare_times(schedule, *common.tables)
+    times = with_traced_times(compare_times(schedule, *common.tables), a, b)
     differences = [
         *_schedule_differences(schedule), *_value_differences(series), *_outcomes(a, b),
         *_time_differences(times), *_setting_differences(settings),
     ]  # fmt: skip
-    if not differences and not (schedule and schedule.equal) and not series.steps and not settings.compared:
+    known = (
+        (schedule and schedule.equal) or series.steps or settings.compared or (times and (times.steps or times.parts))
+    )
+    if not differences and not known:
         raise NothingComparableError(_nothing(a, b, schedule))
     parts = (
         schedule_part(schedule, sizes), settings_part(settings),
@@ -129,13 +134,17 @@ def _outcomes(a: ComparedRun, b: ComparedRun) -> Iterator[RunDifference]:
 
 
 def _time_differences(times: TimeComparison | None) -> Iterator[RunDifference]:
-    """Steps that take another time; collectives alone are context."""
-    for one in times.steps if times is not None else ():
+    """Ranks that are slow in one run only, then steps that take another time; all else is context."""
+    if times is None:
+        return
+    for slow in times.stragglers:
+        yield RunDifference("durations-differ", slow.title, slow.ranks, slow.details)
+    for one in times.steps:
         if one.stands_out:
             change = (one.ratio - 1) * 100
             how = "slower" if change > 0 else "faster"
             title = f"{one.name}: B is {abs(change):.1f} % {how} within these two runs"
-            yield RunDifference("durations-differ", title)
+            yield RunDifference("durations-differ", title, details=largest_changes(one, times.parts))
 
 
 def _setting_differences(settings: SettingsComparison) -> Iterator[RunDifference]:
