@@ -22,6 +22,7 @@ from rankscope.analysis.comparison.part_words import (
     settings_part,
     values_part,
 )
+from rankscope.analysis.comparison.picture_data import comparison_pictures
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, compare_schedules
 from rankscope.analysis.comparison.series_choice import common_series
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, compare_series, recomputed
@@ -56,6 +57,7 @@ def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
     return RunComparison(
         _headline(differences, parts), tuple(_facts(label, one) for label, one in (("A", a), ("B", b))), parts,
         tuple(differences), hypotheses(grounds) if differences else (),
+        comparison_pictures(schedule, settings, series, times, list(zip("AB", common.tables, strict=True))),
     )  # fmt: skip
 
 
