@@ -32,6 +32,7 @@ def run(
     for source in sources:
         source.check()
     refuse_existing(output, force)
+    form = form or _format_of(output)
     narrator = ProgressLine()
     try:
         a, b = (_loaded(source, series, narrator) for source in sources)
@@ -40,12 +41,12 @@ def run(
     from rankscope.analysis.comparison.run_comparison import NothingComparableError, compare_runs
 
     try:
-        found = compare_runs(a, b)
+        found = compare_runs(a, b, is_drawn=form == "html")
     except NothingComparableError as error:
         raise click.ClickException(str(error)) from error
     if redact:
         found = _redacted(found, a, b)
-    content = render_comparison(found, form or _format_of(output), ascii_only, redact)
+    content = render_comparison(found, form, ascii_only, redact)
     write_report(content, output, force)
     return int(not found.is_same)
 

@@ -91,6 +91,7 @@ class RunComparison:
     """The earliest in program order first."""
     hypotheses: tuple[Hypothesis, ...] = ()
     pictures: ComparisonPictures = field(default_factory=ComparisonPictures)
+    """Data of pictures, for a report that has some."""
 
     @property
     def is_same(self) -> bool:

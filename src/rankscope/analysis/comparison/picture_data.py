@@ -46,7 +46,10 @@ BEFORE = 3
 """Equal operations before a parting, and as many behind it."""
 LEAST_MATCHED = 20
 """Fewer collectives that both runs have tell nothing of a rank's times."""
-MOST_DOTS = 20_000
+MOST_MATCHED = 250_000
+"""About the most rows of a run whose times are matched; of more, one of several blocks of collectives counts."""
+_BLOCK = 8
+"""Collectives of a block: more than one, so that all kinds of a regular loop count."""
 _EQUAL_TOO = ("grad_norm", "loss")
 """Series that are drawn also if they are equal."""
 _CUTS = 30
@@ -59,9 +62,8 @@ def comparison_pictures(
 ) -> ComparisonPictures:  # fmt: skip
     """The data of all pictures; `tables` are the series of each run by its label, those of A first."""
     newest = [(label, newest_values(table)) for label, table in tables if not table.is_empty()]
-    wanted = _wanted(series, newest) if len(newest) == len(tables) else []
-    drawn = (_series(*one, newest) for one in wanted[:MOST_COMPARED])
-    values = [one for one in drawn if one is not None]
+    wanted = _wanted(series, newest) if newest and len(newest) == len(tables) else []
+    values = _all_series(wanted[:MOST_COMPARED], newest)
     matched = pl.DataFrame() if schedule is None or schedule.apart else matched_times(schedule)
     maps = (_schedule_map(schedule), _values_map(values, len(wanted)), _times_map(matched))
     return ComparisonPictures(
@@ -89,6 +91,19 @@ def _wanted(found: SeriesComparison, tables: Sequence[tuple[str, pl.DataFrame]])
     return list(dict.fromkeys(every))
 
 
+def _all_series(
+    wanted: Sequence[tuple[str, int | None]], runs: Sequence[tuple[str, pl.DataFrame]]
+) -> list[SeriesPicture]:
+    """The wanted series that all runs have."""
+    keys = pl.DataFrame(wanted, schema={"name": pl.String, "rank": pl.Int64}, orient="row")
+    needed = [
+        (label, table.cast({"rank": pl.Int64}).join(keys, on=["name", "rank"], how="semi", nulls_equal=True))
+        for label, table in runs
+    ]
+    drawn = (_series(*one, needed) for one in wanted)
+    return [one for one in drawn if one is not None]
+
+
 def _one_each(series: Sequence[SeriesPicture]) -> list[SeriesPicture]:
     """The first series of each name, at most `MOST_SERIES`."""
     firsts = {one.name: one for one in reversed(series)}
@@ -99,7 +114,7 @@ def _series(name: str, rank: int | None, runs: Sequence[tuple[str, pl.DataFrame]
     """One series of all runs at all steps of any; None if a run lacks it."""
     joined = pl.DataFrame({"step": []}, schema={"step": pl.Int64})
     for number, (_, table) in enumerate(runs):
-        of = table.filter(pl.col("name") == name, pl.col("rank").eq_missing(pl.lit(rank, pl.Int32)))
+        of = table.filter(pl.col("name") == name, pl.col("rank").eq_missing(pl.lit(rank, pl.Int64)))
         if of.is_empty():
             return None
         own = of.select("step", pl.col("value").alias(f"v{number}"), pl.col("resolution").alias(f"r{number}"))
@@ -231,10 +246,12 @@ def _shares(places: Ints, marks: Floats, size: int) -> tuple[float | None, ...]:
 
 
 def matched_times(found: ScheduleComparison) -> pl.DataFrame:
-    """rank, place, a, b: seconds of each rank in each collective of both runs; `a` may be lateness, see `is_wait`."""
+    """rank, place, a, b, is_wait: seconds of each rank in collectives of both runs; see `RankScatter` for `is_wait`."""
     is_wait = all(_has_durations(run) for run in (found.a, found.b))
+    stride = min(_stride(run) for run in (found.a, found.b))
     sides = [
-        _seconds(run, numbers, is_wait) for run, numbers in ((found.a, found.groups.of_a), (found.b, found.groups.of_b))
+        _seconds(run, numbers, is_wait, stride)
+        for run, numbers in ((found.a, found.groups.of_a), (found.b, found.groups.of_b))
     ]
     joined = sides[0].join(sides[1], on=["rank", "number", "seq"], suffix="_b", maintain_order="left")
     table = joined.select("rank", pl.int_range(pl.len()).over("rank").alias("place"), a="seconds", b="seconds_b")
@@ -242,12 +259,18 @@ def matched_times(found: ScheduleComparison) -> pl.DataFrame:
     return enough.with_columns(pl.lit(is_wait).alias("is_wait"))
 
 
+def _stride(run: ScheduleRows) -> int:
+    """Of how many blocks of collectives one counts, so that about `MOST_MATCHED` rows count and enough of a rank."""
+    ranks = max(len(run.bounds), 1)
+    return max(1, min(run.rows.height // MOST_MATCHED, run.rows.height // ranks // (4 * LEAST_MATCHED)))
+
+
 def _has_durations(run: ScheduleRows) -> bool:
     rows = run.rows
     return rows["duration_ns"].count() > 0 or bool((rows["completed_ns"] - rows["started_ns"]).count())
 
 
-def _seconds(run: ScheduleRows, numbers: Ints, is_wait: bool) -> pl.DataFrame:
+def _seconds(run: ScheduleRows, numbers: Ints, is_wait: bool, stride: int) -> pl.DataFrame:
     """rank, number, seq, seconds: the time in each collective, or how much later than its peers a rank issues it."""
     group = filled_array(run.rows["group"].cast(pl.Int64), -1)
     number = np.where(group < 0, -1, numbers[group]) if len(numbers) else np.full(len(group), -1)
@@ -255,6 +278,7 @@ def _seconds(run: ScheduleRows, numbers: Ints, is_wait: bool) -> pl.DataFrame:
     wait = pl.coalesce("duration_ns", pl.col("completed_ns") - pl.col("started_ns"))
     rows = run.rows.lazy().with_columns(pl.Series("number", number, pl.Int64)).filter(
         pl.col("number") >= 0, pl.col("seq").is_not_null(), ~pl.col("is_p2p").fill_null(False),
+        pl.col("seq") // _BLOCK % stride == 0,
     )  # fmt: skip
     timed = rows.with_columns(((wait if is_wait else late) / 1e9).alias("seconds")).filter(
         pl.col("seconds").is_not_null()
@@ -266,7 +290,7 @@ def _seconds(run: ScheduleRows, numbers: Ints, is_wait: bool) -> pl.DataFrame:
 def _scatter(matched: pl.DataFrame, found: ScheduleComparison | None) -> RankScatter | None:
     if found is None or matched.is_empty() or matched["rank"].n_unique() < 2:
         return None
-    means = matched.group_by("rank").agg(pl.col("a").mean(), pl.col("b").mean()).sort("rank").head(MOST_DOTS)
+    means = matched.group_by("rank").agg(pl.col("a").mean(), pl.col("b").mean()).sort("rank")
     return RankScatter(bool(matched["is_wait"][0]), tuple(RankDot(*row) for row in means.iter_rows()))
 
 
