@@ -10,7 +10,7 @@ from statistics import median
 from htpy import Node
 
 from rankscope.analysis.comparison.pictures import RankDot, RankScatter, RunLine, SeriesPicture
-from rankscope.analysis.comparison.series_comparison import REAL, ROUNDING
+from rankscope.analysis.comparison.series_comparison import LEAST_BASELINES, REAL, ROUNDING
 from rankscope.analysis.comparison.time_comparison import LEAST_CHANGE, LEAST_STEPS, TimeRatio
 from rankscope.report.svg_marks import (
     WIDTH,
@@ -65,11 +65,13 @@ def _series_caption(one: SeriesPicture, whose: str) -> str:
     at = one.steps.index(one.first)
     sizes = [size for size in one.relative if size is not None and math.isfinite(size)]
     largest = f"; the largest relative difference is {max(sizes):.1e}" if sizes else ""
-    a, b = (next(line.values[at] for line in one.lines if line.label[0] == side) for side in "AB")
+    a, b = (next(line for line in one.lines if line.label[0] == side) for side in "AB")
+    several = sum(_side(line) == "a" for line in one.lines) >= LEAST_BASELINES
+    how = "and stays out of twice the range of the baselines" if several else "by more than its printed digits"
     share = f"{100 * sum(one.differs) / len(one.differs):.0f} % of the steps that are drawn differ"
     return (
-        f"{whose} differs first at step {one.first}: {_number(a)} in A, {_number(b)} in B. {share}{largest}. The lower "
-        f"part has one point for each step that differs by more than its printed digits.{thinned}"
+        f"{whose} differs first at step {one.first}: {_number(a.values[at])} in {a.label}, {_number(b.values[at])} in "
+        f"{b.label}. {share}{largest}. The lower part has one point for each step that differs {how}.{thinned}"
     )
 
 
@@ -99,26 +101,28 @@ def _columns(lines: Sequence[RunLine]) -> Iterator[tuple[float | None, ...]]:
 
 
 def _lines(one: SeriesPicture, steps: Scale, values: Scale) -> Iterator[Node]:
-    """A line for each run; a cross at the top for values that are no numbers."""
+    """A line for each run; a step that a run lacks is no gap, as runs may log at other steps."""
     for line in one.lines:
         points = [
-            (steps.at(step), values.at(value)) if value is not None and math.isfinite(value) else None
+            (steps.at(step), values.at(value)) if math.isfinite(value) else None
             for step, value in zip(one.steps, line.values, strict=True)
+            if value is not None
         ]
-        # a step that a run lacks is no gap: runs may log at other steps
-        told = [point for point, value in zip(points, line.values, strict=True) if value is not None]
-        yield trace(told, f"line {_side(line)}")
+        yield trace(points, f"line {_side(line)}{' thin' if len(one.lines) > 2 else ''}")
+    yield from _no_numbers(one, steps)
+
+
+def _no_numbers(one: SeriesPicture, steps: Scale) -> Iterator[Node]:
+    """Crosses at the top for values that are no numbers, and the first step of each run that has some."""
+    told = []
+    for line in one.lines:
+        side = _side(line)
         odd = [step for step, v in zip(one.steps, line.values, strict=True) if v is not None and not math.isfinite(v)]
         for step in odd[:: max(1, len(odd) // 50)]:
-            yield words(steps.at(step), _TOP + (-2 if _side(line) == "a" else 10), "\u00d7", f"middle {_side(line)}")
-        if odd:
-            at = steps.at(odd[0])
-            yield words(at, _TOP - 14, f"{line.label}: no number at step {odd[0]}", f"{_aligned(at)} {_side(line)}")
-
-
-def _aligned(x: float) -> str:
-    """The class of text beside a place, so that it stays inside."""
-    return "end" if x > WIDTH / 2 else ""
+            yield words(steps.at(step), _TOP + (-2 if side == "a" else 10), "\u00d7", f"middle {side}")
+        told += [f"{line.label} from step {odd[0]} on"] if odd else []
+    if told:
+        yield words(_LEFT, 16, f"\u00d7 no number: {', '.join(told)}", "hot", 60)
 
 
 def _legend(one: SeriesPicture) -> Iterator[Node]:
@@ -132,8 +136,9 @@ def _legend(one: SeriesPicture) -> Iterator[Node]:
 def _first_mark(x: float, step: int, end: float) -> Iterator[Node]:
     """The line at the first step that differs."""
     yield rule(x, _TOP - 6, x, end + 4, "first")
-    aside = -6 if _aligned(x) else 6
-    yield words(x + aside, _TOP + 4, f"first difference: step {step}", f"{_aligned(x)} strong")
+    is_right = x > WIDTH / 2
+    kind = "end strong" if is_right else "strong"
+    yield words(x + (-6 if is_right else 6), _TOP + 4, f"first difference: step {step}", kind)
 
 
 def _sizes(one: SeriesPicture, steps: Scale) -> Iterator[Node]:
@@ -205,7 +210,7 @@ def scatter_picture(found: RankScatter) -> Picture:
     down = Scale(common.low, common.high, bottom, bottom - size, common.is_log)
     marks: list[Node] = [rule(left, bottom, left + size, bottom - size, "first")]
     for value, _ in common.ticks(5):
-        time = f"{value * 1e3:.4g} ms" if value else "0"
+        time = f"{value * 1e3:.4g} ms" if abs(value) >= 1e-3 else f"{value * 1e6:.4g} us"
         marks.append(words(common.at(value), bottom + 17, time, "middle soft"))
         marks.append(words(left - 6, down.at(value) + 4, time, "end soft"))
     marks += [rule(left, bottom, left + size, bottom, "axis"), rule(left, bottom, left, bottom - size, "axis")]
@@ -213,7 +218,8 @@ def scatter_picture(found: RankScatter) -> Picture:
     marks.append(words(left + 8, bottom - size + 8, "in B", "strong"))
     apart = outliers(found.dots)
     named = apart[:MOST_NAMED]
-    drawn = {(px(common.at(one.in_a)), px(down.at(one.in_b))): one for one in found.dots if one not in named}
+    # one dot for a pixel: ranks are many
+    drawn = {(round(common.at(one.in_a)), round(down.at(one.in_b))): one for one in found.dots if one not in named}
     marks += [dot(common.at(one.in_a), down.at(one.in_b), 3.5, "mark", f"rank {one.rank}") for one in drawn.values()]
     marks += _named(named, common, down, left + size + 40)
     what = "mean time in a collective" if found.is_wait else "mean delay behind the middle of the peers"

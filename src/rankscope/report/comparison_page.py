@@ -20,7 +20,7 @@ from rankscope.analysis.comparison.model import ComparedPart, Hypothesis, RunCom
 from rankscope.analysis.comparison.picture_data import MOST_POINTS
 from rankscope.analysis.comparison.pictures import ComparisonPictures, SettingRow
 from rankscope.analysis.stack_frames import own_frames
-from rankscope.report.comparison_charts import ratios_picture, scatter_picture, series_picture
+from rankscope.report.comparison_charts import outliers, ratios_picture, scatter_picture, series_picture
 from rankscope.report.schedule_pictures import heat_picture, lanes_picture
 from rankscope.report.svg_marks import Picture, figure, shown
 from rankscope.schema import Frame
@@ -113,7 +113,9 @@ class _Sections:
 
 def part_pictures(data: ComparisonPictures) -> dict[str, list[Picture]]:
     """The pictures of each part that its data allow."""
-    maps = {one.kind: heat_picture(one) for one in data.heat_maps}
+    # without a rank that stands apart, the times of ranks are noise
+    apart = data.scatter is not None and bool(outliers(data.scatter.dots))
+    maps = {one.kind: heat_picture(one) for one in data.heat_maps if apart or one.kind != "times"}
     drawn: dict[str, list[Picture | None]] = {
         "schedule": [lanes_picture(data.lanes), maps.get("schedule")],
         "values": [*map(series_picture, data.series), maps.get("values")],
@@ -136,7 +138,7 @@ def _runs(found: RunComparison) -> Node:
         ]
         for run in found.runs
     ]  # fmt: skip
-    return h.table[h.thead[head], h.tbody[rows]]
+    return h.table(".runs")[h.thead[head], h.tbody[rows]]
 
 
 def _parts(found: RunComparison) -> Node:

@@ -13,8 +13,8 @@ from rankscope.analysis.comparison.series_comparison import REAL, ROUNDING
 from rankscope.report.svg_marks import WIDTH, Picture, area, group, rule, sentence, words
 from rankscope.text.wording import clipped, duration, plural, ranks_text
 
-_LEFT = 60
-_BOX, _ROW, _PAIR = 46, 52, 136
+_LEFT = 26
+_BOX, _ROW, _PAIR = 46, 52, 154
 _CHARACTER = 6.0
 """Width of a character in a box."""
 
@@ -30,7 +30,7 @@ def lanes_picture(pairs: Sequence[LanePair]) -> Picture | None:
     width = min(130.0, (WIDTH - _LEFT - 4) / max(columns, 1))
     marks: list[Node] = []
     for number, one in enumerate(pairs):
-        marks += _pair(one, 26.0 + _PAIR * number, width)
+        marks += _pair(one, 38.0 + _PAIR * number, width)
     title = "Where they part: operations of A above those of B"
     return Picture(title, _lanes_caption(pairs), _PAIR * len(pairs) + 4, marks)
 
@@ -39,10 +39,9 @@ def _lanes_caption(pairs: Sequence[LanePair]) -> str:
     first = pairs[0]
     at = _parting(first)
     ours, theirs = (_cell_words(lane[at]) for lane in (first.in_a, first.in_b))
-    others = f" {sentence(ranks_text([one.rank for one in pairs], 60))} are drawn." if len(pairs) > 1 else ""
     return (
-        f"Rank {first.rank} at operation {first.operation + at:,} of A: {ours} in A, {theirs} in B.{others} A thick "
-        "frame and \u2260 mark a difference, dashes a gap, and \u2026 an operation that did not end."
+        f"{sentence(ranks_text(first.ranks, 60))} at operation {first.operation + at:,}: {ours} in A, {theirs} in B. "
+        "A thick frame and \u2260 mark a difference, dashes a gap, and \u2026 an operation that did not end."
     )
 
 
@@ -56,14 +55,14 @@ def _cell_words(cell: LaneCell) -> str:
 
 
 def _pair(one: LanePair, top: float, width: float) -> Iterator[Node]:
-    yield words(4, top - 8, f"rank {one.rank}", "strong")
     at = _parting(one)
-    yield words(_LEFT + at * width, top - 8, "\u2193 here they part", "hot")
+    yield words(0, top - 24, sentence(ranks_text(one.ranks, 60)), "strong")
     if at:
         yield words(_LEFT, top - 8, f"operation {one.operation:,}", "soft", 16)
+    yield words(_LEFT + at * width, top - 8, "\u2193 here they part", "hot")
     for number, (label, lane) in enumerate((("A", one.in_a), ("B", one.in_b))):
         y = top + _ROW * number
-        yield words(38, y + 27, label, f"end strong {label.lower()}")
+        yield words(_LEFT - 8, y + 27, label, f"end strong {label.lower()}")
         for place, cell in enumerate(lane):
             yield _cell(cell, _LEFT + place * width, y, width - 5)
     if one.left_out:
@@ -72,16 +71,17 @@ def _pair(one: LanePair, top: float, width: float) -> Iterator[Node]:
 
 def _cell(cell: LaneCell, x: float, y: float, width: float) -> Node:
     """A box with operation, tensors and number; a difference and an open end are told by signs, too."""
-    most = max(4, int(width / _CHARACTER))
+    most = max(10, int(width / _CHARACTER))
     hint = "no operation" if cell.kind == "absent" else f"{_cell_words(cell)}{', did not end' if cell.is_open else ''}"
     frame = area(x, y, width, _BOX, f"op {cell.kind}{' open' if cell.is_open else ''}", hint)
     if cell.kind == "absent":
         return group[frame, words(x + width / 2, y + 28, "\u2013", "middle soft")]
-    name = f"\u2260 {cell.op}" if cell.kind == "differs" else cell.op
-    number = clipped(cell.place.rpartition(" ")[2], most - 2) if "#" in cell.place else ""
+    op = f"\u2260 {cell.op}" if cell.kind == "differs" else cell.op
+    name, _, number = cell.place.rpartition(" #")
+    place = f"{clipped(name, most - len(number) - 4)} #{number}" if name else ""
     return group[
-        frame, words(x + 5, y + 14, name, "code strong", most), words(x + 5, y + 28, cell.tensors, "code", most),
-        words(x + 5, y + 41, f"{number} \u2026" if cell.is_open else number, "code soft", most),
+        frame, words(x + 5, y + 14, op, "code strong", most), words(x + 5, y + 28, cell.tensors, "code", most),
+        words(x + 5, y + 41, f"{place} \u2026" if cell.is_open else place, "code soft", most),
     ]  # fmt: skip
 
 
@@ -94,7 +94,15 @@ _KINDS = {
 }
 _LEVELS = ((0.0, "equal"), *((end, f"\u2264 {end:g}") for end in (ROUNDING, 1e-5, REAL, 1e-3, 0.1)))
 """Upper ends of the classes of a relative difference."""
-_SHARES = ((0.0, "equal"), (0.05, "\u2264 5 %"), (0.2, "\u2264 20 %"), (0.5, "\u2264 50 %"), (0.99, "< all"))
+_SHARES = (
+    (0.0, "equal"),
+    (0.0, ""),
+    (0.05, "\u2264 5 %"),
+    (0.2, "\u2264 20 %"),
+    (0.5, "\u2264 50 %"),
+    (0.999, "< all"),
+)
+"""Upper ends of the classes of a share; the palest colour is left out, so that one operation among many shows."""
 _MAP_LEFT, _MAP_RIGHT, _HEIGHT, _HEAD = 190, WIDTH - 14, 17, 12
 
 
@@ -170,11 +178,12 @@ def _legend(found: HeatMap, largest: float, y: float) -> Iterator[Node]:
 
 
 def _numbered(levels: Sequence[tuple[float, str]]) -> Iterator[tuple[str, str]]:
-    return ((f"q{place}", name) for place, (_, name) in enumerate(levels))
+    return ((f"q{place}", name) for place, (_, name) in enumerate(levels) if name)
 
 
 def _heat_caption(found: HeatMap) -> str:
-    more = f" {plural(found.left_out, 'more row')} not drawn." if found.left_out else ""
+    noun = "series" if found.kind == "values" else "ranks"
+    more = f" {found.left_out:,} more {noun} not drawn." if found.left_out else ""
     touched = [row.label for row in found.rows if any(cell for cell in row.cells)]
     if found.kind == "times":
         means = {row.label: [cell for cell in row.cells if cell is not None] for row in found.rows}

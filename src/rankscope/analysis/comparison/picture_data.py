@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from rankscope.analysis.arrays import Ints, filled_array
 from rankscope.analysis.comparison.pictures import (
@@ -24,7 +26,14 @@ from rankscope.analysis.comparison.pictures import (
 )
 from rankscope.analysis.comparison.schedule_alignment import Alignment
 from rankscope.analysis.comparison.schedule_comparison import RankParting, ScheduleComparison, ScheduleRows
-from rankscope.analysis.comparison.series_comparison import Floats, SeriesComparison, newest_values, unequal
+from rankscope.analysis.comparison.series_comparison import (
+    LEAST_BASELINES,
+    OUTSIDE_STEPS,
+    Floats,
+    SeriesComparison,
+    newest_values,
+    unequal,
+)
 from rankscope.analysis.comparison.settings_differences import SettingsComparison
 from rankscope.analysis.comparison.time_comparison import TimeComparison
 from rankscope.text.tensors import tensors
@@ -32,7 +41,7 @@ from rankscope.text.wording import group_name, ranks_text
 
 MOST_SERIES = 4
 MOST_COMPARED = 64
-"""Most series of a heat map, before ranks that are alike share a row."""
+"""Most series and lanes that are looked at, before ranks that are alike share one."""
 MOST_POINTS = 400
 """Buckets of a thinned series; each keeps its extremes."""
 MOST_COLUMNS = 80
@@ -120,19 +129,34 @@ def _series(name: str, rank: int | None, runs: Sequence[tuple[str, pl.DataFrame]
         own = of.select("step", pl.col("value").alias(f"v{number}"), pl.col("resolution").alias(f"r{number}"))
         joined = joined.join(own, on="step", how="full", coalesce=True)
     joined = joined.sort("step")
-    other = next((i for i, (label, _) in enumerate(runs) if label[0] != runs[0][0][0]), 0)
-    relative, differs = _compared(*(joined[c] for c in ("v0", f"v{other}", "r0", f"r{other}")))
+    baselines = [number for number, (label, _) in enumerate(runs) if label[0] == runs[0][0][0]]
+    other = len(baselines) % len(runs)
+    outside = _outside(joined, baselines, other) if len(baselines) >= LEAST_BASELINES else None
+    a, b, of_a, of_b = (joined[column] for column in ("v0", f"v{other}", "r0", f"r{other}"))
+    relative, differs = _compared(a, b, of_a, of_b, outside)
     steps: list[int] = joined["step"].to_list()
     lines = tuple(RunLine(label, tuple(joined[f"v{number}"].to_list())) for number, (label, _) in enumerate(runs))
     first = steps[differs.index(True)] if True in differs else None
     return SeriesPicture(name, rank, tuple(steps), lines, tuple(relative), tuple(differs), first, len(steps))
 
 
-def _compared(a: pl.Series, b: pl.Series, of_a: pl.Series, of_b: pl.Series) -> tuple[list[float | None], list[bool]]:
-    """The relative difference, and whether values differ, by step."""
+def _outside(joined: pl.DataFrame, baselines: Sequence[int], other: int) -> NDArray[np.bool_]:
+    """Where a run stays away from its baselines: see `series_comparison.beyond_noise`."""
+    values = np.column_stack([_numbers(joined[f"v{number}"].to_list()) for number in baselines])
+    noise = values.max(axis=1) - values.min(axis=1)
+    distance = np.abs(values - _numbers(joined[f"v{other}"].to_list())[:, None]).min(axis=1)
+    stays = np.convolve(distance > 2 * noise, np.ones(OUTSIDE_STEPS), "valid") == OUTSIDE_STEPS
+    found: NDArray[np.bool_] = np.convolve(stays, np.ones(OUTSIDE_STEPS)) > 0
+    return found[: len(noise)]
+
+
+def _compared(
+    a: pl.Series, b: pl.Series, of_a: pl.Series, of_b: pl.Series, outside: NDArray[np.bool_] | None
+) -> tuple[list[float | None], list[bool]]:
+    """The relative difference, and whether values differ, by step; `outside` decides that if it is known."""
     known = (a.is_not_null() & b.is_not_null()).to_numpy()
     one, other = (_filled(values) for values in (a, b))
-    differs = unequal(one, other, _filled(of_a), _filled(of_b)) & known
+    differs = (unequal(one, other, _filled(of_a), _filled(of_b)) if outside is None else outside) & known
     with np.errstate(invalid="ignore", divide="ignore"):
         relative = np.abs(one - other) / np.abs(one)
     relative[~differs] = 0.0
@@ -211,8 +235,10 @@ def _schedule_map(found: ScheduleComparison | None) -> HeatMap | None:
         alike.setdefault(_shares(places, marks, last - first + 1), []).append(rank)
     early = {rank: place for place, rank in enumerate(one.rank for one in found.partings)}
     ordered = sorted(alike.items(), key=lambda row: (min(early.get(rank, len(early)) for rank in row[1]), row[1]))
-    rows = tuple(MapRow(ranks_text(of, _CUTS), cells) for cells, of in ordered[:MOST_ROWS])
-    return HeatMap("schedule", rows, first, last, sum(len(of) for _, of in ordered[MOST_ROWS:]))
+    # the last row is that of equal ranks
+    drawn = ordered if len(ordered) <= MOST_ROWS else [*ordered[: MOST_ROWS - 1], ordered[-1]]
+    rows = tuple(MapRow(ranks_text(of, _CUTS), cells) for cells, of in drawn)
+    return HeatMap("schedule", rows, first, last, len(ranks) - sum(len(of) for _, of in drawn))
 
 
 def _place(run: ScheduleRows, rank: int) -> int:
@@ -260,7 +286,7 @@ def matched_times(found: ScheduleComparison) -> pl.DataFrame:
 
 
 def _stride(run: ScheduleRows) -> int:
-    """Of how many blocks of collectives one counts, so that about `MOST_MATCHED` rows count and enough of a rank."""
+    """The number of blocks of collectives of which one counts: about `MOST_MATCHED` rows count, and enough of a rank."""
     ranks = max(len(run.bounds), 1)
     return max(1, min(run.rows.height // MOST_MATCHED, run.rows.height // ranks // (4 * LEAST_MATCHED)))
 
@@ -317,13 +343,17 @@ def _times_map(matched: pl.DataFrame) -> HeatMap | None:
 
 
 def _lanes(found: ScheduleComparison) -> Iterator[LanePair]:
-    """The ranks that part first, in their order, each with a few equal operations on both sides."""
-    for one in found.partings[:MOST_LANES]:
+    """The ranks that part first, in their order; those with the same operations share a pair of lanes."""
+    alike = dict[LanePair, list[int]]()
+    for one in found.partings[:MOST_COMPARED]:
         if one.aspect != "earlier":
-            yield _lane_pair(found, one)
+            alike.setdefault(_lane_pair(found, one), []).append(one.rank)
+    for pair, ranks in list(alike.items())[:MOST_LANES]:
+        yield replace(pair, ranks=tuple(ranks))
 
 
 def _lane_pair(found: ScheduleComparison, one: RankParting) -> LanePair:
+    """The operations around a parting, a few equal ones on both sides; without ranks."""
     parting, alignment = one.parting, found.alignments[one.rank]
     before = min(BEFORE, parting.at_a - alignment.start[0], parting.at_b - alignment.start[1])
     apart = min(max(parting.length_a, parting.length_b), MOST_APART)
@@ -337,7 +367,7 @@ def _lane_pair(found: ScheduleComparison, one: RankParting) -> LanePair:
         lanes[0] += [_cell(found.a, one.rank, parting.at_a + parting.length_a + i, "equal") for i in range(behind)]
         lanes[1] += [_cell(found.b, one.rank, parting.at_b + parting.length_b + i, "equal") for i in range(behind)]
     left = max(parting.length_a, parting.length_b) - apart
-    return LanePair(one.rank, one.operation - before, tuple(lanes[0]), tuple(lanes[1]), left)
+    return LanePair((), one.operation - before, tuple(lanes[0]), tuple(lanes[1]), left)
 
 
 def _equal_behind(found: ScheduleComparison, one: RankParting) -> int:
@@ -359,7 +389,7 @@ def _cell(run: ScheduleRows, rank: int, at: int, kind: CellKind) -> LaneCell:
     if row["group"] is not None:
         group = run.dataset.group_list[row["group"]]
         number = f" #{row['seq']}" if row["seq"] is not None and not row["is_p2p"] else ""
-        place = f"{group_name(group.name, group.description)}{number}"
+        place = f"{group.description or group_name(group.name, '')}{number}"
     peer = f" rank {row['peer']}" if row["peer"] is not None else ""
     is_open = row["state"] in ("scheduled", "started") and not row["retired"]
     return LaneCell(kind, f"{row['op']}{peer}", tensors(*texts) or tensors(*outs), place, is_open)

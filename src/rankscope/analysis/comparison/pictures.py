@@ -35,7 +35,8 @@ class SeriesPicture:
     relative: tuple[float | None, ...]
     """|a - b| / |a| of the first run of each side by step; None where one has no number."""
     differs: tuple[bool, ...]
-    """Whether the values differ by more than the printed digits."""
+    """Whether the values differ by more than the printed digits; with three or more runs of A, whether the first run of
+    B stays further from all of them than twice their range."""
     first: int | None
     """The first step that differs."""
     count: int
@@ -74,16 +75,16 @@ class LaneCell:
     op: str = ""
     tensors: str = ""
     place: str = ""
-    """Group and number: "default_pg #19"."""
+    """Description of the group and number: "default_pg #19"; ranks of several groups of one description are alike."""
     is_open: bool = False
     """Whether the operation was issued and did not end, as far as the dump tells."""
 
 
 @dataclass(frozen=True)
 class LanePair:
-    """The operations of one rank in both runs around the place where they part, one below the other."""
+    """Operations in both runs around the place where they part, one below the other, of ranks that are alike there."""
 
-    rank: int
+    ranks: tuple[int, ...]
     operation: int
     """Number of the first cell's operation in A, from the start of the run or of the dump."""
     in_a: tuple[LaneCell, ...]
