@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.comparison.picture_data import (
-    LEAST_MATCHED,
     MOST_COLUMNS,
     MOST_POINTS,
     comparison_pictures,
@@ -17,6 +16,7 @@ from rankscope.analysis.comparison.pictures import CellKind, ComparisonPictures,
 from rankscope.analysis.comparison.schedule_comparison import compare_schedules
 from rankscope.analysis.comparison.series_comparison import compare_series
 from rankscope.analysis.comparison.settings_differences import SettingsComparison
+from rankscope.analysis.comparison.time_comparison import LEAST_MATCHED
 from rankscope.schema import Dataset
 from tests.analysis.comparison.test_series import NAN, series
 from tests.builders import JobBuilder

@@ -36,7 +36,7 @@ class NothingComparableError(Exception):
     """The runs have nothing in common that can be compared."""
 
 
-def compare_runs(a: ComparedRun, b: ComparedRun, is_drawn: bool = False) -> RunComparison:
+def compare_runs(a: ComparedRun, b: ComparedRun, *, is_drawn: bool = False) -> RunComparison:
     """The comparison of run B with run A, with the data of pictures if `is_drawn`; raises NothingComparableError."""
     sizes = a.dataset.world_size, b.dataset.world_size
     schedule = None if all(sizes) and sizes[0] != sizes[1] else compare_schedules(a.dataset, b.dataset)
