@@ -248,10 +248,11 @@ def missing(found: RunComparison, is_redacted: bool) -> Iterator[str]:
         "times of ranks: too few collectives that both runs have": data.scatter is None,
     }
     yield from (f"A picture of {words}." for words, is_missing in lacks.items() if is_missing)
+    yield (
+        "Secrets: values of settings with KEY, TOKEN, SECRET or PASSWORD in their names, and known shapes of tokens. "
+        "They are hidden."
+    )
     if is_redacted:
         yield "Names of hosts and users, and paths: stand-ins such as host-1 and dir-1 replace them."
     else:
-        yield (
-            "Secrets: values of settings with KEY, TOKEN, SECRET or PASSWORD in their names, and known shapes of "
-            "tokens, are hidden. Names of hosts and users and paths are not: --redact replaces them."
-        )
+        yield "Not hidden are names of hosts and users, and paths: --redact replaces them."

@@ -190,8 +190,8 @@ def _heat_caption(found: HeatMap) -> str:
         most = max(means, key=lambda label: abs(sum(means[label]) / max(len(means[label]), 1)))
         change = sum(means[most]) / max(len(means[most]), 1)
         return (
-            f"Blue with \u2212 means less time in B, orange more. On average {most} changes most: "
+            f"Blue with \u2212 means less in B, orange more. On average {most} changes most: "
             f"{'-' if change < 0 else '+'}{duration(round(abs(change) * 1e9))} for a collective.{more}"
         )
-    names = ", ".join(touched[:4]) + (f" and {len(touched) - 4} more" if len(touched) > 4 else "")
+    names = "; ".join(touched[:4]) + (f" and {len(touched) - 4} more" if len(touched) > 4 else "")
     return f"Darker cells differ more. Rows with a difference: {names or 'none'}.{more}"
