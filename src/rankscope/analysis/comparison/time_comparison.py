@@ -194,41 +194,6 @@ def period_of(codes: Ints) -> int:
     return 0
 
 
-# Times of collectives.
-
-
-def _collectives(schedule: ScheduleComparison) -> Iterator[TimeRatio]:
-    """Times of the costliest collectives without the wait: the shortest over the ranks, pooled over groups."""
-    both = _sites(schedule.a).join(_sites(schedule.b), on=_SITE, nulls_equal=True, suffix="_b")
-    cost = both["seconds"].list.sum()
-    ordered = both.with_columns(cost=cost).sort("cost", *_SITE, descending=[True, *(False for _ in _SITE)])
-    for row in ordered.head(MOST_SITES).iter_rows(named=True):
-        name = f"{row['op']} {tensors(row['in_sizes'], row['in_dtypes'])} in {row['label']}"
-        yield time_ratio(name, np.array(row["seconds"]), np.array(row["seconds_b"]))
-
-
-def _sites(run: ScheduleRows) -> pl.DataFrame:
-    """label, op, in_sizes, in_dtypes, seconds: the times of each call site in order of their numbers."""
-    duration = pl.coalesce("duration_ns", pl.col("completed_ns") - pl.col("started_ns")).alias("ns")
-    timed = run.rows.lazy().select("group", "seq", "op", "in_sizes", "in_dtypes", "is_p2p", duration)
-    moved = (
-        timed.filter((pl.col("ns") > 0) & ~pl.col("is_p2p").fill_null(False) & pl.col("seq").is_not_null())
-        .group_by("group", "seq", "op", "in_sizes", "in_dtypes").agg(pl.col("ns").min())
-        .join(_labels(run).lazy(), on="group")
-        .with_columns(pl.col("op", "in_dtypes").cast(pl.String))
-        .group_by(*_SITE, "seq").agg(pl.col("ns").median())
-    )  # fmt: skip
-    return moved.sort("seq").group_by(_SITE).agg((pl.col("ns") / 1e9).alias("seconds")).collect()
-
-
-def _labels(run: ScheduleRows) -> pl.DataFrame:
-    """group, label: the description of each group, or the number of its members."""
-    groups = run.dataset.groups
-    unnamed = pl.format("groups of {}", pl.col("ranks").list.len())
-    label = pl.when(pl.col("description") == "").then(unnamed).otherwise("description")
-    return groups.select("group", label.alias("label"))
-
-
 # Times of ranks in the collectives that both runs have.
 
 
@@ -275,3 +240,38 @@ def _seconds(run: ScheduleRows, numbers: Ints, is_wait: bool, stride: int) -> pl
     )
     once = timed.unique(["rank", "number", "seq"], keep="first", maintain_order=True)
     return once.select("rank", "number", "seq", "seconds").collect()
+
+
+# Times of collectives.
+
+
+def _collectives(schedule: ScheduleComparison) -> Iterator[TimeRatio]:
+    """Times of the costliest collectives without the wait: the shortest over the ranks, pooled over groups."""
+    both = _sites(schedule.a).join(_sites(schedule.b), on=_SITE, nulls_equal=True, suffix="_b")
+    cost = both["seconds"].list.sum()
+    ordered = both.with_columns(cost=cost).sort("cost", *_SITE, descending=[True, *(False for _ in _SITE)])
+    for row in ordered.head(MOST_SITES).iter_rows(named=True):
+        name = f"{row['op']} {tensors(row['in_sizes'], row['in_dtypes'])} in {row['label']}"
+        yield time_ratio(name, np.array(row["seconds"]), np.array(row["seconds_b"]))
+
+
+def _sites(run: ScheduleRows) -> pl.DataFrame:
+    """label, op, in_sizes, in_dtypes, seconds: the times of each call site in order of their numbers."""
+    duration = pl.coalesce("duration_ns", pl.col("completed_ns") - pl.col("started_ns")).alias("ns")
+    timed = run.rows.lazy().select("group", "seq", "op", "in_sizes", "in_dtypes", "is_p2p", duration)
+    moved = (
+        timed.filter((pl.col("ns") > 0) & ~pl.col("is_p2p").fill_null(False) & pl.col("seq").is_not_null())
+        .group_by("group", "seq", "op", "in_sizes", "in_dtypes").agg(pl.col("ns").min())
+        .join(_labels(run).lazy(), on="group")
+        .with_columns(pl.col("op", "in_dtypes").cast(pl.String))
+        .group_by(*_SITE, "seq").agg(pl.col("ns").median())
+    )  # fmt: skip
+    return moved.sort("seq").group_by(_SITE).agg((pl.col("ns") / 1e9).alias("seconds")).collect()
+
+
+def _labels(run: ScheduleRows) -> pl.DataFrame:
+    """group, label: the description of each group, or the number of its members."""
+    groups = run.dataset.groups
+    unnamed = pl.format("groups of {}", pl.col("ranks").list.len())
+    label = pl.when(pl.col("description") == "").then(unnamed).otherwise("description")
+    return groups.select("group", label.alias("label"))
