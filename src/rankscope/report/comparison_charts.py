@@ -210,8 +210,8 @@ def scatter_picture(found: RankScatter) -> Picture:
     down = Scale(common.low, common.high, bottom, bottom - size, common.is_log)
     marks: list[Node] = [rule(left, bottom, left + size, bottom - size, "first")]
     for value, _ in common.ticks(5):
-        unit, size = ("ms", 1e3) if abs(value) >= 1e-3 else ("us", 1e6)
-        time = f"{value * size:.4g} {unit}" if value else "0"
+        unit, factor = ("ms", 1e3) if abs(value) >= 1e-3 else ("us", 1e6)
+        time = f"{value * factor:.4g} {unit}" if value else "0"
         marks.append(words(common.at(value), bottom + 17, time, "middle soft"))
         marks.append(words(left - 6, down.at(value) + 4, time, "end soft"))
     marks += [rule(left, bottom, left + size, bottom, "axis"), rule(left, bottom, left, bottom - size, "axis")]
