@@ -23,6 +23,8 @@ from rankscope.analysis.comparison.part_words import (
     settings_part,
     values_part,
 )
+from rankscope.analysis.comparison.picture_data import comparison_pictures
+from rankscope.analysis.comparison.pictures import ComparisonPictures
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, compare_schedules
 from rankscope.analysis.comparison.series_choice import common_series
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, compare_series, recomputed
@@ -36,8 +38,8 @@ class NothingComparableError(Exception):
     """The runs have nothing in common that can be compared."""
 
 
-def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
-    """The comparison of run B with run A; raises NothingComparableError."""
+def compare_runs(a: ComparedRun, b: ComparedRun, *, is_drawn: bool = False) -> RunComparison:
+    """The comparison of run B with run A, with the data of pictures if `is_drawn`; raises NothingComparableError."""
     sizes = a.dataset.world_size, b.dataset.world_size
     schedule = None if all(sizes) and sizes[0] != sizes[1] else compare_schedules(a.dataset, b.dataset)
     common = common_series([a.series, b.series])
@@ -57,10 +59,12 @@ def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
         values_part(series, tuple(map(recomputed, common.tables)), (*common.notes, *_unread(a, b))),
         durations_part(times),
     )  # fmt: skip
+    tables = list(zip("AB", common.tables, strict=True))
+    pictures = comparison_pictures(schedule, settings, series, times, tables) if is_drawn else ComparisonPictures()
     grounds = Grounds(schedule, settings, series, times, sizes[0])
     return RunComparison(
         _headline(differences, parts), tuple(_facts(label, one) for label, one in (("A", a), ("B", b))), parts,
-        tuple(differences), hypotheses(grounds) if differences else (),
+        tuple(differences), hypotheses(grounds) if differences else (), pictures,
     )  # fmt: skip
 
 

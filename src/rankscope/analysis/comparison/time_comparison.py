@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.arrays import Ints
+from rankscope.analysis.arrays import Ints, filled_array
 from rankscope.analysis.comparison.schedule_alignment import stretch_hashes
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, ScheduleRows
 from rankscope.analysis.comparison.series_comparison import STEP_SECONDS
@@ -38,6 +38,12 @@ _LARGEST = 0.125
 _UNCORRELATED = 0.1
 MOST_SITES = 20
 """Most call sites of collectives that are compared."""
+LEAST_MATCHED = 20
+"""Fewer collectives that both runs have tell nothing of a rank's times."""
+MOST_MATCHED = 250_000
+"""About the most rows of a run whose times are matched; of more, one of several blocks of collectives counts."""
+_BLOCK = 8
+"""Collectives of a block: more than one, so that all kinds of a regular loop count."""
 _SITE = ["label", "op", "in_sizes", "in_dtypes"]
 _PERIOD_STRETCH = 8
 _REGULAR = 0.9
@@ -231,6 +237,54 @@ def period_of(codes: Ints) -> int:
         if np.mean(recent[shift:] == recent[:-shift]) >= _REGULAR:
             return shift
     return 0
+
+
+# Times of ranks in the collectives that both runs have.
+
+
+def matched_times(found: ScheduleComparison) -> pl.DataFrame:
+    """rank, place, a, b, is_wait: seconds of each rank in collectives of both runs.
+
+    `is_wait` says whether they are the time of the collective or a rank's delay: see `pictures.RankScatter`.
+    """
+    is_wait = all(_has_durations(run) for run in (found.a, found.b))
+    stride = min(_stride(run) for run in (found.a, found.b))
+    sides = [
+        _seconds(run, numbers, is_wait, stride)
+        for run, numbers in ((found.a, found.groups.of_a), (found.b, found.groups.of_b))
+    ]
+    joined = sides[0].join(sides[1], on=["rank", "number", "seq"], suffix="_b", maintain_order="left")
+    table = joined.select("rank", pl.int_range(pl.len()).over("rank").alias("place"), a="seconds", b="seconds_b")
+    enough = table.filter(pl.len().over("rank") >= LEAST_MATCHED)
+    return enough.with_columns(pl.lit(is_wait).alias("is_wait"))
+
+
+def _stride(run: ScheduleRows) -> int:
+    """The number of blocks of which one counts, so that about `MOST_MATCHED` rows count, and enough of each rank."""
+    ranks = max(len(run.bounds), 1)
+    return max(1, min(run.rows.height // MOST_MATCHED, run.rows.height // ranks // (4 * LEAST_MATCHED)))
+
+
+def _has_durations(run: ScheduleRows) -> bool:
+    rows = run.rows
+    return rows["duration_ns"].count() > 0 or bool((rows["completed_ns"] - rows["started_ns"]).count())
+
+
+def _seconds(run: ScheduleRows, numbers: Ints, is_wait: bool, stride: int) -> pl.DataFrame:
+    """rank, number, seq, seconds: the time in each collective, or how much later than its peers a rank issues it."""
+    group = filled_array(run.rows["group"].cast(pl.Int64), -1)
+    number = np.where(group < 0, -1, numbers[group]) if len(numbers) else np.full(len(group), -1)
+    late = pl.col("created_ns") - pl.col("created_ns").median().over("number", "seq")
+    wait = pl.coalesce("duration_ns", pl.col("completed_ns") - pl.col("started_ns"))
+    rows = run.rows.lazy().with_columns(pl.Series("number", number, pl.Int64)).filter(
+        pl.col("number") >= 0, pl.col("seq").is_not_null(), ~pl.col("is_p2p").fill_null(False),
+        pl.col("seq") // _BLOCK % stride == 0,
+    )  # fmt: skip
+    timed = rows.with_columns(((wait if is_wait else late) / 1e9).alias("seconds")).filter(
+        pl.col("seconds").is_not_null()
+    )
+    once = timed.unique(["rank", "number", "seq"], keep="first", maintain_order=True)
+    return once.select("rank", "number", "seq", "seconds").collect()
 
 
 # Times of collectives.
