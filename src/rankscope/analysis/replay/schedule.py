@@ -205,8 +205,8 @@ def _pairs(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
     batch = pl.when(pl.col("coalesced") == "inner").then(pl.col("op_id")).otherwise(-1).fill_null(-1)
     named = rows.select(
         "row", "rank", "group", "state", pl.lit(None, pl.Int64).alias("seq"), pl.col("op").cast(pl.String),
-        pl.col("in_sizes").map_elements(element_count, pl.Int64).alias("elements"),
-        pl.col("in_dtypes").cast(pl.String).alias("dtype"), done.alias("done"), batch.alias("batch"),
+        _carried("sizes").map_elements(element_count, pl.Int64).alias("elements"),
+        _carried("dtypes").alias("dtype"), done.alias("done"), batch.alias("batch"),
     ).with_row_index("at")  # fmt: skip
     known = named.join(keys, on="at", how="inner", maintain_order="left")
     pair = ["group", "low", "high", "k"]
@@ -218,6 +218,13 @@ def _pairs(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
     left = known.join(over, on=pair, how="left", maintain_order="left").filter(~pl.col("ended") | pl.col("both"))
     told = pl.when("ended").then(pl.lit("completed")).otherwise(pl.lit("scheduled"))
     return left.with_columns(state=told.cast(source.dataset.ops.schema["state"]))
+
+
+def _carried(what: str) -> pl.Expr:
+    """Sizes or types of the tensor of a send or receive: the hook notes that of a receive as its output alone."""
+    own, other = (pl.col(f"{side}_{what}").cast(pl.String) for side in ("in", "out"))
+    text = pl.when(own.is_in(["", "[]"]) | own.is_null()).then(other).otherwise(own)
+    return pl.when(text != "[]").then(text)
 
 
 def _steps(rows: pl.DataFrame) -> Iterator[tuple[int, list[Step]]]:
