@@ -17,7 +17,8 @@ import orjson
 import polars as pl
 
 from rankscope.analysis.collective_calls import collect_calls
-from rankscope.analysis.logical_time import in_program_order, logical_columns, p2p_pairs, whole_ranks
+from rankscope.analysis.logical_time import in_program_order, logical_columns
+from rankscope.analysis.replay.paired_transfers import paired_transfers, with_held_transfers
 from rankscope.analysis.replay.replay_source import ReplaySource, replay_source
 from rankscope.analysis.replay.schedule_part import SchedulePart
 from rankscope.analysis.signatures import UNEVEN_OPS, UNTOLD_OPS, element_count, wire_name
@@ -152,10 +153,10 @@ def _operations(source: ReplaySource) -> pl.DataFrame:
         "row", "rank", "group", "seq", "state", named, "elements", pl.col("dtype").cast(pl.String),
         low=pl.lit(None, pl.Int32), high=pl.lit(None, pl.Int32), k=pl.lit(None, pl.Int64), batch=pl.lit(-1, pl.Int64),
     )  # fmt: skip
-    paired = _pairs(source, in_program_order(ops.filter("is_p2p")))
+    paired = paired_transfers(source, in_program_order(ops.filter("is_p2p")))
     both = pl.concat([plain, paired.select(plain.columns)]).join(columns, on="row", how="left")
     both = both.sort("rank", "row").with_columns(agreed=pl.col("seq").is_not_null() & ~_lacking(source, both))
-    return both.with_columns(pending=_pending())
+    return with_held_transfers(both.with_columns(pending=_pending()))
 
 
 def _with_sizes(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
@@ -173,7 +174,8 @@ def _pending() -> pl.Expr:
     differs = collective & (pl.max_horizontal(names, *values) > 1)
     first = pl.col("seq").filter((pl.col("state") == "unknown") & differs).min().over("group")
     unended = ~pl.col("agreed") | (pl.col("seq") >= first).fill_null(False)
-    return pl.when((pl.col("state") == "unknown") & collective).then(unended).otherwise(pl.col("state") != "completed")
+    told = pl.col("state") != "completed"
+    return pl.when(pl.col("state") == "unknown").then(collective & unended).otherwise(told)
 
 
 def _lacking(source: ReplaySource, rows: pl.DataFrame) -> pl.Expr:
@@ -189,42 +191,6 @@ def _lacking(source: ReplaySource, rows: pl.DataFrame) -> pl.Expr:
         return pl.col("seq") > pl.col("group").replace_strict(least, default=-1, return_dtype=pl.Int64)
     due = {group.id: len(source.told.intersection(group.ranks)) for group in source.dataset.group_list}
     return pl.len().over("group", "seq") < pl.col("group").replace_strict(due, default=0, return_dtype=pl.UInt32)
-
-
-def _pairs(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
-    """Sends and receives with the k-th of their pair, without those that one side alone has completed.
-
-    Where a recorder does not tell the end, a pair that both sides have issued counts as completed. Those of a window
-    are kept: they are matched.
-    """
-    keyed = rows.lazy().select("rank", "group", "seq", "is_p2p", "op", "peer", "coalesced", "state")
-    keys = p2p_pairs(keyed.with_row_index("at"), whole_ranks(source.dataset)).select("at", "low", "high", "k").collect()
-    took = pl.col("completed_ns") - pl.col("created_ns")
-    aborted = (took >= pl.col("timeout_ms") * 1_000_000).fill_null(False)
-    done = (pl.col("state") == "completed") & ~aborted
-    batch = pl.when(pl.col("coalesced") == "inner").then(pl.col("op_id")).otherwise(-1).fill_null(-1)
-    named = rows.select(
-        "row", "rank", "group", "state", pl.lit(None, pl.Int64).alias("seq"), pl.col("op").cast(pl.String),
-        _carried("sizes").map_elements(element_count, pl.Int64).alias("elements"),
-        _carried("dtypes").alias("dtype"), done.alias("done"), batch.alias("batch"),
-    ).with_row_index("at")  # fmt: skip
-    known = named.join(keys, on="at", how="inner", maintain_order="left")
-    pair = ["group", "low", "high", "k"]
-    if source.is_window:
-        return known.with_columns(k=pl.col("k") - pl.col("k").min().over(pair[:3]))
-    both = pl.col("rank").n_unique() > 1
-    ended = pl.col("done").any() | ((pl.col("state") == "unknown").any() & both)
-    over = known.group_by(pair).agg(ended=ended, both=both)
-    left = known.join(over, on=pair, how="left", maintain_order="left").filter(~pl.col("ended") | pl.col("both"))
-    told = pl.when("ended").then(pl.lit("completed")).otherwise(pl.lit("scheduled"))
-    return left.with_columns(state=told.cast(source.dataset.ops.schema["state"]))
-
-
-def _carried(what: str) -> pl.Expr:
-    """Sizes or types of the tensor of a send or receive: the hook notes that of a receive as its output alone."""
-    own, other = (pl.col(f"{side}_{what}").cast(pl.String) for side in ("in", "out"))
-    text = pl.when(own.is_in(["", "[]"]) | own.is_null()).then(other).otherwise(own)
-    return pl.when(text != "[]").then(text)
 
 
 def _steps(rows: pl.DataFrame) -> Iterator[tuple[int, list[Step]]]:
