@@ -1,8 +1,9 @@
 """Forks that are played by real processes over gloo: a change that repairs a planted fault, and changes that do not.
 
-For each fault one simulated job of eight ranks at most: all of them, with dumps of NCCL's recorder, and the ranks that
-matter, with those of the hook of torch 2.15. Three runs each: the first change of the sweep that lets all ranks come to the end in memory; the change of
-a rank that is not to blame that comes nearest to it; and no change but a setting and a rank that sleeps.
+For each fault a simulated job of eight ranks at most with dumps of NCCL's recorder, and one with those of the hook of
+torch 2.15: the ranks that matter, or all of them. Three runs each: the first change of the sweep that lets all ranks
+come to the end in memory; the change of a rank that is not to blame that comes nearest to it; and no change but a
+setting and a rank that sleeps.
 """
 
 from __future__ import annotations
@@ -29,12 +30,11 @@ from rankscope.commands.fork_run import ForkOutcome, fork_outcome
 from rankscope.report.repro_script import repro_script
 from rankscope.schema import Dataset
 
-MODES = {"full": False, "hook": True}
-"""Kinds of dump, and whether only the ranks that matter are played."""
+MODES = ("full", "hook")
 MOST_RANKS = 8
 SEEDS = 10
 """Seeds that are tried until a job is small enough and waits."""
-AT_A_TIME = 2
+AT_A_TIME = 3
 GRACE_S = "6"
 """Seconds without progress after which a rank says where it is."""
 HEADER = ("fault", "dumps", "ranks", "repaired by", "the repair", "another rank's change", "a setting and a delay")
@@ -75,14 +75,14 @@ class ForkedJob:
                 return error.message
 
 
-def job_of(fault: str, mode: str, first: int) -> ForkedJob | None:
+def job_of(fault: str, mode: str, first: int, minimize: bool) -> ForkedJob | None:
     """The first job with a fault that is small enough and waits; None if no dump of that kind shows it."""
-    if mode not in ONLY_MODES.get(fault, (mode,)) and mode != next(iter(MODES)):
+    if mode not in ONLY_MODES.get(fault, (mode,)) and mode != MODES[0]:
         return None
     for seed in range(first, first + SEEDS):
         try:
             dataset, analysis = simulated(fault, seed, mode=mode)
-            best = fork_base(dataset, analysis, start=True, minimize=MODES[mode])
+            best = fork_base(dataset, analysis, start=True, minimize=minimize)
         except (LookupError, ValueError):
             continue
         if len(dataset.seen_ranks) <= MOST_RANKS and best.outcome.waiting:
@@ -123,18 +123,18 @@ def _stopped(found: ForkOutcome | str) -> str:
     return f"{found.state}, {found.astray} elsewhere; {found.error or found.verdict}"
 
 
-def fork_rows(faults: Iterable[str], first: int) -> list[list[object]]:
+def fork_rows(faults: Iterable[str], first: int, *, minimize: bool) -> list[list[object]]:
     """A row for each fault and kind of dump, and one that counts them."""
     os.environ["GRACE"] = GRACE_S
     tasks = [(fault, mode) for fault in faults for mode in MODES]
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        found = list(pool.map(partial(_row_of, first=first), tasks))
+        found = list(pool.map(partial(_row_of, first=first, minimize=minimize), tasks))
     rows = [one for one in found if one]
     return [*rows, ["all", "", "", "", *_counts(rows)]]
 
 
-def _row_of(task: tuple[str, str], first: int) -> list[object] | None:
-    job = job_of(*task, first)
+def _row_of(task: tuple[str, str], first: int, minimize: bool) -> list[object] | None:
+    job = job_of(*task, first, minimize)
     return row(job) if job else None
 
 

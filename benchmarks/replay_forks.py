@@ -1,7 +1,7 @@
 """How often the sweep of `rankscope fork` finds the change that lets a simulated job run through, by fault.
 
 Run from the root of the repository: `python -m benchmarks.replay_forks [--first SEED] [--seeds 5] [--cases]`. With
-`--run` forks of small jobs are played by real processes (`benchmarks.fork_runs`), for half an hour on two cores.
+`--run` forks of small jobs are played by real processes (`benchmarks.fork_runs`), for half an hour on two busy cores.
 """
 
 from __future__ import annotations
@@ -112,10 +112,15 @@ def main() -> None:
     parser.add_argument("--cases", action="store_true", help="print each job that no change repairs")
     parser.add_argument("--dry", action="store_true", help="keep nothing in results.md")
     parser.add_argument("--run", action="store_true", help="play forks of the repairable faults over gloo instead")
+    parser.add_argument("--whole", action="store_true", help="with --run: all ranks, not only those that matter")
     options = parser.parse_args()
     if options.run:
         faults = [fault for fault in REPAIRABLE if fault in options.faults]
-        _kept("Forks of replays over gloo", table(HEADER, fork_rows(faults, options.first)), options.dry)
+        _kept(
+            "Forks of replays over gloo",
+            table(HEADER, fork_rows(faults, options.first, minimize=not options.whole)),
+            options.dry,
+        )
         return
     found: defaultdict[str, list[ForkCase]] = defaultdict(list)
     with ProcessPoolExecutor(2) as pool:

@@ -85,7 +85,7 @@ class Player:
 
         self.torch, self.dist, self.rank = torch, dist, RANKS[index]
         self.operations = operations_of(self.rank, SCHEDULE)
-        self.recording = Recording(self.rank, self.operations, GROUPS, STARTS)
+        self.recording = Recording(self.rank, self.operations, GROUPS, RANKS, STARTS)
         self.left = list(self.operations)
         self.moved = time.monotonic()
         self.error = ""

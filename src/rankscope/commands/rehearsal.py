@@ -179,7 +179,7 @@ def _dumps(dataset: Dataset, fit: Fit, schedule: Schedule) -> Iterator[SourceFil
         if rank in job.silent:
             continue
         operations = operations_of(rank, job.schedule)
-        recording = Recording(rank, operations, dict(job.groups), job.starts)
+        recording = Recording(rank, operations, dict(job.groups), list(job.ranks), job.starts)
         _record(recording, operations, set(outcome.pending[rank]), serial=job.serial)
         data = recording.dump().encode()
         shown, until = f"fr_trace_rank_{rank}", time.time_ns() + STILL_NS
