@@ -43,7 +43,7 @@ The size of an all_to_all is what goes to each member / what comes from each; it
 
 `+` before an operation: issued together with the one before. `waits`: the rank is expected to stop there. `stop`: the
 rank issues it, and its device never begins it. `deaf`: it takes part, and sees no end from there on. `never`: the
-operation begins and never ends. `apart`: sizes or types differ between members, over gloo nobody comes out of it.
+operation begins and never ends. `apart`: members do not agree, over gloo nobody comes out of it.
 `unlike`: members do not agree, and yet it ended; it is played with one byte. `batch`: a batch of
 sends and receives begins, `with`: of the same batch. `open`: a send or receive that did not end in the job.
 """

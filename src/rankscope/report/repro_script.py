@@ -188,8 +188,8 @@ def _splits(splits: Splits) -> str:
 def _unlike(fit: Fit, schedule: Schedule) -> dict[Key, str]:
     """Operations whose members do not agree: `unlike` where all have come out of them all the same.
 
-    `apart` where somebody waits, and they agree on the name: gloo fails of sizes and types where NCCL waits.
-    Over gloo a root comes out of a broadcast or the like alone: where nobody else does, these are apart, too.
+    `apart` where somebody waits: gloo fails of sizes and types where NCCL waits, and it makes an all_reduce of some
+    other operations, which then meet. Over gloo a root comes out of a broadcast or the like alone: where nobody else does, these are apart, too.
     """
     found: dict[Key, dict[int, Step]] = {}
     for rank, own in schedule.steps.items():
@@ -198,7 +198,6 @@ def _unlike(fit: Fit, schedule: Schedule) -> dict[Key, str]:
     each = {key: [came[rank] for rank in schedule.members[key] if rank in came] for key, came in found.items()}
     odd = {key: steps for key, steps in each.items() if not fits(steps)}
     ended = {key: "unlike" for key, steps in odd.items() if not any(step.pending for step in steps)}
-    alike = {key for key, steps in odd.items() if len({"" if s.is_p2p else s.op for s in steps}) == 1}
     heads = (fit.outcome.head(fit.schedule, rank) for rank in schedule.steps)
     rooted = {head.key for head in heads if head is not None and head.op in ROOTED_OPS}
-    return dict.fromkeys(alike | rooted, "apart") | ended
+    return dict.fromkeys(odd.keys() | rooted, "apart") | ended

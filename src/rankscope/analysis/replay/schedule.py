@@ -117,15 +117,30 @@ class Schedule:
         return [[step for _, step in part] for _, part in together]
 
 
-def schedule_of(dataset: Dataset, *, stuck: bool = True, part: SchedulePart | None = None) -> Schedule:
+@dataclass(frozen=True)
+class ReplayOperations:
+    """All operations of a job that a schedule may take."""
+
+    source: ReplaySource
+    rows: pl.DataFrame
+    """Collectives and paired sends and receives, by rank in program order, with their real states.
+
+    Columns: rank, row, col, group, seq, low, high, k, op, elements, dtype, state, pending, agreed, batch; low, high and
+    k are of sends and receives, and null otherwise. `agreed`: all members of whom anything is known have issued it.
+    """
+
+
+def schedule_of(
+    job: Dataset | ReplayOperations, *, stuck: bool = True, part: SchedulePart | None = None
+) -> Schedule:  # fmt: skip
     """The schedule around the first pending operations; if the job is not `stuck`, the last ones that all have issued.
 
     `part` asks for another one. ValueError if nothing holds an operation, or not that part.
     """
-    source = replay_source(dataset)
-    rows = _operations(source)
+    operations = job if isinstance(job, ReplayOperations) else replay_operations(job)
+    source, dataset = operations.source, operations.source.dataset
     stuck = stuck and not source.is_window
-    rows = (part or SchedulePart()).rows(rows, source, stuck=stuck)
+    rows = (part or SchedulePart()).rows(operations.rows, source, stuck=stuck)
     if rows.is_empty():
         raise ValueError(f"the {source.noun} hold no operation that all members of a group have issued")
     rows = _with_sizes(source, rows)
@@ -137,12 +152,9 @@ def schedule_of(dataset: Dataset, *, stuck: bool = True, part: SchedulePart | No
     return Schedule(filled, groups, silent, source.noun, source.remarks)
 
 
-def _operations(source: ReplaySource) -> pl.DataFrame:
-    """Collectives and paired sends and receives, by rank in program order, with their real states.
-
-    Columns: rank, row, col, group, seq, low, high, k, op, elements, dtype, pending, agreed, batch; low, high and k are
-    of sends and receives, and null otherwise. `agreed`: all members of whom anything is known have issued it.
-    """
+def replay_operations(dataset: Dataset) -> ReplayOperations:
+    """The operations of a job, for one schedule or several; ValueError if nothing holds one."""
+    source = replay_source(dataset)
     dataset = source.dataset
     ops = dataset.ops.with_row_index("row")
     columns = pl.DataFrame({"col": logical_columns(dataset)}).with_row_index("row")
@@ -156,14 +168,17 @@ def _operations(source: ReplaySource) -> pl.DataFrame:
     paired = paired_transfers(source, in_program_order(ops.filter("is_p2p")))
     both = pl.concat([plain, paired.select(plain.columns)]).join(columns, on="row", how="left")
     both = both.sort("rank", "row").with_columns(agreed=pl.col("seq").is_not_null() & ~_lacking(source, both))
-    return with_held_transfers(both.with_columns(pending=_pending()))
+    is_told = not (both["state"] == "unknown").any()
+    both = both.with_columns(pending=pl.col("state") != "completed" if is_told else _pending())
+    return ReplayOperations(source, with_held_transfers(both))
 
 
 def _with_sizes(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
     """The rows with `sizes`, as recorded, of operations whose members need not agree on them."""
-    told = source.dataset.ops.select("in_sizes", "out_sizes").with_row_index("row")
-    joined = rows.join(told, on="row", how="left", maintain_order="left")
-    return joined.with_columns(sizes=pl.when(pl.col("elements").is_null()).then(pl.struct("in_sizes", "out_sizes")))
+    told = source.dataset.ops.select("in_sizes", "out_sizes")[rows["row"]]
+    return rows.hstack(told).with_columns(
+        sizes=pl.when(pl.col("elements").is_null()).then(pl.struct("in_sizes", "out_sizes"))
+    )
 
 
 def _pending() -> pl.Expr:
