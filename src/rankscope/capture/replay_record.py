@@ -53,6 +53,8 @@ def operations_of(rank: int, schedule: str) -> list[ScheduledCall]:
     mine: list[ScheduledCall] = []
     is_mine = False
     for line in filter(None, map(str.strip, schedule.splitlines())):
+        if line.startswith("#"):
+            continue
         if line.startswith("ranks "):
             is_mine = str(rank) in line.split()[1:]
         elif is_mine:

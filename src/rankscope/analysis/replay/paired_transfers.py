@@ -110,12 +110,12 @@ def _with_senders(rows: pl.DataFrame) -> pl.DataFrame:
     grouped = anyone.group_by("group", "rank", "seq", maintain_order=True).agg("row")
     for group, receiver, seq, places in grouped.iter_rows():
         counts = {sender: of[seq] for sender, of in sorted(sent[group, receiver].items())}
-        named.update(zip(places, _senders(counts, len(places)), strict=False))
+        named.update(zip(places, senders_by_turns(counts, len(places)), strict=False))
     sender = pl.col("row").replace_strict(named, default=None, return_dtype=pl.Int32)
     return rows.with_columns(peer=pl.when(is_open).then(sender).otherwise("peer"))
 
 
-def _senders(counts: dict[int, int], receives: int) -> Iterator[int]:
+def senders_by_turns(counts: dict[int, int], receives: int) -> Iterator[int]:
     """Senders of the receives of a rank between two collectives: those that sent, by turns, then those that did not.
 
     These are told only if each of them lacks as many sends as make it equal to the others. `counts` are sends.
