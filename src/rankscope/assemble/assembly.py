@@ -15,7 +15,7 @@ from rankscope.assemble.frontiers import SourceFacts, facts_of, frontier_table, 
 from rankscope.assemble.groups import GroupIndex, group_description, group_label, resolve_groups
 from rankscope.assemble.operations import StackIds, complete_filtered, entry_rows, operation_table
 from rankscope.assemble.repeats import repeat_table
-from rankscope.assemble.sources import SourceFile, config_world
+from rankscope.assemble.sources import SourceFile, config_world, left_out_ranks
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import DUMP, DUPLICATE, EMPTY, INPUTS, LOG, PY_SPY, REPORT, TRACE, UNKNOWN
 from rankscope.parsers.sidecar import Sidecar
@@ -65,9 +65,8 @@ def assemble(
         repeats=repeat_table(sources),
         attempt=max(0, chosen) if traced is None else traced.run,
         world_size=world or told_by_processes,
-        left_out=_left_out(used, world),
+        left_out=left_out_ranks(used, world),
         root=root,
-        beside=schema.DumpsBeside(),
     )
 
 
@@ -280,13 +279,6 @@ def _world(used: Sequence[SourceFile], sources: Sequence[SourceFile], attempt: i
     told += [card.world_size for card in own if card is not None and card.world_size is not None]
     told += [s.rank + 1 for s in sources if s.kind == DUMP.name and s.attempt == attempt and s.rank is not None]
     return max(told, default=0)
-
-
-def _left_out(used: Sequence[SourceFile], world: int) -> frozenset[int]:
-    """Ranks that are not in a replay of some ranks, if all of its dumps tell the same ones; else none."""
-    told = {source.dump.replayed for source in used if source.dump is not None}
-    replayed = next(iter(told)) if len(told) == 1 else None
-    return frozenset() if replayed is None else frozenset(range(world)) - replayed.as_set
 
 
 def _known_world(used: Sequence[SourceFile]) -> int:

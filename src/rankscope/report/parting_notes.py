@@ -43,7 +43,7 @@ def _reason(
     fit: Fit, schedule: Schedule, key: Key, absent: Sequence[int], before: Sequence[int],
     own: dict[int, dict[Key, Step]],
 ) -> str:  # fmt: skip
-    """What keeps an operation from its end, as the end of a sentence; empty where nothing of it is known."""
+    """The end of a sentence on why an operation does not end; empty where nothing of it is known."""
     if absent:
         past = [rank for rank in absent if any(_is_before(key, other) for other in own[rank])]
         are, issue = ("is" if len(past) == 1 else "are"), ("issues" if len(absent) == 1 else "issue")
