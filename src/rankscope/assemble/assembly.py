@@ -39,8 +39,7 @@ def assemble(
 ) -> Dataset:
     """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows.
 
-    It fills in the facts of the sources. `errors` is the path of the user's own table of known errors, and `recall`
-    keeps communicators of the logs of a watched job. Raises NoSuchAttemptError.
+    Fills in facts of the sources; `errors` is the user's own table, `recall` keeps communicators. NoSuchAttemptError.
     """
     runs, chosen, used = _settled_attempts(sources, pattern, attempt)
     known = world_size or _known_world(used)
@@ -67,6 +66,7 @@ def assemble(
         world_size=world or told_by_processes,
         left_out=left_out_ranks(used, world),
         root=root,
+        beside=schema.DumpsBeside(),
     )
 
 
