@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from rankscope.analysis.model import Analysis
@@ -139,6 +140,7 @@ def _name(dataset: Dataset, group: int) -> str:
 
 def _schedule_lines(fit: Fit, schedule: Schedule, sizes: ReplaySizes) -> Iterator[str]:
     """The operations of all ranks; ranks with the same ones share them."""
+    schedule = _typed(schedule)
     unlike, notes = _unlike(fit, schedule), parting_notes(fit, schedule)
     same: dict[tuple[str, ...], list[int]] = {}
     for rank in sorted(schedule.steps):
@@ -147,6 +149,19 @@ def _schedule_lines(fit: Fit, schedule: Schedule, sizes: ReplaySizes) -> Iterato
     for lines, ranks in same.items():
         yield f"ranks {' '.join(map(str, ranks))}"
         yield from lines
+
+
+def _typed(schedule: Schedule) -> Schedule:
+    """The schedule in which an unknown type is that of most other members: another one would be a difference."""
+    told: dict[Key, Counter[str]] = {}
+    for step in (step for own in schedule.steps.values() for step in own if step.dtype is not None):
+        told.setdefault(step.key, Counter())[step.dtype or ""] += 1
+    usual = {key: counts.most_common(1)[0][0] for key, counts in told.items()}
+    steps = {
+        rank: tuple(replace(step, dtype=usual.get(step.key)) if step.dtype is None else step for step in own)
+        for rank, own in schedule.steps.items()
+    }
+    return replace(schedule, steps=steps)
 
 
 def _rank_lines(
