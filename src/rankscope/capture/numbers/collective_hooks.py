@@ -231,8 +231,7 @@ class CollectiveHooks:
 
     def _after(self, call: IssuedCall, outputs: Any, group: Any, work: Any, issuer: str) -> None:
         """Notes the outputs of an issued operation."""
-        # read, not counted: operations that are not recorded have numbers, too
-        call.facts["seq"] = group._get_sequence_number_for_group()
+        call.facts["seq"] = self.session.sequence_number(group)
         for row in call.rows:
             row.facts["seq"] = call.facts["seq"]
         form = call.form

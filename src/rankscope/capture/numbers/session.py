@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import pickle
 import sys
 import threading
 import time
@@ -19,6 +20,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ..recorder import OTHER, read_ring
+from ..settings import RECORDED_OPERATIONS, recorder_off
 from .linear_hash import sampled
 from .part_writer import PartWriter, StepRows
 from .run_facts import random_states
@@ -64,6 +67,10 @@ class GroupFacts(NamedTuple):
     """Global ranks; the position is the rank within the group."""
     place: int
     """Rank of this process within the group."""
+    key: int
+    """The id of its object: a name may be used again."""
+    sends_before: int
+    """Sends and receives before the recording that gloo counts as operations of the group."""
 
 
 @dataclass
@@ -91,6 +98,8 @@ class Session:
     step: int = 0
     unwaited: int = 0
     """Outputs of operations that nobody was seen to wait for."""
+    sends: Counter[str] = field(default_factory=Counter)
+    """Sends and receives by group that have counted as operations of it since the recording was started."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     at_end: list[Callable[[], None]] = field(default_factory=list)
     """Functions that are called before the rows of a recorded step are taken."""
@@ -171,11 +180,21 @@ class Session:
         """The facts of a process group; its line is written before its first use."""
         name = str(group.group_name)
         known = self._groups.get(name)
-        if known is None:
+        if known is None or known.key != id(group):
             ranks = list(map(int, torch.distributed.get_process_group_ranks(group)))
-            known = self._groups[name] = GroupFacts(name, ranks, int(group.rank()))
+            before = _recorded_surplus(group) - self.sends[name]
+            known = self._groups[name] = GroupFacts(name, ranks, int(group.rank()), id(group), max(before, 0))
             self._heads.append({"group": name, "ranks": ranks, "description": str(group.group_desc)})
         return known
+
+    def sequence_number(self, group: Any) -> int:
+        """The flight recorder's number of the last collective of a group.
+
+        It is read, not counted: operations that are not recorded have numbers, too. Gloo counts sends and
+        receives as well, which its recorder does not, and of which members make different numbers.
+        """
+        known = self.group(group)
+        return int(group._get_sequence_number_for_group()) - known.sends_before - self.sends[known.name]
 
     def caller(self) -> dict[str, Any]:
         """The stack of the user's call, and its innermost line outside of torch, as keys of a row."""
@@ -210,6 +229,19 @@ class Session:
         end = {"end_of_step": self.step, "time_ns": time.time_ns(), "rng": random_states()}
         self.writer.put(StepRows(self._heads, rows, end, self._dropped, self.unwaited))
         self._heads, self._dropped = [], 0
+
+
+def _recorded_surplus(group: Any) -> int:
+    """The operations of a gloo group beyond the collectives in its flight recorder; 0 where it cannot tell."""
+    count = int(group._get_sequence_number_for_group())
+    if not count or group._get_backend_name() != "gloo" or recorder_off():
+        return 0
+    dump = pickle.loads(read_ring(OTHER, False))  # noqa: S301 - this process has written it
+    name = str(group.group_name)
+    entries = [entry for entry in dump["entries"] if entry["process_group"][0] == name and not entry["is_p2p"]]
+    if not entries and len(dump["entries"]) >= RECORDED_OPERATIONS:
+        return 0
+    return count - max((int(entry["collective_seq_id"]) for entry in entries), default=0)
 
 
 def _no_modes() -> contextlib.AbstractContextManager[object]:

@@ -48,6 +48,8 @@ class PendingWorks:
     _pending: dict[int, PendingOutputs] = field(default_factory=dict)
     _coalesced: list[Callable[[], object]] | None = None
     """Outputs of operations between the start and the end of a batch of NCCL; None outside of one."""
+    _newest_inside: bool = False
+    """Whether the job waits in C++ for the work that was noted last."""
     _graph_task: int = -1
     """The backward pass at whose end works are taken."""
     _gave_up: bool = False
@@ -60,9 +62,8 @@ class PendingWorks:
         self._patch(Work, "get_future", self._asking_for_future)
         self._patch(ProcessGroup, "_start_coalescing", self._starting)
         self._patch(ProcessGroup, "_end_coalescing", self._ending)
-        self._patch(ProcessGroup, "send", functools.partial(self._passing, "send"))
-        self._patch(ProcessGroup, "recv", functools.partial(self._passing, "recv"))
-        self._patch(ProcessGroup, "recv_anysource", functools.partial(self._passing, "recv"))
+        for name, op in (("send", "send"), ("recv", "recv"), ("recv_anysource", "recv")):
+            self._patch(ProcessGroup, name, functools.partial(self._passing, op), always=True)
         self.session.at_end.append(self._drop)
 
     def remove(self) -> None:
@@ -71,7 +72,7 @@ class PendingWorks:
             setattr(place, name, original)
         self._originals = []
 
-    def _patch(self, place: Any, name: str, hook: Callable[..., Any]) -> None:
+    def _patch(self, place: Any, name: str, hook: Callable[..., Any], always: bool = False) -> None:
         original = getattr(place, name, None)
         if original is None:
             return
@@ -79,7 +80,7 @@ class PendingWorks:
         @functools.wraps(original)
         def patched(*args: Any, **kwargs: Any) -> Any:
             # nothing is looked at while no step is recorded and no output is awaited
-            if not self.session.recording and not self._pending:
+            if not (always or self.session.recording or self._pending):
                 return original(*args, **kwargs)
             return hook(original, *args, **kwargs)
 
@@ -96,18 +97,22 @@ class PendingWorks:
             known.summarize += outputs.summarize
 
     def expect_work(self, work: Any, summarize: list[Callable[[], object]], device: Any, issuer: str) -> None:
-        """Notes the outputs of a collective that the module `issuer` called; "" for a thread of C++."""
+        """Notes the outputs of a collective that the module `issuer` called; "" for a thread of C++.
+
+        Torch's own C++ waits for its works at once, or at the end of the backward pass.
+        """
         inside = issuer != _ISSUING and (not issuer or issuer.partition(".")[0] == "torch")
         self.expect(id(work), PendingOutputs(work, summarize, inside, device.type != "cpu"))
+        self._newest_inside = inside
 
     def arrange(self) -> None:
         """Arranges when works are taken for which the job waits in C++; called after each issue, without a lock."""
         task = torch._C._current_graph_task_id()
         if task == -1:
-            self._take_inside()
+            self._take_inside(self._newest_inside)
         elif task != self._graph_task:
             self._graph_task = task
-            torch.autograd.Variable._execution_engine.queue_callback(self._take_inside)
+            torch.autograd.Variable._execution_engine.queue_callback(functools.partial(self._take_inside, True))
 
     def done(self, key: int) -> None:
         """Adds the rows of outputs that are there now."""
@@ -146,15 +151,16 @@ class PendingWorks:
     def _passing(self, op: str, original: Any, group: Any, tensors: list[Any], *args: Any, **kwargs: Any) -> Any:
         """A send or receive: `args` are the peer's rank within the group, if any, and the tag."""
         session = self.session
+        issue = functools.partial(self._counted, original, group, tensors, *args, **kwargs)
         if not session.recording:
-            return original(group, tensors, *args, **kwargs)
+            return issue()
         facts: dict[str, Any] = {}
         with session.guarded(len(tensors)):
             known = session.group(group)
             facts = self._facts(op, known, args[0] if len(args) > 1 else None)
             for place, tensor in enumerate(tensors if op == "send" else ()):
                 session.add(tensor, "p2p", slot_name("in", place, len(tensors)), **facts)
-        work = original(group, tensors, *args, **kwargs)
+        work = issue()
         if op == "recv" and facts and isinstance(work, Work):
             later: list[Callable[[], object]] = [
                 functools.partial(session.add, tensor, "p2p", slot_name("out", place, len(tensors)), **facts)
@@ -163,33 +169,42 @@ class PendingWorks:
             self.expect(id(work), PendingOutputs(work, later))
         return work
 
+    def _counted(self, original: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
+        """Issues a send or receive, and counts it where the group does."""
+        before = group._get_sequence_number_for_group()
+        work = original(group, *args, **kwargs)
+        counted = group._get_sequence_number_for_group() - before
+        if counted:
+            self.session.sends[str(group.group_name)] += counted
+        return work
+
     def _facts(self, op: str, group: GroupFacts, peer: int | None) -> dict[str, Any]:
         known = {} if peer is None else {"peer": group.ranks[peer]}
         count = self.session.occurrence(op, group.name, peer)
         return {"occurrence": count, "group": group.name, "op": op, **known, **self.session.caller()}
 
-    def _take_inside(self) -> None:
-        """Takes works that the job waits for in C++; called where it would wait next."""
+    def _take_inside(self, patient: bool) -> None:
+        """Takes works that the job waits for in C++; `patient` where it would wait next, else those that are there."""
         self._graph_task = -1
         try:
             for key, outputs in list(self._pending.items()):
-                if outputs.waited_inside and self._is_there(outputs):
+                if outputs.waited_inside and self._is_there(outputs, patient):
                     self.done(key)
         except Exception as error:  # noqa: BLE001 - no error here may reach the job
             self.session.problem(f"{type(error).__name__}: {error}")
 
-    def _is_there(self, outputs: PendingOutputs) -> bool:
-        if outputs.is_device:
+    def _is_there(self, outputs: PendingOutputs, patient: bool) -> bool:
+        if outputs.is_device and patient:
             # the stream waits, not the host
             outputs.work.synchronize()
             return True
-        until = time.monotonic() + (0.0 if self._gave_up else WAIT_S)
+        until = time.monotonic() + WAIT_S
         while not outputs.work.is_completed():
-            if time.monotonic() > until:
-                self._gave_up = True
+            if not patient or self._gave_up or time.monotonic() > until:
+                self._gave_up = self._gave_up or patient
                 return False
             time.sleep(_PAUSE_S)
-        return bool(outputs.work.is_success())
+        return True
 
     def _drop(self) -> None:
         """Drops outputs that nobody waited for until the end of the step: their memory may have been used since."""
