@@ -29,7 +29,7 @@ from .session import LEVELS, NumbersSettings, Session
 from .work_hooks import PendingWorks
 
 __all__ = ["batch", "loss", "start", "step", "stop"]
-_running: list[Recording] = []
+_running: list[NumbersRecording] = []
 """The recording of this process, if there is one."""
 MODE = "faithful"
 """How outputs are read: after the job's own wait."""
@@ -45,7 +45,7 @@ class Hooks(Protocol):
         """Takes them back."""
 
 
-class Recording:
+class NumbersRecording:
     """All that is installed."""
 
     def __init__(self, settings: NumbersSettings, model: Any, optimizer: Any) -> None:
@@ -110,7 +110,7 @@ def start(
         raise RuntimeError("rankscope.capture.numbers was started already")
     # the job may change its directory later
     directory = os.path.abspath(os.fspath(dumps))  # noqa: PTH100 - resolve() would ask the file system, which may hang
-    recording = Recording(NumbersSettings(directory, every, steps, level, limit_mb), model, optimizer)
+    recording = NumbersRecording(NumbersSettings(directory, every, steps, level, limit_mb), model, optimizer)
     _running.append(recording)
     recording.start()
 

@@ -16,7 +16,7 @@ from torch._C import DispatchKey
 from torch.distributed import ProcessGroup, Work
 
 from .linear_hash import SAMPLES
-from .session import GroupFacts, Session, TensorRow
+from .session import GroupMembers, Session, TensorRow
 from .work_hooks import PendingOutputs, PendingWorks, issuer_of, slot_name
 
 FEW_SLICES = 8
@@ -101,7 +101,7 @@ class Part(NamedTuple):
     slice: int | None
 
 
-def parts(value: Any, side: Side, kind: str, args: Sequence[Any], group: GroupFacts, like: Any) -> Iterator[Part]:
+def parts(value: Any, side: Side, kind: str, args: Sequence[Any], group: GroupMembers, like: Any) -> Iterator[Part]:
     """The tensors of a side; `like` are the tensors of the other side, which give chunks their shapes."""
     if side.form == TRANSPOSED:
         value = list(zip(*value, strict=True))
@@ -121,7 +121,7 @@ def parts(value: Any, side: Side, kind: str, args: Sequence[Any], group: GroupFa
             yield Part(found[number], slot, number)
 
 
-def _recorded_slices(group: GroupFacts) -> list[int]:
+def _recorded_slices(group: GroupMembers) -> list[int]:
     count = len(group.ranks)
     return sorted((group.place + step) % count for step in range(min(count, MOST_SLICES)))
 
@@ -171,15 +171,17 @@ class CollectiveHooks:
 
     def _classic_hook(self, op: Any, form: CollectiveForm) -> Callable[..., Any]:
         session = self.session
+        # without the overload's look for fake objects, which never come to this key
+        call_below = op._op
 
         def hook(*args: Any) -> Any:
             if not session.recording:
                 with torch._C._AutoDispatchBelowAutograd():
-                    return op(*args)
+                    return call_below(*args)
             group = ProcessGroup.unbox(args[form.group])
             call = self._before(form, args, group, args[form.outputs.argument])
             with torch._C._AutoDispatchBelowAutograd():
-                result = op(*args)
+                result = call_below(*args)
             if call is not None:
                 with session.guarded():
                     boxed = result[-1] if isinstance(result, tuple) else result
@@ -254,7 +256,7 @@ class IssuedCall(NamedTuple):
 
     form: CollectiveForm
     args: Sequence[Any]
-    group: GroupFacts
+    group: GroupMembers
     facts: dict[str, Any]
     """Keys of its rows."""
     rows: list[TensorRow]

@@ -22,6 +22,8 @@ ROW, COLUMN = 1, 2
 TABLE_LENGTH = 1 << 23
 """Longest table of weights: 96 MB of a device; longer ranges are computed block by block."""
 _SHORTEST = 1024
+_CPU_STEP = 1 << 15
+"""Weights that are computed at once: their temporaries stay in the cache."""
 SAMPLES = 64
 _ENDS = 4
 """Samples at the ends: the first two elements and the last two."""
@@ -85,11 +87,17 @@ class WeightTables:
         table = self._tables.get(kind)
         if table is None or len(table.hash) < end:
             length = max(_SHORTEST, 1 << (end - 1).bit_length())
-            table = self._tables[kind] = weights_of(torch.arange(length, device=self._device), kind)
+            step = length if self._device.type != "cpu" else _CPU_STEP
+            parts = [
+                weights_of(torch.arange(at, min(at + step, length), device=self._device), kind)
+                for at in range(0, length, step)
+            ]
+            table = Weights(torch.cat([part.hash for part in parts]), torch.cat([part.sign for part in parts]))
+            self._tables[kind] = table
         return table.part(begin, end)
 
 
-class Place(NamedTuple):
+class ShardPlace(NamedTuple):
     """Where a local tensor lies in the whole one."""
 
     shape: tuple[int, ...]
@@ -114,9 +122,9 @@ class Place(NamedTuple):
         return index.reshape(-1)
 
 
-def whole(shape: Sequence[int]) -> Place:
+def whole(shape: Sequence[int]) -> ShardPlace:
     """The place of a tensor that is not sharded."""
-    return Place(tuple(shape), (0,) * len(shape), tuple(shape))
+    return ShardPlace(tuple(shape), (0,) * len(shape), tuple(shape))
 
 
 def _flat(k: int, count: int) -> int:
@@ -127,7 +135,7 @@ def _flat(k: int, count: int) -> int:
 
 
 @lru_cache(4096)
-def sampled(place: Place, most: int = SAMPLES) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def sampled(place: ShardPlace, most: int = SAMPLES) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Flat local indices of the samples that a place holds, and their numbers k, below `most`."""
     count = prod(place.global_shape)
     numbers = range(min(count, most, SAMPLES))
@@ -137,7 +145,7 @@ def sampled(place: Place, most: int = SAMPLES) -> tuple[tuple[int, ...], tuple[i
     return tuple(local for local, _ in held), tuple(k for _, k in held)
 
 
-def _local(flat: int, place: Place) -> int | None:
+def _local(flat: int, place: ShardPlace) -> int | None:
     """The flat local index of a flat global one; None where another shard holds it."""
     found, stride = 0, 1
     for size, offset, length in zip(

@@ -59,7 +59,7 @@ class NumbersSettings:
         return (self.every > 0 and step % self.every == 0) or step in self.steps
 
 
-class GroupFacts(NamedTuple):
+class GroupMembers(NamedTuple):
     """A process group."""
 
     name: str
@@ -108,7 +108,7 @@ class Session:
     _order: int = 0
     _counts: Counter[tuple[object, ...]] = field(default_factory=Counter)
     _buffers: dict[Any, RowBuffer] = field(default_factory=dict)
-    _groups: dict[str, GroupFacts] = field(default_factory=dict)
+    _groups: dict[str, GroupMembers] = field(default_factory=dict)
     _stacks: dict[tuple[object, ...], int] = field(default_factory=dict)
     _heads: list[dict[str, Any]] = field(default_factory=list)
     """Lines of groups and stacks that the writer does not have yet."""
@@ -176,14 +176,14 @@ class Session:
         self._counts[key] += 1
         return self._counts[key] - 1
 
-    def group(self, group: Any) -> GroupFacts:
+    def group(self, group: Any) -> GroupMembers:
         """The facts of a process group; its line is written before its first use."""
         name = str(group.group_name)
         known = self._groups.get(name)
         if known is None or known.key != id(group):
             ranks = list(map(int, torch.distributed.get_process_group_ranks(group)))
             before = _recorded_surplus(group) - self.sends[name]
-            known = self._groups[name] = GroupFacts(name, ranks, int(group.rank()), id(group), max(before, 0))
+            known = self._groups[name] = GroupMembers(name, ranks, int(group.rank()), id(group), max(before, 0))
             self._heads.append({"group": name, "ranks": ranks, "description": str(group.group_desc)})
         return known
 

@@ -6,17 +6,17 @@ Rows stand in a buffer of the device, one for each tensor, and come to the host 
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from functools import lru_cache
-from math import prod
 from typing import Any, NamedTuple
 
 import torch
 
-from .linear_hash import COLUMN, ROW, SAMPLES, Place, WeightTables, sampled, weights_of, whole
+from .linear_hash import COLUMN, ROW, SAMPLES, ShardPlace, WeightTables, sampled, weights_of, whole
 
-STATISTICS = ("sum", "l2", "min", "max", "nan", "inf", "zeros", "projection")
+STATISTICS = ("sum", "l2", "min", "max", "zeros", "projection", "nan", "inf")
 WIDTH = 1 + len(STATISTICS) + SAMPLES
 """Words of a row."""
 CPU_BLOCK = 1 << 17
@@ -43,7 +43,7 @@ class LocatedTensor(NamedTuple):
     """The plain local tensor behind a tensor, and where it lies in the whole one."""
 
     local: Any
-    place: Place
+    place: ShardPlace
     facts: dict[str, Any]
     """Keys of the row: `placements` and `mesh` of a DTensor."""
 
@@ -66,7 +66,7 @@ def located(tensor: Any) -> LocatedTensor | None:
     facts: dict[str, Any] = {"placements": " ".join(map(str, tensor.placements))}
     if mesh.mesh_dim_names:
         facts["mesh"] = ",".join(mesh.mesh_dim_names)
-    return LocatedTensor(local, Place(tuple(local.shape), tuple(map(int, offsets)), tuple(tensor.shape)), facts)
+    return LocatedTensor(local, ShardPlace(tuple(local.shape), tuple(map(int, offsets)), tuple(tensor.shape)), facts)
 
 
 def _is_plain(tensor: Any) -> bool:
@@ -93,7 +93,7 @@ class RowBuffer:
         self._pages: list[Any] = []
         self.block = CPU_BLOCK if device.type == "cpu" else DEVICE_BLOCK
 
-    def add(self, tensor: Any, place: Place, most_samples: int) -> int:
+    def add(self, tensor: Any, place: ShardPlace, most_samples: int) -> int:
         """Writes the summary of a tensor; returns the number of its row."""
         number = self.count
         if number // self.PAGE == len(self._pages):
@@ -112,7 +112,7 @@ class RowBuffer:
         return rows
 
 
-def summarize(tensor: Any, place: Place, most_samples: int, row: Any, buffer: RowBuffer) -> None:
+def summarize(tensor: Any, place: ShardPlace, most_samples: int, row: Any, buffer: RowBuffer) -> None:
     """Writes the summary of a non-empty tensor into a row, int64 (WIDTH,)."""
     if tensor.is_complex():
         tensor, place = _as_real(tensor, place)
@@ -121,20 +121,21 @@ def summarize(tensor: Any, place: Place, most_samples: int, row: Any, buffer: Ro
     columns = tensor.shape[-1] if tensor.dim() else 1
     row[0], statistics = _reduced(values.view(-1, columns), bits.view(-1, columns), place, buffer)
     numbers = row.view(torch.float64)
-    numbers[1 : 1 + len(STATISTICS)] = statistics
+    numbers[1 : len(STATISTICS) - 1] = statistics
+    numbers[len(STATISTICS) - 1 : len(STATISTICS) + 1] = _nonfinite(values, statistics[0])
     local, _ = sampled(place, most_samples)
     if local:
         found = bits.index_select(0, _index(local, buffer.device)).view(values.dtype)
         numbers[-SAMPLES : len(local) - SAMPLES or None] = _exact(found).to(torch.float64)
 
 
-def _as_real(tensor: Any, place: Place) -> tuple[Any, Place]:
+def _as_real(tensor: Any, place: ShardPlace) -> tuple[Any, ShardPlace]:
     """A complex tensor as real numbers, with the last dimension doubled."""
     real = torch.view_as_real(tensor.resolve_conj())
     if tensor.dim() == 0:
-        return real, Place((2,), (0,), (2,))
+        return real, ShardPlace((2,), (0,), (2,))
     sizes = ((*size[:-1], size[-1] * 2) for size in place)
-    return real.flatten(-2), Place(*sizes)
+    return real.flatten(-2), ShardPlace(*sizes)
 
 
 @lru_cache(1024)
@@ -149,8 +150,8 @@ def _exact(values: Any) -> Any:
     return values.to(torch.float32 if values.is_floating_point() else torch.float64)
 
 
-def _reduced(values: Any, bits: Any, place: Place, buffer: RowBuffer) -> tuple[Any, Any]:
-    """The hash, int64 (), and the statistics, float64 (8,), of a matrix."""
+def _reduced(values: Any, bits: Any, place: ShardPlace, buffer: RowBuffer) -> tuple[Any, Any]:
+    """The hash, int64 (), and the first six statistics, float64 (6,), of a matrix."""
     rows = place.rows(buffer.device)
     first = place.offsets[-1] if place.offsets else 0
     hashes, parts = [], []
@@ -162,15 +163,15 @@ def _reduced(values: Any, bits: Any, place: Place, buffer: RowBuffer) -> tuple[A
         )
         w = buffer.tables.range(COLUMN, first + down.start, first + down.stop)
         hashes.append(_hash(bits[across, down], v.hash, w.hash))
-        parts.append(_statistics(_exact(values[across, down]), v.sign, w.sign))
-    totals = torch.stack(parts).to(torch.float64)
+        parts.append(_statistics(_exact(values[across, down]), v.sign, w.sign).to(torch.float64))
+    if len(parts) == 1:
+        return hashes[0], parts[0]
+    totals = torch.stack(parts)
     sums = totals.sum(0)
-    nonfinite = _nonfinite(values, sums[0])
-    statistics = torch.stack([
-        sums[0], totals[:, 1].square().sum().sqrt(), totals[:, 2].amin(), totals[:, 3].amax(),
-        *nonfinite, prod(values.shape) - sums[4], sums[5],
-    ])  # fmt: skip
-    return torch.stack(hashes).sum(), statistics
+    norm = totals[:, 1].square().sum().sqrt()
+    return torch.stack(hashes).sum(), torch.stack(
+        [sums[0], norm, totals[:, 2].amin(), totals[:, 3].amax(), sums[4], sums[5]]
+    )
 
 
 def _blocks(rows: int, columns: int, size: int) -> Iterator[tuple[slice, slice]]:
@@ -190,20 +191,17 @@ def _hash(bits: Any, v: Any, w: Any) -> Any:
 
 
 def _statistics(values: Any, a: Any, b: Any) -> Any:
-    """Sum, norm, minimum, maximum, number of elements that are not zero, and projection of a block."""
+    """Sum, norm, minimum, maximum, number of zeros, and projection of a block."""
     by_row = values.sum(1)
     low, high = torch.aminmax(values)
-    return torch.stack([
-        by_row.sum(), torch.linalg.vector_norm(values), low, high, torch.count_nonzero(values).to(values.dtype),
-        (by_row * a).sum() + (values * b).sum() / 2,
-    ])  # fmt: skip
+    zeros = (values.numel() - torch.count_nonzero(values)).to(values.dtype)
+    projection = (by_row * a).sum() + (values * b).sum() / 2
+    return torch.stack([by_row.sum(), torch.linalg.vector_norm(values), low, high, zeros, projection])
 
 
-def _nonfinite(values: Any, total: Any) -> tuple[Any, Any]:
+def _nonfinite(values: Any, total: Any) -> Any:
     """Numbers of NaN and of Inf; on a CPU they are only counted if the sum tells of any, for that is slow there."""
-    if not values.is_floating_point() or (total.device.type == "cpu" and bool(total.isfinite())):
-        zero = torch.zeros((), dtype=torch.float64, device=total.device)
-        return zero, zero
+    if not values.is_floating_point() or (total.device.type == "cpu" and math.isfinite(total.item())):
+        return 0.0
     exact = _exact(values)
-    nan, infinite = torch.isnan(exact).sum(), torch.isinf(exact).sum()
-    return nan.to(torch.float64), infinite.to(torch.float64)
+    return torch.stack([torch.isnan(exact).sum(), torch.isinf(exact).sum()]).to(torch.float64)

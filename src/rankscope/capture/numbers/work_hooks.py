@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.distributed import ProcessGroup, Work
 
-from .session import GroupFacts, Session
+from .session import GroupMembers, Session
 
 WAIT_S = 20.0
 """Longest wait for a work in C++ at the place where the job waits for it next. After one in vain there are no more."""
@@ -178,7 +178,7 @@ class PendingWorks:
             self.session.sends[str(group.group_name)] += counted
         return work
 
-    def _facts(self, op: str, group: GroupFacts, peer: int | None) -> dict[str, Any]:
+    def _facts(self, op: str, group: GroupMembers, peer: int | None) -> dict[str, Any]:
         known = {} if peer is None else {"peer": group.ranks[peer]}
         count = self.session.occurrence(op, group.name, peer)
         return {"occurrence": count, "group": group.name, "op": op, **known, **self.session.caller()}
