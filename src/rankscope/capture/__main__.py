@@ -53,8 +53,8 @@ def numbers_options(text: str) -> dict[str, Any]:
     told: dict[str, Any] = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
-        first, _, last = value.partition("-")
-        if name == "steps" and first.isdigit() and (last or first).isdigit():
+        first, dash, last = value.partition("-")
+        if name == "steps" and first.isdigit() and (last.isdigit() or not dash):
             told[name] = range(int(first), int(last or first) + 1)
         elif name in ("every", "limit_mb") and value.isdigit():
             told[name] = int(value)

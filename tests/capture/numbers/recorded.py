@@ -44,9 +44,14 @@ def is_consistent(op: str, call: list[Row]) -> bool:
         return same and (op == "broadcast" or all(_adds_up(ins, row) for row in outs))
     if op == "reduce_scatter":
         return bool(outs) and all(_adds_up([r for r in ins if r["slice"] == row["rank"]], row) for row in outs)
-    sender = {"all_gather": lambda o: (o["slice"], None), "all_to_all": lambda o: (o["slice"], o["rank"]),
-              "gather": lambda o: (o["slice"], None), "scatter": lambda o: (o["root"], o["rank"])}[op]  # fmt: skip
-    return bool(outs) and all(sources[sender(row)] == row["hash"] for row in outs)
+    return bool(outs) and all(sources[_sender(op, row)] == row["hash"] for row in outs)
+
+
+def _sender(op: str, out: Row) -> tuple[Any, Any]:
+    """The rank and the slice from which an output came unchanged."""
+    if op in ("all_gather", "gather"):
+        return out["slice"], None
+    return (out["slice"] if op == "all_to_all" else out["root"]), out["rank"]
 
 
 def _adds_up(ins: list[Row], out: Row) -> bool:
@@ -55,4 +60,4 @@ def _adds_up(ins: list[Row], out: Row) -> bool:
     if out["reduce_op"] == "max":
         return bool(max(row["max"] for row in mine) == out["max"])
     total = sum(row["sum"] for row in mine) / (len(mine) if out["reduce_op"] == "avg" else 1)
-    return abs(total - out["sum"]) <= 1e-4 * (1 + sum(row["l2"] for row in mine))
+    return bool(abs(total - out["sum"]) <= 1e-4 * (1 + sum(row["l2"] for row in mine)))

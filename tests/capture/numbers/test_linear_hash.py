@@ -65,7 +65,8 @@ def test_blocks_change_nothing(block: int) -> None:
 def test_shards_on_any_dimension_add_up() -> None:
     tensor = torch.randn(4, 6, 10).bfloat16()
     cuts = itertools.product((slice(0, 1), slice(1, 4)), (slice(0, 4), slice(4, 6)), (slice(0, 3), slice(3, 10)))
-    hashes, projection, held = 0, 0.0, {}
+    hashes, projection = 0, 0.0
+    held: dict[int, float] = {}
     for cut in cuts:
         shard = tensor[cut]
         place = ShardPlace(tuple(shard.shape), tuple(one.start for one in cut), tuple(tensor.shape))
@@ -107,11 +108,16 @@ def test_odd_tensors_are_read() -> None:
     assert short_name(torch.bfloat16) == "bf16"
 
 
-def test_a_tensor_that_holds_nothing_is_left_alone() -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
+class _Foreign(torch.Tensor):
+    """A tensor whose memory means nothing without its own operations."""
 
-    with FakeTensorMode():
-        assert located(torch.ones(3)) is None
+    @classmethod
+    def __torch_dispatch__(cls, func: object, *_args: object) -> object:
+        raise AssertionError(f"{func} was called")
+
+
+def test_a_tensor_with_operations_of_its_own_is_left_alone() -> None:
+    assert located(torch.Tensor._make_subclass(_Foreign, torch.ones(3))) is None
     parameter = located(torch.nn.Parameter(torch.ones(3)))
     assert parameter is not None
     assert parameter.place == whole((3,))

@@ -73,10 +73,14 @@ class NumbersRecording:
             # a process of multiprocessing ends without its exit handlers
             multiprocessing.util.Finalize(None, stop, exitpriority=100)
 
-    def stop(self) -> None:
-        """Removes all hooks, and writes what waits."""
+    def remove(self) -> None:
+        """Removes all hooks."""
         for hooks in self._hooks:
             hooks.remove()
+
+    def stop(self) -> None:
+        """Removes all hooks, and writes what waits."""
+        self.remove()
         self.session.end()
         self.writer.close()
         atexit.unregister(stop)
@@ -112,7 +116,12 @@ def start(
     directory = os.path.abspath(os.fspath(dumps))  # noqa: PTH100 - resolve() would ask the file system, which may hang
     recording = NumbersRecording(NumbersSettings(directory, every, steps, level, limit_mb), model, optimizer)
     _running.append(recording)
-    recording.start()
+    try:
+        recording.start()
+    except Exception as error:  # noqa: BLE001 - a torch without what is hooked: the job goes on without a recording
+        recording.session.problem(f"no numbers are recorded, {type(error).__name__}: {error}")
+        recording.remove()
+        _running.clear()
 
 
 def stop() -> None:

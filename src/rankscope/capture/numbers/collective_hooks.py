@@ -178,14 +178,13 @@ class CollectiveHooks:
             if not session.recording:
                 with torch._C._AutoDispatchBelowAutograd():
                     return call_below(*args)
-            group = ProcessGroup.unbox(args[form.group])
-            call = self._before(form, args, group, args[form.outputs.argument])
+            call = self._before(form, args, args[form.outputs.argument])
             with torch._C._AutoDispatchBelowAutograd():
                 result = call_below(*args)
             if call is not None:
                 with session.guarded():
                     boxed = result[-1] if isinstance(result, tuple) else result
-                    self._after(call, args[form.outputs.argument], group, Work.unbox(boxed), issuer_of(1))
+                    self._after(call, args[form.outputs.argument], Work.unbox(boxed), issuer_of(1))
                 self.works.arrange()
             return result
 
@@ -195,12 +194,11 @@ class CollectiveHooks:
         session = self.session
 
         def hook(*args: Any, **kwargs: Any) -> Any:
-            group = _resolved(args[form.group]) if session.recording else None
-            call = None if group is None else self._before(form, args, group, kwargs.get("out"))
+            call = self._before(form, args, kwargs.get("out")) if session.recording else None
             result = op._op_dk(DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
             if call is not None:
                 with session.guarded():
-                    self._after(call, result, group, None, "")
+                    self._after(call, result, None, "")
             return result
 
         return hook
@@ -214,10 +212,11 @@ class CollectiveHooks:
 
         return hook
 
-    def _before(self, form: CollectiveForm, args: Sequence[Any], group: Any, outputs: Any) -> IssuedCall | None:
+    def _before(self, form: CollectiveForm, args: Sequence[Any], outputs: Any) -> IssuedCall | None:
         """Adds the rows of the inputs; None where that fails."""
         session, call = self.session, None
         with session.guarded():
+            group = _process_group(args[form.group])
             known = session.group(group)
             facts: dict[str, Any] = {"occurrence": session.occurrence(form.op, known.name), "group": known.name}
             facts |= {"op": form.op, **session.caller()}
@@ -225,15 +224,15 @@ class CollectiveHooks:
                 facts["reduce_op"] = _reduction(args[form.reduction])
             if form.root is not None:
                 facts["root"] = known.ranks[args[form.root]]
-            call = IssuedCall(form, args, known, facts, [])
+            call = IssuedCall(form, args, group, known, facts, [])
             if not call.is_left_out(form.inputs):
                 for part in parts(args[form.inputs.argument], form.inputs, "in", args, known, outputs):
                     call.add(session, part)
         return call
 
-    def _after(self, call: IssuedCall, outputs: Any, group: Any, work: Any, issuer: str) -> None:
+    def _after(self, call: IssuedCall, outputs: Any, work: Any, issuer: str) -> None:
         """Notes the outputs of an issued operation."""
-        call.facts["seq"] = self.session.sequence_number(group)
+        call.facts["seq"] = self.session.sequence_number(call.process_group)
         for row in call.rows:
             row.facts["seq"] = call.facts["seq"]
         form = call.form
@@ -256,6 +255,7 @@ class IssuedCall(NamedTuple):
 
     form: CollectiveForm
     args: Sequence[Any]
+    process_group: Any
     group: GroupMembers
     facts: dict[str, Any]
     """Keys of its rows."""
@@ -282,8 +282,11 @@ def _operation(namespace: Any, name: str) -> Any:
     return getattr(packet, "default", None)
 
 
-def _resolved(group: Any) -> Any:
-    return torch._C._distributed_c10d._resolve_process_group(group) if isinstance(group, str) else group
+def _process_group(told: Any) -> Any:
+    """The process group of an argument: its name, a boxed one, or itself."""
+    if isinstance(told, str):
+        return torch._C._distributed_c10d._resolve_process_group(told)
+    return ProcessGroup.unbox(told) if isinstance(told, torch.ScriptObject) else told
 
 
 def _reduction(told: Any) -> str:
