@@ -232,9 +232,9 @@ class CollectiveHooks:
 
     def _after(self, call: IssuedCall, outputs: Any, work: Any, issuer: str) -> None:
         """Notes the outputs of an issued operation."""
-        call.facts["seq"] = self.session.sequence_number(call.process_group)
-        for row in call.rows:
-            row.facts["seq"] = call.facts["seq"]
+        number = self.session.sequence_number(call.process_group)
+        for facts in (call.facts, *(row.facts for row in call.rows)) if number is not None else ():
+            facts["seq"] = number
         form = call.form
         if call.is_left_out(form.outputs):
             return

@@ -157,5 +157,6 @@ class ModuleHooks:
             with self.session.guarded():
                 self.session.add(parameter, "optimizer", "out0", name=name, occurrence=0)
                 for key, state in optimizer.state.get(parameter, {}).items():
-                    if isinstance(state, torch.Tensor):
+                    # a number, such as the count of steps, is as costly as a tensor and tells nothing
+                    if isinstance(state, torch.Tensor) and state.dim():
                         self.session.add(state, "optimizer", str(key), name=name, occurrence=0)

@@ -187,14 +187,15 @@ class Session:
             self._heads.append({"group": name, "ranks": ranks, "description": str(group.group_desc)})
         return known
 
-    def sequence_number(self, group: Any) -> int:
-        """The flight recorder's number of the last collective of a group.
+    def sequence_number(self, group: Any) -> int | None:
+        """The flight recorder's number of the last collective of a group; None where its backend has none.
 
         It is read, not counted: operations that are not recorded have numbers, too. Gloo counts sends and
         receives as well, which its recorder does not, and of which members make different numbers.
         """
         known = self.group(group)
-        return int(group._get_sequence_number_for_group()) - known.sends_before - self.sends[known.name]
+        count = issued_operations(group)
+        return None if count is None else count - known.sends_before - self.sends[known.name]
 
     def caller(self) -> dict[str, Any]:
         """The stack of the user's call, and its innermost line outside of torch, as keys of a row."""
@@ -231,9 +232,17 @@ class Session:
         self._heads, self._dropped = [], 0
 
 
+def issued_operations(group: Any) -> int | None:
+    """The number of operations that a group counts; None where its backend counts none."""
+    try:
+        return int(group._get_sequence_number_for_group())
+    except RuntimeError:
+        return None
+
+
 def _recorded_surplus(group: Any) -> int:
     """The operations of a gloo group beyond the collectives in its flight recorder; 0 where it cannot tell."""
-    count = int(group._get_sequence_number_for_group())
+    count = issued_operations(group)
     try:
         if not count or group._get_backend_name() != "gloo" or recorder_off():
             return 0

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.distributed import ProcessGroup, Work
 
-from .session import GroupMembers, Session
+from .session import GroupMembers, Session, issued_operations
 
 WAIT_S = 20.0
 """Longest wait for a work in C++ at the place where the job waits for it next. After one in vain there are no more."""
@@ -107,12 +107,15 @@ class PendingWorks:
 
     def arrange(self) -> None:
         """Arranges when works are taken for which the job waits in C++; called after each issue, without a lock."""
-        task = torch._C._current_graph_task_id()
-        if task == -1:
-            self._take_inside(self._newest_inside)
-        elif task != self._graph_task:
-            self._graph_task = task
-            torch.autograd.Variable._execution_engine.queue_callback(functools.partial(self._take_inside, True))
+        try:
+            task = torch._C._current_graph_task_id()
+            if task == -1:
+                self._take_inside(self._newest_inside)
+            elif task != self._graph_task:
+                self._graph_task = task
+                torch.autograd.Variable._execution_engine.queue_callback(functools.partial(self._take_inside, True))
+        except Exception as error:  # noqa: BLE001 - no error here may reach the job
+            self.session.problem(f"{type(error).__name__}: {error}")
 
     def done(self, key: int) -> None:
         """Adds the rows of outputs that are there now."""
@@ -171,11 +174,11 @@ class PendingWorks:
 
     def _counted(self, original: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
         """Issues a send or receive, and counts it where the group does."""
-        before = group._get_sequence_number_for_group()
+        before = issued_operations(group)
         work = original(group, *args, **kwargs)
-        counted = group._get_sequence_number_for_group() - before
-        if counted:
-            self.session.sends[str(group.group_name)] += counted
+        after = issued_operations(group)
+        if before is not None and after is not None and after > before:
+            self.session.sends[str(group.group_name)] += after - before
         return work
 
     def _facts(self, op: str, group: GroupMembers, peer: int | None) -> dict[str, Any]:
