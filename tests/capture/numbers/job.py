@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed._functional_collectives import all_reduce, reduce_scatter_tensor
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -48,6 +49,13 @@ def layers(inplace: bool = True) -> Model:
 
 def ddp() -> Model:
     return torch.nn.parallel.DistributedDataParallel(layers(), bucket_cap_mb=0.001, gradient_as_bucket_view=True)
+
+
+def ddp_futures() -> Model:
+    """A model whose gradients are reduced by a hook that only asks for the future of each work."""
+    model = ddp()
+    model.register_comm_hook(None, allreduce_hook)
+    return model
 
 
 def fsdp() -> Model:
@@ -167,7 +175,7 @@ def run(rank: int, folder: Path, seconds: float) -> None:
     told: dict[str, Any] = {"as made": [patches()]}
     for name, part in {"collectives": collectives, "crossed": lambda: crossed(groups), "exchange": exchange}.items():
         told[name] = repeat(part, f"{folder}/{name}", 3, seconds)
-    for make in (ddp, fsdp, tensor_parallel):
+    for make in (ddp, ddp_futures, fsdp, tensor_parallel):
         record = {"dumps": f"{folder}/{make.__name__}", "level": "modules"}
         end = time.monotonic() + seconds
         told[make.__name__] = [train(make, None), train(make, record)]

@@ -108,7 +108,7 @@ def test_odd_tensors_are_read() -> None:
     assert short_name(torch.bfloat16) == "bf16"
 
 
-class _Foreign(torch.Tensor):
+class _Foreign(torch.Tensor):  # type: ignore[misc]
     """A tensor whose memory means nothing without its own operations."""
 
     @classmethod

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.torch
 LONGEST_S = 600.0
 RANKS = 4
 JOB = Path(__file__).with_name("job.py")
-PARTS = ("collectives", "crossed", "exchange", "ddp", "fsdp", "tensor_parallel")
+TRAINED = ("ddp", "ddp_futures", "fsdp", "tensor_parallel")
+PARTS = ("collectives", "crossed", "exchange", *TRAINED)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def told(folder: Path) -> list[dict[str, Any]]:
 
 def test_the_recording_changes_no_bit_of_a_training(told: list[dict[str, Any]]) -> None:
     for one in told:
-        for name in ("ddp", "fsdp", "tensor_parallel"):
+        for name in TRAINED:
             plain, recorded = one[name]
             assert plain == recorded
 
@@ -58,7 +59,7 @@ def test_nothing_is_lost(folder: Path) -> None:
         assert ends == [{"end": True, "dropped": 0, "unwaited": 0}] * RANKS, part
 
 
-@pytest.mark.parametrize("part", ["collectives", "crossed", "ddp", "fsdp"])
+@pytest.mark.parametrize("part", ["collectives", "crossed", "ddp", "ddp_futures", "fsdp"])
 def test_outputs_of_collectives_fit_their_inputs(folder: Path, part: str) -> None:
     found = calls(rows(folder / part))
     assert [key for key, call in found.items() if not is_consistent(key[3], call)] == []
@@ -70,6 +71,7 @@ def test_outputs_of_collectives_fit_their_inputs(folder: Path, part: str) -> Non
             | dict.fromkeys(("all_to_all", "reduce", "gather", "scatter"), 3),
             "crossed": {"all_reduce": 6, "broadcast": 3},
             "ddp": {"all_reduce": ops["all_reduce"], "broadcast": ops["broadcast"]},
+            "ddp_futures": {"all_reduce": ops["all_reduce"], "broadcast": ops["broadcast"]},
             "fsdp": {"all_gather": ops["all_gather"], "reduce_scatter": 6},
         }[part]
     )

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch._C._distributed_c10d import FakeWork
 from torch.distributed import Work
 
 from rankscope.capture import numbers
 from rankscope.capture.__main__ import numbers_options
-from rankscope.capture.numbers import session
+from rankscope.capture.numbers import session, work_hooks
 from rankscope.capture.numbers.collective_hooks import CollectiveHooks
+from rankscope.capture.numbers.tensor_summary import RowBuffer
+from rankscope.capture.numbers.work_hooks import PendingOutputs, PendingWorks
 from tests.capture.numbers.recorded import Row, lines
 
 pytestmark = pytest.mark.torch
@@ -78,7 +82,7 @@ def test_an_error_of_the_recording_costs_a_row_only(
 
     numbers.start(every=1, dumps=tmp_path)
     numbers.loss(torch.ones(1))
-    monkeypatch.setattr(session.RowBuffer, "add", failing)
+    monkeypatch.setattr(RowBuffer, "add", failing)
     train(2)
     monkeypatch.undo()
     numbers.stop()
@@ -125,6 +129,46 @@ def test_a_forked_process_records_nothing(tmp_path: Path) -> None:
     numbers.loss(torch.ones(1))
     numbers.stop()
     assert len([line for line in lines(tmp_path, 0) if "site" in line]) == 1
+
+
+def pending_works() -> PendingWorks:
+    """The works of a recording of every step."""
+    works = numbers._running[0]._hooks[0]
+    assert isinstance(works, PendingWorks)
+    return works
+
+
+def test_outputs_of_a_batch_of_nccl_are_there_after_the_wait_for_all_of_it(tmp_path: Path) -> None:
+    numbers.start(every=1, dumps=tmp_path)
+    works, read, whole = pending_works(), [], FakeWork()
+    works._starting(lambda _group: None, None)
+    works.expect(1, PendingOutputs(None, [lambda: read.append(1)]))
+    works.expect(2, PendingOutputs(None, [lambda: read.append(2)]))
+    assert works._ending(lambda _group: whole, None) is whole
+    assert read == []
+    # a fake one waits by itself; real ones by the method that is patched
+    Work.wait(whole)
+    assert read == [1, 2]
+
+
+def test_a_work_that_never_ends_holds_the_job_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def is_completed() -> bool:
+        looks.append(1)
+        return False
+
+    stuck = types.SimpleNamespace(is_completed=is_completed)
+    monkeypatch.setattr(work_hooks, "time", types.SimpleNamespace(monotonic=lambda: 50.0 * len(looks), sleep=len))
+    numbers.start(every=1, dumps=tmp_path)
+    works = pending_works()
+    works.expect_work(stuck, [lambda: pytest.fail("it has no outputs")], torch.device("cpu"), "torch.nn.parallel")
+    works.arrange()
+    assert len(looks) == 1
+    works.arrange()
+    assert len(looks) == 2
+    numbers.step()
+    assert numbers._running[0].session.unwaited == 1
 
 
 @pytest.mark.parametrize(
