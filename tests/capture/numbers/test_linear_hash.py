@@ -39,8 +39,8 @@ def summary(tensor: torch.Tensor, place: ShardPlace | None = None, block: int = 
     buffer = RowBuffer(tensor.device)
     buffer.block = block
     buffer.add(tensor, place or whole(tensor.shape), 64)
-    words = buffer.take()[0]
-    return int(words[0]) & MASK, words.view(torch.float64)[1:].tolist()
+    ((bits, numbers),) = buffer.take()
+    return bits & MASK, numbers
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from rankscope.capture.numbers import part_writer
 from rankscope.capture.numbers.part_writer import PARTS, PartWriter, StepRows
@@ -45,11 +44,9 @@ def written(folder: Path, *steps: StepRows, limit: int = 1 << 20) -> PartWriter:
 
 
 def test_a_file_has_a_header_rows_and_an_end(tmp_path: Path) -> None:
-    words = torch.zeros(73, dtype=torch.int64)
-    words[0] = -1
-    words.view(torch.float64)[1:] = torch.tensor([1.5, float("inf"), float("nan"), 2, 3, -0.5, 4, 5, *[0.25] * 64])
+    summary = (-1, [1.5, float("inf"), float("nan"), 2.0, 3.0, -0.5, 4.0, 5.0, *[0.25] * 64])
     row = TensorRow({"step": 0, "site": "loss"}, samples=(0, 9), is_part=True)
-    written(tmp_path, StepRows([], [(row, words)], {"end_of_step": 0}, 2, 1))
+    written(tmp_path, StepRows([], [(row, summary)], {"end_of_step": 0}, 2, 1))
     header, loss, end, last = lines(tmp_path, 3)
     assert (header["rankscope_numbers"], header["rank"], header["world_size"], header["run"]) == (1, 3, 8, "1")
     assert loss == {

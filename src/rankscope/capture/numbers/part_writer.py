@@ -19,8 +19,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from ..files import EARLIER_PREFIX
 from ..identity import rank_and_world
 from .linear_hash import MASK
@@ -44,7 +42,7 @@ class StepRows(NamedTuple):
     heads: list[dict[str, Any]]
     """Lines of groups and stacks before them."""
     rows: list[tuple[Any, Any]]
-    """Rows (`TensorRow`), and the words of the summary of each: int64 (73,) on the host, or None."""
+    """Rows (`TensorRow`), and the hash of each with its statistics and samples, or None without a summary."""
     end: dict[str, Any]
     dropped: int
     """Rows that were lost since the step before."""
@@ -203,17 +201,16 @@ def _line(told: dict[str, Any]) -> bytes:
 
 def _lines(rows: list[tuple[Any, Any]]) -> Iterator[bytes]:
     """The line of each row."""
-    for row, words in rows:
-        yield _line(row.facts if words is None else row.facts | _summary(row, words))
+    for row, summary in rows:
+        yield _line(row.facts if summary is None else row.facts | _summary(row, *summary))
 
 
-def _summary(row: Any, words: Any) -> dict[str, Any]:
+def _summary(row: Any, bits: int, numbers: list[float]) -> dict[str, Any]:
     """The keys of the summary of a row."""
-    numbers = words.view(torch.float64).tolist()
-    told: dict[str, Any] = {"hash": f"{int(words[0]) & MASK:016x}"}
-    for place, name in enumerate(STATISTICS, 1):
+    told: dict[str, Any] = {"hash": f"{bits & MASK:016x}"}
+    for place, name in enumerate(STATISTICS):
         told[name] = int(numbers[place]) if name in _WHOLE else _number(numbers[place])
-    first = 1 + len(STATISTICS)
+    first = len(STATISTICS)
     told["samples"] = [_number(value) for value in numbers[first : first + len(row.samples)]]
     return told | ({"sample_at": list(row.samples)} if row.is_part else {})
 

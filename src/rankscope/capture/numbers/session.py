@@ -225,6 +225,7 @@ class Session:
         self.recording = self.settings.records(self.step)
 
     def _hand_over(self) -> None:
+        # as numbers of Python: a thread that is in torch while the process ends would abort it
         taken = {id(buffer): buffer.take() for buffer in self._buffers.values()}
         rows = [(row, None if row.buffer is None else taken[id(row.buffer)][row.number]) for row in self._rows]
         end = {"end_of_step": self.step, "time_ns": time.time_ns(), "rng": random_states()}

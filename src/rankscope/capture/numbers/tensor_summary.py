@@ -102,14 +102,16 @@ class RowBuffer:
         self.count += 1
         return number
 
-    def take(self) -> Any:
-        """The rows on the host, int64 (count, WIDTH); waits for the device. The buffer is empty then."""
+    def take(self) -> list[tuple[int, list[float]]]:
+        """The hash, and statistics and samples, of each row on the host; waits for the device. The buffer is empty then."""
         if self.device.type != "cpu":
             getattr(torch, self.device.type).synchronize(self.device)
         used = -(-self.count // self.PAGE)
-        rows = torch.cat([page.cpu() for page in self._pages[:used]])[: self.count] if used else None
+        if not used:
+            return []
+        rows = torch.cat([page.cpu() for page in self._pages[:used]])[: self.count]
         self.count = 0
-        return rows
+        return list(zip(rows[:, 0].tolist(), rows.view(torch.float64)[:, 1:].tolist(), strict=True))
 
 
 def summarize(tensor: Any, place: ShardPlace, most_samples: int, row: Any, buffer: RowBuffer) -> None:
