@@ -103,7 +103,7 @@ class RowBuffer:
         return number
 
     def take(self) -> list[tuple[int, list[float]]]:
-        """The hash, and statistics and samples, of each row on the host; waits for the device. The buffer is empty then."""
+        """The hash, and statistics and samples, of each row; waits for the device. The buffer is empty then."""
         if self.device.type != "cpu":
             getattr(torch, self.device.type).synchronize(self.device)
         used = -(-self.count // self.PAGE)
