@@ -1,13 +1,14 @@
-"""`rankscope diff A B`: whether two runs agree, where they first part, and whether times differ."""
+"""`rankscope diff A B`: whether runs agree, where they first part, and whether times differ."""
 
 from __future__ import annotations
 
 import getpass
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -16,34 +17,82 @@ from rankscope.commands.report import Format, format_of
 from rankscope.commands.source import JobSource
 
 if TYPE_CHECKING:
+    from rankscope.analysis.comparison.metric_words import Budget
     from rankscope.analysis.comparison.model import ComparedRun, RunComparison
     from rankscope.analysis.model import Analysis
     from rankscope.schema import Dataset
 
 
+class RunSides(NamedTuple):
+    """Paths of the runs of both sides."""
+
+    baselines: tuple[str, ...]
+    candidates: tuple[str, ...]
+    pooled: bool
+    """Whether the candidates are reruns of one setting."""
+
+
+def run_sides(paths: Sequence[str], baselines: Sequence[str], candidates: Sequence[str]) -> RunSides:
+    """The sides as they are given: alone, paths are the baseline and the others; beside an option the side it lacks."""
+    if not baselines and not candidates:
+        if len(paths) < 2:
+            raise click.UsageError("name two runs or more, A B", click.get_current_context(silent=True))
+        return RunSides((paths[0],), tuple(paths[1:]), len(paths) == 2)
+    if candidates:
+        found = RunSides((*paths, *baselines), tuple(candidates), True)
+    else:
+        found = RunSides(tuple(baselines), tuple(paths), True)
+    for name, own in (("--baseline", found.baselines), ("--candidate", found.candidates)):
+        if not own:
+            raise click.UsageError(f"name the other runs behind {name}", click.get_current_context(silent=True))
+    return found
+
+
 def run(
-    sources: tuple[JobSource, JobSource], *, series: re.Pattern[str] | None, form: Format | None, output: str | None,
-    force: bool, redact: bool, ascii_only: bool,
+    baselines: Sequence[JobSource], candidates: Sequence[JobSource], *, pooled: bool, budgets: tuple[Budget, ...],
+    series: re.Pattern[str] | None, form: Format | None, output: str | None, force: bool, redact: bool,
+    ascii_only: bool,
 ) -> int:  # fmt: skip
-    """Writes the comparison; 1 if the runs differ."""
-    for source in sources:
+    """Writes the comparison; 1 if the runs differ, or if a budget is exceeded."""
+    if budgets and not pooled:
+        raise click.UsageError("--gate takes two sides: name the other runs behind --baseline and --candidate")
+    for source in (*baselines, *candidates):
         source.check()
     refuse_existing(output, force)
     narrator = ProgressLine()
     try:
-        a, b = (_loaded(source, series, narrator) for source in sources)
+        sides = [[_loaded(source, series, narrator) for source in own] for own in (baselines, candidates)]
     finally:
         narrator.close()
+    found = _compared(sides, pooled, budgets)
+    code = _exit_code(found)
+    if redact:
+        found = _redacted(found, [run for own in sides for run in own])
+    write_report(render_comparison(found, form or format_of(output), ascii_only), output, force)
+    return code
+
+
+def _compared(sides: Sequence[Sequence[ComparedRun]], pooled: bool, budgets: Sequence[Budget]) -> RunComparison:
     from rankscope.analysis.comparison.run_comparison import NothingComparableError, compare_runs
 
+    baselines, candidates = sides
     try:
-        found = compare_runs(a, b)
+        if len(baselines) == len(candidates) == 1 and not budgets:
+            return compare_runs(baselines[0], candidates[0])
+        from rankscope.analysis.comparison.metric_words import gate_checks
+        from rankscope.analysis.comparison.run_sides import compare_sides
+
+        found = compare_sides(baselines, candidates, pooled=pooled)
     except NothingComparableError as error:
         raise click.ClickException(str(error)) from error
-    if redact:
-        found = _redacted(found, a, b)
-    write_report(render_comparison(found, form or format_of(output), ascii_only), output, force)
-    return int(not found.is_same)
+    return replace(found, gate=gate_checks(budgets, found))
+
+
+def _exit_code(found: RunComparison) -> int:
+    outcomes = {one.outcome for one in found.gate}
+    if not outcomes:
+        return int(not found.is_same)
+    return 1 if "failed" in outcomes else 2 if "unmeasured" in outcomes else 0
 
 
 def _loaded(source: JobSource, pattern: re.Pattern[str] | None, narrator: ProgressLine) -> ComparedRun:
@@ -83,7 +132,7 @@ def render_comparison(found: RunComparison, form: Format, ascii_only: bool) -> b
     return render(found).encode("ascii" if ascii_only else "utf-8", "backslashreplace")
 
 
-def _redacted(found: RunComparison, a: ComparedRun, b: ComparedRun) -> RunComparison:
+def _redacted(found: RunComparison, runs: Sequence[ComparedRun]) -> RunComparison:
     """The comparison without names of hosts and users, and without paths."""
     from rankscope.report.redact import redact_comparison
 
@@ -91,4 +140,4 @@ def _redacted(found: RunComparison, a: ComparedRun, b: ComparedRun) -> RunCompar
         users = [getpass.getuser()]
     except (KeyError, OSError):
         users = []
-    return redact_comparison(found, [(one.dataset, one.analysis) for one in (a, b)], [os.uname().nodename], users)
+    return redact_comparison(found, [(one.dataset, one.analysis) for one in runs], [os.uname().nodename], users)
