@@ -1,7 +1,8 @@
 """How often `rankscope diff` calls equal simulated runs different, and whether it finds one planted change.
 
-Run from the root of the repository: `python -m benchmarks.run_pairs [--pairs 200]`. The runs of a pair have other
-clocks, other names of groups, other lengths of rings and other moments of the dump.
+Run from the root of the repository: `python -m benchmarks.run_pairs [--pairs 200] [--seed 70000] [--only sides]`. The
+runs of a pair have other clocks, other names of groups, other lengths of rings and other moments of the dump; of
+several runs a side, the training series and the speed differ from run to run besides.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import argparse
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
+import polars as pl
 from tests.analysis.comparison.pairs import Edit, edited, halved, job_of, larger, left_out, one_run, renamed, twice
 from tests.simulator.instructions import Collective
 from tests.simulator.job import Plan
@@ -19,8 +22,15 @@ from tests.simulator.options import Moment
 from tests.simulator.scenario import RINGS, SMALL
 
 from benchmarks.results import table
+from rankscope.analysis import analyse
+from rankscope.analysis.comparison.model import ComparedRun, RunComparison
 from rankscope.analysis.comparison.run_comparison import compare_runs
+from rankscope.analysis.comparison.run_metrics import RunMetric
+from rankscope.analysis.comparison.run_sides import compare_sides
+from rankscope.analysis.comparison.run_statistics import Sides, metric_effects
 from rankscope.analysis.comparison.time_comparison import time_ratio
+from rankscope.assemble.assembly import assemble
+from rankscope.parsers.series.scalar_rows import SCALARS
 
 EDITS: dict[str, tuple[Edit, str]] = {
     "another size": (larger, "another size"), "one more": (twice, "more"), "one fewer": (left_out, "leaves out"),
@@ -31,20 +41,26 @@ MOMENTS: tuple[Moment, ...] = ("ended", "live", "live-apart")
 STEPS = 6
 LEVELS = (0.0, 0.6)
 COUNTS = (50, 200, 1000)
+SIZES = ((2, 1), (3, 3), (5, 5))
+"""Runs of both sides."""
+OFFSETS = (0.005, 0.02, 0.05)
+"""Standard deviations of the speed from run to run."""
+LOGGED = 120
+"""Logged steps of a run."""
 
 
-def shapes(pairs: int) -> Iterator[tuple[random.Random, Plan]]:
+def shapes(pairs: int, seed: int = 0) -> Iterator[tuple[random.Random, Plan]]:
     """A source of random numbers and a plan for each pair."""
-    for number in range(pairs):
+    for number in range(seed, seed + pairs):
         rng = random.Random(number)
         layout, style = rng.choice([*SMALL, *RINGS])
         yield rng, job_of(layout, style, STEPS, past=rng.choice([0, 4, 12]))
 
 
-def equal_pairs(pairs: int) -> list[str]:
+def equal_pairs(pairs: int, seed: int = 0) -> list[str]:
     """The headlines of pairs of equal runs that are called different."""
     wrong = []
-    for number, (rng, job) in enumerate(shapes(pairs)):
+    for number, (rng, job) in enumerate(shapes(pairs, seed)):
         runs = [
             one_run(plan, rng.randrange(1 << 30), ring=rng.choice(RING_LENGTHS), moment=rng.choice(MOMENTS))
             for plan in (job, renamed(job))
@@ -55,10 +71,10 @@ def equal_pairs(pairs: int) -> list[str]:
     return wrong
 
 
-def planted(pairs: int) -> Counter[tuple[str, str]]:
+def planted(pairs: int, seed: int = 0) -> Counter[tuple[str, str]]:
     """How often each planted change is found: "exact" (ranks and respect), "found" (something else), "missed"."""
     counts: Counter[tuple[str, str]] = Counter()
-    for rng, job in shapes(pairs):
+    for rng, job in shapes(pairs, seed):
         name = rng.choice(list(EDITS))
         edit, words = EDITS[name]
         places = [one.group for one in job.steps[0][0] if isinstance(one, Collective) and not one.inner]
@@ -71,13 +87,14 @@ def planted(pairs: int) -> Counter[tuple[str, str]]:
     return counts
 
 
-def intervals(pairs: int) -> list[list[object]]:
+def intervals(pairs: int, seed: int = 0) -> list[list[object]]:
     """How often the interval of equal series of times excludes equality, and how often they are called different."""
     rows: list[list[object]] = []
     for count in COUNTS:
         for level in LEVELS:
             found = [
-                time_ratio("step", series(2 * n, count, level), series(2 * n + 1, count, level)) for n in range(pairs)
+                time_ratio("step", *(series(2 * n + side, count, level) for side in (0, 1)))
+                for n in range(seed, seed + pairs)
             ]
             outside = sum(not (one.low or 0) <= 1 <= (one.high or 0) for one in found)
             named = sum(one.stands_out for one in found)
@@ -95,17 +112,144 @@ def series(seed: int, count: int, correlation: float) -> np.ndarray[tuple[int], 
     return np.exp(noise[50:])
 
 
+# Several runs a side.
+
+
+def equal_sides(pairs: int, seed: int) -> tuple[list[list[object]], list[str]]:
+    """How often equal sides are called different, by their size and the noise of series, and the headlines of those.
+
+    Ten pairs share the dumps of one plan, mixed anew; series and speed are drawn for each. The runs of the smaller
+    sizes are the first ones of the largest.
+    """
+    called, wrong = Counter[tuple[str, tuple[int, int]]](), list[str]()
+    runs = list[ComparedRun]()
+    source = shapes(-(-pairs // SHARED), seed)
+    for number in range(pairs):
+        if number % SHARED == 0:
+            rng, job = next(source)
+            runs = [
+                one_run(plan, rng.randrange(1 << 30), ring=rng.choice(RING_LENGTHS), moment=rng.choice(MOMENTS))
+                for plan in (job, renamed(job)) for _ in range(max(map(sum, SIZES)) // 2)
+            ]  # fmt: skip
+        rng.shuffle(runs)
+        noise = NOISES[number % len(NOISES)]
+        logged = [replace(run, series=training(rng.randrange(1 << 30), noise)) for run in runs]
+        for size in SIZES:
+            found = compare_sides(logged[: size[0]], logged[size[0] : sum(size)])
+            called[noise, size] += not found.is_same
+            if not found.is_same:
+                wrong.append(f"pair {seed + number}, {noise}, {size}: {found.headline}")
+    rows: list[list[object]] = [[f"{a} x {b}", *(called[noise, (a, b)] for noise in NOISES), pairs] for a, b in SIZES]
+    return rows, wrong
+
+
+SHARED = 10
+"""Pairs that share the dumps of one plan."""
+NOISES = ("same", "rounding", "seeds")
+"""Losses of reruns: equal; parting slowly from a rounding error on; apart from the first step on."""
+
+
+def training(seed: int, noise: str, slower: float = 1.0, offset: float = 0.01, loss: float = 0.0) -> pl.DataFrame:
+    """Series of one run: losses, gradient norms and times of steps; `loss` is added from a third of the steps on."""
+    rng = np.random.default_rng(seed)
+    steps = np.arange(1, LOGGED + 1)
+    walk = np.cumsum(rng.normal(0, 1e-3, LOGGED))
+    apart = {"same": 0.0 * walk, "rounding": 1e-7 * rng.normal() * np.exp(steps / 12), "seeds": walk}[noise]
+    losses = 2 + 3 * np.exp(-steps / 30) + apart + np.where(steps > LOGGED // 3, loss, 0)
+    times = slower * np.exp(rng.normal(0, offset) + rng.normal(0, 0.03, LOGGED))
+    named = {"loss": losses, "grad_norm": 1.4 + 10 * apart, "step_s": times}
+    return pl.concat([_rows(name, values) for name, values in named.items()])
+
+
+def _rows(name: str, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pl.DataFrame:
+    told = {
+        "attempt": 0,
+        "segment": 0,
+        "name": name,
+        "raw_name": name,
+        "resolution": 0.0,
+        "source": "wandb",
+        "file": "f",
+    }
+    columns = {"step": range(1, len(values) + 1), "value": values, "line": range(len(values))}
+    table = pl.DataFrame({**columns, **{column: [value] * len(values) for column, value in told.items()}})
+    empty = [pl.lit(None, dtype).alias(column) for column, dtype in SCALARS.items() if column not in table.columns]
+    return table.with_columns(empty).select(list(SCALARS)).cast(SCALARS)  # type: ignore[arg-type]
+
+
+def found_changes(pairs: int, seed: int) -> list[list[object]]:
+    """How often a slower step and a higher loss are found, and called significant, by the number of runs."""
+    dataset = assemble([], "run", None, None, None)
+    base = ComparedRun("run", dataset, analyse(dataset))
+    rows = list[list[object]]()
+    for name, slower, loss in (("step +5 %", 1.05, 0.0), ("step +10 %", 1.1, 0.0), ("loss +0.05", 1.0, 0.05)):
+        for a, b in SIZES:
+            pool = iter(range(seed * 100, seed * 100 + pairs * (a + b)))
+            results = [
+                compare_sides(
+                    [_logged(base, next(pool)) for _ in range(a)],
+                    [_logged(base, next(pool), slower, loss) for _ in range(b)],
+                )
+                for _ in range(pairs)
+            ]
+            sure = sum(any(one.verdict == "differs" for one in result.metrics) for result in results)
+            right = sum(_finds(result, "loss" if loss else "step") for result in results)
+            rows.append([name, f"{a} x {b}", f"{100 * right / pairs:.0f} %", f"{100 * sure / pairs:.0f} %"])
+    return rows
+
+
+def _logged(run: ComparedRun, seed: int, slower: float = 1.0, loss: float = 0.0) -> ComparedRun:
+    return replace(run, series=training(seed, "seeds", slower, loss=loss))
+
+
+def _finds(found: RunComparison, word: str) -> bool:
+    return any(word in one.title for one in found.differences)
+
+
+def coverage(pairs: int, seed: int) -> list[list[object]]:
+    """How often the interval over equal runs holds equality, and how often a metric of twenty is called significant."""
+    rows = list[list[object]]()
+    for a, b in SIZES:
+        for offset in OFFSETS:
+            rng = np.random.default_rng([seed, a, round(offset * 1000)])
+            sides, held, significant = Sides(tuple(range(a)), tuple(range(a, a + b))), 0, 0
+            for _ in range(pairs):
+                values = np.exp(rng.normal(0, offset, (20, a + b)))
+                metrics = [RunMetric(f"m{n}", "s", "step", tuple(one.tolist())) for n, one in enumerate(values)]
+                found = metric_effects(metrics, sides)
+                held += sum((one.low or 0) <= 0 <= (one.high or 0) for one in found)
+                significant += any(one.verdict == "differs" for one in found)
+            shown = f"{100 * held / pairs / 20:.1f} %", f"{100 * significant / pairs:.1f} %"
+            rows.append([f"{a} x {b}", f"{100 * offset:g} %", *shown])
+    return rows
+
+
 def main() -> None:
     """Prints all counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=200)
-    pairs = parser.parse_args().pairs
-    wrong = equal_pairs(pairs)
-    print(f"equal runs called different: {len(wrong)} of {pairs}", *wrong, sep="\n  ")
-    counts = planted(pairs)
-    rows = [[name, *(counts[name, how] for how in ("exact", "found", "missed"))] for name in EDITS]
-    print(table(["planted change", "right place and kind", "another place or kind", "missed"], rows))
-    print(table(["steps", "correlation", "interval excludes 1", "called different"], intervals(pairs)))
+    parser.add_argument("--seed", type=int, default=70_000, help="the first seed")
+    parser.add_argument("--only", choices=("pairs", "sides"))
+    args = parser.parse_args()
+    pairs, seed = args.pairs, args.seed
+    if args.only != "sides":
+        wrong = equal_pairs(pairs, seed)
+        print(f"equal runs called different: {len(wrong)} of {pairs}", *wrong, sep="\n  ", flush=True)
+        counts = planted(pairs, seed)
+        rows = [[name, *(counts[name, how] for how in ("exact", "found", "missed"))] for name in EDITS]
+        print(table(["planted change", "right place and kind", "another place or kind", "missed"], rows))
+        print(table(["steps", "correlation", "interval excludes 1", "called different"], intervals(pairs, seed)))
+    if args.only != "pairs":
+        print(
+            table(["runs", "noise of runs", "interval holds equality", "one of 20 significant"], coverage(pairs, seed))
+        )
+        print(table(["change", "runs", "found", "called significant"], found_changes(pairs, seed)), flush=True)
+        called, wrong = equal_sides(pairs, seed)
+        print(table(["equal runs called different", *(f"losses: {noise}" for noise in NOISES), "pairs"], called))
+        print(*wrong, sep="\n", flush=True)
+        print(table(["change", "runs", "found", "called significant"], found_changes(pairs // 4, seed)), flush=True)
+        heads = ["runs", "noise of runs", "interval holds equality", "one of 20 significant"]
+        print(table(heads, coverage(pairs, seed)))
 
 
 if __name__ == "__main__":

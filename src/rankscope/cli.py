@@ -314,29 +314,16 @@ def fork(**options: Any) -> int:
 def diff(**options: Any) -> int:
     """Tells whether two or more runs agree, and where B first differs from A.
 
-    A, B and others are what `rankscope report` reads: a directory, an archive or a file. Of more than two, each is
-    compared with A. Reruns of two settings, --baseline A1 A2 A3 --candidate B1 B2 B3, are compared as two sides: what
-    a rerun of the baseline shows as well does not count.
+    Each is what `rankscope report` reads: a directory, an archive or a file. Of more than two, each is compared with
+    A. Reruns of two settings are compared as two sides: --baseline A1 A2 A3 --candidate B1 B2 B3.
 
-    \b
-    Exit codes:
-      0  no difference; with --gate: no budget is exceeded
-      1  a difference; with --gate: a budget is exceeded
-      2  nothing to compare, a budget that cannot be measured, or wrong arguments
+    Exit codes: 0 no difference (with --gate: no budget exceeded), 1 a difference (a budget exceeded), 2 nothing to
+    compare (a budget not measured) or wrong arguments.
     """
-    paths, factors, times = options.pop("paths"), options.pop("vary"), options.pop("times")
-    if factors:
-        from rankscope.commands.experiment import write_experiment
-
-        return write_experiment(factors, paths, times=times, output=options["output"], force=options["force"])
-    from rankscope.commands.diff import run, run_sides
+    from rankscope.commands.diff import run
 
     loading = {name: options.pop(name) for name in _LOADING}
-    sides = run_sides(paths, options.pop("baselines"), options.pop("candidates"))
-    sources = [
-        tuple(_job_source((path,), dict(loading)) for path in own) for own in (sides.baselines, sides.candidates)
-    ]
-    return run(*sources, pooled=sides.pooled, **options)
+    return run(lambda path: _job_source((path,), dict(loading)), **options)
 
 
 def main() -> NoReturn:

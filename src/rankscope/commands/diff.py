@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import getpass
+import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -49,27 +50,38 @@ def run_sides(paths: Sequence[str], baselines: Sequence[str], candidates: Sequen
 
 
 def run(
-    baselines: Sequence[JobSource], candidates: Sequence[JobSource], *, pooled: bool, budgets: tuple[Budget, ...],
-    series: re.Pattern[str] | None, form: Format | None, output: str | None, force: bool, redact: bool,
-    ascii_only: bool,
+    source_of: Callable[[str], JobSource], *, paths: Sequence[str], baselines: Sequence[str], candidates: Sequence[str],
+    budgets: tuple[Budget, ...], vary: Sequence[str], times: int, output: str | None, force: bool, **options: Any,
 ) -> int:  # fmt: skip
-    """Writes the comparison; 1 if the runs differ, or if a budget is exceeded."""
-    if budgets and not pooled:
-        raise click.UsageError("--gate takes two sides: name the other runs behind --baseline and --candidate")
-    for source in (*baselines, *candidates):
+    """Writes the comparison, or the plan of an experiment; 1 if the runs differ, or if a budget is exceeded."""
+    if vary:
+        from rankscope.commands.experiment import write_experiment
+
+        return write_experiment(vary, paths, times=times, output=output, force=force)
+    sides = run_sides(paths, baselines, candidates)
+    if budgets and not sides.pooled:
+        raise click.ClickException("--gate takes two sides: name the other runs behind --baseline and --candidate")
+    sources = [list(map(source_of, own)) for own in (sides.baselines, sides.candidates)]
+    for source in itertools.chain(*sources):
         source.check()
     refuse_existing(output, force)
+    return _write(sources, sides.pooled, budgets, output, force, **options)
+
+
+def _write(
+    sources: Sequence[Sequence[JobSource]], pooled: bool, budgets: Sequence[Budget], output: str | None, force: bool,
+    *, series: re.Pattern[str] | None, form: Format | None, redact: bool, ascii_only: bool,
+) -> int:  # fmt: skip
     narrator = ProgressLine()
     try:
-        sides = [[_loaded(source, series, narrator) for source in own] for own in (baselines, candidates)]
+        sides = [[_loaded(source, series, narrator) for source in own] for own in sources]
     finally:
         narrator.close()
     found = _compared(sides, pooled, budgets)
-    code = _exit_code(found)
     if redact:
-        found = _redacted(found, [run for own in sides for run in own])
+        found = _redacted(found, list(itertools.chain(*sides)))
     write_report(render_comparison(found, form or format_of(output), ascii_only), output, force)
-    return code
+    return _exit_code(found)
 
 
 def _compared(sides: Sequence[Sequence[ComparedRun]], pooled: bool, budgets: Sequence[Budget]) -> RunComparison:
