@@ -9,28 +9,38 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-import polars as pl
-from tests.analysis.comparison.pairs import Edit, edited, halved, job_of, larger, left_out, one_run, renamed, twice
+from tests.analysis.comparison.pairs import (
+    NOISES,
+    Edit,
+    edited,
+    halved,
+    job_of,
+    larger,
+    left_out,
+    one_run,
+    renamed,
+    trained_run,
+    training,
+    twice,
+)  # fmt: skip
 from tests.simulator.instructions import Collective
 from tests.simulator.job import Plan
 from tests.simulator.options import Moment
 from tests.simulator.scenario import RINGS, SMALL
 
 from benchmarks.results import table
-from rankscope.analysis import analyse
 from rankscope.analysis.comparison.model import ComparedRun, RunComparison
 from rankscope.analysis.comparison.run_comparison import compare_runs
 from rankscope.analysis.comparison.run_metrics import RunMetric
 from rankscope.analysis.comparison.run_sides import compare_sides
 from rankscope.analysis.comparison.run_statistics import Sides, metric_effects
 from rankscope.analysis.comparison.time_comparison import time_ratio
-from rankscope.assemble.assembly import assemble
-from rankscope.parsers.series.scalar_rows import SCALARS
 
 EDITS: dict[str, tuple[Edit, str]] = {
     "another size": (larger, "another size"), "one more": (twice, "more"), "one fewer": (left_out, "leaves out"),
@@ -45,8 +55,6 @@ SIZES = ((2, 1), (3, 3), (5, 5))
 """Runs of both sides."""
 OFFSETS = (0.005, 0.02, 0.05)
 """Standard deviations of the speed from run to run."""
-LOGGED = 120
-"""Logged steps of a run."""
 
 
 def shapes(pairs: int, seed: int = 0) -> Iterator[tuple[random.Random, Plan]]:
@@ -67,7 +75,8 @@ def equal_pairs(pairs: int, seed: int = 0) -> list[str]:
         ]
         found = compare_runs(*runs)
         if not found.is_same:
-            wrong.append(f"pair {number}: {found.headline}")
+            wrong.append(f"pair {seed + number}: {found.headline}")
+        _tell(number + 1, len(wrong))
     return wrong
 
 
@@ -118,7 +127,7 @@ def series(seed: int, count: int, correlation: float) -> np.ndarray[tuple[int], 
 def equal_sides(pairs: int, seed: int) -> tuple[list[list[object]], list[str]]:
     """How often equal sides are called different, by their size and the noise of series, and the headlines of those.
 
-    Ten pairs share the dumps of one plan, mixed anew; series and speed are drawn for each. The runs of the smaller
+    Twenty pairs share the dumps of one plan, mixed anew; series and speed are drawn for each. The runs of the smaller
     sizes are the first ones of the largest.
     """
     called, wrong = Counter[tuple[str, tuple[int, int]]](), list[str]()
@@ -139,56 +148,31 @@ def equal_sides(pairs: int, seed: int) -> tuple[list[list[object]], list[str]]:
             called[noise, size] += not found.is_same
             if not found.is_same:
                 wrong.append(f"pair {seed + number}, {noise}, {size}: {found.headline}")
+        _tell(number + 1, dict(called))
     rows: list[list[object]] = [[f"{a} x {b}", *(called[noise, (a, b)] for noise in NOISES), pairs] for a, b in SIZES]
     return rows, wrong
 
 
-SHARED = 10
+SHARED = 20
 """Pairs that share the dumps of one plan."""
-NOISES = ("same", "rounding", "seeds")
-"""Losses of reruns: equal; parting slowly from a rounding error on; apart from the first step on."""
 
 
-def training(seed: int, noise: str, slower: float = 1.0, offset: float = 0.01, loss: float = 0.0) -> pl.DataFrame:
-    """Series of one run: losses, gradient norms and times of steps; `loss` is added from a third of the steps on."""
-    rng = np.random.default_rng(seed)
-    steps = np.arange(1, LOGGED + 1)
-    walk = np.cumsum(rng.normal(0, 1e-3, LOGGED))
-    apart = {"same": 0.0 * walk, "rounding": 1e-7 * rng.normal() * np.exp(steps / 12), "seeds": walk}[noise]
-    losses = 2 + 3 * np.exp(-steps / 30) + apart + np.where(steps > LOGGED // 3, loss, 0)
-    times = slower * np.exp(rng.normal(0, offset) + rng.normal(0, 0.03, LOGGED))
-    named = {"loss": losses, "grad_norm": 1.4 + 10 * apart, "step_s": times}
-    return pl.concat([_rows(name, values) for name, values in named.items()])
-
-
-def _rows(name: str, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pl.DataFrame:
-    told = {
-        "attempt": 0,
-        "segment": 0,
-        "name": name,
-        "raw_name": name,
-        "resolution": 0.0,
-        "source": "wandb",
-        "file": "f",
-    }
-    columns = {"step": range(1, len(values) + 1), "value": values, "line": range(len(values))}
-    table = pl.DataFrame({**columns, **{column: [value] * len(values) for column, value in told.items()}})
-    empty = [pl.lit(None, dtype).alias(column) for column, dtype in SCALARS.items() if column not in table.columns]
-    return table.with_columns(empty).select(list(SCALARS)).cast(SCALARS)  # type: ignore[arg-type]
+def _tell(done: int, counts: object) -> None:
+    """Shows the counts so far on stderr, every ten pairs."""
+    if done % 10 == 0:
+        print(f"{done} pairs: {counts}", file=sys.stderr, flush=True)
 
 
 def found_changes(pairs: int, seed: int) -> list[list[object]]:
     """How often a slower step and a higher loss are found, and called significant, by the number of runs."""
-    dataset = assemble([], "run", None, None, None)
-    base = ComparedRun("run", dataset, analyse(dataset))
     rows = list[list[object]]()
     for name, slower, loss in (("step +5 %", 1.05, 0.0), ("step +10 %", 1.1, 0.0), ("loss +0.05", 1.0, 0.05)):
         for a, b in SIZES:
             pool = iter(range(seed * 100, seed * 100 + pairs * (a + b)))
             results = [
                 compare_sides(
-                    [_logged(base, next(pool)) for _ in range(a)],
-                    [_logged(base, next(pool), slower, loss) for _ in range(b)],
+                    [trained_run(next(pool)) for _ in range(a)],
+                    [trained_run(next(pool), slower=slower, loss=loss) for _ in range(b)],
                 )
                 for _ in range(pairs)
             ]
@@ -196,10 +180,6 @@ def found_changes(pairs: int, seed: int) -> list[list[object]]:
             right = sum(_finds(result, "loss" if loss else "step") for result in results)
             rows.append([name, f"{a} x {b}", f"{100 * right / pairs:.0f} %", f"{100 * sure / pairs:.0f} %"])
     return rows
-
-
-def _logged(run: ComparedRun, seed: int, slower: float = 1.0, loss: float = 0.0) -> ComparedRun:
-    return replace(run, series=training(seed, "seeds", slower, loss=loss))
 
 
 def _finds(found: RunComparison, word: str) -> bool:

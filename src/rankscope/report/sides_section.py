@@ -23,7 +23,7 @@ MOST_OUTLIERS = 4
 MOST_VALUES = 4
 """Most values of single runs in a row."""
 _HEADS = ("metric", "A", "B", "change", "95 % interval", "least", "verdict")
-LEAST = "least: the smallest change that so many runs show in 80 % of cases"
+LEAST = "least: the smallest change that this many runs show in 80 % of cases"
 
 
 def gate_headline(checks: Sequence[GateCheck]) -> str:

@@ -111,7 +111,7 @@ def metrics_part(effects: Sequence[MetricEffect]) -> ComparedPart:
 
 
 def power_text(sides: Sides, metrics: int) -> str:
-    """What so many runs can show at most, and how many would do."""
+    """A sentence on the smallest p of these numbers of runs, and on how many would do."""
     runs_a, runs_b = map(len, sides)
     least = smallest_p(runs_a, runs_b)
     needed, alone = runs_needed(metrics), runs_needed(1)
@@ -148,7 +148,7 @@ _FACTS = {
     "outcome": "outcome-differs",
 }  # fmt: skip
 """Budgets without a number: any such difference fails."""
-_BUDGET = re.compile(r"(?P<name>[^=]+)=(?P<limit>\d+(?:\.\d+)?)\s*%")
+_BUDGET = re.compile(r"(?P<name>[^=]+)=\s*(?P<limit>\d+(?:\.\d+)?)\s*%")
 
 
 class Budget(NamedTuple):
@@ -197,7 +197,7 @@ def _metric_check(budget: Budget, found: RunComparison) -> GateCheck:
     failed = sure is not None and sure > limit if several else change > limit and _counts(one, change, sure)
     reason = f"{one.name} {change_text(one)}{f' ({interval_text(one)})' if one.low is not None else ''}"
     if not failed and several and one.smallest_effect is not None and one.smallest_effect > limit:
-        reason += f"; so few runs show {smallest_text(one)} or more"
+        reason += f"; this many runs show {smallest_text(one)} or more"
     if not failed and not several and change > limit:
         reason += "; of one run a side only 3 % and more counts"
     return GateCheck(budget.text, "failed" if failed else "passed", reason)

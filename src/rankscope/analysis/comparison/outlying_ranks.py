@@ -41,7 +41,7 @@ def outlying_ranks(runs: Sequence[ComparedRun], labels: Sequence[str], sides: Si
         RankMetric("late at collectives", True, tuple(map(lateness, runs))),
         RankMetric("step, as logged", False, tuple(map(_logged_steps, runs))),
     )
-    return tuple(one for metric in metrics for one in _outliers(metric, labels, sides))
+    return tuple(one for metric in metrics for one in rank_outliers(metric, labels, sides))
 
 
 def lateness(run: ComparedRun) -> dict[int, float]:
@@ -71,7 +71,8 @@ def _logged_steps(run: ComparedRun) -> dict[int, float]:
     return {int(rank): float(value) for rank, value in rows.group_by("rank").agg(pl.col("value").median()).iter_rows()}
 
 
-def _outliers(metric: RankMetric, labels: Sequence[str], sides: Sides) -> Iterator[Outlier]:
+def rank_outliers(metric: RankMetric, labels: Sequence[str], sides: Sides) -> Iterator[Outlier]:
+    """Ranks that stand out in one metric, those with the largest change first."""
     ranks = sorted(set.intersection(*(set(values) for values in metric.values)))
     if len(ranks) < LEAST_RANKS:
         return

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import polars as pl
+
 from rankscope.analysis.comparison.hypotheses import Grounds
 from rankscope.analysis.comparison.model import ComparedRun, RunAgreement
 from rankscope.analysis.comparison.run_comparison import ComparedPair
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, compare_schedules
-from rankscope.analysis.comparison.series_choice import common_series
-from rankscope.analysis.comparison.series_comparison import SeriesComparison, compare_series
+from rankscope.analysis.comparison.series_comparison import SeriesComparison, side_by_side, unequal
 from rankscope.analysis.comparison.settings_differences import COUNTED, SettingsComparison, compare_settings
 
 Known = Mapping[tuple[int, int], Grounds]
@@ -22,12 +23,17 @@ Same = Callable[[int, int], bool | None]
 # Agreement of runs.
 
 
-def agreements(runs: Sequence[ComparedRun], labels: Sequence[str], known: Known) -> tuple[RunAgreement, ...]:
-    """Which runs agree in schedule, settings, values and outcome; respects that cannot be compared are missing."""
+def agreements(
+    runs: Sequence[ComparedRun], labels: Sequence[str], known: Known, tables: Sequence[pl.DataFrame]
+) -> tuple[RunAgreement, ...]:
+    """Which runs agree in schedule, settings, values and outcome; respects that cannot be compared are missing.
+
+    `tables` are the series of all runs, from one source.
+    """
     found = {
         "schedule": _clusters(len(runs), _same_schedule(runs, known)),
         "settings": _clusters(len(runs), _same_settings(runs, known)),
-        "values": _clusters(len(runs), _same_values(runs, known)),
+        "values": _clusters(len(runs), _same_values(tables)),
         "outcome": _clusters(len(runs), lambda i, j: runs[i].analysis.is_critical == runs[j].analysis.is_critical),
     }
     return tuple(
@@ -84,23 +90,24 @@ def _same_settings(runs: Sequence[ComparedRun], known: Known) -> Same:
     return same
 
 
-def _same_values(runs: Sequence[ComparedRun], known: Known) -> Same:
+def _same_values(tables: Sequence[pl.DataFrame]) -> Same:
+    """Whether two runs have equal values at the steps that all runs have."""
+    joined = side_by_side(tables) if all(table.width for table in tables) else pl.DataFrame()
+
     def same(i: int, j: int) -> bool | None:
-        found = known[i, j].series if (i, j) in known else _series(runs[i], runs[j])
-        return not found.differences if found.steps else None
+        if joined.is_empty():
+            return None
+        columns = (joined[f"{name} {n}"].to_numpy() for name in ("value", "resolution") for n in (i, j))
+        return not unequal(*columns).any()
 
     return same
-
-
-def _series(one: ComparedRun, other: ComparedRun) -> SeriesComparison:
-    return compare_series(*common_series([one.series, other.series]).tables)
 
 
 # Noise of reruns.
 
 
 class RerunNoise(NamedTuple):
-    """What differs between reruns of one setting, and so says nothing of another one."""
+    """Respects in which reruns of one setting differ: they are no sign of another setting."""
 
     schedule: frozenset[str]
     """Respects in which schedules part, such as "data-size"."""
@@ -125,7 +132,7 @@ class RerunNoise(NamedTuple):
 
 
 def rerun_noise(reruns: Sequence[ComparedPair]) -> RerunNoise:
-    """What differs within pairs of reruns."""
+    """Respects in which any pair of reruns differs."""
     return RerunNoise(
         frozenset(one.grounds.schedule.partings[0].aspect for one in reruns if one.grounds.schedule is not None
                   and one.grounds.schedule.partings),

@@ -115,7 +115,7 @@ class SeveralRuns:
 
     @cached_property
     def noise(self) -> RerunNoise:
-        """What differs between reruns: of the baseline, or of the candidate if there is one baseline."""
+        """Differences between reruns of the baseline, or of the candidate if there is one baseline."""
         baselines = [one for number, one in self.pairs.items() if number in self.sides.a]
         if len(self.sides.a) > 1 or not self.pooled:
             return rerun_noise(baselines)
@@ -266,7 +266,8 @@ def _groups(several: SeveralRuns, effects: Sequence[MetricEffect], rest: Mapping
         power_text(several.sides, tested) if several.pooled else power,
         smallest_p(*map(len, several.sides)) if several.pooled else None,
         runs_needed(tested) if several.pooled else None,
-        agreements(several.runs, labels, known), tuple(outlier_of(one, labels) for one in outliers),
+        agreements(several.runs, labels, known, several.series.tables),
+        tuple(outlier_of(one, labels) for one in outliers),
         outlying_ranks(several.runs, labels, several.sides) if several.pooled else (),
         tuple(_noisy(several, rest)),
     )  # fmt: skip

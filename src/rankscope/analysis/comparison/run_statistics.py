@@ -91,10 +91,17 @@ def _interval(a: Floats, b: Floats) -> tuple[float | None, float | None]:
     if len(a) + len(b) < 3:
         return None, None
     change = float(b.mean() - a.mean())
-    if _standard_error(a, b) <= _EXACT * max(abs(change), _EXACT):
+    if _standard_error(a, b) <= _EXACT * float(np.abs([*a, *b]).max()):
         return change, change
-    interval = _stats().ttest_ind(b, a).confidence_interval(1 - LEVEL)
+    interval = _t_test(b, a).confidence_interval(1 - LEVEL)
     return float(interval.low), float(interval.high)
+
+
+def _t_test(a: Floats, b: Floats) -> Any:
+    """The t test with pooled variance; a side of one or of equal values has no variance, of which scipy warns."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return _stats().ttest_ind(a, b)
 
 
 def _permutation_p(a: Floats, b: Floats) -> float:
@@ -112,7 +119,7 @@ def _permutation_p(a: Floats, b: Floats) -> float:
 
 
 def _standard_error(a: Floats, b: Floats) -> float:
-    """Of the difference of means, with pooled variance."""
+    """The standard error of the difference of means, with pooled variance."""
     squares = float(((a - a.mean()) ** 2).sum() + ((b - b.mean()) ** 2).sum())
     return float(np.sqrt(squares / (len(a) + len(b) - 2) * (1 / len(a) + 1 / len(b))))
 
@@ -191,7 +198,4 @@ def _against_rest(value: float, rest: Floats) -> float:
     """p of one value against others, by scipy's t test with pooled variance; 0 for another value than equal ones."""
     if float(np.ptp(rest)) <= _EXACT:
         return float(abs(value - float(rest.mean())) <= _EXACT)
-    with warnings.catch_warnings():
-        # one value has no variance of its own, of which scipy warns
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return float(_stats().ttest_ind([value], rest).pvalue)
+    return float(_t_test(np.array([value]), rest).pvalue)

@@ -212,19 +212,26 @@ def beyond_noise(baselines: Sequence[pl.DataFrame], other: pl.DataFrame) -> Iter
     """
     if len(baselines) < LEAST_BASELINES or other.is_empty():
         return
-    joined = _newest(other)
-    for number, one in enumerate(baselines):
-        own = _newest(one).select("rank", "name", "step", pl.col("value").alias(f"baseline {number}"))
-        joined = joined.join(own, on=["rank", "name", "step"], nulls_equal=True)
-    names = [f"baseline {number}" for number in range(len(baselines))]
-    for rows in joined.sort("rank", "name", "step").partition_by("rank", "name", maintain_order=True):
-        outside = _outside(rows.select(names).to_numpy(), rows["value"].to_numpy(), rows["resolution"].to_numpy())
+    joined = side_by_side([other, *baselines])
+    names = [f"value {number}" for number in range(1, len(baselines) + 1)]
+    for rows in joined.partition_by("rank", "name", maintain_order=True):
+        outside = _outside(rows.select(names).to_numpy(), rows["value 0"].to_numpy(), rows["resolution 0"].to_numpy())
         runs = np.convolve(outside, np.ones(OUTSIDE_STEPS), "valid") == OUTSIDE_STEPS
         if len(outside) < OUTSIDE_STEPS or not runs.any():
             continue
         at = int(runs.argmax())
         if outside[at:].mean() >= _OUTSIDE_SHARE:
             yield str(rows["name"][0]), int(rows["step"][at])
+
+
+def side_by_side(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """rank, name, step, and of each run `value 0`, `resolution 0` and so on: the values that all runs have, sorted."""
+    keys = ["rank", "name", "step"]
+    joined = pl.DataFrame()
+    for number, table in enumerate(tables):
+        own = _newest(table).rename({name: f"{name} {number}" for name in ("value", "resolution")})
+        joined = joined.join(own, on=keys, nulls_equal=True) if number else own
+    return joined.sort(keys, nulls_last=True)
 
 
 def _outside(baselines: Floats, values: Floats, resolution: Floats) -> NDArray[np.bool_]:
