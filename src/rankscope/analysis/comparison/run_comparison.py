@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from rankscope.analysis.comparison.hypotheses import Grounds, hypotheses
 from rankscope.analysis.comparison.model import (
@@ -23,7 +24,7 @@ from rankscope.analysis.comparison.part_words import (
     values_part,
 )
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, compare_schedules
-from rankscope.analysis.comparison.series_choice import common_series
+from rankscope.analysis.comparison.series_choice import CommonSeries, common_series
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, compare_series, recomputed
 from rankscope.analysis.comparison.settings_differences import COUNTED, SettingsComparison, compare_settings
 from rankscope.analysis.comparison.time_comparison import TimeComparison, compare_times
@@ -34,8 +35,23 @@ class NothingComparableError(Exception):
     """The runs have nothing in common that can be compared."""
 
 
+class WholeComparison(NamedTuple):
+    """A comparison with all that it rests on, for lanes and pictures."""
+
+    found: RunComparison
+    runs: tuple[ComparedRun, ...]
+    grounds: Grounds
+    series: CommonSeries
+    """The compared series of each run."""
+
+
 def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
     """The comparison of run B with run A; raises NothingComparableError."""
+    return compare_in_full(a, b).found
+
+
+def compare_in_full(a: ComparedRun, b: ComparedRun) -> WholeComparison:
+    """The comparison of run B with run A, and what it rests on; raises NothingComparableError."""
     sizes = a.dataset.world_size, b.dataset.world_size
     schedule = None if all(sizes) and sizes[0] != sizes[1] else compare_schedules(a.dataset, b.dataset)
     common = common_series([a.series, b.series])
@@ -53,10 +69,11 @@ def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
         durations_part(times),
     )  # fmt: skip
     grounds = Grounds(schedule, settings, series, times, sizes[0])
-    return RunComparison(
+    found = RunComparison(
         _headline(differences, parts), tuple(_facts(label, one) for label, one in (("A", a), ("B", b))), parts,
         tuple(differences), hypotheses(grounds) if differences else (),
     )  # fmt: skip
+    return WholeComparison(found, (a, b), grounds, common)
 
 
 def _nothing(a: ComparedRun, b: ComparedRun, schedule: ScheduleComparison | None) -> str:
