@@ -108,6 +108,7 @@ class ComparisonApp(RankscopeApp):
 def _page_kind(name: str) -> type[TargetPage] | None:
     """The class of a page by its name; None for the answer, which is there already."""
     from rankscope.tui.comparison.lanes_page import LanesPage
+    from rankscope.tui.comparison.series_page import SeriesPage
 
-    kinds: dict[str, type[TargetPage]] = {"lanes": LanesPage}
+    kinds: dict[str, type[TargetPage]] = {"lanes": LanesPage, "series": SeriesPage}
     return kinds.get(name)
