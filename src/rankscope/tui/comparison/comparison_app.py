@@ -107,8 +107,12 @@ class ComparisonApp(RankscopeApp):
 
 def _page_kind(name: str) -> type[TargetPage] | None:
     """The class of a page by its name; None for the answer, which is there already."""
+    from rankscope.tui.comparison.difference_map import DifferencePage
     from rankscope.tui.comparison.lanes_page import LanesPage
+    from rankscope.tui.comparison.rank_scatter import ScatterPage
     from rankscope.tui.comparison.series_page import SeriesPage
 
-    kinds: dict[str, type[TargetPage]] = {"lanes": LanesPage, "series": SeriesPage}
+    kinds: dict[str, type[TargetPage]] = {
+        "lanes": LanesPage, "series": SeriesPage, "map": DifferencePage, "scatter": ScatterPage,
+    }  # fmt: skip
     return kinds.get(name)

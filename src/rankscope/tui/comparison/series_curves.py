@@ -173,7 +173,7 @@ def draw(found: Curves, frame: Frame) -> Drawing:
     plot.xticks(ticks, [f"{tick:,}" for tick in ticks])
     if frame.is_log:
         plot.yscale("log")
-    return _coloured(Text.from_ansi(plot.build()), ascii_only=frame.ascii_only)
+    return recoloured(Text.from_ansi(plot.build()), ascii_only=frame.ascii_only)
 
 
 def _add(plot: Plot, steps: Ints, values: Floats, frame: Frame, mark: str, colour: int, *, joined: bool = True) -> None:
@@ -204,7 +204,7 @@ _FRAME = str.maketrans("\u250c\u2510\u2514\u2518\u2500\u2502\u2524\u252c\u253c\u
 """The lines around a plot in ASCII."""
 
 
-def _coloured(text: Text, *, ascii_only: bool) -> Drawing:
+def recoloured(text: Text, *, ascii_only: bool) -> Drawing:
     """The lines of a plot with roles instead of colours, and the columns inside its axes."""
     left, columns = 0, 1
     lines = []
