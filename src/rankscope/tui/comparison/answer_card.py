@@ -21,9 +21,9 @@ HEADLINE_LINES = 3
 """Most lines of the headline."""
 LEAST_PARTS = 4
 """Lines below the card that stay free: one for each part."""
-_IMPORTANT = ("why", "decide", "copy Y", "who", "where", "in A", "in B", "for", "against", "run A", "run B")
+_IMPORTANT = ("means", "why", "decide", "copy Y", "who", "where", "in A", "in B", "for", "against", "run A", "run B")
 """Lines of the card, the most important first: low terminals leave out the last ones."""
-_ORDER = ("who", "where", "in A", "in B", "why", "for", "against", "decide", "copy Y", "run A", "run B")
+_ORDER = ("means", "who", "where", "in A", "in B", "why", "for", "against", "decide", "copy Y", "run A", "run B")
 _LABEL = 8
 _MOST_HOSTS = 2
 _LONGEST_RANKS = 40
@@ -78,6 +78,8 @@ def _texts(view: ComparedView, at: Place, width: int) -> Iterator[tuple[str, str
         yield "for", shown("; ".join(cause.speaks_for))
         yield "against", shown("; ".join(cause.speaks_against))
         yield "decide", shown(cause.experiment)
+    if found.is_same:
+        yield "means", "equal as far as both runs record it; equal printed values do not prove equal bits"
     yield "copy Y", shown(command(view, at))
     for run in found.runs[:2]:
         yield f"run {run.label}", shown(f"{run.title}: {run.verdict}")
@@ -134,17 +136,17 @@ def _command_of(view: ComparedView, cause: Hypothesis) -> str:
 
 
 class AnswerEntry(NamedTuple):
-    """A line below the card."""
+    """A line below the card: a part to open, or a difference or a cause for the card."""
 
-    part: str
-    """Name of the part that it opens; "" for a difference."""
-    difference: int
-    """Number of the difference that it shows on the card; -1 for a part."""
     text: Line
+    part: str = ""
+    """Name of the part that it opens."""
+    place: Place = Place()
+    """What it shows on the card, unless it opens a part."""
 
 
 def entries(view: ComparedView) -> list[AnswerEntry]:
-    """The parts, and the differences if there are several. Without colours their marks tell the same."""
+    """The parts, then differences and causes if there are several. Without colours their marks tell the same."""
     found = view.found
     differs = {_KINDS.get(one.kind) for one in found.differences}
     rows = []
@@ -152,9 +154,13 @@ def entries(view: ComparedView) -> list[AnswerEntry]:
         left = part.summary.startswith("not compared")
         mark: tuple[str, Role] = ("- ", "dim") if left else ("! ", "warn") if part.name in differs else ("= ", "good")
         text = line(Span(*mark), Span(f"{part.name:<11}", "bold"), Span(shown(part.summary), _faint(left)))
-        rows.append(AnswerEntry(part.name, -1, text))
+        rows.append(AnswerEntry(text, part.name))
     for number, one in enumerate(found.differences if len(found.differences) > 1 else ()):
-        rows.append(AnswerEntry("", number, line(Span(f"{number + 1:>2}. ", "dim"), shown(f"{one.kind}: {one.title}"))))
+        words = line(Span(f"{number + 1:>2}. ", "dim"), shown(f"{one.kind}: {one.title}"))
+        rows.append(AnswerEntry(words, place=Place(number)))
+    for number, cause in enumerate(found.hypotheses if len(found.hypotheses) > 1 else ()):
+        words = line(Span(f" ?{number + 1} ", "dim"), shown(f"cause: {cause.cause}; {cause.experiment}"))
+        rows.append(AnswerEntry(words, place=Place(0, number)))
     return rows
 
 

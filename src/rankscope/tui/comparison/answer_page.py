@@ -118,7 +118,7 @@ class AnswerPage(ComparedPage):
         if entry.part:
             self.app.push_screen(PartPage(self.view, self.options, entry.part))
         else:
-            self._show(self.place._replace(difference=entry.difference))
+            self._show(entry.place)
 
     @on(LineList.Chosen)
     def _chosen(self) -> None:

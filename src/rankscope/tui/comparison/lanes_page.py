@@ -37,8 +37,8 @@ Layout = Literal["beside", "above", "one"]
 LAYOUTS: tuple[Layout, ...] = ("beside", "above", "one")
 WIDE = 110
 """Columns from which the runs are beside each other at first."""
-DETAIL = 8
-"""Lines of the detail; a third of a low screen."""
+HIGH = 20
+"""Lines from which there is room for both runs above each other."""
 _LABEL = 3
 _SHARE = 0.6
 """The place of a difference in the window."""
@@ -85,9 +85,11 @@ class LanesPage(TargetPage):
     LanesPage #runs.-beside { layout: horizontal; }
     LanesPage .run { height: 1fr; width: 1fr; }
     LanesPage #runs.-one #run_b { display: none; }
-    LanesPage #detail { height: 8; }
+    LanesPage #detail { height: 4; }
+    LanesPage.-high #detail { height: 5; }
+    LanesPage.-tall #detail { height: 40%; }
     """
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (HIGH, "-high"), (36, "-tall")]
     TITLE = "lanes"
     OWN = (Hint("n", "n", "next"), Hint("x", "x", "layout"), Hint("escape", "esc", "back"))
 
@@ -126,7 +128,8 @@ class LanesPage(TargetPage):
         lanes = self.lanes
         for timeline, model, other in ((self.timelines[0], lanes.a, lanes.b), (self.timelines[1], lanes.b, lanes.a)):
             timeline.show(PairBoard(model, other, lanes.first))
-        self.lay_out("beside" if self.app.size.width >= WIDE else "above")
+        width, height = self.app.size
+        self.lay_out("beside" if width >= WIDE else "above" if height >= HIGH else "one")
         for number, timeline in enumerate(self.timelines):
             self.watch(timeline, "moves", self._follow_b if number else self._follow_a, init=False)
         self.set_focus(self.timelines[0])
@@ -203,7 +206,8 @@ class LanesPage(TargetPage):
 
     def heading(self) -> list[Line]:
         """Both runs, and the number of places in which they part."""
-        return [self.title_line("lanes", Span(f"  {plural(len(self.lanes.places), 'difference')}", "dim"))]
+        count = len(self.lanes.places)
+        return [self.title_line("lanes", Span(f"  {plural(count, 'difference') if count else 'no difference'}", "dim"))]
 
     def draw_bars(self) -> None:
         """Writes titles, rule and keys."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -158,10 +158,8 @@ def draw_points(
     plot = Plot()
     plot.plotsize(*size)
     plot.theme("clear")
-    for label, colour in (("A", 1), ("B", 2)):
-        own = _apart([point for point in known if point.label == label], size)
-        if own:
-            plot.scatter([point.x for point in own], [point.y for point in own], marker=label, color=colour)
+    for mark, colour, own in _marked(known, size):
+        plot.scatter([point.x for point in own], [point.y for point in own], marker=mark, color=colour)
     places = {(point.label, point.rank): point for point in known}
     for one in named[:MOST_LABELS]:
         point = places.get((one.label, one.rank))
@@ -175,17 +173,20 @@ def draw_points(
     return recoloured(Text.from_ansi(plot.build()), ascii_only=ascii_only)
 
 
-def _apart(known: Sequence[Point], size: tuple[int, int]) -> list[Point]:
-    """One point for each cell of the plot, as many as can be told apart."""
-    if not known:
-        return []
+def _marked(known: Sequence[Point], size: tuple[int, int]) -> Iterator[tuple[str, int, list[Point]]]:
+    """Points by mark, with the number of its colour: A, B, or = where both have one; one point for each cell."""
     x, y = np.array([point.x for point in known]), np.array([point.y for point in known])
     cells = [
-        np.round((values - values.min()) / (np.ptp(values) or 1.0) * cell)
-        for values, cell in ((x, size[0]), (y, size[1]))
+        np.round((values - values.min()) / (np.ptp(values) or 1.0) * cells).astype(np.int64)
+        for values, cells in ((x, size[0]), (y, size[1]))
     ]
-    _, first = np.unique(np.stack(cells, axis=1), axis=0, return_index=True)
-    return [known[at] for at in sorted(first.tolist())]
+    at: dict[tuple[int, int], dict[str, Point]] = {}
+    for point, column, row in zip(known, *(one.tolist() for one in cells), strict=True):
+        at.setdefault((column, row), {}).setdefault(point.label, point)
+    for mark, colour, labels in (("A", 1, {"A"}), ("B", 2, {"B"}), ("=", 3, {"A", "B"})):
+        own = [next(iter(here.values())) for here in at.values() if set(here) == labels]
+        if own:
+            yield mark, colour, own
 
 
 class ScatterPage(TargetPage):
@@ -236,7 +237,9 @@ class ScatterPage(TargetPage):
         """The runs, and the metrics."""
         x, y = self.axes
         axes = line(" up: ", Span(shown(y.name), "bold"), "   right: ", Span(shown(x.name), "bold"))
-        legend = line("   ", Span("A", "head"), " ", Span("B", "warn"), Span("   (median of all ranks)", "dim"))
+        legend = line(
+            "   ", Span("A", "head"), " ", Span("B", "warn"), " = both", Span("   (median of all ranks)", "dim")
+        )
         return [self.title_line(), cut(line(axes, legend), self.size.width)]
 
     def draw_bars(self) -> None:

@@ -181,7 +181,7 @@ def _add(plot: Plot, steps: Ints, values: Floats, frame: Frame, mark: str, colou
     drawn = np.isfinite(values) & (values > 0 if frame.is_log else True)
     steps, values = thinned(steps[drawn], values[drawn], frame)
     if len(steps):
-        add = plot.plot if joined else plot.scatter
+        add = plot.plot if joined and not frame.letters else plot.scatter
         add(steps.tolist(), values.tolist(), marker=mark if frame.letters else _QUADRANTS, color=colour)
 
 
