@@ -54,7 +54,7 @@ def _compared(
     sources: Sequence[JobSource], series: re.Pattern[str] | None, progress: Callable[[LoadStep], None]
 ) -> WholeComparison:
     """Reads and compares the runs; raises ClickException if there is nothing to compare."""
-    a, b = (_loaded(source, series, progress) for source in sources)
+    a, b = (_loaded(source, series, _told_of(label, progress)) for label, source in zip("AB", sources, strict=True))
     from rankscope.analysis.comparison.run_comparison import NothingComparableError, compare_in_full
 
     progress(LoadStep(0, 0, "comparing"))
@@ -62,6 +62,11 @@ def _compared(
         return compare_in_full(a, b)
     except NothingComparableError as error:
         raise click.ClickException(str(error)) from error
+
+
+def _told_of(label: str, progress: Callable[[LoadStep], None]) -> Callable[[LoadStep], None]:
+    """Reports progress with the label of the run."""
+    return lambda step: progress(replace(step, what=f"{step.what} {label}"))
 
 
 def show(compare: Comparing, title: str, ascii_only: bool) -> RunComparison:

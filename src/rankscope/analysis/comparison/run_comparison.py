@@ -40,9 +40,18 @@ class WholeComparison(NamedTuple):
 
     found: RunComparison
     runs: tuple[ComparedRun, ...]
+    """Baselines first, then candidates."""
     grounds: Grounds
+    """Those of the first baseline and the first candidate."""
     series: CommonSeries
     """The compared series of each run."""
+    baselines: int = 1
+    """How many of the runs are baselines."""
+
+    @property
+    def pair(self) -> tuple[ComparedRun, ComparedRun]:
+        """The first baseline and the first candidate."""
+        return self.runs[0], self.runs[self.baselines]
 
 
 def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:

@@ -57,7 +57,7 @@ def paired_lanes(whole: WholeComparison) -> PairedLanes | None:
     pairs = _row_pairs(schedule)
     models = [
         operation_lanes(run.dataset, one.analysis)
-        for run, one in zip((schedule.a, schedule.b), whole.runs, strict=True)
+        for run, one in zip((schedule.a, schedule.b), whole.pair, strict=True)
     ]
     axis = common_axis(*(model.columns[rows] for model, rows in zip(models, pairs.equal, strict=True)))
     ranks = np.union1d(models[0].ranks, models[1].ranks).astype(np.int32)

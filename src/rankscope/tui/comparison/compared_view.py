@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from rankscope.analysis.comparison.model import ComparedPart, RunComparison
+from rankscope.analysis.comparison.model import ComparedPart, RunComparison, RunFacts
 from rankscope.analysis.comparison.run_comparison import WholeComparison
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
@@ -38,6 +38,11 @@ class ComparedView:
     def found(self) -> RunComparison:
         """The comparison."""
         return self.whole.found
+
+    @property
+    def pair_facts(self) -> tuple[RunFacts, RunFacts]:
+        """The facts of the first baseline and of the first candidate."""
+        return self.found.runs[0], self.found.runs[self.whole.baselines]
 
     @property
     def text_command(self) -> str:
@@ -88,7 +93,7 @@ class ComparedPage(Page):
         """The first line: the page, both runs, and more words."""
         name = name or self.title_text
         width = max((self.size.width - len(name) - sum(len(line(one)) for one in more) - 10) // 2, 8)
-        a, b = (end_of(plain(run.title), width) for run in self.view.found.runs[:2])
+        a, b = (end_of(plain(run.title), width) for run in self.view.pair_facts)
         return line(Span(f" {name}", "head"), Span("  A ", "bold"), a, Span("  B ", "bold"), b, *more)
 
     def hints(self, *, every: bool = False) -> list[Hint]:

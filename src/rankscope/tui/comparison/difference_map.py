@@ -53,7 +53,7 @@ class DifferenceMap:
 
 def value_codes(found: Curves) -> Codes:
     """The code of each step of a series: the decade of the relative difference, from 1e-9 up to 1."""
-    a, b = found.values[0], found.values[-1]
+    a, b = found.a, found.b
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.abs(a - b) / np.abs(a)
         decade = np.floor(np.log10(relative))
@@ -94,11 +94,11 @@ def look_of(code: int, *, is_time: bool) -> Span:
 
 def difference_maps(view: ComparedView) -> list[DifferenceMap]:
     """All series by step, each series by rank and step, and times of steps by rank, as far as both runs have them."""
-    keys = _mapped(view)
+    keys, whole = _mapped(view), view.whole
     own: dict[str, list[Curves]] = {}
     for name in dict.fromkeys(key.name for key in keys):
         ranks = sorted((key for key in keys if key.name == name), key=lambda key: -1 if key.rank is None else key.rank)
-        own[name] = [curves(view.whole.series.tables, key) for key in ranks[:MOST_RANKS]]
+        own[name] = [curves(whole.series.tables, key, whole.baselines) for key in ranks[:MOST_RANKS]]
     maps = [_of_names(own)] if own else []
     maps += [_of_ranks(name, found) for name, found in own.items() if len(found) > 1]
     return [*maps, *_of_times(view)]
@@ -112,7 +112,7 @@ def _mapped(view: ComparedView) -> list[SeriesKey]:
 
 def _traced_steps(view: ComparedView) -> list[pl.DataFrame]:
     """The steps of the profiler traces of both runs."""
-    return [(run.analysis.traces or TraceAnalysis()).steps for run in view.whole.runs[:2]]
+    return [(run.analysis.traces or TraceAnalysis()).steps for run in view.whole.pair]
 
 
 def _on_steps(found: Sequence[Curves]) -> tuple[tuple[int, ...], Floats, Floats, Codes]:
@@ -122,7 +122,7 @@ def _on_steps(found: Sequence[Curves]) -> tuple[tuple[int, ...], Floats, Floats,
     codes = np.zeros(a.shape, np.int8)
     for row, one in enumerate(found):
         at = np.searchsorted(steps, one.steps)
-        a[row, at], b[row, at], codes[row, at] = one.values[0], one.values[-1], value_codes(one)
+        a[row, at], b[row, at], codes[row, at] = one.a, one.b, value_codes(one)
     return tuple(steps.tolist()), a, b, codes
 
 

@@ -213,7 +213,7 @@ class LanesPage(TargetPage):
         """Writes titles, rule and keys."""
         super().draw_bars()
         joined = self.layout_name == "one"
-        for name, timeline, run in zip("ab", self.timelines, self.view.found.runs, strict=False):
+        for name, timeline, run in zip("ab", self.timelines, self.view.pair_facts, strict=False):
             words = "A, with * where B differs" if joined else shown(run.title)
             head = line(pane_title("A + B" if joined else run.label, lit=timeline.has_focus), f" {words} ")
             width = max(timeline.size.width, 1)
@@ -237,7 +237,7 @@ class LanesPage(TargetPage):
         self.query_one("#rule", TextBar).put(rule(words, BLANK, self.size.width, ascii_only=self.options.ascii_only))
         pane.show_lines(pair_lines(self._spots(), self._indexes, pane.size.width))
 
-    def _spots(self) -> list[Spot]:
+    def _spots(self) -> list[CursorSpot]:
         board = self.board
         return [spot(model, board.lane, board.unit, board.view.per) for model in (self.lanes.a, self.lanes.b)]
 
@@ -258,7 +258,7 @@ class LanesPage(TargetPage):
         return "\n".join([f"rank {rank}", *(one.plain for one in pair_lines(self._spots(), self._indexes, 200))])
 
 
-class Spot(NamedTuple):
+class CursorSpot(NamedTuple):
     """One run at the cursor."""
 
     row: int | None = None
@@ -267,13 +267,13 @@ class Spot(NamedTuple):
     """The reason of a mark without an operation."""
 
 
-def spot(model: Model, lane: int, unit: int, per: int) -> Spot:
+def spot(model: Model, lane: int, unit: int, per: int) -> CursorSpot:
     """The most telling operation of a lane in a cell."""
     item = item_at(model, lane, unit, unit + per)
     if item is None:
-        return Spot(None, REASONS[model.gap_reason[lane]] if unit < model.gap_until[lane] else "")
+        return CursorSpot(None, REASONS[model.gap_reason[lane]] if unit < model.gap_until[lane] else "")
     row = int(model.items.row[item])
-    return Spot(row) if row >= 0 else Spot(None, REASONS[model.items.reason[item]])
+    return CursorSpot(row) if row >= 0 else CursorSpot(None, REASONS[model.items.reason[item]])
 
 
 def state_word(lanes: PairedLanes, a: int | None, b: int | None) -> tuple[str, Role]:
@@ -285,7 +285,7 @@ def state_word(lanes: PairedLanes, a: int | None, b: int | None) -> tuple[str, R
     return ("no operation", "dim") if a is None and b is None else ("only in one run, not compared", "dim")
 
 
-def pair_lines(spots: Sequence[Spot], indexes: Sequence[OpIndex], width: int) -> list[Line]:
+def pair_lines(spots: Sequence[CursorSpot], indexes: Sequence[OpIndex], width: int) -> list[Line]:
     """The operations of both runs: each with its stack in one line, then the frames below each other."""
     short, long = list[Line](), list[Line]()
     for name, one, index in zip("AB", spots, indexes, strict=True):

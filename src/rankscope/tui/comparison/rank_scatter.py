@@ -14,6 +14,7 @@ from textual.widget import Widget
 from textual_plotext.plot import Plot
 
 from rankscope.analysis.comparison.model import ComparedRun
+from rankscope.analysis.comparison.run_comparison import WholeComparison
 from rankscope.text.wording import duration
 from rankscope.tui.comparison.compared_view import ComparedView, TargetPage, shown
 from rankscope.tui.comparison.series_curves import Drawing, recoloured
@@ -57,11 +58,10 @@ class RankMetric(NamedTuple):
         return any(len(set(values.values())) > 1 for values in self.values)
 
 
-def rank_metrics(runs: Sequence[ComparedRun], series: Sequence[pl.DataFrame]) -> list[RankMetric]:
+def rank_metrics(whole: WholeComparison) -> list[RankMetric]:
     """The metrics that at least `LEAST_RANKS` ranks of both runs have, those of traces first."""
-    tables = [_metrics(run, table) for run, table in zip(runs[:2], series[:2], strict=False)]
-    if len(tables) < 2:
-        return []
+    series = whole.series.tables[0], whole.series.tables[whole.baselines]
+    tables = [_metrics(run, table) for run, table in zip(whole.pair, series, strict=True)]
     both = [
         RankMetric(name, is_time, (values, tables[1][name, is_time]))
         for (name, is_time), values in tables[0].items()
@@ -111,7 +111,7 @@ def outliers(values: dict[int, float]) -> dict[int, float]:
     return {rank: value / middle for rank, value in values.items() if middle and abs(value - middle) > least}
 
 
-class Outlier(NamedTuple):
+class OddRank(NamedTuple):
     """A rank that lies apart in one run."""
 
     label: str
@@ -121,18 +121,18 @@ class Outlier(NamedTuple):
     """The larger change against the median of its metric, as a share of it."""
 
 
-def scatter_outliers(x: RankMetric, y: RankMetric) -> list[Outlier]:
+def scatter_outliers(x: RankMetric, y: RankMetric) -> list[OddRank]:
     """The outliers of both runs on either axis, the farthest first."""
     found: dict[tuple[str, int], float] = {}
     for number, label in enumerate("AB"):
         for metric in (x, y):
             for rank, share in outliers(metric.values[number]).items():
                 found[label, rank] = max(found.get((label, rank), 0.0), abs(share - 1))
-    rows = [Outlier(label, rank, far) for (label, rank), far in found.items()]
+    rows = [OddRank(label, rank, far) for (label, rank), far in found.items()]
     return sorted(rows, key=lambda one: (-one.distance, one.label, one.rank))
 
 
-class Point(NamedTuple):
+class RankPoint(NamedTuple):
     """The place of a rank in a scatter."""
 
     label: str
@@ -141,17 +141,17 @@ class Point(NamedTuple):
     y: float
 
 
-def points(x: RankMetric, y: RankMetric) -> list[Point]:
+def points(x: RankMetric, y: RankMetric) -> list[RankPoint]:
     """The ranks of both runs that have both metrics."""
     return [
-        Point(label, rank, x.values[number][rank], y.values[number][rank])
+        RankPoint(label, rank, x.values[number][rank], y.values[number][rank])
         for number, label in enumerate("AB")
         for rank in sorted(x.values[number].keys() & y.values[number].keys())
     ]
 
 
 def draw_points(
-    known: Sequence[Point], named: Sequence[Outlier], size: tuple[int, int], axes: tuple[RankMetric, RankMetric],
+    known: Sequence[RankPoint], named: Sequence[OddRank], size: tuple[int, int], axes: tuple[RankMetric, RankMetric],
     *, ascii_only: bool,
 ) -> Drawing:  # fmt: skip
     """The points as letters, with the numbers of outliers beside them; plotext draws them."""
@@ -173,14 +173,14 @@ def draw_points(
     return recoloured(Text.from_ansi(plot.build()), ascii_only=ascii_only)
 
 
-def _marked(known: Sequence[Point], size: tuple[int, int]) -> Iterator[tuple[str, int, list[Point]]]:
+def _marked(known: Sequence[RankPoint], size: tuple[int, int]) -> Iterator[tuple[str, int, list[RankPoint]]]:
     """Points by mark, with the number of its colour: A, B, or = where both have one; one point for each cell."""
     x, y = np.array([point.x for point in known]), np.array([point.y for point in known])
     cells = [
         np.round((values - values.min()) / (np.ptp(values) or 1.0) * cells).astype(np.int64)
         for values, cells in ((x, size[0]), (y, size[1]))
     ]
-    at: dict[tuple[int, int], dict[str, Point]] = {}
+    at: dict[tuple[int, int], dict[str, RankPoint]] = {}
     for point, column, row in zip(known, *(one.tolist() for one in cells), strict=True):
         at.setdefault((column, row), {}).setdefault(point.label, point)
     for mark, colour, labels in (("A", 1, {"A"}), ("B", 2, {"B"}), ("=", 3, {"A", "B"})):
@@ -208,7 +208,7 @@ class ScatterPage(TargetPage):
 
     def __init__(self, view: ComparedView, options: ViewOptions, target: str = "") -> None:
         super().__init__(view, options, target)
-        self.metrics = rank_metrics(view.whole.runs, view.whole.series.tables)
+        self.metrics = rank_metrics(view.whole)
         self._axes = [0, min(1, len(self.metrics) - 1)]
         self._at = 0
         """The outlier in the text."""
@@ -216,7 +216,7 @@ class ScatterPage(TargetPage):
     @classmethod
     def missing(cls, view: ComparedView) -> str:
         """Why there is no scatter."""
-        known = rank_metrics(view.whole.runs, view.whole.series.tables)
+        known = rank_metrics(view.whole)
         least = f"numbers of at least {LEAST_RANKS} ranks of both runs"
         return "" if known else f"no scatter: it needs {least}: traces, dumps with times, or series by rank"
 
@@ -255,7 +255,7 @@ class ScatterPage(TargetPage):
         words = wrap(self._values(named), width, 1)[:_TEXT_LINES]
         self.query_one("#values", TextBar).put(*[cut(one, width) for one in words])
 
-    def _values(self, named: Sequence[Outlier]) -> Line:
+    def _values(self, named: Sequence[OddRank]) -> Line:
         """The outlier with its values in both runs."""
         if not named:
             return line(Span(" no outlier: all ranks are near the medians of their runs", "dim"))

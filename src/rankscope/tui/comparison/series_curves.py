@@ -72,19 +72,30 @@ class Curves:
     """Runs x steps: whether the run has a value, which may be NaN itself."""
     resolutions: Floats
     baselines: int = 1
-    """How many of the runs, the first ones, are baselines."""
+    """How many of the runs, the first ones, are baselines; the first of them is A, the first other run is B."""
+
+    @property
+    def a(self) -> Floats:
+        """The values of A."""
+        values: Floats = self.values[0]
+        return values
+
+    @property
+    def b(self) -> Floats:
+        """The values of B."""
+        values: Floats = self.values[self.baselines]
+        return values
 
     @cached_property
     def both(self) -> NDArray[np.bool_]:
-        """The steps that the first and the last run have."""
-        both: NDArray[np.bool_] = self.known[0] & self.known[-1]
+        """The steps that A and B have."""
+        both: NDArray[np.bool_] = self.known[0] & self.known[self.baselines]
         return both
 
     @cached_property
     def differs(self) -> NDArray[np.bool_]:
-        """The steps in which the last run differs from the first by more than their digits."""
-        a, b = self.values[0], self.values[-1]
-        return self.both & unequal(a, b, self.resolutions[0], self.resolutions[-1])
+        """The steps in which B differs from A by more than their digits."""
+        return self.both & unequal(self.a, self.b, self.resolutions[0], self.resolutions[self.baselines])
 
     @cached_property
     def band(self) -> tuple[Floats, Floats] | None:
@@ -99,7 +110,7 @@ class Curves:
 
     def relative(self, at: int) -> float:
         """|a - b| / |a| in one step; NaN if it is not known."""
-        a, b = float(self.values[0, at]), float(self.values[-1, at])
+        a, b = float(self.a[at]), float(self.b[at])
         return abs(a - b) / abs(a) if a else float("nan")
 
 
@@ -127,7 +138,7 @@ def _newest(table: pl.DataFrame, key: SeriesKey) -> pl.DataFrame:
 # The drawing.
 
 
-class Frame(NamedTuple):
+class PlotArea(NamedTuple):
     """The part of a drawing: steps from `low` to `high`, in cells."""
 
     low: int
@@ -149,48 +160,50 @@ class Drawing(NamedTuple):
     columns: int
     """Columns inside the axes."""
 
-    def column(self, frame: Frame, step: int) -> int:
+    def column(self, area: PlotArea, step: int) -> int:
         """The column of a step, from the left edge of the drawing."""
-        span = max(frame.high - frame.low, 1)
-        return self.left + round((step - frame.low) / span * (self.columns - 1))
+        span = max(area.high - area.low, 1)
+        return self.left + round((step - area.low) / span * (self.columns - 1))
 
 
-def draw(found: Curves, frame: Frame) -> Drawing:
-    """The curves in a frame, with the first run as A and the last as B; plotext draws them."""
+def draw(found: Curves, area: PlotArea) -> Drawing:
+    """The curves of A and B, and the band of the baselines; plotext draws them."""
     plot = Plot()
-    plot.plotsize(frame.width, frame.height)
+    plot.plotsize(area.width, area.height)
     plot.theme("clear")
-    inside = (found.steps >= frame.low) & (found.steps <= frame.high)
+    inside = (found.steps >= area.low) & (found.steps <= area.high)
     equal = found.both & ~found.differs
     if found.band is not None:
         for edge in found.band:
-            _add(plot, found.steps[inside], edge[inside], frame, ".", 4)
-    for number, mark in ((0, "A"), (len(found.values) - 1, "B")):
-        _add(plot, found.steps[inside], found.values[number][inside], frame, mark, 1 if mark == "A" else 2)
-    _add(plot, found.steps[inside & equal], found.values[0][inside & equal], frame, "=", 3, joined=False)
-    plot.xlim(frame.low, max(frame.high, frame.low + 1))
-    ticks = np.unique(np.linspace(frame.low, frame.high, _TICKS).round().astype(np.int64)).tolist()
+            _add(plot, found.steps[inside], edge[inside], area, ".", 4)
+    for values, mark, colour in ((found.a, "A", 1), (found.b, "B", 2)):
+        _add(plot, found.steps[inside], values[inside], area, mark, colour)
+    _add(plot, found.steps[inside & equal], found.a[inside & equal], area, "=", 3, joined=False)
+    plot.xlim(area.low, max(area.high, area.low + 1))
+    ticks = np.unique(np.linspace(area.low, area.high, _TICKS).round().astype(np.int64)).tolist()
     plot.xticks(ticks, [f"{tick:,}" for tick in ticks])
-    if frame.is_log:
+    if area.is_log:
         plot.yscale("log")
-    return recoloured(Text.from_ansi(plot.build()), ascii_only=frame.ascii_only)
+    return recoloured(Text.from_ansi(plot.build()), ascii_only=area.ascii_only)
 
 
-def _add(plot: Plot, steps: Ints, values: Floats, frame: Frame, mark: str, colour: int, *, joined: bool = True) -> None:
+def _add(
+    plot: Plot, steps: Ints, values: Floats, area: PlotArea, mark: str, colour: int, *, joined: bool = True
+) -> None:
     """Adds a run to the plot: in each column at most its least and its greatest value."""
-    drawn = np.isfinite(values) & (values > 0 if frame.is_log else True)
-    steps, values = thinned(steps[drawn], values[drawn], frame)
+    drawn = np.isfinite(values) & (values > 0 if area.is_log else True)
+    steps, values = thinned(steps[drawn], values[drawn], area)
     if len(steps):
-        add = plot.plot if joined and not frame.letters else plot.scatter
-        add(steps.tolist(), values.tolist(), marker=mark if frame.letters else _QUADRANTS, color=colour)
+        add = plot.plot if joined and not area.letters else plot.scatter
+        add(steps.tolist(), values.tolist(), marker=mark if area.letters else _QUADRANTS, color=colour)
 
 
-def thinned(steps: Ints, values: Floats, frame: Frame) -> tuple[Ints, Floats]:
+def thinned(steps: Ints, values: Floats, area: PlotArea) -> tuple[Ints, Floats]:
     """The least and the greatest value of each column, in the order of steps; few points stay as they are."""
-    columns = max(frame.width * _PER_COLUMN, 1)
+    columns = max(area.width * _PER_COLUMN, 1)
     if len(steps) <= 2 * columns:
         return steps, values
-    column = (steps - frame.low) * columns // max(frame.high - frame.low + 1, 1)
+    column = (steps - area.low) * columns // max(area.high - area.low + 1, 1)
     table = pl.DataFrame({"column": column, "value": values}).with_row_index("at")
     ends = table.group_by("column").agg(
         pl.col("at").get(pl.col("value").arg_min()).alias("least"),
@@ -228,19 +241,19 @@ def _role(text: Text, at: int) -> Role:
     return "dim"
 
 
-def mark_line(found: Curves, frame: Frame, drawing: Drawing, cursor: int) -> Line:
+def mark_line(found: Curves, area: PlotArea, drawing: Drawing, cursor: int) -> Line:
     """The line below a plot: `^` under columns with a differing step, `.` under equal ones, `N` where a value is no
     number, `|` at the cursor.
     """
     marks = [" "] * (drawing.left + drawing.columns)
-    inside = np.flatnonzero((found.steps >= frame.low) & (found.steps <= frame.high) & found.both)
-    odd = ~np.isfinite(found.values[0]) | ~np.isfinite(found.values[-1])
+    inside = np.flatnonzero((found.steps >= area.low) & (found.steps <= area.high) & found.both)
+    odd = ~np.isfinite(found.a) | ~np.isfinite(found.b)
     for at in inside.tolist():
-        column = drawing.column(frame, int(found.steps[at]))
+        column = drawing.column(area, int(found.steps[at]))
         mark = "N" if odd[at] else "^" if found.differs[at] else "."
         if marks[column] in " ." or mark == "N":
             marks[column] = mark
-    column = drawing.column(frame, cursor)
+    column = drawing.column(area, cursor)
     text = "".join(marks)
     if not 0 <= column < len(text):
         return line(Span(text, "warn"))

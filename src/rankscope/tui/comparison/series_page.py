@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from rankscope.tui.comparison.compared_view import ComparedView, TargetPage, shown
-from rankscope.tui.comparison.series_curves import Curves, Frame, SeriesKey, curves, draw, mark_line, series_keys
+from rankscope.tui.comparison.series_curves import Curves, PlotArea, SeriesKey, curves, draw, mark_line, series_keys
 from rankscope.tui.key_hints import Hint
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, cut, line, wrap
@@ -73,7 +73,8 @@ class SeriesPage(TargetPage):
         return self._keys_of[self._at]
 
     def _load(self) -> Curves:
-        return curves(self.view.whole.series.tables, self.key)
+        whole = self.view.whole
+        return curves(whole.series.tables, self.key, whole.baselines)
 
     def _first_difference(self) -> int:
         """The place of the first step that differs, else of the last one."""
@@ -107,9 +108,9 @@ class SeriesPage(TargetPage):
         return self.options.ascii_only or self.options.palette == "none"
 
     @property
-    def _frame(self) -> Frame:
+    def _area(self) -> PlotArea:
         height = self.size.height - 2 - 1 - _TEXT_LINES - 1
-        return Frame(
+        return PlotArea(
             *self.window, self.size.width - 1, max(height, _LEAST_HEIGHT), self.is_log, self._letters,
             self.options.ascii_only,
         )  # fmt: skip
@@ -120,10 +121,10 @@ class SeriesPage(TargetPage):
     def draw_bars(self) -> None:
         """Draws plot, marks, values and keys."""
         super().draw_bars()
-        frame = self._frame
-        drawing = draw(self.curves, frame)
-        self.query_one("#plot", TextBar).put(*drawing.lines[: frame.height])
-        self.query_one("#marks", TextBar).put(mark_line(self.curves, frame, drawing, self.step))
+        area = self._area
+        drawing = draw(self.curves, area)
+        self.query_one("#plot", TextBar).put(*drawing.lines[: area.height])
+        self.query_one("#marks", TextBar).put(mark_line(self.curves, area, drawing, self.step))
         width = self.size.width - 1
         words = wrap(self._values(), width, 1)[:_TEXT_LINES]
         self.query_one("#values", TextBar).put(*[cut(one, width) for one in words])
@@ -131,9 +132,10 @@ class SeriesPage(TargetPage):
     def _values(self) -> Line:
         """The values of both runs at the cursor, and how they compare."""
         found, at = self.curves, self.cursor
+        pair = [0, found.baselines]
         told = [
             f"{value:.9g}" if known else "no value"
-            for value, known in zip(found.values[[0, -1], at], found.known[[0, -1], at], strict=True)
+            for value, known in zip(found.values[pair, at], found.known[pair, at], strict=True)
         ]
         parts: list[Span | str] = [" step ", Span(f"{self.step:,}", "bold"), f"  A {told[0]}  B {told[1]}  "]
         if not found.both[at]:
