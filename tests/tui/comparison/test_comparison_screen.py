@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from textual.pilot import Pilot
 
-from rankscope.analysis.comparison.run_comparison import WholeComparison
+from rankscope.analysis.comparison.run_comparison import WholeComparison, compare_in_full
+from rankscope.tui.comparison.aligned_lanes import paired_lanes
 from rankscope.tui.comparison.answer_page import AnswerPage, CardPlace, card_lines, command
 from rankscope.tui.comparison.compared_view import ComparedPage, ComparedView
 from rankscope.tui.comparison.comparison_app import ComparisonApp
@@ -18,7 +20,7 @@ from rankscope.tui.comparison.lanes_page import LanesPage
 from rankscope.tui.comparison.rank_scatter import ScatterPage
 from rankscope.tui.comparison.series_page import SeriesPage
 from rankscope.tui.options import ProgressLike, ViewOptions
-from tests.tui.comparison.views import ONSET, view_of
+from tests.tui.comparison.views import ONSET, scalars, simulated, view_of
 from tests.tui.drive import PLAIN, screen_text, until
 from tests.tui.test_golden import compare
 
@@ -125,3 +127,17 @@ def test_the_card_keeps_what_matters_where_there_is_no_room() -> None:
         lines = [one.plain for one in card_lines(view, CardPlace(), 78, height)]
         assert len(lines) <= height and any(one.startswith("why") for one in lines)
     assert command(view, CardPlace()).startswith("rankscope diff -o diff.md ")
+
+
+async def test_names_from_files_are_text_and_nothing_else() -> None:
+    runs = [
+        replace(simulated(False), title="[bold]\x1b[2J", series=scalars(values, name="\x1b[31m[red]loss"))
+        for values in ([1.0, 2.0], [1.0, 2.5])
+    ]
+    whole = compare_in_full(*runs)
+    async with compared(ComparedView(whole, paired_lanes(whole))) as (app, pilot):
+        for key, kind in (("2", LanesPage), ("3", SeriesPage)):
+            await shows(app, pilot, key, kind)
+            assert all(char.isprintable() or char == "\n" for char in screen_text(app))
+            assert "[bold]" in screen_text(app)
+        assert "[red]loss" in screen_text(app)

@@ -199,7 +199,7 @@ class AnswerPage(ComparedPage):
     ]
     DEFAULT_CSS = "AnswerPage #list { height: 1fr; min-height: 1; }"
     TITLE = "answer"
-    FINDS = True
+    CANNOT = frozenset({"other_pane"})
     ENTER = "open"
     OWN = (Hint("enter", "enter", "open"), Hint("n", "n", "next"))
 
@@ -334,7 +334,7 @@ class PartPage(ComparedPage, ListPage):
     """The lines of a part, and the one under the cursor in full."""
 
     DEFAULT_CSS = "PartPage #text { height: 40%; }"
-    FINDS = True
+    CANNOT = frozenset()
     FIND_HINT = "a rank, a setting, a series"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("left,h", "back", "back", show=False)]
     OWN = (Hint("slash", "/", "find"), Hint("escape", "esc", "back"))

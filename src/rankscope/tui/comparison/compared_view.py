@@ -80,8 +80,8 @@ class ComparedPage(Page):
         Binding("q", "app.quit", "quit"),
     ]
     ENTER = ""
-    FINDS = False
-    """Whether the page has lines to find text in."""
+    CANNOT: ClassVar[frozenset[str]] = frozenset({"find", "other_pane"})
+    """Actions of all pages that this one lacks: it may have no lines to find text in, and no second pane."""
     OWN: ClassVar[tuple[Hint, ...]] = ()
     """The keys of the page that stand first."""
 
@@ -110,8 +110,8 @@ class ComparedPage(Page):
         return [*first, *rest, *views, *common]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether an action is possible: finding needs lines."""
-        return self.FINDS if action == "find" else super().check_action(action, parameters)
+        """Whether an action is possible here."""
+        return False if action in self.CANNOT else super().check_action(action, parameters)
 
     def copied(self) -> str:
         """The text that y copies."""

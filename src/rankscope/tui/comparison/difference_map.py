@@ -208,7 +208,7 @@ class DifferencePage(TargetPage, GridPage):
     ]
     DEFAULT_CSS = "DifferencePage #text { height: 4; }"
     TITLE = "map"
-    FINDS = True
+    CANNOT = frozenset({"other_pane"})
     FIND_HINT = "a rank: 12, or a series"
     OWN = (
         Hint("m", "m", "map"), Hint("n", "n", "next"), Hint("x", "x", "greatest"), Hint("w", "w s", "zoom"),

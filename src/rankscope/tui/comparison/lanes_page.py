@@ -91,6 +91,7 @@ class LanesPage(TargetPage):
     """
     VERTICAL_BREAKPOINTS = [(0, "-low"), (HIGH, "-high"), (36, "-tall")]
     TITLE = "lanes"
+    CANNOT = frozenset({"find"})
     OWN = (Hint("n", "n", "next"), Hint("x", "x", "layout"), Hint("escape", "esc", "back"))
 
     def __init__(self, view: ComparedView, options: ViewOptions, target: str = "") -> None:

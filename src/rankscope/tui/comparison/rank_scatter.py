@@ -216,9 +216,9 @@ class ScatterPage(TargetPage):
     @classmethod
     def missing(cls, view: ComparedView) -> str:
         """Why there is no scatter."""
-        known = rank_metrics(view.whole)
-        least = f"numbers of at least {LEAST_RANKS} ranks of both runs"
-        return "" if known else f"no scatter: it needs {least}: traces, dumps with times, or series by rank"
+        if rank_metrics(view.whole):
+            return ""
+        return f"no scatter: it needs traces, dumps with times, or series of {LEAST_RANKS} ranks or more"
 
     @property
     def axes(self) -> tuple[RankMetric, RankMetric]:
