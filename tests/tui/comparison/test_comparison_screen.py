@@ -112,10 +112,7 @@ async def test_equal_runs_and_missing_data_say_so(tmp_path: Path) -> None:
     view = view_of(changed=False)
     none = ComparedView(view.whole, None)
     assert LanesPage.missing(none).startswith("no lanes: schedules are equal")
-    async with compared(view, options=ViewOptions(ascii_only=True, palette="none", export_dir=tmp_path)) as (
-        app,
-        pilot,
-    ):
+    async with compared(view, options=replace(PLAIN, export_dir=tmp_path)) as (app, pilot):
         assert " SAME " in screen_text(app) and "means" in screen_text(app)
         await pilot.press("Y")
     assert (tmp_path / "rankscope-copy.txt").read_text() == "rankscope diff -o diff.md runs/a runs/a\n"
