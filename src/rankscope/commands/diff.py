@@ -1,16 +1,17 @@
-"""`rankscope diff A B`: whether two runs agree, where they first part, and whether times differ."""
+"""`rankscope diff A B`: whether runs agree, where they first part, and whether times differ."""
 
 from __future__ import annotations
 
 import gc
 import getpass
+import itertools
 import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -21,6 +22,7 @@ from rankscope.commands.view import on_terminal, options_of_terminal
 from rankscope.report.output_files import write_next
 
 if TYPE_CHECKING:
+    from rankscope.analysis.comparison.metric_words import Budget
     from rankscope.analysis.comparison.model import ComparedRun, RunComparison
     from rankscope.analysis.comparison.run_comparison import WholeComparison
     from rankscope.analysis.model import Analysis
@@ -29,52 +31,126 @@ if TYPE_CHECKING:
     from rankscope.tui.options import ProgressLike
 
 
+class RunSides(NamedTuple):
+    """Paths of the runs of both sides."""
+
+    baselines: tuple[str, ...]
+    candidates: tuple[str, ...]
+    pooled: bool
+    """Whether the candidates are reruns of one setting."""
+
+
+def run_sides(paths: Sequence[str], baselines: Sequence[str], candidates: Sequence[str]) -> RunSides:
+    """The sides as they are given: alone, paths are the baseline and the others; beside an option the side it lacks."""
+    if not baselines and not candidates:
+        if len(paths) < 2:
+            raise click.UsageError("name two runs or more, A B", click.get_current_context(silent=True))
+        return RunSides((paths[0],), tuple(paths[1:]), len(paths) == 2)
+    if candidates:
+        found = RunSides((*paths, *baselines), tuple(candidates), True)
+    else:
+        found = RunSides(tuple(baselines), tuple(paths), True)
+    for name, own in (("--baseline", found.baselines), ("--candidate", found.candidates)):
+        if not own:
+            raise click.UsageError(f"name the other runs behind {name}", click.get_current_context(silent=True))
+    return found
+
+
 def run(
-    sources: tuple[JobSource, JobSource], *, series: re.Pattern[str] | None, form: Format | None, output: str | None,
-    force: bool, redact: bool, ascii_only: bool,
+    source_of: Callable[[str], JobSource], *, paths: Sequence[str], baselines: Sequence[str], candidates: Sequence[str],
+    budgets: tuple[Budget, ...], vary: Sequence[str], times: int, output: str | None, force: bool, **options: Any,
 ) -> int:  # fmt: skip
-    """Writes the comparison, or shows it on a terminal; 1 if the runs differ."""
-    for source in sources:
+    """Writes the comparison, or the plan of an experiment; 1 if the runs differ, or if a budget is exceeded."""
+    if vary:
+        from rankscope.commands.experiment import write_experiment
+
+        return write_experiment(vary, paths, times=times, output=output, force=force)
+    sides = run_sides(paths, baselines, candidates)
+    if budgets and not sides.pooled:
+        raise click.ClickException("--gate takes two sides: name the other runs behind --baseline and --candidate")
+    sources = [list(map(source_of, own)) for own in (sides.baselines, sides.candidates)]
+    for source in itertools.chain(*sources):
         source.check()
     refuse_existing(output, force)
-    compare = partial(_compared, sources, series)
-    if form is None and output is None and not redact and on_terminal():
-        return int(not show(compare, " ".join(source.title for source in sources), ascii_only).is_same)
+    return _write(sources, sides.pooled, budgets, output, force, **options)
+
+
+def _write(
+    sources: Sequence[Sequence[JobSource]], pooled: bool, budgets: Sequence[Budget], output: str | None, force: bool,
+    *, series: re.Pattern[str] | None, form: Format | None, redact: bool, ascii_only: bool,
+) -> int:  # fmt: skip
+    if form is None and output is None and not redact and not budgets and on_terminal():
+        return _exit_code(_show(partial(_in_full, sources, series, pooled), sources, ascii_only))
     narrator = ProgressLine()
     try:
-        whole = compare(narrator)
+        sides = _read(sources, series, narrator)
     finally:
         narrator.close()
-    found = _redacted(whole.found, *whole.runs) if redact else whole.found
+    found = _compared(sides, pooled, budgets)
+    if redact:
+        found = _redacted(found, list(itertools.chain(*sides)))
     write_report(render_comparison(found, form or format_of(output), ascii_only), output, force)
-    return int(not found.is_same)
+    return _exit_code(found)
 
 
-def _compared(
-    sources: Sequence[JobSource], series: re.Pattern[str] | None, progress: Callable[[LoadStep], None]
-) -> WholeComparison:
-    """Reads and compares the runs; raises ClickException if there is nothing to compare."""
-    a, b = (_loaded(source, series, _told_of(label, progress)) for label, source in zip("AB", sources, strict=True))
-    from rankscope.analysis.comparison.run_comparison import NothingComparableError, compare_in_full
+def _compared(sides: Sequence[Sequence[ComparedRun]], pooled: bool, budgets: Sequence[Budget]) -> RunComparison:
+    from rankscope.analysis.comparison.run_comparison import NothingComparableError, compare_runs
 
-    progress(LoadStep(0, 0, "comparing"))
+    baselines, candidates = sides
     try:
-        return compare_in_full(a, b)
+        if len(baselines) == len(candidates) == 1 and not budgets:
+            return compare_runs(baselines[0], candidates[0])
+        from rankscope.analysis.comparison.metric_words import gate_checks
+        from rankscope.analysis.comparison.run_sides import compare_sides
+
+        found = compare_sides(baselines, candidates, pooled=pooled)
     except NothingComparableError as error:
         raise click.ClickException(str(error)) from error
+    return replace(found, gate=gate_checks(budgets, found))
+
+
+def _read(
+    sources: Sequence[Sequence[JobSource]], series: re.Pattern[str] | None, progress: Callable[[LoadStep], None]
+) -> list[list[ComparedRun]]:
+    """The runs of both sides; the progress tells which run is read."""
+    return [
+        [
+            _loaded(source, series, _told_of(f"{side}{number if len(own) > 1 else ''}", progress))
+            for number, source in enumerate(own, 1)
+        ]
+        for side, own in zip("AB", sources, strict=True)
+    ]
 
 
 def _told_of(label: str, progress: Callable[[LoadStep], None]) -> Callable[[LoadStep], None]:
-    """Reports progress with the label of the run."""
     return lambda step: progress(replace(step, what=f"{step.what} {label}"))
 
 
-def show(compare: Comparing, title: str, ascii_only: bool) -> RunComparison:
+def _in_full(
+    sources: Sequence[Sequence[JobSource]], series: re.Pattern[str] | None, pooled: bool,
+    progress: Callable[[ProgressLike], None],
+) -> WholeComparison:  # fmt: skip
+    """Reads and compares the runs; then the interpreter searches for cycles again, but not among the data."""
+    from rankscope.analysis.comparison.run_comparison import NothingComparableError
+    from rankscope.analysis.comparison.run_sides import compare_sides_in_full
+
+    try:
+        baselines, candidates = _read(sources, series, progress)
+        progress(LoadStep(0, 0, "comparing"))
+        return compare_sides_in_full(baselines, candidates, pooled=pooled)
+    except NothingComparableError as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _show(compare: Comparing, sources: Sequence[Sequence[JobSource]], ascii_only: bool) -> RunComparison:
     """Shows the comparison on the terminal; returns it when the user quits, and leaves the headline behind."""
     from rankscope.tui.comparison.comparison_app import ComparisonApp
 
-    options = options_of_terminal(ascii_only=ascii_only)
-    app = ComparisonApp(partial(_collected, compare), title, options, export_comparison)
+    title = " ".join(source.title for own in sources for source in own)
+    app = ComparisonApp(compare, title, options_of_terminal(ascii_only=ascii_only), export_comparison)
     app.run()
     if app.view is None:
         raise click.Abort
@@ -82,18 +158,16 @@ def show(compare: Comparing, title: str, ascii_only: bool) -> RunComparison:
     return app.view.found
 
 
-def _collected(compare: Comparing, progress: Callable[[ProgressLike], None]) -> WholeComparison:
-    """Compares, and then lets the interpreter search for cycles again, but not among the data."""
-    try:
-        return compare(progress)
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
 def export_comparison(found: RunComparison, directory: Path) -> Path:
     """Writes the Markdown report into a new file below a directory."""
     return write_next(directory, "diff", render_comparison(found, "markdown", ascii_only=False))
+
+
+def _exit_code(found: RunComparison) -> int:
+    outcomes = {one.outcome for one in found.gate}
+    if not outcomes:
+        return int(not found.is_same)
+    return 1 if "failed" in outcomes else 2 if "unmeasured" in outcomes else 0
 
 
 def _loaded(source: JobSource, pattern: re.Pattern[str] | None, progress: Callable[[LoadStep], None]) -> ComparedRun:
@@ -133,7 +207,7 @@ def render_comparison(found: RunComparison, form: Format, ascii_only: bool) -> b
     return render(found).encode("ascii" if ascii_only else "utf-8", "backslashreplace")
 
 
-def _redacted(found: RunComparison, a: ComparedRun, b: ComparedRun) -> RunComparison:
+def _redacted(found: RunComparison, runs: Sequence[ComparedRun]) -> RunComparison:
     """The comparison without names of hosts and users, and without paths."""
     from rankscope.report.redact import redact_comparison
 
@@ -141,4 +215,4 @@ def _redacted(found: RunComparison, a: ComparedRun, b: ComparedRun) -> RunCompar
         users = [getpass.getuser()]
     except (KeyError, OSError):
         users = []
-    return redact_comparison(found, [(one.dataset, one.analysis) for one in (a, b)], [os.uname().nodename], users)
+    return redact_comparison(found, [(one.dataset, one.analysis) for one in runs], [os.uname().nodename], users)

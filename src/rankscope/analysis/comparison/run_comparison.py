@@ -35,6 +35,26 @@ class NothingComparableError(Exception):
     """The runs have nothing in common that can be compared."""
 
 
+class ComparedPair(NamedTuple):
+    """Two runs with all that was compared."""
+
+    a: ComparedRun
+    b: ComparedRun
+    grounds: Grounds
+    common: CommonSeries
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The world sizes; 0 where one is unknown."""
+        return self.a.dataset.world_size, self.b.dataset.world_size
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the runs have anything in common."""
+        schedule, settings, series, _, _ = self.grounds
+        return bool((schedule and schedule.equal) or series.steps or settings.compared or list(differences_of(self)))
+
+
 class WholeComparison(NamedTuple):
     """A comparison with all that it rests on, for lanes and pictures."""
 
@@ -56,33 +76,55 @@ class WholeComparison(NamedTuple):
 
 def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
     """The comparison of run B with run A; raises NothingComparableError."""
-    return compare_in_full(a, b).found
+    return pair_comparison(compared_pair(a, b))
+
+
+def pair_comparison(pair: ComparedPair) -> RunComparison:
+    """The comparison of two runs from all that was compared."""
+    differences, parts = tuple(differences_of(pair)), parts_of(pair)
+    return RunComparison(
+        headline_of(differences, parts), (run_facts("A", pair.a), run_facts("B", pair.b)), parts,
+        differences, hypotheses(pair.grounds) if differences else (),
+    )  # fmt: skip
 
 
 def compare_in_full(a: ComparedRun, b: ComparedRun) -> WholeComparison:
     """The comparison of run B with run A, and what it rests on; raises NothingComparableError."""
+    pair = compared_pair(a, b)
+    return WholeComparison(pair_comparison(pair), (a, b), pair.grounds, pair.common)
+
+
+def compared_pair(a: ComparedRun, b: ComparedRun) -> ComparedPair:
+    """The parts of two runs side by side; raises NothingComparableError."""
     sizes = a.dataset.world_size, b.dataset.world_size
     schedule = None if all(sizes) and sizes[0] != sizes[1] else compare_schedules(a.dataset, b.dataset)
     common = common_series([a.series, b.series])
-    series, settings = compare_series(*common.tables), compare_settings(a, b)
     times = compare_times(schedule, *common.tables)
-    differences = [
-        *_schedule_differences(schedule), *_value_differences(series), *_outcomes(a, b),
-        *_time_differences(times), *_setting_differences(settings),
-    ]  # fmt: skip
-    if not differences and not (schedule and schedule.equal) and not series.steps and not settings.compared:
+    grounds = Grounds(schedule, compare_settings(a, b), compare_series(*common.tables), times, sizes[0])
+    pair = ComparedPair(a, b, grounds, common)
+    if not pair.is_comparable:
         raise NothingComparableError(_nothing(a, b, schedule))
-    parts = (
-        schedule_part(schedule, sizes), settings_part(settings),
-        values_part(series, tuple(map(recomputed, common.tables)), (*common.notes, *_unread(a, b))),
-        durations_part(times),
+    return pair
+
+
+def differences_of(pair: ComparedPair, times: Sequence[RunDifference] | None = None) -> Iterator[RunDifference]:
+    """The differences of a pair, the earliest in program order first; `times` take the place of those of durations."""
+    schedule, settings, series, own, _ = pair.grounds
+    yield from _schedule_differences(schedule)
+    yield from _value_differences(series)
+    yield from _outcomes(pair.a, pair.b)
+    yield from time_differences(own) if times is None else times
+    yield from _setting_differences(settings)
+
+
+def parts_of(pair: ComparedPair) -> tuple[ComparedPart, ...]:
+    """The answers of schedule, settings, values and durations."""
+    schedule, settings, series, times, _ = pair.grounds
+    again = tuple(map(recomputed, pair.common.tables))
+    return (
+        schedule_part(schedule, pair.sizes), settings_part(settings),
+        values_part(series, again, (*pair.common.notes, *_unread(pair.a, pair.b))), durations_part(times),
     )  # fmt: skip
-    grounds = Grounds(schedule, settings, series, times, sizes[0])
-    found = RunComparison(
-        _headline(differences, parts), tuple(_facts(label, one) for label, one in (("A", a), ("B", b))), parts,
-        tuple(differences), hypotheses(grounds) if differences else (),
-    )  # fmt: skip
-    return WholeComparison(found, (a, b), grounds, common)
 
 
 def _nothing(a: ComparedRun, b: ComparedRun, schedule: ScheduleComparison | None) -> str:
@@ -101,11 +143,12 @@ def _unread(*runs: ComparedRun) -> Iterator[str]:
         yield from (f"not read in {label}: {problem}" for problem in run.series_problems)
 
 
-def _facts(label: str, run: ComparedRun) -> RunFacts:
+def run_facts(label: str, run: ComparedRun) -> RunFacts:
+    """The facts of a run for the head of a report."""
     return RunFacts(label, run.title, run.dataset.world_size, run.analysis.verdict)
 
 
-def _headline(differences: Sequence[RunDifference], parts: Sequence[ComparedPart]) -> str:
+def headline_of(differences: Sequence[RunDifference], parts: Sequence[ComparedPart]) -> str:
     """The earliest difference, or which parts are the same."""
     if differences:
         first, more = differences[0], len(differences) - 1
@@ -154,7 +197,7 @@ def _outcomes(a: ComparedRun, b: ComparedRun) -> Iterator[RunDifference]:
         yield RunDifference("outcome-differs", title, tuple(run.analysis.culprits))
 
 
-def _time_differences(times: TimeComparison | None) -> Iterator[RunDifference]:
+def time_differences(times: TimeComparison | None) -> Iterator[RunDifference]:
     """Steps that take another time; collectives alone are context."""
     for one in times.steps if times is not None else ():
         if one.stands_out:

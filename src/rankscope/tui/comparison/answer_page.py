@@ -1,4 +1,4 @@
-"""The first page of a comparison: the headline, the card and the parts; and a page for each part.
+"""The first page of a comparison: the headline, the card and the parts.
 
 The card is the answer in a few lines: who, where, why it may be, what decides, and a command to copy.
 """
@@ -17,26 +17,52 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from rankscope.analysis.comparison.model import ComparedRun, DifferenceKind, Hypothesis, RunDifference
-from rankscope.analysis.comparison.part_words import parting_title
 from rankscope.text.wording import plural, ranks_text
-from rankscope.tui.comparison.compared_view import ComparedPage, ComparedView, diff_command, shown
+from rankscope.tui.comparison.compared_view import ComparedPage, ComparedView, PartPage, diff_command, shown
 from rankscope.tui.detail.finding_text import fitted
 from rankscope.tui.detail.line_widgets import LineList
-from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.detail.stack_tree import one_line
 from rankscope.tui.frames import rule
 from rankscope.tui.key_hints import Hint
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.styled_text import BLANK, Line, Role, Span, cut, line, wrap
+from rankscope.tui.styled_text import BLANK, Line, Role, Span, line
 from rankscope.tui.text_bars import TextBar
 
 HEADLINE_LINES = 3
 """Most lines of the headline."""
 LEAST_PARTS = 4
 """Lines below the card that stay free: one for each part."""
-_IMPORTANT = ("means", "why", "decide", "copy Y", "who", "where", "in A", "in B", "for", "against", "run A", "run B")
+_IMPORTANT = (
+    "means",
+    "why",
+    "decide",
+    "copy Y",
+    "who",
+    "where",
+    "in A",
+    "in B",
+    "runs",
+    "for",
+    "against",
+    "run A",
+    "run B",
+)
 """Lines of the card, the most important first: low terminals leave out the last ones."""
-_ORDER = ("means", "who", "where", "in A", "in B", "why", "for", "against", "decide", "copy Y", "run A", "run B")
+_ORDER = (
+    "means",
+    "who",
+    "where",
+    "in A",
+    "in B",
+    "why",
+    "for",
+    "against",
+    "decide",
+    "runs",
+    "copy Y",
+    "run A",
+    "run B",
+)
 _LABEL = 8
 _MOST_HOSTS = 2
 _LONGEST_RANKS = 40
@@ -93,9 +119,11 @@ def _texts(view: ComparedView, at: CardPlace, width: int) -> Iterator[tuple[str,
         yield "decide", shown(cause.experiment)
     if found.is_same:
         yield "means", "equal as far as both runs record it; equal printed values do not prove equal bits"
+    if found.groups is not None:
+        yield "runs", shown(found.groups.power)
     yield "copy Y", shown(command(view, at))
-    for run in view.pair_facts:
-        yield f"run {run.label}", shown(f"{run.title}: {run.verdict}")
+    for side, run in zip("AB", view.pair_facts, strict=True):
+        yield f"run {side}", shown(f"{run.title}: {run.verdict}")
 
 
 def _of_difference(view: ComparedView, one: RunDifference, width: int) -> Iterator[tuple[str, str]]:
@@ -296,90 +324,3 @@ class AnswerPage(ComparedPage):
             self.note(f"written: {self.view.save(self.view.found, self.options.export_dir)}")
         except OSError as error:
             self.note(f"not written: {error.strerror or error}")
-
-
-# One part: its lines in full.
-
-
-class PartRow(NamedTuple):
-    """A line of a part."""
-
-    text: str
-    """Already fit for the screen."""
-    rank: int | None = None
-    """The rank that the lanes go to."""
-    series: str = ""
-    """The name of the series that it opens."""
-
-
-def part_rows(view: ComparedView, name: str) -> list[PartRow]:
-    """The lines of a part; of schedules also each rank that parts, of values also the equal series."""
-    rows = [PartRow(shown(text)) for text in view.part(name).lines]
-    grounds = view.whole.grounds
-    if name == "schedule" and grounds.schedule is not None:
-        partings = grounds.schedule.partings
-        found = grounds.schedule
-        return [*(PartRow(shown(parting_title(found, one, (one.rank,))), one.rank) for one in partings), *rows]
-    if name == "values":
-        differing = [one.name for one in grounds.series.differences]
-        named = [row._replace(series=series) for row, series in zip(rows, differing, strict=False)]
-        equal = [
-            PartRow(f"{series}: equal in {count:,} values", None, series) for series, count, _ in grounds.series.equal
-        ]
-        return [*named, *equal, *rows[len(named) :]]
-    return rows
-
-
-class PartPage(ComparedPage, ListPage):
-    """The lines of a part, and the one under the cursor in full."""
-
-    DEFAULT_CSS = "PartPage #text { height: 40%; }"
-    CANNOT = frozenset()
-    FIND_HINT = "a rank, a setting, a series"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("left,h", "back", "back", show=False)]
-    OWN = (Hint("slash", "/", "find"), Hint("escape", "esc", "back"))
-
-    def __init__(self, view: ComparedView, options: ViewOptions, part: str) -> None:
-        super().__init__(view, options)
-        self.part = view.part(part)
-        self._rows = part_rows(view, part)
-        self._found = self._rows
-        self._target = {"schedule": "lanes", "values": "series"}.get(part, "")
-
-    @property
-    def title_text(self) -> str:
-        """The name of the part."""
-        return self.part.name
-
-    def heading(self) -> list[Line]:
-        """The part, both runs, and its answer."""
-        return [self.title_line(), line(" ", Span(shown(self.part.summary), "bold"))]
-
-    def hints(self, *, every: bool = False) -> list[Hint]:
-        """The way to the lanes or the series first."""
-        own = [Hint("enter", "enter", self._target)] if self._target else []
-        return [*own, *super().hints(every=every)]
-
-    def how_to_fill(self) -> list[Line]:
-        """The text for a part without lines."""
-        return wrap(line(Span(shown(self.part.summary), "warn")), self.size.width - 1)
-
-    def search(self, text: str) -> int:
-        """Lists the lines with `text`."""
-        self._found = [row for row in self._rows if text in row.text.lower()]
-        return len(self._found)
-
-    def entry_line(self, at: int, width: int) -> Line:
-        """A line."""
-        return cut(line(self._found[at].text), width)
-
-    def entry_text(self, at: int, width: int) -> list[Line]:
-        """The whole line."""
-        return wrap(line(self._found[at].text), width, 2)
-
-    def choose(self, at: int) -> None:
-        """Opens the lanes at the rank, or the series."""
-        row = self._found[at]
-        if self._target:
-            target = str(row.rank) if row.rank is not None else row.series
-            self.app.call_later(self.app.run_action, f"app.open_page({self._target!r}, {target!r})")

@@ -37,7 +37,7 @@ MOST_LABELS = 8
 _TEXT_LINES = 2
 
 
-class RankMetric(NamedTuple):
+class ScatterMetric(NamedTuple):
     """A number of each rank of both runs."""
 
     name: str
@@ -58,12 +58,12 @@ class RankMetric(NamedTuple):
         return any(len(set(values.values())) > 1 for values in self.values)
 
 
-def rank_metrics(whole: WholeComparison) -> list[RankMetric]:
+def rank_metrics(whole: WholeComparison) -> list[ScatterMetric]:
     """The metrics that at least `LEAST_RANKS` ranks of both runs have, those of traces first."""
     series = whole.series.tables[0], whole.series.tables[whole.baselines]
     tables = [_metrics(run, table) for run, table in zip(whole.pair, series, strict=True)]
     both = [
-        RankMetric(name, is_time, (values, tables[1][name, is_time]))
+        ScatterMetric(name, is_time, (values, tables[1][name, is_time]))
         for (name, is_time), values in tables[0].items()
         if (name, is_time) in tables[1]
     ]
@@ -121,7 +121,7 @@ class OddRank(NamedTuple):
     """The larger change against the median of its metric, as a share of it."""
 
 
-def scatter_outliers(x: RankMetric, y: RankMetric) -> list[OddRank]:
+def scatter_outliers(x: ScatterMetric, y: ScatterMetric) -> list[OddRank]:
     """The outliers of both runs on either axis, the farthest first."""
     found: dict[tuple[str, int], float] = {}
     for number, label in enumerate("AB"):
@@ -141,7 +141,7 @@ class RankPoint(NamedTuple):
     y: float
 
 
-def points(x: RankMetric, y: RankMetric) -> list[RankPoint]:
+def points(x: ScatterMetric, y: ScatterMetric) -> list[RankPoint]:
     """The ranks of both runs that have both metrics."""
     return [
         RankPoint(label, rank, x.values[number][rank], y.values[number][rank])
@@ -151,7 +151,7 @@ def points(x: RankMetric, y: RankMetric) -> list[RankPoint]:
 
 
 def draw_points(
-    known: Sequence[RankPoint], named: Sequence[OddRank], size: tuple[int, int], axes: tuple[RankMetric, RankMetric],
+    known: Sequence[RankPoint], named: Sequence[OddRank], size: tuple[int, int], axes: tuple[ScatterMetric, ScatterMetric],
     *, ascii_only: bool,
 ) -> Drawing:  # fmt: skip
     """The points as letters, with the numbers of outliers beside them; plotext draws them."""
@@ -221,7 +221,7 @@ class ScatterPage(TargetPage):
         return f"no scatter: it needs traces, dumps with times, or series of {LEAST_RANKS} ranks or more"
 
     @property
-    def axes(self) -> tuple[RankMetric, RankMetric]:
+    def axes(self) -> tuple[ScatterMetric, ScatterMetric]:
         """The metrics to the right and upwards."""
         return self.metrics[self._axes[0]], self.metrics[self._axes[1]]
 
