@@ -209,27 +209,48 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=70_000, help="the first seed")
-    parser.add_argument("--only", choices=("pairs", "sides"))
+    parser.add_argument("--only", choices=PARTS, help="one of the parts")
     args = parser.parse_args()
-    pairs, seed = args.pairs, args.seed
-    if args.only != "sides":
-        wrong = equal_pairs(pairs, seed)
-        print(f"equal runs called different: {len(wrong)} of {pairs}", *wrong, sep="\n  ", flush=True)
-        counts = planted(pairs, seed)
-        rows = [[name, *(counts[name, how] for how in ("exact", "found", "missed"))] for name in EDITS]
-        print(table(["planted change", "right place and kind", "another place or kind", "missed"], rows))
-        print(table(["steps", "correlation", "interval excludes 1", "called different"], intervals(pairs, seed)))
-    if args.only != "pairs":
-        print(
-            table(["runs", "noise of runs", "interval holds equality", "one of 20 significant"], coverage(pairs, seed))
-        )
-        print(table(["change", "runs", "found", "called significant"], found_changes(pairs, seed)), flush=True)
-        called, wrong = equal_sides(pairs, seed)
-        print(table(["equal runs called different", *(f"losses: {noise}" for noise in NOISES), "pairs"], called))
-        print(*wrong, sep="\n", flush=True)
-        print(table(["change", "runs", "found", "called significant"], found_changes(pairs // 4, seed)), flush=True)
-        heads = ["runs", "noise of runs", "interval holds equality", "one of 20 significant"]
-        print(table(heads, coverage(pairs, seed)))
+    for name, part in PARTS.items():
+        if args.only in (None, name):
+            print(*part(args.pairs, args.seed), sep="\n", flush=True)
+
+
+def _print_pairs(pairs: int, seed: int) -> Iterator[str]:
+    wrong = equal_pairs(pairs, seed)
+    yield f"equal runs called different: {len(wrong)} of {pairs}"
+    yield from wrong
+
+
+def _print_planted(pairs: int, seed: int) -> Iterator[str]:
+    counts = planted(pairs, seed)
+    rows: list[list[object]] = [[name, *(counts[name, how] for how in ("exact", "found", "missed"))] for name in EDITS]
+    yield table(["planted change", "right place and kind", "another place or kind", "missed"], rows)
+
+
+def _print_times(pairs: int, seed: int) -> Iterator[str]:
+    yield table(["steps", "correlation", "interval excludes 1", "called different"], intervals(pairs, seed))
+
+
+def _print_sides(pairs: int, seed: int) -> Iterator[str]:
+    called, wrong = equal_sides(pairs, seed)
+    yield table(["equal runs called different", *(f"losses: {noise}" for noise in NOISES), "pairs"], called)
+    yield from wrong
+
+
+def _print_changes(pairs: int, seed: int) -> Iterator[str]:
+    yield table(["change", "runs", "found", "called significant"], found_changes(pairs, seed))
+
+
+def _print_coverage(pairs: int, seed: int) -> Iterator[str]:
+    heads = ["runs", "noise of runs", "interval holds equality", "one of 20 significant"]
+    yield table(heads, coverage(pairs, seed))
+
+
+PARTS = {
+    "pairs": _print_pairs, "planted": _print_planted, "times": _print_times, "sides": _print_sides,
+    "changes": _print_changes, "coverage": _print_coverage,
+}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,6 +12,7 @@ from rankscope.analysis.comparison.model import (
     ComparedPart,
     ComparedRun,
     MetricEffect,
+    Outlier,
     RunComparison,
     RunDifference,
     RunGroups,
@@ -128,6 +129,13 @@ class SeveralRuns:
         return run_metrics(times, self.series, len(self.runs))
 
     @cached_property
+    def outliers(self) -> tuple[Outlier, ...]:
+        """Runs that differ from their peers: of their side, or of all runs if each is a setting of its own."""
+        pools = self.sides if self.pooled else (tuple(range(len(self.runs))),)
+        found = (one for pool in pools for one in outlying_runs(self.metrics, pool, LEAST_CHANGE))
+        return tuple(outlier_of(one, self.labels) for one in found)
+
+    @cached_property
     def noise(self) -> RerunNoise:
         """Differences between reruns of the baseline, or of the candidate if there is one baseline."""
         baselines = [one for number, one in self.pairs.items() if number in self.sides.a]
@@ -223,7 +231,7 @@ def _time_differences(
     """Metrics that differ over runs; for single candidates their times against the one baseline."""
     own = {several.labels[number]: list(time_differences(pair.grounds.times)) for number, pair in pairs.items()}
     if not several.pooled:
-        return list(_merged(own))
+        return [*_merged(own), *_alone(several, {label for label, found in own.items() if found})]
     reruns = {
         (one.kind, one.ranks)
         for number in several.sides.a[1:] if number in several.pairs
@@ -235,6 +243,15 @@ def _time_differences(
         if 2 * len(one.runs) > len(several.sides.b) and (one.kind, one.ranks) not in reruns
     ]  # fmt: skip
     return [*steady, *metric_differences(effects)]
+
+
+def _alone(several: SeveralRuns, known: Collection[str]) -> Iterator[RunDifference]:
+    """Times of steps in which one run differs from all others, if its comparison with A does not show it already."""
+    steps = {one.name for one in several.metrics if one.kind == "step"}
+    for one in several.outliers:
+        if one.metric in steps and one.name not in known:
+            runs = (one.name,) if one.name in several.labels[1:] else several.labels[1:]
+            yield RunDifference("durations-differ", one.title, runs=runs)
 
 
 # Parts, groups and the headline.
@@ -271,8 +288,6 @@ def _durations(several: SeveralRuns, effects: Sequence[MetricEffect]) -> Compare
 def _groups(several: SeveralRuns, effects: Sequence[MetricEffect], rest: Mapping[int, ComparedPair]) -> RunGroups:
     known = {(0, number): pair.grounds for number, pair in several.pairs.items()}
     tested = len(effects)
-    pools = several.sides if several.pooled else (tuple(range(len(several.runs))),)
-    outliers = [one for pool in pools for one in outlying_runs(several.metrics, pool, LEAST_CHANGE)]
     labels, count_a = several.labels, len(several.sides.a)
     power = "each run against A: times hold within two runs; reruns of both (--baseline, --candidate) tell more"
     return RunGroups(
@@ -281,7 +296,7 @@ def _groups(several: SeveralRuns, effects: Sequence[MetricEffect], rest: Mapping
         smallest_p(*map(len, several.sides)) if several.pooled else None,
         runs_needed(tested) if several.pooled else None,
         agreements(several.runs, labels, known, several.series.tables),
-        tuple(outlier_of(one, labels) for one in outliers),
+        several.outliers,
         outlying_ranks(several.runs, labels, several.sides) if several.pooled else (),
         tuple(_noisy(several, rest)),
     )  # fmt: skip
