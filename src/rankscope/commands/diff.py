@@ -24,7 +24,7 @@ from rankscope.report.output_files import write_next
 if TYPE_CHECKING:
     from rankscope.analysis.comparison.metric_words import Budget
     from rankscope.analysis.comparison.model import ComparedRun, RunComparison
-    from rankscope.analysis.comparison.run_comparison import WholeComparison
+    from rankscope.analysis.comparison.run_sides import WholeComparison
     from rankscope.analysis.model import Analysis
     from rankscope.schema import Dataset
     from rankscope.tui.comparison.comparison_app import Comparing

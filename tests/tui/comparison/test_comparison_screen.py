@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from textual.pilot import Pilot
 
-from rankscope.analysis.comparison.run_comparison import WholeComparison, compare_in_full
+from rankscope.analysis.comparison.run_sides import WholeComparison, compare_in_full
 from rankscope.tui.comparison.aligned_lanes import paired_lanes
 from rankscope.tui.comparison.answer_page import AnswerPage, CardPlace, card_lines, command
 from rankscope.tui.comparison.compared_view import ComparedPage, ComparedView

@@ -9,7 +9,7 @@ from functools import cache
 import polars as pl
 
 from rankscope.analysis.comparison.model import ComparedRun
-from rankscope.analysis.comparison.run_comparison import WholeComparison, compare_in_full
+from rankscope.analysis.comparison.run_sides import WholeComparison, compare_in_full
 from rankscope.parsers.series.scalar_rows import SCALARS
 from rankscope.tui.comparison.aligned_lanes import paired_lanes
 from rankscope.tui.comparison.compared_view import ComparedView

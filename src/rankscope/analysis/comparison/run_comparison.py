@@ -55,25 +55,6 @@ class ComparedPair(NamedTuple):
         return bool((schedule and schedule.equal) or series.steps or settings.compared or list(differences_of(self)))
 
 
-class WholeComparison(NamedTuple):
-    """A comparison with all that it rests on, for lanes and pictures."""
-
-    found: RunComparison
-    runs: tuple[ComparedRun, ...]
-    """Baselines first, then candidates."""
-    grounds: Grounds
-    """Those of the first baseline and the first candidate."""
-    series: CommonSeries
-    """The compared series of each run."""
-    baselines: int = 1
-    """How many of the runs are baselines."""
-
-    @property
-    def pair(self) -> tuple[ComparedRun, ComparedRun]:
-        """The first baseline and the first candidate."""
-        return self.runs[0], self.runs[self.baselines]
-
-
 def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
     """The comparison of run B with run A; raises NothingComparableError."""
     return pair_comparison(compared_pair(a, b))
@@ -86,12 +67,6 @@ def pair_comparison(pair: ComparedPair) -> RunComparison:
         headline_of(differences, parts), (run_facts("A", pair.a), run_facts("B", pair.b)), parts,
         differences, hypotheses(pair.grounds) if differences else (),
     )  # fmt: skip
-
-
-def compare_in_full(a: ComparedRun, b: ComparedRun) -> WholeComparison:
-    """The comparison of run B with run A, and what it rests on; raises NothingComparableError."""
-    pair = compared_pair(a, b)
-    return WholeComparison(pair_comparison(pair), (a, b), pair.grounds, pair.common)
 
 
 def compared_pair(a: ComparedRun, b: ComparedRun) -> ComparedPair:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rankscope.analysis.comparison.run_comparison import WholeComparison
+from rankscope.analysis.comparison.run_sides import WholeComparison
 from rankscope.analysis.comparison.schedule_alignment import MOST_PARTINGS, Alignment
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, ScheduleRows
 from rankscope.tui.letters import NUMBER, PENDING, SHIFT, Codes, Mark, code

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 
 from rankscope.analysis.comparison.model import ComparedPart, RunComparison, RunFacts
 from rankscope.analysis.comparison.part_words import parting_title
-from rankscope.analysis.comparison.run_comparison import WholeComparison
+from rankscope.analysis.comparison.run_sides import WholeComparison
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
 from rankscope.tui.comparison.aligned_lanes import PairedLanes

@@ -18,7 +18,7 @@ from rankscope.tui.options import Progress, ProgressLike, ViewOptions
 from rankscope.tui.worker_messages import Progressed
 
 if TYPE_CHECKING:
-    from rankscope.analysis.comparison.run_comparison import WholeComparison
+    from rankscope.analysis.comparison.run_sides import WholeComparison
     from rankscope.tui.comparison.compared_view import ComparedView, Saving, TargetPage
     from rankscope.tui.detail.screens.page import Page
 

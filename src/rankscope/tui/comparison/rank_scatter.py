@@ -14,7 +14,7 @@ from textual.widget import Widget
 from textual_plotext.plot import Plot
 
 from rankscope.analysis.comparison.model import ComparedRun
-from rankscope.analysis.comparison.run_comparison import WholeComparison
+from rankscope.analysis.comparison.run_sides import WholeComparison
 from rankscope.text.wording import duration
 from rankscope.tui.comparison.compared_view import ComparedView, TargetPage, shown
 from rankscope.tui.comparison.series_curves import Drawing, recoloured
@@ -151,8 +151,8 @@ def points(x: ScatterMetric, y: ScatterMetric) -> list[RankPoint]:
 
 
 def draw_points(
-    known: Sequence[RankPoint], named: Sequence[OddRank], size: tuple[int, int], axes: tuple[ScatterMetric, ScatterMetric],
-    *, ascii_only: bool,
+    known: Sequence[RankPoint], named: Sequence[OddRank], size: tuple[int, int],
+    axes: tuple[ScatterMetric, ScatterMetric], *, ascii_only: bool,
 ) -> Drawing:  # fmt: skip
     """The points as letters, with the numbers of outliers beside them; plotext draws them."""
     plot = Plot()
