@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from rankscope.analysis import analyse
 from rankscope.analysis.comparison.model import ComparedRun, RunComparison
 from rankscope.analysis.comparison.run_comparison import NothingComparableError
 from rankscope.analysis.comparison.run_sides import compare_sides
 from tests.analysis.comparison.pairs import trained_run
 from tests.analysis.comparison.test_settings import run_with
+from tests.builders import JobBuilder
 
 
 def reruns(first: int, count: int, **change: float) -> list[ComparedRun]:
@@ -90,6 +92,24 @@ def test_the_slow_run_of_equal_ones_is_named() -> None:
     found = compare_sides(reruns(0, 1), [*reruns(10, 3), *reruns(20, 1, slower=1.4)], pooled=False)
     assert found.groups is not None
     assert [(one.name, one.metric) for one in found.groups.outlier_runs] == [("B4", "step, as logged")]
+
+
+def waiting(late: int | None = None) -> ComparedRun:
+    """A run of four ranks, one of which enters each collective 20 ms behind the others, which wait for it."""
+    job = JobBuilder(4)
+    for turn in range(5):
+        for rank in range(4):
+            wait = 20_000_000 if late is not None and rank != late else 0
+            job.collective("0", ranks=[rank], duration_ns=1_000_000 + turn + 1_000 * rank + wait)
+    dataset = job.build()
+    return ComparedRun("run", dataset, analyse(dataset))
+
+
+def test_a_rank_that_is_late_in_each_candidate_is_named() -> None:
+    found = compare_sides([waiting(), waiting()], [waiting(2), waiting(2)])
+    assert found.groups is not None
+    assert [(one.name, one.runs) for one in found.groups.outlier_ranks] == [("rank 2", ("B1", "B2"))]
+    assert found.groups.outlier_ranks[0].size == pytest.approx(0.02, rel=0.01)
 
 
 def test_two_runs_are_compared_as_before_with_their_metrics() -> None:
