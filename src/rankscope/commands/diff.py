@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import getpass
 import itertools
 import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -15,13 +17,18 @@ import click
 
 from rankscope.commands.output import ProgressLine, refuse_existing, write_report
 from rankscope.commands.report import Format, format_of
-from rankscope.commands.source import JobSource
+from rankscope.commands.source import JobSource, LoadStep
+from rankscope.commands.view import on_terminal, options_of_terminal
+from rankscope.report.output_files import write_next
 
 if TYPE_CHECKING:
     from rankscope.analysis.comparison.metric_words import Budget
     from rankscope.analysis.comparison.model import ComparedRun, RunComparison
+    from rankscope.analysis.comparison.run_sides import WholeComparison
     from rankscope.analysis.model import Analysis
     from rankscope.schema import Dataset
+    from rankscope.tui.comparison.comparison_app import Comparing
+    from rankscope.tui.options import ProgressLike
 
 ComparisonFormat = Literal[Format, "html"]
 """Formats of reports, and a page with pictures."""
@@ -75,9 +82,11 @@ def _write(
     sources: Sequence[Sequence[JobSource]], pooled: bool, budgets: Sequence[Budget], output: str | None, force: bool,
     *, series: re.Pattern[str] | None, form: ComparisonFormat | None, redact: bool, ascii_only: bool,
 ) -> int:  # fmt: skip
+    if form is None and output is None and not redact and not budgets and on_terminal():
+        return _exit_code(_show(partial(_in_full, sources, series, pooled), sources, ascii_only))
     narrator = ProgressLine()
     try:
-        sides = [[_loaded(source, series, narrator) for source in own] for own in sources]
+        sides = _read(sources, series, narrator)
     finally:
         narrator.close()
     form = form or _format_of(output)
@@ -106,6 +115,60 @@ def _compared(
     return replace(found, gate=gate_checks(budgets, found))
 
 
+def _read(
+    sources: Sequence[Sequence[JobSource]], series: re.Pattern[str] | None, progress: Callable[[LoadStep], None]
+) -> list[list[ComparedRun]]:
+    """The runs of both sides; the progress tells which run is read."""
+    return [
+        [
+            _loaded(source, series, _told_of(f"{side}{number if len(own) > 1 else ''}", progress))
+            for number, source in enumerate(own, 1)
+        ]
+        for side, own in zip("AB", sources, strict=True)
+    ]
+
+
+def _told_of(label: str, progress: Callable[[LoadStep], None]) -> Callable[[LoadStep], None]:
+    return lambda step: progress(replace(step, what=f"{step.what} {label}"))
+
+
+def _in_full(
+    sources: Sequence[Sequence[JobSource]], series: re.Pattern[str] | None, pooled: bool,
+    progress: Callable[[ProgressLike], None],
+) -> WholeComparison:  # fmt: skip
+    """Reads and compares the runs; then the interpreter searches for cycles again, but not among the data."""
+    from rankscope.analysis.comparison.run_comparison import NothingComparableError
+    from rankscope.analysis.comparison.run_sides import compare_sides_in_full
+
+    try:
+        baselines, candidates = _read(sources, series, progress)
+        progress(LoadStep(0, 0, "comparing"))
+        return compare_sides_in_full(baselines, candidates, pooled=pooled)
+    except NothingComparableError as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _show(compare: Comparing, sources: Sequence[Sequence[JobSource]], ascii_only: bool) -> RunComparison:
+    """Shows the comparison on the terminal; returns it when the user quits, and leaves the headline behind."""
+    from rankscope.tui.comparison.comparison_app import ComparisonApp
+
+    title = " ".join(source.title for own in sources for source in own)
+    app = ComparisonApp(compare, title, options_of_terminal(ascii_only=ascii_only), export_comparison)
+    app.run()
+    if app.view is None:
+        raise click.Abort
+    click.echo(app.last_words)
+    return app.view.found
+
+
+def export_comparison(found: RunComparison, directory: Path) -> Path:
+    """Writes the Markdown report into a new file below a directory."""
+    return write_next(directory, "diff", render_comparison(found, "markdown", ascii_only=False))
+
+
 def _exit_code(found: RunComparison) -> int:
     outcomes = {one.outcome for one in found.gate}
     if not outcomes:
@@ -113,7 +176,7 @@ def _exit_code(found: RunComparison) -> int:
     return 1 if "failed" in outcomes else 2 if "unmeasured" in outcomes else 0
 
 
-def _loaded(source: JobSource, pattern: re.Pattern[str] | None, narrator: ProgressLine) -> ComparedRun:
+def _loaded(source: JobSource, pattern: re.Pattern[str] | None, progress: Callable[[LoadStep], None]) -> ComparedRun:
     """A run with its analysis and its series; raises ClickException if there is neither."""
     from rankscope.analysis.comparison.model import ComparedRun
     from rankscope.assemble.series import load_series
@@ -123,7 +186,7 @@ def _loaded(source: JobSource, pattern: re.Pattern[str] | None, narrator: Progre
     except OSError as error:
         raise click.ClickException(str(error)) from error
     try:
-        dataset, analysis = source.load(narrator)
+        dataset, analysis = source.load(progress)
     except click.ClickException:
         if series.scalars.is_empty():
             raise

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -55,13 +55,9 @@ def run(
         return without(source, ascii_only=ascii_only, path_map=path_map)
     source.check(may_come=watch)
     from rankscope.tui.app import RankscopeApp
-    from rankscope.tui.options import from_environment
 
-    for name in ("COLUMNS", "LINES"):
-        # exported, these variables hide a resize of the terminal
-        os.environ.pop(name, None)
-    options = from_environment(
-        os.environ, ascii_only=ascii_only, palette=palette, theme=theme, mouse=mouse, path_map=path_map,
+    options = options_of_terminal(
+        ascii_only=ascii_only, palette=palette, theme=theme, mouse=mouse, path_map=path_map,
         export=_export, bell=bell, export_traces=_export_traces, pipes=PathPipes(source.paths), view=view or "",
     )  # fmt: skip
     options = replace(options, editor_environment=users_variables(), export_repro=_export_repro, step=step)
@@ -73,6 +69,16 @@ def run(
     app.run()
     _say_last(app, source)
     return 0
+
+
+def options_of_terminal(**given: Any) -> ViewOptions:
+    """The options of the screen on this terminal; those that are `given` win over the environment."""
+    from rankscope.tui.options import from_environment
+
+    for name in ("COLUMNS", "LINES"):
+        # exported, these variables hide a resize of the terminal
+        os.environ.pop(name, None)
+    return from_environment(os.environ, **given)
 
 
 def _say_last(app: RankscopeApp, source: JobSource) -> None:

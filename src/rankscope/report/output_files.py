@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from itertools import count
 from pathlib import Path
 
 
@@ -11,6 +12,18 @@ def write_new(path: Path, content: bytes) -> None:
     """Writes a new file; raises FileExistsError if it exists."""
     with path.open("xb") as out:
         out.write(content)
+
+
+def write_next(directory: Path, stem: str, content: bytes) -> Path:
+    """Writes a Markdown file `stem.md`, or the next free `stem-2.md`, and returns its path."""
+    for number in count(1):
+        path = directory / (f"{stem}.md" if number == 1 else f"{stem}-{number}.md")
+        try:
+            write_new(path, content)
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError("unreachable")
 
 
 def overwrite(path: Path, content: bytes) -> None:

@@ -23,7 +23,7 @@ import polars as pl
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.report.markdown import render_markdown
-from rankscope.report.output_files import write_new
+from rankscope.report.output_files import write_next
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 
@@ -320,11 +320,4 @@ def _arrow(rows: pl.DataFrame, ph: str, name: str, place: tuple[str, str, str]) 
 def export_markdown(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
     """Writes the Markdown report as `findings.md`, or the next free `findings-2.md`, and returns its place in words."""
     content = render_markdown(dataset, analysis).encode("utf-8", "backslashreplace")
-    for number in count(1):
-        path = directory / ("findings.md" if number == 1 else f"findings-{number}.md")
-        try:
-            write_new(path, content)
-        except FileExistsError:
-            continue
-        return path
-    raise AssertionError("unreachable")
+    return write_next(directory, "findings", content)

@@ -186,7 +186,7 @@ class RankscopeApp(App[None]):
 
     @work(thread=True, exit_on_error=False, group="load")
     def _load(self, load: Load) -> None:
-        dataset, analysis = load(_Throttle(self))
+        dataset, analysis = load(ProgressThrottle(self))
         from rankscope.tui.model import build_model
         from rankscope.tui.overview import worst_by_column
 
@@ -197,7 +197,7 @@ class RankscopeApp(App[None]):
         if self.rest is None or model.traces is None or not model.traces.is_partial:
             return
         try:
-            dataset, analysis = self.rest(_Throttle(self))
+            dataset, analysis = self.rest(ProgressThrottle(self))
         except Exception as error:  # noqa: BLE001 - what is shown stays: the reason is told on the screen
             self.post_message(Completed(None, None, f"{type(error).__name__}: {error}"))
             return
@@ -310,7 +310,7 @@ def _driver_class(options: ViewOptions) -> type[Driver] | None:
     return driver_for(waits=options.slow_link)
 
 
-class _Throttle:
+class ProgressThrottle:
     """Passes on progress, at most every PROGRESS_EVERY seconds."""
 
     def __init__(self, app: App[None]) -> None:

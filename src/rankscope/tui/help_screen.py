@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
-from rankscope.tui.actions import ACTIONS
+from rankscope.tui.actions import ACTIONS, Scope
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.key_hints import SCROLLING, Hint, hint_line
 from rankscope.tui.letters import LETTERS
@@ -54,10 +54,13 @@ class HelpScreen(ModalScreen[None]):
     HelpScreen.-ascii > Vertical { border: ascii $primary; }
     """
 
-    def __init__(self, options: ViewOptions, title: str = "", hints: Sequence[Hint] = ()) -> None:
-        """Shows the `hints` of the view `title` first."""
+    def __init__(
+        self, options: ViewOptions, title: str = "", hints: Sequence[Hint] = (), rest: Sequence[Section] | None = None
+    ) -> None:
+        """Shows the `hints` of the view `title` first, then the `rest`, which by default is all that the app knows."""
         super().__init__(classes="-ascii" if options.ascii_only else None)
         self._options = options
+        self._all = sections() if rest is None else rest
         self._here: list[Section] = [(title, KEYS, [(hint.display, hint.what) for hint in hints])] if hints else []
 
     def compose(self) -> ComposeResult:
@@ -86,17 +89,19 @@ class HelpScreen(ModalScreen[None]):
     def _rest(self) -> list[Section]:
         """All sections without what is said already."""
         said = {row for _, _, rows in self._here for row in rows}
-        left = [(title, first, [row for row in rows if row not in said]) for title, first, rows in sections()]
+        left = [(title, first, [row for row in rows if row not in said]) for title, first, rows in self._all]
         return [section for section in left if section[2]]
 
 
-def sections() -> list[Section]:
-    """The help by sections, made from the actions."""
-    titles = dict.fromkeys(action.section for action in ACTIONS)
+def sections(scopes: Collection[Scope] = ()) -> list[Section]:
+    """The help by sections, made from the actions of these scopes, or of all; without lanes, keys alone."""
+    known = [action for action in ACTIONS if not scopes or action.scope in scopes]
     keys: list[Section] = [
-        (title, KEYS, [(action.display, action.help) for action in ACTIONS if action.section == title])
-        for title in titles
+        (title, KEYS, [(action.display, action.help) for action in known if action.section == title])
+        for title in dict.fromkeys(action.section for action in known)
     ]
+    if scopes and "lanes" not in scopes:
+        return keys
     letters = [(letter, name) for letter, name, _ in LETTERS]
     return [
         *keys,

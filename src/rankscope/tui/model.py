@@ -81,14 +81,15 @@ def build_model(dataset: Dataset, analysis: Analysis) -> Model:
     # for many ranks this takes a second, and no key should wait for it
     all_settings(dataset)
     if not dataset.has_traces:
-        return _build(dataset, analysis)
+        return operation_lanes(dataset, analysis)
     from rankscope.tui.traces.lanes import build_lanes, traced_run
 
     run = traced_run(dataset, analysis) if dataset.ops.is_empty() else dataset
-    return replace(_build(run, analysis), traces=build_lanes(dataset, analysis))
+    return replace(operation_lanes(run, analysis), traces=build_lanes(dataset, analysis))
 
 
-def _build(dataset: Dataset, analysis: Analysis) -> Model:
+def operation_lanes(dataset: Dataset, analysis: Analysis) -> Model:
+    """The lanes of the operations alone, without those of traces."""
     columns = logical_columns(dataset)
     ranks = _all_ranks(dataset)
     found = collectives(dataset, columns)

@@ -49,8 +49,8 @@ class Timeline(Unstyled, can_focus=True):
     moves: var[int] = var(0, init=False)
     """Number of moves of the cursor or the window; watchers of it draw in the same frame."""
 
-    def __init__(self, options: ViewOptions) -> None:
-        super().__init__(id="lanes")
+    def __init__(self, options: ViewOptions, name: str = "lanes") -> None:
+        super().__init__(id=name)
         self.options = options
         self.board: AnyBoard | None = None
         self._painter = Painter()

@@ -71,8 +71,8 @@ def test_without_a_step_there_is_nothing(metric: object) -> None:
 
 def test_ranks_of_equal_digits_share_a_row_unless_one_is_to_blame() -> None:
     heat = build_heat(steps(*((rank, 3, 100, 0) for rank in range(5)), (5, 3, 100, 9)), LATE)
-    assert [row.ranks for row in fold_rows(heat, frozenset())] == [(0, 1, 2, 3, 4), (5,)]
-    assert [row.ranks for row in fold_rows(heat, frozenset({2}))] == [(0, 1), (2,), (3, 4), (5,)]
+    assert [row.ranks for row in fold_rows(heat.ranks, heat.digits, frozenset())] == [(0, 1, 2, 3, 4), (5,)]
+    assert [row.ranks for row in fold_rows(heat.ranks, heat.digits, frozenset({2}))] == [(0, 1), (2,), (3, 4), (5,)]
 
 
 def test_the_breakdown_weighs_steps_by_their_length() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
-from rankscope.analysis.comparison.hypotheses import hypotheses
+from rankscope.analysis.comparison.hypotheses import Grounds, hypotheses
 from rankscope.analysis.comparison.metric_words import metric_differences, metrics_part, outlier_of, power_text
 from rankscope.analysis.comparison.model import (
     ComparedPart,
@@ -339,3 +340,43 @@ def _who_differs(first: RunDifference, groups: RunGroups) -> str:
     if sizes and sizes[0] == 1:
         return f"no two of {count + 1} runs agree"
     return f"{', '.join(first.runs)} of {count} runs differ{'s' if len(first.runs) == 1 else ''} from A"
+
+
+# Comparisons with all that they rest on, for the screen.
+
+
+class WholeComparison(NamedTuple):
+    """A comparison with all that it rests on, for lanes and pictures."""
+
+    found: RunComparison
+    runs: tuple[ComparedRun, ...]
+    """Baselines first, then candidates."""
+    grounds: Grounds
+    """Those of the first baseline and the first candidate."""
+    series: CommonSeries
+    """The compared series of each run."""
+    baselines: int = 1
+    """How many of the runs are baselines."""
+
+    @property
+    def pair(self) -> tuple[ComparedRun, ComparedRun]:
+        """The first baseline and the first candidate."""
+        return self.runs[0], self.runs[self.baselines]
+
+
+def compare_in_full(a: ComparedRun, b: ComparedRun) -> WholeComparison:
+    """The comparison of run B with run A, and what it rests on; raises NothingComparableError."""
+    pair = compared_pair(a, b)
+    return WholeComparison(pair_comparison(pair), (a, b), pair.grounds, pair.common)
+
+
+def compare_sides_in_full(
+    baselines: Sequence[ComparedRun], candidates: Sequence[ComparedRun], *, pooled: bool = True
+) -> WholeComparison:
+    """The same with what it rests on: the first baseline and the first candidate, and the series of all runs."""
+    runs = (*baselines, *candidates)
+    if len(runs) == 2:
+        return compare_in_full(*runs)
+    grounds = compared_pair(baselines[0], candidates[0]).grounds
+    found = compare_sides(baselines, candidates, pooled=pooled)
+    return WholeComparison(found, runs, grounds, common_series([run.series for run in runs]), len(baselines))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.analysis.stack_frames import kind_of
@@ -76,12 +76,23 @@ _CARD_LABEL = 8
 
 def card(dataset: Dataset, analysis: Analysis, finding: Finding, width: int, height: int) -> list[Line]:
     """Who, where, because, how sure and what to do next: at most `height` lines, and at least one for each."""
+    return fitted(_card_texts(dataset, analysis, finding), width, height)
+
+
+def fitted(texts: Iterable[tuple[str, str]], width: int, height: int, spare: Sequence[str] = ()) -> list[Line]:
+    """Texts, each behind its title, in at most `height` lines, and at least one for each.
+
+    Those with a title in `spare` are cut first, in this order, then the longest.
+    """
     parts = [
         (title, wrap(line(Span(f"{title:<{_CARD_LABEL}}", "head"), plain(text)), width, _CARD_LABEL))
-        for title, text in _card_texts(dataset, analysis, finding)
+        for title, text in texts
         if text
     ]
     left = {title: len(lines) for title, lines in parts}
+    for title in spare:
+        while left.get(title, 0) > 1 and sum(left.values()) > height:
+            left[title] -= 1
     while sum(left.values()) > height and max(left.values(), default=0) > 1:
         longest = max(left, key=lambda title: (left[title], title != "because"))
         left[longest] -= 1

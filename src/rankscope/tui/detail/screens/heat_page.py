@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -23,7 +23,7 @@ from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Moment
 from rankscope.tui.styled_text import HEAT, Line, Role, Span, cut, line, wrapped
 
-_LABEL = 12
+LABEL = 12
 """Cells for the ranks of a row and their number."""
 
 
@@ -33,14 +33,97 @@ class HeatList(LineList):
     whole_row = False
 
 
-class HeatScreen(ListPage):
+class GridPage(ListPage):
+    """Rows of cells over a ruler of steps. Subclasses give the steps, and the head and the cells of each row."""
+
+    DEFAULT_CSS = "GridPage #list { height: 1fr; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("right,l", "cell(1)", "step", key_display="left right"),
+        Binding("left,h", "cell(-1)", "step", show=False),
+    ]
+
+    def __init__(self, options: ViewOptions) -> None:
+        super().__init__(options)
+        self._cell = 0
+        self._first = 0
+        """The column at the left edge."""
+
+    @property
+    def columns(self) -> Sequence[int]:
+        """The steps of the columns."""
+        raise NotImplementedError
+
+    def head(self, at: int) -> Span:
+        """The label of a row, in `LABEL` cells."""
+        raise NotImplementedError
+
+    def look(self, at: int, column: int) -> Span:
+        """The character of a cell."""
+        raise NotImplementedError
+
+    def body(self) -> Iterable[Widget]:
+        """The grid, and the numbers of the cell under the cursor."""
+        yield Container(HeatList(self.options, id="list"), Lines(self.options, id="text"), id="body")
+
+    @property
+    def _chars(self) -> int:
+        """Characters of a cell."""
+        return 2 if len(self.columns) * 2 <= self._room else 1
+
+    @property
+    def _room(self) -> int:
+        return max(self.size.width - LABEL - 2, 1)
+
+    def _ruler(self) -> Line:
+        chars, every = self._chars, 10 if self._chars == 1 else 5
+        text = [" "] * (self._room + 8)
+        for at in range(self._first, len(self.columns)):
+            place = (at - self._first) * chars
+            if (at % every == 0 or at == self._first) and place < self._room - 6:
+                label = f"|{self.columns[at]}"
+                if all(char == " " for char in text[place : place + len(label) + 1]):
+                    text[place : place + len(label)] = label
+        return line(Span(f"  {'step':<{LABEL - 1}}" + "".join(text)[: self._room], "dim"))
+
+    def entry_line(self, at: int, width: int) -> Line:
+        """A row of the grid."""
+        return cut(line(self.head(at), *self._cells(at, cursor=at == self.listing.cursor)), width)
+
+    def _cells(self, at: int, *, cursor: bool) -> list[Span]:
+        chars = self._chars
+        last = min(self._first + self._room // chars, len(self.columns))
+        out = []
+        for column in range(self._first, last):
+            text, role = self.look(at, column)
+            role = "mark" if cursor and column == self._cell else role
+            out.append(Span(text * chars if role == "mark" and chars == 1 else text.ljust(chars), role))
+        return out
+
+    def action_cell(self, by: int) -> None:
+        """Moves along the steps."""
+        self.go_step(self._cell + by)
+
+    def go_step(self, at: int) -> None:
+        """Puts the cursor on a step and brings it into view."""
+        self._cell = max(0, min(at, len(self.columns) - 1))
+        fitting = max(self._room // self._chars, 1)
+        self._first = max(min(self._first, self._cell), self._cell - fitting + 1, 0)
+        self.draw_bars()
+        self.listing.move_to(self.listing.cursor)
+
+
+def row_head(ranks: Sequence[int], mark: str, role: Role) -> Span:
+    """The head of a row of ranks: a mark, the ranks and their number."""
+    count = f"x{len(ranks)}" if len(ranks) > 1 else ""
+    return Span(f"{mark}{rank_ranges(ranks, LABEL - 7):<{LABEL - 7}} {count:>4} ", role)
+
+
+class HeatScreen(GridPage):
     """Ranks by steps; dismisses with the chosen rank and the begin of its step."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m,right_square_bracket", "metric(1)", "metric", key_display="m M"),
         Binding("M,left_square_bracket", "metric(-1)", "metric", show=False),
-        Binding("right,l", "cell(1)", "step", key_display="left right"),
-        Binding("left,h", "cell(-1)", "step", show=False),
         Binding("u", "unfold", "unfold"),
         Binding("x", "hottest", "hottest"),
     ]
@@ -56,9 +139,6 @@ class HeatScreen(ListPage):
         self.heat = build_heat(self.traces.steps, METRICS[0])
         self._folded = True
         self._shown: list[HeatRow] = []
-        self._cell = 0
-        self._first = 0
-        """The step at the left edge."""
 
     @classmethod
     def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
@@ -66,9 +146,10 @@ class HeatScreen(ListPage):
         del dataset
         return analysis.traces is None or analysis.traces.steps.is_empty()
 
-    def body(self) -> Iterable[Widget]:
-        """The grid, and the numbers of the cell under the cursor."""
-        yield Container(HeatList(self.options, id="list"), Lines(self.options, id="text"), id="body")
+    @property
+    def columns(self) -> Sequence[int]:
+        """The steps of the traces."""
+        return self.heat.steps
 
     def heading(self) -> list[Line]:
         """The metric, the scale, and the numbers of steps."""
@@ -82,55 +163,25 @@ class HeatScreen(ListPage):
     def _scale(self) -> str:
         return f"0 is {duration(round(self.heat.low))}, 9 is {duration(round(self.heat.high))}"
 
-    @property
-    def _chars(self) -> int:
-        """Characters of a cell."""
-        return 2 if len(self.heat.steps) * 2 <= self._room else 1
-
-    @property
-    def _room(self) -> int:
-        return max(self.size.width - _LABEL - 2, 1)
-
-    def _ruler(self) -> Line:
-        chars, every = self._chars, 10 if self._chars == 1 else 5
-        text = [" "] * (self._room + 8)
-        for at in range(self._first, len(self.heat.steps)):
-            place = (at - self._first) * chars
-            if (at % every == 0 or at == self._first) and place < self._room - 6:
-                label = f"|{self.heat.steps[at]}"
-                if all(char == " " for char in text[place : place + len(label) + 1]):
-                    text[place : place + len(label)] = label
-        return line(Span(f"  {'step':<{_LABEL - 1}}" + "".join(text)[: self._room], "dim"))
-
     def search(self, text: str) -> int:
         """Lists the rows with a rank."""
         apart = frozenset(self.heat.ranks) if not self._folded else frozenset(self.analysis.culprits)
-        rows = fold_rows(self.heat, apart)
+        rows = fold_rows(self.heat.ranks, self.heat.digits, apart)
         rank = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
         self._shown = [row for row in rows if rank is None or rank in row.ranks]
         self._digits = self.heat.digits
         return len(self._shown)
 
-    def entry_line(self, at: int, width: int) -> Line:
-        """A row of the grid."""
-        row = self._shown[at]
-        count = f"x{len(row.ranks)}" if len(row.ranks) > 1 else ""
-        mark = "!" if not set(row.ranks).isdisjoint(self.analysis.culprits) else " "
-        head = f"{mark}{rank_ranges(row.ranks, _LABEL - 7):<{_LABEL - 7}} {count:>4} "
-        cells = self._cells(row.at, cursor=at == self.listing.cursor)
-        return cut(line(Span(head, "bad" if mark == "!" else "text"), *cells), width)
+    def head(self, at: int) -> Span:
+        """The ranks of a row."""
+        ranks = self._shown[at].ranks
+        mark = "!" if not set(ranks).isdisjoint(self.analysis.culprits) else " "
+        return row_head(ranks, mark, "bad" if mark == "!" else "text")
 
-    def _cells(self, at: int, *, cursor: bool) -> list[Span]:
-        chars = self._chars
-        last = min(self._first + self._room // chars, len(self.heat.steps))
-        out = []
-        for step in range(self._first, last):
-            digit = int(self._digits[at, step])
-            text = " " if digit == MISSING else str(digit)
-            role: Role = HEAT[digit // 2] if digit != MISSING else "text"
-            role = "mark" if cursor and step == self._cell else role
-            out.append(Span(text * chars if role == "mark" and chars == 1 else text.ljust(chars), role))
-        return out
+    def look(self, at: int, column: int) -> Span:
+        """The digit of a cell."""
+        digit = int(self._digits[self._shown[at].at, column])
+        return Span(" ", "text") if digit == MISSING else Span(str(digit), HEAT[digit // 2])
 
     def entry_text(self, at: int, width: int) -> list[Line]:
         """The numbers of the cell under the cursor, beside the median of all ranks in that step."""
@@ -174,18 +225,6 @@ class HeatScreen(ListPage):
             if rank in row.ranks:
                 self.listing.move_to(at)
         self.draw_bars()
-
-    def action_cell(self, by: int) -> None:
-        """Moves along the steps."""
-        self.go_step(self._cell + by)
-
-    def go_step(self, at: int) -> None:
-        """Puts the cursor on a step and brings it into view."""
-        self._cell = max(0, min(at, len(self.heat.steps) - 1))
-        fitting = max(self._room // self._chars, 1)
-        self._first = max(min(self._first, self._cell), self._cell - fitting + 1, 0)
-        self.draw_bars()
-        self.listing.move_to(self.listing.cursor)
 
     def action_hottest(self) -> None:
         """Goes to the highest value of all."""
@@ -300,11 +339,10 @@ class HeatRow(NamedTuple):
     """The row of `Heat.values` that stands for them."""
 
 
-def fold_rows(heat: Heat, apart: frozenset[int]) -> list[HeatRow]:
-    """The rows of the grid; ranks in `apart` share none."""
-    digits = heat.digits
+def fold_rows(ranks: Sequence[int], digits: NDArray[np.int8], apart: frozenset[int]) -> list[HeatRow]:
+    """The rows of a grid with a row of `digits` for each rank; ranks in `apart` share none."""
     out: list[HeatRow] = []
-    for at, rank in enumerate(heat.ranks):
+    for at, rank in enumerate(ranks):
         before = out[-1] if out else None
         alone = before is None or rank in apart or before.ranks[-1] in apart
         if before is not None and not alone and bool((digits[before.at] == digits[at]).all()):

@@ -1,0 +1,1 @@
+"""The screen of a comparison of runs: the answer first, then lanes, series and maps of both."""
