@@ -51,6 +51,7 @@ from rankscope.schema.tables import (
     empty,
     latest_ns,
 )
+from rankscope.schema.tensor_columns import MOST_SAMPLES, SITES, TENSORS
 
 __all__ = [
     "ATTEMPTS",
@@ -68,6 +69,7 @@ __all__ = [
     "HOOKS",
     "MEMBERSHIPS",
     "MESSAGES",
+    "MOST_SAMPLES",
     "NATIVE",
     "OPS",
     "RANK_SOURCES",
@@ -75,11 +77,13 @@ __all__ = [
     "RECORDERS",
     "REPEATS",
     "SETTINGS",
+    "SITES",
     "SOURCES",
     "SPANS",
     "SPAN_VALUES",
     "STACKS",
     "STATES",
+    "TENSORS",
     "THREADS",
     "TRACED",
     "TRACES",

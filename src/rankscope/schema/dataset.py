@@ -25,6 +25,7 @@ from rankscope.schema.tables import (
     TRACKS,
     empty,
 )
+from rankscope.schema.tensor_columns import TENSORS
 from rankscope.text.wording import ranks_text
 
 OVERDUE_NS = 120_000_000_000
@@ -90,6 +91,7 @@ class Dataset:
     tracks: pl.DataFrame = field(default_factory=lambda: empty(TRACKS))
     spans: pl.DataFrame = field(default_factory=lambda: empty(SPANS))
     span_values: pl.DataFrame = field(default_factory=lambda: empty(SPAN_VALUES))
+    tensors: pl.DataFrame = field(default_factory=lambda: empty(TENSORS))
     attempt: int = 0
     """The attempt of these rows."""
     world_size: int = 0
@@ -158,6 +160,16 @@ class Dataset:
         """Whether a profiler's trace was read."""
         return not self.traces.is_empty()
 
+    @property
+    def has_tensors(self) -> bool:
+        """Whether summaries of tensors were read."""
+        return not self.tensors.is_empty()
+
+    @cached_property
+    def from_tensors(self) -> bool:
+        """Whether there are summaries of tensors, but neither dumps, logs nor traces."""
+        return self.has_tensors and self.dumps.is_empty() and not self.has_logs and not self.has_traces
+
     @cached_property
     def from_traces(self) -> bool:
         """Whether there are traces, but neither dumps nor logs, so that all facts come from traces."""
@@ -167,6 +179,8 @@ class Dataset:
     def seen_ranks(self) -> tuple[int, ...]:
         """Ranks with a flight recorder dump, sorted; without any dump, the ranks in logs or traces."""
         told = self.frontiers if self.from_logs else self.dumps
+        if self.from_tensors:
+            told = self.tensors
         if self.from_traces:
             # a lone trace that tells no rank has none
             told = self.files.join(self.traces.select("file"), on="file", how="semi")
@@ -184,14 +198,17 @@ class Dataset:
         """The noun of the only kind of input; "" if there are dumps or several kinds."""
         if not self.dumps.is_empty():
             return ""
-        kinds = {"logs": self.has_logs, "traces": self.has_traces, "stacks": not self.threads.is_empty()}
+        kinds = {
+            "logs": self.has_logs, "traces": self.has_traces, "stacks": not self.threads.is_empty(),
+            "numbers": self.has_tensors,
+        }  # fmt: skip
         found = [name for name, given in kinds.items() if given]
         return found[0] if len(found) == 1 else ""
 
     @cached_property
     def missing_ranks(self) -> tuple[int, ...]:
         """Ranks of the job without a readable dump, sorted; empty if there are only logs, or only traces."""
-        if self.from_logs or self.from_traces:
+        if self.from_logs or self.from_traces or self.from_tensors:
             return ()
         seen = set(self.seen_ranks)
         return tuple(r for r in range(self.world_size) if r not in seen)

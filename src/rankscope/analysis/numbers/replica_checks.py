@@ -1,0 +1,180 @@
+"""Rules over steps and ranks: inputs that are stale or shared, and replicas that part.
+
+S1 and S2 are about what ranks bring to reductions; S3 is about gradients and parameters that several ranks hold.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import polars as pl
+
+from rankscope.analysis.numbers.collective_units import CollectiveUnits
+from rankscope.analysis.numbers.equality_checks import MOST_BROKEN, EqualityChecks
+from rankscope.analysis.numbers.model import BrokenRule
+from rankscope.schema import Dataset
+
+FEWEST_ELEMENTS = 8
+"""Tensors of no more elements are flags and counters: they may be equal for good reasons."""
+MOST_SAME_SHARE = 0.5
+"""Share of the reductions of a group in a step with the same input from two ranks, from which on it is no chance."""
+_NORM = r"(?i)norm|(?:^|\.)ln[_.\d]"
+"""Names of layers whose weights begin as constants."""
+_PART = ["name", "site", "occurrence", "slot", "slice", "micro"]
+_SHARD = ["offsets", "global_shape"]
+
+
+def check_replicas(dataset: Dataset, units: CollectiveUnits) -> EqualityChecks:
+    """The places that break the rules over steps and ranks."""
+    found = EqualityChecks([], {}, {})
+    inputs = _summed_inputs(dataset, units)
+    for asked, broken in (_stale_inputs(inputs), _same_inputs(inputs), _same_batches(dataset), *_parted(dataset)):
+        for rule, count in asked.items():
+            found.asked[rule] = found.asked.get(rule, 0) + count
+        for one in broken:
+            found.counts[one.rule] = found.counts.get(one.rule, 0) + 1
+        found.broken.extend(broken[:MOST_BROKEN])
+    return found
+
+
+Answer = tuple[dict[str, int], list[BrokenRule]]
+"""How often each rule was asked, and what breaks it."""
+
+
+def _varied() -> pl.Expr:
+    """Whether a tensor is large and no constant, so that equality is no chance."""
+    spread = (pl.col("min") != pl.col("max")).fill_null(value=True)
+    return (
+        (pl.col("numel") > FEWEST_ELEMENTS) & (pl.col("l2").fill_null(1.0) != 0) & spread & pl.col("hash").is_not_null()
+    )
+
+
+def _summed_inputs(dataset: Dataset, units: CollectiveUnits) -> pl.DataFrame:
+    """Inputs of sums and averages, with their statistics."""
+    sums = pl.col("op").is_in(["all_reduce", "reduce_scatter", "reduce"]) & pl.col("reduce_op").is_in(["sum", "avg"])
+    rows = units.rows.filter(~pl.col("is_out") & sums & pl.col("dtype").str.contains("^b?f"))
+    told = dataset.tensors.select("min", "max", "l2")[rows["row"].to_numpy()]
+    return pl.concat([rows, told], how="horizontal").filter(_varied())
+
+
+# S1: an input that the same call had in an earlier step.
+
+
+def _stale_inputs(inputs: pl.DataFrame) -> Answer:
+    call = ["rank", "group", "op", "nth_in_step", "place", "piece"]
+    rows = inputs.with_columns(nth_in_step=pl.col("call").rank("dense").over(["rank", "group", "op", "step"]))
+    rows = rows.sort("step", "order").with_columns(
+        first=pl.col("step").first().over([*call, "hash"]), began=pl.col("step").min().over(call),
+        again=pl.len().over("rank", "step"),
+    )  # fmt: skip
+    rows = rows.with_columns(stale=pl.col("first") < pl.col("step"))
+    # a step that repeats whole is a job that does not learn, not a buffer
+    rows = rows.with_columns(share=pl.col("stale").mean().over("rank", "step"), all=pl.col("stale").all().over("step"))
+    stale = rows.filter(pl.col("stale") & ~pl.col("all"))
+    asked = rows.filter(pl.col("began") < pl.col("step")).height
+    before = rows.select(*call, "hash", first="step", before="row").unique([*call, "hash", "first"], keep="first")
+    stale = stale.join(before, on=[*call, "hash", "first"], how="left", maintain_order="left")
+    broken = [
+        BrokenRule("S1", row, (rank,), (), (rank,), rows=(earlier,),
+                   note=f"its input is what it had in step {first}")
+        for row, rank, earlier, first in stale.select("row", "rank", "before", "first").iter_rows()
+    ]  # fmt: skip
+    return {"S1": asked}, broken
+
+
+# S2: two ranks that bring the same.
+
+
+def _same_inputs(inputs: pl.DataFrame) -> Answer:
+    """Ranks whose inputs to most reductions of their group in a step are those of another member."""
+    per_step, call = ["group", "step"], ["group", "step", "call", "op", "nth"]
+    whole = inputs.group_by([*call, "rank"], maintain_order=True).agg(
+        pl.col("hash").sum(), pl.col("row", "size").first(), parts=pl.len()
+    )  # fmt: skip
+    calls = whole.select(call).unique().group_by(per_step).agg(total=pl.len())
+    sets = whole.group_by([*call, "hash", "parts"], maintain_order=True).agg(
+        ranks=pl.col("rank").sort(), row=pl.col("row").first(), other=pl.col("row").last()
+    ).filter(pl.col("ranks").list.len() > 1)  # fmt: skip
+    often = sets.group_by(*per_step, "ranks", maintain_order=True).agg(pl.len(), pl.col("row", "other").first())
+    often = often.join(calls, on=per_step)
+    broken = [
+        BrokenRule("S2", row, (), tuple(ranks), tuple(ranks), count / total, MOST_SAME_SHARE, (other,),
+                   note=f"{count} of {total} inputs are equal bit for bit")
+        for ranks, row, other, count, total in often.filter(pl.col("len") > MOST_SAME_SHARE * pl.col("total"))
+        .sort("step", "row").select("ranks", "row", "other", "len", "total").iter_rows()
+    ]  # fmt: skip
+    return {"S2": inputs["unit"].n_unique()}, broken
+
+
+def _same_batches(dataset: Dataset) -> Answer:
+    """Ranks with the same batch: only those that sum gradients with each other should differ, which batches alone do
+    not tell, so it is asked only where all ranks have the same one."""
+    rows = dataset.tensors.with_row_index("row").filter((pl.col("site") == "batch") & _varied())
+    keys = ["step", "micro", "name", "occurrence", "slot"]
+    sets = rows.group_by(keys, maintain_order=True).agg(
+        ranks=pl.col("rank").sort(), row=pl.col("row").first(), other=pl.col("row").last(),
+        same=pl.col("hash").n_unique() == 1, size=pl.col("rank").n_unique(),
+    )  # fmt: skip
+    asked = sets.filter(pl.col("size") > 1)
+    whole = asked.filter(pl.col("same") & (pl.col("size") == max(2, dataset.world_size)))
+    broken = [
+        BrokenRule("S2", row, (), tuple(dict.fromkeys(ranks)), tuple(dict.fromkeys(ranks)), rows=(other,),
+                   note="all ranks read the same batch")
+        for ranks, row, other in whole.select("ranks", "row", "other").iter_rows()
+    ]  # fmt: skip
+    return {"S2": asked.height}, broken
+
+
+# S3: replicas that part.
+
+
+def _parted(dataset: Dataset) -> list[Answer]:
+    """Replicas that differ: those that placements declare, and those that were equal in the first recorded step."""
+    known = pl.col("hash").is_not_null() & (pl.col("numel") > 0) & (pl.col("nan").fill_null(0) == 0)
+    held = pl.col("site").is_in(["gradient", "parameter", "optimizer"])
+    rows = dataset.tensors.with_row_index("row").filter(held & known)
+    if rows.is_empty():
+        return []
+    rows = rows.with_columns(pl.col("name").cast(pl.String), placed=pl.col("placements").cast(pl.String))
+    declared = rows.filter(pl.col("placed").is_not_null() & ~pl.col("placed").str.contains("P"))
+    return [_declared(declared), _learned(rows.filter(pl.col("placed").is_null()))]
+
+
+def _declared(rows: pl.DataFrame) -> Answer:
+    """Shards with the same place in the whole tensor, which every rank that holds them holds alike."""
+    keys = [*_PART, "step", *_SHARD, "placed", "mesh", "dtype", "numel"]
+    sets = rows.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join(",") for name in _SHARD)
+    sets = sets.group_by(keys, maintain_order=True).agg(pl.col("rank", "hash", "row", "order"))
+    sets = sets.filter(pl.col("rank").list.n_unique() > 1)
+    wrong = sets.filter(pl.col("hash").list.n_unique() > 1)
+    broken = [_odd("S3", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
+    return {"S3": sets.height}, broken
+
+
+def _learned(rows: pl.DataFrame) -> Answer:
+    """Tensors that were equal on several ranks in the first recorded step, and are not in a later one."""
+    first = rows.filter(pl.col("step") == pl.col("step").min().over(_PART))
+    # constants are equal by their initialisation, but for norms, of which every rank has the same
+    told = first.filter(_varied() | pl.col("name").str.contains(_NORM))
+    classes = told.group_by([*_PART, "hash"]).agg(pl.col("rank").unique()).filter(pl.col("rank").list.len() > 1)
+    classes = classes.with_row_index("set").drop("hash").explode("rank")
+    later = rows.join(classes, on=[*_PART, "rank"], how="inner", nulls_equal=True, maintain_order="left")
+    sets = later.group_by("set", "step", maintain_order=True).agg(pl.col("rank", "hash", "row"))
+    sets = sets.filter(pl.col("rank").list.len() > 1)
+    wrong = sets.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
+    broken = [_odd("S3l", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
+    return {"S3l": sets.height}, broken
+
+
+def _odd(rule: str, ranks: Sequence[int], hashes: Sequence[int], rows: Sequence[int]) -> BrokenRule:
+    """The ranks that hold another value than most; all are candidates where none has a majority."""
+    (usual, most), *others = Counter(hashes).most_common()
+    wrong = [i for i, own in enumerate(hashes) if own != usual] if most > sum(n for _, n in others) else []
+    shown = rows[wrong[0]] if wrong else rows[0]
+    against = next(row for row, own in zip(rows, hashes, strict=True) if own != hashes[list(rows).index(shown)])
+    holders = tuple(sorted(set(ranks)))
+    return BrokenRule(
+        rule, shown, tuple(sorted({ranks[i] for i in wrong})), () if wrong else holders, holders, rows=(against,),
+        note=f"{1 + len(others)} different values on {len(holders)} ranks",
+    )  # fmt: skip
