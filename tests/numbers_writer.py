@@ -122,7 +122,7 @@ class NumbersJob:
             [
                 {"rankscope_numbers": 1, "run": run, "rank": rank, "world_size": self.world,
                  "host": f"node{rank // 2}", "pid": 100 + rank, "level": level, "every": 1, "mode": "sync",
-                 "time_ns": 1, "part": 0},
+                 "time_ns": 1000, "part": 0},
                 *({"group": name, "ranks": own, "description": name} for name, own in groups.items() if rank in own),
                 {"stack": 1, "frames": [["step", "train.py", 12], ["main", "train.py", 40]]},
             ]

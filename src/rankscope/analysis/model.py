@@ -189,6 +189,8 @@ class Analysis:
     """Results from profiler traces; None without traces."""
     number_counts: tuple[RuleCount, ...] = ()
     """How often each rule about numbers was asked; empty without summaries of tensors."""
+    number_notes: tuple[str, ...] = ()
+    """Sentences on the comparison of numbers with a reference run."""
 
     @property
     def cause(self) -> Finding | None:

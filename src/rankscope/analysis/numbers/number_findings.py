@@ -10,12 +10,13 @@ from typing import Any
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Analysis, BrokenLimit, Confidence, Evidence, Finding, GroupRef, Severity
 from rankscope.analysis.numbers.model import RULES
-from rankscope.analysis.numbers.number_rules import NumberCause, judge_numbers
+from rankscope.analysis.numbers.number_rules import NumberCause, NumbersJudgement, judge_numbers
 from rankscope.analysis.places import Places
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural, ranks_text
 
 KIND = "numeric-divergence"
+_UNPROVEN = "no number is proven wrong, but: "
 _TITLES: dict[str, tuple[str, str]] = {
     "members-differ": (
         "{who} hold{s} another result of {where} than the other members, {when}",
@@ -28,6 +29,10 @@ _TITLES: dict[str, tuple[str, str]] = {
     "non-finite": ("{who} hold{s} {what} in {where}, {when}, before any other rank", "{where} holds {what}, {when}"),
     "replicas-differ": ("{where} on {who} differs from the other replicas, {when}",
                         "{where} differs between its replicas on {who}, {when}"),
+    "schedule-differs": ("{who} first record{s} another tensor than the reference at {where}, {when}",
+                         "another tensor than in the reference is recorded at {where}, {when}"),
+    "differs-from-reference": ("{who} first differ{s} from the reference in {where}, {when}",
+                               "the first difference from the reference is in {where}, {when}"),
     "same-input": ("{who} bring the same data to {where}, {when}", "{who} bring the same data to {where}, {when}"),
     "stale-input": ("{who} bring{s} to {where} what it brought in an earlier step, {when}",
                     "{where} gets an input of an earlier step, {when}"),
@@ -54,18 +59,28 @@ _NEXT: dict[str, tuple[str, ...]] = {
     "replicas-differ": (
         "Look for a reduction that leaves this tensor out, or uses another group; record gradients of every step.",
     ),
+    "schedule-differs": (
+        "Compare the code and settings of the two runs at this place: rankscope diff shows settings.",
+    ),
+    "differs-from-reference": (
+        "Record modules around this place in both runs, in float32, with the same data and seeds.",
+    ),
     "same-input": ("Look at the sampler and the seeds of the data loaders of these ranks.",),
     "stale-input": ("Look for a buffer that is reduced before it is filled, or again.",),
 }
 
 
-def with_numbers(facts: Facts, analysis: Analysis) -> Analysis:
-    """The analysis with findings on numbers, and with their verdict where nothing else is wrong."""
-    judged = judge_numbers(facts.dataset)
+def with_numbers(facts: Facts, analysis: Analysis, judged: NumbersJudgement | None = None) -> Analysis:
+    """The analysis with findings on numbers, and with their verdict where nothing else is wrong; by the rules that need
+    no reference, unless `judged` holds the answers of others."""
+    judged = judge_numbers(facts.dataset) if judged is None else judged
     writer = _NumberWriter(facts)
     first = len(analysis.findings) + 1
     written = [writer.write(cause, f"f{first + place}", first) for place, cause in enumerate(judged.causes)]
-    told = replace(analysis, findings=_in_order(analysis.findings, written), number_counts=judged.counts)
+    told = replace(
+        analysis, findings=_in_order(analysis.findings, written),
+        number_counts=(*analysis.number_counts, *judged.counts), number_notes=(*analysis.number_notes, *judged.notes),
+    )  # fmt: skip
     if any(f.severity == "critical" for f in analysis.findings):
         return told
     return _with_verdict(facts.dataset, told, written)
@@ -89,8 +104,10 @@ def _with_verdict(dataset: Dataset, analysis: Analysis, written: list[Finding]) 
     if analysis.status not in ("healthy", "unknown"):
         return analysis
     if roots:
-        return replace(analysis, status="unknown", verdict=f"no number is proven wrong, but: {roots[0].title}")
-    if not dataset.from_tensors:
+        return replace(analysis, status="unknown", verdict=f"{_UNPROVEN}{roots[0].title}")
+    if analysis.verdict.startswith(_UNPROVEN):
+        return analysis
+    if analysis.verdict and not dataset.from_tensors:
         return analysis
     asked = sum(count.asked for count in analysis.number_counts)
     text = f"numbers of {plural(len(dataset.seen_ranks), 'rank')}: all of {plural(asked, 'check')} hold"
@@ -113,7 +130,8 @@ class _NumberWriter:
         """The finding of one cause; `first` is the number of the first finding on numbers."""
         broken, row = cause.first, self._row(cause.first.row)
         standing = RULES[broken.rule].standing
-        proven = any(RULES[one.rule].standing == "proof" for one in cause.rules) and not cause.is_loss_scaling
+        named = cause.rules or (broken,)
+        proven = any(RULES[one.rule].standing == "proof" for one in named) and not cause.is_loss_scaling
         severity: Severity = "critical" if proven else "warning"
         confidence, reason = _STANDINGS["proof" if proven else standing]
         return Finding(
@@ -126,7 +144,7 @@ class _NumberWriter:
             group=self._group(row), seq=row["seq"], op=row["op"], peer=row["peer"],
             stack=self.facts.dataset.stack(row["stack_id"]), evidence=tuple(self._evidence(cause)),
             next_steps=_NEXT[cause.variant], about=broken.members,
-            limits=tuple(BrokenLimit(one.rule, RULES[one.rule].standing, one.value, one.limit) for one in cause.rules),
+            limits=tuple(BrokenLimit(one.rule, RULES[one.rule].standing, one.value, one.limit) for one in named),
         )  # fmt: skip
 
     def title(self, cause: NumberCause) -> str:
@@ -144,7 +162,7 @@ class _NumberWriter:
         )  # fmt: skip
 
     def _explanation(self, cause: NumberCause) -> Iterator[str]:
-        strict, *others = cause.rules
+        strict, *others = cause.rules or (cause.first,)
         rule = RULES[strict.rule]
         off = f"The value is {_number(strict.value)}; the limit is {_number(strict.limit)}."
         yield f"Rule {rule.name} ({rule.standing}): {rule.statement}."
@@ -164,7 +182,7 @@ class _NumberWriter:
             yield "The numbers do not tell which member is to blame."
 
     def _evidence(self, cause: NumberCause) -> Iterator[Evidence]:
-        shown = dict.fromkeys(row for one in cause.rules for row in (one.row, *one.rows))
+        shown = dict.fromkeys(row for one in cause.rules or (cause.first,) for row in (one.row, *one.rows))
         for row in list(shown)[:6]:
             told = self._row(row)
             yield Evidence(_row_text(told), self._paths.get(told["file"]), told["rank"], None, told["line"])

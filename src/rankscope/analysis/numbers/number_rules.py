@@ -48,6 +48,8 @@ class NumbersJudgement:
 
     causes: tuple[NumberCause, ...]
     counts: tuple[RuleCount, ...]
+    notes: tuple[str, ...] = ()
+    """Sentences on the judgement as a whole."""
 
 
 def judge_numbers(dataset: Dataset) -> NumbersJudgement:
@@ -152,6 +154,8 @@ class _Places:
         if variant in _SELF_EVIDENT:
             # rules that break in the same operation have one cause, and so have those that follow in the group
             return "group", group, op, one.candidates if op in ("send", "recv") else ()
+        if variant == "same-input":
+            return variant
         return variant, one.rule if variant == "replicas-differ" else one.ranks or one.candidates
 
     def _cause(self, places: list[int], nonfinite: NonFiniteSource) -> NumberCause:

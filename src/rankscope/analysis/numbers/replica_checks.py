@@ -108,20 +108,23 @@ def _same_inputs(inputs: pl.DataFrame) -> Answer:
 
 
 def _same_batches(dataset: Dataset) -> Answer:
-    """Ranks with the same batch: only those that sum gradients with each other should differ, which batches alone do
-    not tell, so it is asked only where all ranks have the same one."""
-    rows = dataset.tensors.with_row_index("row").filter((pl.col("site") == "batch") & _varied())
-    keys = ["step", "micro", "name", "occurrence", "slot"]
+    """Data-parallel ranks with the same batch. Ranks are data-parallel if all of their parameters are equal in the
+    first recorded step; ranks that share a model in other ways read the same batch for good reasons."""
+    held = dataset.tensors.filter((pl.col("site") == "parameter") & _varied())
+    first = held.filter(pl.col("step") == pl.col("step").min())
+    models = first.group_by("rank").agg(model=pl.struct("name", "hash").sort_by("name").hash().sum())
+    batches = dataset.tensors.with_row_index("row").filter((pl.col("site") == "batch") & _varied())
+    rows = batches.join(models, on="rank", how="inner", maintain_order="left")
+    keys = ["step", "micro", "name", "occurrence", "slot", "model"]
     sets = rows.group_by(keys, maintain_order=True).agg(
-        ranks=pl.col("rank").sort(), row=pl.col("row").first(), other=pl.col("row").last(),
+        ranks=pl.col("rank"), row=pl.col("row").first(), other=pl.col("row").last(),
         same=pl.col("hash").n_unique() == 1, size=pl.col("rank").n_unique(),
     )  # fmt: skip
     asked = sets.filter(pl.col("size") > 1)
-    whole = asked.filter(pl.col("same") & (pl.col("size") == max(2, dataset.world_size)))
     broken = [
-        BrokenRule("S2", row, (), tuple(dict.fromkeys(ranks)), tuple(dict.fromkeys(ranks)), rows=(other,),
-                   note="all ranks read the same batch")
-        for ranks, row, other in whole.select("ranks", "row", "other").iter_rows()
+        BrokenRule("S2", row, (), tuple(sorted(set(ranks))), tuple(sorted(set(ranks))), rows=(other,),
+                   note="their models are equal, and they read the same batch")
+        for ranks, row, other in asked.filter("same").select("ranks", "row", "other").iter_rows()
     ]  # fmt: skip
     return {"S2": asked.height}, broken
 

@@ -69,8 +69,9 @@ def check_sums(dataset: Dataset, units: CollectiveUnits) -> SumChecks:
     """The outputs of reductions that are not what their inputs make of them."""
     parts: list[pl.DataFrame] = []
     asked: dict[str, int] = {}
+    samples = SampleRows(dataset)
     for dtype, kind, own in _kinds(units):
-        for block in _blocks(dataset, own, dtype, kind):
+        for block in _blocks(samples, own, dtype, kind):
             for rule, bad, value, limit, count in _checks(block, kind):
                 asked[rule] = asked.get(rule, 0) + count
                 if bad.any():
@@ -94,7 +95,7 @@ def _kinds(units: CollectiveUnits) -> Iterator[tuple[str, str, CollectiveUnits]]
 _STATISTICS = ("sum", "l2", "min", "max", "projection")
 
 
-def _blocks(dataset: Dataset, units: CollectiveUnits, dtype: str, kind: str) -> Iterator[SumTerms]:
+def _blocks(samples: SampleRows, units: CollectiveUnits, dtype: str, kind: str) -> Iterator[SumTerms]:
     """The outputs in blocks; of outputs of a unit that are equal bit for bit only the first."""
     starts = units.starts
     names = ("unit", "origin", "row", "is_out", "size", "numel", "hash")
@@ -102,25 +103,25 @@ def _blocks(dataset: Dataset, units: CollectiveUnits, dtype: str, kind: str) -> 
     while first < len(starts) - 1:
         last = max(first + 1, int(np.searchsorted(starts, starts[first] + BLOCK_ROWS, "right")) - 1)
         rows = units.rows.select(names)[int(starts[first]) : int(starts[last])]
-        yield _terms(dataset, rows, dtype, kind)
+        yield _terms(samples, rows, dtype, kind)
         first = last
 
 
-def _terms(dataset: Dataset, rows: pl.DataFrame, dtype: str, kind: str) -> SumTerms:
+def _terms(samples: SampleRows, rows: pl.DataFrame, dtype: str, kind: str) -> SumTerms:
     ins = rows.filter(~pl.col("is_out"))
     outs = rows.filter("is_out").unique(["unit", "hash"], keep="first", maintain_order=True)
     unit = ins["unit"].to_numpy()
     begin = np.flatnonzero(np.diff(unit, prepend=-1))
     place = np.searchsorted(unit[begin], outs["unit"].to_numpy())
-    x, bits = _samples(dataset, ins["row"])
-    y, own = _samples(dataset, outs["row"])
+    x, bits = samples.take(ins["row"])
+    y, own = samples.take(outs["row"])
     bits = np.bitwise_and.reduceat(bits, begin)[place] & own
     if kind in ("max", "min"):
         best = (np.maximum if kind == "max" else np.minimum).reduceat(x, begin)
         total = magnitude = squares = best[place]
     else:
         total, magnitude, squares = (np.add.reduceat(one, begin)[place] for one in (x, np.abs(x), x * x))
-    told = dataset.tensors.select(*_STATISTICS)
+    told = samples.tensors.select(*_STATISTICS)
     return SumTerms(
         rows=outs["row"].to_numpy().astype(np.int64), units=outs["origin"].to_numpy(), size=outs["size"].to_numpy(),
         numel=outs["numel"].to_numpy().astype(np.float64), y=y, total=total, magnitude=magnitude, squares=squares,
@@ -130,10 +131,24 @@ def _terms(dataset: Dataset, rows: pl.DataFrame, dtype: str, kind: str) -> SumTe
     )  # fmt: skip
 
 
-def _samples(dataset: Dataset, rows: pl.Series) -> tuple[Floats, npt.NDArray[np.uint64]]:
-    """Samples of rows, and the bits of those that they have."""
-    own = dataset.tensors.select("samples", "held")[rows.to_numpy()]
-    return own["samples"].to_numpy(), own["held"].to_numpy()
+class SampleRows:
+    """The samples of all tensors, as they lie in memory: a million rows are half a gigabyte."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.tensors = dataset.tensors
+        self._parts = [part.to_numpy() for part in dataset.tensors["samples"].get_chunks()]
+        self._ends = np.cumsum([len(part) for part in self._parts])
+
+    def take(self, rows: pl.Series) -> tuple[Floats, npt.NDArray[np.uint64]]:
+        """Samples of rows, and the bits of those that they have."""
+        wanted = rows.to_numpy().astype(np.int64)
+        found = np.empty((len(wanted), MOST_SAMPLES))
+        part_of = np.searchsorted(self._ends, wanted, "right")
+        for number in np.unique(part_of).tolist():
+            own = part_of == number
+            begin = self._ends[number] - len(self._parts[number])
+            found[own] = self._parts[number][wanted[own] - begin]
+        return found, self.tensors["held"].gather(rows).to_numpy()
 
 
 def _spread(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:

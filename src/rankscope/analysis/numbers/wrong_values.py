@@ -13,6 +13,7 @@ import polars as pl
 from rankscope.analysis.numbers.collective_units import REDUCTIONS, CollectiveUnits
 from rankscope.analysis.numbers.model import BrokenRule, Ints, format_of
 from rankscope.schema import Dataset
+from rankscope.text.wording import ranks_text
 
 INFINITE_SITES = ("collective", "p2p", "gradient", "parameter", "optimizer", "loss")
 """Sites at which an infinite value is wrong: masks of attention hold them in modules and batches."""
@@ -44,7 +45,10 @@ def find_nonfinite(dataset: Dataset, units: CollectiveUnits) -> NonFiniteSource:
     sources = first.filter(~pl.col("rank").is_in(list(explained)))
     sources = sources.filter(pl.col("step").fill_null(0) == sources["step"].fill_null(0).min())
     made = lost or _made(dataset, sources)
-    path = tuple(f"rank {rank} got it in {where} from rank {source}" for rank, (source, where) in explained.items())
+    ways: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+    for rank, way in explained.items():
+        ways[way].append(rank)
+    path = tuple(f"{ranks_text(own)} got it in {where} from rank {source}" for (source, where), own in ways.items())
     return NonFiniteSource(made, dataset.tensors.height, has_nan, path)
 
 

@@ -210,6 +210,8 @@ def _take(columns: LineColumns, block: bytes, line: int, lost: Counter[str]) -> 
 _PLAIN = ("step", "micro", "order", "occurrence", "slice", "seq", "root", "peer", "numel", "nan", "inf", "zeros")
 """Columns that hold the number of the key with their name."""
 _HASH = re.compile(r"[0-9a-fA-F]{16}")
+_DIGITS = 16
+_FIELDS = NumbersLine.__struct_fields__
 MOST_TABLES = 1 << 16
 """Most groups, and most stacks, of a file."""
 MOST_SETTINGS = 1 << 16
@@ -236,16 +238,15 @@ class LineColumns:
 
     def add(self, found: Sequence[NumbersLine], lines: Sequence[int]) -> None:
         """Adds lines with their numbers in the file."""
-        rows, places, headers = [], [], []
-        for row, line in zip(found, lines, strict=True):
-            if row.site is None:
+        begin = 0
+        for end, row in enumerate([*found, None]):
+            if row is not None and row.site is not None:
+                continue
+            if begin < end and self.headers:
+                self._add_rows(found[begin:end], lines[begin:end])
+            if row is not None:
                 self._tell(row)
-            elif self.headers:
-                rows.append(row)
-                places.append(line)
-                headers.append(len(self.headers) - 1)
-        if rows:
-            self._add_rows(rows, places, headers)
+            begin = end + 1
 
     def _tell(self, row: NumbersLine) -> None:
         """Takes a line that is no tensor."""
@@ -265,51 +266,52 @@ class LineColumns:
             self._stacks[row.stack] = frames
         self.dropped += max(0, row.dropped or 0)
 
-    def _add_rows(self, rows: list[NumbersLine], lines: list[int], headers: list[int]) -> None:
+    def _add_rows(self, rows: Sequence[NumbersLine], lines: Sequence[int]) -> None:
+        """Adds tensors below the last header."""
+        told = dict(zip(_FIELDS, zip(*map(msgspec.structs.astuple, rows), strict=True), strict=True))
         numbers = np.empty((len(NUMBERS), len(rows)), np.int64)
         columns = dict(zip(NUMBERS, numbers, strict=True))
-        columns["line"][:], columns["header"][:] = lines, headers
+        columns["line"][:], columns["header"][:] = lines, len(self.headers) - 1
         for name in _PLAIN:
-            columns[name][:] = [NULL if (v := getattr(row, name)) is None else v for row in rows]
-        columns["stack"][:] = [NULL if row.stack_id is None else row.stack_id for row in rows]
-        columns["recompute"][:] = [bool(row.recompute) for row in rows]
-        columns["hash"][:], columns["told"][:] = _hashes([row.hash for row in rows])
-        floats = np.empty((len(FLOATS), len(rows)), np.float64)
+            columns[name][:] = _whole_numbers(told[name])
+        columns["stack"][:] = _whole_numbers(told["stack_id"])
+        columns["recompute"][:] = list(map(bool, told["recompute"]))
+        columns["hash"][:], columns["told"][:] = _hashes(told["hash"])
+        floats = np.array([told[name] for name in FLOATS], np.float64)
         for bit, name in enumerate(FLOATS, 1):
-            own = [getattr(row, name) for row in rows]
-            floats[bit - 1] = [np.nan if v is None else float(v) for v in own]
-            columns["told"] |= np.fromiter((v is not None for v in own), np.int64, len(own)) << bit
-        self._add_samples(rows, columns["held"], columns["sampled"])
+            own = told[name]
+            columns["told"] |= (np.array([v is not None for v in own]) if None in own else True) * np.int64(1 << bit)
+        self._add_samples(told["samples"], told["sample_at"], columns["held"], columns["sampled"])
         self._numbers.append(numbers)
         self._floats.append(floats)
-        self._codes.append(self._coded(rows))
+        self._codes.append(self._coded(told))
         self.rows += len(rows)
 
-    def _coded(self, rows: list[NumbersLine]) -> npt.NDArray[np.int32]:
-        codes = np.empty((len(CODES), len(rows)), np.int32)
-        for name, column in zip(CODES, codes, strict=True):
-            table = self._sizes if name in SIZES else self._texts
-            column[:] = [table.setdefault(v, len(table) - 1) for v in [getattr(row, name) for row in rows]]
-        return codes
+    def _coded(self, told: dict[str, tuple[Any, ...]]) -> npt.NDArray[np.int32]:
+        rows = []
+        for name in CODES:
+            table, own = self._sizes if name in SIZES else self._texts, told[name]
+            for value in dict.fromkeys(own):
+                table.setdefault(value, len(table) - 1)
+            rows.append(list(map(table.__getitem__, own)))
+        return np.array(rows, np.int32)
 
     def _add_samples(
-        self, rows: list[NumbersLine], held: npt.NDArray[np.int64], sampled: npt.NDArray[np.int64]
-    ) -> None:
+        self, samples: Sequence[Any], places: Sequence[Any], held: npt.NDArray[np.int64],
+        sampled: npt.NDArray[np.int64],
+    ) -> None:  # fmt: skip
         """Adds the samples of rows: each value at its place among the 64, and a bit for each in `held`."""
-        own = [row.samples or [] for row in rows]
+        own = [one or () for one in samples]
         counts = np.fromiter(map(len, own), np.int64, len(own))
-        for i, row in enumerate(rows):
-            if row.sample_at is not None and len(set(row.sample_at)) != counts[i]:
-                own[i], counts[i] = [], 0
+        for i in [i for i, at in enumerate(places) if at is not None] if any(places) else []:
+            if len(set(places[i])) != counts[i]:
+                own[i], counts[i] = (), 0
         some = counts > 0
         sampled[:] = np.where(some, self._sampled + np.cumsum(some) - 1, -1)
-        values = np.fromiter(map(float, chain.from_iterable(own)), np.float64, int(counts.sum()))
-        block = np.full((int(some.sum()), SAMPLES), np.nan)
-        full = np.arange(SAMPLES) < counts[some, None]
-        block[full] = values
+        block = _sample_block(own, counts[some])
         held[:] = np.where(counts < SAMPLES, (np.int64(1) << np.minimum(counts, SAMPLES - 1)) - 1, -1)
-        for i in [i for i, row in enumerate(rows) if row.sample_at is not None and some[i]]:
-            at = np.array(rows[i].sample_at, np.int64)
+        for i in [i for i, at in enumerate(places) if at is not None and some[i]] if any(places) else []:
+            at = np.array(places[i], np.int64)
             line = np.full(SAMPLES, np.nan)
             line[at] = own[i]
             block[sampled[i] - self._sampled] = line
@@ -332,9 +334,34 @@ class LineColumns:
         )  # fmt: skip
 
 
+def _whole_numbers(values: Sequence[int | None]) -> npt.NDArray[np.int64]:
+    """Numbers, with `NULL` for none."""
+    if None in values:
+        values = [NULL if value is None else value for value in values]
+    return np.array(values, np.int64)
+
+
+def _sample_block(own: Sequence[Any], counts: npt.NDArray[np.int64]) -> Floats:
+    """Samples of the rows that have some, shape (rows, SAMPLES), with NaN behind the last one of each."""
+    try:
+        values = np.fromiter(chain.from_iterable(own), np.float64, int(counts.sum()))
+    except (ValueError, TypeError):
+        # "NaN" and "Infinity"
+        values = np.fromiter(map(float, chain.from_iterable(own)), np.float64, int(counts.sum()))
+    if (counts == SAMPLES).all():
+        return values.reshape(len(counts), SAMPLES)
+    block = np.full((len(counts), SAMPLES), np.nan)
+    block[np.arange(SAMPLES) < counts[:, None]] = values
+    return block
+
+
 def _hashes(texts: Sequence[str | None]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Hashes as 64 bits, 0 for none, and whether each row has one. A text that is no hash is none."""
-    told = [text is not None and _HASH.fullmatch(text) is not None for text in texts]
-    digits = "".join(text if known and text else "0" * 16 for text, known in zip(texts, told, strict=True))
-    bits = np.frombuffer(bytes.fromhex(digits), ">u8").astype(np.uint64).view(np.int64)
-    return bits, np.array(told, np.int64)
+    told = [text is not None and len(text) == _DIGITS and text.isalnum() and text.isascii() for text in texts]
+    digits = "".join(text if known and text else "0" * _DIGITS for text, known in zip(texts, told, strict=True))
+    try:
+        raw = bytes.fromhex(digits)
+    except ValueError:
+        told = [text is not None and _HASH.fullmatch(text) is not None for text in texts]
+        raw = bytes.fromhex("".join(t if known and t else "0" * _DIGITS for t, known in zip(texts, told, strict=True)))
+    return np.frombuffer(raw, ">u8").astype(np.uint64).view(np.int64), np.array(told, np.int64)
