@@ -318,3 +318,36 @@ def test_what_follows_from_a_wrong_output_is_told_apart() -> None:
     assert (first.variant, first.explained_by, second.variant, second.explained_by) == (
         "members-differ", None, "replicas-differ", 0,
     )  # fmt: skip
+
+
+def later(fault: str) -> list[NumberCause]:
+    """Five steps of two tensor groups of two ranks and their data groups, with a fault from the third step on."""
+    job = NumbersJob({"tp0": [0, 1], "tp1": [2, 3], "dp0": [0, 2], "dp1": [1, 3]})
+    for job.step in range(5):
+        late = job.step > 1
+        for rank in range(4):
+            replica = rank // 2 if fault != "same data" or not late else 0
+            job.row(rank, "batch", "in0", cast(drawn(1, seed=10 * job.step + replica)[0], "f32"), name="tokens")
+        for layer in range(2):
+            if fault == "left out" and late and layer == 1:
+                continue
+            for name in ("dp0", "dp1"):
+                ins = drawn(2, seed=100 * job.step + layer)
+                if fault == "noise" and late and name == "dp1" and layer == 1:
+                    ins[0][0, 0] += 1
+                job.all_reduce(name, ins)
+    return causes(job)
+
+
+def test_what_ranks_have_in_common_at_first_they_keep() -> None:
+    assert later("") == []
+    (cause,) = later("noise")
+    assert (cause.variant, cause.first.rule, cause.first.candidates) == ("replicas-differ", "S3l", (0, 1))
+    (cause,) = later("same data")
+    assert (cause.variant, cause.first.rule, cause.first.candidates) == ("same-input", "S2", (0, 1, 2, 3))
+
+
+def test_an_operation_that_later_steps_leave_out() -> None:
+    (cause,) = later("left out")
+    assert (cause.variant, cause.first.rule, cause.first.members) == ("schedule-changes", "S4", (0, 1, 2, 3))
+    assert cause.first.ranks == ()

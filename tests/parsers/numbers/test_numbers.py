@@ -95,7 +95,7 @@ def test_files_become_one_table(tmp_path: Path) -> None:
     dataset = load([tmp_path])
     assert dict(dataset.tensors.schema) == dict(schema.TENSORS)
     assert dataset.tensors["rank"].to_list() == [0, 0, 1, 1, 1, 1]
-    assert (dataset.world_size, dataset.seen_ranks, dataset.missing_ranks) == (2, (0, 1), ())
+    assert (dataset.world_size, dataset.seen_ranks, dataset.missing_ranks) == (4, (0, 1), ())
     row = dataset.tensors.filter(name="w").row(0, named=True)
     assert (row["offsets"], row["global_shape"], row["dtype"], row["held"]) == ([1, 0], [3, 2], "f32", 0b1100)
     assert dataset.stack(row["stack_id"])[0].file == "train.py"

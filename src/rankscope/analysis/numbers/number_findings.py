@@ -29,6 +29,8 @@ _TITLES: dict[str, tuple[str, str]] = {
     "non-finite": ("{who} hold{s} {what} in {where}, {when}, before any other rank", "{where} holds {what}, {when}"),
     "replicas-differ": ("{where} on {who} differs from the other replicas, {when}",
                         "{where} differs between its replicas on {who}, {when}"),
+    "schedule-changes": ("{who} leave{s} out an operation of earlier steps: {where}, as {when}",
+                         "an operation of earlier steps is left out: {where}, as {when}"),
     "schedule-differs": ("{who} first record{s} another tensor than the reference at {where}, {when}",
                          "another tensor than in the reference is recorded at {where}, {when}"),
     "differs-from-reference": ("{who} first differ{s} from the reference in {where}, {when}",
@@ -46,6 +48,9 @@ _STANDINGS: dict[str, tuple[Confidence, str]] = {
     "heuristic": ("medium", "the rule holds in practice, and is no proof"),
 }
 _NEXT: dict[str, tuple[str, ...]] = {
+    "schedule-changes": (
+        "Look at what the program skips from the next step on, and at the groups that it uses there.",
+    ),
     "members-differ": (
         "Run the node of the named rank through its vendor's memory and link tests; run the step again elsewhere.",
         "If the backend reduces in the switch (NVLS, SHARP), run once with NCCL_NVLS_ENABLE=0 and compare.",

@@ -131,8 +131,8 @@ class _Places:
 
     @cached_property
     def _told(self) -> list[tuple[object, ...]]:
-        """Step, order, site, name, group, seq and operation of the row of each broken rule."""
-        names = ("step", "order", "site", "name", "group", "seq", "op")
+        """Step, order, slot, site, name, group, seq and operation of the row of each broken rule."""
+        names = ("step", "order", "slot", "site", "name", "group", "seq", "op")
         rows = [one.row for one in self.broken]
         return self.dataset.tensors.select(names)[rows].rows() if rows else []
 
@@ -154,7 +154,7 @@ class _Places:
         if variant in _SELF_EVIDENT:
             # rules that break in the same operation have one cause, and so have those that follow in the group
             return "group", group, op, one.candidates if op in ("send", "recv") else ()
-        if variant == "same-input":
+        if variant in ("same-input", "schedule-changes"):
             return variant
         return variant, one.rule if variant == "replicas-differ" else one.ranks or one.candidates
 

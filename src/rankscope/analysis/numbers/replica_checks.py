@@ -14,11 +14,14 @@ from rankscope.analysis.numbers.collective_units import CollectiveUnits
 from rankscope.analysis.numbers.equality_checks import MOST_BROKEN, EqualityChecks
 from rankscope.analysis.numbers.model import BrokenRule
 from rankscope.schema import Dataset
+from rankscope.text.wording import ranks_text
 
 FEWEST_ELEMENTS = 8
 """Tensors of no more elements are flags and counters: they may be equal for good reasons."""
 MOST_SAME_SHARE = 0.5
 """Share of the reductions of a group in a step with the same input from two ranks, from which on it is no chance."""
+LEARNED_STEPS = 2
+"""First recorded steps from which is learned what ranks have in common, and what each step issues."""
 _NORM = r"(?i)norm|(?:^|\.)ln[_.\d]"
 """Names of layers whose weights begin as constants."""
 _PART = ["name", "site", "occurrence", "slot", "slice", "micro"]
@@ -29,7 +32,12 @@ def check_replicas(dataset: Dataset, units: CollectiveUnits) -> EqualityChecks:
     """The places that break the rules over steps and ranks."""
     found = EqualityChecks([], {}, {})
     inputs = _summed_inputs(dataset, units)
-    for asked, broken in (_stale_inputs(inputs), _same_inputs(inputs), _same_batches(dataset), *_parted(dataset)):
+    answers = [_stale_inputs(inputs), _same_inputs(inputs), _same_batches(dataset), *_parted(dataset)]
+    steps = dataset.tensors["step"].drop_nulls().unique().sort().to_list()
+    if len(steps) > LEARNED_STEPS:
+        learned = steps[:LEARNED_STEPS]
+        answers += [_joined_batches(dataset, learned), _parted_values(dataset, learned), _left_out(dataset, steps)]
+    for asked, broken in answers:
         for rule, count in asked.items():
             found.asked[rule] = found.asked.get(rule, 0) + count
         for one in broken:
@@ -181,3 +189,96 @@ def _odd(rule: str, ranks: Sequence[int], hashes: Sequence[int], rows: Sequence[
         rule, shown, tuple(sorted({ranks[i] for i in wrong})), () if wrong else holders, holders, rows=(against,),
         note=f"{1 + len(others)} different values on {len(holders)} ranks",
     )  # fmt: skip
+
+
+# What ranks have in common in the first two recorded steps, and not later.
+
+_VALUE = ["site", "op", "kind", "name", "slot", "slice", "micro", "numel", "dtype"]
+
+
+def _valued(dataset: Dataset) -> pl.DataFrame:
+    """Tensors of reductions and losses, with the description of their group: its twins have the same one."""
+    called = pl.coalesce(pl.col("description").replace("", None), "name").str.replace_all(r"\d+", "")
+    kinds = dataset.groups.select("group", kind=pl.concat_str(called, pl.col("ranks").list.len()))
+    known = pl.col("hash").is_not_null() & (pl.col("nan").fill_null(0) == 0)
+    reduced = pl.col("op").cast(pl.String).is_in(["all_reduce", "reduce_scatter"])
+    held = (pl.col("site") == "loss") & (pl.col("l2").fill_null(1.0) != 0)
+    told = (held | ((pl.col("site") == "collective") & reduced & _varied())) & known
+    rows = dataset.tensors.with_row_index("row").filter(told).join(kinds, on="group", how="left", maintain_order="left")
+    return rows.select("row", "rank", "step", "hash", *_VALUE)
+
+
+def _parted_values(dataset: Dataset, learned: Sequence[int]) -> Answer:
+    """Sums and losses that were equal on several ranks in the first steps, and are not in a later one."""
+    rows = _valued(dataset)
+    begun = rows.filter(pl.col("step").is_in(list(learned)))
+    twins = begun.select("step", "hash", "rank").unique().filter(pl.len().over("step", "hash") > 1)
+    kinds = begun.join(twins, on=["step", "hash", "rank"], how="semi").select(_VALUE).unique()
+    rows = rows.join(kinds, on=_VALUE, how="semi", nulls_equal=True, maintain_order="left")
+    rows = rows.with_columns(k=pl.int_range(pl.len()).over(["rank", "step", *_VALUE]))
+    key = [*_VALUE, "k"]
+    equal = rows.filter(pl.col("step").is_in(list(learned))).group_by([*key, "step", "hash"]).agg(
+        ranks=pl.col("rank").unique().sort()
+    ).filter(pl.col("ranks").list.len() > 1)  # fmt: skip
+    lasting = equal.group_by([*key, "ranks"]).agg(pl.col("step").n_unique()).filter(pl.col("step") == len(learned))
+    sets = lasting.drop("step").with_row_index("set")
+    later = rows.filter(pl.col("step") > learned[-1]).join(
+        sets.with_columns(rank="ranks").explode("rank"), on=[*key, "rank"], how="inner", nulls_equal=True
+    )  # fmt: skip
+    held = later.sort("row").group_by("set", "step", maintain_order=True).agg(
+        pl.col("rank", "hash", "row"), size=pl.col("ranks").first().list.len()
+    ).filter(pl.col("rank").list.len() == pl.col("size"))  # fmt: skip
+    wrong = held.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
+    broken = [_odd("S3l", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
+    return {"S3l": held.height}, broken
+
+
+def _joined_batches(dataset: Dataset, learned: Sequence[int]) -> Answer:
+    """Ranks that had different batches in the first steps, and the same one in a later step."""
+    rows = dataset.tensors.with_row_index("row").filter((pl.col("site") == "batch") & _varied())
+    key = ["micro", "name", "occurrence", "slot", "step"]
+    told = rows.select("rank", "row", "hash", *key)
+    pairs = told.join(told.select(*key, other="rank", its="hash", its_row="row"), on=key, how="inner", nulls_equal=True)
+    pairs = pairs.filter(pl.col("rank") < pl.col("other")).with_columns(equal=pl.col("hash") == pl.col("its"))
+    apart = pairs.filter(pl.col("step").is_in(list(learned))).group_by("rank", "other").agg(pl.col("equal").any())
+    apart = apart.filter(~pl.col("equal")).select("rank", "other")
+    later = pairs.filter(pl.col("step") > learned[-1]).join(apart, on=["rank", "other"], how="semi")
+    same = later.filter("equal").group_by(*key, "hash", maintain_order=True).agg(
+        ranks=pl.concat_list("rank", "other").explode().unique().sort(), row=pl.col("row").first(),
+        other=pl.col("its_row").last(),
+    ).sort("step", maintain_order=True)  # fmt: skip
+    broken = [
+        BrokenRule("S2", row, (), tuple(ranks), tuple(ranks), rows=(other,),
+                   note=f"their batches were different up to step {learned[-1]}")
+        for ranks, row, other in same.select("ranks", "row", "other").iter_rows()
+    ]  # fmt: skip
+    return {"S2": later.height}, broken
+
+
+def _left_out(dataset: Dataset, steps: Sequence[int]) -> Answer:
+    """Operations that a rank issued in each of the first steps, and in none of two or more later ones."""
+    key = ["rank", "group", "op", "slot", "numel", "dtype"]
+    moved = dataset.tensors.with_row_index("row").filter(pl.col("site").is_in(["collective", "p2p"]))
+    counts = moved.group_by(*key, "step").agg(pl.len(), pl.col("row").max())
+    seen = dataset.tensors.select("rank", "step").drop_nulls().unique()
+    grid = counts.select(key).unique().join(seen, on="rank").join(
+        counts, on=[*key, "step"], how="left", nulls_equal=True
+    ).with_columns(pl.col("len").fill_null(0))  # fmt: skip
+    first = pl.col("step").is_in(list(steps[:LEARNED_STEPS]))
+    facts = grid.sort("step").group_by(key, maintain_order=True).agg(
+        usual=pl.col("len").filter(first).min(), most=pl.col("len").filter(first).max(),
+        last=pl.col("len").tail(2), row=pl.col("row").filter(first).last(), steps=pl.len(),
+    )  # fmt: skip
+    asked = facts.filter((pl.col("usual") == pl.col("most")) & (pl.col("usual") > 0) & (pl.col("steps") > 3))
+    less = asked.filter(pl.col("last").list.max() < pl.col("usual"))
+    where = grid.filter(pl.col("len") > 0).join(less.select(*key, "usual"), on=key, nulls_equal=True)
+    ends = where.filter(pl.col("len") >= pl.col("usual")).group_by(key).agg(pl.col("row").sort_by("step").last())
+    sets = ends.group_by("op", "slot", "numel", "dtype").agg(pl.col("rank").unique().sort(), pl.col("row").sort())
+    everybody = dataset.tensors["rank"].n_unique()
+    broken = [
+        BrokenRule("S4", rows[0], tuple(ranks) if len(ranks) < everybody else (), (), tuple(ranks),
+                   rows=tuple(rows[1:2]), note="later steps have fewer of this kind and size: one is left out, or uses "
+                   f"another group, on {ranks_text(ranks)}")
+        for ranks, rows in sets.sort("row").select("rank", "row").iter_rows()
+    ]  # fmt: skip
+    return {"S4": asked.height}, broken
