@@ -11,7 +11,7 @@ from rankscope.analysis.numbers.number_rules import NumbersJudgement
 from rankscope.analysis.numbers.reference import compare_numbers, compared_tensors
 from tests.numbers_writer import NumbersJob, cast
 
-Change = Callable[[str, int, Any], None]
+Change = Callable[[str, int, Any], Any]
 
 
 def nothing(place: str, rank: int, values: Any) -> None:
@@ -107,7 +107,9 @@ def sharded(parts: int, change: Any = None) -> NumbersJob:
     size = 12 // parts
     for rank in range(parts):
         own = whole[rank * size : (rank + 1) * size]
-        place = {"offsets": [rank * size, 0], "whole": [12, 10], "placements": "S(0)"} if parts > 1 else {}
+        place: dict[str, Any] = (
+            {"offsets": [rank * size, 0], "whole": [12, 10], "placements": "S(0)"} if parts > 1 else {}
+        )
         made.row(rank, "gradient", "out0", own, name="up.weight", **place)
         made.row(rank, "gradient", "out0", cast(np.ones(5), "f32"), name="norm.weight")
     return made

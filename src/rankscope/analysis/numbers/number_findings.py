@@ -207,7 +207,7 @@ class _NumberWriter:
             row["site"], "the"
         )
         what = {"forward": "", "backward": "", "optimizer": "parameter "}.get(row["site"], f"{row['site']} ")
-        return f"{noun} {what}{row['name'] or ''}".strip()
+        return f"{noun} {what}{row['name'] or ('' if what else 'the model')}".strip()
 
     def _group(self, row: dict[str, Any]) -> GroupRef | None:
         if row["group"] is None:

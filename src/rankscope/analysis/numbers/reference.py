@@ -66,9 +66,8 @@ def compared_tensors(ours: Dataset, reference: Dataset) -> ComparedTensors:
     """The tensors of two runs side by side."""
     ranked = set(ours.tensors["rank"].unique()) == set(reference.tensors["rank"].unique())
     a, b = (_keyed(one) if ranked else _merged(one) for one in (ours, reference))
-    keys = [*_KEY, *(["rank"] if ranked else [])]
-    both = a.join(b, on=keys, how="inner", nulls_equal=True, suffix="_other", maintain_order="left")
-    fit = both.filter(pl.col("numel") == pl.col("numel_other"))
+    keys = [*_KEY, "numel", *(["rank"] if ranked else [])]
+    fit = a.join(b, on=keys, how="inner", nulls_equal=True, suffix="_other", maintain_order="left")
     mine, other, held = _samples(fit)
     off, rolled = _distance(mine, other, held), _distance(np.roll(mine, 7, axis=1), other, held)
     same = fit["hash"].eq_missing(fit["hash_other"]) & fit["dtype"].eq_missing(fit["dtype_other"])
@@ -81,7 +80,8 @@ def compared_tensors(ours: Dataset, reference: Dataset) -> ComparedTensors:
         one.join(rest, on=keys, how="anti", nulls_equal=True).select(*_KEY, "rank", "row", "order", ours=pl.lit(own))
         for one, rest, own in ((a, b, True), (b, a, False))
     ]
-    return ComparedTensors(table, pl.concat(lost), ranked)
+    sites = set(a["site"].unique()) & set(b["site"].unique())
+    return ComparedTensors(table, pl.concat(lost).filter(pl.col("site").is_in(list(sites))), ranked)
 
 
 def _keyed(dataset: Dataset) -> pl.DataFrame:
