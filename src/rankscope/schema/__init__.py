@@ -5,7 +5,7 @@ states and sources are enums. Repeated values are rows of other tables, joined b
 trusted: it is escaped where it leaves the program.
 """
 
-from rankscope.schema.dataset import Dataset, DumpsBeside, Frame, Group
+from rankscope.schema.dataset import MOST_SAMPLES, SITES, TENSORS, Dataset, DumpsBeside, Frame, Group
 from rankscope.schema.tables import (
     AT_CRASH,
     ATTEMPTS,
@@ -51,7 +51,6 @@ from rankscope.schema.tables import (
     empty,
     latest_ns,
 )
-from rankscope.schema.tensor_columns import MOST_SAMPLES, SITES, TENSORS
 
 __all__ = [
     "ATTEMPTS",
