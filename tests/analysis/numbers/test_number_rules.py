@@ -351,3 +351,16 @@ def test_an_operation_that_later_steps_leave_out() -> None:
     (cause,) = later("left out")
     assert (cause.variant, cause.first.rule, cause.first.members) == ("schedule-changes", "S4", (0, 1, 2, 3))
     assert cause.first.ranks == ()
+
+
+def test_a_weight_that_changes_between_steps_names_its_rank() -> None:
+    for ranks, found in (((1,), [("weights-changed", "S5", (1,))]), ((0, 1), [])):
+        job = NumbersJob({"dp": [0, 1]})
+        for job.step in range(3):
+            for rank in range(2):
+                own = cast(drawn(1, seed=job.step)[0], "f32")
+                own[2, 2] += 1 if job.step == 1 and rank in ranks else 0
+                job.row(rank, "parameter", "in0", own, name="w")
+                job.row(rank, "optimizer", "out0", cast(drawn(1, seed=job.step + 1)[0], "f32"), name="w")
+        roots = [one for one in causes(job) if one.explained_by is None]
+        assert [(one.variant, one.first.rule, one.first.ranks) for one in roots] == found

@@ -29,6 +29,8 @@ _TITLES: dict[str, tuple[str, str]] = {
     "non-finite": ("{who} hold{s} {what} in {where}, {when}, before any other rank", "{where} holds {what}, {when}"),
     "replicas-differ": ("{where} on {who} differs from the other replicas, {when}",
                         "{where} differs between its replicas on {who}, {when}"),
+    "weights-changed": ("{where} on {who} changed between two steps, before it was used {when}",
+                        "{where} changed between two steps, before it was used {when}"),
     "schedule-changes": ("{who} leave{s} out an operation of earlier steps: {where}, as {when}",
                          "an operation of earlier steps is left out: {where}, as {when}"),
     "schedule-differs": ("{who} first record{s} another tensor than the reference at {where}, {when}",
@@ -48,6 +50,9 @@ _STANDINGS: dict[str, tuple[Confidence, str]] = {
     "heuristic": ("medium", "the rule holds in practice, and is no proof"),
 }
 _NEXT: dict[str, tuple[str, ...]] = {
+    "weights-changed": (
+        "Run the memory test of this device; look for code on this rank alone that writes to weights between steps.",
+    ),
     "schedule-changes": (
         "Look at what the program skips from the next step on, and at the groups that it uses there.",
     ),

@@ -19,6 +19,8 @@ from rankscope.schema import Dataset
 
 MOST_CAUSES = 64
 """Most groups of broken rules that are held against each other."""
+_BY_ITSELF = ("same-input", "stale-input", "weights-changed")
+"""Variants that wrong values from elsewhere do not bring about."""
 MOST_NOTES, MOST_NOTED_MEMBERS = 16, 1024
 """Most operations, and members of one, of which it is tried what the wrong output is made of."""
 _SELF_EVIDENT = ("members-differ", "moved-wrong", "not-the-sum")
@@ -235,4 +237,4 @@ def _may_follow(cause: NumberCause, other: NumberCause) -> bool:
         accused = cause.first.ranks
         return bool(accused) and cause.variant in _SELF_EVIDENT and set(other.first.ranks) == set(accused)
     weaker = RULES[cause.first.rule].standing != "proof" and RULES[other.first.rule].standing == "proof"
-    return other.variant not in ("same-input", "stale-input") and not weaker
+    return other.variant not in _BY_ITSELF and not weaker

@@ -33,6 +33,7 @@ def check_replicas(dataset: Dataset, units: CollectiveUnits) -> EqualityChecks:
     found = EqualityChecks([], {}, {})
     inputs = _summed_inputs(dataset, units)
     answers = [_stale_inputs(inputs), _same_inputs(inputs), _same_batches(dataset), *_parted(dataset)]
+    answers.append(_changed_weights(dataset))
     steps = dataset.tensors["step"].drop_nulls().unique().sort().to_list()
     if len(steps) > LEARNED_STEPS:
         learned = steps[:LEARNED_STEPS]
@@ -189,6 +190,30 @@ def _odd(rule: str, ranks: Sequence[int], hashes: Sequence[int], rows: Sequence[
         rule, shown, tuple(sorted({ranks[i] for i in wrong})), () if wrong else holders, holders, rows=(against,),
         note=f"{1 + len(others)} different values on {len(holders)} ranks",
     )  # fmt: skip
+
+
+# S5: weights between two steps.
+
+
+def _changed_weights(dataset: Dataset) -> Answer:
+    """Parameters that are not, on some ranks, what the optimizer left in the step before; a change on all ranks that
+    hold the name is meant."""
+    key = ["rank", "name", "numel", "dtype"]
+    rows = dataset.tensors.with_row_index("row").filter(
+        pl.col("hash").is_not_null() & (pl.col("nan").fill_null(0) == 0)
+    )
+    left = rows.filter((pl.col("site") == "optimizer") & (pl.col("slot").cast(pl.String) == "out0"))
+    left = left.select(*key, pl.col("step") + 1, left="hash", left_row="row").unique([*key, "step"], keep="last")
+    held = rows.filter(pl.col("site") == "parameter").unique([*key, "step"], keep="first", maintain_order=True)
+    both = held.select(*key, "step", "order", "hash", "row").join(left, on=[*key, "step"], how="inner")
+    both = both.with_columns(changed=pl.col("hash") != pl.col("left"))
+    wrong = both.filter(pl.col("changed") & ~pl.col("changed").all().over("name", "step")).sort("step", "row")
+    broken = [
+        BrokenRule("S5", row, (rank,), (), (rank,), rows=(before,),
+                   note="the optimizer left another value in the step before, and on other ranks this one")
+        for row, rank, before in wrong.select("row", "rank", "left_row").iter_rows()
+    ]  # fmt: skip
+    return {"S5": both.height}, broken
 
 
 # What ranks have in common in the first two recorded steps, and not later.
