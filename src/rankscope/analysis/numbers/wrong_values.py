@@ -126,7 +126,8 @@ def _made(dataset: Dataset, sources: pl.DataFrame) -> list[BrokenRule]:
     ranks = tuple(sources["rank"].to_list())
     everybody = len(ranks) > 1 and len(ranks) == dataset.tensors["rank"].n_unique()
     row = sources.sort("step", "order").row(0, named=True)
-    before = dataset.tensors.filter((pl.col("rank") == row["rank"]) & (pl.col("order") < row["order"])).tail(1)
+    earlier = (pl.col("rank") == row["rank"]) & (pl.col("order") < pl.lit(row["order"], pl.Int64))
+    before = dataset.tensors.filter(earlier).tail(1)
     last = "nothing was recorded before"
     if before.height:
         told = before.with_columns(pl.col("site", "name", "op", "slot").cast(pl.String)).row(0, named=True)
@@ -162,9 +163,10 @@ class ValueSpread:
     dataset: Dataset
 
     @cached_property
-    def _events(self) -> tuple[dict[tuple[int, object], tuple[Ints, Ints]], list[tuple[Ints, Ints]]]:
+    def _events(self) -> tuple[dict[tuple[int, object], tuple[Ints, Ints]], tuple[Ints, Ints, Ints]]:
         """By rank and lane (a group, or two ranks in one direction) the orders of its inputs there and the numbers of
-        their operations; and for each operation the ranks that got an output, with their orders."""
+        their operations; and the ranks that got an output with their orders, one operation after the other, and where
+        each operation ends among them."""
         sender = pl.when(pl.col("op").cast(pl.String) == "send").then("rank").otherwise("peer")
         lane = pl.concat_str("group", sender.cast(pl.String).fill_null(""), separator="/")
         call = pl.coalesce("seq", pl.col("step").fill_null(0) * (1 << 20) + pl.col("occurrence").fill_null(0))
@@ -173,10 +175,10 @@ class ValueSpread:
         ).select("rank", "order", lane=lane, call=call, is_out=pl.col("slot").cast(pl.String).str.starts_with("out"))
         calls = rows.group_by("lane", "call", "rank", "is_out").agg(pl.col("order").min()).sort("lane", "call", "rank")
         calls = calls.with_columns(event=pl.struct("lane", "call").rle_id().cast(pl.Int64))
-        nobody = np.empty(0, np.int64), np.empty(0, np.int64)
-        members = [nobody] * (calls["event"].max() + 1 if calls.height else 0)  # type: ignore[operator]
-        for part in calls.filter("is_out").partition_by("event", maintain_order=True):
-            members[part["event"][0]] = part["rank"].to_numpy(), part["order"].to_numpy()
+        got = calls.filter("is_out")
+        count = calls["event"].n_unique()
+        ends = np.searchsorted(got["event"].to_numpy(), np.arange(count), "right").astype(np.int64)
+        members = (got["rank"].to_numpy(), got["order"].to_numpy(), ends)
         lanes = {
             (int(part["rank"][0]), part["lane"][0]): (part["order"].to_numpy(), part["event"].to_numpy())
             for part in calls.filter(~pl.col("is_out")).sort("order").partition_by("rank", "lane", maintain_order=True)
@@ -193,6 +195,7 @@ class ValueSpread:
     def reached(self, origins: dict[int, int]) -> dict[int, int]:
         """By rank the order from which on it may hold wrong values, if `origins` do from their orders on."""
         first = dict(origins)
+        ranks, when_got, ends = self._events[1]
         queue = [(order, rank) for rank, order in origins.items()]
         while queue:
             order, rank = heappop(queue)
@@ -202,7 +205,9 @@ class ValueSpread:
                 at = int(np.searchsorted(orders, order))
                 if at == len(orders):
                     continue
-                for other, when in zip(*(one.tolist() for one in self._events[1][int(events[at])]), strict=True):
+                event = int(events[at])
+                own = slice(int(ends[event - 1]) if event else 0, int(ends[event]))
+                for other, when in zip(ranks[own].tolist(), when_got[own].tolist(), strict=True):
                     if when < first.get(other, _NEVER):
                         first[other] = when
                         heappush(queue, (when, other))
