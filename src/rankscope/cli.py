@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from rankscope import __version__
-from rankscope.commands.source_options import SidesCommand, compares, follows, forks, reads_dumps, replays
+from rankscope.commands.source_options import (
+    SidesCommand,
+    against_reference,
+    compares,
+    follows,
+    forks,
+    reads_dumps,
+    replays,
+    reports,
+)  # fmt: skip
 from rankscope.parsers.workers.machine_share import limit_threads
 from rankscope.text.escaping import plain
 
@@ -29,7 +38,6 @@ DEBUG = "RANKSCOPE_DEBUG"
 """Environment variable that shows tracebacks of internal errors and the debug log of a report on stderr."""
 _PALETTES = ("none", "8", "16", "256", "true")
 _THEMES = ("dark", "light", "contrast", "ansi")
-_FORMATS = ("text", "markdown", "json")
 _SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow")
 _LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors")
 _FOLLOWING = ("poll", "freeze_after", "on_freeze")
@@ -158,31 +166,33 @@ def watch(**options: Any) -> int:
 
 @rankscope.command()
 @reads_dumps
-@click.option(
-    "-f", "--format", "form", type=click.Choice(_FORMATS), help="Format (default: by the suffix of FILE, else text)."
-)
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE, which must not exist.")
-@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@reports
 @click.option(
     "--why", type=click.IntRange(0), multiple=True, metavar="RANK", help="Say why RANK is accused or not; repeatable."
 )
-@click.option("--redact", is_flag=True, help="Replace host names, users and paths, for public threads.")
-@click.option("--redact-sources", is_flag=True, help="As --redact, and names of source files too.")
 def report(**options: Any) -> int:
     """Prints what was found, as text, Markdown or JSON."""
-    from rankscope.commands.report import run
+    from rankscope.commands.report import log_to_stderr, run
 
     if os.environ.get(DEBUG):
-        _log_to_stderr()
+        log_to_stderr()
     return _on_local_paths(run, options, again=False)
 
 
-def _log_to_stderr() -> None:
-    """Shows the debug log of rankscope only."""
-    import logging
+@rankscope.command()
+@reads_dumps
+@reports
+@against_reference
+def numbers(**options: Any) -> int:
+    """Tells whether the recorded numbers are right, and which went wrong first.
 
-    logging.basicConfig(format="%(name)s: %(message)s")
-    logging.getLogger("rankscope").setLevel(logging.DEBUG)
+    PATH is a directory of numbers_rank_N.jsonl from rankscope.capture. Collectives and replicas are held against what
+    arithmetic allows; with --reference also against another run. Exit codes: as of a report; 1 also if the run differs
+    from its reference.
+    """
+    from rankscope.commands.numbers_report import run
+
+    return _on_local_paths(run, options, again=False)
 
 
 @rankscope.command()
@@ -387,7 +397,7 @@ def _wants_json(args: Sequence[str]) -> bool:
     """Whether the arguments, right or wrong, ask for JSON on stdout."""
     given = " ".join(args)
     asks = re.search(r"(?:^| )(?:-f|--format)[ =]?json\b", given) is not None
-    return asks and args[0] in ("report", "watch", "diff")
+    return asks and args[0] in ("report", "watch", "diff", "numbers")
 
 
 def _ignore_rest_of_output() -> None:

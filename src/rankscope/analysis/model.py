@@ -10,6 +10,7 @@ from rankscope.kinds import finding_kinds
 from rankscope.schema import Frame
 
 if TYPE_CHECKING:
+    from rankscope.analysis.numbers.model import RuleCount
     from rankscope.analysis.traces.model import TraceAnalysis
 
 Severity = finding_kinds.Severity
@@ -73,6 +74,18 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class BrokenLimit:
+    """A rule about numbers that does not hold."""
+
+    rule: str
+    """One of analysis.numbers.model.RULES."""
+    standing: str
+    """"proof", "model" or "heuristic": the ground of the limit."""
+    value: float
+    limit: float
+
+
+@dataclass(frozen=True)
 class Finding:
     """One finding, in the form of the JSON report."""
 
@@ -102,6 +115,8 @@ class Finding:
     counter_evidence: tuple[Evidence, ...] = ()
     """Evidence against the finding."""
     next_steps: tuple[str, ...] = ()
+    limits: tuple[BrokenLimit, ...] = ()
+    """Rules about numbers that do not hold, the strictest first."""
     about: tuple[int, ...] = ()
     """Ranks that a finding is about which accuses nobody; not part of a report."""
     row: int | None = None
@@ -172,6 +187,10 @@ class Analysis:
     """The grid that the groups form; None if they do not clearly form one."""
     traces: TraceAnalysis | None = None
     """Results from profiler traces; None without traces."""
+    number_counts: tuple[RuleCount, ...] = ()
+    """How often each rule about numbers was asked; empty without summaries of tensors."""
+    number_notes: tuple[str, ...] = ()
+    """Sentences on the comparison of numbers with a reference run."""
 
     @property
     def cause(self) -> Finding | None:

@@ -48,7 +48,9 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) 
     roots += find_cut(facts, judge, roots)
     roots += find_gone(facts, judge, roots) if freeze.stopped is True else []
     suspects, roots = _still(facts, _explained(_independent(roots)), freeze, reliability)
-    return _traced(facts, _conclude(FindingWriter(facts, graph, judge), reliability, freeze, roots, suspects))
+    return _numbered(
+        facts, _traced(facts, _conclude(FindingWriter(facts, graph, judge), reliability, freeze, roots, suspects))
+    )
 
 
 def _with_waits(facts: Facts, freeze: Freeze) -> Facts:
@@ -209,6 +211,15 @@ def _traced(facts: Facts, analysis: Analysis) -> Analysis:
     from rankscope.analysis.traces.trace_verdict import with_traces
 
     return with_traces(analysis, TraceStory(facts.dataset))
+
+
+def _numbered(facts: Facts, analysis: Analysis) -> Analysis:
+    """The analysis with findings on summaries of tensors."""
+    if not facts.dataset.has_tensors:
+        return analysis
+    from rankscope.analysis.numbers.number_findings import with_numbers
+
+    return with_numbers(facts, analysis)
 
 
 def _moving(writer: FindingWriter, suspects: list[Root], freeze: Freeze) -> Finding:

@@ -308,7 +308,7 @@ def _row(place: int, source: SourceFile) -> dict[str, Any]:
         "rank_source": source.rank_source,
         "attempt": source.attempt,
         "host": source.host or (own.host if own is not None else None) or (trace.about.host if trace else None) or None,
-        "pid": own.pid if own is not None else None,
+        "pid": own.pid if own is not None else source.writer[1],
         "interval_ns": source.card.interval_ns if source.card is not None else None,
         "delay_ns": source.card.delay_ns if source.card is not None else None,
         "rows": source.content.rows if source.content else 0,

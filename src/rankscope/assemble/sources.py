@@ -87,6 +87,8 @@ class SourceFile:
     """The rank in its name or the user's option."""
     card: Sidecar | None = None
     """The sidecar of a dump of the capture."""
+    writer: tuple[str, int | None] = ("", None)
+    """Host and process that it names itself as its writer."""
     newer: SourceFile | None = None
     """The newer dump of the same recorder, which is used instead."""
     drawn: WindowSpans | None = None
@@ -165,8 +167,8 @@ class SourceFile:
 
     @property
     def host(self) -> str | None:
-        """The host in its sidecar, else in its path."""
-        return self.card.host if self.card is not None and self.card.host else self.place_named
+        """The host in its sidecar, the one that it names, else the one in its path."""
+        return (self.card.host if self.card is not None else "") or self.writer[0] or self.place_named
 
     @property
     def stated(self) -> list[GroupConfig]:

@@ -39,7 +39,7 @@ def run(
     dataset, analysis = with_local_paths(*_load(source), path_map)
     analysis = _answered(dataset, analysis, why)
     if redact or redact_sources:
-        dataset, analysis = _redacted(dataset, analysis, not redact_sources)
+        dataset, analysis = redacted_report(dataset, analysis, not redact_sources)
     write_report(render_report(dataset, analysis, form or format_of(output), ascii_only), output, force)
     return int(analysis.is_critical)
 
@@ -82,7 +82,7 @@ def _load(source: JobSource) -> tuple[Dataset, Analysis]:
         narrator.close()
 
 
-def _redacted(dataset: Dataset, analysis: Analysis, keep_source_names: bool) -> tuple[Dataset, Analysis]:
+def redacted_report(dataset: Dataset, analysis: Analysis, keep_source_names: bool) -> tuple[Dataset, Analysis]:
     """Both without names, including those of this machine, whose paths and logs may be among the dumps."""
     from rankscope.report.redact import redact
 
@@ -91,3 +91,11 @@ def _redacted(dataset: Dataset, analysis: Analysis, keep_source_names: bool) -> 
     except (KeyError, OSError):
         users = []
     return redact(dataset, analysis, [os.uname().nodename], users, keep_source_names)
+
+
+def log_to_stderr() -> None:
+    """Shows the debug log of rankscope only."""
+    import logging
+
+    logging.basicConfig(format="%(name)s: %(message)s")
+    logging.getLogger("rankscope").setLevel(logging.DEBUG)

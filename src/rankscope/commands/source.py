@@ -69,6 +69,14 @@ class JobSource:
         `detail` is how much of traces is read; see `LoadOptions.detail`. `kept` is the rest of a sparse reading, for
         the next one.
         """
+        dataset = self.read(progress, detail=detail, kept=kept)
+        progress(LoadStep(0, 0, "analysing"))
+        return dataset, _prepare()(dataset)
+
+    def read(
+        self, progress: Callable[[LoadStep], None], *, detail: str = "all", kept: SparseReading | None = None
+    ) -> Dataset:
+        """Reads only; arguments and errors are those of `load`."""
         from rankscope.assemble.load import InputError, load
 
         def tell(read: LoadProgress) -> None:
@@ -76,11 +84,9 @@ class JobSource:
             progress(LoadStep(read.files_done, read.files_total, "reading"))
 
         try:
-            dataset = load([Path(p) for p in self.paths], replace(self.options, detail=detail), tell, kept)
+            return load([Path(p) for p in self.paths], replace(self.options, detail=detail), tell, kept)
         except InputError as error:
             raise click.ClickException(str(error)) from error
-        progress(LoadStep(0, 0, "analysing"))
-        return dataset, _prepare()(dataset)
 
 
 @cache

@@ -159,6 +159,29 @@ def reads_dumps(command: _F) -> _F:
     return _with(command, options)
 
 
+def reports(command: _F) -> _F:
+    """Adds the options of a report: its format, its file and its redaction."""
+    options = [
+        click.option("-f", "--format", "form", type=click.Choice(("text", "markdown", "json")),
+                     help="Format (default: by the suffix of FILE, else text)."),
+        click.option("-o", "--output", metavar="FILE", help="Write to FILE, which must not exist."),
+        click.option("--force", is_flag=True, help="Overwrite FILE."),
+        click.option("--redact", is_flag=True, help="Replace host names, users and paths, for public threads."),
+        click.option("--redact-sources", is_flag=True, help="As --redact, and names of source files too."),
+    ]  # fmt: skip
+    return _with(command, options)
+
+
+def against_reference(command: _F) -> _F:
+    """Adds a trusted run, and runs that tell how much it varies."""
+    options = [
+        click.option("--reference", metavar="REF", help="A trusted run, of the same or another parallelism."),
+        click.option("--perturbed", multiple=True, metavar="RUN",
+                     help="The reference again, with noise of the size of rounding on its input; repeatable."),
+    ]  # fmt: skip
+    return _with(command, options)
+
+
 def replays(command: _F) -> _F:
     """Adds the options for replaying the operations of a job."""
     options = [

@@ -151,6 +151,11 @@ _ROWS = (
         meaning="logs hold an error whose meaning is known, and which accuses no rank",
     ),
     FindingKind(
+        name="numeric-divergence", worst="critical", status="mismatch", status_alone="mismatch", drains_node=True,
+        meaning="values are not what the inputs and the format of numbers allow", stands_alone=True,
+        clears="a record of the same step in which {subject} keeps the rule",
+    ),
+    FindingKind(
         name="straggler", worst="warning", status="slow", status_alone="slow",
         meaning="nothing hangs, but a rank is late again and again", drains_node=True,
         rule="it comes last in most collectives of a group, by a margin that chance does not explain",

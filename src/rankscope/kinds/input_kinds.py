@@ -71,6 +71,14 @@ HEALTH_CHECK = InputKind(
     # for all ranks of the largest jobs it is less
     most_bytes=64 << 20,
 )  # fmt: skip
+TENSOR_NUMBERS = InputKind(
+    name="numbers", meaning="summaries of the tensors of a rank, from `rankscope.capture`", noun="numbers file",
+    place=8,
+    begins="parsers.numbers.decode:looks_like_numbers", decode="parsers.numbers.decode:decode_numbers",
+    read="parsers.numbers.decode:read_numbers", restore="parsers.numbers.model:numbers_from",
+    add_rows="assemble.tensor_tables:add_tensors",
+    told_if_broken=False,
+)  # fmt: skip
 DUMP = InputKind(
     name="flight-recorder", meaning="a dump of a flight recorder, or the log of torchcomms' hook", noun="dump", place=1,
     begins="parsers.flight_recorder.decode:looks_like_dump", decode="parsers.flight_recorder.decode:decode_dump",
@@ -118,6 +126,7 @@ INPUTS: dict[str, InputKind] = {
         # py-spy first: its threads as JSON begin like entries of a recorder
         PY_SPY,
         HEALTH_CHECK,
+        TENSOR_NUMBERS,
         DUMP,
         ENVIRONMENT,
         LOG,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import orjson
 from rankscope import __version__
 from rankscope.analysis.model import (
     Analysis,
+    BrokenLimit,
     ChainStep,
     Culprit,
     Dimension,
@@ -21,6 +23,7 @@ from rankscope.analysis.model import (
     RankExplanation,
 )
 from rankscope.report import log_excerpts, settings_section
+from rankscope.report.words import rule_facts
 from rankscope.schema import Dataset, Frame
 from rankscope.text.secrets import hide
 
@@ -50,6 +53,7 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
             "more_messages": more,
             "settings": settings_section.json_rows(dataset),
             "traces": _traces(dataset, analysis),
+            **_numbers(analysis),
         }
     )
     return escaped_json(raw) if ascii_only else raw
@@ -91,7 +95,14 @@ def finding_json(f: Finding) -> Json:
         "evidence": [_evidence(e) for e in f.evidence],
         "counter_evidence": [_evidence(e) for e in f.counter_evidence],
         "next_steps": f.next_steps,
+        **({"limits": [_limit(one) for one in f.limits]} if f.limits else {}),
     }
+
+
+def _limit(one: BrokenLimit) -> Json:
+    """A rule about numbers that does not hold; JSON has no infinite numbers."""
+    value, limit = (number if math.isfinite(number) else None for number in (one.value, one.limit))
+    return {"rule": one.rule, "standing": one.standing, "value": value, "limit": limit}
 
 
 def _why(w: RankExplanation) -> Json:
@@ -125,6 +136,15 @@ def _evidence(e: Evidence) -> Json:
         "time_ns": e.time_ns,
         "text": hide(e.text),
     }
+
+
+def _numbers(analysis: Analysis) -> Json:
+    """The rules about numbers, only where there are summaries of tensors."""
+    if not analysis.number_counts:
+        return {}
+    rules = [dict(zip(("rule", "limit", "asked", "broken", "statement"), row, strict=True))
+             for row in rule_facts(analysis)]  # fmt: skip
+    return {"numbers": {"rules": rules, "notes": analysis.number_notes}}
 
 
 def _traces(dataset: Dataset, analysis: Analysis) -> Json | None:

@@ -23,7 +23,13 @@ def render_markdown(dataset: Dataset, analysis: Analysis) -> str:
         parts += _why(why)
     for number, finding in enumerate((f for f in leading if f.severity != "info"), 1):
         parts += _finding(number, finding, dataset, analysis)
-    parts += [*_traces(dataset, analysis), *_messages(dataset), *_settings(dataset), *_notes(notes)]
+    parts += [
+        *_numbers(analysis),
+        *_traces(dataset, analysis),
+        *_messages(dataset),
+        *_settings(dataset),
+        *_notes(notes),
+    ]
     parts += [*_unread(dataset), *_next_steps(leading)]
     parts += [f"*Made with rankscope {__version__}.*"]
     return "\n\n".join(parts) + "\n"
@@ -115,6 +121,16 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     yield from _bullets("Kernels that operators launch again and again", path_section.pattern_lines(analysis.traces, 8))
     yield from _bullets("Counters of devices", path_section.counter_lines(analysis.traces))
     yield from _bullets("Clocks", trace_section.clock_lines(analysis.traces))
+
+
+def _numbers(analysis: Analysis) -> Iterator[str]:
+    if analysis.number_counts:
+        yield "## Rules about numbers"
+        yield _table(
+            ("rule", "limit", "asked", "broken", "statement"),
+            [tuple(map(str, row)) for row in words.rule_facts(analysis)],
+        )
+    yield from _bullets("Reference run", analysis.number_notes)
 
 
 def _messages(dataset: Dataset) -> Iterator[str]:

@@ -29,7 +29,13 @@ def render_text(dataset: Dataset, analysis: Analysis) -> str:
         parts += ["", *_why(why)]
     for number, finding in enumerate(words.leading(analysis), 1):
         parts += ["", *_finding(number, finding, dataset, analysis)]
-    parts += [*_traces(dataset, analysis), *_messages(dataset), *_settings(dataset), *_unread(dataset)]
+    parts += [
+        *_numbers(analysis),
+        *_traces(dataset, analysis),
+        *_messages(dataset),
+        *_settings(dataset),
+        *_unread(dataset),
+    ]
     return "\n".join(line.rstrip() for line in parts) + "\n"
 
 
@@ -120,6 +126,17 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
         yield from ("", title) if lines else ()
         for line in lines:
             yield from _wrap(line, first=3, indent=5)
+
+
+def _numbers(analysis: Analysis) -> Iterator[str]:
+    if not analysis.number_counts:
+        return
+    yield from _title("Rules about numbers")
+    yield "   rule limit          asked  broken  statement"
+    for rule, standing, asked, broken, statement in words.rule_facts(analysis):
+        yield f"   {rule:<4} {standing:<9} {asked:>10,} {broken:>7,}  {statement}"
+    for note in analysis.number_notes:
+        yield from _wrap(note[:1].upper() + note[1:], first=3, indent=5)
 
 
 def _messages(dataset: Dataset) -> Iterator[str]:

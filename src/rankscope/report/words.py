@@ -247,6 +247,8 @@ def stack_title(finding: Finding, dataset: Dataset) -> str:
     """The title of a finding's stack: of a culprit, or of a waiting rank if no culprit left a dump."""
     if FINDINGS[finding.kind].ended:
         return f"{ranks_text(finding.culprit_ranks[:1])}, in its log" if finding.culprit_ranks else "it, in its log"
+    if finding.limits and finding.evidence:
+        return f"rank {finding.evidence[0].rank}"
     seen = [rank for rank in finding.culprit_ranks if rank in dataset.seen_ranks]
     if not seen:
         return "a waiting rank"
@@ -381,3 +383,15 @@ def why_sections(why: RankExplanation) -> list[tuple[str, list[str]]]:
 def _why_line(reason: Reason) -> str:
     place = source(reason.evidence)
     return f"{place}: {reason.evidence.text}" if place else reason.evidence.text
+
+
+# The rules about numbers.
+
+
+def rule_facts(analysis: Analysis) -> list[tuple[str, str, int, int, str]]:
+    """Rule, ground of its limit, how often it was asked and broken, and its statement."""
+    # imported only for jobs with summaries of tensors
+    from rankscope.analysis.numbers.model import RULES
+
+    known = [(RULES[count.rule], count) for count in analysis.number_counts]
+    return [(rule.name, rule.standing, count.asked, count.broken, rule.statement) for rule, count in known]

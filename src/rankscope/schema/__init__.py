@@ -5,7 +5,7 @@ states and sources are enums. Repeated values are rows of other tables, joined b
 trusted: it is escaped where it leaves the program.
 """
 
-from rankscope.schema.dataset import Dataset, DumpsBeside, Frame, Group
+from rankscope.schema.dataset import MOST_SAMPLES, SITES, TENSORS, Dataset, DumpsBeside, Frame, Group
 from rankscope.schema.tables import (
     AT_CRASH,
     ATTEMPTS,
@@ -68,6 +68,7 @@ __all__ = [
     "HOOKS",
     "MEMBERSHIPS",
     "MESSAGES",
+    "MOST_SAMPLES",
     "NATIVE",
     "OPS",
     "RANK_SOURCES",
@@ -75,11 +76,13 @@ __all__ = [
     "RECORDERS",
     "REPEATS",
     "SETTINGS",
+    "SITES",
     "SOURCES",
     "SPANS",
     "SPAN_VALUES",
     "STACKS",
     "STATES",
+    "TENSORS",
     "THREADS",
     "TRACED",
     "TRACES",

@@ -27,6 +27,59 @@ from rankscope.schema.tables import (
 )
 from rankscope.text.wording import ranks_text
 
+# Summaries of tensors.
+
+SITES = ("collective", "p2p", "forward", "backward", "gradient", "parameter", "optimizer", "batch", "loss")
+"""Where a tensor was recorded."""
+Site = pl.Enum(SITES)
+MOST_SAMPLES = 64
+"""Places of a tensor at which its elements are sampled."""
+
+TENSORS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "rank": pl.Int32,
+    "attempt": pl.UInt16,
+    "step": pl.Int64,
+    "micro": pl.Int32,  # micro batch; null if unknown
+    "order": pl.Int64,  # program order in the rank
+    "site": Site,
+    "name": pl.Categorical,  # dotted name of the module or parameter; "" for collectives
+    "occurrence": pl.Int32,  # k-th time in the step
+    "slot": pl.Categorical,  # "in0", "out0"; "in0.1" is the second tensor of a list
+    "slice": pl.Int32,  # member index of a slice of a gathered or scattered tensor; null if whole
+    "group": pl.UInt32,  # row of `groups`
+    "seq": pl.Int64,  # collective sequence number in the group, as in `ops`
+    "op": pl.Categorical,  # "all_reduce", "all_gather", "reduce_scatter", "broadcast", "send", ...
+    "reduce_op": pl.Categorical,  # "sum", "avg", "max", ...
+    "root": pl.Int32,  # global rank
+    "peer": pl.Int32,  # global rank
+    "dtype": pl.Categorical,  # short name, as text.tensors has them: "f32", "bf16", "i64", "f8e4m3"
+    "numel": pl.Int64,
+    "shape": pl.List(pl.Int64),
+    "offsets": pl.List(pl.Int64),  # of a shard in the whole tensor; null if it is whole
+    "global_shape": pl.List(pl.Int64),
+    "placements": pl.Categorical,  # of a DTensor: "S(0) R"
+    "mesh": pl.Categorical,  # names of its dimensions
+    "hash": pl.UInt64,  # linear over global indices: the hashes of shards add up to that of the whole
+    "sum": pl.Float64,
+    "l2": pl.Float64,
+    "min": pl.Float64,
+    "max": pl.Float64,
+    "nan": pl.Int64,  # how many elements are NaN, infinite, zero; null if not counted
+    "inf": pl.Int64,
+    "zeros": pl.Int64,
+    "projection": pl.Float64,  # sum with fixed random signs
+    "samples": pl.Array(pl.Float64, MOST_SAMPLES),  # elements at fixed places, NaN where `held` has no bit
+    "held": pl.UInt64,  # bit k: the row has sample k
+    "recompute": pl.Boolean,  # again, under activation checkpointing
+    "stack_id": pl.UInt32,
+    "file": pl.UInt32,  # row of `files`
+    "line": pl.Int64,
+    "md5": pl.String,  # hash that another tool wrote
+}
+"""One row for each summarised tensor, sorted by rank, then in the order of its file."""
+
+# The dataset.
+
 OVERDUE_NS = 120_000_000_000
 """Time after a timeout at which a dump of the operation is on the disk, with 15 s of waiting."""
 
@@ -90,6 +143,7 @@ class Dataset:
     tracks: pl.DataFrame = field(default_factory=lambda: empty(TRACKS))
     spans: pl.DataFrame = field(default_factory=lambda: empty(SPANS))
     span_values: pl.DataFrame = field(default_factory=lambda: empty(SPAN_VALUES))
+    tensors: pl.DataFrame = field(default_factory=lambda: empty(TENSORS))
     attempt: int = 0
     """The attempt of these rows."""
     world_size: int = 0
@@ -165,6 +219,16 @@ class Dataset:
         """Whether a profiler's trace was read."""
         return not self.traces.is_empty()
 
+    @property
+    def has_tensors(self) -> bool:
+        """Whether summaries of tensors were read."""
+        return not self.tensors.is_empty()
+
+    @cached_property
+    def from_tensors(self) -> bool:
+        """Whether there are summaries of tensors, but neither dumps, logs nor traces."""
+        return self.has_tensors and self.dumps.is_empty() and not self.has_logs and not self.has_traces
+
     @cached_property
     def from_traces(self) -> bool:
         """Whether there are traces, but neither dumps nor logs, so that all facts come from traces."""
@@ -174,6 +238,8 @@ class Dataset:
     def seen_ranks(self) -> tuple[int, ...]:
         """Ranks with a flight recorder dump, sorted; without any dump, the ranks in logs or traces."""
         told = self.frontiers if self.from_logs else self.dumps
+        if self.from_tensors:
+            told = self.tensors
         if self.from_traces:
             # a lone trace that tells no rank has none
             told = self.files.join(self.traces.select("file"), on="file", how="semi")
@@ -191,14 +257,17 @@ class Dataset:
         """The noun of the only kind of input; "" if there are dumps or several kinds."""
         if not self.dumps.is_empty():
             return ""
-        kinds = {"logs": self.has_logs, "traces": self.has_traces, "stacks": not self.threads.is_empty()}
+        kinds = {
+            "logs": self.has_logs, "traces": self.has_traces, "stacks": not self.threads.is_empty(),
+            "numbers": self.has_tensors,
+        }  # fmt: skip
         found = [name for name, given in kinds.items() if given]
         return found[0] if len(found) == 1 else ""
 
     @cached_property
     def missing_ranks(self) -> tuple[int, ...]:
         """Ranks of the job without a readable dump, sorted; empty if there are only logs, or only traces."""
-        if self.from_logs or self.from_traces:
+        if self.from_logs or self.from_traces or self.from_tensors:
             return ()
         seen = set(self.seen_ranks)
         return tuple(r for r in self.every_rank if r not in seen)

@@ -1,0 +1,148 @@
+"""Rules about numbers, formats of floating point, and what breaks a rule. Plain frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Standing = Literal["proof", "model", "heuristic"]
+"""Ground of a limit: it holds for every order of additions; for independent roundings; or in practice."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRule:
+    """A rule that healthy numbers satisfy."""
+
+    name: str
+    variant: str
+    """Kind of wrong number that breaks it."""
+    standing: Standing
+    statement: str
+    """The rule as a sentence for reports."""
+
+
+RULES: Mapping[str, NumberRule] = {
+    rule.name: rule
+    for rule in (
+        NumberRule("E1", "members-differ", "proof", "all members end with the same bits"),
+        NumberRule("E2", "moved-wrong", "proof", "what arrives is what was sent"),
+        NumberRule("E3", "not-the-sum", "proof", "integers add up, by their hashes"),
+        NumberRule("N2", "not-the-sum", "proof", "two members give the rounded sum"),
+        NumberRule("R1", "not-the-sum", "proof", "samples are the sum, up to rounding"),
+        NumberRule("R2", "not-the-sum", "model", "sample errors are independent roundings"),
+        NumberRule("R3", "not-the-sum", "model", "the projection is the sum of projections"),
+        NumberRule("R3s", "not-the-sum", "proof", "the total is the sum of totals"),
+        NumberRule("R4", "not-the-sum", "proof", "no element exceeds its inputs together"),
+        NumberRule("R5", "non-finite", "proof", "finite inputs give finite outputs"),
+        NumberRule("NF", "non-finite", "proof", "values are finite"),
+        NumberRule("S1", "stale-input", "heuristic", "inputs are not those of an earlier step"),
+        NumberRule("S2", "same-input", "heuristic", "members bring different inputs"),
+        NumberRule("S3", "replicas-differ", "proof", "declared replicas stay equal"),
+        NumberRule("S4", "schedule-changes", "heuristic", "steps have the operations of those before"),
+        NumberRule("S5", "weights-changed", "heuristic", "weights stay as the optimizer left them"),
+        NumberRule("RS", "schedule-differs", "heuristic", "both runs record the same tensors"),
+        NumberRule("RX", "differs-from-reference", "heuristic", "tensors equal the reference bit for bit"),
+        NumberRule("RP", "differs-from-reference", "model", "differences are below twice the response"),
+        NumberRule("S3l", "replicas-differ", "heuristic", "tensors equal at first stay equal"),
+    )
+}
+"""The rules by name."""
+
+
+class NumberFormat(NamedTuple):
+    """A format of floating point."""
+
+    roundoff: float
+    """Half the distance of 1 to the next number."""
+    tiny: float
+    """Half the smallest subnormal number."""
+    largest: float
+
+
+_FORMATS: Mapping[str, NumberFormat] = {
+    "f64": NumberFormat(2.0**-53, 0.0, float(np.finfo(np.float64).max)),
+    "f32": NumberFormat(2.0**-24, 2.0**-150, float(np.finfo(np.float32).max)),
+    "f16": NumberFormat(2.0**-11, 2.0**-25, 65504.0),
+    "bf16": NumberFormat(2.0**-8, 2.0**-134, 3.3895313892515355e38),
+    "f8e4m3": NumberFormat(2.0**-4, 2.0**-10, 448.0),
+    "f8e5m2": NumberFormat(2.0**-3, 2.0**-17, 57344.0),
+}
+INTEGER_BITS: Mapping[str, int] = {"i64": 64, "u64": 64, "i32": 32, "u32": 32, "i16": 16, "u16": 16, "i8": 8, "u8": 8}
+"""Widths of the integers whose sums wrap, by name."""
+
+
+def format_of(dtype: str | None) -> NumberFormat | None:
+    """The floating-point format of a short name; None for integers and unknown ones."""
+    name = (dtype or "").removesuffix("fn").removesuffix("fnuz")
+    return _FORMATS.get(name)
+
+
+def gamma(count: Ints | int, roundoff: float) -> Floats:
+    """Bound k*u / (1 - k*u) on the relative error of k roundings; infinite from k*u = 1 on.
+
+    Higham, Accuracy and Stability of Numerical Algorithms, lemma 3.1.
+    """
+    product = np.asarray(count, np.float64) * roundoff
+    with np.errstate(divide="ignore"):
+        return np.where(product < 1, product / np.maximum(1 - product, 0), np.inf)
+
+
+def rounded(values: Floats, dtype: str) -> tuple[Floats, Floats]:
+    """Values rounded to nearest in a format: at once, and by way of float32, as some hardware does."""
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+        if dtype == "f16":
+            return values.astype(np.float16).astype(np.float64), single.astype(np.float16).astype(np.float64)
+        if dtype == "bf16":
+            return _bfloat(values), _bfloat(single.astype(np.float64))
+        if dtype == "f32":
+            return single.astype(np.float64), single.astype(np.float64)
+        return values, values
+
+
+def _bfloat(values: Floats) -> Floats:
+    """Values rounded to 8 bits of precision, ties to even; subnormal numbers keep their distance of 2**-133."""
+    mantissa, exponent = np.frexp(values)
+    unit = np.ldexp(1.0, np.maximum(exponent - 8, -133))
+    with np.errstate(invalid="ignore", over="ignore"):
+        found: Floats = np.where(np.isfinite(values) & (mantissa != 0), np.rint(values / unit) * unit, values)
+        return np.where(np.abs(found) > _FORMATS["bf16"].largest, np.sign(found) * np.inf, found)
+
+
+@dataclass(frozen=True)
+class BrokenRule:
+    """A place at which a rule does not hold."""
+
+    rule: str
+    row: int
+    """Row of `Dataset.tensors` that shows it: the wrong tensor, or the output of one member."""
+    ranks: tuple[int, ...] = ()
+    """Ranks that the rule names; empty if it names only the group."""
+    candidates: tuple[int, ...] = ()
+    """Ranks of which one is wrong, where the rule cannot say which."""
+    members: tuple[int, ...] = ()
+    """Ranks at the place."""
+    value: float = 0.0
+    limit: float = 0.0
+    rows: tuple[int, ...] = ()
+    """Further rows that show it."""
+    note: str = ""
+    """What the values tell beyond the rule, as a sentence."""
+    times: int = 1
+    """Places of the same kind at which the rule does not hold, this one included."""
+    last_step: int | None = None
+
+
+@dataclass(frozen=True)
+class RuleCount:
+    """How often a rule was asked, and how often it did not hold."""
+
+    rule: str
+    asked: int
+    broken: int

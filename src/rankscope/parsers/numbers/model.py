@@ -1,0 +1,122 @@
+"""Rows of one file of tensor summaries, and their form between processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rankscope.parsers.contents import StackFrame
+from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
+from rankscope.parsers.members import Members, unpack_members
+
+Floats = npt.NDArray[np.float64]
+SAMPLES = 64
+"""Most sampled elements of a tensor."""
+NUMBERS = (
+    "line", "header", "step", "micro", "order", "occurrence", "slice", "seq", "root", "peer", "numel", "nan", "inf",
+    "zeros", "stack", "recompute", "hash", "told", "held", "sampled",
+)  # fmt: skip
+"""Number columns: `header` is the place of the header above the row, `stack` the number of the stack in the file.
+
+`hash` holds 64 bits. Bits of `told` say which floats the row has: bit 0 is the hash, then those of `FLOATS`. Bits of
+`held` say which of the samples it has; `sampled` is its row among the samples. `recompute` is 0 or 1.
+"""
+FLOATS = ("sum", "l2", "min", "max", "projection")
+CODES = (
+    "site", "name", "slot", "group", "op", "reduce_op", "dtype", "placements", "mesh", "md5", "shape", "offsets",
+    "global_shape",
+)  # fmt: skip
+"""Columns of places in the tables of texts and of sizes; -1 for none."""
+SIZES = ("shape", "offsets", "global_shape")
+"""Those of `CODES` that hold lists of numbers."""
+
+
+class NumbersHeader(NamedTuple):
+    """The first line of a file, or of a part that was appended to it."""
+
+    rank: int
+    run: str
+    world_size: int | None
+    host: str
+    pid: int | None
+    level: str
+    every: int | None
+    mode: str
+    time_ns: int | None
+    settings: str
+    """JSON text of seeds and hashes of random states; "" without any."""
+
+
+class NumbersGroup(NamedTuple):
+    """A process group of the rank."""
+
+    name: str
+    description: str
+    ranks: Members
+
+
+@dataclass
+class NumbersContent(ColumnMatrix):
+    """The rows of one file."""
+
+    number_names = NUMBERS
+    code_names = CODES
+
+    headers: list[NumbersHeader] = field(default_factory=list)
+    groups: list[NumbersGroup] = field(default_factory=list)
+    stacks: dict[int, list[StackFrame]] = field(default_factory=dict)
+    """Frames of each stack by its number, innermost first."""
+    texts: list[str] = field(default_factory=list)
+    sizes: list[list[int]] = field(default_factory=list)
+    dropped: int = 0
+    """Rows that the recorder dropped, by its own count."""
+    problem: str | None = None
+    numbers: Numbers = field(default_factory=lambda: np.empty((len(NUMBERS), 0), np.int64))
+    codes: Codes = field(default_factory=lambda: np.empty((len(CODES), 0), np.int32))
+    floats: Floats = field(default_factory=lambda: np.empty((len(FLOATS), 0), np.float64))
+    samples: Sequence[Floats] = ()
+    """Arrays of shape (rows, SAMPLES), one after the other: a row for each tensor that has samples."""
+
+    @property
+    def rows(self) -> int:
+        """Number of tensors."""
+        return int(self.numbers.shape[1])
+
+    def header(self) -> dict[str, Any]:
+        """All but the arrays, as JSON values."""
+        return {
+            "headers": [list(one) for one in self.headers],
+            "groups": [[one.name, one.description, one.ranks.packed] for one in self.groups],
+            "stacks": [[number, [list(frame) for frame in frames]] for number, frames in self.stacks.items()],
+            "texts": self.texts, "sizes": self.sizes, "dropped": self.dropped, "problem": self.problem,
+            "sampled": sum(len(one) for one in self.samples),
+        }  # fmt: skip
+
+    def body(self) -> list[memoryview]:
+        """The arrays as bytes."""
+        arrays: tuple[npt.NDArray[Any], ...] = (self.numbers, self.codes, self.floats, *self.samples)
+        return [np.ascontiguousarray(one).data.cast("B") for one in arrays if one.size]
+
+
+def numbers_from(header: dict[str, Any], body: memoryview, rows: int) -> NumbersContent:
+    """The content whose `header()` and `body()` these are; the arrays are views of `body`."""
+    arrays, place = [], 0
+    shapes: tuple[tuple[int, int, Any], ...] = (
+        (len(NUMBERS), rows, np.int64), (len(CODES), rows, np.int32), (len(FLOATS), rows, np.float64),
+        (header["sampled"], SAMPLES, np.float64),
+    )  # fmt: skip
+    for first, second, kind in shapes:
+        size = first * second * np.dtype(kind).itemsize
+        arrays.append(np.frombuffer(body[place : place + size], kind).reshape(first, second))
+        place += size
+    return NumbersContent(
+        headers=[NumbersHeader(*row) for row in header["headers"]],
+        groups=[NumbersGroup(name, text, unpack_members(ranks)) for name, text, ranks in header["groups"]],
+        stacks={number: [StackFrame(*frame) for frame in frames] for number, frames in header["stacks"]},
+        texts=header["texts"], sizes=header["sizes"], dropped=header["dropped"], problem=header["problem"],
+        numbers=arrays[0], codes=arrays[1], floats=arrays[2], samples=(arrays[3],),
+    )  # fmt: skip

@@ -1,0 +1,61 @@
+"""`rankscope numbers`: exit codes, formats, and the same findings in the report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rankscope.cli import run
+from tests.numbers_writer import NumbersJob
+
+Captured = pytest.CaptureFixture[str]
+
+
+def written(directory: Path, fault: bool) -> str:
+    """A record of four ranks, with a wrong output on rank 2 or without."""
+    job = NumbersJob({"dp": [0, 1, 2, 3]})
+    for job.step in range(2):
+        ins = [np.random.default_rng(job.step * 4 + k).standard_normal((20, 15)) for k in range(4)]
+
+        def spoil(outs: dict[int, Any], _: list[Any]) -> None:
+            outs[2][0, 0] += fault * job.step
+
+        job.all_reduce("dp", ins, spoil=spoil)
+    directory.mkdir()
+    job.write(directory)
+    return str(directory)
+
+
+def test_a_wrong_record_and_its_reference(tmp_path: Path, capsys: Captured) -> None:
+    good, bad = written(tmp_path / "good", False), written(tmp_path / "bad", True)
+    assert run(["report", bad]) == 1
+    out = capsys.readouterr().out
+    assert " ".join(out.split()).startswith("MISMATCH: rank 2 holds another result of all_reduce #2 of dp")
+    assert max(map(len, out.splitlines())) <= 80
+    assert run(["numbers", bad, "--reference", good, "-f", "json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    (first, second) = told["findings"]
+    assert (first["kind"], first["culprit_ranks"], first["limits"][0]["rule"]) == ("numeric-divergence", [2], "E1")
+    assert second["limits"][0]["rule"] == "RX" and second["culprit_ranks"] == [2]
+    assert {rule["rule"] for rule in told["numbers"]["rules"]} >= {"E1", "R1", "RX"}
+
+
+def test_a_healthy_record_in_markdown_without_names(tmp_path: Path, capsys: Captured) -> None:
+    assert run(["numbers", written(tmp_path / "good", False), "-f", "markdown", "--redact"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("# Unknown: numbers of 4 ranks: all of ")
+    assert "## Rules about numbers" in out and str(tmp_path) not in out
+
+
+def test_wrong_arguments(tmp_path: Path, capsys: Captured) -> None:
+    here = str(tmp_path)
+    assert run(["numbers", here, "--perturbed", here]) == 2
+    assert run(["numbers", here, "--reference", str(tmp_path / "none"), "-f", "json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]
+    sample = Path(__file__).parents[2] / "sample_data" / "two_groups"
+    assert run(["numbers", str(sample)]) == 2
+    assert "no numbers" in capsys.readouterr().err
