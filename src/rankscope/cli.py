@@ -15,16 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from rankscope import __version__
-from rankscope.commands.source_options import (
-    SidesCommand,
-    against_reference,
-    compares,
-    follows,
-    forks,
-    reads_dumps,
-    replays,
-    reports,
-)  # fmt: skip
+from rankscope.commands import source_options
 from rankscope.parsers.workers.machine_share import limit_threads
 from rankscope.text.escaping import plain
 
@@ -102,7 +93,7 @@ def rankscope() -> None:
 
 
 @rankscope.command(hidden=True)
-@reads_dumps
+@source_options.reads_dumps
 @click.option("--palette", type=click.Choice(_PALETTES), help="Colours (default: those of the terminal).")
 @click.option("--theme", type=click.Choice(_THEMES), help="Colours of the screen (default: RANKSCOPE_THEME, or dark).")
 @click.option("--mouse/--no-mouse", default=None, help="Use the mouse (default: yes, except over SSH).")
@@ -114,7 +105,7 @@ def rankscope() -> None:
     "patterns.",
 )
 @click.option("--watch", is_flag=True, help="Follow the job while it runs.")
-@follows
+@source_options.follows
 @click.option("--bell/--no-bell", default=True, help="Ring the terminal's bell when the job freezes.")
 def view(**options: Any) -> int:
     """Opens the app on dumps; without a terminal prints the text report."""
@@ -151,8 +142,8 @@ def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
 
 
 @rankscope.command()
-@reads_dumps
-@follows
+@source_options.reads_dumps
+@source_options.follows
 @click.option(
     "-f", "--format", "form", type=click.Choice(("text", "json")), default="text", help="Format of the lines."
 )
@@ -165,8 +156,8 @@ def watch(**options: Any) -> int:
 
 
 @rankscope.command()
-@reads_dumps
-@reports
+@source_options.reads_dumps
+@source_options.reports
 @click.option(
     "--why", type=click.IntRange(0), multiple=True, metavar="RANK", help="Say why RANK is accused or not; repeatable."
 )
@@ -180,9 +171,9 @@ def report(**options: Any) -> int:
 
 
 @rankscope.command()
-@reads_dumps
-@reports
-@against_reference
+@source_options.reads_dumps
+@source_options.reports
+@source_options.against_reference
 def numbers(**options: Any) -> int:
     """Tells whether the recorded numbers are right, and which went wrong first.
 
@@ -256,7 +247,7 @@ def stacks(**options: Any) -> int:
 
 
 @rankscope.command()
-@reads_dumps
+@source_options.reads_dumps
 @click.option("-o", "--output", required=True, metavar="FILE", help="A new file, .json or .json.gz.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @click.option(
@@ -276,8 +267,8 @@ def export(**options: Any) -> int:
 
 
 @rankscope.command()
-@reads_dumps
-@replays
+@source_options.reads_dumps
+@source_options.replays
 def repro(**options: Any) -> int:
     """Writes a script that replays what each rank issued around the failure.
 
@@ -301,8 +292,8 @@ def repro(**options: Any) -> int:
 
 
 @rankscope.command()
-@reads_dumps
-@forks
+@source_options.reads_dumps
+@source_options.forks
 def fork(**options: Any) -> int:
     """Tells whether the job still hangs with one change.
 
@@ -319,8 +310,8 @@ def fork(**options: Any) -> int:
     return run(_job_source(options.pop("paths"), options), changes=changes, **options)
 
 
-@rankscope.command(cls=SidesCommand)
-@compares
+@rankscope.command(cls=source_options.SidesCommand)
+@source_options.compares
 def diff(**options: Any) -> int:
     """Tells whether two or more runs agree, and where B first differs from A.
 
