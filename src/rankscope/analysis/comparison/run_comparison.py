@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rankscope.analysis.comparison.hypotheses import Grounds, hypotheses
+from rankscope.analysis.comparison.hypotheses import hypotheses
 from rankscope.analysis.comparison.model import (
     ComparedPart,
     ComparedRun,
@@ -25,8 +25,16 @@ from rankscope.analysis.comparison.part_words import (
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, compare_schedules
 from rankscope.analysis.comparison.series_choice import common_series
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, compare_series, recomputed
-from rankscope.analysis.comparison.settings_differences import COUNTED, SettingsComparison, compare_settings
+from rankscope.analysis.comparison.settings_differences import (
+    COUNTED,
+    RESUMED,
+    SettingsComparison,
+    compare_settings,
+    equal_roles,
+    with_options,
+)
 from rankscope.analysis.comparison.time_comparison import TimeComparison, compare_times
+from rankscope.analysis.comparison.value_causes import Grounds
 from rankscope.text.wording import plural
 
 
@@ -39,7 +47,10 @@ def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
     sizes = a.dataset.world_size, b.dataset.world_size
     schedule = None if all(sizes) and sizes[0] != sizes[1] else compare_schedules(a.dataset, b.dataset)
     common = common_series([a.series, b.series])
-    series, settings = compare_series(*common.tables), compare_settings(a, b)
+    series, settings = (
+        compare_series(*common.tables, _resumed(a, b)),
+        with_options(compare_settings(a, b), a.options, b.options),
+    )
     times = compare_times(schedule, *common.tables)
     differences = [
         *_schedule_differences(schedule), *_value_differences(series), *_outcomes(a, b),
@@ -52,7 +63,9 @@ def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
         values_part(series, tuple(map(recomputed, common.tables)), (*common.notes, *_unread(a, b))),
         durations_part(times),
     )  # fmt: skip
-    grounds = Grounds(schedule, settings, series, times, sizes[0])
+    grounds = Grounds(
+        schedule, settings, series, times, sizes, equal_roles(a.options, b.options), common.tables, (a, b)
+    )
     return RunComparison(
         _headline(differences, parts), tuple(_facts(label, one) for label, one in (("A", a), ("B", b))), parts,
         tuple(differences), hypotheses(grounds) if differences else (),
@@ -68,6 +81,12 @@ def _nothing(a: ComparedRun, b: ComparedRun, schedule: ScheduleComparison | None
     if empty:
         return f"{' and '.join(empty)}: no operations, settings or training series in both runs to compare"
     return f"{a.title} and {b.title}: no rank has a stretch of operations that is in both runs"
+
+
+def _resumed(*runs: ComparedRun) -> list[int]:
+    """The steps of checkpoints from which the runs went on, as their trainers tell them."""
+    told = [run.options.get(RESUMED, "") for run in runs]
+    return [int(one) for one in told if one.isdigit()]
 
 
 def _unread(*runs: ComparedRun) -> Iterator[str]:
