@@ -18,10 +18,11 @@ from rankscope.parsers.files.log_files import is_text
 from rankscope.parsers.series import json_series
 from rankscope.parsers.series.event_files import is_event_file, read_event_file
 from rankscope.parsers.series.log_series import read_log_series
-from rankscope.parsers.series.run_options import FILE_NAME, HEAD_BYTES, file_options, log_options, wandb_options
+from rankscope.parsers.series.run_options import FILE_NAME, HEAD_BYTES, file_options, log_options, tracked_options
 from rankscope.parsers.series.scalar_rows import POINTS, SCALARS
+from rankscope.parsers.series.trackio_files import is_database, read_trackio_file, trackio_config
 from rankscope.parsers.series.user_pattern import read_pattern_series
-from rankscope.parsers.series.wandb_files import is_wandb_file, read_wandb_file
+from rankscope.parsers.series.wandb_files import config_items, is_wandb_file, read_wandb_file
 from rankscope.parsers.streams import STREAM_ERRORS, NotAFileError, TooLargeError
 
 _HEAD_BYTES = 1 << 16
@@ -105,7 +106,7 @@ def _file_points(
         if problem is not None or not first or streams.is_tar(head) or streams.is_zip(head):
             return None, problem
         stream = streams.replayed(first, stream)
-        if is_wandb_file(first) or is_text(first):
+        if is_wandb_file(first) or is_database(first) or is_text(first):
             told = stream.read(HEAD_BYTES)
             options |= _options_of(one, told)
             stream = streams.replayed(told, stream)
@@ -115,7 +116,9 @@ def _file_points(
 def _options_of(one: FoundPath, told: bytes) -> dict[str, str]:
     """The options in the beginning of a file."""
     if is_wandb_file(told):
-        return wandb_options(told)
+        return tracked_options(config_items(told))
+    if is_database(told):
+        return tracked_options(trackio_config(told))
     name = PurePosixPath(one.shown).name
     if FILE_NAME.fullmatch(name):
         return file_options(name, told)
@@ -151,7 +154,7 @@ def _points_of(
         return None, f"packed file is damaged ({type(error).__name__})"
 
 
-_BINARY = ((is_event_file, read_event_file), (is_wandb_file, read_wandb_file))
+_BINARY = ((is_event_file, read_event_file), (is_wandb_file, read_wandb_file), (is_database, read_trackio_file))
 
 
 def _is_document(first: bytes) -> bool:
@@ -178,7 +181,10 @@ def _placed(points: pl.DataFrame, shown: str, attempt: int) -> pl.DataFrame:
 
 
 def _exact_columns(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows whose short numbers are exact, too, where others of their series have all digits: 0.0002 beside 0.0006000000000000001."""
+    """Rows whose short numbers are exact, too, where others of their series have all digits of a double.
+
+    Python prints 0.0002 beside 0.0006000000000000001.
+    """
     whole = (pl.col("resolution") == 0) & pl.col("value").is_finite() & (pl.col("value") != pl.col("value").floor())
     return rows.with_columns(
         pl.when(whole.any().over("raw_name")).then(0.0).otherwise("resolution").alias("resolution")

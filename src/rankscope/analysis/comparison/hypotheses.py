@@ -115,11 +115,11 @@ def _of_times(grounds: Grounds) -> Iterator[Hypothesis]:
 
 
 def _slow_rank(slow: tuple[int, ...], said: str, place: LatePlace | None, run: str) -> Hypothesis:
-    who = ranks_text(slow, 40)
+    who, comes = ranks_text(slow, 40), "comes" if len(slow) == 1 else "come"
     where = f", to {place.operation}" if place is not None and place.ranks == slow else ""
     return Hypothesis(
         CAUSES["slow-rank"],
-        (said, f"in {run} {who} comes late again and again{where}, and the others wait; not so in the other run"), (),
+        (said, f"in {run} {who} {comes} late again and again{where}, and the others wait; not so in the other run"), (),
         f"Run the slower job with {who} on another host or device.", ("slow-rank",), slow,
     )  # fmt: skip
 
@@ -149,8 +149,9 @@ def _late_hosts(
         return
     known = ("data-loader",) if not all(loads) else ()
     against = () if known else ("the time for data is alike in both runs",)
+    late = f"all ranks come later to {place.operation}, and nobody later than the others"
     yield Hypothesis(
-        one_of((*known, "host-work")), (said, f"all ranks come later to {place.operation}, and nobody later than the others"),
+        one_of((*known, "host-work")), (said, late),
         against, _LOADER, (*known, "host-work"),
     )  # fmt: skip
 
@@ -219,7 +220,7 @@ def _come_later(turns: Mapping[int, Sequence[Floats]], ranks: Sequence[int], pla
         change.append(float(np.median(ours - np.mean([at[rank] for rank in at if rank not in ranks], axis=0))))
         added.append(float(np.median([_usual_gaps(own[run]).sum() for own in turns.values()])))
     more = added[1] - added[0]
-    return (change[1] - change[0]) * np.sign(more) >= _TOLD * abs(more)
+    return bool((change[1] - change[0]) * np.sign(more) >= _TOLD * abs(more))
 
 
 def _usual_gaps(turns: Floats) -> Floats:

@@ -48,7 +48,7 @@ def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
     schedule = None if all(sizes) and sizes[0] != sizes[1] else compare_schedules(a.dataset, b.dataset)
     common = common_series([a.series, b.series])
     series, settings = (
-        compare_series(*common.tables, _resumed(a, b)),
+        compare_series(*common.tables, resumed=_resumed(a, b)),
         with_options(compare_settings(a, b), a.options, b.options),
     )
     times = compare_times(schedule, *common.tables)

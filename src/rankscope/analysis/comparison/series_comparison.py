@@ -82,7 +82,7 @@ class SeriesComparison(NamedTuple):
     """Rows that are left out because their step is rounded."""
 
 
-def compare_series(a: pl.DataFrame, b: pl.DataFrame, resumed: Collection[int] = ()) -> SeriesComparison:
+def compare_series(a: pl.DataFrame, b: pl.DataFrame, *, resumed: Collection[int] = ()) -> SeriesComparison:
     """The comparison of two tables of series with `COLUMNS`; it is empty if one has no rows.
 
     `resumed` are steps of checkpoints from which a run went on, where its trainer tells them.
@@ -123,7 +123,7 @@ def _restarts(table: pl.DataFrame) -> set[int]:
 
 
 def _late_begins(a: pl.DataFrame, b: pl.DataFrame) -> set[int]:
-    """The first step of a run that goes on from another one: it is later than that of the other run, or not the first."""
+    """The first step of a run that goes on from another one: it is later than that of the other, or not the first."""
     begins = [one["step"].min() for one in (a, b)]
     every = a["step"].unique().sort().diff().median()
     if not all(isinstance(begin, int) for begin in begins):
@@ -194,7 +194,11 @@ def _constant_ratio(a: Floats, b: Floats) -> float | None:
     ratios = others / ones
     middle = float(np.median(ratios))
     spread = float(ratios.max() - ratios.min())
-    return middle if middle and spread <= _FACTOR_SPREAD * abs(middle) < 1e6 and abs(middle - 1) > 2 * spread else None
+    return (
+        middle
+        if middle and spread <= _FACTOR_SPREAD * abs(middle) < 1e6 and abs(middle - 1) > max(2 * spread, ROUNDING)
+        else None
+    )
 
 
 def _coarsest(rows: pl.DataFrame) -> float:
@@ -215,7 +219,8 @@ def recomputed(table: pl.DataFrame) -> SeriesComparison:
     found, equal, steps = list[SeriesDifference](), list[tuple[str, int, float]](), 0
     segments = sorted(table["segment"].fill_null(0).unique().to_list())
     for one, other in pairwise(segments):
-        part = compare_series(*(table.filter(pl.col("segment").fill_null(0) == n) for n in (one, other)))
+        before, after = (table.filter(pl.col("segment").fill_null(0) == n) for n in (one, other))
+        part = compare_series(before, after)
         found += part.differences
         equal += part.equal
         steps += part.steps

@@ -229,42 +229,49 @@ class OptionRole(NamedTuple):
     effect: str
 
 
-def _role(role: str, weight: Weight, names: str, effect: str) -> OptionRole:
-    return OptionRole(role, weight, re.compile(f"(?:.*[._])?(?:{names})"), effect)
+def _role(role: str, weight: Weight, effect: str, *names: str) -> OptionRole:
+    return OptionRole(role, weight, re.compile(f"(?:.*[._])?(?:{'|'.join(names)})"), effect)
 
 
 ROLES = (
-    _role("data", "behaviour", r"data_?(?:loader_?|sampler_?|shuffle_?)?seed|shuffle_?seed|sampler_?seed|shuffle\w*|"
-          r"data_?order|sampler\w*", "other batches, or other order of them"),
-    _role("seed", "behaviour", r"(?:[a-z]+_)?seeds?|random_state", "other random numbers: initial values, order, dropout"),
-    _role("dropout", "behaviour", r"\w*dropout\w*|\w*drop_?path\w*|stochastic_depth\w*|[a-z]+_pdrop|\w*drop_prob",
-          "other activations are left out, from the first step on"),
-    _role("lr", "behaviour", r"(?:\w+_)?lr(?:_\w+)?|(?:\w+_)?learning_?rate(?:_\w+)?|\w*warm_?up\w*|\w*scheduler\w*|"
-          r"decay_(?:iters|steps|type|ratio)", "other sizes of updates"),
-    _role("order", "repeatability", r"\w*bucket\w*|\w*(?:tensor|pipeline|context|expert|data|sequence)_(?:model_)?"
-          r"parallel\w*|\w*parallel(?:ism)?_(?:degree|size)|[tpcde]p(?:_size|_degree)?|fsdp\w*|zero_?stage|"
-          r"gradient_accumulation\w*|grad_accum\w*|accumulate_grad\w*|micro_?batch_?size|\w*reduce_(?:dtype|scatter)\w*|"
-          r"\w*shard\w*|\w*(?:num|nproc|nnodes)_?(?:nodes|gpus|devices)\w*|nproc_per_node|nnodes|devices",
-          "sums are taken in another order, or over other parts"),
-    _role("kernel", "repeatability", r"\w*determinis\w*|\w*attn_?impl\w*|\w*attention_(?:impl\w*|backend|softmax\w*)|"
-          r"\w*flash\w*|\w*fused\w*|\w*fusion\w*|\w*compile\w*|\w*benchmark|\w*tf32\w*|\w*float32_matmul\w*|sdpa\w*",
-          "other kernels, which round otherwise or do not repeat"),
-    _role("precision", "behaviour", r"\w*(?:bf16|fp16|fp8)\w*|(?:\w*_)?amp(?:_\w+)?|\w*dtype\w*|\w*precision\w*|\w*loss_scale\w*",
-          "another precision"),
-    _role("optimizer", "behaviour", r"optim(?:izer)?(?:[._](?:name|type))?|(?:adam_?)?beta_?[12s]?|betas|\w*weight_decay|"
-          r"wd|(?:adam_?)?eps(?:ilon)?|\w*momentum|\w*clip\w*|\w*max_(?:grad_)?norm", "other updates from equal gradients"),
-    _role("initial-values", "behaviour", r"init(?:_\w+)?|\w*init_(?:std|method|range)\w*|\w*initializer\w*",
-          "other initial values"),
-    _role("optimizer-state", "behaviour", r"no_load_(?:optim|rng)|reset_optim\w*|load_optim\w*|override_opt\w*|finetune|"
-          r"(?:no_)?(?:load|restore)_optimizer\w*", "a resumed run without its optimizer's state"),
-    _role("data", "behaviour", r"\w*data_?(?:path|set|dir|file|root|mix|blend)\w*|\w*train_(?:data|file|split)\w*|tokenizer\w*|"
-          r"\w*vocab\w*|split|data|dataset[._]\w+", "other data"),
-    _role("batch", "behaviour", r"\w*batch_?size\w*|\w*(?:seq|sequence|context|block|max)_?len(?:gth)?s?|block_size|"
-          r"max_position\w*|tokens_per_\w+", "batches of another size"),
-    _role("model", "behaviour", r"(?:num_|n_)?(?:layers?|heads?|embd|experts?)|hidden_size|ffn_\w+|\w*hidden_\w*|d_model|"
-          r"model(?:[._]\w+)?|model_name\w*|activation\w*|moe_\w+|n_kv_heads|\w*_dim", "another model"),
-    _role("data-loader", "speed", r"\w*num_workers|\w*prefetch\w*|\w*pin_memory|\w*persistent_workers",
-          "another speed of the data loader"),
+    _role("data", "behaviour", "other batches, or other order of them",
+          r"data_?(?:loader_?|sampler_?|shuffle_?)?seed|shuffle_?seed|sampler_?seed|shuffle\w*|data_?order|sampler\w*"),
+    _role("seed", "behaviour", "other random numbers: initial values, order, dropout",
+          r"(?:[a-z]+_)?seeds?|random_state"),
+    _role("dropout", "behaviour", "other activations are left out, from the first step on",
+          r"\w*dropout\w*|\w*drop_?path\w*|stochastic_depth\w*|[a-z]+_pdrop|\w*drop_prob"),
+    _role("lr", "behaviour", "other sizes of updates",
+          r"(?:\w+_)?lr(?:_\w+)?|(?:\w+_)?learning_?rate(?:_\w+)?|\w*warm_?up\w*|\w*scheduler\w*",
+          r"decay_(?:iters|steps|type|ratio)"),
+    _role("order", "repeatability", "sums are taken in another order, or over other parts",
+          r"\w*bucket\w*|\w*(?:tensor|pipeline|context|expert|data|sequence)_(?:model_)?parallel\w*",
+          r"\w*parallel(?:ism)?_(?:degree|size)|[tpcde]p(?:_size|_degree)?|fsdp\w*|zero_?stage|\w*shard\w*",
+          r"gradient_accumulation\w*|grad_accum\w*|accumulate_grad\w*|micro_?batch_?size|\w*reduce_(?:dtype|scatter)\w*",
+          r"\w*(?:num|nproc|nnodes)_?(?:nodes|gpus|devices)\w*|nproc_per_node|nnodes|devices"),
+    _role("kernel", "repeatability", "other kernels, which round otherwise or do not repeat",
+          r"\w*determinis\w*|\w*attn_?impl\w*|\w*attention_(?:impl\w*|backend|softmax\w*)|\w*flash\w*|sdpa\w*",
+          r"\w*fused\w*|\w*fusion\w*|\w*compile\w*|\w*benchmark|\w*tf32\w*|\w*float32_matmul\w*"),
+    _role("precision", "behaviour", "another precision",
+          r"\w*(?:bf16|fp16|fp8)\w*|(?:\w*_)?amp(?:_\w+)?|\w*dtype\w*|\w*precision\w*|\w*loss_scale\w*"),
+    _role("optimizer", "behaviour", "other updates from equal gradients",
+          r"optim(?:izer)?(?:[._](?:name|type))?|(?:adam_?)?beta_?[12s]?|betas|\w*weight_decay|wd",
+          r"(?:adam_?)?eps(?:ilon)?|\w*momentum|\w*clip\w*|\w*max_(?:grad_)?norm"),
+    _role("initial-values", "behaviour", "other initial values",
+          r"init(?:_\w+)?|\w*init_(?:std|method|range)\w*|\w*initializer\w*"),
+    _role("optimizer-state", "behaviour", "a resumed run without its optimizer's state",
+          r"no_load_(?:optim|rng)|reset_optim\w*|load_optim\w*|override_opt\w*|finetune",
+          r"(?:no_)?(?:load|restore)_optimizer\w*"),
+    _role("data", "behaviour", "other data",
+          r"\w*data_?(?:path|set|dir|file|root|mix|blend)\w*|\w*train_(?:data|file|split)\w*|tokenizer\w*|\w*vocab\w*",
+          r"split|data|dataset[._]\w+"),
+    _role("batch", "behaviour", "batches of another size",
+          r"\w*batch_?size\w*|\w*(?:seq|sequence|context|block|max)_?len(?:gth)?s?|block_size|max_position\w*",
+          r"tokens_per_\w+"),
+    _role("model", "behaviour", "another model",
+          r"(?:num_|n_)?(?:layers?|heads?|embd|experts?)|hidden_size|ffn_\w+|\w*hidden_\w*|d_model|model(?:[._]\w+)?",
+          r"model_name\w*|activation\w*|moe_\w+|n_kv_heads|\w*_dim"),
+    _role("data-loader", "speed", "another speed of the data loader",
+          r"\w*num_workers|\w*prefetch\w*|\w*pin_memory|\w*persistent_workers"),
 )  # fmt: skip
 """The first that fits a name counts."""
 _OF_ONE_RUN = re.compile(
@@ -287,7 +294,7 @@ def option_changes(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[Setti
         return
     for name in sorted(a.keys() | b.keys()):
         one, other = (told.get(name) for told in (a, b))
-        values = [None if told is None else canonical_value(name, told) for told in (one, other)]
+        values = [None if told is None else option_value(name, told) for told in (one, other)]
         if values[0] == values[1] or not (one or other):
             continue
         role = option_role(name)
@@ -301,6 +308,14 @@ def option_changes(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[Setti
             changes,
             role.effect if role is not None else "",
         )
+
+
+def option_value(name: str, value: str) -> str:
+    """The canonical spelling of a value of an option: 1e-3 is 0.001."""
+    try:
+        return repr(float(value))
+    except ValueError:
+        return canonical_value(name, value)
 
 
 def with_options(found: SettingsComparison, a: Mapping[str, str], b: Mapping[str, str]) -> SettingsComparison:

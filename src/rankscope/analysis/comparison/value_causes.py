@@ -1,8 +1,8 @@
 """Causes of other values, and the grounds from which causes are inferred.
 
 A cause is told by what differs first: the batch, the learning rate, loss and gradient norm of the first step or of the
-next one, the first step after a restart, or no more than rounding. Options, settings and schedules then tell which of the
-causes that look alike it is. Where nothing recorded tells, they are named together.
+next one, the first step after a restart, or no more than rounding. Options, settings and schedules then tell which of
+the causes that look alike it is. Where nothing recorded tells, they are named together.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _by_onset(grounds: Grounds, first: SeriesDifference) -> Iterator[Hypothesis]
     elif first.after_restart:
         yield from _restart(grounds, first, said)
     elif first.is_first:
-        yield from _start(grounds, first, said)
+        yield from _start(grounds, said)
     elif grounds.is_second(first):
         yield from _update(grounds, first, said)
     else:
@@ -194,7 +194,7 @@ def _rate(grounds: Grounds, rate: SeriesDifference) -> Iterator[Hypothesis]:
     ]
 
 
-def _start(grounds: Grounds, first: SeriesDifference, said: str) -> Iterator[Hypothesis]:
+def _start(grounds: Grounds, said: str) -> Iterator[Hypothesis]:
     """The first step differs: before any update, so in parameters, batch, random numbers or options."""
     said = f"{said}, the first common step"
     changed = by_changes(grounds, START_ROLES, said)
@@ -228,14 +228,13 @@ def _parameters(grounds: Grounds) -> _Norms | None:
 
     The first update moves the norm by little more than its learning rate, other random values by more.
     """
-    tables = [
-        one.filter(pl.col("name") == "params_norm", pl.col("step") == one["step"].min()) for one in grounds.tables
-    ]
+    starts = [one.filter(pl.col("step") == pl.col("step").min()) for one in grounds.tables]
+    tables = [one.filter(pl.col("name") == "params_norm") for one in starts]
     if any(one.is_empty() for one in tables):
         return None
     a, b = (float(one["value"][0]) for one in tables)
     digits = sum(float(one["resolution"].fill_null(0.0)[0]) for one in tables)
-    rates = grounds.tables[0].filter(pl.col("name") == "lr", pl.col("step") == grounds.tables[0]["step"].min())["value"]
+    rates = starts[0].filter(pl.col("name") == "lr")["value"]
     limit = _MOST_MOVED * float(rates[0]) if len(rates) else _ALIKE_NORM * abs(a)
     alike = abs(a - b) <= max(limit, digits)
     said = "alike: one update moves it by as much" if alike else "not alike: one update moves it by less"
@@ -301,7 +300,7 @@ def _rounding(grounds: Grounds, first: SeriesDifference, said: str) -> Iterator[
 
 
 def _equal_sums(grounds: Grounds) -> tuple[list[str], list[str]]:
-    """What tells that ranks add the same parts in the same order, and what leaves that open."""
+    """Signs that ranks add the same parts in the same order, and what leaves that open."""
     schedule = grounds.schedule
     if schedule is None or not schedule.equal:
         return [], ["the schedules are not compared: sums over ranks may have another order"]

@@ -193,8 +193,8 @@ class _LogReader:
 
 
 _FEW_COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
-    "step_text": pl.String, "factor": pl.Float64, "epoch": pl.String, "total": pl.String, "first": pl.Int64, "time": pl.String,
-    "zone_ns": pl.Int64, "order": pl.Int64, "line": pl.Int64, "rank": pl.Int32, "name": pl.String,
+    "step_text": pl.String, "factor": pl.Float64, "epoch": pl.String, "total": pl.String, "first": pl.Int64,
+    "time": pl.String, "zone_ns": pl.Int64, "order": pl.Int64, "line": pl.Int64, "rank": pl.Int32, "name": pl.String,
     "raw_name": pl.String, "value": pl.Float64, "resolution": pl.Float64,
 }  # fmt: skip
 

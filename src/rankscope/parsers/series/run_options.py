@@ -18,7 +18,6 @@ from typing import Any
 import orjson
 
 from rankscope.parsers.series.json_series import loaded
-from rankscope.parsers.series.wandb_files import config_items
 
 HEAD_BYTES = 4 << 20
 """Bytes of a log that are searched: trainers print their options before they begin."""
@@ -55,12 +54,12 @@ _SEED = re.compile(
 RESUMED = "resumed_step"
 """Name of the step of the checkpoint from which a run goes on, by what its trainer prints."""
 _RESUMED = re.compile(
-    r"(?:loaded checkpoint\b.*\bat iteration|resum(?:e|ed|ing)\b.*\b(?:step|iteration)|continuing training from global step|"
-    r"loading the checkpoint\b.*\bstep)[-=: ]*(\d{1,12})\b", re.I,
+    r"(?:loaded checkpoint\b.*\bat iteration|resum(?:e|ed|ing)\b.*\b(?:step|iteration)|"
+    r"continuing training from global step|loading the checkpoint\b.*\bstep)[-=: ]*(\d{1,12})\b", re.I,
 )  # fmt: skip
 _YAML = re.compile(r"( *)(?:- )?([\w./-]{1,120}|\"[^\"\n]{1,120}\"|'[^'\n]{1,120}'):(?:[ \t]+(.*?))?[ \t]*")
 _WORDS = re.compile(
-    rb"\.{3}|Namespace\(|Arguments\(|Args\(|Config\(|Options\(|[Cc]onfig|[Aa]rg|[Oo]ption|[Pp]arams|--|\.py |[Ss]eed|Overriding|heckpoint|esum|[Cc]ontinuing"
+    rb"\.{3}|\(|[Cc]onfig|[Aa]rg|[Oo]ption|[Pp]arams|--|\.py |[Ss]eed|Overriding|heckpoint|esum|[Cc]ontinuing"
 )
 
 
@@ -146,16 +145,12 @@ def flat_options(document: Any, above: str = "", depth: int = 0) -> Iterator[tup
         return
     for key, value in document.items():
         name = f"{above}{key}"
-        if isinstance(value, Mapping):
-            if "value" in value and set(value) <= {"value", "desc"}:
-                value = value["value"]
-            else:
-                yield from flat_options(value, f"{name}.", depth + 1)
-                continue
-        if isinstance(value, Mapping):
-            yield from flat_options(value, f"{name}.", depth + 1)
+        is_wrapped = isinstance(value, Mapping) and "value" in value and set(value) <= {"value", "desc"}
+        inner = value["value"] if is_wrapped else value
+        if isinstance(inner, Mapping):
+            yield from flat_options(inner, f"{name}.", depth + 1)
         else:
-            yield name, _text(value)
+            yield name, _text(inner)
 
 
 def _text(value: Any) -> str:
@@ -201,10 +196,10 @@ def _yaml_options(text: str) -> Iterator[tuple[str, str]]:
         yield ".".join(names), value
 
 
-def wandb_options(data: bytes) -> dict[str, str]:
-    """The configuration in an offline file of wandb."""
+def tracked_options(config: Mapping[str, object]) -> dict[str, str]:
+    """The options in the configuration that a run of wandb or trackio keeps."""
     found: dict[str, str] = {}
-    for name, value in flat_options(config_items(data)):
+    for name, value in flat_options(config):
         if not name.startswith("_wandb"):
             _put(found, name, value)
     return found
