@@ -1,4 +1,4 @@
-"""What trainers leave of a run: logs and files in the forms of Megatron-LM, torchtitan, HF Trainer, Lightning and wandb."""
+"""Logs and files of a run in the forms of Megatron-LM, torchtitan, HF Trainer, Lightning and wandb."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import csv
 import importlib
 import json
-import time
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -85,14 +84,14 @@ class RunWriter:
         self._line("-------------------- end of arguments ---------------------")
 
     def _megatron_row(self, row: Row) -> None:
-        batch = self._asked.global_batch_size
-        self._line(
-            f" [{datetime.now():%Y-%m-%d %H:%M:%S.%f}] iteration {row.step:8d}/{self._asked.train_iters:8d} |"
-            f" consumed samples: {row.step * batch:12d} | elapsed time per iteration (ms): {row.step_s * 1000:.1f} |"
-            f" learning rate: {row.lr:.6E} | global batch size: {batch:5d} | lm loss: {row.loss:.6E} | loss scale: 1.0 |"
-            f" grad norm: {row.grad_norm:.3f} | params norm: {row.params_norm:.3f} | number of skipped iterations:   0 |"
-            " number of nan iterations:   0 |"
-        )
+        batch, stamp = self._asked.global_batch_size, f"{datetime.now():%Y-%m-%d %H:%M:%S.%f}"
+        told = (
+            f"consumed samples: {row.step * batch:12d}", f"elapsed time per iteration (ms): {row.step_s * 1000:.1f}",
+            f"learning rate: {row.lr:.6E}", f"global batch size: {batch:5d}", f"lm loss: {row.loss:.6E}",
+            "loss scale: 1.0", f"grad norm: {row.grad_norm:.3f}", f"params norm: {row.params_norm:.3f}",
+            "number of skipped iterations:   0", "number of nan iterations:   0",
+        )  # fmt: skip
+        self._line(f" [{stamp}] iteration {row.step:8d}/{self._asked.train_iters:8d} | {' | '.join(told)} |")
         ms = 1000 * row.data_s
         self._line("(min, max) time across ranks (ms):")
         self._line(f"    batch-generator ................................: ({ms:.2f}, {ms:.2f})")
@@ -196,4 +195,3 @@ class RunWriter:
                 told["batch_crc32"] = row.batch_crc
             run.log(told, step=row.step)
         run.finish()
-        time.sleep(0)

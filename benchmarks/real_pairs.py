@@ -1,9 +1,9 @@
 """Whether `rankscope diff` names the cause on pairs of real gloo jobs that differ in one planted thing.
 
-Run from the root of the repository: `python -m benchmarks.real_pairs [--seed 1] [--only lr,seed] [--keep DIR]`. It needs
-torch; the forms of torchtitan and wandb need tensorboard and wandb besides, and are left out without them. Each job has 2
-to 4 ranks on this machine (`benchmarks.pair_job`), leaves dumps by `rankscope.capture` and what its trainer writes; at
-most two jobs run at once.
+Run from the root of the repository: `python -m benchmarks.real_pairs [--seed 1] [--only lr,seed] [--keep DIR]`. It
+needs torch; the forms of torchtitan and wandb need tensorboard and wandb besides, and are left out without them. Each
+job has 2 to 4 ranks on this machine (`benchmarks.pair_job`), leaves dumps by `rankscope.capture` and what its trainer
+writes; at most two jobs run at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,7 +64,7 @@ class Pair(NamedTuple):
     rank: int | None = None
 
 
-def changed(job: Job, fault: dict[str, float] | None = None, ranks: int = 0, **options: object) -> Job:
+def changed(job: Job, fault: Mapping[str, float] | None = None, ranks: int = 0, **options: object) -> Job:
     """A run with other options, and with something planted."""
     told = dict(job.options) | {name.replace("_", "-"): str(value) for name, value in options.items()}
     return job._replace(options=tuple(told.items()), fault=json.dumps(fault or {}), ranks=ranks or job.ranks)
@@ -123,7 +123,7 @@ class Runs:
         self._known = {job: folder / f"run{number:03}" for number, job in enumerate(every)}
 
     def run(self) -> None:
-        """Runs all jobs, two at a time: those that others go on from first, and pairs whose times count side by side."""
+        """Runs all jobs, two at a time: first those that others go on from, last pairs whose times count."""
         timed = [(pair.a, pair.b) for pair in self._chosen if pair.cause in TIMED]
         rest = [job for job in self._known if job not in {job for jobs in timed for job in jobs}]
         first = [job for job in rest if _option(job, "save")]
@@ -255,10 +255,8 @@ def _step(pair: Pair, found: dict[str, Any], a: Path, b: Path) -> str:
 def first_step(a: Path, b: Path, names: Sequence[str]) -> int | None:
     """The first step of both runs in which one of these values differs in any bit."""
     ours, theirs = ({row["step"]: row for row in _rows(path)} for path in (a, b))
-    return next(
-        (step for step in sorted(ours.keys() & theirs.keys()) if any(ours[step][n] != theirs[step][n] for n in names)),
-        None,
-    )
+    both = sorted(ours.keys() & theirs.keys())
+    return next((step for step in both if any(ours[step][name] != theirs[step][name] for name in names)), None)
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
@@ -276,14 +274,14 @@ def _operation(pair: Pair, found: dict[str, Any], a: Path, b: Path) -> str:
 
 def first_operation(a: Path, b: Path) -> int | None:
     """The number of the first operation of rank 0 that has another name or other sizes."""
-    ours, theirs = (
-        [
-            (one["profiling_name"], one["input_sizes"])
-            for one in pickle.loads((path / "dumps" / "fr_trace_rank_0").read_bytes())["entries"]
-        ]
-        for path in (a, b)
-    )
+    ours, theirs = (_operations(path / "dumps" / "fr_trace_rank_0") for path in (a, b))
     return next((at for at, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other), None)
+
+
+def _operations(dump: Path) -> list[tuple[str, list[list[int]]]]:
+    """Names and sizes in a dump that a job of this benchmark wrote."""
+    entries = pickle.loads(dump.read_bytes())["entries"]
+    return [(one["profiling_name"], one["input_sizes"]) for one in entries]
 
 
 # The table.
@@ -321,7 +319,8 @@ def _scores(chosen: Sequence[Pair], folder: Path, again: bool) -> list[Score]:
     runs = Runs(folder, chosen)
     if not again:
         runs.run()
-    return [score(pair, runs.folder(pair.a), runs.folder(pair.b)) for pair in chosen]
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda pair: score(pair, runs.folder(pair.a), runs.folder(pair.b)), chosen))
 
 
 def _text(scores: Sequence[Score], seed: int) -> str:

@@ -72,7 +72,9 @@ CASES = {
         run(loss=LOSS, options={"weight_decay": "0.1"}), run(loss=LATER, options={"weight_decay": "0.01"}),
         ("optimizer",),
     ),
-    "optimizer": (run(loss=LOSS, lr=RATES), run(first=5, loss=[*LOSS[4:5], *EARLY[5:]], lr=RATES[4:]), ("optimizer-state",)),
+    "optimizer": (
+        run(loss=LOSS, lr=RATES), run(first=5, loss=[*LOSS[4:5], *EARLY[5:]], lr=RATES[4:]), ("optimizer-state",)
+    ),
     "optimizer, by the log": (
         run(loss=LOSS), run(loss=[*LOSS[:5], *EARLY[5:]], options={"resumed_step": "4"}), ("optimizer-state",)
     ),
@@ -136,7 +138,8 @@ QUICK, WAITS, LATE = (20, 3, 3, 3), (20, 43, 3, 3), (60, 3, 3, 3)
 @pytest.mark.parametrize(
     ("b", "place"),
     [
-        ([LATE, LATE, LATE], LatePlace("all_reduce [8] f32", ())), ([WAITS, LATE, WAITS], LatePlace("all_reduce [8] f32", (1,))),
+        ([LATE, LATE, LATE], LatePlace("all_reduce [8] f32", ())),
+        ([WAITS, LATE, WAITS], LatePlace("all_reduce [8] f32", (1,))),
         ([LATE, WAITS, (20, 3, 43, 3)], None), ([(30, 13, 13, 13)] * 3, None),
     ],
 )  # fmt: skip
