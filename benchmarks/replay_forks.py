@@ -1,6 +1,7 @@
 """How often the sweep of `rankscope fork` finds the change that lets a simulated job run through, by fault.
 
-Run from the root of the repository: `python -m benchmarks.replay_forks [--first SEED] [--seeds 5] [--cases]`.
+Run from the root of the repository: `python -m benchmarks.replay_forks [--first SEED] [--seeds 5] [--cases]`. With
+`--run` forks of small jobs are played by real processes (`benchmarks.fork_runs`), for half an hour on two busy cores.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tests.simulator.loaded import simulated
 from tests.simulator.options import MODES
 from tests.simulator.scenario import ALL_FAULTS, make
 
+from benchmarks.fork_runs import HEADER, fork_rows
 from benchmarks.results import machine, put, table
 from rankscope.analysis.replay.edits import Trial, sweep
 from rankscope.analysis.replay.fitting import MOVING, Fit, fit_job
@@ -109,7 +111,17 @@ def main() -> None:
     parser.add_argument("--faults", nargs="*", default=list(ALL_FAULTS))
     parser.add_argument("--cases", action="store_true", help="print each job that no change repairs")
     parser.add_argument("--dry", action="store_true", help="keep nothing in results.md")
+    parser.add_argument("--run", action="store_true", help="play forks of the repairable faults over gloo instead")
+    parser.add_argument("--whole", action="store_true", help="with --run: all ranks, not only those that matter")
     options = parser.parse_args()
+    if options.run:
+        faults = [fault for fault in REPAIRABLE if fault in options.faults]
+        _kept(
+            "Forks of replays over gloo",
+            table(HEADER, fork_rows(faults, options.first, minimize=not options.whole)),
+            options.dry,
+        )
+        return
     found: defaultdict[str, list[ForkCase]] = defaultdict(list)
     with ProcessPoolExecutor(2) as pool:
         for fault in options.faults:
@@ -124,10 +136,13 @@ def main() -> None:
     repairable = [case for fault in REPAIRABLE for case in found.get(fault, [])]
     others = [case for fault in found if fault not in REPAIRABLE for case in found[fault]]
     parts = [*found.items(), ("all repairable", repairable), ("all others", others)]
-    shown = table(header, [_row(name, cases) for name, cases in parts if cases])
+    _kept("Forks of replays", table(header, [_row(name, cases) for name, cases in parts if cases]), options.dry)
+
+
+def _kept(section: str, shown: str, dry: bool) -> None:
     print(shown)
-    if not options.dry:
-        put("Forks of replays", f"{machine()}\n\n{shown}")
+    if not dry:
+        put(section, f"{machine()}\n\n{shown}")
 
 
 if __name__ == "__main__":

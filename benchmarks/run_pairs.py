@@ -10,6 +10,7 @@ import argparse
 import random
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from tests.analysis.comparison.pairs import Edit, edited, halved, job_of, larger, left_out, one_run, renamed, twice
@@ -17,8 +18,11 @@ from tests.simulator.instructions import Collective
 from tests.simulator.job import Plan
 from tests.simulator.options import Moment
 from tests.simulator.scenario import RINGS, SMALL
+from tests.traces import MS, US, training
 
 from benchmarks.results import table
+from rankscope.analysis import analyse
+from rankscope.analysis.comparison.model import ComparedRun
 from rankscope.analysis.comparison.run_comparison import compare_runs
 from rankscope.analysis.comparison.time_comparison import time_ratio
 
@@ -71,6 +75,28 @@ def planted(pairs: int) -> Counter[tuple[str, str]]:
     return counts
 
 
+def traced(pairs: int) -> Counter[str]:
+    """How often equal traced jobs are called different, and whether a planted straggler is the first difference."""
+    counts: Counter[str] = Counter()
+    for number in range(pairs):
+        rng = random.Random(number)
+        size, steps, jitter = rng.choice([2, 4, 8]), rng.choice([4, 6, 10, 20]), rng.choice([200 * US, MS, 2 * MS])
+        rank, kind = rng.randrange(size), rng.choice(["slow_host", "slow_kernel", "slow_launch"])
+        late: dict[str, Any] = {kind: {rank: rng.choice([6, 12]) * MS}}
+        a, b, slow = (
+            _traced_run(size, steps, 3 * number + at, jitter, planted) for at, planted in enumerate(({}, {}, late))
+        )
+        counts["equal runs called different"] += not compare_runs(a, b).is_same
+        differences = compare_runs(a, slow).differences
+        counts["stragglers named"] += bool(differences) and differences[0].ranks == (rank,)
+    return counts
+
+
+def _traced_run(size: int, steps: int, seed: int, jitter: int, planted: dict[str, Any]) -> ComparedRun:
+    dataset = training(size, steps, seed=seed, jitter_ns=jitter, **planted).build()
+    return ComparedRun("traces", dataset, analyse(dataset))
+
+
 def intervals(pairs: int) -> list[list[object]]:
     """How often the interval of equal series of times excludes equality, and how often they are called different."""
     rows: list[list[object]] = []
@@ -102,6 +128,7 @@ def main() -> None:
     pairs = parser.parse_args().pairs
     wrong = equal_pairs(pairs)
     print(f"equal runs called different: {len(wrong)} of {pairs}", *wrong, sep="\n  ")
+    print(*(f"traces, {name}: {count} of {pairs}" for name, count in traced(pairs).items()), sep="\n")
     counts = planted(pairs)
     rows = [[name, *(counts[name, how] for how in ("exact", "found", "missed"))] for name in EDITS]
     print(table(["planted change", "right place and kind", "another place or kind", "missed"], rows))

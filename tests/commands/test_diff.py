@@ -74,6 +74,9 @@ def test_json_has_the_differences_in_order(capsys: Captured) -> None:
 
 
 def test_the_suffix_says_the_format_and_files_stay(tmp_path: Path, capsys: Captured) -> None:
+    assert run(["diff", *DIFFERENT, "--ascii", "-o", str(tmp_path / "diff.html")]) == 1
+    page = (tmp_path / "diff.html").read_text("ascii")
+    assert page.startswith("<!doctype html>") and "&#8800; broadcast" in page and page.count("</svg>") >= 2
     output = tmp_path / "diff.md"
     assert run(["diff", *DIFFERENT, "-o", str(output)]) == 1
     assert output.read_text().startswith("# B differs from A first: ")
@@ -81,8 +84,9 @@ def test_the_suffix_says_the_format_and_files_stay(tmp_path: Path, capsys: Captu
     assert "already exists" in capsys.readouterr().err
 
 
-def test_redaction_takes_paths_away(capsys: Captured) -> None:
-    run(["diff", *DIFFERENT, "--redact", "-f", "json"])
+@pytest.mark.parametrize("form", ["json", "html"])
+def test_redaction_takes_paths_away(form: Format, capsys: Captured) -> None:
+    run(["diff", *DIFFERENT, "--redact", "-f", form])
     out = capsys.readouterr().out
     assert str(SAMPLES) not in out and "/job/" not in out
     assert "job.py" in out

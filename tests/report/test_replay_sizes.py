@@ -56,3 +56,12 @@ def test_unknown_sizes_are_told() -> None:
     step = Step((0, 1), "all_reduce", None, None, pending=False)
     sizes = real_sizes(Schedule({0: (step,), 1: (step,)}, {0: (0, 1)}))
     assert sizes.remarks == (f"1 operation of unknown size: {BASE} elements",)
+
+
+def test_an_unknown_size_is_that_of_the_other_members() -> None:
+    known, lost = (Step((0, 1), "all_reduce", size, None, pending=True) for size in (512, None))
+    of = Schedule({0: (known,), 1: (lost,), 2: (Step((0, 2), "barrier", None, None, pending=True),)}, {0: (0, 1)})
+    sizes = small_sizes(of)
+    assert [sizes.of(known), sizes.of(lost), sizes.of(of.steps[2][0])] == [BASE, BASE, BASE]
+    larger = Schedule({**of.steps, 3: (Step((0, 3), "all_reduce", 8, None, pending=True),)}, {0: (0, 1, 3)})
+    assert small_sizes(larger).of(lost) == small_sizes(larger).of(known) == 2 * BASE

@@ -18,9 +18,10 @@ from rankscope.analysis.replay.fitting import fit
 from rankscope.analysis.replay.schedule import schedule_of
 from rankscope.assemble.load import load
 from rankscope.capture.replay import GROUPS, expected_place
-from rankscope.capture.replay_record import ScheduledCall
+from rankscope.capture.replay_record import Groups, Recording, ScheduledCall
 from rankscope.cli import rankscope
 from rankscope.report.repro_script import repro_script
+from rankscope.report.words import summary
 from rankscope.schema import Dataset
 from tests.tui.jobs import hang
 
@@ -38,9 +39,14 @@ def test_a_reader_sees_where_ranks_part() -> None:
     assert text.startswith("# rankscope repro: rank 3 never issued all_reduce #10")
     schedule = text.split('SCHEDULE = """\n')[1].split('"""')[0]
     of_rank = {part.split("\n", 1)[0]: part.split("\n", 1)[1] for part in schedule.split("ranks ")[1:]}
-    assert "#10" in of_rank["2"].splitlines()[-1]
-    assert of_rank["2"].splitlines()[-1].endswith("waits")
-    assert "#10" not in of_rank["3"]
+    *_, last, note = of_rank["2"].splitlines()
+    assert "#10" in last
+    assert last.endswith("waits")
+    assert note == "    # waits here: rank 3 never issues this"
+    assert (
+        of_rank["3"].splitlines()[-1]
+        == "    # ends here, without g2 #10 that rank 2 waits in, g4 #10 that rank 1 waits in"
+    )
 
 
 def test_ranks_with_equal_operations_share_their_lines() -> None:
@@ -60,16 +66,37 @@ def test_operations_that_are_issued_together_wait_at_the_first_of_them(monkeypat
 
 
 def test_names_from_files_stay_texts() -> None:
-    dataset, _ = hang(8, 3)
+    dataset = load([SAMPLES / "wrong_collective"])
     hostile = 'x"""\nimport os; os.abort()\n"""\x1b[31m%s{0}'
     renamed = dataset.groups.with_columns(description=pl.lit(hostile))
-    ops = dataset.ops.with_columns(op=pl.lit('all_reduce"""+evil()+"""', dataset.ops.schema["op"]))
+    names = ('all_reduce"""+evil()+"""', 'broadcast"""+evil()#')
+    of = pl.when(pl.col("op") == "broadcast").then(pl.lit(names[1])).otherwise(pl.lit(names[0]))
+    ops = dataset.ops.with_columns(op=of.cast(dataset.ops.schema["op"]))
     text = script_of(replace(dataset, groups=renamed, ops=ops))
+    assert "evil" in "".join(line for line in text.splitlines() if line.startswith("    # "))
     tree = ast.parse(text)
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    assert "evil" not in names
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert "evil" not in used
     assert not any(isinstance(node, ast.Attribute) and node.attr == "abort" for node in ast.walk(tree))
     assert "\x1b" not in text
+
+
+def test_ranks_that_are_not_in_a_replay_are_not_missing(tmp_path: Path) -> None:
+    groups: Groups = {"g0": ("tp", [2, 3])}
+    calls = [ScheduledCall(f"g0 #{number} all_reduce 4 Float") for number in (1, 2)]
+    for rank in (2, 3):
+        record = Recording(rank, calls, groups, [2, 3], starts=True)
+        for call in calls[: 4 - rank]:
+            record.issued(call)
+        record.write(tmp_path)
+    dataset = load([tmp_path])
+    assert (dataset.every_rank, dataset.missing_ranks) == ((2, 3), ())
+    assert "ranks 0" not in "".join(one.title for one in analyse(dataset).findings)
+    assert summary(dataset).startswith("2 ranks, 1 group, 2 dumps")
+    # what one dump alone says hides nobody
+    path = tmp_path / "fr_trace_rank_3"
+    path.write_text(path.read_text().replace('"replayed_ranks": [2, 3], ', ""))
+    assert load([tmp_path]).missing_ranks == (0, 1)
 
 
 def test_a_replay_over_gloo_stops_where_the_job_stopped_with_its_verdict(tmp_path: Path) -> None:

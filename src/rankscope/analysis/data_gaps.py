@@ -62,7 +62,7 @@ def _unopened(facts: Facts) -> Finding:
 
 
 def _missing(facts: Facts, missing: tuple[int, ...]) -> Finding:
-    seen, size = len(facts.dataset.seen_ranks), facts.dataset.world_size
+    seen, size = len(facts.dataset.seen_ranks), len(facts.dataset.every_rank)
     unread = facts.dataset.unread_dumps
     none = [rank for rank in missing if rank not in unread]
     text = (

@@ -142,7 +142,7 @@ def _judge(
 def _wrote_once(dataset: Dataset) -> bool:
     """Whether every rank left one dump, all of one moment: after a timeout no more are to come."""
     written = dataset.written["written_ns"]
-    if dataset.missing_ranks or written.len() < dataset.world_size or not dataset.repeats.is_empty():
+    if dataset.missing_ranks or written.len() < len(dataset.every_rank) or not dataset.repeats.is_empty():
         return False
     return int(written.max()) - int(written.min()) <= DUMP_SPREAD_NS  # type: ignore[arg-type]
 
@@ -154,7 +154,7 @@ def _incomplete(
     if not dataset.missing_ranks:
         more = f"more {'lines' if dataset.from_logs else 'dumps'} are coming in"
         return replace(live, reason=f"{live.reason}; {more}" if moving else more)
-    so_far = f"{len(dataset.seen_ranks):,} of {dataset.world_size:,} dumps so far"
+    so_far = f"{len(dataset.seen_ranks):,} of {len(dataset.every_rank):,} dumps so far"
     live = replace(live, so_far=so_far, judged_at_ns=None if look.unread else judged_at)
     more = so_far if look.unread else f"{so_far}; judged in {duration(judged_at - look.at_ns)} if no more come"
     return replace(live, reason=f"{live.reason}; {more}" if moving else more)
@@ -210,14 +210,14 @@ def _quiet(
     nothing, interval = f"nothing was written for {duration(quiet)}", interval_ns(dataset)
     if waits or interval is None:
         return replace(live, state="silent" if waits else "idle", reason=nothing)
-    gone = f"alalthough each rank dumps every {duration(interval)}: the processes are gone, or cannot write"
+    gone = f"although each rank dumps every {duration(interval)}: the processes are gone, or cannot write"
     return replace(live, state="frozen", reason=f"{nothing}, {gone}")
 
 
 def _ended(dataset: Dataset) -> frozenset[str]:
     """How the processes of all ranks ended, by their sidecars; empty if not all have ended."""
     ends = dataset.messages.filter(pl.col("kind") == "process-end")
-    if ends.is_empty() or set(ends["rank"]) != set(range(dataset.world_size)):
+    if ends.is_empty() or set(ends["rank"]) != set(dataset.every_rank):
         return frozenset()
     return frozenset(ends["values"].str.json_path_match("$.reason").fill_null("").to_list())
 

@@ -28,6 +28,9 @@ FITTING_GROUPS = 3
 
 def recover_mesh(dataset: Dataset) -> Mesh | None:
     """The grid that the groups form; None if they do not clearly form one of two dimensions or more."""
+    if dataset.left_out:
+        # groups of a replay of some ranks lack members
+        return None
     families = list(groups_by_kind(dataset.group_list).values())
     seen = frozenset(dataset.seen_ranks)
     for ranks in _worlds(dataset, families):

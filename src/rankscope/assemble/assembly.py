@@ -15,7 +15,7 @@ from rankscope.assemble.frontiers import SourceFacts, facts_of, frontier_table, 
 from rankscope.assemble.groups import GroupIndex, group_description, group_label, resolve_groups
 from rankscope.assemble.operations import StackIds, complete_filtered, entry_rows, operation_table
 from rankscope.assemble.repeats import repeat_table
-from rankscope.assemble.sources import SourceFile, config_world
+from rankscope.assemble.sources import SourceFile, config_world, left_out_ranks
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import DUMP, DUPLICATE, EMPTY, INPUTS, LOG, PY_SPY, REPORT, TRACE, UNKNOWN
 from rankscope.parsers.sidecar import Sidecar
@@ -39,8 +39,7 @@ def assemble(
 ) -> Dataset:
     """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows.
 
-    It fills in the facts of the sources. `errors` is the path of the user's own table of known errors, and `recall`
-    keeps communicators of the logs of a watched job. Raises NoSuchAttemptError.
+    Fills in facts of the sources; `errors` is the user's own table, `recall` keeps communicators. NoSuchAttemptError.
     """
     runs, chosen, used = _settled_attempts(sources, pattern, attempt)
     known = world_size or _known_world(used)
@@ -65,6 +64,7 @@ def assemble(
         repeats=repeat_table(sources),
         attempt=max(0, chosen) if traced is None else traced.run,
         world_size=world or told_by_processes,
+        left_out=left_out_ranks(used, world),
         root=root,
         beside=schema.DumpsBeside(),
     )

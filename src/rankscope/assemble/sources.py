@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
@@ -258,6 +259,13 @@ def config_world(sources: list[SourceFile]) -> int:
     """The number of ranks in written groups of the dumps; 0 without any."""
     told = [s.card.world_size for s in sources if s.card is not None and s.card.world_size is not None]
     return max([0, *told, *(s.highest + 1 for s in sources)])
+
+
+def left_out_ranks(sources: Sequence[SourceFile], world: int) -> frozenset[int]:
+    """Ranks that are not in a replay of some ranks, if all of its dumps tell the same ones; else none."""
+    told = {source.dump.replayed for source in sources if source.dump is not None}
+    replayed = next(iter(told)) if len(told) == 1 else None
+    return frozenset() if replayed is None else frozenset(range(world)) - replayed.as_set
 
 
 def common_members(values: list[str]) -> str:

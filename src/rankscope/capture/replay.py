@@ -41,11 +41,11 @@ SCHEDULE = ""
 
 The size of an all_to_all is what goes to each member / what comes from each; it is noted, and not sent.
 
-`+` before an operation: issued together with the one before. `waits`: the rank is expected to stop there. `stop`: the
-rank issues it, and its device never begins it. `deaf`: it takes part, and sees no end from there on. `never`: the
-operation begins and never ends. `apart`: sizes or types differ between members, over gloo nobody comes out of it.
-`unlike`: members do not agree, and yet it ended; it is played with one byte. `batch`: a batch of
-sends and receives begins, `with`: of the same batch. `open`: a send or receive that did not end in the job.
+A line that begins with # is a note. `+` before an operation: issued together with the one before. `waits`: the rank is
+expected to stop there. `stop`: the rank issues it, and its device never begins it. `deaf`: it takes part, and sees no
+end from there on. `never`: the operation begins and never ends. `apart`: members do not agree, over gloo nobody comes
+out of it. `unlike`: members do not agree, and yet it ended; it is played with one byte. `batch`: a batch of sends and
+receives begins, `with`: of the same batch. `open`: a send or receive that did not end in the job.
 """
 SERIAL = True
 """Whether an operation begins when all before it have ended; otherwise all are issued at once."""
@@ -85,7 +85,7 @@ class Player:
 
         self.torch, self.dist, self.rank = torch, dist, RANKS[index]
         self.operations = operations_of(self.rank, SCHEDULE)
-        self.recording = Recording(self.rank, self.operations, GROUPS, STARTS)
+        self.recording = Recording(self.rank, self.operations, GROUPS, RANKS, STARTS)
         self.left = list(self.operations)
         self.moved = time.monotonic()
         self.error = ""

@@ -53,6 +53,8 @@ def operations_of(rank: int, schedule: str) -> list[ScheduledCall]:
     mine: list[ScheduledCall] = []
     is_mine = False
     for line in filter(None, map(str.strip, schedule.splitlines())):
+        if line.startswith("#"):
+            continue
         if line.startswith("ranks "):
             is_mine = str(rank) in line.split()[1:]
         elif is_mine:
@@ -63,8 +65,10 @@ def operations_of(rank: int, schedule: str) -> list[ScheduledCall]:
 class Recording:
     """The record of one rank: what it issued, what began and what ended, in the form of a flight recorder's dump."""
 
-    def __init__(self, rank: int, operations: list[ScheduledCall], groups: Groups, starts: bool) -> None:
-        self.rank, self.groups, self.starts = rank, groups, starts
+    def __init__(
+        self, rank: int, operations: list[ScheduledCall], groups: Groups, ranks: list[int], starts: bool
+    ) -> None:
+        self.rank, self.groups, self.ranks, self.starts = rank, groups, ranks, starts
         self.entries: list[dict[str, Any]] = []
         self.count: dict[tuple[str, bool], int] = {}
         self.of = {id(operation): self._entry(operation) for operation in operations}
@@ -114,7 +118,9 @@ class Recording:
             for key, (name, members) in self.groups.items()
             if self.rank in members
         }
-        return json.dumps({"version": "2.10", "pg_config": config, "pg_status": {}, "entries": self.entries})
+        # others of the job are not in the replay, so they left no dump
+        about = {"version": "2.10", "replayed_ranks": self.ranks, "pg_config": config, "pg_status": {}}
+        return json.dumps({**about, "entries": self.entries})
 
     def write(self, folder: Path) -> None:
         """Replaces the file of the rank."""

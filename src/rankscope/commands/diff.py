@@ -6,8 +6,8 @@ import getpass
 import os
 import re
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -20,15 +20,19 @@ if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
     from rankscope.schema import Dataset
 
+ComparisonFormat = Literal[Format, "html"]
+"""Formats of reports, and a page with pictures."""
+
 
 def run(
-    sources: tuple[JobSource, JobSource], *, series: re.Pattern[str] | None, form: Format | None, output: str | None,
-    force: bool, redact: bool, ascii_only: bool,
+    sources: tuple[JobSource, JobSource], *, series: re.Pattern[str] | None, form: ComparisonFormat | None,
+    output: str | None, force: bool, redact: bool, ascii_only: bool,
 ) -> int:  # fmt: skip
     """Writes the comparison; 1 if the runs differ."""
     for source in sources:
         source.check()
     refuse_existing(output, force)
+    form = form or _format_of(output)
     narrator = ProgressLine()
     try:
         a, b = (_loaded(source, series, narrator) for source in sources)
@@ -37,12 +41,13 @@ def run(
     from rankscope.analysis.comparison.run_comparison import NothingComparableError, compare_runs
 
     try:
-        found = compare_runs(a, b)
+        found = compare_runs(a, b, is_drawn=form == "html")
     except NothingComparableError as error:
         raise click.ClickException(str(error)) from error
     if redact:
         found = _redacted(found, a, b)
-    write_report(render_comparison(found, form or format_of(output), ascii_only), output, force)
+    content = render_comparison(found, form, ascii_only, redact)
+    write_report(content, output, force)
     return int(not found.is_same)
 
 
@@ -74,10 +79,20 @@ def _nothing_but_series(source: JobSource) -> tuple[Dataset, Analysis]:
     return dataset, replace(analyse(dataset), verdict="training series only")
 
 
-def render_comparison(found: RunComparison, form: Format, ascii_only: bool) -> bytes:
+def _format_of(output: str | None) -> ComparisonFormat:
+    return "html" if PurePath(output or "").suffix.lower() in (".html", ".htm") else format_of(output)
+
+
+def render_comparison(
+    found: RunComparison, form: ComparisonFormat, ascii_only: bool, is_redacted: bool = False
+) -> bytes:
     """The comparison in UTF-8, or in ASCII with escapes."""
     from rankscope.report import comparison_report
 
+    if form == "html":
+        from rankscope.report.comparison_page import comparison_page
+
+        return comparison_page(found, is_redacted).encode("ascii" if ascii_only else "utf-8", "xmlcharrefreplace")
     if form == "json":
         return comparison_report.comparison_json(found, ascii_only)
     render = comparison_report.comparison_markdown if form == "markdown" else comparison_report.comparison_text

@@ -116,9 +116,7 @@ class _Fork:
         from rankscope.analysis.replay.conditions import check_delays
         from rankscope.report.repro_script import repro_script
 
-        best = self.best
-        if trial:
-            best = replace(best, schedule=trial.schedule, setting=trial.setting, outcome=trial.outcome)
+        best = changed_fit(self.best, trial) if trial else self.best
         check_delays(self.conditions, best.schedule)
         path = self.path(at)
         script = repro_script(
@@ -146,7 +144,7 @@ def run(
     from rankscope.analysis.replay.conditions import check_delays, parse_conditions
 
     try:
-        best = _base(dataset, analysis, start=start)
+        best = fork_base(dataset, analysis, start=start)
         conditions = parse_conditions(dataset, changes.settings, changes.delays, changes.timeout)
         check_delays(conditions, best.schedule)
         fork = _Fork(dataset, analysis, best, conditions, output, force, (python or sys.executable) if start else "")
@@ -157,8 +155,16 @@ def run(
         raise click.ClickException(str(error)) from error
 
 
-def _base(dataset: Dataset, analysis: Analysis, *, start: bool) -> Fit:
-    """The schedule to change: of a run that of the ranks that `rankscope repro` would replay."""
+def changed_fit(best: Fit, trial: Trial) -> Fit:
+    """The schedule with a change, in the place of that without it."""
+    return replace(best, schedule=trial.schedule, setting=trial.setting, outcome=trial.outcome)
+
+
+def fork_base(dataset: Dataset, analysis: Analysis, *, start: bool, minimize: bool | None = None) -> Fit:
+    """The schedule to change: of a run that of the ranks that `rankscope repro` would replay.
+
+    `minimize` as in `rehearsal.chosen`. ValueError if there is none, or if a replay would mislead.
+    """
     from rankscope.analysis.replay.fitting import fit_job
     from rankscope.analysis.replay.simulator import simulate
 
@@ -166,7 +172,7 @@ def _base(dataset: Dataset, analysis: Analysis, *, start: bool) -> Fit:
         return fit_job(dataset, analysis)
     from rankscope.commands.rehearsal import chosen
 
-    found = chosen(dataset, analysis, None)
+    found = chosen(dataset, analysis, minimize)
     kept = frozenset(found.schedule.steps)
     return replace(
         found.fit, schedule=found.schedule, outcome=simulate(found.schedule, found.fit.setting),
@@ -214,8 +220,8 @@ def _told(fork: _Fork, trials: Sequence[Trial], *, sweeps: bool) -> int:
         for line in (f"verdict: {real.verdict}", real.error) if real else ():
             if line:
                 click.echo(_row("  ", line))
-        if real and real.is_through == bool(left):
-            click.echo("  the run differs from the simulation")
+        if real and real.astray:
+            click.echo(f"  the run differs from the simulation: {plural(real.astray, 'rank')} stopped elsewhere")
         if trial or not trials:
             helps = helps or (real.is_through if real else not left)
     for line in (*fork.conditions.remarks(), *([NOT_PROVED] if sweeps and helps else [])):

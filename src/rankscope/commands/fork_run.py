@@ -25,6 +25,8 @@ class ForkOutcome:
     """Ranks that did not come to their end."""
     lost: int
     """Ranks that told nothing."""
+    astray: int
+    """Ranks that stopped elsewhere than in the simulation."""
     error: str
     """The first error of a rank, with its number; empty without one."""
     verdict: str
@@ -54,7 +56,9 @@ def fork_outcome(script: Path, python: str, ranks: int) -> ForkOutcome:
     told.sort(key=lambda one: int(one["rank"]))
     errors = [f"rank {one['rank']}: {plain(one['error'], _LONGEST)}" for one in told if one["error"]]
     waiting = sum(one["at"] is not None for one in told)
-    return ForkOutcome(waiting, ranks - len(told), errors[0] if errors else "", _verdict(folder / "dumps"))
+    astray = sum(not one["same"] for one in told)
+    verdict = _verdict(folder / "dumps")
+    return ForkOutcome(waiting, ranks - len(told), astray, errors[0] if errors else "", verdict)
 
 
 def _verdict(dumps: Path) -> str:

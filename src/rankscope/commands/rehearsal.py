@@ -12,7 +12,7 @@ from pathlib import Path
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.replay.fitting import MOVING, Fit, fit_job
-from rankscope.analysis.replay.schedule import Schedule
+from rankscope.analysis.replay.schedule import Schedule, replay_operations
 from rankscope.analysis.replay.schedule_part import SchedulePart
 from rankscope.analysis.replay.shrinking import keeps_places, restricted, shrunk
 from rankscope.analysis.replay.simulator import simulate
@@ -80,10 +80,11 @@ def write_script(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
 
 def _fits(dataset: Dataset, analysis: Analysis, part: SchedulePart | None) -> Iterator[Fit]:
     """The schedule, and those with longer and longer fronts that agree as well with the dumps."""
-    first = fit_job(dataset, analysis, part=part)
+    operations = replay_operations(dataset)
+    first = fit_job(operations, analysis, part=part)
     yield first
     for context in CONTEXTS if part is None else ():
-        longer = fit_job(dataset, analysis, context)
+        longer = fit_job(operations, analysis, context)
         if len(longer.equal) >= len(first.equal):
             yield longer
 
@@ -179,7 +180,7 @@ def _dumps(dataset: Dataset, fit: Fit, schedule: Schedule) -> Iterator[SourceFil
         if rank in job.silent:
             continue
         operations = operations_of(rank, job.schedule)
-        recording = Recording(rank, operations, dict(job.groups), job.starts)
+        recording = Recording(rank, operations, dict(job.groups), list(job.ranks), job.starts)
         _record(recording, operations, set(outcome.pending[rank]), serial=job.serial)
         data = recording.dump().encode()
         shown, until = f"fr_trace_rank_{rank}", time.time_ns() + STILL_NS

@@ -172,7 +172,8 @@ def _redacted(value: Any, names: StandInNames, name: str = "") -> Any:
     if isinstance(value, Frame):
         return Frame(names.text(value.function), names.path(value.file), value.line)
     if isinstance(value, tuple):
-        return tuple(_redacted(v, names, name) for v in value)
+        parts = (_redacted(v, names, name) for v in value)
+        return type(value)._make(parts) if hasattr(value, "_make") else tuple(parts)
     if isinstance(value, dict):
         return {k: _redacted(v, names) for k, v in value.items()}
     return _of_parts(value, names, name)

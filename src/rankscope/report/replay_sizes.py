@@ -42,13 +42,14 @@ class ReplaySizes:
 
 
 def small_sizes(schedule: Schedule) -> ReplaySizes:
-    """Few elements; what is equal in the recorded sizes, stays equal."""
+    """Few elements; what is equal in the recorded sizes, stays equal. An unknown size is that of the other members."""
     known = sorted({s.elements for steps in schedule.steps.values() for s in steps if s.elements is not None})
     sizes = {elements: BASE * (at + 1) for at, elements in enumerate(known)}
-    return ReplaySizes(
-        {key: {s.elements: sizes.get(s.elements or 0, BASE) if s.elements is not None else BASE for s in steps}
-         for key, steps in _by_key(schedule).items()}
-    )  # fmt: skip
+    found: dict[Key, dict[int | None, int]] = {}
+    for key, steps in _by_key(schedule).items():
+        own: dict[int | None, int] = {s.elements: sizes[s.elements] for s in steps if s.elements is not None}
+        found[key] = {None: max(own.values(), default=BASE), **own}
+    return ReplaySizes(found)
 
 
 def real_sizes(schedule: Schedule, memory: int | None = None, *, serial: bool = True) -> ReplaySizes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from rankscope.analysis.model import Analysis
@@ -14,6 +15,7 @@ from rankscope.analysis.replay.fitting import Fit
 from rankscope.analysis.replay.schedule import Key, Schedule, Splits, Step
 from rankscope.analysis.replay.simulator import first_pending, fits
 from rankscope.analysis.signatures import ROOTED_OPS
+from rankscope.report.parting_notes import parting_notes
 from rankscope.report.replay_sizes import ReplaySizes, small_sizes, type_name
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
@@ -23,6 +25,9 @@ from rankscope.text.wording import plural, rank_ranges
 _RECORD, _BEGIN, _END = "# record: begin\n", "# job: begin\n", "# job: end\n"
 _PLAYER = "class Player:"
 """The place of the record in the script: behind the constants, before the code that uses it."""
+_QUOTES = re.compile(r"[\\\"']")
+_LEGEND = re.compile(r'^SCHEDULE = ""\n(""".*?""")$', re.MULTILINE | re.DOTALL)
+"""The text on the lines of a schedule."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]")
 _LONGEST = 110
 """Characters of a line of the header."""
@@ -48,6 +53,7 @@ class ReplayJob:
             yield f"    {json.dumps(key)}: ({json.dumps(name)}, {members}),"
         yield "}"
         yield f'SCHEDULE = """\n{self.schedule}\n"""'
+        yield _LEGEND.findall(_source("replay.py"))[0]
         yield f"SERIAL = {self.serial}"
         yield f"SILENT: list[int] = {list(self.silent)}"
         yield f"STARTS = {self.starts}"
@@ -122,6 +128,8 @@ def _about(analysis: Analysis, fit: Fit, schedule: Schedule, change: str, remark
     if schedule.silent:
         yield f"without {schedule.noun}, put in from what peers completed: ranks {rank_ranges(schedule.silent)}"
     yield from map(hide, remarks)
+    if any(fit.outcome.pending.values()):
+        yield "where ranks part: the notes behind # in SCHEDULE"
     yield f"run it: python repro.py    or: torchrun --nproc-per-node {count} repro.py    or with BACKEND=nccl"
 
 
@@ -132,25 +140,39 @@ def _name(dataset: Dataset, group: int) -> str:
 
 def _schedule_lines(fit: Fit, schedule: Schedule, sizes: ReplaySizes) -> Iterator[str]:
     """The operations of all ranks; ranks with the same ones share them."""
-    unlike = _unlike(fit, schedule)
+    schedule = _typed(schedule)
+    unlike, notes = _unlike(fit, schedule), parting_notes(fit, schedule)
     same: dict[tuple[str, ...], list[int]] = {}
     for rank in sorted(schedule.steps):
-        lines = tuple(_rank_lines(fit, schedule, rank, sizes, unlike))
+        lines = tuple(_rank_lines(fit, schedule, rank, sizes, unlike, notes.get(rank, "")))
         same.setdefault(lines, []).append(rank)
     for lines, ranks in same.items():
         yield f"ranks {' '.join(map(str, ranks))}"
         yield from lines
 
 
+def _typed(schedule: Schedule) -> Schedule:
+    """The schedule in which an unknown type is that of most other members: another one would be a difference."""
+    told: dict[Key, Counter[str]] = {}
+    for step in (step for own in schedule.steps.values() for step in own if step.dtype is not None):
+        told.setdefault(step.key, Counter())[step.dtype or ""] += 1
+    usual = {key: counts.most_common(1)[0][0] for key, counts in told.items()}
+    steps = {
+        rank: tuple(replace(step, dtype=usual.get(step.key)) if step.dtype is None else step for step in own)
+        for rank, own in schedule.steps.items()
+    }
+    return replace(schedule, steps=steps)
+
+
 def _rank_lines(
-    fit: Fit, schedule: Schedule, rank: int, sizes: ReplaySizes, unlike: Mapping[Key, str]
+    fit: Fit, schedule: Schedule, rank: int, sizes: ReplaySizes, unlike: Mapping[Key, str], note: str
 ) -> Iterator[str]:
     steps = schedule.steps[rank]
     head = fit.outcome.head(fit.schedule, rank)
     stops = _stops(fit, schedule, rank)
     waited, before = False, None
     for step in steps:
-        marks = []
+        marks: list[str] = []
         if not waited and head is not None and step.key == head.key:
             waited = True
             marks = ["waits"]
@@ -166,6 +188,15 @@ def _rank_lines(
         name = _UNSAFE.sub("", step.op)[:40] or "unknown"
         what = f"{name:<16} {size:>4} {type_name(step):<9}"
         yield f"  {'+ ' if same else '  '}g{step.group:<3} {number:<10} {what} {' '.join(marks)}".rstrip()
+        if "waits" in marks and note:
+            yield _note(note)
+    if head is None and note:
+        yield _note(note)
+
+
+def _note(text: str) -> str:
+    """A line that the script passes over; names of operations in it are from files."""
+    return f"    # {plain(_QUOTES.sub('', text), _LONGEST)}"
 
 
 def _stops(fit: Fit, schedule: Schedule, rank: int) -> dict[Key, list[str]]:
@@ -188,8 +219,9 @@ def _splits(splits: Splits) -> str:
 def _unlike(fit: Fit, schedule: Schedule) -> dict[Key, str]:
     """Operations whose members do not agree: `unlike` where all have come out of them all the same.
 
-    `apart` where somebody waits, and they agree on the name: gloo fails of sizes and types where NCCL waits.
-    Over gloo a root comes out of a broadcast or the like alone: where nobody else does, these are apart, too.
+    `apart` where somebody waits: gloo fails of sizes and types where NCCL waits, and it makes an all_reduce of other
+    operations, which may then meet. Over gloo a root comes out of a broadcast or the like alone: where nobody else
+    does, these are apart, too.
     """
     found: dict[Key, dict[int, Step]] = {}
     for rank, own in schedule.steps.items():
@@ -198,7 +230,6 @@ def _unlike(fit: Fit, schedule: Schedule) -> dict[Key, str]:
     each = {key: [came[rank] for rank in schedule.members[key] if rank in came] for key, came in found.items()}
     odd = {key: steps for key, steps in each.items() if not fits(steps)}
     ended = {key: "unlike" for key, steps in odd.items() if not any(step.pending for step in steps)}
-    alike = {key for key, steps in odd.items() if len({"" if s.is_p2p else s.op for s in steps}) == 1}
     heads = (fit.outcome.head(fit.schedule, rank) for rank in schedule.steps)
     rooted = {head.key for head in heads if head is not None and head.op in ROOTED_OPS}
-    return dict.fromkeys(alike | rooted, "apart") | ended
+    return dict.fromkeys(odd.keys() | rooted, "apart") | ended

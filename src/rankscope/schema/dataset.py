@@ -93,7 +93,9 @@ class Dataset:
     attempt: int = 0
     """The attempt of these rows."""
     world_size: int = 0
-    """Ranks of the job, from groups, files and options."""
+    """One more than the highest rank of the job, from groups, files and options."""
+    left_out: frozenset[int] = frozenset()
+    """Ranks below `world_size` that are not in the job: a replay of some ranks keeps their numbers."""
     root: str = ""
     """The paths of the user, for titles."""
     beside: DumpsBeside = NOTHING_BESIDE
@@ -102,6 +104,11 @@ class Dataset:
     def told_by_logs(self) -> bool:
         """Whether a table has rows that only logs provide."""
         return any(table.height for table in (self.messages, self.settings, self.comms, self.ras))
+
+    @cached_property
+    def every_rank(self) -> tuple[int, ...]:
+        """The ranks of the job, sorted, whether they left anything or not."""
+        return tuple(rank for rank in range(self.world_size) if rank not in self.left_out)
 
     @cached_property
     def group_list(self) -> tuple[Group, ...]:
@@ -194,14 +201,14 @@ class Dataset:
         if self.from_logs or self.from_traces:
             return ()
         seen = set(self.seen_ranks)
-        return tuple(r for r in range(self.world_size) if r not in seen)
+        return tuple(r for r in self.every_rank if r not in seen)
 
     @cached_property
     def unseen_ranks(self) -> tuple[int, ...]:
         """As `missing_ranks`; of a job of which there are only traces, the ranks without a trace."""
         if not self.from_traces or not self.seen_ranks:
             return self.missing_ranks
-        return tuple(sorted(set(range(self.world_size)) - set(self.seen_ranks)))
+        return tuple(sorted(set(self.every_rank) - set(self.seen_ranks)))
 
     @property
     def noun(self) -> str:

@@ -61,7 +61,7 @@ def room_for_state(dataset: Dataset, width: int) -> int:
 
 
 def _ranks_text(dataset: Dataset) -> str:
-    told, whole = len(dataset.told_ranks), dataset.world_size
+    told, whole = len(dataset.told_ranks), len(dataset.every_rank)
     where = f" in {dataset.source_noun}" if dataset.source_noun else ""
     if not told:
         # logs may tell of the number of ranks alone, or of none

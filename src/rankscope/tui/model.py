@@ -103,7 +103,7 @@ def _all_ranks(dataset: Dataset) -> NDArray[np.int32]:
     ranks = dataset.ops["rank"].drop_nulls().to_numpy()
     # the operations of a rank mostly stand together
     acting = ranks[np.flatnonzero(np.diff(ranks, prepend=-1))]
-    known = {*range(dataset.world_size), *dataset.seen_ranks, *acting.tolist()}
+    known = {*dataset.every_rank, *dataset.seen_ranks, *acting.tolist()}
     members = dataset.groups["ranks"].explode().drop_nulls().unique().to_list()
     return np.array(sorted(known.union(members)), np.int32)
 

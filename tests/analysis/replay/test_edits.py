@@ -80,10 +80,12 @@ def test_an_operation_of_other_size_hangs_even_where_the_job_had_come_past_it() 
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind"), [("host-stuck", "release"), ("skipped", "insert"), ("wrong-split", "match")]
-)
-def test_the_sweep_repairs_a_planted_fault_and_an_innocent_rank_does_not(fault: str, kind: str) -> None:
-    dataset, analysis = simulated(fault, 2)
+    ("fault", "kind", "mode"),
+    [("host-stuck", "release", "hook"), ("skipped", "insert", "full"), ("wrong-split", "match", "full"),
+     ("lost-batch", "insert", "hook")],
+)  # fmt: skip
+def test_the_sweep_repairs_a_planted_fault_and_an_innocent_rank_does_not(fault: str, kind: str, mode: str) -> None:
+    dataset, analysis = simulated(fault, 900, mode=mode)
     best = fit_job(dataset, analysis)
     blamed = tuple(analysis.culprits)
     first = sweep(best.schedule, best.setting, blamed)[0]

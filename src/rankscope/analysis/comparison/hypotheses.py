@@ -94,7 +94,17 @@ def _stack_evidence(
 
 def _of_times(grounds: Grounds) -> Iterator[Hypothesis]:
     """Causes of steps that take another time; those of the slower run."""
-    found = [one for one in grounds.times.steps if one.stands_out] if grounds.times is not None else []
+    if grounds.times is None:
+        return
+    alone = grounds.times.stragglers
+    if alone:
+        yield Hypothesis(
+            "one rank or one host alone, and no setting", tuple(one.title for one in alone[:MOST_SETTINGS]), (),
+            f"Run {alone[0].run} again without that host: the delay goes with the host, or stays with the rank.",
+            ("slow-rank",), alone[0].ranks,
+        )  # fmt: skip
+    told = {one.run for one in alone}
+    found = [one for one in grounds.times.steps if one.stands_out and ("B" if one.ratio > 1 else "A") not in told]
     if not found:
         return
     step, in_b = found[0], found[0].ratio > 1

@@ -8,6 +8,7 @@ from typing import Literal
 
 import polars as pl
 
+from rankscope.analysis.comparison.pictures import ComparisonPictures
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset, Frame
 
@@ -96,6 +97,8 @@ class RunComparison:
     differences: tuple[RunDifference, ...] = ()
     """The earliest in program order first."""
     hypotheses: tuple[Hypothesis, ...] = ()
+    pictures: ComparisonPictures = field(default_factory=ComparisonPictures)
+    """Data of pictures, for a report that has some."""
 
     @property
     def is_same(self) -> bool:

@@ -10,9 +10,12 @@ from rankscope.analysis.comparison.schedule_comparison import RankParting, Sched
 from rankscope.analysis.comparison.series_comparison import REAL, SeriesComparison, SeriesDifference
 from rankscope.analysis.comparison.settings_differences import COUNTED, SettingsComparison
 from rankscope.analysis.comparison.time_comparison import LEAST_STEPS, TimeComparison, TimeRatio
-from rankscope.text.wording import duration, group_name, plural, ranks_text
+from rankscope.text.wording import digits, duration, group_name, plural, ranks_text
 
 _LONGEST_RANKS = 40
+_MOST_CHANGES = 5
+_GOOD_PART = 0.1
+_MANY_TIMES = 3
 _ASPECTS = {
     "operation": "another operation", "group": "another group", "peer": "another peer", "dtype": "another type",
     "size": "another size", "data-size": "another size, which depends on data", "order": "another order",
@@ -194,22 +197,63 @@ def series_title(one: SeriesDifference) -> str:
 
 def durations_part(found: TimeComparison | None) -> ComparedPart:
     """The answer of times."""
-    if found is None or not (found.steps or found.collectives):
+    if found is None or not (found.steps or found.parts):
         return ComparedPart("durations", "not compared: no durations that both runs have")
-    lines = [ratio_text(one) for one in (*found.steps, *found.collectives)]
+    lines = [*(ratio_text(one) for one in found.steps), *(one.title for one in found.stragglers), *found.notes]
+    lines += [
+        ratio_text(one) if one.cost_a is None and one in found.collectives else cost_text(one) for one in found.parts
+    ]
     if found.steps:
         return ComparedPart("durations", _change_text(found.steps[0]), tuple(lines))
-    return ComparedPart("durations", f"{plural(len(found.collectives), 'call site')} of collectives", tuple(lines))
+    kinds = (("kernel", ", a call of each: steps are not marked in both", found.kernels),
+             ("call site", " of collectives", found.collectives))  # fmt: skip
+    counts = [f"{plural(len(ones), noun)}{more}" for noun, more, ones in kinds if ones]
+    return ComparedPart("durations", "; ".join(counts), tuple(lines))
 
 
 def _change_text(one: TimeRatio) -> str:
-    change = (one.ratio - 1) * 100
-    if one.low is None or one.high is None:
-        return f"{change:+.1f} %, no interval: fewer than {LEAST_STEPS} steps"
-    return f"{change:+.1f} % ({(one.low - 1) * 100:+.1f} .. {(one.high - 1) * 100:+.1f}, within these two runs)"
+    change = f"{_percent(one.ratio)} %"
+    if one.low is not None and one.high is not None:
+        return f"{change} ({_percent(one.low)} .. {_percent(one.high)}, within these two runs)"
+    if one.apart:
+        return f"{change}, all {one.count_b} steps apart from all {one.count_a} in A, within these two runs"
+    few = min(one.count_a, one.count_b) < LEAST_STEPS
+    return f"{change}, no interval{f': fewer than {LEAST_STEPS} steps' if few else ''}"
 
 
 def ratio_text(one: TimeRatio) -> str:
     """The times of one thing in words."""
-    a, b = (duration(round(seconds * 1e9)) for seconds in (one.median_a, one.median_b))
-    return f"{one.name}: {a} -> {b}, {_change_text(one)}"
+    return f"{one.name}: {_times_text(one)}, {_change_text(one)}"
+
+
+def cost_text(one: TimeRatio) -> str:
+    """The times a step of a part of it in words; those of a call where steps are not known."""
+    each = "a call" if one.cost_a is None else "a step"
+    if not (one.count_a and one.count_b):
+        label, cost = ("B", one.cost_b) if one.count_b else ("A", one.cost_a)
+        return f"{one.name}: only in {label}, {_seconds_text(cost or 0)} {each}"
+    if one.ratio >= _MANY_TIMES:
+        change = f"{digits(one.ratio)} times as long"
+    else:
+        within = f" ({_percent(one.low)} .. {_percent(one.high)})" if one.low and one.high else ""
+        change = f"{_percent(one.ratio)} %{within}"
+    return f"{one.name}: {_times_text(one)} {each}, {change}"
+
+
+def largest_changes(step: TimeRatio, parts: Sequence[TimeRatio]) -> tuple[str, ...]:
+    """The parts of a step whose change is a good part of that of the step, in words; `parts` with the largest first."""
+    least = _GOOD_PART * abs(step.median_b - step.median_a)
+    return tuple(cost_text(one) for one in parts[:_MOST_CHANGES] if one.cost_a is not None and abs(one.change) >= least)
+
+
+def _percent(ratio: float) -> str:
+    """The change with its sign; none is +0.0."""
+    return f"{round((ratio - 1) * 100, 1) + 0.0:+.1f}"
+
+
+def _times_text(one: TimeRatio) -> str:
+    return f"{_seconds_text(one.median_a)} -> {_seconds_text(one.median_b)}"
+
+
+def _seconds_text(seconds: float) -> str:
+    return duration(round(seconds * 1e9))

@@ -15,6 +15,7 @@ from rankscope.analysis.comparison.model import (
 )
 from rankscope.analysis.comparison.part_words import (
     durations_part,
+    largest_changes,
     parting_details,
     parting_title,
     schedule_part,
@@ -22,6 +23,8 @@ from rankscope.analysis.comparison.part_words import (
     settings_part,
     values_part,
 )
+from rankscope.analysis.comparison.picture_data import comparison_pictures
+from rankscope.analysis.comparison.pictures import ComparisonPictures
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, compare_schedules
 from rankscope.analysis.comparison.series_choice import common_series
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, compare_series, recomputed
@@ -34,6 +37,7 @@ from rankscope.analysis.comparison.settings_differences import (
     with_options,
 )
 from rankscope.analysis.comparison.time_comparison import TimeComparison, compare_times
+from rankscope.analysis.comparison.traced_times import with_traced_times
 from rankscope.analysis.comparison.value_causes import Grounds
 from rankscope.text.wording import plural
 
@@ -42,8 +46,8 @@ class NothingComparableError(Exception):
     """The runs have nothing in common that can be compared."""
 
 
-def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
-    """The comparison of run B with run A; raises NothingComparableError."""
+def compare_runs(a: ComparedRun, b: ComparedRun, *, is_drawn: bool = False) -> RunComparison:
+    """The comparison of run B with run A, with the data of pictures if `is_drawn`; raises NothingComparableError."""
     sizes = a.dataset.world_size, b.dataset.world_size
     schedule = None if all(sizes) and sizes[0] != sizes[1] else compare_schedules(a.dataset, b.dataset)
     common = common_series([a.series, b.series])
@@ -51,24 +55,29 @@ def compare_runs(a: ComparedRun, b: ComparedRun) -> RunComparison:
         compare_series(*common.tables, resumed=_resumed(a, b)),
         with_options(compare_settings(a, b), a.options, b.options),
     )
-    times = compare_times(schedule, *common.tables)
+    times = with_traced_times(compare_times(schedule, *common.tables), a, b)
     differences = [
         *_schedule_differences(schedule), *_value_differences(series), *_outcomes(a, b),
         *_time_differences(times), *_setting_differences(settings),
     ]  # fmt: skip
-    if not differences and not (schedule and schedule.equal) and not series.steps and not settings.compared:
+    known = (
+        (schedule and schedule.equal) or series.steps or settings.compared or (times and (times.steps or times.parts))
+    )
+    if not differences and not known:
         raise NothingComparableError(_nothing(a, b, schedule))
     parts = (
         schedule_part(schedule, sizes), settings_part(settings),
         values_part(series, tuple(map(recomputed, common.tables)), (*common.notes, *_unread(a, b))),
         durations_part(times),
     )  # fmt: skip
+    tables = list(zip("AB", common.tables, strict=True))
+    pictures = comparison_pictures(schedule, settings, series, times, tables) if is_drawn else ComparisonPictures()
     grounds = Grounds(
         schedule, settings, series, times, sizes, equal_roles(a.options, b.options), common.tables, (a, b)
     )
     return RunComparison(
         _headline(differences, parts), tuple(_facts(label, one) for label, one in (("A", a), ("B", b))), parts,
-        tuple(differences), hypotheses(grounds) if differences else (),
+        tuple(differences), hypotheses(grounds) if differences else (), pictures,
     )  # fmt: skip
 
 
@@ -148,13 +157,17 @@ def _outcomes(a: ComparedRun, b: ComparedRun) -> Iterator[RunDifference]:
 
 
 def _time_differences(times: TimeComparison | None) -> Iterator[RunDifference]:
-    """Steps that take another time; collectives alone are context."""
-    for one in times.steps if times is not None else ():
+    """Ranks that are slow in one run only, then steps that take another time; all else is context."""
+    if times is None:
+        return
+    for slow in times.stragglers:
+        yield RunDifference("durations-differ", slow.title, slow.ranks, slow.details)
+    for one in times.steps:
         if one.stands_out:
             change = (one.ratio - 1) * 100
             how = "slower" if change > 0 else "faster"
             title = f"{one.name}: B is {abs(change):.1f} % {how} within these two runs"
-            yield RunDifference("durations-differ", title)
+            yield RunDifference("durations-differ", title, details=largest_changes(one, times.parts))
 
 
 def _setting_differences(settings: SettingsComparison) -> Iterator[RunDifference]:

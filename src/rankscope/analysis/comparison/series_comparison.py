@@ -116,6 +116,11 @@ def _newest(table: pl.DataFrame) -> pl.DataFrame:
     return ordered.unique(["rank", "name", "step"], keep="last").select("rank", "name", "step", "value", "resolution")
 
 
+def newest_values(table: pl.DataFrame) -> pl.DataFrame:
+    """rank, name, step, value, resolution: the values that are compared, one for each rank, name and step."""
+    return _newest(table)
+
+
 def _restarts(table: pl.DataFrame) -> set[int]:
     """The first steps of segments behind the first one."""
     starts = table.filter(pl.col("segment").fill_null(0) > table["segment"].fill_null(0).min())

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.replay.schedule import Key, Schedule, schedule_of
+from rankscope.analysis.replay.schedule import Key, ReplayOperations, Schedule, schedule_of
 from rankscope.analysis.replay.schedule_part import SchedulePart
-from rankscope.analysis.replay.simulator import Outcome, Setting, simulate
+from rankscope.analysis.replay.simulator import Outcome, Setting, first_pending, simulate
 from rankscope.schema import Dataset
 
 MOVING = ("healthy", "progressing", "slow")
@@ -25,9 +25,11 @@ class Fit:
     setting: Setting
     outcome: Outcome
     equal: frozenset[int]
-    """Ranks that stop at the operations that their dumps call pending."""
+    """Ranks that stop at the operation that their dumps call pending, the first of several."""
     told: frozenset[int]
     """Ranks whose dumps tell."""
+    exact: frozenset[int] = frozenset()
+    """Those of `equal` that stop in each group, and in each direction of a pair, where their dumps say it."""
 
     @property
     def is_sound(self) -> bool:
@@ -40,7 +42,9 @@ class Fit:
         return f"{len(self.equal)} of {len(self.told)} ranks stop as in the {self.schedule.noun}"
 
 
-def fit_job(dataset: Dataset, analysis: Analysis, context: int = 0, part: SchedulePart | None = None) -> Fit:
+def fit_job(
+    job: Dataset | ReplayOperations, analysis: Analysis, context: int = 0, part: SchedulePart | None = None
+) -> Fit:
     """The schedule of a job with the setting that explains its input; ValueError if nothing holds an operation.
 
     `part` says which operations are taken; without one, `context` as there.
@@ -48,7 +52,7 @@ def fit_job(dataset: Dataset, analysis: Analysis, context: int = 0, part: Schedu
     cause = next((f for f in analysis.findings if f.root_cause and f.group is not None), None)
     around: Key = (cause.group.key, cause.seq) if cause and cause.group and cause.seq is not None else ()
     part = part or SchedulePart(context=context, around=around)
-    return fit(schedule_of(dataset, stuck=analysis.status not in MOVING, part=part), analysis)
+    return fit(schedule_of(job, stuck=analysis.status not in MOVING, part=part), analysis)
 
 
 def fit(schedule: Schedule, analysis: Analysis) -> Fit:
@@ -68,12 +72,20 @@ def fit(schedule: Schedule, analysis: Analysis) -> Fit:
 def _judged(schedule: Schedule, setting: Setting) -> Fit:
     outcome = simulate(schedule, setting)
     told = frozenset(schedule.steps) - schedule.silent
-    equal = frozenset(rank for rank in told if outcome.stops_at(schedule, rank) == schedule.recorded(rank))
-    return Fit(schedule, setting, outcome, equal, told)
+    exact = frozenset(rank for rank in told if outcome.stops_at(schedule, rank) == schedule.recorded(rank))
+    # what follows may overlap with the first one in a way that is neither serial nor independent
+    first = frozenset(rank for rank in told - exact if _stops_first(schedule, outcome, rank))
+    return Fit(schedule, setting, outcome, exact | first, told, exact)
 
 
-def _score(fit: Fit) -> int:
-    return len(fit.equal)
+def _stops_first(schedule: Schedule, outcome: Outcome, rank: int) -> bool:
+    """Whether the first operation that has not ended is that which the dump calls pending first."""
+    left = outcome.pending[rank]
+    return (left[0] if left else None) == first_pending(schedule.steps[rank])
+
+
+def _score(fit: Fit) -> tuple[int, int]:
+    return len(fit.equal), len(fit.exact)
 
 
 def _further(best: Fit, analysis: Analysis) -> Iterable[Setting]:

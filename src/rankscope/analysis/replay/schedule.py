@@ -17,7 +17,8 @@ import orjson
 import polars as pl
 
 from rankscope.analysis.collective_calls import collect_calls
-from rankscope.analysis.logical_time import in_program_order, logical_columns, p2p_pairs, whole_ranks
+from rankscope.analysis.logical_time import in_program_order, logical_columns
+from rankscope.analysis.replay.paired_transfers import paired_transfers, with_held_transfers
 from rankscope.analysis.replay.replay_source import ReplaySource, replay_source
 from rankscope.analysis.replay.schedule_part import SchedulePart
 from rankscope.analysis.signatures import UNEVEN_OPS, UNTOLD_OPS, element_count, wire_name
@@ -116,15 +117,30 @@ class Schedule:
         return [[step for _, step in part] for _, part in together]
 
 
-def schedule_of(dataset: Dataset, *, stuck: bool = True, part: SchedulePart | None = None) -> Schedule:
+@dataclass(frozen=True)
+class ReplayOperations:
+    """All operations of a job that a schedule may take."""
+
+    source: ReplaySource
+    rows: pl.DataFrame
+    """Collectives and paired sends and receives, by rank in program order, with their real states.
+
+    Columns: rank, row, col, group, seq, low, high, k, op, elements, dtype, state, pending, agreed, batch; low, high and
+    k are of sends and receives, and null otherwise. `agreed`: all members of whom anything is known have issued it.
+    """
+
+
+def schedule_of(
+    job: Dataset | ReplayOperations, *, stuck: bool = True, part: SchedulePart | None = None
+) -> Schedule:  # fmt: skip
     """The schedule around the first pending operations; if the job is not `stuck`, the last ones that all have issued.
 
     `part` asks for another one. ValueError if nothing holds an operation, or not that part.
     """
-    source = replay_source(dataset)
-    rows = _operations(source)
+    operations = job if isinstance(job, ReplayOperations) else replay_operations(job)
+    source, dataset = operations.source, operations.source.dataset
     stuck = stuck and not source.is_window
-    rows = (part or SchedulePart()).rows(rows, source, stuck=stuck)
+    rows = (part or SchedulePart()).rows(operations.rows, source, stuck=stuck)
     if rows.is_empty():
         raise ValueError(f"the {source.noun} hold no operation that all members of a group have issued")
     rows = _with_sizes(source, rows)
@@ -136,12 +152,9 @@ def schedule_of(dataset: Dataset, *, stuck: bool = True, part: SchedulePart | No
     return Schedule(filled, groups, silent, source.noun, source.remarks)
 
 
-def _operations(source: ReplaySource) -> pl.DataFrame:
-    """Collectives and paired sends and receives, by rank in program order, with their real states.
-
-    Columns: rank, row, col, group, seq, low, high, k, op, elements, dtype, pending, agreed, batch; low, high and k are
-    of sends and receives, and null otherwise. `agreed`: all members of whom anything is known have issued it.
-    """
+def replay_operations(dataset: Dataset) -> ReplayOperations:
+    """The operations of a job, for one schedule or several; ValueError if nothing holds one."""
+    source = replay_source(dataset)
     dataset = source.dataset
     ops = dataset.ops.with_row_index("row")
     columns = pl.DataFrame({"col": logical_columns(dataset)}).with_row_index("row")
@@ -152,17 +165,20 @@ def _operations(source: ReplaySource) -> pl.DataFrame:
         "row", "rank", "group", "seq", "state", named, "elements", pl.col("dtype").cast(pl.String),
         low=pl.lit(None, pl.Int32), high=pl.lit(None, pl.Int32), k=pl.lit(None, pl.Int64), batch=pl.lit(-1, pl.Int64),
     )  # fmt: skip
-    paired = _pairs(source, in_program_order(ops.filter("is_p2p")))
+    paired = paired_transfers(source, in_program_order(ops.filter("is_p2p")))
     both = pl.concat([plain, paired.select(plain.columns)]).join(columns, on="row", how="left")
     both = both.sort("rank", "row").with_columns(agreed=pl.col("seq").is_not_null() & ~_lacking(source, both))
-    return both.with_columns(pending=_pending())
+    is_told = not (both["state"] == "unknown").any()
+    both = both.with_columns(pending=pl.col("state") != "completed" if is_told else _pending())
+    return ReplayOperations(source, with_held_transfers(both))
 
 
 def _with_sizes(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
     """The rows with `sizes`, as recorded, of operations whose members need not agree on them."""
-    told = source.dataset.ops.select("in_sizes", "out_sizes").with_row_index("row")
-    joined = rows.join(told, on="row", how="left", maintain_order="left")
-    return joined.with_columns(sizes=pl.when(pl.col("elements").is_null()).then(pl.struct("in_sizes", "out_sizes")))
+    told = source.dataset.ops.select("in_sizes", "out_sizes")[rows["row"]]
+    return rows.hstack(told).with_columns(
+        sizes=pl.when(pl.col("elements").is_null()).then(pl.struct("in_sizes", "out_sizes"))
+    )
 
 
 def _pending() -> pl.Expr:
@@ -173,7 +189,8 @@ def _pending() -> pl.Expr:
     differs = collective & (pl.max_horizontal(names, *values) > 1)
     first = pl.col("seq").filter((pl.col("state") == "unknown") & differs).min().over("group")
     unended = ~pl.col("agreed") | (pl.col("seq") >= first).fill_null(False)
-    return pl.when((pl.col("state") == "unknown") & collective).then(unended).otherwise(pl.col("state") != "completed")
+    told = pl.col("state") != "completed"
+    return pl.when(pl.col("state") == "unknown").then(collective & unended).otherwise(told)
 
 
 def _lacking(source: ReplaySource, rows: pl.DataFrame) -> pl.Expr:
@@ -189,35 +206,6 @@ def _lacking(source: ReplaySource, rows: pl.DataFrame) -> pl.Expr:
         return pl.col("seq") > pl.col("group").replace_strict(least, default=-1, return_dtype=pl.Int64)
     due = {group.id: len(source.told.intersection(group.ranks)) for group in source.dataset.group_list}
     return pl.len().over("group", "seq") < pl.col("group").replace_strict(due, default=0, return_dtype=pl.UInt32)
-
-
-def _pairs(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
-    """Sends and receives with the k-th of their pair, without those that one side alone has completed.
-
-    Where a recorder does not tell the end, a pair that both sides have issued counts as completed. Those of a window
-    are kept: they are matched.
-    """
-    keyed = rows.lazy().select("rank", "group", "seq", "is_p2p", "op", "peer", "coalesced", "state")
-    keys = p2p_pairs(keyed.with_row_index("at"), whole_ranks(source.dataset)).select("at", "low", "high", "k").collect()
-    took = pl.col("completed_ns") - pl.col("created_ns")
-    aborted = (took >= pl.col("timeout_ms") * 1_000_000).fill_null(False)
-    done = (pl.col("state") == "completed") & ~aborted
-    batch = pl.when(pl.col("coalesced") == "inner").then(pl.col("op_id")).otherwise(-1).fill_null(-1)
-    named = rows.select(
-        "row", "rank", "group", "state", pl.lit(None, pl.Int64).alias("seq"), pl.col("op").cast(pl.String),
-        pl.col("in_sizes").map_elements(element_count, pl.Int64).alias("elements"),
-        pl.col("in_dtypes").cast(pl.String).alias("dtype"), done.alias("done"), batch.alias("batch"),
-    ).with_row_index("at")  # fmt: skip
-    known = named.join(keys, on="at", how="inner", maintain_order="left")
-    pair = ["group", "low", "high", "k"]
-    if source.is_window:
-        return known.with_columns(k=pl.col("k") - pl.col("k").min().over(pair[:3]))
-    both = pl.col("rank").n_unique() > 1
-    ended = pl.col("done").any() | ((pl.col("state") == "unknown").any() & both)
-    over = known.group_by(pair).agg(ended=ended, both=both)
-    left = known.join(over, on=pair, how="left", maintain_order="left").filter(~pl.col("ended") | pl.col("both"))
-    told = pl.when("ended").then(pl.lit("completed")).otherwise(pl.lit("scheduled"))
-    return left.with_columns(state=told.cast(source.dataset.ops.schema["state"]))
 
 
 def _steps(rows: pl.DataFrame) -> Iterator[tuple[int, list[Step]]]:

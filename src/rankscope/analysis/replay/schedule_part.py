@@ -38,7 +38,7 @@ class SchedulePart:
     """A collective, as (group, seq), that is kept with all after it in its group."""
 
     def rows(self, rows: pl.DataFrame, source: ReplaySource, *, stuck: bool) -> pl.DataFrame:
-        """The rows of the part, of `schedule._operations`; if not `stuck`, none of them is pending.
+        """The rows of the part, of `schedule.ReplayOperations`; if not `stuck`, none of them is pending.
 
         ValueError if a member does not hold the first operation.
         """
@@ -103,7 +103,10 @@ def _with_order(rows: pl.DataFrame) -> pl.DataFrame:
     held = pl.col("row").filter("pending").min().over("rank").fill_null(_NEVER)
     # not in one expression: polars would look for the first pending one within each operation
     rows = rows.with_columns(unended=unended, early=pl.col("row") < held)
-    return rows.with_columns(early=pl.col("early").all().over("group", "seq", "low", "high", "k"))
+    key = ["group", "seq", "low", "high", "k"]
+    late = rows.filter(~pl.col("early")).select(key).unique().with_columns(late=True)
+    marked = rows.join(late, on=key, how="left", nulls_equal=True, maintain_order="left")
+    return marked.with_columns(early=pl.col("late").is_null()).drop("late")
 
 
 def _last(count: int, *, pairs: bool) -> pl.Expr:

@@ -39,6 +39,7 @@ def split_document(document: Any) -> tuple[Dump, list[Any]]:
         library_version=library,
         config=_config(document.get("pg_config")),
         status=_status(document.get("pg_status")),
+        replayed=rank_list(document.get("replayed_ranks")),
     )
     entries = document.get("entries")
     return dump, entries if isinstance(entries, list) else []

@@ -9,7 +9,7 @@ import numpy as np
 
 from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
-from rankscope.parsers.members import GroupConfig, config_from
+from rankscope.parsers.members import GroupConfig, Members, config_from, unpack_members
 
 NUMBERS = (
     "record_id", "seq", "p2p_seq", "op_id", "created_ns", "started_ns", "completed_ns", "duration_ns",
@@ -81,6 +81,8 @@ class Dump(ColumnMatrix):
     truncated: bool = False
     rank: int | None = None
     """The rank of its writer; None in formats that leave it to the name of the file."""
+    replayed: Members | None = None
+    """Of a replay the ranks that are in it; None of any other job."""
     problem: str | None = None
     slow: str | None = None
     """The reason why the read took three times as long as usual; None if it did not."""
@@ -101,7 +103,8 @@ class Dump(ColumnMatrix):
         for name in _TABLES:
             rows = getattr(self, name)
             header[name] = None if rows is None else list(map(tuple, rows))
-        return {**header, "config": [group.row() for group in self.config]}
+        replayed = None if self.replayed is None else self.replayed.packed
+        return {**header, "config": [group.row() for group in self.config], "replayed": replayed}
 
     def body(self) -> list[memoryview]:
         """The arrays as bytes."""
@@ -115,4 +118,5 @@ def dump_from(header: dict[str, Any], body: memoryview, rows: int) -> Dump:
     codes = np.frombuffer(body[split:], np.int32).reshape(len(CODES), rows)
     named = {k: list(map(kind._make, header[k])) for k, kind in _TABLES.items() if header[k] is not None}
     config = list(map(config_from, header["config"]))
-    return Dump(**{**header, **named, "config": config}, numbers=numbers, codes=codes)
+    replayed = None if header["replayed"] is None else unpack_members(header["replayed"])
+    return Dump(**{**header, **named, "config": config, "replayed": replayed}, numbers=numbers, codes=codes)
