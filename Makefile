@@ -53,6 +53,7 @@ bench: .venv/test-extras
 	$(BIN)/python -m benchmarks.accuracy
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.capture
+	$(BIN)/python -m benchmarks.numbers_overhead
 	$(BIN)/python -m benchmarks.trace_frames
 
 clean:

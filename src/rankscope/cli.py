@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from rankscope import __version__
-from rankscope.commands.source_options import compares, follows, forks, reads_dumps, replays
+from rankscope.commands.source_options import SidesCommand, compares, follows, forks, reads_dumps, replays
 from rankscope.parsers.workers.machine_share import limit_threads
 from rankscope.text.escaping import plain
 
@@ -309,19 +309,21 @@ def fork(**options: Any) -> int:
     return run(_job_source(options.pop("paths"), options), changes=changes, **options)
 
 
-@rankscope.command()
+@rankscope.command(cls=SidesCommand)
 @compares
 def diff(**options: Any) -> int:
-    """Tells whether two runs agree, and where B first differs from A.
+    """Tells whether two or more runs agree, and where B first differs from A.
 
-    A and B are what `rankscope report` reads: a directory, an archive or a file. Exit codes: 0 no difference, 1 a
-    difference, 2 nothing to compare or wrong arguments.
+    Each is what `rankscope report` reads: a directory, an archive or a file. Of more than two, each is compared with
+    A. Reruns of two settings are compared as two sides: --baseline A1 A2 A3 --candidate B1 B2 B3.
+
+    Exit codes: 0 no difference (with --gate: no budget exceeded), 1 a difference (a budget exceeded), 2 nothing to
+    compare (a budget not measured) or wrong arguments.
     """
     from rankscope.commands.diff import run
 
     loading = {name: options.pop(name) for name in _LOADING}
-    a, b = (_job_source((options.pop(name),), dict(loading)) for name in ("path_a", "path_b"))
-    return run((a, b), **options)
+    return run(lambda path: _job_source((path,), dict(loading)), **options)
 
 
 def main() -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 import signal
@@ -107,7 +108,8 @@ def test_sigterm_kills_a_rank_that_hangs_after_a_last_dump(tmp_path: Path) -> No
 
 def test_a_script_that_nobody_edits_ends_as_ever_and_leaves_its_last_state(tmp_path: Path) -> None:
     job = script(tmp_path / "train.py", "print(sys.argv[1:], __name__)")
-    command = [sys.executable, "-m", "rankscope.capture", "-o", "dumps", "--interval", "0.2", str(job), "--lr", "1"]
+    options = ["-o", "dumps", "--interval", "0.2", "--numbers", "every=1"]
+    command = [sys.executable, "-m", "rankscope.capture", *options, str(job), "--lr", "1"]
     with running(command, tmp_path) as ranks:
         assert ended(ranks) == [0, 0]
     dumps = tmp_path / "dumps"
@@ -118,6 +120,10 @@ def test_a_script_that_nobody_edits_ends_as_ever_and_leaves_its_last_state(tmp_p
     assert {g["description"]: g["ranks"] for g in told["groups"]} == {"default_pg": [0, 1], "pair": [0, 1]}
     assert {e["process_group"][0] for e in entries(dumps, 1)} == {g["name"] for g in told["groups"]}
     assert [path.name for path in dumps.rglob(".*")] == []
+    numbers = [json.loads(line) for line in (dumps / "numbers_rank_1.jsonl").read_text().splitlines()]
+    outputs = [(row["group"], row["seq"], row["sum"]) for row in numbers if row.get("slot") == "out0"]
+    assert outputs[-1] == (told["groups"][0]["name"], 6, 8.0 * 2**11)
+    assert len(outputs) == 11
 
 
 def test_a_full_disk_is_none_of_the_jobs_business(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -67,8 +69,9 @@ def test_json_has_the_differences_in_order(capsys: Captured) -> None:
     assert [one["kind"] for one in found["differences"]] == ["schedule-differs", "outcome-differs"]
     assert found["differences"][0] | {"stacks": 0, "details": 0, "title": 0} == {
         "kind": "schedule-differs", "title": 0, "ranks": [0, 1, 2, 3], "step": None, "operation": 0, "details": 0,
-        "stacks": 0,
+        "stacks": 0, "runs": [],
     }  # fmt: skip
+    assert (found["groups"], found["metrics"], found["gate"]) == (None, [], [])
     assert [part["name"] for part in found["compared"]] == ["schedule", "settings", "values", "durations"]
     assert found["same"] is False
 
@@ -92,10 +95,18 @@ def test_redaction_takes_paths_away(form: Format, capsys: Captured) -> None:
     assert "job.py" in out
 
 
-@pytest.mark.parametrize("args", [["missing", "missing"], ["missing"], [*EQUAL, "third"]])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["missing", "missing"], ["missing"], [*EQUAL, "third"], ["--baseline", *EQUAL], ["--candidate", *EQUAL],
+        [*EQUAL, "--gate", "step=fast"], [*EQUAL, EQUAL[0], "--gate", "schedule"], ["--vary", "NCCL_ALGO=Ring,Tree"],
+        [*EQUAL, "--gate", "loss=1%"], ["--vary", "A=1,2", "--vary", "B=1,2", "--", "true"],
+    ],
+)  # fmt: skip
 def test_wrong_arguments_are_exit_code_2(args: list[str], capsys: Captured) -> None:
-    assert run(["diff", *args, "-f", "json"]) == 2
-    assert json.loads(capsys.readouterr().out)["error"]
+    assert run(["diff", "-f", "json", *args]) == 2
+    out = json.loads(capsys.readouterr().out)
+    assert out.get("error") or out["gate"][0]["outcome"] == "unmeasured"
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "json"])
@@ -105,3 +116,86 @@ def test_text_of_files_is_harmless(form: Format) -> None:
     assert "\x1b" not in shown
     if form == "markdown":
         assert r"`-> \x1b[2J<b>\xa6@someone`" in shown
+
+
+# Several runs.
+
+
+def logs(folder: Path, **seconds: float) -> dict[str, str]:
+    """Runs of a trainer with these times of steps, by name."""
+    for name, own in seconds.items():
+        (folder / name).mkdir()
+        lines = [f"step: {i}  loss: {3 - i / 100:.5f}  step time: {own + (i % 7) / 100:.4f}\n" for i in range(1, 31)]
+        (folder / name / "train.log").write_text("".join(lines))
+    return {name: str(folder / name) for name in seconds}
+
+
+def test_options_of_sides_take_several_runs(tmp_path: Path, capsys: Captured) -> None:
+    own = logs(tmp_path, a1=1.0, a2=1.01, b1=1.5, b2=1.51)
+    told = []
+    for args in (
+        ["--baseline", own["a1"], own["a2"], "--candidate", own["b1"], own["b2"], "-f", "json"],
+        [own["a1"], own["a2"], "-f", "json", "--candidate=" + own["b1"], own["b2"]],
+        ["--baseline", own["a1"], "--baseline", own["a2"], "-f", "json", own["b1"], own["b2"]],
+    ):
+        assert run(["diff", *args]) == 1
+        told.append(json.loads(capsys.readouterr().out))
+    assert all(one == told[0] for one in told)
+    assert (told[0]["groups"]["baselines"], told[0]["groups"]["candidates"]) == (["A1", "A2"], ["B1", "B2"])
+    assert told[0]["metrics"][0]["verdict"] == "too-few-runs"
+    assert told[0]["differences"][0]["title"].endswith("too few runs to call it significant")
+
+
+def test_a_gate_says_passed_or_failed_and_nothing_else_decides(tmp_path: Path, capsys: Captured) -> None:
+    own = logs(tmp_path, a1=1.0, a2=1.01, b1=1.5, b2=1.51)
+    sides = ["--baseline", own["a1"], own["a2"], "--candidate", own["b1"], own["b2"]]
+    assert run(["diff", *sides, "--gate", "step=90%", "--gate", "values"]) == 0
+    assert run(["diff", *sides, "--gate", "step=5%", "--gate", "loss=1%"]) == 1
+    out = capsys.readouterr().out
+    assert "gate passed: 2 budgets kept" in out
+    assert "gate failed: 1 of 2 budgets is exceeded\n  failed     step=5%: step, as logged +4" in out
+    assert run(["diff", *sides, "--gate", "throughput=5%", "-f", "markdown"]) == 2
+    assert "| throughput=5% | unmeasured |" in capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_text_of_several_runs_fits_and_markdown_has_no_markup_of_files(tmp_path: Path, capsys: Captured) -> None:
+    own = logs(tmp_path, **{"a": 1.0, "<b>": 1.01, "c": 1.5, "d": 1.0})
+    assert run(["diff", *own.values()]) == 1
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "outlier    B2: step, as logged is 1.53 s, its peers 1.033 s: 48.1 % more" in " ".join(out.split("\n"))
+    assert run(["diff", *own.values(), "-f", "markdown"]) == 1
+    shown = capsys.readouterr().out
+    assert "/<b>`" in shown
+    assert "| metric | A | B1 | B2 | B3 |" in shown
+
+
+# The plan of an experiment.
+
+
+def test_the_plan_runs_only_when_asked_to(tmp_path: Path, capsys: Captured) -> None:
+    script, tool = tmp_path / "plan.sh", tmp_path / "rankscope"
+    tool.write_text('#!/bin/sh\necho compared "$@"\n')
+    tool.chmod(0o755)
+    command = ["sh", "-c", 'echo "$X_MODE in $RANKSCOPE_RUN_DIR"']
+    assert run(["diff", "--vary", "X_MODE=fast one,b", "--times", "2", "-o", str(script), "--", *command]) == 0
+    assert "RUN=1 bash" in capsys.readouterr().err
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "OUT": str(tmp_path / "out")}
+    dry = subprocess.run(["bash", script], env=env, capture_output=True, text=True, check=True)
+    assert [line.split("out/")[1] for line in dry.stdout.splitlines()[:4]] == [
+        f"{name}/job.log" for name in ("fast-one-1", "b-1", "fast-one-2", "b-2")
+    ]
+    assert not (tmp_path / "out").exists()
+    done = subprocess.run(["bash", script], env=env | {"RUN": "1"}, capture_output=True, text=True, check=True)
+    assert (tmp_path / "out" / "fast-one-2" / "job.log").read_text() == f"fast one in {tmp_path}/out/fast-one-2\n"
+    folders = [f"{tmp_path}/out/{name}" for name in ("fast-one-1", "fast-one-2", "--candidate", "b-1", "b-2")]
+    assert done.stdout.splitlines()[-1] == f"compared diff --baseline {' '.join(folders)}".replace(
+        f"{tmp_path}/out/--", "--"
+    )
+
+
+def test_one_value_is_compared_with_the_variable_as_it_is(capsys: Captured) -> None:
+    assert run(["diff", "--vary", r"NCCL_ALGO=Ring\,Tree", "--times", "1", "--", "train"]) == 0
+    out = capsys.readouterr().out
+    assert "\nrun as-it-is-1 train\nrun Ring-Tree-1 env NCCL_ALGO=Ring,Tree train\n" in out

@@ -11,6 +11,7 @@ import runpy
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 from . import start
 from .settings import STACK_MODES
@@ -41,7 +42,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--stacks", choices=STACK_MODES, default="auto", help=("whether dumps have stacks (default: auto)")
     )
+    parser.add_argument(
+        "--numbers", metavar="every=N,...", help="record tensors of collectives in one step of N, and of steps=3-5"
+    )
     return parser
+
+
+def numbers_options(text: str) -> dict[str, Any]:
+    """The arguments of `numbers.start` in "every=50,steps=3-5,limit_mb=64"; raises ValueError for others."""
+    told: dict[str, Any] = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        first, dash, last = value.partition("-")
+        if name == "steps" and first.isdigit() and (last.isdigit() or not dash):
+            told[name] = range(int(first), int(last or first) + 1)
+        elif name in ("every", "limit_mb") and value.isdigit():
+            told[name] = int(value)
+        else:
+            raise ValueError(f"--numbers takes every=N, steps=N or N-M, limit_mb=N, separated by commas: {part!r}")
+    return told
 
 
 def main(argv: list[str]) -> None:
@@ -53,13 +72,25 @@ def main(argv: list[str]) -> None:
         parser.error("no SCRIPT and no -m MODULE given")
     signal = None if options.signal.lower() == "none" else options.signal
     try:
+        recorded = None if options.numbers is None else numbers_options(options.numbers)
         start(options.output, interval=options.interval, keep=options.keep, signal=signal, stacks=options.stacks)
+        if recorded is not None:
+            _record_numbers(options.output, recorded)
     except ValueError as error:
         parser.error(str(error))
     if target[0] == "-m":
         _run_module(target[1], target[2:])
     else:
         _run_script(target[0], target[1:])
+
+
+def _record_numbers(directory: str, options: dict[str, Any]) -> None:
+    try:
+        # imports torch, before the script does
+        from . import numbers
+    except ImportError as error:
+        raise ValueError(f"--numbers needs torch: {error}") from None
+    numbers.start(dumps=directory, **options)
 
 
 def _run_module(name: str, arguments: list[str]) -> None:

@@ -1,13 +1,15 @@
-"""`rankscope diff A B`: whether two runs agree, where they first part, and whether times differ."""
+"""`rankscope diff A B`: whether runs agree, where they first part, and whether times differ."""
 
 from __future__ import annotations
 
 import getpass
+import itertools
 import os
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
@@ -16,6 +18,7 @@ from rankscope.commands.report import Format, format_of
 from rankscope.commands.source import JobSource
 
 if TYPE_CHECKING:
+    from rankscope.analysis.comparison.metric_words import Budget
     from rankscope.analysis.comparison.model import ComparedRun, RunComparison
     from rankscope.analysis.model import Analysis
     from rankscope.schema import Dataset
@@ -24,31 +27,90 @@ ComparisonFormat = Literal[Format, "html"]
 """Formats of reports, and a page with pictures."""
 
 
+class RunSides(NamedTuple):
+    """Paths of the runs of both sides."""
+
+    baselines: tuple[str, ...]
+    candidates: tuple[str, ...]
+    pooled: bool
+    """Whether the candidates are reruns of one setting."""
+
+
+def run_sides(paths: Sequence[str], baselines: Sequence[str], candidates: Sequence[str]) -> RunSides:
+    """The sides as they are given: alone, paths are the baseline and the others; beside an option the side it lacks."""
+    if not baselines and not candidates:
+        if len(paths) < 2:
+            raise click.UsageError("name two runs or more, A B", click.get_current_context(silent=True))
+        return RunSides((paths[0],), tuple(paths[1:]), len(paths) == 2)
+    if candidates:
+        found = RunSides((*paths, *baselines), tuple(candidates), True)
+    else:
+        found = RunSides(tuple(baselines), tuple(paths), True)
+    for name, own in (("--baseline", found.baselines), ("--candidate", found.candidates)):
+        if not own:
+            raise click.UsageError(f"name the other runs behind {name}", click.get_current_context(silent=True))
+    return found
+
+
 def run(
-    sources: tuple[JobSource, JobSource], *, series: re.Pattern[str] | None, form: ComparisonFormat | None,
-    output: str | None, force: bool, redact: bool, ascii_only: bool,
+    source_of: Callable[[str], JobSource], *, paths: Sequence[str], baselines: Sequence[str], candidates: Sequence[str],
+    budgets: tuple[Budget, ...], vary: Sequence[str], times: int, output: str | None, force: bool, **options: Any,
 ) -> int:  # fmt: skip
-    """Writes the comparison; 1 if the runs differ."""
-    for source in sources:
+    """Writes the comparison, or the plan of an experiment; 1 if the runs differ, or if a budget is exceeded."""
+    if vary:
+        from rankscope.commands.experiment import write_experiment
+
+        return write_experiment(vary, paths, times=times, output=output, force=force)
+    sides = run_sides(paths, baselines, candidates)
+    if budgets and not sides.pooled:
+        raise click.ClickException("--gate takes two sides: name the other runs behind --baseline and --candidate")
+    sources = [list(map(source_of, own)) for own in (sides.baselines, sides.candidates)]
+    for source in itertools.chain(*sources):
         source.check()
     refuse_existing(output, force)
-    form = form or _format_of(output)
+    return _write(sources, sides.pooled, budgets, output, force, **options)
+
+
+def _write(
+    sources: Sequence[Sequence[JobSource]], pooled: bool, budgets: Sequence[Budget], output: str | None, force: bool,
+    *, series: re.Pattern[str] | None, form: ComparisonFormat | None, redact: bool, ascii_only: bool,
+) -> int:  # fmt: skip
     narrator = ProgressLine()
     try:
-        a, b = (_loaded(source, series, narrator) for source in sources)
+        sides = [[_loaded(source, series, narrator) for source in own] for own in sources]
     finally:
         narrator.close()
+    form = form or _format_of(output)
+    found = _compared(sides, pooled, budgets, form == "html")
+    if redact:
+        found = _redacted(found, list(itertools.chain(*sides)))
+    write_report(render_comparison(found, form, ascii_only, redact), output, force)
+    return _exit_code(found)
+
+
+def _compared(
+    sides: Sequence[Sequence[ComparedRun]], pooled: bool, budgets: Sequence[Budget], is_drawn: bool
+) -> RunComparison:
     from rankscope.analysis.comparison.run_comparison import NothingComparableError, compare_runs
 
+    baselines, candidates = sides
     try:
-        found = compare_runs(a, b, is_drawn=form == "html")
+        if len(baselines) == len(candidates) == 1 and not budgets:
+            return compare_runs(baselines[0], candidates[0], is_drawn=is_drawn)
+        from rankscope.analysis.comparison.metric_words import gate_checks
+        from rankscope.analysis.comparison.run_sides import compare_sides
+
+        found = compare_sides(baselines, candidates, pooled=pooled, is_drawn=is_drawn)
     except NothingComparableError as error:
         raise click.ClickException(str(error)) from error
-    if redact:
-        found = _redacted(found, a, b)
-    content = render_comparison(found, form, ascii_only, redact)
-    write_report(content, output, force)
-    return int(not found.is_same)
+    return replace(found, gate=gate_checks(budgets, found))
+
+
+def _exit_code(found: RunComparison) -> int:
+    outcomes = {one.outcome for one in found.gate}
+    if not outcomes:
+        return int(not found.is_same)
+    return 1 if "failed" in outcomes else 2 if "unmeasured" in outcomes else 0
 
 
 def _loaded(source: JobSource, pattern: re.Pattern[str] | None, narrator: ProgressLine) -> ComparedRun:
@@ -99,7 +161,7 @@ def render_comparison(
     return render(found).encode("ascii" if ascii_only else "utf-8", "backslashreplace")
 
 
-def _redacted(found: RunComparison, a: ComparedRun, b: ComparedRun) -> RunComparison:
+def _redacted(found: RunComparison, runs: Sequence[ComparedRun]) -> RunComparison:
     """The comparison without names of hosts and users, and without paths."""
     from rankscope.report.redact import redact_comparison
 
@@ -107,4 +169,4 @@ def _redacted(found: RunComparison, a: ComparedRun, b: ComparedRun) -> RunCompar
         users = [getpass.getuser()]
     except (KeyError, OSError):
         users = []
-    return redact_comparison(found, [(one.dataset, one.analysis) for one in (a, b)], [os.uname().nodename], users)
+    return redact_comparison(found, [(one.dataset, one.analysis) for one in runs], [os.uname().nodename], users)

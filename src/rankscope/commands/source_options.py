@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from rankscope.analysis.comparison.metric_words import Budget
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -73,11 +76,57 @@ def _with(command: _F, options: Sequence[Callable[[_F], _F]]) -> _F:
     return command
 
 
+class SidesCommand(click.Command):
+    """A command whose options for sides take several runs: `--baseline A1 A2` is `--baseline A1 --baseline A2`."""
+
+    sides = ("--baseline", "--candidate")
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Repeats an option of a side before each run behind it, up to the next option."""
+        return super().parse_args(ctx, list(self._repeated(args)))
+
+    def _repeated(self, args: Sequence[str]) -> Iterator[str]:
+        side, named = "", False
+        for number, arg in enumerate(args):
+            if arg == "--":
+                yield from args[number:]
+                return
+            if arg.startswith("-") and arg != "-":
+                name, equals, _ = arg.partition("=")
+                side, named = (name, not equals) if name in self.sides else ("", False)
+            elif side and not named:
+                yield side
+            else:
+                named = False
+            yield arg
+
+
+def _budgets(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> tuple[Budget, ...]:
+    if not values:
+        return ()
+    from rankscope.analysis.comparison.metric_words import parse_budget
+
+    try:
+        return tuple(map(parse_budget, values))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 def compares(command: _F) -> _F:
-    """Adds the arguments and options for the comparison of two runs."""
+    """Adds the arguments and options for the comparison of runs."""
     options = [
-        click.argument("path_a", metavar="A"),
-        click.argument("path_b", metavar="B"),
+        click.argument("paths", nargs=-1, metavar="A B [C...]"),
+        click.option("--baseline", "baselines", multiple=True, metavar="A1 A2..",
+                     help="Reruns of one setting, to compare with; A1 may stand alone before the options."),
+        click.option("--candidate", "candidates", multiple=True, metavar="B1 B2..",
+                     help="Reruns of another setting. Three and more a side tell noise from change."),
+        click.option("--gate", "budgets", multiple=True, metavar="METRIC=N%", callback=_budgets,
+                     help="Exit code 1 only if B is worse by more: step=3%, loss=0.5%, or any other metric; or only "
+                     "if schedule, settings, values or outcome differ. Repeatable."),
+        click.option("--vary", multiple=True, metavar="NAME=V1,V2",
+                     help="Write a script instead that runs the command behind -- with each value in turn."),
+        click.option("--times", type=click.IntRange(1, 50), default=4, metavar="N",
+                     help="With --vary: runs of each value (default: 4)."),
         click.option("--series", metavar="REGEX", callback=_series_pattern,
                      help="Lines of logs with values; groups (?P<step>..), (?P<loss>..) and so on."),
         click.option("-f", "--format", "form", type=click.Choice(("text", "markdown", "json", "html")),

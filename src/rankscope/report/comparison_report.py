@@ -1,4 +1,4 @@
-"""The comparison of two runs as text, Markdown and JSON: the headline first, then the parts, then causes."""
+"""The comparison of runs as text, Markdown and JSON: the headline first, then the parts, then causes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rankscope import __version__
+from rankscope.analysis.comparison.metric_words import candidates_text
 from rankscope.analysis.comparison.model import ComparedPart, Hypothesis, RunComparison, RunDifference
 from rankscope.analysis.stack_frames import own_frames
 from rankscope.report.json import SCHEMA, dump_json, escaped_json
+from rankscope.report.sides_section import (
+    gate_blocks,
+    gate_headline,
+    gate_json,
+    groups_json,
+    groups_lines,
+    metric_json,
+    metric_text,
+    sides_blocks,
+)
 from rankscope.schema import Frame
 from rankscope.text.escaping import code_block, markdown, plain
 from rankscope.text.secrets import hide
@@ -18,6 +29,8 @@ WIDTH = 80
 MOST_LINES = 8
 """Most lines of a part in a report for people."""
 MOST_DIFFERENCES = 12
+MOST_RUNS = 8
+"""Most runs at the head of a text."""
 MOST_HYPOTHESES = 5
 MOST_FRAMES = 4
 _LABEL_WIDTH = 13
@@ -57,17 +70,19 @@ def comparison_text(found: RunComparison) -> str:
 
 
 def _text_lines(found: RunComparison) -> Iterator[str]:
-    yield from _wrapped(found.headline)
-    for run in found.runs:
-        yield from _labelled(run.label, f"{run.title}: {run.verdict}")
-    yield ""
+    yield from _head(found)
     for part in found.parts:
         yield from _labelled(part.name, part.summary)
         for line in _some(part.lines, MOST_LINES):
             yield from _labelled("", f"- {line}", hang=2)
+    for label, text in groups_lines(found):
+        yield from _labelled(label, text, hang=2)
+    yield from (_shown(line) for line in metric_text(found, WIDTH))
     for number, one in enumerate(found.differences[:MOST_DIFFERENCES], 1):
         yield "-" * WIDTH
         yield from _wrapped(f"{number}. {one.kind}: {one.title}", hang=3)
+        if some := candidates_text(one.runs, found.groups):
+            yield from _labelled("", some)
         yield from _below(one)
     left = len(found.differences) - MOST_DIFFERENCES
     if left > 0:
@@ -79,6 +94,21 @@ def _text_lines(found: RunComparison) -> Iterator[str]:
         yield from _wrapped(f"- {cause.cause}", hang=2)
         for label, text in _reasons(cause):
             yield from _labelled(label, text)
+
+
+def _head(found: RunComparison) -> Iterator[str]:
+    """The gate, the headline and the runs."""
+    if found.gate:
+        yield from _wrapped(gate_headline(found.gate))
+        for check in found.gate:
+            yield from _labelled(check.outcome, f"{check.budget}: {check.reason}", hang=2)
+        yield ""
+    yield from _wrapped(found.headline)
+    for run in found.runs[:MOST_RUNS]:
+        yield from _labelled(run.label, f"{run.title}: {run.verdict}")
+    if len(found.runs) > MOST_RUNS:
+        yield f"  ({len(found.runs) - MOST_RUNS:,} more runs in the JSON report)"
+    yield ""
 
 
 def _below(one: RunDifference) -> Iterator[str]:
@@ -112,15 +142,18 @@ def comparison_markdown(found: RunComparison) -> str:
 
 def _blocks(found: RunComparison) -> Iterator[str]:
     yield f"# {_inline(found.headline)}"
+    yield from gate_blocks(found.gate)
     runs = [f"| {run.label} | {_inline(run.title)} | {run.world_size} | {_inline(run.verdict)} |" for run in found.runs]
     yield "\n".join(["| run | path | ranks | verdict |", "| --- | --- | --- | --- |", *runs])
     rows = [f"| {part.name} | {_inline(part.summary)} |" for part in found.parts]
     yield "\n".join(["| compared | answer |", "| --- | --- |", *rows])
     for part in found.parts:
         yield from _lines_of(part)
+    yield from sides_blocks(found)
     for number, one in enumerate(found.differences[:MOST_DIFFERENCES], 1):
         yield f"## {number}. {one.kind}: {_inline(one.title)}"
-        yield from _bullets(one.details)
+        some = candidates_text(one.runs, found.groups)
+        yield from _bullets((some, *one.details) if some else one.details)
         for label, frames in (("A", one.stacks.in_a), ("B", one.stacks.in_b)):
             if frames:
                 yield f"**Stack in {label}** (innermost first)"
@@ -174,6 +207,9 @@ def comparison_json(found: RunComparison, ascii_only: bool = False) -> bytes:
                  "kinds": one.kinds, "ranks": one.ranks}
                 for one in found.hypotheses
             ],
+            "metrics": list(map(metric_json, found.metrics)),
+            "groups": groups_json(found.groups, _difference_json),
+            "gate": list(map(gate_json, found.gate)),
         }
     )  # fmt: skip
     return escaped_json(raw) if ascii_only else raw
@@ -192,4 +228,5 @@ def _difference_json(one: RunDifference) -> dict[str, Any]:
         "operation": one.operation,
         "details": list(map(hide, one.details)),
         "stacks": stacks,
+        "runs": one.runs,
     }

@@ -7,9 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+import polars as pl
+
 from rankscope.analysis import analyse
 from rankscope.analysis.comparison.model import ComparedRun
+from rankscope.assemble.assembly import assemble
 from rankscope.assemble.load import load
+from rankscope.parsers.series.scalar_rows import SCALARS
 from tests.simulator.instructions import P2P, Batch, Collective, Instruction
 from tests.simulator.job import Plan, plan, run
 from tests.simulator.options import DumpOptions, Moment
@@ -111,3 +116,38 @@ def swapped(job: Plan, step: int) -> Plan:
         program[one], program[other] = program[other], program[one]
         changed[rank] = [*steps[:step], program, *steps[step + 1 :]]
     return replace(job, steps=changed)
+
+
+# Training series of reruns.
+
+NOISES = ("same", "rounding", "seeds")
+"""Losses of reruns: equal; parting slowly from a rounding error on; apart from the first step on."""
+LOGGED = 120
+"""Logged steps of a run."""
+
+
+def trained_run(seed: int, noise: str = "seeds", slower: float = 1.0, loss: float = 0.0) -> ComparedRun:
+    """A run that left nothing but training series."""
+    dataset = assemble([], f"run-{seed}", None, None, None)
+    return ComparedRun(f"run-{seed}", dataset, analyse(dataset), training(seed, noise, slower, loss=loss))
+
+
+def training(seed: int, noise: str, slower: float = 1.0, offset: float = 0.01, loss: float = 0.0) -> pl.DataFrame:
+    """Series of one run: losses, gradient norms and times of steps; `loss` is added from a third of the steps on."""
+    rng = np.random.default_rng(seed)
+    steps = np.arange(1, LOGGED + 1)
+    walk = np.cumsum(rng.normal(0, 1e-3, LOGGED))
+    apart = {"same": 0.0 * walk, "rounding": 1e-7 * rng.normal() * np.exp(steps / 12), "seeds": walk}[noise]
+    losses = 2 + 3 * np.exp(-steps / 30) + apart + np.where(steps > LOGGED // 3, loss, 0)
+    times = slower * np.exp(rng.normal(0, offset) + rng.normal(0, 0.03, LOGGED))
+    named = {"loss": losses, "grad_norm": 1.4 + 10 * apart, "step_s": times}
+    return pl.concat([_rows(name, values) for name, values in named.items()])
+
+
+def _rows(name: str, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pl.DataFrame:
+    told = {"attempt": 0, "segment": 0, "name": name, "raw_name": name, "resolution": 0.0}
+    told |= {"source": "wandb", "file": "run.wandb"}
+    columns = {"step": range(1, len(values) + 1), "value": values, "line": range(len(values))}
+    table = pl.DataFrame({**columns, **{column: [value] * len(values) for column, value in told.items()}})
+    empty = [pl.lit(None, dtype).alias(column) for column, dtype in SCALARS.items() if column not in table.columns]
+    return table.with_columns(empty).select(list(SCALARS)).cast(SCALARS)  # type: ignore[arg-type]

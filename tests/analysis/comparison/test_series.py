@@ -85,3 +85,10 @@ def test_noise_is_known_from_three_baselines_on() -> None:
     assert list(beyond_noise(baselines, within)) == []
     assert list(beyond_noise(baselines, outside)) == [("loss", 4)]
     assert list(beyond_noise(baselines[:2], outside)) == []
+
+
+def test_a_spike_that_goes_back_is_noise_and_a_loss_that_is_lost_is_not() -> None:
+    baselines = [series([1.0 + noise] * 12) for noise in (0.0, 0.01, 0.02)]
+    spike, lost = [1.0] * 4 + [2.0] * 3 + [1.0] * 5, [1.0] * 8 + [NAN] * 4
+    assert list(beyond_noise(baselines, series(spike))) == []
+    assert list(beyond_noise(baselines, series(lost))) == [("loss", 9)]

@@ -1,4 +1,4 @@
-"""Results of a comparison of two runs. Plain frozen data; nobody is accused."""
+"""Results of a comparison of runs. Plain frozen data; nobody is accused."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset, Frame
 
 DifferenceKind = Literal["schedule-differs", "values-differ", "durations-differ", "settings-differ", "outcome-differs"]
+MetricKind = Literal["step", "loss", "throughput", "part"]
+"""Metrics of steps, of training and of throughput can make runs different; parts of a step are context."""
+MetricVerdict = Literal["differs", "not-shown", "too-few-runs"]
 
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One of the two runs: its tables, its analysis, and its training series."""
+    """One of the runs: its tables, its analysis, and its training series."""
 
     title: str
     dataset: Dataset
@@ -62,6 +65,8 @@ class RunDifference:
     """The training step of the difference, if it is known."""
     operation: int | None = None
     """The place in the schedule of the first of the ranks in A, from 0."""
+    runs: tuple[str, ...] = ()
+    """Labels of the candidates that differ so from the first baseline; empty if only two runs are compared."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +93,106 @@ class Hypothesis:
 
 
 @dataclass(frozen=True)
+class MetricEffect:
+    """One metric of all runs, and the change from side A to side B; the run is the unit."""
+
+    name: str
+    unit: str
+    """"s", "/s" or "" for plain numbers."""
+    kind: MetricKind
+    is_ratio: bool
+    """Whether `effect`, its interval and `smallest_effect` are relative (0.12: 12 % more), not in `unit`."""
+    values_a: tuple[float, ...]
+    """One for each run that has the metric, such as a median over steps."""
+    values_b: tuple[float, ...]
+    effect: float
+    """Change of the mean of runs; a ratio is one of geometric means."""
+    low: float | None = None
+    """Ends of the 95 % interval of `effect` over runs; of one run against one within these two, if known."""
+    high: float | None = None
+    p: float | None = None
+    """Two-sided p of the permutation test over runs; None if a side has one run."""
+    q: float | None = None
+    """`p` held over all metrics (Benjamini-Hochberg)."""
+    smallest_effect: float | None = None
+    """Smallest change that this many runs show in 80 % of cases."""
+    verdict: MetricVerdict = "too-few-runs"
+    less_is_better: bool = True
+    lost_a: int = 0
+    """Runs in which the metric is no finite number: their training broke."""
+    lost_b: int = 0
+
+
+@dataclass(frozen=True)
+class RunAgreement:
+    """Which runs agree with each other in one respect."""
+
+    aspect: str
+    """"schedule", "settings", "values" or "outcome"."""
+    clusters: tuple[tuple[str, ...], ...]
+    """Labels of runs that agree, the largest set first."""
+
+    @property
+    def shown(self) -> str:
+        """The sets in words: "3 + 1: B2 is the one"."""
+        sizes = [len(one) for one in self.clusters]
+        if len(sizes) == 1:
+            return f"all {sizes[0]} runs agree"
+        if sizes[0] == 1:
+            return "no two runs agree"
+        if len(sizes) == 2 and sizes[1] == 1 < sizes[0]:
+            return f"{sizes[0]} + 1: {self.clusters[1][0]} is the one"
+        return f"{' + '.join(map(str, sizes))}: {' | '.join(' '.join(one) for one in self.clusters)}"
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """A run that differs from its peers in one metric, or a rank that does so over runs."""
+
+    name: str
+    """The label of the run, or "rank 3"."""
+    metric: str
+    title: str
+    size: float
+    """Change against the peers: relative, or in seconds if `in_seconds`."""
+    runs: tuple[str, ...] = ()
+    """Labels of the runs in which a rank stands out."""
+    in_seconds: bool = False
+
+
+@dataclass(frozen=True)
+class RunGroups:
+    """More than two runs: who is compared with whom, what they agree in, and how much they can show."""
+
+    baselines: tuple[str, ...]
+    candidates: tuple[str, ...]
+    pooled: bool
+    """Whether the candidates are reruns of one setting; else each is compared by itself."""
+    power: str
+    """A sentence: the smallest p of this many runs, and how many would do."""
+    smallest_p: float | None = None
+    runs_needed: int | None = None
+    """Runs of each side that a difference of one of the metrics needs to be significant."""
+    agreement: tuple[RunAgreement, ...] = ()
+    outlier_runs: tuple[Outlier, ...] = ()
+    outlier_ranks: tuple[Outlier, ...] = ()
+    also_between_baselines: tuple[RunDifference, ...] = ()
+    """Differences that reruns of one setting show as well; they do not count."""
+
+
+@dataclass(frozen=True)
+class GateCheck:
+    """One budget, and whether the candidate keeps it."""
+
+    budget: str
+    """As it is given: "step=3%"."""
+    outcome: Literal["passed", "failed", "unmeasured"]
+    reason: str
+
+
+@dataclass(frozen=True)
 class RunComparison:
-    """The whole comparison of run B with run A."""
+    """The whole comparison of run B, or of several candidates, with run A or several baselines."""
 
     headline: str
     runs: tuple[RunFacts, ...]
@@ -97,6 +200,11 @@ class RunComparison:
     differences: tuple[RunDifference, ...] = ()
     """The earliest in program order first."""
     hypotheses: tuple[Hypothesis, ...] = ()
+    metrics: tuple[MetricEffect, ...] = ()
+    """Metrics of all runs; empty for two runs without a gate."""
+    groups: RunGroups | None = None
+    """None for two runs."""
+    gate: tuple[GateCheck, ...] = ()
     pictures: ComparisonPictures = field(default_factory=ComparisonPictures)
     """Data of pictures, for a report that has some."""
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import polars as pl
 
 from rankscope.analysis.comparison.hypotheses import hypotheses
 from rankscope.analysis.comparison.model import (
@@ -26,7 +30,7 @@ from rankscope.analysis.comparison.part_words import (
 from rankscope.analysis.comparison.picture_data import comparison_pictures
 from rankscope.analysis.comparison.pictures import ComparisonPictures
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, compare_schedules
-from rankscope.analysis.comparison.series_choice import common_series
+from rankscope.analysis.comparison.series_choice import CommonSeries, common_series
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, compare_series, recomputed
 from rankscope.analysis.comparison.settings_differences import (
     COUNTED,
@@ -46,38 +50,82 @@ class NothingComparableError(Exception):
     """The runs have nothing in common that can be compared."""
 
 
+class ComparedPair(NamedTuple):
+    """Two runs with all that was compared."""
+
+    a: ComparedRun
+    b: ComparedRun
+    grounds: Grounds
+    common: CommonSeries
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The world sizes; 0 where one is unknown."""
+        return self.a.dataset.world_size, self.b.dataset.world_size
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the runs have anything in common."""
+        schedule, settings, series, times, *_ = self.grounds
+        known = (schedule and schedule.equal) or series.steps or settings.compared
+        return bool(known or (times and (times.steps or times.parts)) or list(differences_of(self)))
+
+
 def compare_runs(a: ComparedRun, b: ComparedRun, *, is_drawn: bool = False) -> RunComparison:
     """The comparison of run B with run A, with the data of pictures if `is_drawn`; raises NothingComparableError."""
+    pair = compared_pair(a, b)
+    found = pair_comparison(pair)
+    tables = list(zip("AB", pair.common.tables, strict=True))
+    return replace(found, pictures=pair_pictures(pair, tables)) if is_drawn else found
+
+
+def pair_comparison(pair: ComparedPair) -> RunComparison:
+    """The comparison of two runs from all that was compared."""
+    differences, parts = tuple(differences_of(pair)), parts_of(pair)
+    return RunComparison(
+        headline_of(differences, parts), (run_facts("A", pair.a), run_facts("B", pair.b)), parts,
+        differences, hypotheses(pair.grounds) if differences else (),
+    )  # fmt: skip
+
+
+def pair_pictures(pair: ComparedPair, tables: Sequence[tuple[str, pl.DataFrame]]) -> ComparisonPictures:
+    """The data of pictures of a pair, with the series of all runs by their labels."""
+    schedule, settings, series, times, *_ = pair.grounds
+    return comparison_pictures(schedule, settings, series, times, tables)
+
+
+def compared_pair(a: ComparedRun, b: ComparedRun) -> ComparedPair:
+    """The parts of two runs side by side; raises NothingComparableError."""
     sizes = a.dataset.world_size, b.dataset.world_size
     schedule = None if all(sizes) and sizes[0] != sizes[1] else compare_schedules(a.dataset, b.dataset)
     common = common_series([a.series, b.series])
-    series, settings = (
-        compare_series(*common.tables, resumed=_resumed(a, b)),
-        with_options(compare_settings(a, b), a.options, b.options),
-    )
     times = with_traced_times(compare_times(schedule, *common.tables), a, b)
-    differences = [
-        *_schedule_differences(schedule), *_value_differences(series), *_outcomes(a, b),
-        *_time_differences(times), *_setting_differences(settings),
-    ]  # fmt: skip
-    known = (
-        (schedule and schedule.equal) or series.steps or settings.compared or (times and (times.steps or times.parts))
-    )
-    if not differences and not known:
+    settings = with_options(compare_settings(a, b), a.options, b.options)
+    series, equal = compare_series(*common.tables, resumed=_resumed(a, b)), equal_roles(a.options, b.options)
+    grounds = Grounds(schedule, settings, series, times, sizes, equal, common.tables, (a, b))
+    pair = ComparedPair(a, b, grounds, common)
+    if not pair.is_comparable:
         raise NothingComparableError(_nothing(a, b, schedule))
-    parts = (
-        schedule_part(schedule, sizes), settings_part(settings),
-        values_part(series, tuple(map(recomputed, common.tables)), (*common.notes, *_unread(a, b))),
-        durations_part(times),
-    )  # fmt: skip
-    tables = list(zip("AB", common.tables, strict=True))
-    pictures = comparison_pictures(schedule, settings, series, times, tables) if is_drawn else ComparisonPictures()
-    grounds = Grounds(
-        schedule, settings, series, times, sizes, equal_roles(a.options, b.options), common.tables, (a, b)
-    )
-    return RunComparison(
-        _headline(differences, parts), tuple(_facts(label, one) for label, one in (("A", a), ("B", b))), parts,
-        tuple(differences), hypotheses(grounds) if differences else (), pictures,
+    return pair
+
+
+def differences_of(pair: ComparedPair, times: Sequence[RunDifference] | None = None) -> Iterator[RunDifference]:
+    """The differences of a pair, the earliest in program order first; `times` take the place of those of durations."""
+    schedule, settings, series, own, *_ = pair.grounds
+    yield from _schedule_differences(schedule)
+    yield from _value_differences(series)
+    yield from _outcomes(pair.a, pair.b)
+    yield from time_differences(own) if times is None else times
+    yield from _setting_differences(settings)
+
+
+def parts_of(pair: ComparedPair) -> tuple[ComparedPart, ...]:
+    """The answers of schedule, settings, values and durations."""
+    schedule, settings, series, times, *_ = pair.grounds
+    again = tuple(map(recomputed, pair.common.tables))
+    return (
+        schedule_part(schedule, pair.sizes), settings_part(settings),
+        values_part(series, again, (*pair.common.notes, *_unread(pair.a, pair.b))), durations_part(times),
     )  # fmt: skip
 
 
@@ -103,11 +151,12 @@ def _unread(*runs: ComparedRun) -> Iterator[str]:
         yield from (f"not read in {label}: {problem}" for problem in run.series_problems)
 
 
-def _facts(label: str, run: ComparedRun) -> RunFacts:
+def run_facts(label: str, run: ComparedRun) -> RunFacts:
+    """The facts of a run for the head of a report."""
     return RunFacts(label, run.title, run.dataset.world_size, run.analysis.verdict)
 
 
-def _headline(differences: Sequence[RunDifference], parts: Sequence[ComparedPart]) -> str:
+def headline_of(differences: Sequence[RunDifference], parts: Sequence[ComparedPart]) -> str:
     """The earliest difference, or which parts are the same."""
     if differences:
         first, more = differences[0], len(differences) - 1
@@ -156,7 +205,7 @@ def _outcomes(a: ComparedRun, b: ComparedRun) -> Iterator[RunDifference]:
         yield RunDifference("outcome-differs", title, tuple(run.analysis.culprits))
 
 
-def _time_differences(times: TimeComparison | None) -> Iterator[RunDifference]:
+def time_differences(times: TimeComparison | None) -> Iterator[RunDifference]:
     """Ranks that are slow in one run only, then steps that take another time; all else is context."""
     if times is None:
         return

@@ -1,0 +1,164 @@
+"""Recording of numbers inside a training job: a summary of each tensor that goes through a collective, in some steps.
+
+    from rankscope.capture import numbers
+    numbers.start(model, optimizer, every=50, dumps="dumps")  # after the model is wrapped
+    ...
+    numbers.batch(batch)  # in each step, for a rehearsal of determinism
+
+or `python -m rankscope.capture --numbers every=50 -o dumps train.py`. docs/numbers.md describes levels, costs and
+files. It needs torch 2.3 or later and nothing else; while it is not started, nothing of torch is changed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import multiprocessing.util
+import os
+import platform
+from collections.abc import Container
+from typing import Any, Protocol
+
+import torch
+
+from .collective_hooks import CollectiveHooks
+from .module_hooks import ModuleHooks, StepCounter, tensors
+from .part_writer import PartWriter
+from .run_facts import numeric_settings, run_id
+from .session import LEVELS, NumbersSettings, Session
+from .work_hooks import PendingWorks
+
+__all__ = ["batch", "loss", "start", "step", "stop"]
+_running: list[NumbersRecording] = []
+"""The recording of this process, if there is one."""
+MODE = "faithful"
+"""How outputs are read: after the job's own wait."""
+
+
+class Hooks(Protocol):
+    """Changes of torch that are taken back."""
+
+    def install(self) -> None:
+        """Makes the changes."""
+
+    def remove(self) -> None:
+        """Takes them back."""
+
+
+class NumbersRecording:
+    """All that is installed."""
+
+    def __init__(self, settings: NumbersSettings, model: Any, optimizer: Any) -> None:
+        header = {
+            "run": run_id(), "host": platform.node(), "pid": os.getpid(), "torch": str(torch.__version__),
+            "level": settings.level, "every": settings.every, "mode": MODE, "seed": torch.initial_seed(),
+            "settings": numeric_settings(),
+        }  # fmt: skip
+        self.writer = PartWriter(settings.directory, settings.limit_mb << 20, header)
+        self.session = Session(settings, self.writer)
+        works = PendingWorks(self.session)
+        modules = ModuleHooks(self.session, model) if settings.level == "modules" else None
+        self.counter = StepCounter(self.session, optimizer, modules)
+        self._hooks: list[Hooks] = [works, CollectiveHooks(self.session, works), self.counter]
+        self._hooks += [] if modules is None else [modules]
+
+    def start(self) -> None:
+        """Installs all hooks and starts the thread."""
+        for hooks in self._hooks:
+            hooks.install()
+        self.session.begin()
+        self.writer.start()
+        atexit.register(stop)
+        if multiprocessing.parent_process() is not None:
+            # a process of multiprocessing ends without its exit handlers
+            multiprocessing.util.Finalize(None, stop, exitpriority=100)
+
+    def remove(self) -> None:
+        """Removes all hooks."""
+        for hooks in self._hooks:
+            hooks.remove()
+
+    def stop(self) -> None:
+        """Removes all hooks, and writes what waits."""
+        self.remove()
+        self.session.end()
+        self.writer.close()
+        atexit.unregister(stop)
+
+
+def start(
+    model: Any = None,
+    optimizer: Any = None,
+    *,
+    every: int = 50,
+    steps: Container[int] = (),
+    dumps: str | os.PathLike[str] = "dumps",
+    level: str = "collectives",
+    limit_mb: int = 256,
+) -> None:
+    """Records one step in `every`, and `steps`, to `numbers_rank_R.jsonl` in the directory `dumps`.
+
+    Call it once, after the model is wrapped (DDP, FSDP) and before training. A step ends with that of `optimizer`,
+    without one with that of the first optimizer that makes one, or with `step()`. The level "modules" needs `model`.
+    Raises ValueError for invalid settings; later errors never reach the job.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"level must be one of {', '.join(LEVELS)}: {level!r}")
+    if level == "modules" and model is None:
+        raise ValueError("level modules needs the model: numbers.start(model, level='modules')")
+    if every < 0 or limit_mb <= 0:
+        raise ValueError(f"every must not be negative, limit_mb must be more than 0: {every}, {limit_mb}")
+    if not hasattr(torch, "uint32") or not torch.distributed.is_available():
+        raise ValueError("recording numbers needs torch 2.3 or later, with torch.distributed")
+    if _running:
+        raise RuntimeError("rankscope.capture.numbers was started already")
+    # the job may change its directory later
+    directory = os.path.abspath(os.fspath(dumps))  # noqa: PTH100 - resolve() would ask the file system, which may hang
+    recording = NumbersRecording(NumbersSettings(directory, every, steps, level, limit_mb), model, optimizer)
+    _running.append(recording)
+    try:
+        recording.start()
+    except Exception as error:  # noqa: BLE001 - a torch without what is hooked: the job goes on without a recording
+        recording.session.problem(f"no numbers are recorded, {type(error).__name__}: {error}")
+        recording.remove()
+        _running.clear()
+
+
+def stop() -> None:
+    """Ends the recording: torch is as it was before."""
+    while _running:
+        _running.pop().stop()
+
+
+def step() -> None:
+    """Ends a step, in a job whose steps are not those of an optimizer of torch."""
+    for recording in _running:
+        recording.counter.step()
+
+
+def batch(data: Any) -> None:
+    """Records the tensors of a batch, in a recorded step: a tensor, or nested lists, tuples and mappings of them."""
+    _add(data, "batch")
+
+
+def loss(data: Any) -> None:
+    """Records a loss, in a recorded step."""
+    _add(data, "loss")
+
+
+def _add(data: Any, site: str) -> None:
+    for recording in _running:
+        session = recording.session
+        if session.recording:
+            with session.guarded():
+                for name, tensor in tensors(data):
+                    session.add(tensor, site, "in0", name=name, occurrence=session.occurrence(site, name))
+
+
+def _after_fork() -> None:
+    """Leaves the recording to the parent: the child has its hooks, but not its thread."""
+    while _running:
+        _running.pop().session.mute()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,193 @@
+"""Steps, levels and errors of the recording, in a process without a process group."""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._C._distributed_c10d import FakeWork
+from torch.distributed import Work
+
+from rankscope.capture import numbers
+from rankscope.capture.__main__ import numbers_options
+from rankscope.capture.numbers import session, work_hooks
+from rankscope.capture.numbers.collective_hooks import CollectiveHooks
+from rankscope.capture.numbers.tensor_summary import RowBuffer
+from rankscope.capture.numbers.work_hooks import PendingOutputs, PendingWorks
+from tests.capture.numbers.recorded import Row, lines
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(autouse=True)
+def no_job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("RANK", "0")
+    yield
+    numbers.stop()
+
+
+def train(steps: int, manual: bool = False) -> None:
+    """Trains with two optimizers, of which the first one counts."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    optimizer, other = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    for number in range(steps):
+        numbers.batch({"x": torch.full((2, 4), float(number)), "more": [torch.ones(1)], "words": "none"})
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        other.step()
+        if manual:
+            numbers.step()
+
+
+def batches(folder: Path) -> list[tuple[int, str, float]]:
+    return [(row["step"], row["name"], row["max"]) for row in lines(folder, 0) if row.get("site") == "batch"]
+
+
+def test_one_step_in_so_many_is_recorded_and_those_asked_for(tmp_path: Path) -> None:
+    numbers.start(every=4, steps=range(2, 4), dumps=tmp_path)
+    train(6)
+    numbers.stop()
+    assert batches(tmp_path) == [
+        (step, name, value) for step in (0, 2, 3, 4) for name, value in (("x", float(step)), ("more.0", 1.0))
+    ]
+    assert [line["end_of_step"] for line in lines(tmp_path, 0) if "end_of_step" in line] == [0, 2, 3, 4]
+
+
+def test_steps_that_are_counted_by_hand_are_not_counted_twice(tmp_path: Path) -> None:
+    numbers.start(every=1, dumps=tmp_path)
+    train(3, manual=True)
+    numbers.stop()
+    assert [row[0] for row in batches(tmp_path) if row[1] == "x"] == [0, 1, 2]
+
+
+def test_a_step_that_does_not_end_is_written(tmp_path: Path) -> None:
+    numbers.start(every=1, dumps=tmp_path)
+    numbers.loss(torch.tensor(float("nan")))
+    numbers.stop()
+    loss = next(line for line in lines(tmp_path, 0) if line.get("site") == "loss")
+    assert (loss["max"], loss["nan"], loss["samples"]) == ("NaN", 1, ["NaN"])
+
+
+def test_an_error_of_the_recording_costs_a_row_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(*_args: Any) -> int:
+        raise torch.OutOfMemoryError("no room")
+
+    numbers.start(every=1, dumps=tmp_path)
+    numbers.loss(torch.ones(1))
+    monkeypatch.setattr(RowBuffer, "add", failing)
+    train(2)
+    monkeypatch.undo()
+    numbers.stop()
+    assert lines(tmp_path, 0)[-1]["dropped"] == 2
+    assert [record.message for record in caplog.records] == ["rankscope.capture.numbers: OutOfMemoryError: no room"]
+
+
+def test_more_rows_than_there_is_room_for_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "MOST_ROWS", 3)
+    numbers.start(every=1, dumps=tmp_path)
+    for _ in range(5):
+        numbers.loss(torch.ones(1))
+    numbers.step()
+    numbers.stop()
+    found: list[Row] = lines(tmp_path, 0)
+    assert len([line for line in found if "site" in line]) == 3
+    assert found[-1]["dropped"] == 2
+
+
+def test_a_torch_that_cannot_be_hooked_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(_hooks: CollectiveHooks) -> None:
+        raise AttributeError("no such operation")
+
+    before = Work.wait
+    monkeypatch.setattr(CollectiveHooks, "install", failing)
+    numbers.start(every=1, dumps=tmp_path)
+    train(1)
+    assert Work.wait is before
+    assert [record.message for record in caplog.records] == [
+        "rankscope.capture.numbers: no numbers are recorded, AttributeError: no such operation"
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_forked_process_records_nothing(tmp_path: Path) -> None:
+    numbers.start(every=1, dumps=tmp_path)
+    child = os.fork()
+    if not child:
+        numbers.loss(torch.ones(1))
+        os._exit(len(numbers._running))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    numbers.loss(torch.ones(1))
+    numbers.stop()
+    assert len([line for line in lines(tmp_path, 0) if "site" in line]) == 1
+
+
+def pending_works() -> PendingWorks:
+    """The works of a recording of every step."""
+    works = numbers._running[0]._hooks[0]
+    assert isinstance(works, PendingWorks)
+    return works
+
+
+def test_outputs_of_a_batch_of_nccl_are_there_after_the_wait_for_all_of_it(tmp_path: Path) -> None:
+    numbers.start(every=1, dumps=tmp_path)
+    works, read, whole = pending_works(), [], FakeWork()
+    works._starting(lambda _group: None, None)
+    works.expect(1, PendingOutputs(None, [lambda: read.append(1)]))
+    works.expect(2, PendingOutputs(None, [lambda: read.append(2)]))
+    assert works._ending(lambda _group: whole, None) is whole
+    assert read == []
+    # a fake one waits by itself; real ones by the method that is patched
+    Work.wait(whole)
+    assert read == [1, 2]
+
+
+def test_a_work_that_never_ends_holds_the_job_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def is_completed() -> bool:
+        looks.append(1)
+        return False
+
+    stuck = types.SimpleNamespace(is_completed=is_completed)
+    monkeypatch.setattr(work_hooks, "time", types.SimpleNamespace(monotonic=lambda: 50.0 * len(looks), sleep=len))
+    numbers.start(every=1, dumps=tmp_path)
+    works = pending_works()
+    works.expect_work(stuck, [lambda: pytest.fail("it has no outputs")], torch.device("cpu"), "torch.nn.parallel")
+    works.arrange()
+    assert len(looks) == 1
+    works.arrange()
+    assert len(looks) == 2
+    numbers.step()
+    assert numbers._running[0].session.unwaited == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"level": "all"}, "level must be one of collectives, modules: 'all'"),
+        ({"level": "modules"}, "level modules needs the model"),
+        ({"every": -1}, "every must not be negative"),
+    ],
+)
+def test_wrong_settings_are_said(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        numbers.start(**options)
+
+
+def test_options_of_the_command_line() -> None:
+    assert numbers_options("every=50") == {"every": 50}
+    assert numbers_options("every=0,steps=3-5,limit_mb=8") == {"every": 0, "steps": range(3, 6), "limit_mb": 8}
+    assert numbers_options("steps=7") == {"steps": range(7, 8)}
+    for wrong in ("", "50", "every=x", "level=modules", "steps=3-"):
+        with pytest.raises(ValueError, match="--numbers takes every=N"):
+            numbers_options(wrong)
