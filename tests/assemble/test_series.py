@@ -95,3 +95,10 @@ def test_problems_name_the_file_and_the_reason(tmp_path: Path) -> None:
     assert set(found.scalars["file"]) == {"train.log"}
     with pytest.raises(FileNotFoundError):
         read_series([tmp_path / "none"])
+
+
+def test_short_numbers_are_exact_beside_others_with_all_digits(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("step,lr,loss\n1,0.0002,4.25\n2,0.0006000000000000001,4.13\n")
+    found = read_series([tmp_path])
+    assert found.filter(name="lr")["resolution"].to_list() == [0.0, 0.0]
+    assert found.filter(name="loss")["resolution"].to_list() == [0.005, 0.005]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
@@ -18,9 +18,11 @@ from rankscope.parsers.files.log_files import is_text
 from rankscope.parsers.series import json_series
 from rankscope.parsers.series.event_files import is_event_file, read_event_file
 from rankscope.parsers.series.log_series import read_log_series
+from rankscope.parsers.series.run_options import FILE_NAME, HEAD_BYTES, file_options, log_options, tracked_options
 from rankscope.parsers.series.scalar_rows import POINTS, SCALARS
+from rankscope.parsers.series.trackio_files import is_database, read_trackio_file, trackio_config
 from rankscope.parsers.series.user_pattern import read_pattern_series
-from rankscope.parsers.series.wandb_files import is_wandb_file, read_wandb_file
+from rankscope.parsers.series.wandb_files import config_items, is_wandb_file, read_wandb_file
 from rankscope.parsers.streams import STREAM_ERRORS, NotAFileError, TooLargeError
 
 _HEAD_BYTES = 1 << 16
@@ -40,6 +42,8 @@ class SeriesFiles(NamedTuple):
     """Columns of `SCALARS`."""
     problems: dict[str, str]
     """The reason for each file that should have been read, by its name."""
+    options: Mapping[str, str]
+    """The options of the trainer, as logs and configuration files tell them."""
 
 
 def read_series(paths: Sequence[Path], pattern: re.Pattern[str] | None = None) -> pl.DataFrame:
@@ -57,9 +61,10 @@ def load_series(paths: Sequence[Path], pattern: re.Pattern[str] | None = None) -
     attempts = {name: number for number, name in enumerate(names)}
     frames: list[pl.DataFrame] = []
     problems: dict[str, str] = {}
+    options: dict[str, str] = {}
     for one in _newest_states(found):
         try:
-            points, problem = _file_points(one, pattern)
+            points, problem = _file_points(one, pattern, options)
         except (NotAFileError, TooLargeError, OSError) as error:
             points, problem = None, f"cannot be read: {getattr(error, 'strerror', None) or error}"
         if problem is not None:
@@ -68,7 +73,7 @@ def load_series(paths: Sequence[Path], pattern: re.Pattern[str] | None = None) -
             attempt = attempts.get(file_names.attempt_of(one.shown) or "", 0)
             frames.append(_placed(points, one.shown, attempt))
     scalars = pl.concat(frames) if frames else pl.DataFrame(schema=SCALARS)
-    return SeriesFiles(scalars, problems)
+    return SeriesFiles(scalars, problems, options)
 
 
 def _newest_states(found: Sequence[FoundPath]) -> Iterator[FoundPath]:
@@ -89,8 +94,10 @@ def _newest_states(found: Sequence[FoundPath]) -> Iterator[FoundPath]:
             yield one
 
 
-def _file_points(one: FoundPath, pattern: re.Pattern[str] | None) -> tuple[pl.DataFrame | None, str | None]:
-    """The values in a file, None if it is of another kind, and a problem."""
+def _file_points(
+    one: FoundPath, pattern: re.Pattern[str] | None, options: dict[str, str]
+) -> tuple[pl.DataFrame | None, str | None]:
+    """The values in a file, None if it is of another kind, and a problem; options are added to those known."""
     with streams.open_regular(one.path) as plain:
         head = plain.read(streams.HEAD_BYTES)
         plain.seek(0)
@@ -98,7 +105,24 @@ def _file_points(one: FoundPath, pattern: re.Pattern[str] | None) -> tuple[pl.Da
         first, problem = _first_bytes(stream)
         if problem is not None or not first or streams.is_tar(head) or streams.is_zip(head):
             return None, problem
-        return _points_of(first, streams.replayed(first, stream), one.size, pattern)
+        stream = streams.replayed(first, stream)
+        if is_wandb_file(first) or is_database(first) or is_text(first):
+            told = stream.read(HEAD_BYTES)
+            options |= _options_of(one, told)
+            stream = streams.replayed(told, stream)
+        return _points_of(first, stream, one.size, pattern)
+
+
+def _options_of(one: FoundPath, told: bytes) -> dict[str, str]:
+    """The options in the beginning of a file."""
+    if is_wandb_file(told):
+        return tracked_options(config_items(told))
+    if is_database(told):
+        return tracked_options(trackio_config(told))
+    name = PurePosixPath(one.shown).name
+    if FILE_NAME.fullmatch(name):
+        return file_options(name, told)
+    return {} if _is_document(told) or _is_table(told) else log_options(told)
 
 
 def _first_bytes(stream: IO[bytes]) -> tuple[bytes, str | None]:
@@ -130,7 +154,7 @@ def _points_of(
         return None, f"packed file is damaged ({type(error).__name__})"
 
 
-_BINARY = ((is_event_file, read_event_file), (is_wandb_file, read_wandb_file))
+_BINARY = ((is_event_file, read_event_file), (is_wandb_file, read_wandb_file), (is_database, read_trackio_file))
 
 
 def _is_document(first: bytes) -> bool:
@@ -153,7 +177,18 @@ def _placed(points: pl.DataFrame, shown: str, attempt: int) -> pl.DataFrame:
         pl.col("rank").fill_null(pl.lit(rank, pl.Int32)), pl.lit(attempt, pl.UInt16).alias("attempt"),
         pl.lit(shown).alias("file"),
     )  # fmt: skip
-    return with_segments(rows).select(*SCALARS).cast(SCALARS)  # type: ignore[arg-type]
+    return with_segments(_exact_columns(rows)).select(*SCALARS).cast(SCALARS)  # type: ignore[arg-type]
+
+
+def _exact_columns(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows whose short numbers are exact, too, where others of their series have all digits of a double.
+
+    Python prints 0.0002 beside 0.0006000000000000001.
+    """
+    whole = (pl.col("resolution") == 0) & pl.col("value").is_finite() & (pl.col("value") != pl.col("value").floor())
+    return rows.with_columns(
+        pl.when(whole.any().over("raw_name")).then(0.0).otherwise("resolution").alias("resolution")
+    )
 
 
 def with_segments(rows: pl.DataFrame) -> pl.DataFrame:

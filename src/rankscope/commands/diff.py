@@ -192,7 +192,8 @@ def _loaded(source: JobSource, pattern: re.Pattern[str] | None, progress: Callab
             raise
         dataset, analysis = _nothing_but_series(source)
     problems = tuple(f"{file}: {reason}" for file, reason in series.problems.items())
-    return ComparedRun(source.title, replace(dataset, root=source.title), analysis, series.scalars, problems)
+    placed = replace(dataset, root=source.title)
+    return ComparedRun(source.title, placed, analysis, series.scalars, problems, series.options)
 
 
 def _nothing_but_series(source: JobSource) -> tuple[Dataset, Analysis]:

@@ -203,7 +203,8 @@ def comparison_json(found: RunComparison, ascii_only: bool = False) -> bytes:
             "differences": list(map(_difference_json, found.differences)),
             "hypotheses": [
                 {"cause": hide(one.cause), "for": list(map(hide, one.speaks_for)),
-                 "against": list(map(hide, one.speaks_against)), "experiment": hide(one.experiment)}
+                 "against": list(map(hide, one.speaks_against)), "experiment": hide(one.experiment),
+                 "kinds": one.kinds, "ranks": one.ranks}
                 for one in found.hypotheses
             ],
             "metrics": list(map(metric_json, found.metrics)),

@@ -48,3 +48,9 @@ def test_blocks_grow_with_correlation_up_to_an_eighth() -> None:
 def test_the_period_is_that_of_the_loop() -> None:
     assert period_of(np.array([9, 9, *[1, 2, 3, 4, 5] * 8])) == 5
     assert period_of(np.arange(60)) == 0
+
+
+def test_a_change_within_the_drift_of_both_runs_is_none() -> None:
+    drifting = times(1) * np.repeat([1.0, 1.2, 1.3, 1.1], 50)
+    assert time_ratio("step", drifting, drifting * 1.2).stands_out is False
+    assert time_ratio("step", times(2), drifting * 1.2).stands_out is True

@@ -23,6 +23,14 @@ class Excerpt(NamedTuple):
 
 BAR = "█" * 3
 EXCERPTS = {
+    # huggingface/lerobot: thousands of steps are rounded
+    "lerobot": Excerpt(
+        "INFO 2026-04-22 07:09:32 ot_train.py:423 step:200 smpl:3K ep:17 epch:0.34 loss:0.710"
+        " grdn:0.700 lr:3.8e-06 updt_s:2.3 data_s:0.009\n"
+        "INFO 2026-04-22 07:19:32 ot_train.py:423 step:3K smpl:48K ep:27 epch:5.10 loss:0.310"
+        " grdn:0.400 lr:2.8e-06 updt_s:2.2 data_s:0.010",
+        (("loss", 200, 0.710), ("data_s", 200, 0.009), ("loss", 2500, 0.310)),
+    ),
     # NVIDIA/Megatron-LM
     "megatron": Excerpt(
         " [2026-09-11 12:06:52.98] iteration        3/ 7629408 | consumed samples:           96 | elapsed time per"

@@ -2,162 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import sqrt
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
+import polars as pl
 
 from rankscope.analysis.comparison.model import Hypothesis
 from rankscope.analysis.comparison.part_words import parting_title
-from rankscope.analysis.comparison.schedule_comparison import RankParting, ScheduleComparison
-from rankscope.analysis.comparison.series_comparison import SeriesComparison, SeriesDifference
-from rankscope.analysis.comparison.settings_differences import SettingChange, SettingsComparison
-from rankscope.analysis.comparison.time_comparison import TimeComparison
+from rankscope.analysis.comparison.schedule_comparison import RankParting, ScheduleComparison, ScheduleRows
+from rankscope.analysis.comparison.settings_differences import SettingChange
+from rankscope.analysis.comparison.time_comparison import WARM_UP, Floats, TimeRatio, period_of, plain_codes
+from rankscope.analysis.comparison.value_causes import CAUSES, MOST_SETTINGS, Grounds, by_changes, one_of, value_causes
 from rankscope.analysis.stack_frames import own_frames
+from rankscope.text.tensors import tensors
+from rankscope.text.wording import duration, ranks_text
 
-MOST_SETTINGS = 3
-_NEAR = 0.02
-"""Relative distance at which a ratio is taken for the size of the job or its root."""
+_TOLD = 0.5
+"""Share of the added time of a step from which on one place explains it."""
 _ONE_CHANGE = "Run A again with {name} as in B, and change nothing else."
 
 
-class Grounds(NamedTuple):
-    """The compared parts from which causes are inferred; None if a part could not be compared."""
-
-    schedule: ScheduleComparison | None
-    settings: SettingsComparison
-    series: SeriesComparison
-    times: TimeComparison | None
-    world_size: int
-
-
 def hypotheses(grounds: Grounds) -> tuple[Hypothesis, ...]:
-    """Causes that what was compared suggests: those of the earliest difference first."""
-    found = [*_of_schedule(grounds), *_of_values(grounds), *_of_times(grounds), *_of_settings(grounds)]
-    return tuple(found)
+    """Causes that what was compared suggests: those of the earliest difference first; the first of a cause counts."""
+    seen: dict[str, Hypothesis] = {}
+    for one in (*value_causes(grounds), *_of_schedule(grounds), *_of_times(grounds), *_of_settings(grounds)):
+        seen.setdefault(one.cause, one)
+    return tuple(seen.values())
 
 
 # Causes of another schedule.
 
-_SCHEDULE_CAUSES = {
+_SCHEDULE_CAUSES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "size": (
-        "another size of batch, model or bucket",
+        "another size of batch, model or bucket", ("order", "batch", "model"),
         "Print the shape of the tensor at that line in both runs; run A with the batch and the bucket size of B.",
     ),
     "data-size": (
-        "values differ before: the sizes of an all_to_all depend on data, as the routing to experts does",
+        "values differ before: the sizes of an all_to_all depend on data, as the routing to experts does", ("data",),
         "Record loss and gradient norm of both runs exactly, and look which step differs before this operation.",
     ),
     "dtype": (
-        "another precision of parameters or of reductions",
+        "another precision of parameters or of reductions", ("precision",),
         "Compare the precision options of both runs (autocast, reduce_dtype, hooks), and run A with those of B.",
     ),
-    "peer": (
-        "another order of pipeline stages, or another mesh",
-        "Print rank, stage and mesh at the start of both runs, and compare.",
-    ),
-}
+    "peer": (CAUSES["mesh"], ("mesh",), "Print rank, stage and mesh at the start of both runs, and compare."),
+}  # fmt: skip
 _OTHER_PATH = (
-    "the program took another path: other code, another option, or a branch that depends on rank or data",
+    CAUSES["code"], ("code",),
     "Compare code and options of both runs at that line; run A with the commit and the options of B.",
-)
+)  # fmt: skip
 
 
 def _of_schedule(grounds: Grounds) -> Iterator[Hypothesis]:
     if grounds.schedule is None or not grounds.schedule.partings:
         return
     first = grounds.schedule.partings[0]
-    cause, experiment = _SCHEDULE_CAUSES.get(first.aspect, _OTHER_PATH)
+    cause, kinds, experiment = _SCHEDULE_CAUSES.get(first.aspect, _OTHER_PATH)
     speaks_for, speaks_against = [f"A: {first.call_a.shown}, B: {first.call_b.shown}"], list[str]()
+    yield from by_changes(grounds, kinds if kinds != ("code",) else ("order", "model", "optimizer"), speaks_for[0])
     if first.aspect == "earlier":
-        yield Hypothesis(cause, (parting_title(grounds.schedule, first, (first.rank,)),), (), experiment)
+        said = parting_title(grounds.schedule, first, (first.rank,))
+        yield Hypothesis(cause, (said,), (), experiment, kinds)
         return
-    stacks = grounds.schedule.stack(first.row_a, False), grounds.schedule.stack(first.row_b, True)
+    if first.aspect == "size" and grounds.first is None and grounds.series.steps:
+        kinds, cause = ("order",), "another size of buckets"
+        speaks_for.append("the values are equal: batch and model are the same")
+    _stack_evidence(grounds.schedule, first, speaks_for, speaks_against)
+    yield Hypothesis(cause, tuple(speaks_for), tuple(speaks_against), experiment, kinds)
+
+
+def _stack_evidence(
+    schedule: ScheduleComparison, first: RankParting, speaks_for: list[str], speaks_against: list[str]
+) -> None:
+    """Adds what the lines of code tell of another schedule."""
+    stacks = schedule.stack(first.row_a, False), schedule.stack(first.row_b, True)
     if all(stacks):
         own = [(own_frames(stack) or stack)[0] for stack in stacks]
         lines = [f"{frame.file}:{frame.line}" for frame in own]
         same = stacks[0] == stacks[1]
         said = f"both are issued at {lines[0]}" if same else f"A issues it at {lines[0]}, B at {lines[1]}"
-        by_argument = first.aspect in _SCHEDULE_CAUSES
-        (speaks_for if same == by_argument else speaks_against).append(said)
-    if _once(first):
+        (speaks_for if same == (first.aspect in _SCHEDULE_CAUSES) else speaks_against).append(said)
+    if first.places == 1 and first.parting.meets:
         speaks_against.append("it happens once, then the runs meet again: an option would act in each step")
     elif first.places > 1:
         speaks_for.append("it happens again later")
-    yield Hypothesis(cause, tuple(speaks_for), tuple(speaks_against), experiment)
 
 
-def _once(first: RankParting) -> bool:
-    return first.places == 1 and first.parting.meets
-
-
-# Causes of other values.
-
-
-def _of_values(grounds: Grounds) -> Iterator[Hypothesis]:
-    if not grounds.series.differences:
-        return
-    first = grounds.series.differences[0]
-    said = f"{first.name} differs first at step {first.step}, by {first.relative:.1e}"
-    if first.onset == "unresolved":
-        yield Hypothesis(
-            "the printed digits do not tell", (said,), (),
-            "Log exact values (TensorBoard or wandb, or print with 9 digits), and run both again.",
-        )  # fmt: skip
-        return
-    if first.ratio is not None and first.name == "grad_norm":
-        yield _scale(first, grounds.world_size)
-        return
-    if first.onset == "rounding":
-        yield Hypothesis(
-            "sums were taken in another order, or by another kernel", (f"{said}: as small as rounding",),
-            (), "Run A twice: if it differs from itself as much, it does not repeat (rankscope repro --determinism).",
-        )  # fmt: skip
-    elif first.onset == "undecided":
-        yield Hypothesis(
-            "a small real change, or rounding in bf16", (said,), ("both look alike at this size",),
-            "Run A twice: if it differs from itself as much, it is rounding.",
-        )  # fmt: skip
-    else:
-        yield from _real(first, said)
-
-
-def _real(first: SeriesDifference, said: str) -> Iterator[Hypothesis]:
-    if first.after_restart:
-        yield Hypothesis(
-            "a restart did not restore all state: the optimizer, the order of data, or the random numbers",
-            (f"{said}, right after a restart",), (),
-            "Resume A from the same checkpoint, and compare the steps that are computed twice.",
-        )  # fmt: skip
-    elif first.is_first:
-        yield Hypothesis(
-            "another seed, other data, other initial values or another option", (f"{said}, the first common step",),
-            (), "Print seed, batch hash and a norm of the parameters before the first step in both runs.",
-        )  # fmt: skip
-    else:
-        yield Hypothesis(
-            "an event at that step: a skipped step, a retry, other data from there on",
-            (f"{said}; step {first.last_equal} is equal",), (),
-            "Read both logs around that step; hash the batches of the steps before it.",
-        )  # fmt: skip
-
-
-def _scale(first: SeriesDifference, world_size: int) -> Hypothesis:
-    """Gradients of another scale: averaging, clipping, or the divisor."""
-    ratio = first.ratio or 1.0
-    known = {"the number of ranks": world_size, "its root": sqrt(max(world_size, 1))}
-    near = [name for name, n in known.items() if n > 1 and min(abs(ratio / n - 1), abs(ratio * n - 1)) < _NEAR]
-    said = f"the ratio B / A stays at {ratio:.4g}: a factor, not noise"
-    return Hypothesis(
-        "gradients of another scale: averaging, clipping, or the divisor of a sum",
-        (said, *(f"the factor is {name}, or its inverse" for name in near)), (),
-        "Compare how both runs average gradients: sum or mean, the divisor, accumulation steps, the clipping limit.",
-    )  # fmt: skip
-
-
-# Causes of other times, and settings that may be the cause.
+# Causes of other times.
 
 
 def _of_times(grounds: Grounds) -> Iterator[Hypothesis]:
+    """Causes of steps that take another time; those of the slower run."""
     if grounds.times is None:
         return
     alone = grounds.times.stragglers
@@ -165,17 +101,162 @@ def _of_times(grounds: Grounds) -> Iterator[Hypothesis]:
         yield Hypothesis(
             "one rank or one host alone, and no setting", tuple(one.title for one in alone[:MOST_SETTINGS]), (),
             f"Run {alone[0].run} again without that host: the delay goes with the host, or stays with the rank.",
+            ("slow-rank",), alone[0].ranks,
         )  # fmt: skip
-    slow = {one.run for one in alone}
-    if not any(one.stands_out and ("B" if one.ratio > 1 else "A") not in slow for one in grounds.times.steps):
+    told = {one.run for one in alone}
+    found = [one for one in grounds.times.steps if one.stands_out and ("B" if one.ratio > 1 else "A") not in told]
+    if not found:
         return
+    step, in_b = found[0], found[0].ratio > 1
+    said = f"{step.name}: {abs(step.ratio - 1) * 100:.0f} % {'slower' if in_b else 'faster'} in B"
+    place = late_place(grounds.schedule) if grounds.schedule is not None else None
+    slow = _slow_ranks(grounds, in_b) or (place.ranks if place is not None else ())
+    if slow:
+        yield _slow_rank(slow, said, place, "B" if in_b else "A")
+        return
+    yield from by_changes(grounds, ("data-loader",), said)
+    yield from _late_hosts(grounds, step, said, in_b, place)
     changed = [one for one in grounds.settings.changes if one.weight in ("speed", "behaviour", "place")]
     yield Hypothesis(
-        "another speed of the machine or of the code",
-        tuple(one.shown for one in changed[:MOST_SETTINGS]),
+        CAUSES["machine"], (said, *(one.shown for one in changed[:MOST_SETTINGS])),
         ("one run a side: two runs of one setting differ by themselves",),
-        "Run both three times in turn, on the same hosts, and compare the medians of the runs.",
-    )
+        "Run both three times in turn, on the same hosts, and compare the medians of the runs.", ("machine",),
+    )  # fmt: skip
+
+
+def _slow_rank(slow: tuple[int, ...], said: str, place: LatePlace | None, run: str) -> Hypothesis:
+    who, comes = ranks_text(slow, 40), "comes" if len(slow) == 1 else "come"
+    where = f", to {place.operation}" if place is not None and place.ranks == slow else ""
+    return Hypothesis(
+        CAUSES["slow-rank"],
+        (said, f"in {run} {who} {comes} late again and again{where}, and the others wait; not so in the other run"), (),
+        f"Run the slower job with {who} on another host or device.", ("slow-rank",), slow,
+    )  # fmt: skip
+
+
+def _slow_ranks(grounds: Grounds, in_b: bool) -> tuple[int, ...]:
+    """Ranks that are late again and again in one run, and not in the other."""
+    late = [
+        {rank for one in run.analysis.findings if one.kind == "straggler" for rank in one.culprit_ranks}
+        for run in grounds.runs
+    ]
+    return tuple(sorted(late[in_b] - late[not in_b]))
+
+
+def _late_hosts(
+    grounds: Grounds, step: TimeRatio, said: str, in_b: bool, place: LatePlace | None
+) -> Iterator[Hypothesis]:
+    """All ranks come later to the same operation: something before it takes longer on each host."""
+    added = abs(step.median_b - step.median_a)
+    loads = [_median_seconds(table) for table in grounds.tables]
+    if all(loads) and added:
+        change = (loads[in_b] or 0) - (loads[not in_b] or 0)
+        if change >= _TOLD * added:
+            told = f"of {_time(added)} more in a step, {_time(change)} are told as time for data"
+            yield Hypothesis(CAUSES["data-loader"], (said, told), (), _LOADER, ("data-loader",))
+            return
+    if place is None:
+        return
+    known = ("data-loader",) if not all(loads) else ()
+    against = () if known else ("the time for data is alike in both runs",)
+    late = f"all ranks come later to {place.operation}, and nobody later than the others"
+    yield Hypothesis(
+        one_of((*known, "host-work")), (said, late),
+        against, _LOADER, (*known, "host-work"),
+    )  # fmt: skip
+
+
+_LOADER = "Log the time that each step waits for its batch, or take a profiler trace of a few steps of both runs."
+
+
+def _time(seconds: float) -> str:
+    return duration(round(seconds * 1e9))
+
+
+def _median_seconds(table: pl.DataFrame) -> float | None:
+    """The median time for data in a step, without the first ones; None if it is not told."""
+    values = table.filter(pl.col("name") == "data_s").sort("step")["value"] if table.height else pl.Series([])
+    middle = values[WARM_UP:].median() if len(values) > WARM_UP else None
+    return float(middle) if isinstance(middle, int | float) else None
+
+
+class LatePlace(NamedTuple):
+    """The operation in the turn of the loop before which a run loses time."""
+
+    operation: str
+    ranks: tuple[int, ...]
+    """The ranks that come late to it while the others wait; empty if all ranks come late."""
+
+
+def late_place(schedule: ScheduleComparison) -> LatePlace | None:
+    """Where most of the added time of a turn lies, by each rank's own clock; None if it lies in several places.
+
+    A slow rank comes late to an operation, and the others lose the same time behind it: they wait in it.
+    """
+    turns = {rank: [_turns(run, rank) for run in (schedule.a, schedule.b)] for rank in schedule.alignments}
+    if not turns or any(not a.size or a.shape[1] != b.shape[1] for a, b in turns.values()):
+        return None
+    places = {rank: _added_place(a, b) for rank, (a, b) in turns.items()}
+    sets = {place: tuple(sorted(r for r in places if places[r] == place)) for place in places.values()}
+    if None in sets or len(sets) > 2:
+        return None
+    if len(sets) == 1:
+        return LatePlace(_operation_at(schedule, places), ())
+    late = [ranks for place, ranks in sets.items() if place is not None and _come_later(turns, ranks, place)]
+    return LatePlace(_operation_at(schedule, {late[0][0]: places[late[0][0]]}), late[0]) if len(late) == 1 else None
+
+
+def _operation_at(schedule: ScheduleComparison, places: Mapping[int, int | None]) -> str:
+    rank, place = next(iter(places.items()))
+    row = schedule.a.rows.row(schedule.a.bounds[rank][0] + (place or 0), named=True)
+    return f"{row['op']} {tensors(row['in_sizes'], row['in_dtypes'])}".strip()
+
+
+def _added_place(a: Floats, b: Floats) -> int | None:
+    """The place before which at least `_TOLD` of the added time lies. The faster quarter is what other work spares."""
+    gaps = [_usual_gaps(turns) for turns in (a, b)]
+    added = np.abs(gaps[1] - gaps[0])
+    place = int(added.argmax())
+    return place if added[place] >= _TOLD * abs(float(gaps[1].sum() - gaps[0].sum())) else None
+
+
+def _come_later(turns: Mapping[int, Sequence[Floats]], ranks: Sequence[int], place: int) -> bool:
+    """Whether ranks reach a place later than the others, by what one run has more than the other."""
+    change, added = list[float](), list[float]()
+    for run in (0, 1):
+        count = min(len(own[run]) for own in turns.values())
+        at = {rank: own[run][-count:, place] for rank, own in turns.items()}
+        ours = np.mean([at[rank] for rank in ranks], axis=0)
+        change.append(float(np.median(ours - np.mean([at[rank] for rank in at if rank not in ranks], axis=0))))
+        added.append(float(np.median([_usual_gaps(own[run]).sum() for own in turns.values()])))
+    more = added[1] - added[0]
+    return bool((change[1] - change[0]) * np.sign(more) >= _TOLD * abs(more))
+
+
+def _usual_gaps(turns: Floats) -> Floats:
+    """The time before each operation of a turn that three quarters of the turns exceed, in seconds."""
+    gaps = np.diff(turns.ravel(), prepend=np.nan).reshape(turns.shape)[1:]
+    found: Floats = np.quantile(gaps, 0.25, axis=0)
+    return found
+
+
+def _turns(run: ScheduleRows, rank: int) -> Floats:
+    """(turns, operations of a turn): when a rank issued them, in seconds of its clock; without the first turns.
+
+    Empty if the times or the turns are unknown.
+    """
+    start, end = run.bounds[rank]
+    rows, numbers = run.rows[start:end], run.numbers[start:end]
+    period = period_of(plain_codes(rows))
+    if not period or rows["created_ns"].null_count() or (np.diff(numbers) != 1).any():
+        return np.zeros((0, 0))
+    first = int(-numbers[0] % period) + WARM_UP * period
+    whole = (len(rows) - first) // period
+    times = rows["created_ns"].to_numpy()[first : first + max(whole, 0) * period]
+    return times.reshape(-1, period) / 1e9 if whole > WARM_UP else np.zeros((0, 0))
+
+
+# Settings that may be the cause.
 
 
 def _of_settings(grounds: Grounds) -> Iterator[Hypothesis]:

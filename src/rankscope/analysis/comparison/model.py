@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -28,6 +29,8 @@ class ComparedRun:
     """Training series, a table of `parsers.series.scalar_rows.SCALARS`; without columns if none were read."""
     series_problems: tuple[str, ...] = ()
     """Files with series that could not be read, each with the reason."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options of the trainer, as its logs and configuration files tell them."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,10 @@ class Hypothesis:
     speaks_for: tuple[str, ...]
     speaks_against: tuple[str, ...]
     experiment: str
+    kinds: tuple[str, ...] = ()
+    """The kinds of cause, of `hypotheses.CAUSES`; several are one of them, which nothing recorded tells apart."""
+    ranks: tuple[int, ...] = ()
+    """The ranks that it names."""
 
 
 @dataclass(frozen=True)

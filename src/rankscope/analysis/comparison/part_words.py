@@ -182,6 +182,8 @@ def series_title(one: SeriesDifference) -> str:
         "rounding": "as small as rounding", "undecided": "a small change, or rounding in bf16", "real": "a real change",
         "unresolved": "the printed digits do not tell its kind",
     }  # fmt: skip
+    if one.name == "batch_hash":
+        return f"another batch{rank} at step {one.step}: hash {one.value_a:.15g} in A, {one.value_b:.15g} in B"
     factor = f"; the ratio stays at {one.ratio:.4g}" if one.ratio is not None else ""
     before = f" (equal up to step {one.last_equal})" if one.last_equal is not None else ""
     return (

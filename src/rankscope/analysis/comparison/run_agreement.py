@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.analysis.comparison.hypotheses import Grounds
 from rankscope.analysis.comparison.model import ComparedRun, RunAgreement
 from rankscope.analysis.comparison.run_comparison import ComparedPair
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, compare_schedules
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, side_by_side, unequal
 from rankscope.analysis.comparison.settings_differences import COUNTED, SettingsComparison, compare_settings
+from rankscope.analysis.comparison.value_causes import Grounds
 
 Known = Mapping[tuple[int, int], Grounds]
 """Pairs of runs that are compared already."""
@@ -118,7 +118,7 @@ class RerunNoise(NamedTuple):
 
     def split(self, pair: ComparedPair) -> tuple[ComparedPair, ComparedPair]:
         """The pair without what differs between reruns, and with nothing else."""
-        schedule, settings, series, _, _ = pair.grounds
+        schedule, settings, series, *_ = pair.grounds
         noisy = schedule is not None and bool(schedule.partings) and schedule.partings[0].aspect in self.schedule
         quiet = pair.grounds._replace(
             schedule=None if noisy else schedule, series=_only(series, self.values, False),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.analysis.comparison.hypotheses import Grounds, hypotheses
+from rankscope.analysis.comparison.hypotheses import hypotheses
 from rankscope.analysis.comparison.model import (
     ComparedPart,
     ComparedRun,
@@ -32,9 +32,17 @@ from rankscope.analysis.comparison.pictures import ComparisonPictures
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, compare_schedules
 from rankscope.analysis.comparison.series_choice import CommonSeries, common_series
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, compare_series, recomputed
-from rankscope.analysis.comparison.settings_differences import COUNTED, SettingsComparison, compare_settings
+from rankscope.analysis.comparison.settings_differences import (
+    COUNTED,
+    RESUMED,
+    SettingsComparison,
+    compare_settings,
+    equal_roles,
+    with_options,
+)
 from rankscope.analysis.comparison.time_comparison import TimeComparison, compare_times
 from rankscope.analysis.comparison.traced_times import with_traced_times
+from rankscope.analysis.comparison.value_causes import Grounds
 from rankscope.text.wording import plural
 
 
@@ -58,7 +66,7 @@ class ComparedPair(NamedTuple):
     @property
     def is_comparable(self) -> bool:
         """Whether the runs have anything in common."""
-        schedule, settings, series, times, _ = self.grounds
+        schedule, settings, series, times, *_ = self.grounds
         known = (schedule and schedule.equal) or series.steps or settings.compared
         return bool(known or (times and (times.steps or times.parts)) or list(differences_of(self)))
 
@@ -82,7 +90,7 @@ def pair_comparison(pair: ComparedPair) -> RunComparison:
 
 def pair_pictures(pair: ComparedPair, tables: Sequence[tuple[str, pl.DataFrame]]) -> ComparisonPictures:
     """The data of pictures of a pair, with the series of all runs by their labels."""
-    schedule, settings, series, times, _ = pair.grounds
+    schedule, settings, series, times, *_ = pair.grounds
     return comparison_pictures(schedule, settings, series, times, tables)
 
 
@@ -92,7 +100,9 @@ def compared_pair(a: ComparedRun, b: ComparedRun) -> ComparedPair:
     schedule = None if all(sizes) and sizes[0] != sizes[1] else compare_schedules(a.dataset, b.dataset)
     common = common_series([a.series, b.series])
     times = with_traced_times(compare_times(schedule, *common.tables), a, b)
-    grounds = Grounds(schedule, compare_settings(a, b), compare_series(*common.tables), times, sizes[0])
+    settings = with_options(compare_settings(a, b), a.options, b.options)
+    series, equal = compare_series(*common.tables, resumed=_resumed(a, b)), equal_roles(a.options, b.options)
+    grounds = Grounds(schedule, settings, series, times, sizes, equal, common.tables, (a, b))
     pair = ComparedPair(a, b, grounds, common)
     if not pair.is_comparable:
         raise NothingComparableError(_nothing(a, b, schedule))
@@ -101,7 +111,7 @@ def compared_pair(a: ComparedRun, b: ComparedRun) -> ComparedPair:
 
 def differences_of(pair: ComparedPair, times: Sequence[RunDifference] | None = None) -> Iterator[RunDifference]:
     """The differences of a pair, the earliest in program order first; `times` take the place of those of durations."""
-    schedule, settings, series, own, _ = pair.grounds
+    schedule, settings, series, own, *_ = pair.grounds
     yield from _schedule_differences(schedule)
     yield from _value_differences(series)
     yield from _outcomes(pair.a, pair.b)
@@ -111,7 +121,7 @@ def differences_of(pair: ComparedPair, times: Sequence[RunDifference] | None = N
 
 def parts_of(pair: ComparedPair) -> tuple[ComparedPart, ...]:
     """The answers of schedule, settings, values and durations."""
-    schedule, settings, series, times, _ = pair.grounds
+    schedule, settings, series, times, *_ = pair.grounds
     again = tuple(map(recomputed, pair.common.tables))
     return (
         schedule_part(schedule, pair.sizes), settings_part(settings),
@@ -128,6 +138,12 @@ def _nothing(a: ComparedRun, b: ComparedRun, schedule: ScheduleComparison | None
     if empty:
         return f"{' and '.join(empty)}: no operations, settings or training series in both runs to compare"
     return f"{a.title} and {b.title}: no rank has a stretch of operations that is in both runs"
+
+
+def _resumed(*runs: ComparedRun) -> list[int]:
+    """The steps of checkpoints from which the runs went on, as their trainers tell them."""
+    told = [run.options.get(RESUMED, "") for run in runs]
+    return [int(one) for one in told if one.isdigit()]
 
 
 def _unread(*runs: ComparedRun) -> Iterator[str]:

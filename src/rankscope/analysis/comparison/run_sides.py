@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from rankscope.analysis.comparison.hypotheses import Grounds, hypotheses
+from rankscope.analysis.comparison.hypotheses import hypotheses
 from rankscope.analysis.comparison.metric_words import metric_differences, metrics_part, outlier_of, power_text
 from rankscope.analysis.comparison.model import (
     ComparedPart,
@@ -38,6 +38,7 @@ from rankscope.analysis.comparison.run_statistics import Sides, metric_effects, 
 from rankscope.analysis.comparison.series_choice import CommonSeries, common_series
 from rankscope.analysis.comparison.series_comparison import LEAST_BASELINES, beyond_noise
 from rankscope.analysis.comparison.time_comparison import LEAST_CHANGE
+from rankscope.analysis.comparison.value_causes import Grounds
 
 _KINDS = ("schedule-differs", "values-differ", "outcome-differs", "durations-differ", "settings-differ")
 """Kinds of differences in program order."""

@@ -6,7 +6,7 @@ size of the first difference tells its kind, later ones do not, because training
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 COLUMNS = ("segment", "rank", "step", "step_hi", "name", "value", "resolution")
 """Columns of a table of series: restart, rank, step (with its upper end if it is rounded), name, value, and half of the
 last printed digit (0 or null: exact)."""
-VALUE_NAMES = ("lr", "grad_norm", "loss", "params_norm", "num_zeros", "loss_scale", "samples", "skipped", "nans")
+VALUE_NAMES = (
+    "batch_hash", "lr", "grad_norm", "loss", "params_norm", "num_zeros", "loss_scale", "samples", "skipped", "nans",
+)  # fmt: skip
 """Series that are compared, in this order at one step: the gradient norm shows faults that the loss hides."""
 STEP_SECONDS = "step_s"
 """The series of step times."""
@@ -58,13 +60,18 @@ class SeriesDifference(NamedTuple):
     """Whether both values are exact, and not rounded for a print."""
     is_first: bool
     """Whether it is the first step that both runs have."""
-    after_restart: bool
-    """Whether a restart of one of the runs is right before it."""
+    since_restart: int | None
+    """Common steps from the last restart of a run to it: 0 for the first step behind that; None without a restart."""
     last_equal: int | None
     steps: int
     """Number of steps that both runs have."""
     ratio: float | None
     """b / a if it is constant from there on: a factor, not noise."""
+
+    @property
+    def after_restart(self) -> bool:
+        """Whether a restart of one of the runs is right before it, or one step before."""
+        return self.since_restart in (0, 1)
 
 
 class SeriesComparison(NamedTuple):
@@ -80,14 +87,17 @@ class SeriesComparison(NamedTuple):
     """Rows that are left out because their step is rounded."""
 
 
-def compare_series(a: pl.DataFrame, b: pl.DataFrame) -> SeriesComparison:
-    """The comparison of two tables of series with `COLUMNS`; it is empty if one has no rows."""
+def compare_series(a: pl.DataFrame, b: pl.DataFrame, *, resumed: Collection[int] = ()) -> SeriesComparison:
+    """The comparison of two tables of series with `COLUMNS`; it is empty if one has no rows.
+
+    `resumed` are steps of checkpoints from which a run went on, where its trainer tells them.
+    """
     if a.is_empty() or b.is_empty():
         return SeriesComparison((), (), 0)
     pairs = _newest(a).join(_newest(b), on=["rank", "name", "step"], nulls_equal=True, suffix="_b")
     pairs = pairs.sort("rank", "name", "step", nulls_last=True)
     found, equal = list[SeriesDifference](), list[tuple[str, int, float]]()
-    restarts = {*_restarts(a), *_restarts(b)}
+    restarts = {*_restarts(a), *_restarts(b), *_late_begins(a, b), *(step + 1 for step in resumed)}
     for rows in pairs.partition_by("rank", "name", maintain_order=True):
         first = _first_difference(rows, restarts)
         if first is not None:
@@ -122,6 +132,17 @@ def _restarts(table: pl.DataFrame) -> set[int]:
     return set(starts.group_by("segment").agg(pl.col("step").min())["step"].to_list())
 
 
+def _late_begins(a: pl.DataFrame, b: pl.DataFrame) -> set[int]:
+    """The first step of a run that goes on from another one: it is later than that of the other, or not the first."""
+    begins = [one["step"].min() for one in (a, b)]
+    every = a["step"].unique().sort().diff().median()
+    if not all(isinstance(begin, int) for begin in begins):
+        return set()
+    last = max(begin for begin in begins if isinstance(begin, int))
+    interval = every if isinstance(every, int | float) else 1
+    return {last} if begins[0] != begins[1] or last > max(interval, 1) else set()
+
+
 def unequal(a: Floats, b: Floats, resolution_a: Floats, resolution_b: Floats) -> NDArray[np.bool_]:
     """Where values differ by more than half a last digit of each; NaN equals NaN, infinity equals itself."""
     same = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -148,10 +169,14 @@ def _first_difference(rows: pl.DataFrame, restarts: set[int]) -> SeriesDifferenc
     return SeriesDifference(
         str(rows["name"][0]), rows["rank"][0], steps[at], one, other, relative,
         "real" if ratio is not None or (at == 0 and relative - digits > _SOON) else _onset(relative, exact, digits),
-        exact, at == 0,
-        any(steps[at] - 1 <= step <= steps[at] for step in restarts), steps[at - 1] if at else None, len(steps),
-        ratio,
+        exact, at == 0, _since_restart(steps[: at + 1], restarts), steps[at - 1] if at else None, len(steps), ratio,
     )  # fmt: skip
+
+
+def _since_restart(steps: Sequence[int], restarts: set[int]) -> int | None:
+    """The number of steps before the last one, from the last restart on."""
+    last = max((one for one in restarts if one <= steps[-1]), default=None)
+    return sum(step >= last for step in steps) - 1 if last is not None else None
 
 
 def _relative(a: float, b: float) -> float:
@@ -179,7 +204,11 @@ def _constant_ratio(a: Floats, b: Floats) -> float | None:
     ratios = others / ones
     middle = float(np.median(ratios))
     spread = float(ratios.max() - ratios.min())
-    return middle if middle and spread <= _FACTOR_SPREAD * abs(middle) < 1e6 and abs(middle - 1) > 2 * spread else None
+    return (
+        middle
+        if middle and spread <= _FACTOR_SPREAD * abs(middle) < 1e6 and abs(middle - 1) > max(2 * spread, ROUNDING)
+        else None
+    )
 
 
 def _coarsest(rows: pl.DataFrame) -> float:
@@ -200,7 +229,8 @@ def recomputed(table: pl.DataFrame) -> SeriesComparison:
     found, equal, steps = list[SeriesDifference](), list[tuple[str, int, float]](), 0
     segments = sorted(table["segment"].fill_null(0).unique().to_list())
     for one, other in pairwise(segments):
-        part = compare_series(*(table.filter(pl.col("segment").fill_null(0) == n) for n in (one, other)))
+        before, after = (table.filter(pl.col("segment").fill_null(0) == n) for n in (one, other))
+        part = compare_series(before, after)
         found += part.differences
         equal += part.equal
         steps += part.steps

@@ -36,6 +36,7 @@ _SEED = 0
 _LARGEST = 0.125
 """Longest block as a part of the series."""
 _UNCORRELATED = 0.1
+_QUARTERS = 4
 MOST_SITES = 20
 """Most call sites of collectives that are compared."""
 LEAST_MATCHED = 20
@@ -67,6 +68,8 @@ class TimeRatio(NamedTuple):
     cost_b: float | None = None
     apart: bool = False
     """Whether too few steps for an interval stand apart; see `stand_apart`."""
+    drift: float = 0.0
+    """How much the steadier of the two runs differs from itself: see `own_drift`."""
 
     @property
     def ratio(self) -> float:
@@ -75,7 +78,12 @@ class TimeRatio(NamedTuple):
 
     @property
     def stands_out(self) -> bool:
-        """Whether the change is at least `LEAST_CHANGE`, and its interval excludes equality or the steps are apart."""
+        """Whether the change is at least `LEAST_CHANGE`, and its interval excludes equality or the steps are apart.
+
+        A change that is smaller than those that each run shows within itself is none: other work came and went.
+        """
+        if abs(self.ratio - 1) <= self.drift:
+            return False
         if self.low is None or self.high is None:
             return self.apart and abs(self.ratio - 1) >= LEAST_CHANGE
         return abs(self.ratio - 1) >= LEAST_CHANGE and not self.low <= 1 <= self.high
@@ -128,7 +136,14 @@ def compare_times(
 def time_ratio(name: str, a: Floats, b: Floats) -> TimeRatio:
     """The ratio of medians of two series of times in seconds, in order of time."""
     low, high = ratio_interval(a, b) if min(len(a), len(b)) >= LEAST_STEPS else (None, None)
-    return TimeRatio(name, float(np.median(a)), float(np.median(b)), len(a), len(b), low, high)
+    drift = min(own_drift(a), own_drift(b)) if low is not None else 0.0
+    return TimeRatio(name, float(np.median(a)), float(np.median(b)), len(a), len(b), low, high, drift=drift)
+
+
+def own_drift(values: Floats) -> float:
+    """The largest change between the medians of the quarters of a run, as a part of the smaller one."""
+    middles = [float(np.median(part)) for part in np.array_split(values, _QUARTERS)]
+    return max(middles) / min(middles) - 1 if min(middles) > 0 else 0.0
 
 
 def stand_apart(a: Floats, b: Floats) -> bool:
@@ -206,7 +221,7 @@ def _turn_seconds(run: ScheduleRows, rank: int) -> tuple[Floats, int]:
     start, end = run.bounds[rank]
     rows = run.rows[start:end]
     created = rows["created_ns"].to_numpy()
-    period = period_of(_plain_codes(rows))
+    period = period_of(plain_codes(rows))
     if not period or rows["created_ns"].null_count():
         return np.zeros(0), 0
     first = (len(created) - 1) % period
@@ -216,7 +231,7 @@ def _turn_seconds(run: ScheduleRows, rank: int) -> tuple[Floats, int]:
     return turns[turns > 0], period
 
 
-def _plain_codes(rows: pl.DataFrame) -> Ints:
+def plain_codes(rows: pl.DataFrame) -> Ints:
     """A number for each operation by kind, group and size, within this rank."""
     codes: Ints = rows.select(
         pl.struct(pl.col("op").cast(pl.String), "group", "in_sizes", "peer").rank("dense").cast(pl.Int64).alias("code")

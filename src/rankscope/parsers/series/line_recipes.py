@@ -64,6 +64,8 @@ class StepPlace(NamedTuple):
     first_epoch: int = 0
     place: int = 0
     """How good it is, 0 for the best."""
+    factor: float = 1.0
+    """The factor behind its number: 30K."""
 
 
 class LineRecipe(NamedTuple):
@@ -150,7 +152,7 @@ def _places(text: str, found: list[re.Match[str]], cut: int) -> tuple[list[Value
             # "number of nan iterations"
             continue
         if name.step is not None and not text.startswith("%", end):
-            steps.append(StepPlace(at, place=name.step))
+            steps.append(StepPlace(at, place=name.step, factor=_factor(text, end)))
         elif name.text.lower() == metric_names.EPOCH:
             steps.append(StepPlace(at, place=_ONLY_EPOCH_PLACE))
         elif (values or steps or not _is_head(name, text, end)) and not _is_left_out(name, text, end):
@@ -184,9 +186,15 @@ def _inside(spans: list[tuple[int, int]], cut: int, start: int, name: str, text:
 
 
 def _quantity(name: str, text: str, end: int) -> Quantity:
-    unit, factor = _UNIT.match(text, end), _FACTOR.match(text, end)
+    unit, factor = _UNIT.match(text, end), _factor(text, end)
     quantity = metric_names.quantity_of(name, unit[1] if unit else "")
-    return quantity._replace(factor=quantity.factor * _FACTORS[factor[1]]) if factor else quantity
+    return quantity._replace(factor=quantity.factor * factor) if factor != 1.0 else quantity
+
+
+def _factor(text: str, end: int) -> float:
+    """The factor that the letter behind a number tells: `25.2G`, `step:30K`."""
+    found = _FACTOR.match(text, end)
+    return _FACTORS[found[1]] if found else 1.0
 
 
 def _name_of(lead: str) -> NamedNumber | None:

@@ -19,7 +19,14 @@ from rankscope.parsers.logs.nccl.packed_words import PAD_BYTES
 from rankscope.parsers.logs.record_reader import COLOUR, LINE_BYTES, unwrapped
 from rankscope.parsers.series.json_series import json_line
 from rankscope.parsers.series.line_recipes import NUMBERS, LineRecipe, StepPlace, line_recipe
-from rankscope.parsers.series.printed_numbers import LARGEST_STEP, NUMBER, numbers_of, printed_number, steps_of
+from rankscope.parsers.series.printed_numbers import (
+    LARGEST_STEP,
+    NUMBER,
+    numbers_of,
+    printed_number,
+    scaled_steps,
+    steps_of,
+)
 from rankscope.parsers.series.scalar_rows import MOST_POINTS, POINTS, Point, points_frame
 
 WORDS = "[Ll]oss|LOSS|[Ss]tep|STEP|[Ii]ter|pdates|it/s|s/it|\\[batch=|[Ee]poch"
@@ -186,8 +193,8 @@ class _LogReader:
 
 
 _FEW_COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
-    "step_text": pl.String, "epoch": pl.String, "total": pl.String, "first": pl.Int64, "time": pl.String,
-    "zone_ns": pl.Int64, "order": pl.Int64, "line": pl.Int64, "rank": pl.Int32, "name": pl.String,
+    "step_text": pl.String, "factor": pl.Float64, "epoch": pl.String, "total": pl.String, "first": pl.Int64,
+    "time": pl.String, "zone_ns": pl.Int64, "order": pl.Int64, "line": pl.Int64, "rank": pl.Int32, "name": pl.String,
     "raw_name": pl.String, "value": pl.Float64, "resolution": pl.Float64,
 }  # fmt: skip
 
@@ -203,7 +210,17 @@ def _line_values(recipe: LineRecipe, text: str, line: int, order: int) -> Iterat
     in_epoch = place.epoch is not None and place.total is not None
     epoch, total = (told[place.epoch or 0], told[place.total or 0]) if in_epoch else (None, None)
     time = _PLAIN_TIME.search(text) if own.zone_ns is not None else None
-    front = (step, epoch, total, place.first_epoch, time[1] if time is not None else None, own.zone_ns, order, line)
+    front = (
+        step,
+        place.factor,
+        epoch,
+        total,
+        place.first_epoch,
+        time[1] if time is not None else None,
+        own.zone_ns,
+        order,
+        line,
+    )
     for value in own.values:
         number = printed_number(told[value.number], value.quantity.is_count)
         if number is not None:
@@ -213,7 +230,7 @@ def _line_values(recipe: LineRecipe, text: str, line: int, order: int) -> Iterat
 
 def _few_frame(frame: pl.DataFrame) -> pl.DataFrame:
     """Values of lines that were read one by one, with the columns of POINTS."""
-    low, high = steps_of(frame["step_text"])
+    low, high = scaled_steps(frame["step_text"], frame["factor"])
     epoch, total = steps_of(frame["epoch"])[0], steps_of(frame["total"])[0]
     frame = frame.with_columns(low.alias("step"), high.alias("step_hi"), epoch.alias("epoch"), total.alias("total"))
     before = (pl.col("epoch") - pl.col("first")).cast(pl.Float64) * pl.col("total")
@@ -240,7 +257,8 @@ def _steps(place: StepPlace | None, told: pl.Series) -> pl.DataFrame:
     if place is None:
         nothing = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(told))
         return pl.DataFrame({"step": nothing, "step_hi": nothing})
-    low, high = steps_of(told.list.get(place.number))
+    text = told.list.get(place.number)
+    low, high = scaled_steps(text, pl.Series([place.factor]).new_from_index(0, len(text)))
     if place.epoch is not None and place.total is not None:
         epoch, total = steps_of(told.list.get(place.epoch))[0], steps_of(told.list.get(place.total))[0]
         whole = (epoch - place.first_epoch).cast(pl.Float64) * total.cast(pl.Float64) + low.cast(pl.Float64)

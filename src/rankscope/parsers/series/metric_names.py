@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 NAMES = (
     "loss", "grad_norm", "lr", "params_norm", "num_zeros", "loss_scale", "step_s", "samples", "tokens", "skipped",
-    "nans",
+    "nans", "batch_hash", "data_s",
 )  # fmt: skip
 """Names that series of different programs share."""
-COUNTS = ("num_zeros", "samples", "tokens", "skipped", "nans")
+COUNTS = ("num_zeros", "samples", "tokens", "skipped", "nans", "batch_hash")
 """Quantities that are whole numbers: without a decimal point they are exact."""
 _KNOWN = {
     "loss": (
@@ -39,7 +39,15 @@ _KNOWN = {
     "step_s": (
         "elapsed time per iteration", "train step timing", "train_step_timing in s", "step time", "iter time", "dt",
         "time", "seconds", "iteration time", "timing_s/step", "perf/time_per_step", "time per step", "sec/step",
-        "updt_s", "time/iter", "time per iteration", "batch time",
+        "updt_s", "time/iter", "time per iteration", "batch time", "time_metrics/end_to_end",
+    ),
+    "data_s": (
+        "data time", "data_time", "time_metrics/data_loading", "data loading time", "dataloader time", "dataload_time",
+        "data wait", "data wait time", "batch-generator", "train/data_time", "perf/data_time", "time/data",
+    ),
+    "batch_hash": (
+        "batch hash", "batch crc", "batch checksum", "batch id", "data hash", "data checksum", "input hash",
+        "input ids hash", "train/batch_hash",
     ),
     "samples": ("consumed samples", "consumed train samples", "train/consumed_samples", "samples seen"),
     "tokens": (
@@ -111,7 +119,7 @@ def quantity_of(raw_name: str, unit: str = "") -> Quantity:
     known = _NAMES.get(_bare(raw_name)) or _NAMES.get(_bare(short))
     if known is None:
         return Quantity(raw_name, raw_name)
-    return Quantity(known[0], raw_name, 0.001 if known[0] == "step_s" and told == _MILLISECONDS else 1.0)
+    return Quantity(known[0], raw_name, 0.001 if known[0] in ("step_s", "data_s") and told == _MILLISECONDS else 1.0)
 
 
 def is_known(raw_name: str) -> bool:

@@ -98,3 +98,24 @@ def steps_of(texts: pl.Series) -> tuple[pl.Series, pl.Series]:
         high=pl.when(whole & rounded).then((pl.col("value") + half).floor()).cast(pl.Int64),
     )  # fmt: skip
     return rows["low"], rows["high"]
+
+
+def scaled_steps(texts: pl.Series, factors: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """As `steps_of`, for steps with a factor behind them: 30K means one from 29,500 to 30,500."""
+    low, high = steps_of(texts)
+    if (factors == 1.0).all():
+        return low, high
+    values, halves = numbers_of(texts)
+    frame = pl.DataFrame({"low": low, "high": high, "value": values, "half": halves, "factor": factors})
+    lowest, highest = (
+        (pl.col("value") - pl.col("half")) * pl.col("factor"),
+        (pl.col("value") + pl.col("half")) * pl.col("factor"),
+    )
+    known = lowest.is_between(0, LARGEST_STEP) & highest.is_between(0, LARGEST_STEP)
+    rows = frame.select(
+        low=pl.when(pl.col("factor") == 1.0).then("low").otherwise(pl.when(known).then(lowest.ceil()).cast(pl.Int64)),
+        high=pl.when(pl.col("factor") == 1.0)
+        .then("high")
+        .otherwise(pl.when(known).then(highest.floor()).cast(pl.Int64)),
+    )
+    return rows["low"], rows["high"]

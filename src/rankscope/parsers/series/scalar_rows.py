@@ -19,7 +19,7 @@ SCALARS: dict[str, pl.DataType | type[pl.DataType]] = {
     "value": pl.Float64,
     "resolution": pl.Float64,  # half of the last printed digit; 0 for exact values
     "time_ns": pl.Int64,  # as printed, read as UTC; null if unknown
-    "source": pl.Enum(("log", "tensorboard", "wandb", "json", "csv")),
+    "source": pl.Enum(("log", "tensorboard", "wandb", "json", "csv", "trackio")),
     "file": pl.String,
     "line": pl.Int64,  # from 1; in binary files the number of the record
 }

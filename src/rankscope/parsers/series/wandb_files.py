@@ -5,6 +5,7 @@ Values are JSON, so doubles are exact.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 
@@ -21,6 +22,9 @@ _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 LARGEST_RECORD = 64 << 20
 _HISTORY = 2
 """The field of Record with a print of values: HistoryRecord, its items 1 and its step 2."""
+_CONFIG, _RUN, _CONFIG_OF_RUN = 5, 17, 4
+"""The fields of Record with options, and that of RunRecord: ConfigRecord, its items 1."""
+_MOST_CONFIG_RECORDS = 64
 
 
 def is_wandb_file(head: bytes) -> bool:
@@ -39,6 +43,25 @@ def read_wandb_file(data: bytes) -> pl.DataFrame:
         if len(points) > MOST_POINTS:
             break
     return points_frame([point._replace(resolution=0.0) for point in points], "wandb")
+
+
+def config_items(data: bytes) -> dict[str, object]:
+    """The configuration of the run: the options that the trainer handed over."""
+    found: dict[str, object] = {}
+    for count, record in enumerate(_records(memoryview(data))):
+        if count > _MOST_CONFIG_RECORDS:
+            break
+        with contextlib.suppress(WireError):
+            for part in _parts(record, _CONFIG):
+                found |= dict(_item(item) for item in _parts(part, 1))
+            for run in _parts(record, _RUN):
+                for part in _parts(run, _CONFIG_OF_RUN):
+                    found |= dict(_item(item) for item in _parts(part, 1))
+    return found
+
+
+def _parts(record: memoryview, field: int) -> Iterator[memoryview]:
+    return (value for number, _, value in wire_fields(record) if number == field and isinstance(value, memoryview))
 
 
 def _records(data: memoryview) -> Iterator[memoryview]:
