@@ -160,6 +160,7 @@ def test_each_backend_has_its_recorder(
 def test_nccl_is_not_asked_once_its_groups_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Torch("nccl")
     monkeypatch.setitem(sys.modules, "torch", fake.module())
+    monkeypatch.delitem(sys.modules, "torch._inductor", raising=False)
     one = made(tmp_path)
     serve(one)
     fake.initialized = False

@@ -43,7 +43,6 @@ def test_the_command_knows_the_scenarios() -> None:
 
 EXPECTED = {
     "skip": (1, "rank 2 never issued all_reduce #5 of tensor_parallel"),
-    "order-deadlock": (1, "Rank 3 entered these operations in another order than rank 2"),
     "slow": (1, "rank 0 never issued all_reduce #5 of tensor_parallel"),
     "straggler": (0, "rank 1 arrives last"),
 }

@@ -6,13 +6,17 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rankscope.analysis.comparison.model import ComparedRun
 from rankscope.analysis.comparison.run_comparison import compare_runs
 from rankscope.cli import run
+from rankscope.commands import diff
 from rankscope.commands.diff import render_comparison
 from rankscope.commands.report import Format
+from rankscope.commands.source import JobSource
 from tests.analysis.comparison.test_settings import run_with
 
 SAMPLES = Path(__file__).parents[2] / "sample_data"
@@ -130,6 +134,21 @@ def logs(folder: Path, **seconds: float) -> dict[str, str]:
     return {name: str(folder / name) for name in seconds}
 
 
+@pytest.fixture
+def reads_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads each run once, however often it is compared."""
+    known: dict[tuple[str, ...], ComparedRun] = {}
+    read = diff._loaded
+
+    def loaded(source: JobSource, *others: Any) -> ComparedRun:
+        if source.paths not in known:
+            known[source.paths] = read(source, *others)
+        return known[source.paths]
+
+    monkeypatch.setattr(diff, "_loaded", loaded)
+
+
+@pytest.mark.usefixtures("reads_once")
 def test_options_of_sides_take_several_runs(tmp_path: Path, capsys: Captured) -> None:
     own = logs(tmp_path, a1=1.0, a2=1.01, b1=1.5, b2=1.51)
     told = []
@@ -146,6 +165,7 @@ def test_options_of_sides_take_several_runs(tmp_path: Path, capsys: Captured) ->
     assert told[0]["differences"][0]["title"].endswith("too few runs to call it significant")
 
 
+@pytest.mark.usefixtures("reads_once")
 def test_a_gate_says_passed_or_failed_and_nothing_else_decides(tmp_path: Path, capsys: Captured) -> None:
     own = logs(tmp_path, a1=1.0, a2=1.01, b1=1.5, b2=1.51)
     sides = ["--baseline", own["a1"], own["a2"], "--candidate", own["b1"], own["b2"]]
@@ -159,6 +179,7 @@ def test_a_gate_says_passed_or_failed_and_nothing_else_decides(tmp_path: Path, c
     assert max(len(line) for line in out.splitlines() if "/pytest-" not in line) <= 80
 
 
+@pytest.mark.usefixtures("reads_once")
 def test_text_of_several_runs_fits_and_markdown_has_no_markup_of_files(tmp_path: Path, capsys: Captured) -> None:
     own = logs(tmp_path, **{"a": 1.0, "<b>": 1.01, "c": 1.5, "d": 1.0})
     assert run(["diff", *own.values()]) == 1

@@ -99,7 +99,7 @@ def test_events_that_are_told_or_asked_for_are_in_the_table() -> None:
 @pytest.mark.parametrize("package", ["analysis", "assemble", "parsers"])
 def test_columns_are_asked_for_kinds_that_there_are(package: str) -> None:
     """`pl.col("kind") == "process-end"`; what traces call kinds of tracks is another matter."""
-    others = ((path, node) for path, node in nodes(package) if not {"traces", "traced_times.py"} & {*path.parts})
+    others = ((path, node) for path, node in nodes(package) if not {"traces", "traced_times"} & {*path.parts})
     own = (node for _, node in others if isinstance(node, ast.Compare))
     told = {text for node in own if ast.unparse(node.left) == "pl.col('kind')" for text in texts(node.comparators[0])}
     assert told <= {*EVENTS, *INPUTS}

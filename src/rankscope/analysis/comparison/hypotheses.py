@@ -24,9 +24,15 @@ _ONE_CHANGE = "Run A again with {name} as in B, and change nothing else."
 
 
 def hypotheses(grounds: Grounds) -> tuple[Hypothesis, ...]:
-    """Causes that what was compared suggests: those of the earliest difference first; the first of a cause counts."""
+    """Causes that what was compared suggests: those of the earliest difference first; the first of a cause counts.
+
+    Values tell more of a cause than the schedule does, unless all they tell is that something happened at a step.
+    """
+    values, schedule = list(value_causes(grounds)), list(_of_schedule(grounds))
+    happened = bool(values) and values[0].kinds == ("event",)
+    first = (*schedule, *values) if happened else (*values, *schedule)
     seen: dict[str, Hypothesis] = {}
-    for one in (*value_causes(grounds), *_of_schedule(grounds), *_of_times(grounds), *_of_settings(grounds)):
+    for one in (*first, *_of_times(grounds), *_of_settings(grounds)):
         seen.setdefault(one.cause, one)
     return tuple(seen.values())
 
