@@ -190,7 +190,7 @@ class WorkerThread(threading.Thread):
         self.ready = False
         self.served = 0
         self.stamp: tuple[int, int, int] | None = None
-        self.process = _start(environment)
+        self.process = self._process()
 
     def run(self) -> None:
         """Takes tasks until there are none."""
@@ -213,6 +213,9 @@ class WorkerThread(threading.Thread):
         """Kills the process."""
         self.stopped.set()
         _end(self.process)
+
+    def _process(self) -> subprocess.Popen[bytes]:
+        return _start(self.environment)
 
     def _wait_until_ready(self) -> bool:
         """Whether the process reports its start."""
@@ -242,7 +245,8 @@ class WorkerThread(threading.Thread):
     def _renew(self) -> None:
         """Replaces the process by a new one."""
         _end(self.process)
-        self.process, self.ready = _start(self.environment), False
+        self.ready = False
+        self.process = self._process()
         if self.stopped.is_set():  # stopped meanwhile
             _end(self.process)
 
