@@ -11,7 +11,7 @@ from rankscope.parsers.workers import pool
 
 MOST_IDLE = 3
 """Most idle processes with one environment."""
-_PATIENCE_S = 5.0
+_PATIENCE_S = 600.0
 _Surroundings = tuple[str, frozenset[tuple[str, str]]]
 _idle: dict[_Surroundings, list[subprocess.Popen[bytes]]] = defaultdict(list)
 

@@ -94,9 +94,10 @@ def test_a_process_that_is_killed_is_said(tmp_path: Path, dumps: Path) -> None:
     running = Running(tmp_path / "drafts")
     running.step(3)
     put(running, dumps)
+    before = _children(os.getpid())
     screen = Screen(wanted(dumps))
     screen.until(lambda _: True)
-    (child,) = _children(os.getpid())
+    (child,) = set(_children(os.getpid())) - set(before)
     os.kill(child, signal.SIGKILL)
     screen.ended()
     assert str(screen.error) == "the process that follows the job has ended (SIGKILL)"
