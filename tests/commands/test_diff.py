@@ -119,7 +119,7 @@ def test_text_of_files_is_harmless(form: Format) -> None:
     shown = render_comparison(compare_runs(a, b), form, ascii_only=True).decode("ascii")
     assert "\x1b" not in shown
     if form == "markdown":
-        assert r"`-> \x1b[2J<b>\xa6@someone`" in shown
+        assert r"`\x1b[2J<b>\xa6@someone`" in shown
 
 
 # Several runs.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,18 @@ def test_a_wrong_record_and_its_reference(tmp_path: Path, capsys: Captured) -> N
     assert {rule["rule"] for rule in told["numbers"]["rules"]} >= {"E1", "R1", "RX"}
 
 
+def test_the_finding_of_the_verdict_comes_first(tmp_path: Path, capsys: Captured) -> None:
+    good = written(tmp_path / "good", False)
+    job = NumbersJob({"dp": [0, 1, 2, 3]})
+    for job.step in range(2):
+        job.all_reduce("dp", [np.random.default_rng(k // 2).standard_normal((20, 15)) for k in range(4)])
+    (tmp_path / "same").mkdir()
+    job.write(tmp_path / "same")
+    assert run(["numbers", str(tmp_path / "same"), "--reference", good, "-f", "json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert len(told["findings"]) > 1 and told["verdict"].endswith(told["findings"][0]["title"])
+
+
 def test_a_healthy_record_in_markdown_without_names(tmp_path: Path, capsys: Captured) -> None:
     assert run(["numbers", written(tmp_path / "good", False), "-f", "markdown", "--redact"]) == 0
     out = capsys.readouterr().out
@@ -59,3 +72,7 @@ def test_wrong_arguments(tmp_path: Path, capsys: Captured) -> None:
     sample = Path(__file__).parents[2] / "sample_data" / "two_groups"
     assert run(["numbers", str(sample)]) == 2
     assert "no numbers" in capsys.readouterr().err
+    (tmp_path / "numbers_rank_2.jsonl").write_text('{"rankscope_numbers":1,"rank":"x')
+    shutil.copy(sample / "comm_lib_trace_rank_0", tmp_path)
+    assert run(["numbers", here]) == 2
+    assert "numbers_rank_2.jsonl: a record of numbers without a rank" in capsys.readouterr().err

@@ -99,6 +99,8 @@ def test_neighbours_share_one_span() -> None:
 def test_prose_stays_prose() -> None:
     text = "Rank 12's host is stuck (3.2 ms), 99% sure: 255 ranks wait."
     assert markdown(text) == text
+    change = "-11.2 % (-24.2 .. +8.3): 210 ms -> 187 ms"
+    assert markdown(change) == change
 
 
 def test_brackets_of_prose_stay_outside() -> None:

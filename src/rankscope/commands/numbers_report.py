@@ -49,6 +49,8 @@ def run(
     return int(analysis.is_critical or differs)
 
 
+_MOST_FILES = 3
+"""Most unread files that an error names."""
 _REFERENCE = ("RS", "RX", "RP")
 """Rules about a reference run."""
 
@@ -57,7 +59,9 @@ def _recorded(source: JobSource, narrator: ProgressLine) -> Dataset:
     """The records of one run; ClickException if it has no summaries of tensors."""
     dataset = source.read(narrator)
     if not dataset.has_tensors:
-        raise click.ClickException(f"{source.title}: no numbers; rankscope.capture records them")
+        told = dataset.files.drop_nulls("problem").select("path", "problem").rows()
+        unread = "".join(f"; {path}: {problem}" for path, problem in told[:_MOST_FILES])
+        raise click.ClickException(f"{source.title}: no numbers; rankscope.capture records them{unread}")
     return dataset
 
 

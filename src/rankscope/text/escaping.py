@@ -13,6 +13,8 @@ LONGEST = 2_000
 
 _BENIGN = re.compile(r"""(?:["'(]?[^\W_]+(?:['%+=-][^\W_]+|[.,:](?<=\d.)\d+)*%?|%)[)"']?[.,;:!?]?""")
 """A word that no Markdown dialect reads as anything but text, or a percent sign by itself."""
+_SIGNED = re.compile(r"\(?[-+]\d+(?:\.\d+)?%?\)?[.,;:]?|->|\.\.")
+"""Signed numbers, arrows and dots of ranges, which begin no list and no quote: those need a space behind their sign."""
 _LINKABLE = re.compile(r"www\d*\b|[a-z]+-\d|[0-9a-f]{7,}\b", re.IGNORECASE)
 """Plain words that GitHub turns into links all the same: hosts, ticket numbers, commits."""
 _LIST_NUMBER = re.compile(r"\d+[.)]$")
@@ -73,6 +75,8 @@ def _closed(code: list[str]) -> str:
 
 
 def _is_text(word: str, first: bool) -> bool:
+    if _SIGNED.fullmatch(word):
+        return True
     if not _BENIGN.fullmatch(word) or _LINKABLE.search(word):
         return False
     return not (first and _LIST_NUMBER.match(word))

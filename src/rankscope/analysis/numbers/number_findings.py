@@ -63,7 +63,7 @@ _NEXT: dict[str, tuple[str, ...]] = {
     "moved-wrong": ("Look for writes to the buffer between the call and its wait, on the sender and on the receiver.",),
     "not-the-sum": (
         "Look for reads of the output before its wait, and for writes to the inputs while the collective runs.",
-        "Record every step with modules: numbers(..., every=1), to see what made the inputs.",
+        'Record every step with modules, numbers.start(model, every=1, level="modules"), to see what made the inputs.',
     ),
     "non-finite": ("Record modules in the steps before, to see which operation makes the first one.",),
     "replicas-differ": (
@@ -114,7 +114,8 @@ def _with_verdict(dataset: Dataset, analysis: Analysis, written: list[Finding]) 
     if analysis.status not in ("healthy", "unknown"):
         return analysis
     if roots:
-        return replace(analysis, status="unknown", verdict=f"{_UNPROVEN}{roots[0].title}")
+        findings = (roots[0], *(f for f in analysis.findings if f is not roots[0]))
+        return replace(analysis, status="unknown", verdict=f"{_UNPROVEN}{roots[0].title}", findings=findings)
     if analysis.verdict.startswith(_UNPROVEN):
         return analysis
     if analysis.verdict and not dataset.from_tensors:
@@ -226,11 +227,13 @@ def _number(value: float) -> str:
 
 
 def _row_text(row: dict[str, Any]) -> str:
-    """A row of the table in words: "out0 of all_reduce, f32 [64, 32]: hash 00ab..., norm 3.2"."""
+    """A row of the table in words: "out0 of all_reduce, [64,32] f32: hash 00ab..., norm 3.2"."""
     what = " ".join(str(part) for part in (row["op"] or row["site"], row["name"]) if part)
-    shape = f" {row['dtype']} {row['shape']}" if row["shape"] is not None else f" {row['dtype'] or ''}"
+    shape = "" if row["shape"] is None else f" [{','.join(map(str, row['shape']))}]"
     facts = [f"hash {row['hash']:016x}"] if row["hash"] is not None else []
     facts += [f"{name} {_number(row[key])}" for name, key in (("norm", "l2"), ("sum", "sum")) if row[key] is not None]
     facts += [f"{row[key]} {name}" for name, key in (("NaN", "nan"), ("infinite", "inf")) if row[key]]
     part = f" slice {row['slice']}" if row["slice"] is not None else ""
-    return f"{row['slot'] or 'tensor'}{part} of {what},{shape}: {', '.join(facts) or 'no statistics'}"
+    return (
+        f"{row['slot'] or 'tensor'}{part} of {what},{shape} {row['dtype'] or ''}: {', '.join(facts) or 'no statistics'}"
+    )

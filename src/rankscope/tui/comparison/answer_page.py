@@ -16,7 +16,7 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from rankscope.analysis.comparison.model import ComparedRun, DifferenceKind, Hypothesis, RunDifference
+from rankscope.analysis.comparison.model import ComparedRun, DifferenceKind, Hypothesis, RunComparison, RunDifference
 from rankscope.text.wording import plural, ranks_text
 from rankscope.tui.comparison.compared_view import ComparedPage, ComparedView, PartPage, diff_command, shown
 from rankscope.tui.detail.finding_text import fitted
@@ -84,7 +84,7 @@ def headline_lines(view: ComparedView, at: CardPlace, width: int) -> list[Line]:
     """The sentence over the card: the headline, or another difference with its number."""
     found = view.found
     text = found.headline if not at.difference else f"{found.differences[at.difference].title}"
-    badge: tuple[str, Role] = (" SAME ", "fine") if found.is_same else (" DIFFERS ", "critical")
+    badge = _badge(found)
     count = len(found.differences)
     number = f" {at.difference + 1}/{count}" if count > 1 else ""
     room = max(width - len(badge[0]) - 2, 10)
@@ -95,6 +95,14 @@ def headline_lines(view: ComparedView, at: CardPlace, width: int) -> list[Line]:
     lines += [line(" " * (len(badge[0]) + 2), Span(piece, "bold")) for piece in pieces[1:]]
     gap = " " * max(width - lines[0].cell_len - len(number) - 1, 0)
     return [line(lines[0], gap, Span(number, "dim")), *lines[1:]]
+
+
+def _badge(found: RunComparison) -> tuple[str, Role]:
+    """SAME only where every part was compared."""
+    if not found.is_same:
+        return " DIFFERS ", "critical"
+    whole = not any(part.summary.startswith("not compared") for part in found.parts)
+    return (" SAME ", "fine") if whole else (" NONE SEEN ", "fine")
 
 
 def card_lines(view: ComparedView, at: CardPlace, width: int, height: int) -> list[Line]:
