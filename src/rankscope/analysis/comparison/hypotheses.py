@@ -154,7 +154,7 @@ def _late_hosts(
 ) -> Iterator[Hypothesis]:
     """All ranks come later to the same operation: something before it takes longer on each host."""
     added = abs(step.median_b - step.median_a)
-    loads = [_median_seconds(table) for table in grounds.tables]
+    loads = [_median_seconds(table) for table in grounds.common.tables]
     if all(loads) and added:
         change = (loads[in_b] or 0) - (loads[not in_b] or 0)
         if change >= _TOLD * added:

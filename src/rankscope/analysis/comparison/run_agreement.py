@@ -8,7 +8,6 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.analysis.comparison.model import ComparedRun, RunAgreement
-from rankscope.analysis.comparison.run_comparison import ComparedPair
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, compare_schedules
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, side_by_side, unequal
 from rankscope.analysis.comparison.settings_differences import COUNTED, SettingsComparison, compare_settings
@@ -116,29 +115,28 @@ class RerunNoise(NamedTuple):
     settings: frozenset[str]
     outcome: bool
 
-    def split(self, pair: ComparedPair) -> tuple[ComparedPair, ComparedPair]:
+    def split(self, pair: Grounds) -> tuple[Grounds, Grounds]:
         """The pair without what differs between reruns, and with nothing else."""
-        schedule, settings, series, *_ = pair.grounds
+        schedule, settings, series, *_ = pair
         noisy = schedule is not None and bool(schedule.partings) and schedule.partings[0].aspect in self.schedule
-        quiet = pair.grounds._replace(
+        quiet = pair._replace(
             schedule=None if noisy else schedule, series=_only(series, self.values, False),
             settings=_only_settings(settings, self.settings, False),
         )  # fmt: skip
-        rest = pair.grounds._replace(
+        rest = pair._replace(
             schedule=schedule if noisy else None, series=_only(series, self.values, True),
             settings=_only_settings(settings, self.settings, True),
         )  # fmt: skip
-        return pair._replace(grounds=quiet), pair._replace(grounds=rest)
+        return quiet, rest
 
 
-def rerun_noise(reruns: Sequence[ComparedPair]) -> RerunNoise:
+def rerun_noise(reruns: Sequence[Grounds]) -> RerunNoise:
     """Respects in which any pair of reruns differs."""
     return RerunNoise(
-        frozenset(one.grounds.schedule.partings[0].aspect for one in reruns if one.grounds.schedule is not None
-                  and one.grounds.schedule.partings),
-        frozenset(found.name for one in reruns for found in one.grounds.series.differences),
-        frozenset(change.name for one in reruns for change in one.grounds.settings.changes),
-        any(one.a.analysis.is_critical != one.b.analysis.is_critical for one in reruns),
+        frozenset(one.schedule.partings[0].aspect for one in reruns if one.schedule and one.schedule.partings),
+        frozenset(found.name for one in reruns for found in one.series.differences),
+        frozenset(change.name for one in reruns for change in one.settings.changes),
+        any(a.analysis.is_critical != b.analysis.is_critical for a, b in (one.runs for one in reruns)),
     )  # fmt: skip
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import polars as pl
 
@@ -30,7 +29,7 @@ from rankscope.analysis.comparison.part_words import (
 from rankscope.analysis.comparison.picture_data import comparison_pictures
 from rankscope.analysis.comparison.pictures import ComparisonPictures
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, compare_schedules
-from rankscope.analysis.comparison.series_choice import CommonSeries, common_series
+from rankscope.analysis.comparison.series_choice import common_series
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, compare_series, recomputed
 from rankscope.analysis.comparison.settings_differences import (
     COUNTED,
@@ -50,27 +49,6 @@ class NothingComparableError(Exception):
     """The runs have nothing in common that can be compared."""
 
 
-class ComparedPair(NamedTuple):
-    """Two runs with all that was compared."""
-
-    a: ComparedRun
-    b: ComparedRun
-    grounds: Grounds
-    common: CommonSeries
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """The world sizes; 0 where one is unknown."""
-        return self.a.dataset.world_size, self.b.dataset.world_size
-
-    @property
-    def is_comparable(self) -> bool:
-        """Whether the runs have anything in common."""
-        schedule, settings, series, times, *_ = self.grounds
-        known = (schedule and schedule.equal) or series.steps or settings.compared
-        return bool(known or (times and (times.steps or times.parts)) or list(differences_of(self)))
-
-
 def compare_runs(a: ComparedRun, b: ComparedRun, *, is_drawn: bool = False) -> RunComparison:
     """The comparison of run B with run A, with the data of pictures if `is_drawn`; raises NothingComparableError."""
     pair = compared_pair(a, b)
@@ -79,22 +57,21 @@ def compare_runs(a: ComparedRun, b: ComparedRun, *, is_drawn: bool = False) -> R
     return replace(found, pictures=pair_pictures(pair, tables)) if is_drawn else found
 
 
-def pair_comparison(pair: ComparedPair) -> RunComparison:
+def pair_comparison(pair: Grounds) -> RunComparison:
     """The comparison of two runs from all that was compared."""
     differences, parts = tuple(differences_of(pair)), parts_of(pair)
     return RunComparison(
-        headline_of(differences, parts), (run_facts("A", pair.a), run_facts("B", pair.b)), parts,
-        differences, hypotheses(pair.grounds) if differences else (),
+        headline_of(differences, parts), tuple(map(run_facts, "AB", pair.runs)), parts,
+        differences, hypotheses(pair) if differences else (),
     )  # fmt: skip
 
 
-def pair_pictures(pair: ComparedPair, tables: Sequence[tuple[str, pl.DataFrame]]) -> ComparisonPictures:
+def pair_pictures(pair: Grounds, tables: Sequence[tuple[str, pl.DataFrame]]) -> ComparisonPictures:
     """The data of pictures of a pair, with the series of all runs by their labels."""
-    schedule, settings, series, times, *_ = pair.grounds
-    return comparison_pictures(schedule, settings, series, times, tables)
+    return comparison_pictures(pair.schedule, pair.settings, pair.series, pair.times, tables)
 
 
-def compared_pair(a: ComparedRun, b: ComparedRun) -> ComparedPair:
+def compared_pair(a: ComparedRun, b: ComparedRun) -> Grounds:
     """The parts of two runs side by side; raises NothingComparableError."""
     sizes = a.dataset.world_size, b.dataset.world_size
     schedule = None if all(sizes) and sizes[0] != sizes[1] else compare_schedules(a.dataset, b.dataset)
@@ -102,30 +79,34 @@ def compared_pair(a: ComparedRun, b: ComparedRun) -> ComparedPair:
     times = with_traced_times(compare_times(schedule, *common.tables), a, b)
     settings = with_options(compare_settings(a, b), a.options, b.options)
     series, equal = compare_series(*common.tables, resumed=_resumed(a, b)), equal_roles(a.options, b.options)
-    grounds = Grounds(schedule, settings, series, times, sizes, equal, common.tables, (a, b))
-    pair = ComparedPair(a, b, grounds, common)
-    if not pair.is_comparable:
+    pair = Grounds(schedule, settings, series, times, equal, common, (a, b))
+    if not _is_comparable(pair):
         raise NothingComparableError(_nothing(a, b, schedule))
     return pair
 
 
-def differences_of(pair: ComparedPair, times: Sequence[RunDifference] | None = None) -> Iterator[RunDifference]:
+def _is_comparable(pair: Grounds) -> bool:
+    """Whether the runs have anything in common."""
+    known = (pair.schedule and pair.schedule.equal) or pair.series.steps or pair.settings.compared
+    timed = pair.times and (pair.times.steps or pair.times.parts)
+    return bool(known or timed or list(differences_of(pair)))
+
+
+def differences_of(pair: Grounds, times: Sequence[RunDifference] | None = None) -> Iterator[RunDifference]:
     """The differences of a pair, the earliest in program order first; `times` take the place of those of durations."""
-    schedule, settings, series, own, *_ = pair.grounds
-    yield from _schedule_differences(schedule)
-    yield from _value_differences(series)
-    yield from _outcomes(pair.a, pair.b)
-    yield from time_differences(own) if times is None else times
-    yield from _setting_differences(settings)
+    yield from _schedule_differences(pair.schedule)
+    yield from _value_differences(pair.series)
+    yield from _outcomes(*pair.runs)
+    yield from time_differences(pair.times) if times is None else times
+    yield from _setting_differences(pair.settings)
 
 
-def parts_of(pair: ComparedPair) -> tuple[ComparedPart, ...]:
+def parts_of(pair: Grounds) -> tuple[ComparedPart, ...]:
     """The answers of schedule, settings, values and durations."""
-    schedule, settings, series, times, *_ = pair.grounds
     again = tuple(map(recomputed, pair.common.tables))
     return (
-        schedule_part(schedule, pair.sizes), settings_part(settings),
-        values_part(series, again, (*pair.common.notes, *_unread(pair.a, pair.b))), durations_part(times),
+        schedule_part(pair.schedule, pair.world_sizes), settings_part(pair.settings),
+        values_part(pair.series, again, (*pair.common.notes, *_unread(*pair.runs))), durations_part(pair.times),
     )  # fmt: skip
 
 

@@ -22,7 +22,6 @@ from rankscope.analysis.comparison.outlying_ranks import outlying_ranks
 from rankscope.analysis.comparison.pictures import ComparisonPictures
 from rankscope.analysis.comparison.run_agreement import RerunNoise, agreements, rerun_noise
 from rankscope.analysis.comparison.run_comparison import (
-    ComparedPair,
     NothingComparableError,
     compared_pair,
     differences_of,
@@ -55,9 +54,7 @@ def compare_sides(
     runs, sides = (*baselines, *candidates), _sides(len(baselines), len(candidates))
     if len(runs) == 2:
         pair = compared_pair(*runs)
-        effects = metric_effects(
-            run_metrics({1: pair.grounds.times}, pair.common, 2) if pair.grounds.times else (), sides
-        )
+        effects = metric_effects(run_metrics({1: pair.times}, pair.common, 2) if pair.times else (), sides)
         pictures = pair_pictures(pair, list(zip("AB", pair.common.tables, strict=True))) if is_drawn else None
         return replace(pair_comparison(pair), metrics=effects, pictures=pictures or ComparisonPictures())
     several = SeveralRuns(runs, sides, pooled)
@@ -90,9 +87,9 @@ class SeveralRuns:
         )
 
     @cached_property
-    def tried(self) -> dict[int, ComparedPair | str]:
+    def tried(self) -> dict[int, Grounds | str]:
         """For each other run its comparison with the first, or why there is none."""
-        found: dict[int, ComparedPair | str] = {}
+        found: dict[int, Grounds | str] = {}
         for number in range(1, len(self.runs)):
             try:
                 found[number] = compared_pair(self.runs[0], self.runs[number])
@@ -101,12 +98,12 @@ class SeveralRuns:
         return found
 
     @cached_property
-    def pairs(self) -> dict[int, ComparedPair]:
+    def pairs(self) -> dict[int, Grounds]:
         """The comparisons with the first run."""
         return {number: one for number, one in self.tried.items() if not isinstance(one, str)}
 
     @cached_property
-    def candidates(self) -> dict[int, ComparedPair]:
+    def candidates(self) -> dict[int, Grounds]:
         """Those of candidates."""
         return {number: one for number, one in self.pairs.items() if number in self.sides.b}
 
@@ -122,7 +119,7 @@ class SeveralRuns:
     @cached_property
     def metrics(self) -> tuple[RunMetric, ...]:
         """The metrics of all runs."""
-        times = {number: one.grounds.times for number, one in self.pairs.items() if one.grounds.times is not None}
+        times = {number: one.times for number, one in self.pairs.items() if one.times is not None}
         return run_metrics(times, self.series, len(self.runs))
 
     @cached_property
@@ -140,7 +137,7 @@ class SeveralRuns:
             return rerun_noise(baselines)
         return rerun_noise(list(self._reruns_of_candidate()))
 
-    def _reruns_of_candidate(self) -> Iterator[ComparedPair]:
+    def _reruns_of_candidate(self) -> Iterator[Grounds]:
         first, *others = self.sides.b
         for number in others:
             if number in self.pairs and first in self.pairs:
@@ -160,16 +157,14 @@ def _comparison(several: SeveralRuns) -> RunComparison:
     differences = tuple(sorted(found, key=lambda one: _KINDS.index(one.kind)))
     parts = (*_parts(several, quiet, left, lines), _durations(several, effects))
     groups = _groups(several, effects, {number: rest for number, (_, rest) in split.items()})
-    causes = hypotheses(_first_pair(quiet, differences, several).grounds._replace(times=None)) if differences else ()
+    causes = hypotheses(_first_pair(quiet, differences, several)._replace(times=None)) if differences else ()
     facts = tuple(run_facts(label, run) for label, run in zip(several.labels, several.runs, strict=True))
     return RunComparison(
         _headline(differences, parts, groups), facts, parts, differences, causes, effects, groups
     )  # fmt: skip
 
 
-def _first_pair(
-    quiet: Mapping[int, ComparedPair], differences: Sequence[RunDifference], several: SeveralRuns
-) -> ComparedPair:
+def _first_pair(quiet: Mapping[int, Grounds], differences: Sequence[RunDifference], several: SeveralRuns) -> Grounds:
     """The pair that shows the first difference."""
     label = differences[0].runs[0] if differences[0].runs else ""
     return next((one for number, one in quiet.items() if several.labels[number] == label), next(iter(quiet.values())))
@@ -178,7 +173,7 @@ def _first_pair(
 # Differences.
 
 
-def _exact(several: SeveralRuns, pairs: Mapping[int, ComparedPair]) -> Iterator[RunDifference]:
+def _exact(several: SeveralRuns, pairs: Mapping[int, Grounds]) -> Iterator[RunDifference]:
     """Differences of schedules, values, outcomes and settings that no rerun shows, each with its candidates."""
     found = {
         several.labels[number]: [
@@ -223,16 +218,16 @@ def _left_ranges(several: SeveralRuns) -> tuple[list[RunDifference], list[str]]:
 
 
 def _time_differences(
-    several: SeveralRuns, pairs: Mapping[int, ComparedPair], effects: Sequence[MetricEffect]
+    several: SeveralRuns, pairs: Mapping[int, Grounds], effects: Sequence[MetricEffect]
 ) -> list[RunDifference]:
     """Metrics that differ over runs; for single candidates their times against the one baseline."""
-    own = {several.labels[number]: list(time_differences(pair.grounds.times)) for number, pair in pairs.items()}
+    own = {several.labels[number]: list(time_differences(pair.times)) for number, pair in pairs.items()}
     if not several.pooled:
         return [*_merged(own), *_alone(several, {label for label, found in own.items() if found})]
     reruns = {
         (one.kind, one.ranks)
         for number in several.sides.a[1:] if number in several.pairs
-        for one in time_differences(several.pairs[number].grounds.times)
+        for one in time_differences(several.pairs[number].times)
     }  # fmt: skip
     ranked = _merged({label: [one for one in found if one.ranks] for label, found in own.items()})
     steady = [
@@ -255,7 +250,7 @@ def _alone(several: SeveralRuns, known: Collection[str]) -> Iterator[RunDifferen
 
 
 def _parts(
-    several: SeveralRuns, pairs: Mapping[int, ComparedPair], ranges: Sequence[RunDifference], lines: Sequence[str]
+    several: SeveralRuns, pairs: Mapping[int, Grounds], ranges: Sequence[RunDifference], lines: Sequence[str]
 ) -> Iterator[ComparedPart]:
     """The answers of schedule, settings and values: one for all candidates, or those of each."""
     answers = {several.labels[number]: parts_of(pair) for number, pair in pairs.items()}
@@ -282,8 +277,8 @@ def _durations(several: SeveralRuns, effects: Sequence[MetricEffect]) -> Compare
     return replace(part, summary=f"{several.labels[number]}: {part.summary}", lines=())
 
 
-def _groups(several: SeveralRuns, effects: Sequence[MetricEffect], rest: Mapping[int, ComparedPair]) -> RunGroups:
-    known = {(0, number): pair.grounds for number, pair in several.pairs.items()}
+def _groups(several: SeveralRuns, effects: Sequence[MetricEffect], rest: Mapping[int, Grounds]) -> RunGroups:
+    known = {(0, number): pair for number, pair in several.pairs.items()}
     tested = len(effects)
     labels, count_a = several.labels, len(several.sides.a)
     power = "each run against A: times hold within two runs; reruns of both (--baseline, --candidate) tell more"
@@ -299,7 +294,7 @@ def _groups(several: SeveralRuns, effects: Sequence[MetricEffect], rest: Mapping
     )  # fmt: skip
 
 
-def _noisy(several: SeveralRuns, rest: Mapping[int, ComparedPair]) -> Iterator[RunDifference]:
+def _noisy(several: SeveralRuns, rest: Mapping[int, Grounds]) -> Iterator[RunDifference]:
     """Differences of the candidates that reruns show as well; of each series one."""
     found = {
         several.labels[number]: [
@@ -311,7 +306,7 @@ def _noisy(several: SeveralRuns, rest: Mapping[int, ComparedPair]) -> Iterator[R
     yield from _merged(found)
     steps: dict[str, dict[str, int]] = {}
     for number, pair in rest.items():
-        for one in pair.grounds.series.differences:
+        for one in pair.series.differences:
             steps.setdefault(one.name, {}).setdefault(several.labels[number], one.step)
     for name, own in steps.items():
         first = min(own.values())
@@ -368,7 +363,7 @@ class WholeComparison(NamedTuple):
 def compare_in_full(a: ComparedRun, b: ComparedRun) -> WholeComparison:
     """The comparison of run B with run A, and what it rests on; raises NothingComparableError."""
     pair = compared_pair(a, b)
-    return WholeComparison(pair_comparison(pair), (a, b), pair.grounds, pair.common)
+    return WholeComparison(pair_comparison(pair), (a, b), pair, pair.common)
 
 
 def compare_sides_in_full(
@@ -378,6 +373,6 @@ def compare_sides_in_full(
     runs = (*baselines, *candidates)
     if len(runs) == 2:
         return compare_in_full(*runs)
-    grounds = compared_pair(baselines[0], candidates[0]).grounds
+    grounds = compared_pair(baselines[0], candidates[0])
     found = compare_sides(baselines, candidates, pooled=pooled)
     return WholeComparison(found, runs, grounds, common_series([run.series for run in runs]), len(baselines))

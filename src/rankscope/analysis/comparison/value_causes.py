@@ -16,6 +16,7 @@ import polars as pl
 
 from rankscope.analysis.comparison.model import ComparedRun, Hypothesis
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison
+from rankscope.analysis.comparison.series_choice import CommonSeries
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, SeriesDifference
 from rankscope.analysis.comparison.settings_differences import (
     COUNTED,
@@ -70,18 +71,23 @@ _ONE_CHANGE = "Run A again with {name} as in B, and change nothing else."
 
 
 class Grounds(NamedTuple):
-    """The compared parts from which causes are inferred; None if a part could not be compared."""
+    """Two runs and their compared parts, from which causes are inferred; None if a part could not be compared."""
 
     schedule: ScheduleComparison | None
     settings: SettingsComparison
     series: SeriesComparison
     times: TimeComparison | None
-    world_sizes: tuple[int, int]
     equal: Mapping[str, str]
     """Roles of options that are equal in both runs, each with an example."""
-    tables: Sequence[pl.DataFrame]
-    """The training series of both runs."""
+    common: CommonSeries
+    """The training series of both runs, from one source each."""
     runs: tuple[ComparedRun, ComparedRun]
+
+    @property
+    def world_sizes(self) -> tuple[int, int]:
+        """The world sizes; 0 where one is unknown."""
+        a, b = self.runs
+        return a.dataset.world_size, b.dataset.world_size
 
     @property
     def first(self) -> SeriesDifference | None:
@@ -103,7 +109,8 @@ class Grounds(NamedTuple):
 
     def is_second(self, one: SeriesDifference) -> bool:
         """Whether only the first common step is before it."""
-        steps = set.intersection(*(set(table.filter(pl.col("name") == one.name)["step"]) for table in self.tables))
+        own = (table.filter(pl.col("name") == one.name) for table in self.common.tables)
+        steps = set.intersection(*(set(table["step"]) for table in own))
         return one.last_equal is not None and one.last_equal == min(steps, default=None)
 
     def changes(self, roles: Sequence[str]) -> list[SettingChange]:
@@ -228,7 +235,7 @@ def _parameters(grounds: Grounds) -> _Norms | None:
 
     The first update moves the norm by little more than its learning rate, other random values by more.
     """
-    starts = [one.filter(pl.col("step") == pl.col("step").min()) for one in grounds.tables]
+    starts = [one.filter(pl.col("step") == pl.col("step").min()) for one in grounds.common.tables]
     tables = [one.filter(pl.col("name") == "params_norm") for one in starts]
     if any(one.is_empty() for one in tables):
         return None
