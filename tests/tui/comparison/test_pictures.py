@@ -7,6 +7,8 @@ import polars as pl
 
 from rankscope.analysis.comparison.series_choice import common_series
 from rankscope.analysis.comparison.series_comparison import compare_series
+from rankscope.analysis.comparison.series_curves import Curves, SeriesKey, curves, series_keys
+from rankscope.tui.comparison.curve_drawing import PlotArea, draw, mark_line, thinned
 from rankscope.tui.comparison.difference_map import (
     EQUAL,
     NOTHING,
@@ -17,16 +19,6 @@ from rankscope.tui.comparison.difference_map import (
     value_codes,
 )
 from rankscope.tui.comparison.rank_scatter import outliers
-from rankscope.tui.comparison.series_curves import (
-    Curves,
-    PlotArea,
-    SeriesKey,
-    curves,
-    draw,
-    mark_line,
-    series_keys,
-    thinned,
-)
 from tests.tui.comparison.views import ONSET, STEPS, losses, scalars, view_of
 
 LOSS = SeriesKey("loss", None)
@@ -34,14 +26,14 @@ LOSS = SeriesKey("loss", None)
 
 def curves_of(*runs: pl.DataFrame, baselines: int = 1) -> Curves:
     """The losses of runs in which one rank prints for all."""
-    return curves(common_series(runs).tables, LOSS, baselines)
+    return curves(common_series(runs).tables, [LOSS], baselines)[0]
 
 
 def test_series_that_differ_come_first() -> None:
     tables = common_series([losses(), losses(1.01)]).tables
     keys = series_keys(tables, compare_series(*tables))
     assert keys == (SeriesKey("loss", 1), SeriesKey("loss", 0))
-    found = curves(tables, keys[0])
+    found = curves(tables, keys)[0]
     assert found.steps[found.differs].tolist() == list(range(ONSET, STEPS + 1))
 
 

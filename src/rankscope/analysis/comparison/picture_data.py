@@ -8,9 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from rankscope.analysis.arrays import Ints
+from rankscope.analysis.arrays import Ints, Mask
 from rankscope.analysis.comparison.pictures import (
     CellKind,
     ComparisonPictures,
@@ -32,8 +31,8 @@ from rankscope.analysis.comparison.series_comparison import (
     Floats,
     SeriesComparison,
     newest_values,
-    unequal,
 )
+from rankscope.analysis.comparison.series_curves import Curves, SeriesKey, curves
 from rankscope.analysis.comparison.settings_differences import SettingsComparison
 from rankscope.analysis.comparison.time_comparison import TimeComparison, matched_times
 from rankscope.text.tensors import tensors
@@ -64,9 +63,8 @@ def comparison_pictures(
     times: TimeComparison | None, tables: Sequence[tuple[str, pl.DataFrame]],
 ) -> ComparisonPictures:  # fmt: skip
     """The data of all pictures; `tables` are the series of each run by its label, those of A first."""
-    newest = [(label, newest_values(table)) for label, table in tables if not table.is_empty()]
-    wanted = _wanted(series, newest) if newest and len(newest) == len(tables) else []
-    values = _all_series(wanted[:MOST_COMPARED], newest)
+    wanted = _wanted(series, tables[0][1]) if tables and not any(table.is_empty() for _, table in tables) else []
+    values = _all_series(wanted[:MOST_COMPARED], tables) if wanted else []
     matched = pl.DataFrame() if schedule is None or schedule.apart else matched_times(schedule)
     maps = (_schedule_map(schedule), _values_map(values, len(wanted)), _times_map(matched))
     return ComparisonPictures(
@@ -84,27 +82,22 @@ def comparison_pictures(
 # Series.
 
 
-def _wanted(found: SeriesComparison, tables: Sequence[tuple[str, pl.DataFrame]]) -> list[tuple[str, int | None]]:
-    """Name and rank of the series to draw: those that differ, the first of each name first, then equal ones."""
-    firsts = dict[str, int | None]()
-    for one in found.differences:
-        firsts.setdefault(one.name, one.rank)
-    equal = tables[0][1].filter(pl.col("name").is_in(_EQUAL_TOO)).select("name", "rank").unique().sort("name", "rank")
-    every = [*firsts.items(), *((one.name, one.rank) for one in found.differences), *equal.iter_rows()]
-    return list(dict.fromkeys(every))
+def _wanted(found: SeriesComparison, table: pl.DataFrame) -> list[SeriesKey]:
+    """The series to draw: those that differ, the first of each name first, then equal ones of the first run."""
+    differing = [SeriesKey(one.name, one.rank) for one in found.differences]
+    firsts = dict[str, SeriesKey]()
+    for key in differing:
+        firsts.setdefault(key.name, key)
+    equal = newest_values(table, _EQUAL_TOO).select("name", "rank").unique().sort("name", "rank")
+    return list(dict.fromkeys([*firsts.values(), *differing, *map(SeriesKey._make, equal.iter_rows())]))
 
 
-def _all_series(
-    wanted: Sequence[tuple[str, int | None]], runs: Sequence[tuple[str, pl.DataFrame]]
-) -> list[SeriesPicture]:
+def _all_series(wanted: Sequence[SeriesKey], runs: Sequence[tuple[str, pl.DataFrame]]) -> list[SeriesPicture]:
     """The wanted series that all runs have."""
-    keys = pl.DataFrame(wanted, schema={"name": pl.String, "rank": pl.Int64}, orient="row")
-    needed = [
-        (label, table.cast({"rank": pl.Int64}).join(keys, on=["name", "rank"], how="semi", nulls_equal=True))
-        for label, table in runs
-    ]
-    drawn = (_series(*one, needed) for one in wanted)
-    return [one for one in drawn if one is not None]
+    labels, tables = [label for label, _ in runs], [table for _, table in runs]
+    baselines = sum(label[0] == labels[0][0] for label in labels)
+    found = curves(tables, wanted, baselines)
+    return [_series(one, labels) for one in found if one.known.any(axis=1).all()]
 
 
 def _one_each(series: Sequence[SeriesPicture]) -> list[SeriesPicture]:
@@ -113,55 +106,31 @@ def _one_each(series: Sequence[SeriesPicture]) -> list[SeriesPicture]:
     return [one for one in series if firsts[one.name] is one][:MOST_SERIES]
 
 
-def _series(name: str, rank: int | None, runs: Sequence[tuple[str, pl.DataFrame]]) -> SeriesPicture | None:
-    """One series of all runs at all steps of any; None if a run lacks it."""
-    joined = pl.DataFrame({"step": []}, schema={"step": pl.Int64})
-    for number, (_, table) in enumerate(runs):
-        of = table.filter(pl.col("name") == name, pl.col("rank").eq_missing(pl.lit(rank, pl.Int64)))
-        if of.is_empty():
-            return None
-        own = of.select("step", pl.col("value").alias(f"v{number}"), pl.col("resolution").alias(f"r{number}"))
-        joined = joined.join(own, on="step", how="full", coalesce=True)
-    joined = joined.sort("step")
-    baselines = [number for number, (label, _) in enumerate(runs) if label[0] == runs[0][0][0]]
-    other = len(baselines) % len(runs)
-    outside = _outside(joined, baselines, other) if len(baselines) >= LEAST_BASELINES else None
-    a, b, of_a, of_b = (joined[column] for column in ("v0", f"v{other}", "r0", f"r{other}"))
-    relative, differs = _compared(a, b, of_a, of_b, outside)
-    steps: list[int] = joined["step"].to_list()
-    lines = tuple(RunLine(label, tuple(joined[f"v{number}"].to_list())) for number, (label, _) in enumerate(runs))
-    first = steps[differs.index(True)] if True in differs else None
-    return SeriesPicture(name, rank, tuple(steps), lines, tuple(relative), tuple(differs), first, len(steps))
+def _series(found: Curves, labels: Sequence[str]) -> SeriesPicture:
+    """One series of all runs at all steps of any."""
+    differs = found.both & _outside(found) if found.baselines >= LEAST_BASELINES else found.differs
+    sizes = np.where(differs, np.where(np.isfinite(found.relative), found.relative, np.inf), 0.0)
+    steps: list[int] = found.steps.tolist()
+    lines = tuple(RunLine(*one) for one in zip(labels, map(_known, found.values, found.known), strict=True))
+    first = steps[int(differs.argmax())] if differs.any() else None
+    return SeriesPicture(
+        *found.key, tuple(steps), lines, _known(sizes, found.both), tuple(differs.tolist()), first, len(steps)
+    )
 
 
-def _outside(joined: pl.DataFrame, baselines: Sequence[int], other: int) -> NDArray[np.bool_]:
-    """Where a run stays away from its baselines: see `series_comparison.beyond_noise`."""
-    values = np.column_stack([_numbers(joined[f"v{number}"].to_list()) for number in baselines])
-    noise = values.max(axis=1) - values.min(axis=1)
-    distance = np.abs(values - _numbers(joined[f"v{other}"].to_list())[:, None]).min(axis=1)
+def _outside(found: Curves) -> Mask:
+    """Where B stays away from its baselines: see `series_comparison.beyond_noise`."""
+    own = found.values[: found.baselines]
+    noise = own.max(axis=0) - own.min(axis=0)
+    distance = np.abs(own - found.b).min(axis=0)
     stays = np.convolve(distance > 2 * noise, np.ones(OUTSIDE_STEPS), "valid") == OUTSIDE_STEPS
-    found: NDArray[np.bool_] = np.convolve(stays, np.ones(OUTSIDE_STEPS)) > 0
-    return found[: len(noise)]
+    outside: Mask = np.convolve(stays, np.ones(OUTSIDE_STEPS)) > 0
+    return outside[: len(noise)]
 
 
-def _compared(
-    a: pl.Series, b: pl.Series, of_a: pl.Series, of_b: pl.Series, outside: NDArray[np.bool_] | None
-) -> tuple[list[float | None], list[bool]]:
-    """The relative difference, and whether values differ, by step; `outside` decides that if it is known."""
-    known = (a.is_not_null() & b.is_not_null()).to_numpy()
-    one, other = (_filled(values) for values in (a, b))
-    differs = (unequal(one, other, _filled(of_a), _filled(of_b)) if outside is None else outside) & known
-    with np.errstate(invalid="ignore", divide="ignore"):
-        relative = np.abs(one - other) / np.abs(one)
-    relative[~differs] = 0.0
-    relative[differs & ~np.isfinite(relative)] = np.inf
-    return [float(r) if k else None for r, k in zip(relative, known, strict=True)], differs.tolist()
-
-
-def _filled(values: pl.Series) -> Floats:
-    """Values as an array; 0 where there is none."""
-    found: Floats = values.fill_null(0.0).to_numpy().astype(np.float64)
-    return found
+def _known(values: Floats, known: Mask) -> tuple[float | None, ...]:
+    """The values, None where they are not known."""
+    return tuple(value if is_known else None for value, is_known in zip(values.tolist(), known.tolist(), strict=True))
 
 
 def _thinned(one: SeriesPicture) -> SeriesPicture:

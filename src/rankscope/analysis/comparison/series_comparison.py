@@ -94,7 +94,7 @@ def compare_series(a: pl.DataFrame, b: pl.DataFrame, *, resumed: Collection[int]
     """
     if a.is_empty() or b.is_empty():
         return SeriesComparison((), (), 0)
-    pairs = _newest(a).join(_newest(b), on=["rank", "name", "step"], nulls_equal=True, suffix="_b")
+    pairs = newest_values(a).join(newest_values(b), on=["rank", "name", "step"], nulls_equal=True, suffix="_b")
     pairs = pairs.sort("rank", "name", "step", nulls_last=True)
     found, equal = list[SeriesDifference](), list[tuple[str, int, float]]()
     restarts = {*_restarts(a), *_restarts(b), *_late_begins(a, b), *(step + 1 for step in resumed)}
@@ -113,17 +113,12 @@ def _is_rounded(table: pl.DataFrame) -> pl.Series:
     return table.select((pl.col("step_hi").fill_null(pl.col("step")) != pl.col("step")).alias("rounded"))["rounded"]
 
 
-def _newest(table: pl.DataFrame) -> pl.DataFrame:
-    """One row for each rank, name and step: of the newest segment, and there the most exact one."""
-    known = table.filter(~_is_rounded(table) & table["name"].is_in(VALUE_NAMES) & table["step"].is_not_null())
+def newest_values(table: pl.DataFrame, names: Collection[str] = VALUE_NAMES) -> pl.DataFrame:
+    """rank, name, step, value, resolution: of each rank, name and step the newest segment, and there the most exact."""
+    known = table.filter(~_is_rounded(table) & table["name"].is_in(names) & table["step"].is_not_null())
     known = known.with_columns(pl.col("resolution").fill_null(0.0), pl.col("segment").fill_null(0))
     ordered = known.sort(pl.col("segment"), -pl.col("resolution"), maintain_order=True)
     return ordered.unique(["rank", "name", "step"], keep="last").select("rank", "name", "step", "value", "resolution")
-
-
-def newest_values(table: pl.DataFrame) -> pl.DataFrame:
-    """rank, name, step, value, resolution: the values that are compared, one for each rank, name and step."""
-    return _newest(table)
 
 
 def _restarts(table: pl.DataFrame) -> set[int]:
@@ -264,7 +259,7 @@ def side_by_side(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
     keys = ["rank", "name", "step"]
     joined = pl.DataFrame()
     for number, table in enumerate(tables):
-        own = _newest(table).rename({name: f"{name} {number}" for name in ("value", "resolution")})
+        own = newest_values(table).rename({name: f"{name} {number}" for name in ("value", "resolution")})
         joined = joined.join(own, on=keys, nulls_equal=True) if number else own
     return joined.sort(keys, nulls_last=True)
 

@@ -11,17 +11,16 @@ import polars as pl
 from numpy.typing import NDArray
 from textual.binding import Binding, BindingType
 
-from rankscope.analysis.comparison.series_comparison import VALUE_NAMES
+from rankscope.analysis.comparison.series_comparison import VALUE_NAMES, Floats
+from rankscope.analysis.comparison.series_curves import Curves, SeriesKey, curves, series_keys
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.text.wording import duration, ranks_text
 from rankscope.tui.comparison.compared_view import ComparedView, TargetPage, shown
-from rankscope.tui.comparison.series_curves import Curves, SeriesKey, curves, series_keys
 from rankscope.tui.detail.screens.heat_page import LABEL, METRICS, GridPage, HeatRow, fold_rows, row_head
 from rankscope.tui.key_hints import Hint
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import HEAT, Line, Role, Span, cut, line, wrapped
 
-Floats = NDArray[np.float64]
 Codes = NDArray[np.int8]
 NOTHING, EQUAL, FAINTEST, ODD = 0, 1, 2, 12
 """Codes of cells: not comparable; equal; the smallest of ten sizes of a difference; not a number in one run."""
@@ -53,12 +52,10 @@ class DifferenceMap:
 
 def value_codes(found: Curves) -> Codes:
     """The code of each step of a series: the decade of the relative difference, from 1e-9 up to 1."""
-    a, b = found.a, found.b
     with np.errstate(divide="ignore", invalid="ignore"):
-        relative = np.abs(a - b) / np.abs(a)
-        decade = np.floor(np.log10(relative))
+        decade = np.floor(np.log10(found.relative))
     size = np.clip(np.nan_to_num(decade, nan=0.0, posinf=0.0, neginf=-9.0) + 9, 0, SIZES - 1).astype(np.int8)
-    odd = ~np.isfinite(a) | ~np.isfinite(b)
+    odd = ~np.isfinite(found.a) | ~np.isfinite(found.b)
     codes = np.where(found.differs, np.where(odd, ODD, FAINTEST + size), EQUAL)
     return np.where(found.both, codes, NOTHING).astype(np.int8)
 
@@ -98,7 +95,7 @@ def difference_maps(view: ComparedView) -> list[DifferenceMap]:
     own: dict[str, list[Curves]] = {}
     for name in dict.fromkeys(key.name for key in keys):
         ranks = sorted((key for key in keys if key.name == name), key=lambda key: -1 if key.rank is None else key.rank)
-        own[name] = [curves(whole.series.tables, key, whole.baselines) for key in ranks[:MOST_RANKS]]
+        own[name] = curves(whole.series.tables, ranks[:MOST_RANKS], whole.baselines)
     maps = [_of_names(own)] if own else []
     maps += [_of_ranks(name, found) for name, found in own.items() if len(found) > 1]
     return [*maps, *_of_times(view)]

@@ -9,8 +9,9 @@ import numpy as np
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
+from rankscope.analysis.comparison.series_curves import Curves, SeriesKey, curves, series_keys
 from rankscope.tui.comparison.compared_view import ComparedView, TargetPage, shown
-from rankscope.tui.comparison.series_curves import Curves, PlotArea, SeriesKey, curves, draw, mark_line, series_keys
+from rankscope.tui.comparison.curve_drawing import PlotArea, draw, mark_line
 from rankscope.tui.key_hints import Hint
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, cut, line, wrap
@@ -74,7 +75,7 @@ class SeriesPage(TargetPage):
 
     def _load(self) -> Curves:
         whole = self.view.whole
-        return curves(whole.series.tables, self.key, whole.baselines)
+        return curves(whole.series.tables, [self.key], whole.baselines)[0]
 
     def _first_difference(self) -> int:
         """The place of the first step that differs, else of the last one."""
@@ -141,7 +142,7 @@ class SeriesPage(TargetPage):
         if not found.both[at]:
             parts.append(Span("not comparable", "dim"))
         elif found.differs[at]:
-            parts += [Span("DIFFERS", "warn"), f" by {found.relative(at):.1e} of A"]
+            parts += [Span("DIFFERS", "warn"), f" by {found.relative[at]:.1e} of A"]
         else:
             parts.append(Span("equal", "good"))
         count = int(found.differs.sum())

@@ -1,27 +1,21 @@
-"""Training series of several runs as curves, and their drawing as text. No widget."""
+"""The drawing of training series as text. No widget."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from rich.style import Style
 from rich.text import Text
 from textual_plotext.plot import Plot
 
-from rankscope.analysis.comparison.series_comparison import VALUE_NAMES, SeriesComparison, unequal
+from rankscope.analysis.arrays import Ints
+from rankscope.analysis.comparison.series_comparison import Floats
+from rankscope.analysis.comparison.series_curves import Curves
 from rankscope.tui.styled_text import Line, Role, Span, line
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-LEAST_BAND = 3
-"""Fewest baselines that make a band."""
 _PER_COLUMN = 2
 """Points of a column that the drawing can tell apart."""
 _TICKS = 5
@@ -29,113 +23,6 @@ _ROLES: dict[int, Role] = {1: "head", 2: "warn", 3: "text", 4: "dim"}
 """The roles of the colours with which A, B, equal values and the band are drawn; the theme colours them."""
 _QUADRANTS = "hd"
 """plotext's name for quarter blocks: terminals agree on their width, so only changed cells are sent."""
-
-
-class SeriesKey(NamedTuple):
-    """A series of one rank, or of the job."""
-
-    name: str
-    rank: int | None
-
-    @property
-    def shown(self) -> str:
-        """The series in words."""
-        return self.name if self.rank is None else f"{self.name} of rank {self.rank}"
-
-
-def series_keys(tables: Sequence[pl.DataFrame], found: SeriesComparison) -> tuple[SeriesKey, ...]:
-    """The series that all runs have: those that differ first, in the order of their first differing steps."""
-    if not tables or any(table.is_empty() for table in tables):
-        return ()
-    known = [set(table.select("name", "rank").unique().iter_rows()) for table in tables]
-    shared = {SeriesKey(*one) for one in set.intersection(*known)}
-    first = {SeriesKey(one.name, one.rank): number for number, one in enumerate(found.differences)}
-    order = {name: number for number, name in enumerate(VALUE_NAMES)}
-
-    def place(key: SeriesKey) -> tuple[int, int, str, int]:
-        rank = -1 if key.rank is None else key.rank
-        return first.get(key, len(first)), order.get(key.name, len(order)), key.name, rank
-
-    return tuple(sorted(shared, key=place))
-
-
-@dataclass(frozen=True)
-class Curves:
-    """One series of several runs over the steps that any of them has."""
-
-    key: SeriesKey
-    steps: Ints
-    """Rising."""
-    values: Floats
-    """Runs x steps; NaN where a run has no value."""
-    known: NDArray[np.bool_]
-    """Runs x steps: whether the run has a value, which may be NaN itself."""
-    resolutions: Floats
-    baselines: int = 1
-    """How many of the runs, the first ones, are baselines; the first of them is A, the first other run is B."""
-
-    @property
-    def a(self) -> Floats:
-        """The values of A."""
-        values: Floats = self.values[0]
-        return values
-
-    @property
-    def b(self) -> Floats:
-        """The values of B."""
-        values: Floats = self.values[self.baselines]
-        return values
-
-    @cached_property
-    def both(self) -> NDArray[np.bool_]:
-        """The steps that A and B have."""
-        both: NDArray[np.bool_] = self.known[0] & self.known[self.baselines]
-        return both
-
-    @cached_property
-    def differs(self) -> NDArray[np.bool_]:
-        """The steps in which B differs from A by more than their digits."""
-        return self.both & unequal(self.a, self.b, self.resolutions[0], self.resolutions[self.baselines])
-
-    @cached_property
-    def band(self) -> tuple[Floats, Floats] | None:
-        """The least and the greatest value of the baselines in each step; None if there are too few of them."""
-        own = self.values[: self.baselines]
-        if len(own) < LEAST_BAND:
-            return None
-        empty = np.isnan(own).all(axis=0)
-        filled = np.where(empty, 0.0, own)
-        low, high = np.nanmin(filled, axis=0), np.nanmax(filled, axis=0)
-        return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
-
-    def relative(self, at: int) -> float:
-        """|a - b| / |a| in one step; NaN if it is not known."""
-        a, b = float(self.a[at]), float(self.b[at])
-        return abs(a - b) / abs(a) if a else float("nan")
-
-
-def curves(tables: Sequence[pl.DataFrame], key: SeriesKey, baselines: int = 1) -> Curves:
-    """The curves of a series; `tables` have the columns of `series_comparison.COLUMNS`."""
-    own = [_newest(table, key) for table in tables]
-    steps = np.unique(np.concatenate([table["step"].to_numpy() for table in own])).astype(np.int64)
-    values = np.full((len(own), len(steps)), np.nan)
-    known, resolutions = np.zeros(values.shape, np.bool_), np.zeros(values.shape)
-    for number, table in enumerate(own):
-        at = np.searchsorted(steps, table["step"].to_numpy())
-        values[number, at], known[number, at] = table["value"].to_numpy(), True
-        resolutions[number, at] = table["resolution"].fill_null(0.0).to_numpy()
-    return Curves(key, steps, values, known, resolutions, baselines)
-
-
-def _newest(table: pl.DataFrame, key: SeriesKey) -> pl.DataFrame:
-    """One row for each exact step: of the newest restart, and there the most exact one."""
-    exact = pl.col("step_hi").fill_null(pl.col("step")) == pl.col("step")
-    own = table.filter(pl.col("name") == key.name, pl.col("rank").eq_missing(key.rank), exact)
-    ordered = own.sort(pl.col("segment").fill_null(0), -pl.col("resolution").fill_null(0.0), maintain_order=True)
-    return ordered.unique("step", keep="last", maintain_order=True)
-
-
-# The drawing.
 
 
 class PlotArea(NamedTuple):
