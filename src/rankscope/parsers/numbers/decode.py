@@ -23,6 +23,7 @@ from rankscope.parsers.numbers.model import (
     CODES,
     FLOATS,
     NUMBERS,
+    PLAIN,
     SAMPLES,
     SIZES,
     Floats,
@@ -207,8 +208,6 @@ def _take(columns: LineColumns, block: bytes, line: int, lost: Counter[str]) -> 
 
 # Columns of the rows, filled block by block.
 
-_PLAIN = ("step", "micro", "order", "occurrence", "slice", "seq", "root", "peer", "numel", "nan", "inf", "zeros")
-"""Columns that hold the number of the key with their name."""
 _HASH = re.compile(r"[0-9a-fA-F]{16}")
 _DIGITS = 16
 _FIELDS = NumbersLine.__struct_fields__
@@ -272,7 +271,7 @@ class LineColumns:
         numbers = np.empty((len(NUMBERS), len(rows)), np.int64)
         columns = dict(zip(NUMBERS, numbers, strict=True))
         columns["line"][:], columns["header"][:] = lines, len(self.headers) - 1
-        for name in _PLAIN:
+        for name in PLAIN:
             columns[name][:] = _whole_numbers(told[name])
         columns["stack"][:] = _whole_numbers(told["stack_id"])
         columns["recompute"][:] = list(map(bool, told["recompute"]))
