@@ -42,12 +42,7 @@ class NumbersHeader(NamedTuple):
     world_size: int | None
     host: str
     pid: int | None
-    level: str
-    every: int | None
-    mode: str
     time_ns: int | None
-    settings: str
-    """JSON text of seeds and hashes of random states; "" without any."""
 
 
 class NumbersGroup(NamedTuple):
