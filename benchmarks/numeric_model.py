@@ -151,9 +151,7 @@ class Gather(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Tensor, at: Mesh) -> Tensor:
         ctx.at = at
-        whole = x.new_empty(at.layout.tensor * x.shape[0], *x.shape[1:])
-        dist.all_gather_into_tensor(whole, x.contiguous(), group=at.tensor)
-        return whole
+        return _gathered(x, at)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
@@ -170,10 +168,27 @@ class Scatter(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return _gathered(grad, ctx.at), None
+
+
+class Whole(torch.autograd.Function):  # type: ignore[misc]
+    """Parts of the sequence to the whole of it; its backward takes the own part."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, at: Mesh) -> Tensor:
+        ctx.at = at
+        return _gathered(x, at)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         at: Mesh = ctx.at
-        whole = grad.new_empty(at.layout.tensor * grad.shape[0], *grad.shape[1:])
-        dist.all_gather_into_tensor(whole, grad.contiguous(), group=at.tensor)
-        return whole, None
+        return grad.chunk(at.layout.tensor, 0)[at.tensor_rank].contiguous(), None
+
+
+def _gathered(part: Tensor, at: Mesh) -> Tensor:
+    whole = part.new_empty(at.layout.tensor * part.shape[0], *part.shape[1:])
+    dist.all_gather_into_tensor(whole, part.contiguous(), group=at.tensor)
+    return whole
 
 
 def _scattered(whole: Tensor, at: Mesh) -> Tensor:
@@ -300,19 +315,3 @@ class Model(nn.Module):  # type: ignore[misc]
             x = Whole.apply(x, at) if at.layout.sequence else x
             x = functional.linear(x, self.head)
         return x
-
-
-class Whole(torch.autograd.Function):  # type: ignore[misc]
-    """Parts of the sequence to the whole of it; its backward takes the own part."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, at: Mesh) -> Tensor:
-        ctx.at = at
-        whole = x.new_empty(at.layout.tensor * x.shape[0], *x.shape[1:])
-        dist.all_gather_into_tensor(whole, x.contiguous(), group=at.tensor)
-        return whole
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        at: Mesh = ctx.at
-        return grad.chunk(at.layout.tensor, 0)[at.tensor_rank].contiguous(), None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,8 @@ from rankscope.assemble.operations import StackIds
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.matrices import NULL
-from rankscope.parsers.numbers.model import CODES, FLOATS, SIZES, NumbersContent
+from rankscope.parsers.numbers.model import CODES, FLOATS, PLAIN, SIZES, NumbersContent
 
-_PLAIN = (
-    "step", "micro", "order", "occurrence", "slice", "seq", "root", "peer", "numel", "nan", "inf", "zeros", "line",
-)  # fmt: skip
 _OLDER = "of an earlier process of the rank: not used"
 
 
@@ -28,22 +25,19 @@ def add_tensors(
 ) -> int:
     """Adds the summaries of the newest run of the chosen attempt to `tensors`, and groups and stacks that only they
     know; returns the number of ranks, 0 for none."""
-    used = [(place, source) for place, source in enumerate(sources) if _is_of(source, sources, chosen, pattern)]
-    used = _newest_run(used)
+    used = _newest_run(list(_of_attempt(sources, max(0, chosen), pattern)))
     if not used:
         return 0
-    groups, stacks = _GroupRows(tables), _StackRows(tables)
-    frames = []
-    for place, source in sorted(used, key=lambda row: (row[1].rank or 0, row[1].shown)):
-        assert isinstance(source.content, NumbersContent)
+    used.sort(key=lambda row: (row[1].rank or 0, row[1].shown))
+    for _, source in used:
         source.used = True
-        frames.append(_frame(source.content, place, max(0, chosen), groups, stacks))
+    groups, stacks = _GroupRows(tables), _StackRows(tables)
+    contents = [_content(source) for _, source in used]
+    tables["tensors"] = _tensor_table(contents, [place for place, _ in used], max(0, chosen), groups, stacks)
     tables["groups"], tables["stacks"] = groups.table(), stacks.table()
-    tables["tensors"] = pl.concat(frames)
-    known = [header.world_size or 0 for _, source in used for header in _content(source).headers]
     highest = tables["groups"]["ranks"].explode().max()
-    ranks = [1 + header.rank for _, source in used for header in _content(source).headers]
-    return max([*known, *ranks, 1 + highest if isinstance(highest, int) else 0])
+    told = [max(header.world_size or 0, 1 + header.rank) for content in contents for header in content.headers]
+    return max([*told, 1 + highest if isinstance(highest, int) else 0])
 
 
 def _content(source: SourceFile) -> NumbersContent:
@@ -51,18 +45,21 @@ def _content(source: SourceFile) -> NumbersContent:
     return source.content
 
 
-def _is_of(source: SourceFile, sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None) -> bool:
-    """Whether a source holds summaries of the attempt; settles its rank and attempt."""
-    if not isinstance(source.content, NumbersContent) or not source.content.headers:
-        return False
-    option = file_names.rank_by(pattern, source.shown) if pattern is not None else None
-    source.rank, source.rank_source = (
-        (option, "option") if option is not None else (source.content.headers[0].rank, "content")
-    )
-    source.writer = source.content.headers[0].host, source.content.headers[0].pid
-    attempts = {s.directory: s.attempt for s in sources if s.attempt is not None and s is not source}
-    source.attempt = attempts.get(source.directory, max(0, chosen))
-    return source.attempt == max(0, chosen)
+def _of_attempt(
+    sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
+) -> Iterator[tuple[int, SourceFile]]:
+    """The sources with summaries of the attempt, and their rows of `files`; settles their ranks and attempts."""
+    attempts = {s.directory: s.attempt for s in sources if s.attempt is not None}
+    for place, source in enumerate(sources):
+        if not isinstance(source.content, NumbersContent) or not source.content.headers:
+            continue
+        first = source.content.headers[0]
+        option = file_names.rank_by(pattern, source.shown) if pattern is not None else None
+        source.rank, source.rank_source = (first.rank, "content") if option is None else (option, "option")
+        source.writer = first.host, first.pid
+        source.attempt = attempts.get(source.directory, chosen)
+        if source.attempt == chosen:
+            yield place, source
 
 
 def _newest_run(used: list[tuple[int, SourceFile]]) -> list[tuple[int, SourceFile]]:
@@ -152,30 +149,48 @@ class _StackRows:
         return pl.concat([self._before, pl.DataFrame(rows, schema=dict(schema.STACKS), orient="row")])
 
 
-def _frame(content: NumbersContent, place: int, attempt: int, groups: _GroupRows, stacks: _StackRows) -> pl.DataFrame:
-    """The rows of one file."""
-    ranks = np.array([header.rank for header in content.headers], np.int32)
-    told = content.column("told")
+def _tensor_table(
+    contents: Sequence[NumbersContent], places: Sequence[int], attempt: int, groups: _GroupRows, stacks: _StackRows
+) -> pl.DataFrame:
+    """The rows of all files, each with the place of its file; a column at a time, for a job has thousands of files."""
+
+    def column(name: str) -> npt.NDArray[np.int64]:
+        return np.concatenate([content.column(name) for content in contents])
+
+    told = column("told")
+    counts = [content.rows for content in contents]
+    stack = np.concatenate([_stack_ids(content, stacks.places(content)) for content in contents])
     columns: dict[str, pl.Series] = {
-        "rank": pl.Series(ranks[content.column("header")]),
-        "attempt": pl.repeat(attempt, content.rows, dtype=pl.UInt16, eager=True),
-        "file": pl.repeat(place, content.rows, dtype=pl.UInt32, eager=True),
-        "hash": _where(pl.Series(content.column("hash").view(np.uint64)), told & 1 > 0),
-        "held": pl.Series(content.column("held").view(np.uint64)),
-        "recompute": pl.Series(content.column("recompute") == 1),
-        "samples": _samples(content),
-        **dict(_coded(content, groups)),
+        "rank": pl.Series(np.concatenate([_ranks(content) for content in contents])),
+        "attempt": pl.repeat(attempt, len(told), dtype=pl.UInt16, eager=True),
+        "file": pl.Series(np.repeat(np.array(places, np.uint32), counts)),
+        "hash": _where(pl.Series(column("hash").view(np.uint64)), told & 1 > 0),
+        "held": pl.Series(column("held").view(np.uint64)),
+        "recompute": pl.Series(column("recompute") == 1),
+        "samples": pl.concat(list(map(_samples, contents))),
+        "line": pl.Series(column("line")),
+        "stack_id": _where(pl.Series(stack), stack != NULL),
+        **dict(_coded(contents, groups)),
     }
-    for name in _PLAIN:
-        own = content.column(name)
+    for name in PLAIN:
+        own = column(name)
         columns[name] = _where(pl.Series(own).cast(schema.TENSORS[name], strict=False), own != NULL)
     for bit, name in enumerate(FLOATS, 1):
-        columns[name] = _where(pl.Series(content.floats[bit - 1]), (told >> bit) & 1 > 0)
-    by_stack = stacks.places(content)
-    columns["stack_id"] = pl.Series(content.column("stack")).replace_strict(
-        by_stack, default=None, return_dtype=pl.UInt32
-    )
+        own = np.concatenate([content.floats[bit - 1] for content in contents])
+        columns[name] = _where(pl.Series(own), (told >> bit) & 1 > 0)
     return pl.DataFrame([columns[name].cast(kind, strict=False).alias(name) for name, kind in schema.TENSORS.items()])
+
+
+def _ranks(content: NumbersContent) -> npt.NDArray[np.int32]:
+    """The rank of each row, by the header above it."""
+    ranks = np.array([header.rank for header in content.headers], np.int32)
+    return ranks[content.column("header")]
+
+
+def _stack_ids(content: NumbersContent, ids: dict[int, int]) -> npt.NDArray[np.int64]:
+    """The id of the stack of each row, `NULL` for none."""
+    numbers, place = np.unique(content.column("stack"), return_inverse=True)
+    return np.array([ids.get(number, NULL) for number in numbers.tolist()], np.int64)[place]
 
 
 def _where(column: pl.Series, told: npt.NDArray[np.bool_]) -> pl.Series:
@@ -183,22 +198,24 @@ def _where(column: pl.Series, told: npt.NDArray[np.bool_]) -> pl.Series:
     return column if told.all() else column.to_frame("v").select(pl.when(pl.Series(told)).then("v")).to_series()
 
 
-def _coded(content: NumbersContent, groups: _GroupRows) -> Iterator[tuple[str, pl.Series]]:
-    """Columns of texts and sizes, of which a file has few."""
-    texts = pl.Series(content.texts, dtype=pl.String)
-    sizes = pl.Series(content.sizes, dtype=pl.List(pl.Int64))
-    by_name = groups.places(content)
-    numbers = pl.Series([by_name.get(text) for text in content.texts], dtype=pl.UInt32)
+def _coded(contents: Sequence[NumbersContent], groups: _GroupRows) -> Iterator[tuple[str, pl.Series]]:
+    """Columns of texts, sizes and groups, of which all files together have few."""
+    texts = _joined(content.texts for content in contents)
+    sizes = _joined(map(tuple, content.sizes) for content in contents)
+    numbers = _joined(map(groups.places(content).get, content.texts) for content in contents)
     for name in CODES:
-        values = sizes if name in SIZES else numbers if name == "group" else texts
-        values = values.cast(schema.TENSORS[name], strict=False)
-        code = pl.Series(content.code(name))
-        yield (
-            name,
-            values.gather(_where(code, content.code(name) >= 0))
-            if len(values)
-            else pl.repeat(None, content.rows, dtype=schema.TENSORS[name], eager=True),
-        )
+        values, places = sizes if name in SIZES else numbers if name == "group" else texts
+        kind = pl.List(pl.Int64) if name in SIZES else pl.UInt32() if name == "group" else pl.String()
+        code = np.concatenate([own[content.code(name)] for own, content in zip(places, contents, strict=True)])
+        yield name, pl.Series(values, dtype=kind).cast(schema.TENSORS[name], strict=False).gather(code)
+
+
+def _joined(tables: Iterable[Iterable[Hashable]]) -> tuple[list[Hashable], list[npt.NDArray[np.int64]]]:
+    """The different values of tables, None first, and for each table the places of its values among them; the place of
+    None is the last one, at which -1 points."""
+    places: dict[Hashable, int] = {None: 0}
+    own = [np.array([*(places.setdefault(value, len(places)) for value in table), 0], np.int64) for table in tables]
+    return list(places), own
 
 
 def _samples(content: NumbersContent) -> pl.Series:

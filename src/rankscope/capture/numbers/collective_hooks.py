@@ -17,7 +17,7 @@ from torch.distributed import ProcessGroup, Work
 
 from .linear_hash import SAMPLES
 from .session import GroupMembers, Session, TensorRow
-from .work_hooks import PendingOutputs, PendingWorks, issuer_of, slot_name
+from .work_hooks import PendingOutputs, PendingWorks, issuer_of, named_slots
 
 FEW_SLICES = 8
 """Most members of a group whose slices have all samples."""
@@ -105,12 +105,11 @@ def parts(value: Any, side: Side, kind: str, args: Sequence[Any], group: GroupMe
     """The tensors of a side; `like` are the tensors of the other side, which give chunks their shapes."""
     if side.form == TRANSPOSED:
         value = list(zip(*value, strict=True))
-    lists = value if isinstance(value, list | tuple) else [value]
+    lists = _listed(value)
     if side.form == SLICES and not isinstance(lists[0], list | tuple):
         lists = [lists]
-    others = like if isinstance(like, list | tuple) else [like]
-    for place, one in enumerate(lists):
-        slot = slot_name(kind, place, len(lists))
+    others = _listed(like)
+    for place, (slot, one) in enumerate(named_slots(kind, lists)):
         if side.form == WHOLE:
             yield Part(one, slot, None)
             continue
@@ -119,6 +118,11 @@ def parts(value: Any, side: Side, kind: str, args: Sequence[Any], group: GroupMe
         found = _chunks(one, splits, other, len(group.ranks)) if side.form == CHUNKS else one
         for number in _recorded_slices(group):
             yield Part(found[number], slot, number)
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    """The tensors of an argument that is one tensor or several."""
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def _recorded_slices(group: GroupMembers) -> list[int]:
@@ -244,7 +248,7 @@ class CollectiveHooks:
             later: list[Callable[[], object]] = [partial(call.add, self.session, part) for part in rows]
             self.works.expect_work(work, later, rows[0].tensor.device, issuer)
             return
-        for tensor in outputs if isinstance(outputs, list | tuple) else [outputs]:
+        for tensor in _listed(outputs):
             address = _address(tensor)
             mine = [part for part in rows if _address(part.tensor) == address]
             self.works.expect(address, PendingOutputs(tensor, [partial(call.add, self.session, part) for part in mine]))

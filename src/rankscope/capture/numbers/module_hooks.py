@@ -15,7 +15,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .session import Session
-from .work_hooks import slot_name
+from .work_hooks import named_slots
 
 _DEEPEST = 8
 """Deepest nesting of tensors in arguments that is looked at."""
@@ -107,9 +107,8 @@ class ModuleHooks:
 
     def _add_all(self, value: Any, site: str, kind: str, **facts: Any) -> None:
         with self.session.guarded():
-            found = list(tensors(value))
-            for place, (_, tensor) in enumerate(found):
-                self.session.add(tensor, site, slot_name(kind, place, len(found)), **facts)
+            for slot, tensor in named_slots(kind, [tensor for _, tensor in tensors(value)]):
+                self.session.add(tensor, site, slot, **facts)
 
     def _forward_facts(self, name: str) -> dict[str, Any]:
         again = {"recompute": True} if torch._C._current_graph_task_id() != -1 else {}
@@ -126,10 +125,8 @@ class ModuleHooks:
         facts = self._forward_facts(name)
         self._add_all(output, "forward", "out", **facts)
         if torch.is_grad_enabled() and "recompute" not in facts:
-            found = list(tensors(output))
-            for place, (_, tensor) in enumerate(found):
+            for slot, tensor in named_slots("in", [tensor for _, tensor in tensors(output)]):
                 if tensor.requires_grad and tensor.grad_fn is not None:
-                    slot = slot_name("in", place, len(found))
                     tensor.register_hook(partial(self._backward, name, slot, facts["occurrence"]))
 
     def _backward(self, name: str, slot: str, occurrence: int, gradient: Any) -> None:

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..recorder import OTHER, read_ring
 from ..settings import RECORDED_OPERATIONS, recorder_off
-from .linear_hash import sampled
+from .linear_hash import SAMPLES, sampled
 from .part_writer import PartWriter, StepRows
 from .run_facts import random_states
 from .tensor_summary import RowBuffer, has_values, located, short_name
@@ -145,7 +145,7 @@ class Session:
             self._problems.add(text)
             _LOG.warning("rankscope.capture.numbers: %s", text)
 
-    def add(self, tensor: Any, site: str, slot: str, most_samples: int = 64, **facts: Any) -> TensorRow | None:
+    def add(self, tensor: Any, site: str, slot: str, most_samples: int = SAMPLES, **facts: Any) -> TensorRow | None:
         """The added row of a tensor, whose summary is computed now, on its device; None where it cannot be read.
 
         Called within `guarded`.
@@ -165,7 +165,7 @@ class Session:
         if has_values(local):
             row.buffer = self._buffers.setdefault(local.device, RowBuffer(local.device))
             row.samples = sampled(place, most_samples)[1]
-            row.is_part = not place.is_whole or len(row.samples) < min(64, local.numel())
+            row.is_part = not place.is_whole or len(row.samples) < min(SAMPLES, local.numel())
             row.number = row.buffer.add(local, place, most_samples)
         self._order += 1
         self._rows.append(row)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,13 +161,13 @@ class PendingWorks:
         with session.guarded(len(tensors)):
             known = session.group(group)
             facts = self._facts(op, known, args[0] if len(args) > 1 else None)
-            for place, tensor in enumerate(tensors if op == "send" else ()):
-                session.add(tensor, "p2p", slot_name("in", place, len(tensors)), **facts)
+            for slot, tensor in named_slots("in", tensors if op == "send" else ()):
+                session.add(tensor, "p2p", slot, **facts)
         work = issue()
         if op == "recv" and facts and isinstance(work, Work):
             later: list[Callable[[], object]] = [
-                functools.partial(session.add, tensor, "p2p", slot_name("out", place, len(tensors)), **facts)
-                for place, tensor in enumerate(tensors)
+                functools.partial(session.add, tensor, "p2p", slot, **facts)
+                for slot, tensor in named_slots("out", tensors)
             ]
             self.expect(id(work), PendingOutputs(work, later))
         return work
@@ -215,9 +215,10 @@ class PendingWorks:
         self._pending.clear()
 
 
-def slot_name(kind: str, place: int, count: int) -> str:
-    """The name of a slot: "in0" for a single tensor, "in0.1" for the second of several."""
-    return f"{kind}0.{place}" if count > 1 else f"{kind}0"
+def named_slots(kind: str, tensors: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """The tensors with the names of their slots: "in0" for a single tensor, "in0.1" for the second of several."""
+    for place, tensor in enumerate(tensors):
+        yield (f"{kind}0.{place}" if len(tensors) > 1 else f"{kind}0"), tensor
 
 
 def issuer_of(depth: int) -> str:

@@ -23,6 +23,7 @@ from rankscope.parsers.numbers.model import (
     CODES,
     FLOATS,
     NUMBERS,
+    PLAIN,
     SAMPLES,
     SIZES,
     Floats,
@@ -54,7 +55,8 @@ Ranks = Annotated[list[Rank], msgspec.Meta(max_length=RANK_LIMIT)]
 
 
 class NumbersLine(msgspec.Struct, gc=False):
-    """Any line of the file: a header, a group, a stack, a tensor, the end of a step or of a part."""
+    """Any line of the file: a header, a group, a stack, a tensor, the end of a step or of a part; keys that nobody asks
+    for are left out."""
 
     site: Text | None = None
     step: Whole | None = None
@@ -101,13 +103,7 @@ class NumbersLine(msgspec.Struct, gc=False):
     world_size: Whole | None = None
     host: Text = ""
     pid: Whole | None = None
-    level: Text = ""
-    every: Whole | None = None
-    mode: Text = ""
     time_ns: Whole | None = None
-    settings: msgspec.Raw = msgspec.Raw(b"")
-    end_of_step: Whole | None = None
-    end: bool = False
     dropped: Whole | None = None
 
 
@@ -207,15 +203,11 @@ def _take(columns: LineColumns, block: bytes, line: int, lost: Counter[str]) -> 
 
 # Columns of the rows, filled block by block.
 
-_PLAIN = ("step", "micro", "order", "occurrence", "slice", "seq", "root", "peer", "numel", "nan", "inf", "zeros")
-"""Columns that hold the number of the key with their name."""
 _HASH = re.compile(r"[0-9a-fA-F]{16}")
-_DIGITS = 16
+_NO_HASH = "0" * 16
 _FIELDS = NumbersLine.__struct_fields__
 MOST_TABLES = 1 << 16
 """Most groups, and most stacks, of a file."""
-MOST_SETTINGS = 1 << 16
-"""Characters of the settings of a header."""
 
 
 class LineColumns:
@@ -252,11 +244,8 @@ class LineColumns:
         """Takes a line that is no tensor."""
         if row.rankscope_numbers is not None and row.rank is not None:
             self.version = max(self.version, row.rankscope_numbers)
-            self.headers.append(NumbersHeader(
-                row.rank, safe_text(row.run) or "", row.world_size, safe_text(row.host) or "", row.pid,
-                safe_text(row.level) or "", row.every, safe_text(row.mode) or "", row.time_ns,
-                safe_text(bytes(row.settings)[:MOST_SETTINGS].decode("utf-8", "replace")) or "",
-            ))  # fmt: skip
+            run, host = safe_text(row.run) or "", safe_text(row.host) or ""
+            self.headers.append(NumbersHeader(row.rank, run, row.world_size, host, row.pid, row.time_ns))
         elif row.ranks is not None and row.group is not None and len(self._groups) < MOST_TABLES:
             if len(set(row.ranks)) == len(row.ranks):
                 name, text = safe_text(row.group) or "", safe_text(row.description) or ""
@@ -272,7 +261,7 @@ class LineColumns:
         numbers = np.empty((len(NUMBERS), len(rows)), np.int64)
         columns = dict(zip(NUMBERS, numbers, strict=True))
         columns["line"][:], columns["header"][:] = lines, len(self.headers) - 1
-        for name in _PLAIN:
+        for name in PLAIN:
             columns[name][:] = _whole_numbers(told[name])
         columns["stack"][:] = _whole_numbers(told["stack_id"])
         columns["recompute"][:] = list(map(bool, told["recompute"]))
@@ -357,11 +346,6 @@ def _sample_block(own: Sequence[Any], counts: npt.NDArray[np.int64]) -> Floats:
 
 def _hashes(texts: Sequence[str | None]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Hashes as 64 bits, 0 for none, and whether each row has one. A text that is no hash is none."""
-    told = [text is not None and len(text) == _DIGITS and text.isalnum() and text.isascii() for text in texts]
-    digits = "".join(text if known and text else "0" * _DIGITS for text, known in zip(texts, told, strict=True))
-    try:
-        raw = bytes.fromhex(digits)
-    except ValueError:
-        told = [text is not None and _HASH.fullmatch(text) is not None for text in texts]
-        raw = bytes.fromhex("".join(t if known and t else "0" * _DIGITS for t, known in zip(texts, told, strict=True)))
+    told = [text is not None and _HASH.fullmatch(text) is not None for text in texts]
+    raw = bytes.fromhex("".join(text if known and text else _NO_HASH for text, known in zip(texts, told, strict=True)))
     return np.frombuffer(raw, ">u8").astype(np.uint64).view(np.int64), np.array(told, np.int64)

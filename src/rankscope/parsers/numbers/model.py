@@ -16,10 +16,9 @@ from rankscope.parsers.members import Members, unpack_members
 Floats = npt.NDArray[np.float64]
 SAMPLES = 64
 """Most sampled elements of a tensor."""
-NUMBERS = (
-    "line", "header", "step", "micro", "order", "occurrence", "slice", "seq", "root", "peer", "numel", "nan", "inf",
-    "zeros", "stack", "recompute", "hash", "told", "held", "sampled",
-)  # fmt: skip
+PLAIN = ("step", "micro", "order", "occurrence", "slice", "seq", "root", "peer", "numel", "nan", "inf", "zeros")
+"""Number columns that hold the number of the key with their name, `NULL` for none."""
+NUMBERS = ("line", "header", *PLAIN, "stack", "recompute", "hash", "told", "held", "sampled")
 """Number columns: `header` is the place of the header above the row, `stack` the number of the stack in the file.
 
 `hash` holds 64 bits. Bits of `told` say which floats the row has: bit 0 is the hash, then those of `FLOATS`. Bits of
@@ -43,12 +42,7 @@ class NumbersHeader(NamedTuple):
     world_size: int | None
     host: str
     pid: int | None
-    level: str
-    every: int | None
-    mode: str
     time_ns: int | None
-    settings: str
-    """JSON text of seeds and hashes of random states; "" without any."""
 
 
 class NumbersGroup(NamedTuple):
