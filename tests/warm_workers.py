@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections import defaultdict
+import threading
 from collections.abc import Mapping
 
 from rankscope.parsers.workers import pool
 
-MOST_IDLE = 3
-"""Most idle processes with one environment."""
+MOST_IDLE = 6
+"""Most idle processes; with more, the one that waits longest ends: its environment may never come again."""
 _PATIENCE_S = 600.0
 _Surroundings = tuple[str, frozenset[tuple[str, str]]]
-_idle: dict[_Surroundings, list[subprocess.Popen[bytes]]] = defaultdict(list)
+_idle: list[tuple[_Surroundings, subprocess.Popen[bytes]]] = []
+"""The newest stand last."""
+_lock = threading.Lock()
 
 
 class WarmThread(pool.WorkerThread):
@@ -23,13 +25,14 @@ class WarmThread(pool.WorkerThread):
 
     def _process(self) -> subprocess.Popen[bytes]:
         self.surroundings = _surroundings(self.environment)
-        waiting = _idle[self.surroundings]
-        while waiting:
-            process = waiting.pop()
-            if process.poll() is None:
-                self.ready = True
-                return process
-        return super()._process()
+        with _lock:
+            waiting = next((one for one in reversed(_idle) if one[0] == self.surroundings), None)
+            if waiting is not None:
+                _idle.remove(waiting)
+        if waiting is None or waiting[1].poll() is not None:
+            return super()._process()
+        self.ready = True
+        return waiting[1]
 
     def _ask(self, task: pool.Task) -> None:
         self.asking = True
@@ -37,16 +40,26 @@ class WarmThread(pool.WorkerThread):
         self.asking = False
 
     def stop(self) -> None:
-        """Keeps the process if the thread has ended and nothing is asked of it."""
+        """Keeps the process if nothing is asked of it. Once only: afterwards another thread may use the process."""
+        if self.stopped.is_set():
+            return
         self.stopped.set()
         if self.is_alive() and self.ready and not self.asking:
             self.tasks.put(None)
             self.join(_PATIENCE_S)
-        others = _idle[self.surroundings]
-        if self.is_alive() or self.asking or not self.ready or len(others) >= MOST_IDLE:
+        if self.is_alive() or self.asking or not self.ready or self.process.poll() is not None:
             super().stop()
-        elif self.process.poll() is None and self.process not in others:
-            others.append(self.process)
+        else:
+            _keep(self.surroundings, self.process)
+
+
+def _keep(surroundings: _Surroundings, process: subprocess.Popen[bytes]) -> None:
+    with _lock:
+        _idle.append((surroundings, process))
+        oldest = _idle.pop(0)[1] if len(_idle) > MOST_IDLE else None
+    if oldest is not None:
+        oldest.kill()
+        oldest.communicate()
 
 
 def _surroundings(more: Mapping[str, str]) -> _Surroundings:
