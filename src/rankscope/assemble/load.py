@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rankscope.kinds.input_kinds import NOT_A_FILE, UNKNOWN, UNKNOWN_KIND
 from rankscope.parsers.files.directory_walk import FoundPath, printable_text, walk_paths
+from rankscope.parsers.numbers import SAMPLES_VARIABLE
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE
 from rankscope.parsers.workers.byte_ranges import FileRanges
 from rankscope.parsers.workers.pool import Pool, Result, WorkerError
@@ -50,6 +51,9 @@ class LoadOptions:
     """The user's names for the paths; empty for the paths themselves."""
     detail: str = "all"
     """Detail of profilers' traces, one of schema.DETAILS: "collectives" is several times as fast."""
+    is_sampled: bool = False
+    """Whether the samples of all tensors are read, to compare them with another run; else those of reductions, which
+    are all that the rules of one run look at."""
 
 
 @dataclass(frozen=True)
@@ -254,6 +258,7 @@ def _walk(paths: Sequence[Path]) -> list[FoundPath]:
 
 def _pool(found: Sequence[FoundPath], options: LoadOptions) -> Pool:
     environment = {**environment_of(options.errors), DETAIL_VARIABLE: options.detail}
+    environment[SAMPLES_VARIABLE] = "all" if options.is_sampled else "sums"
     try:
         return Pool([f for f in found if f.problem is None], options.jobs, environment)
     except WorkerError as error:

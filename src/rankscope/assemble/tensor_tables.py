@@ -167,7 +167,7 @@ def _tensor_table(
         "hash": _where(pl.Series(column("hash").view(np.uint64)), told & 1 > 0),
         "held": pl.Series(column("held").view(np.uint64)),
         "recompute": pl.Series(column("recompute") == 1),
-        "samples": pl.concat(list(map(_samples, contents))),
+        "samples": pl.concat([pl.Series(_samples(content), dtype=pl.Binary) for content in contents]),
         "line": pl.Series(column("line")),
         "stack_id": _where(pl.Series(stack), stack != NULL),
         **dict(_coded(contents, groups)),
@@ -218,16 +218,8 @@ def _joined(tables: Iterable[Iterable[Hashable]]) -> tuple[list[Hashable], list[
     return list(places), own
 
 
-def _samples(content: NumbersContent) -> pl.Series:
-    """The samples of all rows, without a copy if each row has some."""
-    parts = [part for part in content.samples if len(part)]
-    own = parts[0] if len(parts) == 1 else np.concatenate([np.empty((0, schema.MOST_SAMPLES)), *parts])
-    if len(own) < content.rows:
-        place = content.column("sampled")
-        spread = np.full((content.rows, schema.MOST_SAMPLES), np.nan)
-        spread[place >= 0] = own[place[place >= 0]]
-        own = spread
-    flat = pl.Series(own.reshape(-1), dtype=pl.Float64)
-    return (
-        flat.reshape((content.rows, schema.MOST_SAMPLES)) if content.rows else schema.empty(schema.TENSORS)["samples"]
-    )
+def _samples(content: NumbersContent) -> list[bytes]:
+    """The samples of each row."""
+    ends = np.cumsum(content.column("sampled")).tolist()
+    held = content.samples
+    return [bytes(held[begin:end]) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]

@@ -71,7 +71,9 @@ def run(
     sides = run_sides(paths, baselines, candidates)
     if budgets and not sides.pooled:
         raise click.ClickException("--gate takes two sides: name the other runs behind --baseline and --candidate")
-    sources = [list(map(source_of, own)) for own in (sides.baselines, sides.candidates)]
+    sources = [
+        [replace(source_of(path), is_compared=True) for path in own] for own in (sides.baselines, sides.candidates)
+    ]
     for source in itertools.chain(*sources):
         source.check()
     refuse_existing(output, force)

@@ -32,6 +32,7 @@ def run(
     """Writes the report on numbers; 1 if a rule is broken for sure, or if the run differs from its reference."""
     if perturbed and reference is None:
         raise click.UsageError("--perturbed needs --reference")
+    source = replace(source, is_compared=reference is not None)
     sources = [source, *(replace(source, paths=(path,), called=()) for path in (reference, *perturbed) if path)]
     for one in sources:
         one.check()

@@ -38,6 +38,8 @@ class JobSource:
     errors: str | None = None
     called: tuple[str, ...] = ()
     """The user's names of the paths if these are fetched copies; empty: the paths themselves."""
+    is_compared: bool = False
+    """Whether numbers are compared with those of another run."""
 
     @property
     def title(self) -> str:
@@ -50,7 +52,9 @@ class JobSource:
         from rankscope.assemble.load import LoadOptions
 
         errors = Path(self.errors) if self.errors is not None else None
-        return LoadOptions(self.rank_from, self.world_size, self.attempt, self.jobs, errors, self.called)
+        return LoadOptions(
+            self.rank_from, self.world_size, self.attempt, self.jobs, errors, self.called, is_sampled=self.is_compared
+        )
 
     def check(self, *, may_come: bool = False) -> None:
         """Raises an error for missing paths before anything is opened, unless they `may_come` into their directory."""

@@ -68,8 +68,8 @@ TENSORS: dict[str, pl.DataType | type[pl.DataType]] = {
     "inf": pl.Int64,
     "zeros": pl.Int64,
     "projection": pl.Float64,  # sum with fixed random signs
-    "samples": pl.Array(pl.Float64, MOST_SAMPLES),  # elements at fixed places, NaN where `held` has no bit
-    "held": pl.UInt64,  # bit k: the row has sample k
+    "samples": pl.Binary,  # elements at fixed places: little-endian float32 where that is exact, else float64
+    "held": pl.UInt64,  # bit k: sample k is among `samples`
     "recompute": pl.Boolean,  # again, under activation checkpointing
     "stack_id": pl.UInt32,
     "file": pl.UInt32,  # row of `files`

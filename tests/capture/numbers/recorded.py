@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import struct
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -61,3 +63,10 @@ def _adds_up(ins: list[Row], out: Row) -> bool:
         return bool(max(row["max"] for row in mine) == out["max"])
     total = sum(row["sum"] for row in mine) / (len(mine) if out["reduce_op"] == "avg" else 1)
     return bool(abs(total - out["sum"]) <= 1e-4 * (1 + sum(row["l2"] for row in mine)))
+
+
+def samples_of(row: Row) -> list[float]:
+    """The samples of a row."""
+    name, kind = ("samples_f32", "f") if "samples_f32" in row else ("samples_f64", "d")
+    data = base64.b64decode(row[name])
+    return list(struct.unpack(f"<{len(data) // struct.calcsize(kind)}{kind}", data))

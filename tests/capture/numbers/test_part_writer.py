@@ -13,7 +13,7 @@ import pytest
 from rankscope.capture.numbers import part_writer
 from rankscope.capture.numbers.part_writer import PARTS, PartWriter, StepRows
 from rankscope.capture.numbers.session import TensorRow
-from tests.capture.numbers.recorded import lines
+from tests.capture.numbers.recorded import lines, samples_of
 
 pytestmark = pytest.mark.torch
 
@@ -46,13 +46,15 @@ def written(folder: Path, *steps: StepRows, limit: int = 1 << 20) -> PartWriter:
 def test_a_file_has_a_header_rows_and_an_end(tmp_path: Path) -> None:
     summary = (-1, [1.5, float("inf"), float("nan"), 2.0, 3.0, -0.5, 4.0, 5.0, *[0.25] * 64])
     row = TensorRow({"step": 0, "site": "loss"}, samples=(0, 9), is_part=True)
-    written(tmp_path, StepRows([], [(row, summary)], {"end_of_step": 0}, 2, 1))
-    header, loss, end, last = lines(tmp_path, 3)
+    single = TensorRow({"dtype": "bf16"}, samples=(0,))
+    written(tmp_path, StepRows([], [(row, summary), (single, summary)], {"end_of_step": 0}, 2, 1))
+    header, loss, other, end, last = lines(tmp_path, 3)
     assert (header["rankscope_numbers"], header["rank"], header["world_size"], header["run"]) == (1, 3, 8, "1")
     assert loss == {
         "step": 0, "site": "loss", "hash": "f" * 16, "sum": 1.5, "l2": "Infinity", "min": "NaN", "max": 2.0, "zeros": 3,
-        "projection": -0.5, "nan": 4, "inf": 5, "samples": [0.25, 0.25], "sample_at": [0, 9],
+        "projection": -0.5, "nan": 4, "inf": 5, "samples_f64": "AAAAAAAA0D8AAAAAAADQPw==", "sample_at": [0, 9],
     }  # fmt: skip
+    assert (other["samples_f32"], samples_of(other), samples_of(loss)) == ("AACAPg==", [0.25], [0.25, 0.25])
     assert (end, last) == ({"end_of_step": 0}, {"end": True, "dropped": 2, "unwaited": 1})
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.capture.numbers.recorded import MASK, calls, is_consistent, lines, rows
+from tests.capture.numbers.recorded import MASK, calls, is_consistent, lines, rows, samples_of
 
 pytestmark = pytest.mark.torch
 
@@ -126,8 +126,8 @@ def test_hashes_of_shards_add_up_to_the_hash_of_the_whole(folder: Path) -> None:
         for name in names:
             mine = [row for row in shards if row["name"] == name]
             assert sum(int(row["hash"], 16) for row in mine) & MASK == int(whole[name]["hash"], 16)
-            held = {k: value for row in mine for k, value in zip(row["sample_at"], row["samples"], strict=True)}
-            assert [held[k] for k in sorted(held)] == whole[name]["samples"]
+            held = {k: value for row in mine for k, value in zip(row["sample_at"], samples_of(row), strict=True)}
+            assert [held[k] for k in sorted(held)] == samples_of(whole[name])
             assert mine[0]["global_shape"] == whole[name]["shape"]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 from rankscope import schema
-from rankscope.assemble.load import load
+from rankscope.assemble.load import LoadOptions, load
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.numbers import decode
 from rankscope.parsers.numbers.decode import decode_numbers, looks_like_numbers, read_numbers
@@ -36,7 +38,27 @@ def test_a_row_has_what_the_line_says() -> None:
     assert np.isnan(content.floats[0][0]) and content.floats[3][0] == -np.inf
     assert content.column("told").tolist() == [0b10011]
     assert content.column("held").view(np.uint64).tolist() == [1 << 3 | 1 << 5 | 1 << 63]
-    assert content.samples[0][0][[5, 63]].tolist() == [1, 2]
+    assert np.frombuffer(content.samples, "<f4")[1:].tolist() == [1, 2]
+
+
+def test_samples_are_packed_or_decimal_in_as_few_bytes_as_hold_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {**ROW, "samples": None}
+    double, single = (base64.b64encode(struct.pack(kind, 0.5, -3.0)).decode() for kind in ("<2d", "<2f"))
+    rows = [
+        {**ROW, "samples": [0.1, 3, "NaN"]}, {**ROW, "samples": [0.5, 3], "sample_at": [7, 2]},
+        {**told, "samples_f32": single}, {**told, "samples_f64": double, "sample_at": [0, 63]},
+        {**told, "samples_f32": single, "sample_at": [1]}, {**ROW, "samples": []}, told,
+    ]  # fmt: skip
+    content = decode_numbers(lines(*rows))
+    assert content.problem is None and content.is_consistent
+    assert content.column("sampled").tolist() == [24, 8, 8, 16, 0, 0, 0]
+    assert content.column("held").view(np.uint64).tolist() == [7, 1 << 2 | 1 << 7, 3, 1 | 1 << 63, 0, 0, 0]
+    assert np.frombuffer(content.samples[24:40], "<f4").tolist() == [3, 0.5, 0.5, -3]
+    spoiled = ({**told, "samples_f32": double * 30}, {**told, "samples_f32": "?"}, {**ROW, "sample_at": [64]})
+    assert (decode_numbers(lines(*spoiled)).problem or "").startswith("3 lines that cannot be read")
+    monkeypatch.setenv("RANKSCOPE_NUMBER_SAMPLES", "sums")
+    summed = {**ROW, "site": "collective", "op": "all_reduce"}
+    assert decode_numbers(lines(ROW, summed)).column("sampled").tolist() == [0, 8]
 
 
 def test_it_crosses_processes() -> None:
@@ -45,8 +67,10 @@ def test_it_crosses_processes() -> None:
     )
     body = memoryview(b"".join(content.body()))
     restored = numbers_from(json.loads(json.dumps(content.header())), body, content.rows)
-    assert (restored.numbers == content.numbers).all() and (restored.codes == content.codes).all()
-    assert restored.samples[0][:, :2].tolist() == [[1, 2.5], [1, 2.5]]
+    assert all((restored.columns[name] == own).all() for name, own in content.columns.items())
+    assert np.frombuffer(restored.samples, "<f4").tolist() == [1, 2.5, 1, 2.5]
+    with pytest.raises(ValueError, match="do not fit"):
+        numbers_from(content.header(), body[:-4], content.rows)
     assert (restored.headers, restored.groups, restored.stacks) == (content.headers, content.groups, content.stacks)
 
 
@@ -92,7 +116,7 @@ def test_files_become_one_table(tmp_path: Path) -> None:
     (tmp_path / "old" / "numbers_rank_1.jsonl").write_bytes(
         json.dumps({**HEADER, "rank": 1, "time_ns": 1}).encode() + b"\n"
     )
-    dataset = load([tmp_path])
+    dataset = load([tmp_path], LoadOptions(is_sampled=True))
     assert dict(dataset.tensors.schema) == dict(schema.TENSORS)
     assert dataset.tensors["rank"].to_list() == [0, 0, 1, 1, 1, 1]
     assert (dataset.world_size, dataset.seen_ranks, dataset.missing_ranks) == (4, (0, 1), ())

@@ -15,7 +15,8 @@ import polars as pl
 
 from rankscope.analysis.numbers.model import BrokenRule, Floats, RuleCount, format_of
 from rankscope.analysis.numbers.number_rules import NumberCause, NumbersJudgement
-from rankscope.schema import MOST_SAMPLES, Dataset
+from rankscope.analysis.numbers.sample_values import SampleRows, spread
+from rankscope.schema import Dataset
 from rankscope.text.wording import plural
 
 RESPONSES = 2.0
@@ -25,6 +26,8 @@ LEAST_ROUNDOFFS = 4.0
 LADDER_K, LADDER_C, LADDER_LAYERS = 4.0, 1.03, 32
 """The bound k * C**(L + 1 - l) * epsilon of Megatron-LM's test of gradients, with l = 0. It is shown and does not
 judge."""
+BLOCK_ROWS = 1 << 14
+"""Tensors whose samples are in memory at once."""
 SINGLE_ROOTS = 8
 """Most first differences that are told."""
 _KEY = ["step", "micro", "site", "name", "op", "lane", "occurrence", "slot", "slice"]
@@ -37,7 +40,7 @@ class ComparedTensors:
 
     Columns: those of the key; rank (null for a whole tensor merged from shards), row and other_row (rows of `tensors`
     of each run), order, dtype, equal (bit for bit), off (norm of the difference as a share of the norm of the
-    reference, from samples), limit (null where nothing judges), rolled (`off` of shuffled samples).
+    reference, from samples), limit (null where nothing judges), rolled (`off` of shuffled samples, NaN if not asked).
     """
 
     table: pl.DataFrame
@@ -48,7 +51,7 @@ class ComparedTensors:
 
 def compare_numbers(ours: Dataset, reference: Dataset, perturbed: Sequence[Dataset] = ()) -> NumbersJudgement:
     """Where a run first differs from its reference; `perturbed` are runs of the reference with a small change."""
-    found = compared_tensors(ours, reference)
+    found = compared_tensors(ours, reference, is_rolled=bool(perturbed))
     judged = _with_limits(found, [compared_tensors(one, reference) for one in perturbed])
     schedule = list(_schedule(judged))
     differences = _first_differences(judged, bool(perturbed))
@@ -62,20 +65,26 @@ def compare_numbers(ours: Dataset, reference: Dataset, perturbed: Sequence[Datas
     return NumbersJudgement(tuple(causes), counts, tuple(_notes(judged, bool(perturbed))))
 
 
-def compared_tensors(ours: Dataset, reference: Dataset) -> ComparedTensors:
-    """The tensors of two runs side by side."""
+def compared_tensors(ours: Dataset, reference: Dataset, *, is_rolled: bool = False) -> ComparedTensors:
+    """The tensors of two runs side by side; with `rolled` if asked, which takes the samples of all of them."""
     ranked = set(ours.tensors["rank"].unique()) == set(reference.tensors["rank"].unique())
     a, b = (_keyed(one) if ranked else _merged(one) for one in (ours, reference))
     keys = [*_KEY, "numel", *(["rank"] if ranked else [])]
     fit = a.join(b, on=keys, how="inner", nulls_equal=True, suffix="_other", maintain_order="left")
-    mine, other, held = _samples(fit)
-    off, rolled = _distance(mine, other, held), _distance(np.roll(mine, 7, axis=1), other, held)
     same = fit["hash"].eq_missing(fit["hash_other"]) & fit["dtype"].eq_missing(fit["dtype_other"])
     equal = same & fit["hash"].is_not_null()
-    table = fit.drop("samples", "samples_other").with_columns(
-        equal=equal, off=pl.Series(np.where(equal, 0.0, off)), rolled=pl.Series(rolled), other_row="row_other",
-        limit=pl.lit(None, pl.Float64),
-    )  # fmt: skip
+    off, rolled = np.zeros(fit.height), np.full(fit.height, np.nan)
+    samples = SampleRows(ours), SampleRows(reference)
+    looked = np.arange(fit.height) if is_rolled else np.flatnonzero(~equal.to_numpy())
+    for begin in range(0, len(looked), BLOCK_ROWS):
+        rows = looked[begin : begin + BLOCK_ROWS]
+        mine, other, held = _samples(fit[rows], *samples)
+        off[rows] = np.where(equal.to_numpy()[rows], 0.0, _distance(mine, other, held))
+        if is_rolled:
+            rolled[rows] = _distance(np.roll(mine, 7, axis=1), other, held)
+    table = fit.drop("own", "own_other").with_columns(
+        equal=equal, off=pl.Series(off), rolled=pl.Series(rolled), other_row="row_other", limit=pl.lit(None, pl.Float64)
+    )
     lost = [
         one.join(rest, on=keys, how="anti", nulls_equal=True).select(*_KEY, "rank", "row", "order", ours=pl.lit(own))
         for one, rest, own in ((a, b, True), (b, a, False))
@@ -96,20 +105,9 @@ def _keyed(dataset: Dataset) -> pl.DataFrame:
     place = [name for name in _KEY if name != "occurrence"]
     rows = rows.with_columns(occurrence=pl.int_range(pl.len()).over(["rank", *place, "numel"]))
     return rows.select(
-        *_KEY,
-        "rank",
-        "row",
-        "order",
-        "dtype",
-        "reduce_op",
-        "numel",
-        "hash",
-        "l2",
-        "samples",
-        "held",
-        "offsets",
-        "global_shape",
-    )
+        *_KEY, "rank", "row", "order", "dtype", "reduce_op", "numel", "hash", "l2", "held", "offsets", "global_shape",
+        own="row",
+    )  # fmt: skip
 
 
 def _merged(dataset: Dataset) -> pl.DataFrame:
@@ -126,27 +124,22 @@ def _merged(dataset: Dataset) -> pl.DataFrame:
     )  # fmt: skip
     facts = facts.filter((pl.col("numel") == pl.col("whole")).fill_null(value=True))
     facts = facts.with_columns(hash=pl.when("known").then("hash"))
-    return facts.with_columns(_joined_samples(dataset, facts)).drop("shards", "whole", "known", "own", "place")
+    return facts.drop("shards", "whole", "known", "place")
 
 
-def _joined_samples(dataset: Dataset, facts: pl.DataFrame) -> pl.Series:
-    """The samples of whole tensors: each place from the shard that holds it."""
-    own = facts.select(at=pl.int_range(pl.len()), row="own").explode("row")
-    values = dataset.tensors["samples"].gather(own["row"]).to_numpy() if own.height else np.empty((0, MOST_SAMPLES))
-    out = np.full((facts.height, MOST_SAMPLES), np.nan)
-    begin = np.flatnonzero(np.diff(own["at"].to_numpy(), prepend=-1))
-    if len(begin):
-        out = np.fmax.reduceat(values, begin)
-    return pl.Series("samples", out.reshape(-1)).reshape((facts.height, MOST_SAMPLES))
-
-
-def _samples(fit: pl.DataFrame) -> tuple[Floats, Floats, Floats]:
+def _samples(fit: pl.DataFrame, ours: SampleRows, reference: SampleRows) -> tuple[Floats, Floats, Floats]:
     """Samples of both runs, and 1.0 where both have one."""
-    if fit.is_empty():
-        return (np.empty((0, MOST_SAMPLES)),) * 3
-    bits = fit["held"].to_numpy() & fit["held_other"].to_numpy()
-    held = (bits[:, None] >> np.arange(MOST_SAMPLES, dtype=np.uint64)) & np.uint64(1)
-    return fit["samples"].to_numpy(), fit["samples_other"].to_numpy(), held.astype(np.float64)
+    held = spread(fit["held"].to_numpy() & fit["held_other"].to_numpy())
+    return _joined(ours, fit["own"]), _joined(reference, fit["own_other"]), held.astype(np.float64)
+
+
+def _joined(samples: SampleRows, own: pl.Series) -> Floats:
+    """The samples of rows; of lists of rows, the shards of a tensor, each sample from the shard that holds it."""
+    if not isinstance(own.dtype, pl.List):
+        return samples.take(own)[0]
+    begins = np.cumsum(np.append(0, own.list.len().to_numpy()[:-1]))
+    found: Floats = np.fmax.reduceat(samples.take(own.explode())[0], begins)
+    return found
 
 
 def _distance(mine: Floats, other: Floats, held: Floats) -> Floats:

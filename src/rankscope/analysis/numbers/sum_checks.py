@@ -15,7 +15,8 @@ import polars as pl
 
 from rankscope.analysis.numbers.collective_units import REDUCTIONS, CollectiveUnits
 from rankscope.analysis.numbers.model import Floats, Ints, NumberFormat, format_of, gamma, rounded
-from rankscope.schema import MOST_SAMPLES, Dataset
+from rankscope.analysis.numbers.sample_values import SampleRows, spread
+from rankscope.schema import Dataset
 
 BLOCK_ROWS = 1 << 15
 """Rows whose samples are in memory at once."""
@@ -125,35 +126,10 @@ def _terms(samples: SampleRows, rows: pl.DataFrame, dtype: str, kind: str) -> Su
     return SumTerms(
         rows=outs["row"].to_numpy().astype(np.int64), units=outs["origin"].to_numpy(), size=outs["size"].to_numpy(),
         numel=outs["numel"].to_numpy().astype(np.float64), y=y, total=total, magnitude=magnitude, squares=squares,
-        held=_spread(bits), out=_statistics(told, outs["row"]),
+        held=spread(bits), out=_statistics(told, outs["row"]),
         ins={name: np.add.reduceat(one, begin)[place] for name, one in _statistics(told, ins["row"]).items()},
         dtype=dtype, is_mean=kind == "avg",
     )  # fmt: skip
-
-
-class SampleRows:
-    """The samples of all tensors, as they lie in memory: a million rows are half a gigabyte."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        self.tensors = dataset.tensors
-        self._parts = [part.to_numpy() for part in dataset.tensors["samples"].get_chunks()]
-        self._ends = np.cumsum([len(part) for part in self._parts])
-
-    def take(self, rows: pl.Series) -> tuple[Floats, npt.NDArray[np.uint64]]:
-        """Samples of rows, and the bits of those that they have."""
-        wanted = rows.to_numpy().astype(np.int64)
-        found = np.empty((len(wanted), MOST_SAMPLES))
-        part_of = np.searchsorted(self._ends, wanted, "right")
-        for number in np.unique(part_of).tolist():
-            own = part_of == number
-            begin = self._ends[number] - len(self._parts[number])
-            found[own] = self._parts[number][wanted[own] - begin]
-        return found, self.tensors["held"].gather(rows).to_numpy()
-
-
-def _spread(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """A truth for each sample."""
-    return (bits[:, None] >> np.arange(MOST_SAMPLES, dtype=np.uint64)) & np.uint64(1) > 0
 
 
 def _statistics(told: pl.DataFrame, rows: pl.Series) -> dict[str, Floats]:
@@ -308,8 +284,8 @@ def contribution_note(dataset: Dataset, row: int, inputs: Sequence[int]) -> str:
     form, n = format_of(out["dtype"]), len(inputs)
     if form is None or out["reduce_op"] not in ("sum", "avg"):
         return ""
-    own = dataset.tensors.select("rank", "samples")[list(inputs)]
-    x, y = own["samples"].to_numpy(), np.array(out["samples"], np.float64)
+    samples, whose_inputs = SampleRows(dataset), dataset.tensors["rank"].gather(list(inputs))
+    x, y = samples.take(pl.Series(inputs))[0], samples.take(pl.Series([row]))[0][0]
     share = n if out["reduce_op"] == "avg" else 1
     total, magnitude = x.sum(axis=0), np.abs(x).sum(axis=0)
     limit = (gamma(n + 1, form.roundoff) + 2.0**-50) * magnitude / share + n * form.tiny
@@ -324,7 +300,7 @@ def contribution_note(dataset: Dataset, row: int, inputs: Sequence[int]) -> str:
     ):
         fits = (np.abs(y - values) <= limit)[:, known].all(axis=1)
         if fits.sum() == 1:
-            return text.format(own["rank"][int(np.argmax(fits))])
+            return text.format(whose_inputs[int(np.argmax(fits))])
     return _factor_note(y[known], total[known] / share, form, n, whose)
 
 

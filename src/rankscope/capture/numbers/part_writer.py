@@ -7,12 +7,14 @@ earlier_1/numbers_rank_3.jsonl      those of an earlier process of this rank
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import logging
 import math
 import os
 import queue
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -33,6 +35,8 @@ _MOST_WAITING = 4
 END_WAIT_S = 5.0
 """Longest wait of the end of the process for the last rows."""
 _WHOLE = ("nan", "inf", "zeros")
+_SINGLE = ("f32", "bf16", "f16", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "i8", "u8", "bool")
+"""Types whose values are all float32 as well: their samples take half of the bytes."""
 _NAMES = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
@@ -211,7 +215,9 @@ def _summary(row: Any, bits: int, numbers: list[float]) -> dict[str, Any]:
     for place, name in enumerate(STATISTICS):
         told[name] = int(numbers[place]) if name in _WHOLE else _number(numbers[place])
     first = len(STATISTICS)
-    told["samples"] = [_number(value) for value in numbers[first : first + len(row.samples)]]
+    samples = numbers[first : first + len(row.samples)]
+    name, kind = ("samples_f32", "f") if row.facts.get("dtype") in _SINGLE else ("samples_f64", "d")
+    told[name] = base64.b64encode(struct.pack(f"<{len(samples)}{kind}", *samples)).decode()
     return told | ({"sample_at": list(row.samples)} if row.is_part else {})
 
 

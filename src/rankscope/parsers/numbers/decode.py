@@ -9,8 +9,8 @@ import io
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from itertools import chain
-from typing import IO, Annotated, Any, Literal
+from operator import attrgetter
+from typing import IO
 
 import msgspec
 import numpy as np
@@ -24,88 +24,27 @@ from rankscope.parsers.numbers.model import (
     FLOATS,
     NUMBERS,
     PLAIN,
-    SAMPLES,
     SIZES,
     Floats,
+    Narrow,
     NumbersContent,
     NumbersGroup,
     NumbersHeader,
+    narrowed,
 )
-from rankscope.parsers.safe_values import RANK_LIMIT, safe_text
+from rankscope.parsers.numbers.numbers_line import NumbersLine
+from rankscope.parsers.numbers.packed_samples import Packed, SamplePacker
+from rankscope.parsers.safe_values import safe_text
 from rankscope.parsers.streams import STREAM_ERRORS
 from rankscope.text.wording import plural
 
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 20
 """Bytes of the longest line that is read; a genuine one has some thousands."""
 MOST_ROWS = 1 << 20
 """Most tensors of one file; a recorder begins a new part long before."""
 VERSION = 1
 _BEGIN = re.compile(rb'\s*\{\s*"rankscope_numbers"\s*:')
-
-Whole = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
-Rank = Annotated[int, msgspec.Meta(ge=0, lt=RANK_LIMIT)]
-Short = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
-Text = Annotated[str, msgspec.Meta(max_length=4096)]
-Real = float | Literal["NaN", "Infinity", "-Infinity"]
-Samples = Annotated[list[Real], msgspec.Meta(max_length=64)]
-Size = Annotated[tuple[Whole, ...], msgspec.Meta(max_length=16)]
-Frames = Annotated[list[tuple[Text, Text, Whole]], msgspec.Meta(max_length=256)]
-Ranks = Annotated[list[Rank], msgspec.Meta(max_length=RANK_LIMIT)]
-
-
-class NumbersLine(msgspec.Struct, gc=False):
-    """Any line of the file: a header, a group, a stack, a tensor, the end of a step or of a part; keys that nobody asks
-    for are left out."""
-
-    site: Text | None = None
-    step: Whole | None = None
-    order: Whole | None = None
-    micro: Short | None = None
-    name: Text = ""
-    occurrence: Short | None = None
-    slot: Text | None = None
-    slice: Short | None = None
-    group: Text | None = None
-    seq: Whole | None = None
-    op: Text | None = None
-    reduce_op: Text | None = None
-    root: Short | None = None
-    peer: Short | None = None
-    dtype: Text | None = None
-    numel: Whole | None = None
-    shape: Size | None = None
-    offsets: Size | None = None
-    global_shape: Size | None = None
-    placements: Text | None = None
-    mesh: Text | None = None
-    hash: Text | None = None
-    sum: Real | None = None
-    l2: Real | None = None
-    min: Real | None = None
-    max: Real | None = None
-    nan: Whole | None = None
-    inf: Whole | None = None
-    zeros: Whole | None = None
-    projection: Real | None = None
-    samples: Samples | None = None
-    sample_at: Annotated[list[Annotated[int, msgspec.Meta(ge=0, lt=64)]], msgspec.Meta(max_length=64)] | None = None
-    recompute: bool | None = None
-    stack_id: Whole | None = None
-    md5: Text | None = None
-    ranks: Ranks | None = None
-    description: Text = ""
-    stack: Whole | None = None
-    frames: Frames | None = None
-    rankscope_numbers: Whole | None = None
-    rank: Rank | None = None
-    run: Text = ""
-    world_size: Whole | None = None
-    host: Text = ""
-    pid: Whole | None = None
-    time_ns: Whole | None = None
-    dropped: Whole | None = None
-
 
 _DECODER = msgspec.json.Decoder(NumbersLine)
 _INVALID = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
@@ -128,11 +67,11 @@ def read_numbers(stream: IO[bytes], _: int, part: tuple[int, int]) -> NumbersCon
     """
     if part[0]:
         return NumbersContent()
-    columns, lost = LineColumns(), Counter[str]()
+    columns, packer, lost = LineColumns(), SamplePacker(), Counter[str]()
     line = 1
     for block in _blocks(stream, lost):
         count = block.count(b"\n")
-        _take(columns, block, line, lost)
+        _take(columns, packer, block, line, lost)
         line += count
         if columns.rows >= MOST_ROWS:
             lost[f"more than {plural(MOST_ROWS, 'tensor')}: the rest is not read"] = 1
@@ -179,33 +118,35 @@ def _skipped(stream: IO[bytes], lost: Counter[str]) -> bytes:
     return b""
 
 
-def _take(columns: LineColumns, block: bytes, line: int, lost: Counter[str]) -> None:
+def _take(columns: LineColumns, packer: SamplePacker, block: bytes, line: int, lost: Counter[str]) -> None:
     """Adds the lines of a block, all at once if nothing is wrong with any."""
     try:
         rows = [] if b"\n\n" in block or block.startswith(b"\n") else _DECODER.decode_lines(block)
         if rows and len(rows) == block.count(b"\n") + (not block.endswith(b"\n")):
-            columns.add(rows, range(line, line + len(rows)))
+            columns.add(rows, range(line, line + len(rows)), packer.packed(rows))
             return
     except (*_INVALID, ValueError):
         rows = []
-    found, lines = [], []
+    found, lines, samples = [], [], []
     parts = block.split(b"\n")
     for number, text in enumerate(parts, line):
         if not text.strip():
             continue
         try:
-            found.append(_DECODER.decode(text))
-            lines.append(number)
+            row = _DECODER.decode(text)
+            samples += packer.packed([row])
         except _INVALID:
             lost[CUT if number == line + len(parts) - 1 else INVALID] += 1
-    columns.add(found, lines)
+        else:
+            found.append(row)
+            lines.append(number)
+    columns.add(found, lines, samples)
 
 
 # Columns of the rows, filled block by block.
 
 _HASH = re.compile(r"[0-9a-fA-F]{16}")
 _NO_HASH = "0" * 16
-_FIELDS = NumbersLine.__struct_fields__
 MOST_TABLES = 1 << 16
 """Most groups, and most stacks, of a file."""
 
@@ -220,24 +161,20 @@ class LineColumns:
         self.version = 0
         self._groups: dict[NumbersGroup, None] = {}
         self._stacks: dict[int, list[StackFrame]] = {}
-        self._texts: dict[Hashable, int] = {None: -1}
-        self._sizes: dict[Hashable, int] = {None: -1}
+        self._texts, self._sizes = _PlaceTable({None: -1}), _PlaceTable({None: -1})
         self._numbers: list[npt.NDArray[np.int64]] = []
         self._codes: list[npt.NDArray[np.int32]] = []
         self._floats: list[Floats] = []
-        self._samples: list[Floats] = []
-        self._sampled = 0
+        self._samples: list[bytes] = []
 
-    def add(self, found: Sequence[NumbersLine], lines: Sequence[int]) -> None:
-        """Adds lines with their numbers in the file."""
+    def add(self, found: Sequence[NumbersLine], lines: Sequence[int], samples: Sequence[Packed]) -> None:
+        """Adds lines with their numbers in the file and their samples."""
         begin = 0
-        for end, row in enumerate([*found, None]):
-            if row is not None and row.site is not None:
-                continue
+        for end in [*[end for end, row in enumerate(found) if row.site is None], len(found)]:
             if begin < end and self.headers:
-                self._add_rows(found[begin:end], lines[begin:end])
-            if row is not None:
-                self._tell(row)
+                self._add_rows(found[begin:end], lines[begin:end], samples[begin:end])
+            if end < len(found):
+                self._tell(found[end])
             begin = end + 1
 
     def _tell(self, row: NumbersLine) -> None:
@@ -255,93 +192,68 @@ class LineColumns:
             self._stacks[row.stack] = frames
         self.dropped += max(0, row.dropped or 0)
 
-    def _add_rows(self, rows: Sequence[NumbersLine], lines: Sequence[int]) -> None:
+    def _add_rows(self, rows: Sequence[NumbersLine], lines: Sequence[int], samples: Sequence[Packed]) -> None:
         """Adds tensors below the last header."""
-        told = dict(zip(_FIELDS, zip(*map(msgspec.structs.astuple, rows), strict=True), strict=True))
         numbers = np.empty((len(NUMBERS), len(rows)), np.int64)
         columns = dict(zip(NUMBERS, numbers, strict=True))
         columns["line"][:], columns["header"][:] = lines, len(self.headers) - 1
         for name in PLAIN:
-            columns[name][:] = _whole_numbers(told[name])
-        columns["stack"][:] = _whole_numbers(told["stack_id"])
-        columns["recompute"][:] = list(map(bool, told["recompute"]))
-        columns["hash"][:], columns["told"][:] = _hashes(told["hash"])
-        floats = np.array([told[name] for name in FLOATS], np.float64)
-        for bit, name in enumerate(FLOATS, 1):
-            own = told[name]
+            columns[name][:] = _whole_numbers(rows, name)
+        columns["stack"][:] = _whole_numbers(rows, "stack_id")
+        columns["recompute"][:] = [row.recompute is True for row in rows]
+        columns["hash"][:], columns["told"][:] = _hashes([row.hash for row in rows])
+        floats = np.empty((len(FLOATS), len(rows)))
+        for bit, (name, column) in enumerate(zip(FLOATS, floats, strict=True), 1):
+            own = list(map(attrgetter(name), rows))
+            column[:] = np.array(own, np.float64)
             columns["told"] |= (np.array([v is not None for v in own]) if None in own else True) * np.int64(1 << bit)
-        self._add_samples(told["samples"], told["sample_at"], columns["held"], columns["sampled"])
+        columns["held"][:] = np.array([bits for _, bits in samples], np.uint64).view(np.int64)
+        columns["sampled"][:] = [len(data) for data, _ in samples]
+        self._samples.append(b"".join([data for data, _ in samples]))
         self._numbers.append(numbers)
         self._floats.append(floats)
-        self._codes.append(self._coded(told))
+        self._codes.append(self._coded(rows))
         self.rows += len(rows)
 
-    def _coded(self, told: dict[str, tuple[Any, ...]]) -> npt.NDArray[np.int32]:
-        rows = []
-        for name in CODES:
-            table, own = self._sizes if name in SIZES else self._texts, told[name]
-            for value in dict.fromkeys(own):
-                table.setdefault(value, len(table) - 1)
-            rows.append(list(map(table.__getitem__, own)))
-        return np.array(rows, np.int32)
-
-    def _add_samples(
-        self, samples: Sequence[Any], places: Sequence[Any], held: npt.NDArray[np.int64],
-        sampled: npt.NDArray[np.int64],
-    ) -> None:  # fmt: skip
-        """Adds the samples of rows: each value at its place among the 64, and a bit for each in `held`."""
-        own = [one or () for one in samples]
-        counts = np.fromiter(map(len, own), np.int64, len(own))
-        for i in [i for i, at in enumerate(places) if at is not None] if any(places) else []:
-            if len(set(places[i])) != counts[i]:
-                own[i], counts[i] = (), 0
-        some = counts > 0
-        sampled[:] = np.where(some, self._sampled + np.cumsum(some) - 1, -1)
-        block = _sample_block(own, counts[some])
-        held[:] = np.where(counts < SAMPLES, (np.int64(1) << np.minimum(counts, SAMPLES - 1)) - 1, -1)
-        for i in [i for i, at in enumerate(places) if at is not None and some[i]] if any(places) else []:
-            at = np.array(places[i], np.int64)
-            line = np.full(SAMPLES, np.nan)
-            line[at] = own[i]
-            block[sampled[i] - self._sampled] = line
-            held[i] = np.bitwise_or.reduce(np.int64(1) << at)
-        self._samples.append(block)
-        self._sampled += len(block)
+    def _coded(self, rows: Sequence[NumbersLine]) -> npt.NDArray[np.int32]:
+        codes = np.full((len(CODES), len(rows)), -1, np.int32)
+        for name, column in zip(CODES, codes, strict=True):
+            table, own = self._sizes if name in SIZES else self._texts, list(map(attrgetter(name), rows))
+            if own.count(None) < len(own):
+                column[:] = list(map(table.__getitem__, own))
+        return codes
 
     def content(self, problem: str | None) -> NumbersContent:
         """The content of the file."""
-        tables: dict[str, Any] = {
-            name: np.concatenate(parts, axis=1)
-            for name, parts in (("numbers", self._numbers), ("codes", self._codes), ("floats", self._floats))
-            if parts
-        }
+        columns: dict[str, Narrow] = {}
+        if self.rows:
+            numbers, codes = np.concatenate(self._numbers, axis=1), np.concatenate(self._codes, axis=1)
+            columns |= {name: narrowed(column) for name, column in zip(NUMBERS, numbers, strict=True)}
+            columns |= {name: narrowed(column.astype(np.int64)) for name, column in zip(CODES, codes, strict=True)}
         return NumbersContent(
             headers=self.headers, groups=list(self._groups), stacks=self._stacks,
             texts=[safe_text(text) or "" for text in list(self._texts)[1:]],
             sizes=[list(size) for size in list(self._sizes)[1:] if isinstance(size, tuple)],
-            dropped=self.dropped, problem=problem, samples=self._samples, **tables,
+            dropped=self.dropped, problem=problem, rows=self.rows, columns=columns,
+            floats=np.concatenate(self._floats, axis=1) if self._floats else np.empty((len(FLOATS), 0)),
+            samples=b"".join(self._samples),
         )  # fmt: skip
 
 
-def _whole_numbers(values: Sequence[int | None]) -> npt.NDArray[np.int64]:
+class _PlaceTable(dict[Hashable, int]):
+    """Places of values in a table, in which a new value takes the next place."""
+
+    def __missing__(self, value: Hashable) -> int:
+        self[value] = place = len(self) - 1
+        return place
+
+
+def _whole_numbers(rows: Sequence[NumbersLine], name: str) -> npt.NDArray[np.int64]:
     """Numbers, with `NULL` for none."""
+    values = list(map(attrgetter(name), rows))
     if None in values:
         values = [NULL if value is None else value for value in values]
     return np.array(values, np.int64)
-
-
-def _sample_block(own: Sequence[Any], counts: npt.NDArray[np.int64]) -> Floats:
-    """Samples of the rows that have some, shape (rows, SAMPLES), with NaN behind the last one of each."""
-    try:
-        values = np.fromiter(chain.from_iterable(own), np.float64, int(counts.sum()))
-    except (ValueError, TypeError):
-        # "NaN" and "Infinity"
-        values = np.fromiter(map(float, chain.from_iterable(own)), np.float64, int(counts.sum()))
-    if (counts == SAMPLES).all():
-        return values.reshape(len(counts), SAMPLES)
-    block = np.full((len(counts), SAMPLES), np.nan)
-    block[np.arange(SAMPLES) < counts[:, None]] = values
-    return block
 
 
 def _hashes(texts: Sequence[str | None]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

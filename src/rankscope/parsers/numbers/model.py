@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.parsers.contents import StackFrame
-from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
+from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.members import Members, unpack_members
 
 Floats = npt.NDArray[np.float64]
@@ -22,8 +22,10 @@ NUMBERS = ("line", "header", *PLAIN, "stack", "recompute", "hash", "told", "held
 """Number columns: `header` is the place of the header above the row, `stack` the number of the stack in the file.
 
 `hash` holds 64 bits. Bits of `told` say which floats the row has: bit 0 is the hash, then those of `FLOATS`. Bits of
-`held` say which of the samples it has; `sampled` is its row among the samples. `recompute` is 0 or 1.
+`held` say which of the samples it has; `sampled` is how many bytes they take. `recompute` is 0 or 1.
 """
+SUMMED = ("all_reduce", "reduce_scatter", "reduce")
+"""Operations whose samples the rules of one run compare."""
 FLOATS = ("sum", "l2", "min", "max", "projection")
 CODES = (
     "site", "name", "slot", "group", "op", "reduce_op", "dtype", "placements", "mesh", "md5", "shape", "offsets",
@@ -53,12 +55,35 @@ class NumbersGroup(NamedTuple):
     ranks: Members
 
 
-@dataclass
-class NumbersContent(ColumnMatrix):
-    """The rows of one file."""
+# Columns in few bytes: a job has millions of rows.
 
-    number_names = NUMBERS
-    code_names = CODES
+Narrow = npt.NDArray[np.signedinteger[Any]]
+_KINDS: Mapping[int, type[np.signedinteger[Any]]] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+"""Integers by their bytes."""
+
+
+def narrowed(column: Numbers) -> Narrow:
+    """A column in the smallest integers that hold it, in which the smallest stands for `NULL`."""
+    gone = column == NULL
+    known = column[~gone] if gone.any() else column
+    low, high = (int(known.min()), int(known.max())) if len(known) else (0, 0)
+    for kind in (np.int8, np.int16, np.int32):
+        limits = np.iinfo(kind)
+        if limits.min < low and high <= limits.max:
+            return np.where(gone, np.int64(limits.min), column).astype(kind)
+    return column
+
+
+def widened(column: Narrow) -> Numbers:
+    """The column that `narrowed` was given."""
+    if column.dtype == np.int64:
+        return column.astype(np.int64, copy=False)
+    return np.where(column == np.iinfo(column.dtype).min, np.int64(NULL), column)
+
+
+@dataclass
+class NumbersContent:
+    """The rows of one file."""
 
     headers: list[NumbersHeader] = field(default_factory=list)
     groups: list[NumbersGroup] = field(default_factory=list)
@@ -69,16 +94,21 @@ class NumbersContent(ColumnMatrix):
     dropped: int = 0
     """Rows that the recorder dropped, by its own count."""
     problem: str | None = None
-    numbers: Numbers = field(default_factory=lambda: np.empty((len(NUMBERS), 0), np.int64))
-    codes: Codes = field(default_factory=lambda: np.empty((len(CODES), 0), np.int32))
+    rows: int = 0
+    """Number of tensors."""
+    columns: Mapping[str, Narrow] = field(default_factory=dict)
+    """Columns of `NUMBERS` and of `CODES` by name, each in the smallest integers that hold it; see `narrowed`."""
     floats: Floats = field(default_factory=lambda: np.empty((len(FLOATS), 0), np.float64))
-    samples: Sequence[Floats] = ()
-    """Arrays of shape (rows, SAMPLES), one after the other: a row for each tensor that has samples."""
+    samples: bytes | memoryview = b""
+    """Samples of all rows, one after the other: little-endian float32 where that is exact, else float64."""
 
-    @property
-    def rows(self) -> int:
-        """Number of tensors."""
-        return int(self.numbers.shape[1])
+    def column(self, name: str) -> Numbers:
+        """The number column of this name, `NULL` for none."""
+        return widened(self.columns[name]) if self.rows else np.empty(0, np.int64)
+
+    def code(self, name: str) -> Narrow:
+        """The code column of this name."""
+        return self.columns[name] if self.rows else np.empty(0, np.int8)
 
     def header(self) -> dict[str, Any]:
         """All but the arrays, as JSON values."""
@@ -87,30 +117,41 @@ class NumbersContent(ColumnMatrix):
             "groups": [[one.name, one.description, one.ranks.packed] for one in self.groups],
             "stacks": [[number, [list(frame) for frame in frames]] for number, frames in self.stacks.items()],
             "texts": self.texts, "sizes": self.sizes, "dropped": self.dropped, "problem": self.problem,
-            "sampled": sum(len(one) for one in self.samples),
+            "columns": [[name, one.dtype.itemsize] for name, one in self.columns.items()],
         }  # fmt: skip
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether the samples are as many as the rows say."""
+        count = np.unpackbits(self.column("held").view(np.uint8)).reshape(-1, SAMPLES).sum(axis=1, dtype=np.int64)
+        size = self.column("sampled")
+        fits = (size == 4 * count) | (size == 8 * count)
+        return bool(fits.all()) and int(size.sum()) == len(self.samples)
 
     def body(self) -> list[memoryview]:
         """The arrays as bytes."""
-        arrays: tuple[npt.NDArray[Any], ...] = (self.numbers, self.codes, self.floats, *self.samples)
-        return [np.ascontiguousarray(one).data.cast("B") for one in arrays if one.size]
+        arrays: tuple[npt.NDArray[Any], ...] = (self.floats, *self.columns.values())
+        return [*(np.ascontiguousarray(one).data.cast("B") for one in arrays if one.size), memoryview(self.samples)]
 
 
 def numbers_from(header: dict[str, Any], body: memoryview, rows: int) -> NumbersContent:
-    """The content whose `header()` and `body()` these are; the arrays are views of `body`."""
-    arrays, place = [], 0
-    shapes: tuple[tuple[int, int, Any], ...] = (
-        (len(NUMBERS), rows, np.int64), (len(CODES), rows, np.int32), (len(FLOATS), rows, np.float64),
-        (header["sampled"], SAMPLES, np.float64),
-    )  # fmt: skip
-    for first, second, kind in shapes:
-        size = first * second * np.dtype(kind).itemsize
-        arrays.append(np.frombuffer(body[place : place + size], kind).reshape(first, second))
-        place += size
-    return NumbersContent(
+    """The content whose `header()` and `body()` these are; the arrays are views of `body`.
+
+    Raises ValueError if they are those of none.
+    """
+    place = len(FLOATS) * rows * 8
+    floats = np.frombuffer(body[:place], np.float64).reshape(len(FLOATS), rows)
+    columns: dict[str, Narrow] = {}
+    for name, width in header["columns"]:
+        columns[name] = np.frombuffer(body[place : place + rows * width], _KINDS[width])
+        place += rows * width
+    found = NumbersContent(
         headers=[NumbersHeader(*row) for row in header["headers"]],
         groups=[NumbersGroup(name, text, unpack_members(ranks)) for name, text, ranks in header["groups"]],
         stacks={number: [StackFrame(*frame) for frame in frames] for number, frames in header["stacks"]},
         texts=header["texts"], sizes=header["sizes"], dropped=header["dropped"], problem=header["problem"],
-        numbers=arrays[0], codes=arrays[1], floats=arrays[2], samples=(arrays[3],),
+        rows=rows, columns=columns, floats=floats, samples=body[place:],
     )  # fmt: skip
+    if rows and not found.is_consistent:
+        raise ValueError("columns that do not fit together")
+    return found
