@@ -25,10 +25,11 @@ from benchmarks.results import machine, put, table
 LOOK_S = 0.05
 """Interval of the looks at the memory of all processes."""
 EXPLANATION = """A healthy run of {ranks} ranks and {steps} steps, {rows:,} rows in {size:.0f} MB, files in memory
-before; samples are {form}. *reading* is `load` up to the last file, in worker processes; *assembling* its rest; *judging* all
-rules. *msgspec*, *orjson*: one process that decodes every line into a typed struct, or into objects, and does nothing
-else. *CPU*: of all processes; *x msgspec*: CPU as a multiple of that of msgspec, in the same minutes. *peak*: memory of
-all processes together (PSS). Made by `python -m benchmarks.numbers_reading {again}`."""
+before; samples are {form}.
+*reading* is `load` up to the last file, in worker processes; *assembling* its rest; *judging* all rules. *msgspec*,
+*orjson*: one process that decodes every line into a typed struct, or into objects, and does nothing else. *CPU*: of all
+processes; *x msgspec*: CPU as a multiple of that of msgspec, in the same minutes. *peak*: memory of all processes
+together (PSS). Made by `python -m benchmarks.numbers_reading {again}`."""
 Seconds = tuple[float, float]
 """On the clock, and of processors."""
 

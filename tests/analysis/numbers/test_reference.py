@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from rankscope.analysis.numbers.number_rules import NumbersJudgement
-from rankscope.analysis.numbers.reference import compare_numbers, compared_tensors
+from rankscope.analysis.numbers.reference import compare_numbers
+from rankscope.analysis.numbers.tensor_matching import compared_tensors
 from tests.numbers_writer import NumbersJob, cast
 
 Change = Callable[[str, int, Any], Any]

@@ -12,6 +12,7 @@ from rankscope.analysis.comparison.model import Hypothesis
 from rankscope.analysis.comparison.part_words import parting_title
 from rankscope.analysis.comparison.schedule_comparison import RankParting, ScheduleComparison, ScheduleRows
 from rankscope.analysis.comparison.settings_differences import SettingChange
+from rankscope.analysis.comparison.tensor_causes import tensor_causes
 from rankscope.analysis.comparison.time_comparison import WARM_UP, Floats, TimeRatio, period_of, plain_codes
 from rankscope.analysis.comparison.value_causes import CAUSES, MOST_SETTINGS, Grounds, by_changes, one_of, value_causes
 from rankscope.analysis.stack_frames import own_frames
@@ -27,10 +28,13 @@ def hypotheses(grounds: Grounds) -> tuple[Hypothesis, ...]:
     """Causes that what was compared suggests: those of the earliest difference first; the first of a cause counts.
 
     Values tell more of a cause than the schedule does, unless all they tell is that something happened at a step.
+    Tensors tell most: they name the operation.
     """
-    values, schedule = list(value_causes(grounds)), list(_of_schedule(grounds))
+    values, schedule, tensors = list(value_causes(grounds)), list(_of_schedule(grounds)), list(tensor_causes(grounds))
     happened = bool(values) and values[0].kinds == ("event",)
     first = (*schedule, *values) if happened else (*values, *schedule)
+    told = bool(tensors) and bool(tensors[0].kinds)
+    first = (*tensors, *first) if told else (*first, *tensors)
     seen: dict[str, Hypothesis] = {}
     for one in (*first, *_of_times(grounds), *_of_settings(grounds)):
         seen.setdefault(one.cause, one)

@@ -9,6 +9,7 @@ from rankscope.analysis.comparison.schedule_alignment import MOST_PARTINGS
 from rankscope.analysis.comparison.schedule_comparison import RankParting, ScheduleComparison, goes_on
 from rankscope.analysis.comparison.series_comparison import REAL, SeriesComparison, SeriesDifference
 from rankscope.analysis.comparison.settings_differences import COUNTED, SettingsComparison
+from rankscope.analysis.comparison.tensor_differences import TensorComparison
 from rankscope.analysis.comparison.time_comparison import LEAST_STEPS, TimeComparison, TimeRatio
 from rankscope.text.wording import digits, duration, group_name, plural, ranks_text
 
@@ -152,9 +153,13 @@ def settings_part(found: SettingsComparison) -> ComparedPart:
 # Values.
 
 
-def values_part(found: SeriesComparison, again: Sequence[SeriesComparison], notes: Sequence[str] = ()) -> ComparedPart:
-    """The answer of training series, and of the steps that each run computed twice; `notes` are on their files."""
-    lines = [series_title(one) for one in found.differences]
+def values_part(
+    found: SeriesComparison, again: Sequence[SeriesComparison], notes: Sequence[str] = (),
+    tensors: TensorComparison | None = None,
+) -> ComparedPart:  # fmt: skip
+    """The answer of tensors and training series, and of the steps that each run computed twice; `notes` are on files of
+    series."""
+    lines = [*tensor_lines(tensors), *(series_title(one) for one in found.differences)]
     coarse = [f"{name} (one digit is {size:.1e} of the value)" for name, _, size in found.equal if size > REAL]
     if coarse:
         lines.append(f"equal as printed, which tells little: {', '.join(dict.fromkeys(coarse))}")
@@ -166,12 +171,41 @@ def values_part(found: SeriesComparison, again: Sequence[SeriesComparison], note
         elif one.steps:
             lines.append(f"{label} computed {plural(one.steps, 'step')} twice, with equal values")
     lines += notes
-    if not found.steps:
-        return ComparedPart("values", "not compared: no loss or gradient norm of common steps", tuple(lines))
+    told = [text for text in (tensors_text(tensors), _series_text(found)) if text]
+    return ComparedPart(
+        "values", "; ".join(told) or "not compared: no loss or gradient norm of common steps", tuple(lines)
+    )
+
+
+def _series_text(found: SeriesComparison) -> str:
+    """The answer of series; "" without common steps."""
     if not found.differences:
-        return ComparedPart("values", f"no difference seen in {plural(found.steps, 'step')}", tuple(lines))
+        return f"no difference seen in {plural(found.steps, 'step')}" if found.steps else ""
     names = ", ".join(dict.fromkeys(one.name for one in found.differences))
-    return ComparedPart("values", f"{names} from step {found.differences[0].step} on", tuple(lines))
+    return f"{names} from step {found.differences[0].step} on"
+
+
+def tensors_text(found: TensorComparison | None) -> str:
+    """The answer of tensors; "" if none are compared."""
+    if found is None:
+        return ""
+    if found.equal == found.compared:
+        return f"all {plural(found.compared, 'tensor')} equal"
+    step = min((one.step for one in found.differences if one.step is not None), default=None)
+    since = f", from step {step} on" if step is not None else "" if found.differences else ", as between reruns"
+    return f"{found.compared - found.equal:,} of {plural(found.compared, 'tensor')} differ{since}"
+
+
+def tensor_lines(found: TensorComparison | None) -> list[str]:
+    """Counts of the compared tensors, in words."""
+    if found is None:
+        return []
+    how = "rank by rank" if found.is_ranked else "as whole tensors, with shards merged by their places"
+    lines = [f"{plural(found.compared, 'tensor')} compared {how}: {found.equal:,} are equal bit for bit"]
+    lines += [
+        f"{plural(count, 'tensor')} only in {label}" for label, count in zip("AB", found.alone, strict=True) if count
+    ]
+    return lines
 
 
 def series_title(one: SeriesDifference) -> str:

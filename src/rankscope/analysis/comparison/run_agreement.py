@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import polars as pl
@@ -11,6 +12,7 @@ from rankscope.analysis.comparison.model import ComparedRun, RunAgreement
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, compare_schedules
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, side_by_side, unequal
 from rankscope.analysis.comparison.settings_differences import COUNTED, SettingsComparison, compare_settings
+from rankscope.analysis.comparison.tensor_differences import Place, TensorComparison
 from rankscope.analysis.comparison.value_causes import Grounds
 
 Known = Mapping[tuple[int, int], Grounds]
@@ -32,7 +34,7 @@ def agreements(
     found = {
         "schedule": _clusters(len(runs), _same_schedule(runs, known)),
         "settings": _clusters(len(runs), _same_settings(runs, known)),
-        "values": _clusters(len(runs), _same_values(tables)),
+        "values": _clusters(len(runs), _same_values(tables, known)),
         "outcome": _clusters(len(runs), lambda i, j: runs[i].analysis.is_critical == runs[j].analysis.is_critical),
     }
     return tuple(
@@ -89,15 +91,17 @@ def _same_settings(runs: Sequence[ComparedRun], known: Known) -> Same:
     return same
 
 
-def _same_values(tables: Sequence[pl.DataFrame]) -> Same:
-    """Whether two runs have equal values at the steps that all runs have."""
+def _same_values(tables: Sequence[pl.DataFrame], known: Known) -> Same:
+    """Whether two runs have equal values at the steps that all runs have, and equal tensors if these are compared."""
     joined = side_by_side(tables) if all(table.width for table in tables) else pl.DataFrame()
 
     def same(i: int, j: int) -> bool | None:
+        tensors = known[i, j].tensors if (i, j) in known else None
+        equal = None if tensors is None else tensors.equal == tensors.compared
         if joined.is_empty():
-            return None
+            return equal
         columns = (joined[f"{name} {n}"].to_numpy() for name in ("value", "resolution") for n in (i, j))
-        return not unequal(*columns).any()
+        return not unequal(*columns).any() and equal is not False
 
     return same
 
@@ -114,18 +118,20 @@ class RerunNoise(NamedTuple):
     """Names of series."""
     settings: frozenset[str]
     outcome: bool
+    tensors: frozenset[Place] = frozenset()
+    """Tensors that differ in any step."""
 
     def split(self, pair: Grounds) -> tuple[Grounds, Grounds]:
         """The pair without what differs between reruns, and with nothing else."""
         schedule, settings, series, *_ = pair
         noisy = schedule is not None and bool(schedule.partings) and schedule.partings[0].aspect in self.schedule
-        quiet = pair._replace(
-            schedule=None if noisy else schedule, series=_only(series, self.values, False),
-            settings=_only_settings(settings, self.settings, False),
-        )  # fmt: skip
-        rest = pair._replace(
-            schedule=schedule if noisy else None, series=_only(series, self.values, True),
-            settings=_only_settings(settings, self.settings, True),
+        quiet, rest = (
+            pair._replace(
+                schedule=schedule if noisy == within else None, series=_only(series, self.values, within),
+                settings=_only_settings(settings, self.settings, within),
+                tensors=_only_tensors(pair.tensors, self.tensors, within),
+            )
+            for within in (False, True)
         )  # fmt: skip
         return quiet, rest
 
@@ -137,6 +143,7 @@ def rerun_noise(reruns: Sequence[Grounds]) -> RerunNoise:
         frozenset(found.name for one in reruns for found in one.series.differences),
         frozenset(change.name for one in reruns for change in one.settings.changes),
         any(a.analysis.is_critical != b.analysis.is_critical for a, b in (one.runs for one in reruns)),
+        frozenset(place for one in reruns if one.tensors is not None for place in one.tensors.places),
     )  # fmt: skip
 
 
@@ -146,3 +153,12 @@ def _only(series: SeriesComparison, names: frozenset[str], within: bool) -> Seri
 
 def _only_settings(settings: SettingsComparison, names: frozenset[str], within: bool) -> SettingsComparison:
     return settings._replace(changes=tuple(one for one in settings.changes if (one.name in names) == within))
+
+
+def _only_tensors(
+    tensors: TensorComparison | None, places: frozenset[Place], within: bool
+) -> TensorComparison | None:  # fmt: skip
+    """The comparison with differences at these places only, or at all others."""
+    if tensors is None:
+        return None
+    return replace(tensors, differences=tuple(one for one in tensors.differences if (one.place in places) == within))

@@ -39,6 +39,7 @@ from rankscope.analysis.comparison.settings_differences import (
     equal_roles,
     with_options,
 )
+from rankscope.analysis.comparison.tensor_differences import TensorComparison, compare_tensors
 from rankscope.analysis.comparison.time_comparison import TimeComparison, compare_times
 from rankscope.analysis.comparison.traced_times import with_traced_times
 from rankscope.analysis.comparison.value_causes import Grounds
@@ -79,7 +80,8 @@ def compared_pair(a: ComparedRun, b: ComparedRun) -> Grounds:
     times = with_traced_times(compare_times(schedule, *common.tables), a, b)
     settings = with_options(compare_settings(a, b), a.options, b.options)
     series, equal = compare_series(*common.tables, resumed=_resumed(a, b)), equal_roles(a.options, b.options)
-    pair = Grounds(schedule, settings, series, times, equal, common, (a, b))
+    tensors = compare_tensors(a.dataset, b.dataset)
+    pair = Grounds(schedule, settings, series, times, equal, common, (a, b), tensors)
     if not _is_comparable(pair):
         raise NothingComparableError(_nothing(a, b, schedule))
     return pair
@@ -87,7 +89,7 @@ def compared_pair(a: ComparedRun, b: ComparedRun) -> Grounds:
 
 def _is_comparable(pair: Grounds) -> bool:
     """Whether the runs have anything in common."""
-    known = (pair.schedule and pair.schedule.equal) or pair.series.steps or pair.settings.compared
+    known = (pair.schedule and pair.schedule.equal) or pair.series.steps or pair.settings.compared or pair.tensors
     timed = pair.times and (pair.times.steps or pair.times.parts)
     return bool(known or timed or list(differences_of(pair)))
 
@@ -95,7 +97,8 @@ def _is_comparable(pair: Grounds) -> bool:
 def differences_of(pair: Grounds, times: Sequence[RunDifference] | None = None) -> Iterator[RunDifference]:
     """The differences of a pair, the earliest in program order first; `times` take the place of those of durations."""
     yield from _schedule_differences(pair.schedule)
-    yield from _value_differences(pair.series)
+    yield from _recorded_schedule(pair)
+    yield from _in_steps(_tensor_differences(pair.tensors), _value_differences(pair.series))
     yield from _outcomes(*pair.runs)
     yield from time_differences(pair.times) if times is None else times
     yield from _setting_differences(pair.settings)
@@ -106,7 +109,8 @@ def parts_of(pair: Grounds) -> tuple[ComparedPart, ...]:
     again = tuple(map(recomputed, pair.common.tables))
     return (
         schedule_part(pair.schedule, pair.world_sizes), settings_part(pair.settings),
-        values_part(pair.series, again, (*pair.common.notes, *_unread(*pair.runs))), durations_part(pair.times),
+        values_part(pair.series, again, (*pair.common.notes, *_unread(*pair.runs)), pair.tensors),
+        durations_part(pair.times),
     )  # fmt: skip
 
 
@@ -165,6 +169,30 @@ def _schedule_differences(schedule: ScheduleComparison | None) -> Iterator[RunDi
             "schedule-differs", f"later, {parting_title(schedule, later[0], ranks)}", ranks,
             operation=later[0].operation,
         )  # fmt: skip
+
+
+def _recorded_schedule(pair: Grounds) -> Iterator[RunDifference]:
+    """An operation whose tensors only one run recorded, where no dumps tell the schedules."""
+    parting = pair.tensors.parting if pair.tensors is not None else None
+    if parting is not None and not (pair.schedule and pair.schedule.equal):
+        yield RunDifference("schedule-differs", parting.title, parting.ranks, step=parting.step)
+
+
+def _tensor_differences(tensors: TensorComparison | None) -> Iterator[RunDifference]:
+    """One difference for each place at which numbers begin to differ."""
+    for one in () if tensors is None else tensors.differences:
+        yield RunDifference("values-differ", one.title, one.ranks, one.details, one.stacks, step=one.step)
+
+
+def _in_steps(tensors: Iterator[RunDifference], series: Iterator[RunDifference]) -> list[RunDifference]:
+    """Differences of tensors before those of series, which follow from them; a series that differs in an earlier step
+    comes first: not each step is recorded."""
+    found, others = list(tensors), list(series)
+    if not found or not others or found[0].step is None:
+        return [*found, *others]
+    first = found[0].step
+    before = [one for one in others if one.step is not None and one.step < first]
+    return [*before, *found, *(one for one in others if one not in before)]
 
 
 def _value_differences(series: SeriesComparison) -> Iterator[RunDifference]:

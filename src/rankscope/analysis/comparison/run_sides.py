@@ -262,8 +262,9 @@ def _parts(
         told = [f"{', '.join(labels)}: {summary}" for summary, labels in summaries.items()]
         if len(summaries) == 1:
             told = [*summaries]
-        if name == "values" and several.noise.values:
-            noisy = f"{', '.join(sorted(several.noise.values))} differ between reruns, too"
+        names = [*sorted(several.noise.values), *(["tensors"] if several.noise.tensors else [])]
+        if name == "values" and names:
+            noisy = f"{', '.join(names)} differ between reruns, too"
             told = [*(one.title for one in ranges), noisy, *told]
         own = [*(failed if name == "schedule" else ()), *(lines if name == "values" else ())]
         yield ComparedPart(name, told[0], (*told[1:], *own, *next(iter(answers.values()))[at].lines))
@@ -306,8 +307,13 @@ def _noisy(several: SeveralRuns, rest: Mapping[int, Grounds]) -> Iterator[RunDif
     yield from _merged(found)
     steps: dict[str, dict[str, int]] = {}
     for number, pair in rest.items():
-        for one in pair.series.differences:
-            steps.setdefault(one.name, {}).setdefault(several.labels[number], one.step)
+        tensors = () if pair.tensors is None else pair.tensors.differences
+        named = [
+            *((one.name, one.step) for one in pair.series.differences),
+            *(("tensors", one.step or 0) for one in tensors),
+        ]
+        for name, step in named:
+            steps.setdefault(name, {}).setdefault(several.labels[number], step)
     for name, own in steps.items():
         first = min(own.values())
         yield RunDifference("values-differ", f"{name} from step {first} on", step=first, runs=tuple(own))

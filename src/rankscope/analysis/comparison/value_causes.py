@@ -25,6 +25,7 @@ from rankscope.analysis.comparison.settings_differences import (
     SettingsComparison,
     option_role,
 )
+from rankscope.analysis.comparison.tensor_differences import TensorComparison
 from rankscope.analysis.comparison.time_comparison import TimeComparison
 
 CAUSES: Mapping[str, str] = {
@@ -82,6 +83,7 @@ class Grounds(NamedTuple):
     common: CommonSeries
     """The training series of both runs, from one source each."""
     runs: tuple[ComparedRun, ComparedRun]
+    tensors: TensorComparison | None = None
 
     @property
     def world_sizes(self) -> tuple[int, int]:

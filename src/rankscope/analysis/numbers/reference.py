@@ -1,52 +1,30 @@
-"""Numbers of a run against those of a trusted run: where it first differs, and whether that is more than rounding.
-
-Tensors meet by step, micro batch, site, name (or members and operation), slot and k-th. Where both runs have the same
-ranks each rank is compared with itself; else shards are merged to whole tensors: their linear hashes add up, and each
-holds some of the same sampled places.
-"""
+"""Numbers of a run against those of a trusted run: where it first differs, and whether that is more than rounding."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
 import polars as pl
 
-from rankscope.analysis.numbers.model import BrokenRule, Floats, RuleCount, format_of
+from rankscope.analysis.numbers.difference_origins import (
+    LEAST_ROUNDOFFS,
+    DifferenceOrigin,
+    difference_origins,
+    differing,
+    is_small,
+)
+from rankscope.analysis.numbers.model import BrokenRule, RuleCount, format_of
 from rankscope.analysis.numbers.number_rules import NumberCause, NumbersJudgement
-from rankscope.analysis.numbers.sample_values import SampleRows, spread
+from rankscope.analysis.numbers.tensor_matching import ComparedTensors, compared_tensors
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural
 
 RESPONSES = 2.0
 """Limit of a difference, as a multiple of the response of the reference to a perturbation of half an epsilon."""
-LEAST_ROUNDOFFS = 4.0
-"""The limit is never below this multiple of the unit roundoff."""
 LADDER_K, LADDER_C, LADDER_LAYERS = 4.0, 1.03, 32
 """The bound k * C**(L + 1 - l) * epsilon of Megatron-LM's test of gradients, with l = 0. It is shown and does not
 judge."""
-BLOCK_ROWS = 1 << 14
-"""Tensors whose samples are in memory at once."""
-SINGLE_ROOTS = 8
-"""Most first differences that are told."""
-_KEY = ["step", "micro", "site", "name", "op", "lane", "occurrence", "slot", "slice"]
-_SITES_BY_NAME = ("forward", "backward", "gradient", "parameter", "optimizer", "batch", "loss")
-
-
-@dataclass(frozen=True)
-class ComparedTensors:
-    """Tensors that both runs have, in the program order of the run under test.
-
-    Columns: those of the key; rank (null for a whole tensor merged from shards), row and other_row (rows of `tensors`
-    of each run), order, dtype, equal (bit for bit), off (norm of the difference as a share of the norm of the
-    reference, from samples), limit (null where nothing judges), rolled (`off` of shuffled samples, NaN if not asked).
-    """
-
-    table: pl.DataFrame
-    unmatched: pl.DataFrame
-    """Tensors that one run lacks: the key, rank, row, order, and `ours`, whether the run under test has it."""
-    is_ranked: bool
 
 
 def compare_numbers(ours: Dataset, reference: Dataset, perturbed: Sequence[Dataset] = ()) -> NumbersJudgement:
@@ -63,94 +41,6 @@ def compare_numbers(ours: Dataset, reference: Dataset, perturbed: Sequence[Datas
         *([RuleCount("RP", table.height - table["limit"].null_count(), beyond)] if perturbed else []),
     )
     return NumbersJudgement(tuple(causes), counts, tuple(_notes(judged, bool(perturbed))))
-
-
-def compared_tensors(ours: Dataset, reference: Dataset, *, is_rolled: bool = False) -> ComparedTensors:
-    """The tensors of two runs side by side; with `rolled` if asked, which takes the samples of all of them."""
-    ranked = set(ours.tensors["rank"].unique()) == set(reference.tensors["rank"].unique())
-    a, b = (_keyed(one) if ranked else _merged(one) for one in (ours, reference))
-    keys = [*_KEY, "numel", *(["rank"] if ranked else [])]
-    fit = a.join(b, on=keys, how="inner", nulls_equal=True, suffix="_other", maintain_order="left")
-    same = fit["hash"].eq_missing(fit["hash_other"]) & fit["dtype"].eq_missing(fit["dtype_other"])
-    equal = same & fit["hash"].is_not_null()
-    off, rolled = np.zeros(fit.height), np.full(fit.height, np.nan)
-    samples = SampleRows(ours), SampleRows(reference)
-    looked = np.arange(fit.height) if is_rolled else np.flatnonzero(~equal.to_numpy())
-    for begin in range(0, len(looked), BLOCK_ROWS):
-        rows = looked[begin : begin + BLOCK_ROWS]
-        mine, other, held = _samples(fit[rows], *samples)
-        off[rows] = np.where(equal.to_numpy()[rows], 0.0, _distance(mine, other, held))
-        if is_rolled:
-            rolled[rows] = _distance(np.roll(mine, 7, axis=1), other, held)
-    table = fit.drop("own", "own_other").with_columns(
-        equal=equal, off=pl.Series(off), rolled=pl.Series(rolled), other_row="row_other", limit=pl.lit(None, pl.Float64)
-    )
-    lost = [
-        one.join(rest, on=keys, how="anti", nulls_equal=True).select(*_KEY, "rank", "row", "order", ours=pl.lit(own))
-        for one, rest, own in ((a, b, True), (b, a, False))
-    ]
-    sites = set(a["site"].unique()) & set(b["site"].unique())
-    return ComparedTensors(table, pl.concat(lost).filter(pl.col("site").is_in(list(sites))), ranked)
-
-
-def _keyed(dataset: Dataset) -> pl.DataFrame:
-    """The tensors of each rank with their keys: groups by their members, for names differ between runs."""
-    members = dataset.groups.select("group", lane=pl.col("ranks").cast(pl.List(pl.String)).list.join(","))
-    texts = [pl.col(name).cast(pl.String) for name in ("site", "name", "op", "reduce_op", "slot", "dtype")]
-    rows = dataset.tensors.with_row_index("row").with_columns(texts)
-    peer = pl.col("peer").cast(pl.String).fill_null("")
-    rows = rows.join(members, on="group", how="left", maintain_order="left")
-    rows = rows.with_columns(lane=pl.concat_str(pl.col("lane").fill_null(""), peer, separator=":"))
-    # the k-th of its size: one that is left out shifts no others
-    place = [name for name in _KEY if name != "occurrence"]
-    rows = rows.with_columns(occurrence=pl.int_range(pl.len()).over(["rank", *place, "numel"]))
-    return rows.select(
-        *_KEY, "rank", "row", "order", "dtype", "reduce_op", "numel", "hash", "l2", "held", "offsets", "global_shape",
-        own="row",
-    )  # fmt: skip
-
-
-def _merged(dataset: Dataset) -> pl.DataFrame:
-    """Whole tensors by name: the sum of their shards, each counted once; of replicas the first."""
-    rows = _keyed(dataset).filter(pl.col("site").is_in(_SITES_BY_NAME) & (pl.col("name") != ""))
-    place = pl.col("offsets").cast(pl.List(pl.String)).list.join(",").fill_null("")
-    rows = rows.with_columns(place=place, lane=pl.lit("")).unique([*_KEY, "place"], keep="first", maintain_order=True)
-    whole = pl.col("global_shape").list.eval(pl.element().product()).list.first()
-    facts = rows.group_by(_KEY, maintain_order=True).agg(
-        pl.col("row", "order", "dtype", "place").first(), rank=pl.lit(None, pl.Int32), shards=pl.len(),
-        numel=pl.col("numel").sum(), reduce_op=pl.lit(None, pl.String), whole=whole.first(), hash=pl.col("hash").sum(),
-        known=pl.col("hash").is_not_null().all(),
-        l2=(pl.col("l2") ** 2).sum().sqrt(), own=pl.col("row"), held=pl.col("held").bitwise_or(),
-    )  # fmt: skip
-    facts = facts.filter((pl.col("numel") == pl.col("whole")).fill_null(value=True))
-    facts = facts.with_columns(hash=pl.when("known").then("hash"))
-    return facts.drop("shards", "whole", "known", "place")
-
-
-def _samples(fit: pl.DataFrame, ours: SampleRows, reference: SampleRows) -> tuple[Floats, Floats, Floats]:
-    """Samples of both runs, and 1.0 where both have one."""
-    held = spread(fit["held"].to_numpy() & fit["held_other"].to_numpy())
-    return _joined(ours, fit["own"]), _joined(reference, fit["own_other"]), held.astype(np.float64)
-
-
-def _joined(samples: SampleRows, own: pl.Series) -> Floats:
-    """The samples of rows; of lists of rows, the shards of a tensor, each sample from the shard that holds it."""
-    if not isinstance(own.dtype, pl.List):
-        return samples.take(own)[0]
-    begins = np.cumsum(np.append(0, own.list.len().to_numpy()[:-1]))
-    found: Floats = np.fmax.reduceat(samples.take(own.explode())[0], begins)
-    return found
-
-
-def _distance(mine: Floats, other: Floats, held: Floats) -> Floats:
-    """Norm of the difference of samples as a share of the norm of the reference; infinite where only one is finite."""
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        one, two = np.where(held > 0, mine, 0.0), np.where(held > 0, other, 0.0)
-        alike = (np.isnan(one) & np.isnan(two)) | (one == two)
-        gap = np.where(alike, 0.0, one - two)
-        norm = np.sqrt((np.where(np.isfinite(two), two, 0.0) ** 2).sum(axis=1))
-        off = np.sqrt((np.nan_to_num(gap, nan=np.inf) ** 2).sum(axis=1))
-        return np.where(off == 0, 0.0, off / norm)
 
 
 def _with_limits(found: ComparedTensors, responses: Sequence[ComparedTensors]) -> ComparedTensors:
@@ -221,71 +111,12 @@ def _ranks_at(rows: pl.DataFrame, first: dict[str, object]) -> tuple[int, ...]:
 
 
 def _first_differences(found: ComparedTensors, judged: bool) -> list[NumberCause]:
-    """The first differing tensor of each rank that nobody else brought in, those at the same place together."""
-    table = found.table.with_columns(is_in=pl.col("slot").str.starts_with("in"))
-    bad = table.filter(pl.col("off") > pl.col("limit")) if judged else table.filter(~pl.col("equal"))
-    if bad.is_empty():
-        return []
-    ranks = bad["rank"].unique().to_list()
-    firsts = [_Origin.of(table, bad, rank) for rank in sorted(ranks, key=lambda rank: -1 if rank is None else rank)]
-    own = [one for one in firsts if not one.is_brought]
-    places: dict[tuple[object, ...], list[_Origin]] = {}
-    for one in sorted(own or firsts, key=lambda one: (one.first["step"] or 0, one.first["order"] or 0)):
-        places.setdefault(tuple(one.first[name] for name in ("step", "site", "name", "op", "slot")), []).append(one)
-    return [_origin_cause(same, judged, bad) for same in list(places.values())[:SINGLE_ROOTS]]
+    """Causes for the places at which a difference begins."""
+    bad = differing(found.table, judged)
+    return [_origin_cause(same, judged, bad) for same in difference_origins(found, judged=judged)]
 
 
-@dataclass(frozen=True)
-class _Origin:
-    """The first differing tensor of a rank."""
-
-    first: dict[str, object]
-    is_exact: bool
-    """All recorded inputs of the operation are equal: it made the difference."""
-    is_brought: bool
-    """It came out of an operation into which another member brought a difference."""
-    before: str
-    """The last equal tensor before it, in words."""
-
-    @classmethod
-    def of(cls, table: pl.DataFrame, bad: pl.DataFrame, rank: int | None) -> _Origin:
-        """The first one of a rank; of whole tensors if `rank` is None."""
-        mine = pl.col("rank").eq_missing(rank)
-        first = bad.filter(mine).sort("step", "order").row(0, named=True)
-        place = [name for name in _KEY if name not in ("slot", "slice", "occurrence")]
-        same = table.filter(*(pl.col(name).eq_missing(first[name]) for name in (*place, "occurrence")))
-        inputs = same.filter(pl.col("is_in"))
-        others = _others(table, first) if first["site"] == "p2p" else inputs.filter(~mine)
-        brought = others.join(bad.select("row"), on="row", how="semi")
-        own = inputs.filter(mine).join(bad.select("row"), on="row", how="semi")
-        exact = not first["is_in"] and own.is_empty() and brought.is_empty()
-        earlier = table.filter(mine & (pl.col("step") == first["step"]) & (pl.col("order") < first["order"])).sort(
-            "order"
-        )
-        before = (
-            "nothing was compared before it"
-            if earlier.is_empty()
-            else f"before it {_words(earlier.row(-1, named=True))} is equal"
-        )
-        is_moved = first["site"] in ("collective", "p2p") and not first["is_in"]
-        return cls(first, exact, is_moved and not brought.is_empty() and own.is_empty(), before)
-
-
-def _others(table: pl.DataFrame, first: dict[str, object]) -> pl.DataFrame:
-    """The send that belongs to a receive."""
-    group, _, peer = str(first["lane"]).rpartition(":")
-    sent = (pl.col("op") == "send") & (pl.col("lane") == f"{group}:{first['rank']}")
-    return table.filter(
-        sent & (pl.col("rank").cast(pl.String) == peer) & pl.col("step").eq_missing(first["step"])
-        & pl.col("occurrence").eq_missing(first["occurrence"])
-    )  # fmt: skip
-
-
-def _words(row: dict[str, object]) -> str:
-    return " ".join(str(part) for part in (row["slot"], "of", row["op"] or row["site"], row["name"]) if part)
-
-
-def _origin_cause(same: Sequence[_Origin], judged: bool, bad: pl.DataFrame) -> NumberCause:
+def _origin_cause(same: Sequence[DifferenceOrigin], judged: bool, bad: pl.DataFrame) -> NumberCause:
     one = same[0]
     ranks = tuple(sorted({int(str(each.first["rank"])) for each in same if each.first["rank"] is not None}))
     off, limit = float(str(one.first["off"])), one.first["limit"]
@@ -301,10 +132,9 @@ def _origin_cause(same: Sequence[_Origin], judged: bool, bad: pl.DataFrame) -> N
     return NumberCause("differs-from-reference", broken, (broken,), 1, None)
 
 
-def _kind(one: _Origin) -> str:
+def _kind(one: DifferenceOrigin) -> str:
     """The usual reason for such a difference, as a part of a sentence; "" without one."""
-    row, form = one.first, format_of(str(one.first["dtype"]))
-    small = form is not None and float(str(row["off"])) <= 2 * LEAST_ROUNDOFFS * form.roundoff
+    row = one.first
     for what in ("dtype", "reduce_op"):
         if row[what] != row[f"{what}_other"]:
             return f"it is {row[what]}, and {row[f'{what}_other']} in the reference"
@@ -312,6 +142,7 @@ def _kind(one: _Origin) -> str:
         return "the data differ"
     if "dropout" in str(row["name"]).lower():
         return "the seed of a dropout may differ"
+    small = is_small(row)
     if row["site"] == "collective" and one.is_exact:
         return "another order of additions explains it: algorithm, protocol or topology of the backend" if small else ""
     if row["site"] in ("parameter", "optimizer"):

@@ -1,0 +1,169 @@
+"""Tensors of two runs side by side.
+
+Tensors meet by step, micro batch, site, name (or members and operation), slot and k-th. Where both runs have the same
+ranks each rank is compared with itself; else shards are merged to whole tensors: their linear hashes add up, and each
+holds some of the same sampled places.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+import polars as pl
+
+from rankscope.analysis.numbers.model import Floats
+from rankscope.analysis.numbers.sample_values import SampleRows, spread
+from rankscope.schema import Dataset
+
+BLOCK_ROWS = 1 << 14
+"""Tensors whose samples are in memory at once."""
+KEY = ["step", "micro", "site", "name", "op", "lane", "occurrence", "slot", "slice"]
+_STATISTICS = ("l2", "sum", "min", "max")
+_MOST_DIGITS = 10
+"""Numbers with more digits are those of a computation, and not rounded when they were written."""
+_SITES_BY_NAME = ("forward", "backward", "gradient", "parameter", "optimizer", "batch", "loss")
+
+
+@dataclass(frozen=True)
+class ComparedTensors:
+    """Tensors that both runs have, in the program order of the run under test.
+
+    Columns: those of the key; rank (null for a whole tensor merged from shards), row and other_row (rows of `tensors`
+    of each run), order, dtype, equal (bit for bit), off (norm of the difference as a share of the norm of the
+    reference, from samples), limit (null where nothing judges), rolled (`off` of shuffled samples, NaN if not asked).
+    """
+
+    table: pl.DataFrame
+    unmatched: pl.DataFrame
+    """Tensors that one run lacks: the key, rank, row, order, and `ours`, whether the run under test has it."""
+    is_ranked: bool
+
+
+def compared_tensors(ours: Dataset, reference: Dataset, *, is_rolled: bool = False) -> ComparedTensors:
+    """The tensors of two runs side by side; with `rolled` if asked, which takes the samples of all of them."""
+    ranked = set(ours.tensors["rank"].unique()) == set(reference.tensors["rank"].unique())
+    a, b = (_keyed(one) if ranked else _merged(one) for one in (ours, reference))
+    keys = [*KEY, "numel", *(["rank"] if ranked else [])]
+    fit = a.join(b, on=keys, how="inner", nulls_equal=True, suffix="_other", maintain_order="left")
+    fit = fit.with_columns(equal=_equal_bits(fit)).filter(pl.col("equal").is_not_null())
+    equal = fit["equal"]
+    off, rolled = np.zeros(fit.height), np.full(fit.height, np.nan)
+    samples = SampleRows(ours), SampleRows(reference)
+    looked = np.arange(fit.height) if is_rolled else np.flatnonzero(~equal.to_numpy())
+    for begin in range(0, len(looked), BLOCK_ROWS):
+        rows = looked[begin : begin + BLOCK_ROWS]
+        mine, other, held = _samples(fit[rows], *samples)
+        off[rows] = np.where(equal.to_numpy()[rows], 0.0, _distance(mine, other, held))
+        if is_rolled:
+            rolled[rows] = _distance(np.roll(mine, 7, axis=1), other, held)
+    same_nan = (pl.col("nan") > 0) & (pl.col("nan") == pl.col("nan_other")) & (pl.col("off") == 0)
+    table = fit.drop("own", "own_other").with_columns(
+        off=pl.Series(off), rolled=pl.Series(rolled), other_row="row_other", limit=pl.lit(None, pl.Float64)
+    ).with_columns(equal=pl.col("equal") | same_nan.fill_null(value=False))  # fmt: skip
+    lost = [
+        one.join(rest, on=keys, how="anti", nulls_equal=True).select(*KEY, "rank", "row", "order", ours=pl.lit(own))
+        for one, rest, own in ((a, b, True), (b, a, False))
+    ]
+    sites = set(a["site"].unique()) & set(b["site"].unique())
+    return ComparedTensors(table, pl.concat(lost).filter(pl.col("site").is_in(list(sites))), ranked)
+
+
+def _equal_bits(fit: pl.DataFrame) -> pl.Series:
+    """Whether tensors are equal: bit for bit by hashes of one kind, else by their statistics up to the last printed
+    digit; null where nothing can be compared."""
+    same = fit["dtype"].eq_missing(fit["dtype_other"])
+    by_hash, by_md5 = (fit[name] == fit[f"{name}_other"] for name in ("hash", "md5"))
+    found = fit.select(pl.coalesce(by_hash, by_md5)).to_series()
+    rest = np.flatnonzero(found.is_null().to_numpy())
+    if len(rest):
+        found = found.scatter(rest, _equal_statistics(fit[rest]))
+    return found & same
+
+
+def _equal_statistics(fit: pl.DataFrame) -> pl.Series:
+    """Whether the statistics that both have are equal; null where they have none in common."""
+    told = [fit.select(name, other=f"{name}_other").rows() for name in _STATISTICS]
+    found = []
+    for pairs in zip(*told, strict=True):
+        known = [(one, other) for one, other in pairs if one is not None and other is not None]
+        found.append(all(_alike(one, other) for one, other in known) if known else None)
+    return pl.Series(found, dtype=pl.Boolean)
+
+
+def _alike(one: float, other: float) -> bool:
+    if one == other or (math.isnan(one) and math.isnan(other)):
+        return True
+    return abs(one - other) <= (_last_digit(one) + _last_digit(other)) / 2
+
+
+def _last_digit(value: float) -> float:
+    """The size of the last digit that a number is written with; that of a computed one is far below any difference."""
+    if not math.isfinite(value):
+        return 0.0
+    _, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    return 10.0 ** int(exponent) if len(digits) < _MOST_DIGITS else 0.0
+
+
+def _keyed(dataset: Dataset) -> pl.DataFrame:
+    """The tensors of each rank with their keys: groups by their members, for names differ between runs."""
+    members = dataset.groups.select("group", lane=pl.col("ranks").cast(pl.List(pl.String)).list.join(","))
+    texts = [pl.col(name).cast(pl.String) for name in ("site", "name", "op", "reduce_op", "slot", "dtype")]
+    rows = dataset.tensors.with_row_index("row").with_columns(texts)
+    peer = pl.col("peer").cast(pl.String).fill_null("")
+    rows = rows.join(members, on="group", how="left", maintain_order="left")
+    rows = rows.with_columns(lane=pl.concat_str(pl.col("lane").fill_null(""), peer, separator=":"))
+    # the k-th of its size: one that is left out shifts no others
+    place = [name for name in KEY if name != "occurrence"]
+    rows = rows.with_columns(occurrence=pl.int_range(pl.len()).over(["rank", *place, "numel"]))
+    return rows.select(
+        *KEY, "rank", "row", "order", "dtype", "reduce_op", "numel", "hash", "md5", *_STATISTICS, "nan", "held",
+        "offsets", "global_shape", own="row",
+    )  # fmt: skip
+
+
+def _merged(dataset: Dataset) -> pl.DataFrame:
+    """Whole tensors by name: the sum of their shards, each counted once; of replicas the first."""
+    rows = _keyed(dataset).filter(pl.col("site").is_in(_SITES_BY_NAME) & (pl.col("name") != ""))
+    place = pl.col("offsets").cast(pl.List(pl.String)).list.join(",").fill_null("")
+    rows = rows.with_columns(place=place, lane=pl.lit("")).unique([*KEY, "place"], keep="first", maintain_order=True)
+    whole = pl.col("global_shape").list.eval(pl.element().product()).list.first()
+    facts = rows.group_by(KEY, maintain_order=True).agg(
+        pl.col("row", "order", "dtype", "place").first(), rank=pl.lit(None, pl.Int32), shards=pl.len(),
+        numel=pl.col("numel").sum(), reduce_op=pl.lit(None, pl.String), whole=whole.first(), hash=pl.col("hash").sum(),
+        known=pl.col("hash").is_not_null().all(),
+        md5=pl.lit(None, pl.String), l2=(pl.col("l2") ** 2).sum().sqrt(), sum=pl.col("sum").sum(),
+        min=pl.col("min").min(), max=pl.col("max").max(), nan=pl.col("nan").sum(), own=pl.col("row"),
+        held=pl.col("held").bitwise_or(),
+    )  # fmt: skip
+    facts = facts.filter((pl.col("numel") == pl.col("whole")).fill_null(value=True))
+    facts = facts.with_columns(hash=pl.when("known").then("hash"))
+    return facts.drop("shards", "whole", "known", "place")
+
+
+def _samples(fit: pl.DataFrame, ours: SampleRows, reference: SampleRows) -> tuple[Floats, Floats, Floats]:
+    """Samples of both runs, and 1.0 where both have one."""
+    held = spread(fit["held"].to_numpy() & fit["held_other"].to_numpy())
+    return _joined(ours, fit["own"]), _joined(reference, fit["own_other"]), held.astype(np.float64)
+
+
+def _joined(samples: SampleRows, own: pl.Series) -> Floats:
+    """The samples of rows; of lists of rows, the shards of a tensor, each sample from the shard that holds it."""
+    if not isinstance(own.dtype, pl.List):
+        return samples.take(own)[0]
+    begins = np.cumsum(np.append(0, own.list.len().to_numpy()[:-1]))
+    found: Floats = np.fmax.reduceat(samples.take(own.explode())[0], begins)
+    return found
+
+
+def _distance(mine: Floats, other: Floats, held: Floats) -> Floats:
+    """Norm of the difference of samples as a share of the norm of the reference; infinite where only one is finite."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        one, two = np.where(held > 0, mine, 0.0), np.where(held > 0, other, 0.0)
+        alike = (np.isnan(one) & np.isnan(two)) | (one == two)
+        gap = np.where(alike, 0.0, one - two)
+        norm = np.sqrt((np.where(np.isfinite(two), two, 0.0) ** 2).sum(axis=1))
+        off = np.sqrt((np.nan_to_num(gap, nan=np.inf) ** 2).sum(axis=1))
+        return np.where(off == 0, 0.0, off / norm)
