@@ -29,7 +29,8 @@ before; samples are {form}.
 *reading* is `load` up to the last file, in worker processes; *assembling* its rest; *judging* all rules. *msgspec*,
 *orjson*: one process that decodes every line into a typed struct, or into objects, and does nothing else. *CPU*: of all
 processes; *x msgspec*: CPU as a multiple of that of msgspec, in the same minutes. *peak*: memory of all processes
-together (PSS). Made by `python -m benchmarks.numbers_reading {again}`."""
+together (PSS). The load of the machine was {load:.0f}: where it is above 2, the clock tells little. Made by
+`python -m benchmarks.numbers_reading {again}`."""
 Seconds = tuple[float, float]
 """On the clock, and of processors."""
 
@@ -157,6 +158,7 @@ def _compared(folder: Path, args: argparse.Namespace) -> str:
         ranks=args.ranks, steps=args.steps, rows=args.ranks * args.steps * 800,
         size=sum(path.stat().st_size for path in folder.iterdir()) / 1e6,
         form="decimal numbers" if args.decimal else "packed (`samples_f32`)",
+        load=os.getloadavg()[0],
         again=f"--ranks {args.ranks} --steps {args.steps}{' --decimal' if args.decimal else ''}",
     )  # fmt: skip
     return f"{about}\n\n{machine()}\n\n{table(['', 'clock, s', 'CPU, s', 'x msgspec', 'peak, MB'], rows)}"

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple, Protocol
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS, InputKind
 
+SAMPLES_VARIABLE = "RANKSCOPE_NUMBER_SAMPLES"
+"""Variable of worker processes: "sums" for samples of reductions only, which are all that rules of one run compare."""
+
 
 class DecodedFile(Protocol):
     """The content of one file. A new kind of file has such a class and a row in `kinds.input_kinds`."""

@@ -79,7 +79,7 @@ LAST_BIT = 1 + 2.0**-23
         (job("sum", 1.1), "the output of all_reduce #1 of dp on ranks 0-3 in step 0", (), "no order of sums"),
         (job("update", rank=2), "the new parameter w on rank 2 in step 0", ("optimizer", "lr"), "the gradient of this"),
         (job("batch"), "the batch tokens on rank 1 in step 0", ("data",), "A has this batch in no recorded step"),
-        (job(swap=True, at=1), "the batch tokens on ranks 0-3 in step 1", ("data",), "batch of rank 1 in step 1 of A"),
+        (job(swap=True, at=1), "the batch tokens on ranks 0-3 in step 1", ("data",), "rank 0 has the batch that"),
     ],
 )  # fmt: skip
 def test_the_first_operation_and_its_kinds_of_cause(

@@ -280,7 +280,8 @@ class _TensorPair:
         if row["hash"] is None or there.is_empty():
             return "A has this batch in no recorded step"
         rank, step = there.row(0)
-        return f"it is the batch of rank {rank} in step {step} of A: the order of the data is another one"
+        who = "it is the batch that" if row["rank"] is None else f"rank {row['rank']} has the batch that"
+        return f"{who} rank {rank} has in step {step} of A: the order of the data is another one"
 
 
 def _size_text(row: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.parsers.numbers import SAMPLES_VARIABLE
+from rankscope.parsers.contents import SAMPLES_VARIABLE
 from rankscope.parsers.numbers.model import SAMPLES, SUMMED
 from rankscope.parsers.numbers.numbers_line import NumbersLine, Real
 
