@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rankscope import cli
+from rankscope.command_line import acting
 from rankscope.commands import demo
 
 Captured = pytest.CaptureFixture[str]
@@ -37,8 +38,8 @@ def test_a_job_that_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_the_command_knows_the_scenarios() -> None:
     from rankscope.capture.demo.job import SCENARIOS
 
-    assert tuple(SCENARIOS) == cli._SCENARIOS
-    assert [name for name in SCENARIOS if name not in (cli.demo.help or "")] == []
+    assert tuple(SCENARIOS) == acting.SCENARIOS
+    assert [name for name in SCENARIOS if name not in (acting.demo.help or "")] == []
 
 
 EXPECTED = {
