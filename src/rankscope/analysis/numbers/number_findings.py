@@ -231,7 +231,9 @@ def _row_text(row: dict[str, Any]) -> str:
     what = " ".join(str(part) for part in (row["op"] or row["site"], row["name"]) if part)
     shape = "" if row["shape"] is None else f" [{','.join(map(str, row['shape']))}]"
     facts = [f"hash {row['hash']:016x}"] if row["hash"] is not None else []
-    facts += [f"{name} {_number(row[key])}" for name, key in (("norm", "l2"), ("sum", "sum")) if row[key] is not None]
+    facts += [row["md5"].replace(":", " ", 1)] if row["md5"] is not None else []
+    printed = (("norm", "l2"), ("sum", "sum"), *((("min", "min"), ("max", "max")) if row["tool"] is not None else ()))
+    facts += [f"{name} {_number(row[key])}" for name, key in printed if row[key] is not None]
     facts += [f"{row[key]} {name}" for name, key in (("NaN", "nan"), ("infinite", "inf")) if row[key]]
     part = f" slice {row['slice']}" if row["slice"] is not None else ""
     return (

@@ -107,7 +107,7 @@ def _brought(
     brought = units.rows.filter(~pl.col("is_out")).join(bad.select("row"), on="row", how="semi")
     pairs = calls.join(brought.select("unit", source="rank"), on="unit").filter(pl.col("rank") != pl.col("source"))
     found = {
-        rank: (source, f"{op} #{call} of {groups.get(group) or group}")
+        rank: (source, f"{op}{f' #{call}' if call >= 0 else ''} of {groups.get(group) or group}")
         for rank, source, op, call, group in pairs.sort("rank", "source", descending=True)
         .select("rank", "source", "op", "call", "group").iter_rows()
     }  # fmt: skip
