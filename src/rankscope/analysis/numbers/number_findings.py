@@ -212,6 +212,8 @@ class _NumberWriter:
         noun = {"forward": "the output of", "backward": "the gradient at", "optimizer": "the new"}.get(
             row["site"], "the"
         )
+        if row["site"] == "forward" and (row["slot"] or "").startswith("in"):
+            noun = "the input of"
         what = {"forward": "", "backward": "", "optimizer": "parameter "}.get(row["site"], f"{row['site']} ")
         return f"{noun} {what}{row['name'] or ('' if what else 'the model')}".strip()
 
@@ -236,6 +238,5 @@ def _row_text(row: dict[str, Any]) -> str:
     facts += [f"{name} {_number(row[key])}" for name, key in printed if row[key] is not None]
     facts += [f"{row[key]} {name}" for name, key in (("NaN", "nan"), ("infinite", "inf")) if row[key]]
     part = f" slice {row['slice']}" if row["slice"] is not None else ""
-    return (
-        f"{row['slot'] or 'tensor'}{part} of {what},{shape} {row['dtype'] or ''}: {', '.join(facts) or 'no statistics'}"
-    )
+    kind = f",{shape} {row['dtype'] or ''}".rstrip() if shape or row["dtype"] else ""
+    return f"{row['slot'] or 'tensor'}{part} of {what}{kind}: {', '.join(facts) or 'no statistics'}"

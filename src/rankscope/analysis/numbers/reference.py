@@ -83,8 +83,8 @@ def compared_tensors(ours: Dataset, reference: Dataset) -> ComparedTensors:
     fit = fit.drop("samples", "samples_other").with_columns(sampled=pl.Series(_distance(mine, other, held)))
     hashed = pl.col("hash").is_not_null() & pl.col("hash_other").is_not_null()
     printed = pl.col("tool").is_not_null() & ~hashed
-    same = pl.col("hash").eq_missing("hash_other") & pl.col("dtype").eq_missing("dtype_other") & hashed
-    equal = pl.when(printed).then(is_printed_equal()).otherwise(same)
+    same = pl.col("hash").eq_missing(pl.col("hash_other")) & pl.col("dtype").eq_missing(pl.col("dtype_other"))
+    equal = pl.when(printed).then(is_printed_equal()).otherwise(same & hashed)
     off = pl.when(pl.col("tool").is_not_null()).then(printed_distance()).otherwise("sampled")
     table = fit.with_columns(equal=equal, printed=printed, off=off).with_columns(
         off=pl.when("equal").then(0.0).otherwise("off"), rolled=pl.Series(rolled), other_row="row_other",
