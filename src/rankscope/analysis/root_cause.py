@@ -22,6 +22,7 @@ from rankscope.analysis.sink_rules import SinkRules
 from rankscope.analysis.uneven_lanes import find_uneven_lanes
 from rankscope.analysis.unmatched_p2p import LostPairs
 from rankscope.analysis.verdict import VerdictBasis, verdict
+from rankscope.kinds.event_kinds import NUMERIC_CHECKS
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration
 
@@ -214,7 +215,12 @@ def _traced(facts: Facts, analysis: Analysis) -> Analysis:
 
 
 def _numbered(facts: Facts, analysis: Analysis) -> Analysis:
-    """The analysis with findings on summaries of tensors."""
+    """The analysis with findings on summaries of tensors, and on checks of numbers in logs."""
+    if facts.dataset.messages["kind"].is_in(NUMERIC_CHECKS).any():
+        from rankscope.analysis.logs.numeric_reports import numeric_reports
+        from rankscope.analysis.numbers.number_findings import with_written
+
+        analysis = with_written(facts.dataset, analysis, numeric_reports(facts.dataset))
     if not facts.dataset.has_tensors:
         return analysis
     from rankscope.analysis.numbers.number_findings import with_numbers

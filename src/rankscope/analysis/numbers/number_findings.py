@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -94,6 +95,30 @@ def with_numbers(facts: Facts, analysis: Analysis, judged: NumbersJudgement | No
     if any(f.severity == "critical" for f in analysis.findings):
         return told
     return _with_verdict(facts.dataset, told, written)
+
+
+def with_written(dataset: Dataset, analysis: Analysis, written: list[Finding]) -> Analysis:
+    """The analysis with findings on numbers that logs tell, and with their verdict where nothing else is wrong: a
+    process that ended because its numbers were wrong is no cause."""
+    first = len(analysis.findings) + 1
+    written = [replace(one, id=f"f{first + place}") for place, one in enumerate(written)]
+    critical = [one for one in written if one.severity == "critical"]
+    before = tuple(_as_consequence(one, critical[0].id) if critical else one for one in analysis.findings)
+    told = replace(analysis, findings=_in_order(before, written))
+    if any(f.severity == "critical" for f in before):
+        return told
+    return _with_verdict(dataset, told, written)
+
+
+_CHECK_EXIT = re.compile(r"exit code 1[67]\b")
+"""Exit codes of Megatron's rerun state machine: resume on another device, and a result that is wrong."""
+
+
+def _as_consequence(finding: Finding, cause: str) -> Finding:
+    """The end of a process by a check of its numbers, as a consequence of what the check found."""
+    if finding.kind != "rank-failed" or not _CHECK_EXIT.search(finding.title):
+        return finding
+    return replace(finding, severity="info", root_cause=False, caused_by=cause)
 
 
 def _in_order(before: tuple[Finding, ...], written: list[Finding]) -> tuple[Finding, ...]:

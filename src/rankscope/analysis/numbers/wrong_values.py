@@ -139,9 +139,9 @@ def _made(dataset: Dataset, sources: pl.DataFrame) -> list[BrokenRule]:
     note = f"all ranks hold one at the same step: {last}" if everybody else f"{made}; {last}"
     if shared:
         note = f"the tool may reduce a value over a group, so another member may hold it; {last}"
-    accused = () if everybody or shared else ranks
+    accused, suspects = () if everybody or shared else ranks, () if everybody or not shared else ranks
     return [
-        BrokenRule("NF", row["row"], accused, ranks if shared and not everybody else (), ranks, rows=tuple(sources["row"].to_list()[1:3]),
+        BrokenRule("NF", row["row"], accused, suspects, ranks, rows=tuple(sources["row"].to_list()[1:3]),
                    note=note)
     ]  # fmt: skip
 
