@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import zlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
+
+from rankscope.assemble.assembly import assemble
+from rankscope.assemble.sources import SourceFile
+from rankscope.kinds.input_kinds import TENSOR_RECORD
+from rankscope.parsers.numbers.records.record_formats import decode_record, looks_like_record, record_from
+from rankscope.schema import Dataset
 
 Values = npt.NDArray[np.float32]
 
@@ -68,15 +74,28 @@ class MsprobeJob:
             "Module.net.fc.Linear.parameters_grad": {"weight": [sum_told]},
         }  # fmt: skip
 
-    def write(self, root: Path, names: str = "rank{}") -> Path:
-        """Writes everything below `root`; `names` gives the directory of a rank its name."""
+    def files(self, names: str = "rank{}") -> dict[str, bytes]:
+        """All files by path; `names` gives the directory of a rank its name."""
+        found: dict[str, bytes] = {}
         for step, ranks in enumerate(self.steps):
             for rank, calls in enumerate(ranks):
-                where = root / f"step{step}" / names.format(rank)
-                where.mkdir(parents=True)
+                where = f"step{step}/{names.format(rank)}"
                 told = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None}
-                (where / "dump.json").write_text(json.dumps(told | {"data": calls}, indent=1))
                 lines = ["File /work/net.py, line 12, in forward, \n y = self.fc(x)"]
-                (where / "stack.json").write_text(json.dumps({"0": [list(calls), lines]}))
-                (where / "construct.json").write_text(json.dumps(dict.fromkeys(calls)))
-        return root
+                found[f"{where}/dump.json"] = json.dumps(told | {"data": calls}, indent=1).encode()
+                found[f"{where}/stack.json"] = json.dumps({"0": [list(calls), lines]}).encode()
+                found[f"{where}/construct.json"] = json.dumps(dict.fromkeys(calls)).encode()
+        return found
+
+
+def read_records(files: dict[str, bytes]) -> Dataset:
+    """The dataset of these files, by path, as a worker process hands them over."""
+    sources = []
+    for path, data in sorted(files.items()):
+        assert looks_like_record(data[:512]), path
+        found = decode_record(data)
+        body = memoryview(b"".join(bytes(part) for part in found.body()))
+        header = orjson.loads(orjson.dumps(found.header()))
+        whole = record_from(header, body, found.rows)
+        sources.append(SourceFile(path, TENSOR_RECORD.name, len(data), 1, found.problem, whole))
+    return assemble(sources, "run", None, None, None)

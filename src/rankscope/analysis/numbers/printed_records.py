@@ -83,8 +83,12 @@ def _odd_members(outs: pl.DataFrame) -> BrokenRule:
 
 
 def is_printed_equal() -> pl.Expr:
-    """Whether all that two tools printed of a tensor is equal, by columns of one and, with "_other", of the other."""
-    return pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"{name}_other")) for name in (*PRINTED, "md5", "dtype"))
+    """Whether all that was printed of a tensor in two runs is equal, by columns of one and, with "_other", of the
+    other. Hashes of different kinds, or of one run only, say nothing."""
+    kinds = (pl.col(name).str.split(":").list.first() for name in ("md5", "md5_other"))
+    apart = (next(kinds) == next(kinds)) & (pl.col("md5") != pl.col("md5_other"))
+    same = (pl.col(name).eq_missing(pl.col(f"{name}_other")) for name in (*PRINTED, "dtype"))
+    return pl.all_horizontal(same) & ~apart.fill_null(value=False)
 
 
 def printed_distance() -> pl.Expr:

@@ -12,7 +12,8 @@ LITERALS = (
     "Hash not matching for", "Weight hashes match after", "rerun: unexpected result is ", "Possible transient error",
     "Possible persistent error", "Correct result (but possible", ": Unexpected result ",
 )  # fmt: skip
-KIND, MATCH_KIND = "numeric-check", "weights-match"
+KIND = "numeric-check"
+MATCH_KIND = "weights-match"
 _HASH = re.compile(r"\[Rank (\d{1,7})\] Hash not matching for (\S{1,512}) in model chunk ?(\d{1,6})")
 _MATCH = re.compile(r"Weight hashes match after (\d{1,12}) iterations")
 _PLACE = re.compile(r"Rank (\d{1,7}), node ([\w.\-]{1,255}), device (\d{1,4})(?:, iteration #?(\d{1,12}))?: ")
