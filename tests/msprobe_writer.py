@@ -47,10 +47,10 @@ class MsprobeJob:
         seed = len(self.steps)
         weight = np.random.default_rng(seed).standard_normal((8, 4), np.float32)
         inputs = [np.random.default_rng([seed, rank]).standard_normal((8, 4), np.float32) for rank in range(self.world)]
-        outputs = [one * weight for one in inputs]
+        outputs: list[Values] = [np.multiply(one, weight) for one in inputs]
         if nan_on is not None:
             outputs[nan_on][1, 1] = np.nan
-        total = np.sum(outputs, axis=0, dtype=np.float32)
+        total: Values = np.asarray(np.sum(outputs, axis=0), np.float32)
         sums = [total.copy() for _ in inputs]
         if spoiled is not None:
             sums[spoiled][2, 2] += 1

@@ -1,7 +1,8 @@
 """stack.json and construct.json of msprobe, which lie beside a dump.json: where each entry was called.
 
 stack.json: {"0": [[names], [lines]]}, older {name: [lines]}; a line is "File f, line 3, in g, \\n code", innermost
-first. construct.json: {name: name of the module around it}, newer [name, level]; null at the top.
+first. construct.json: {name: name of the module around it}, newer [name, level]; null at the top. It is only counted:
+names of modules hold their parents.
 """
 
 from __future__ import annotations
@@ -21,30 +22,32 @@ MOST_FRAMES = 64
 _ENTRY = rb'"(?:[A-Z]\w{1,20}\.)[^"\n]{1,400}\.(?:forward|backward|parameters_grad|\d{1,9})"'
 _STACKS = re.compile(rb'\s*\{\s*(?:"\d{1,9}"\s*:\s*\[\s*\[\s*' + _ENTRY + rb"|" + _ENTRY + rb'\s*:\s*\[\s*"File )')
 _TREE = re.compile(rb"\s*\{\s*" + _ENTRY + rb'\s*:\s*(?:null|"(?:Module|Cell)\.|' + _ENTRY + rb"|\[\s*(?:null|\"))")
+_OWN = "site-packages/msprobe/"
+"""Part of the path of the tool's own frames, which are left out."""
 _LINE = re.compile(r"File (.{1,1024}?), line (\d{1,9}), in ([^,\n]{1,256})")
 
 
 @dataclass
 class StackDocument:
-    """Stacks of entries of a dump.json by name, or the modules around them."""
+    """Stacks of entries of a dump.json by name."""
 
     stacks: list[list[StackFrame]] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)
     """The place of the stack of each entry."""
-    parents: dict[str, str] = field(default_factory=dict)
-    """The module around each entry."""
+    others: int = 0
+    """Entries without a stack."""
     problem: str | None = None
 
     @property
     def rows(self) -> int:
         """The number of entries."""
-        return len(self.places) + len(self.parents)
+        return len(self.places) + self.others
 
     def header(self) -> dict[str, Any]:
         """All of it, as JSON values."""
         return {
             "stacks": [[list(frame) for frame in one] for one in self.stacks], "places": self.places,
-            "parents": self.parents, "problem": self.problem, "is_stack_document": True,
+            "others": self.others, "problem": self.problem, "is_stack_document": True,
         }  # fmt: skip
 
     def body(self) -> list[memoryview]:
@@ -55,7 +58,7 @@ class StackDocument:
 def stack_document_from(header: dict[str, Any]) -> StackDocument:
     """The content whose `header()` this is."""
     stacks = [[StackFrame(*frame) for frame in one] for one in header["stacks"]]
-    return StackDocument(stacks, header["places"], header["parents"], header["problem"])
+    return StackDocument(stacks, header["places"], header["others"], header["problem"])
 
 
 def looks_like_stack_document(head: bytes) -> bool:
@@ -64,7 +67,7 @@ def looks_like_stack_document(head: bytes) -> bool:
 
 
 def decode_stack_document(data: bytes) -> StackDocument:
-    """The stacks of a stack.json, or the modules of a construct.json. Raises NotThisKindError for anything else."""
+    """The stacks of a stack.json, or the number of entries of a construct.json. Raises NotThisKindError without any."""
     try:
         told = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -78,9 +81,7 @@ def decode_stack_document(data: bytes) -> StackDocument:
             found.places.update(dict.fromkeys(names, len(found.stacks)))
             found.stacks.append(frames)
         else:
-            parent = value[0] if isinstance(value, list) and value else value
-            if isinstance(parent, str):
-                found.parents.update(dict.fromkeys(names, safe_text(parent) or ""))
+            found.others += len(names)
     return found
 
 
@@ -95,4 +96,9 @@ def _named(told: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:
 
 def _frame(line: str) -> StackFrame | None:
     match = _LINE.match(line)
-    return None if match is None else StackFrame(safe_text(match[3]) or "", safe_text(match[1]) or "", int(match[2]))
+    own = match is not None and _OWN in match[1]
+    return (
+        None
+        if match is None or own
+        else StackFrame(safe_text(match[3]) or "", safe_text(match[1]) or "", int(match[2]))
+    )
