@@ -24,12 +24,12 @@ from rankscope.parsers.safe_values import safe_text
 
 TOOL = "torchtitan"
 _BEGIN = re.compile(rb"\s*Total captured activations: \d{1,12}\r?\n")
-_BLOCK = re.compile(r"\[(.{1,2000}/op_\d{1,9}_.{1,400})\]")
+_BLOCK = re.compile(r"/op_\d{1,9}_[^/\]]{1,400}\]$")
 _FIELD = re.compile(r"  ([A-Z][\w ]{1,20}): (.*)")
 _NUMBER = re.compile(r"\d{1,15}")
 _HASH = re.compile(r"-?(?:\d[\d.]*(?:e[+\-]?\d{1,4})?|nan|inf)", re.IGNORECASE)
 _PLACE = re.compile(r"(.{1,1024}?):(\d{1,9})(?: in (\S{1,256}))?")
-LONGEST_LINE = 1 << 16
+LONGEST_LINE = 4096
 MOST_INPUTS = 64
 """Most inputs of an operation whose hashes are kept."""
 
@@ -45,9 +45,9 @@ def decode_activation_log(data: bytes) -> NumbersContent:
     name, begin, fields = "", 0, dict[str, str]()
     for number, raw in enumerate(io.BytesIO(data), 1):
         line = raw.decode("utf-8", "replace").rstrip("\r\n") if len(raw) <= LONGEST_LINE else ""
-        if (block := _BLOCK.fullmatch(line)) is not None:
+        if line.startswith("[") and _BLOCK.search(line) is not None:
             _add(rows, stacks, name, begin, fields)
-            name, begin, fields = block[1], number, {}
+            name, begin, fields = line[1:-1], number, {}
         elif name and (found := _FIELD.fullmatch(line)) is not None:
             fields[found[1]] = found[2]
     _add(rows, stacks, name, begin, fields)

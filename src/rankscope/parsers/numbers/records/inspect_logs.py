@@ -15,10 +15,8 @@ from rankscope.parsers.numbers.model import NumbersContent
 from rankscope.parsers.numbers.records.record_rows import RecordRows, real, statistics
 
 TOOL = "nvdlfw-inspect"
-_LINE = re.compile(
-    rb"(?:[\d\-:, .T]{8,32} - )?[A-Z]{4,8} - (?P<name>\S.{0,400}?)\s{1,200}iteration=(?P<step>\d{1,12})\s{1,200}"
-    rb"value=(?P<value>-?[\w.+\-]{1,40})\s{0,40}"
-)
+_HEAD = re.compile(rb"(?:[\d\-:, .T]{8,32} - )?[A-Z]{4,8} - (?P<name>\S.{0,500})")
+_STEP = re.compile(rb"\d{1,12}")
 _NAME = re.compile(r"(.+)_(activation|gradient|weight|output|wgrad|dgrad)_([a-z]\w*%?)$")
 _SITES = {
     "activation": ("forward", "in0"), "output": ("forward", "out0"), "gradient": ("backward", "in0"),
@@ -29,20 +27,19 @@ LONGEST_LINE = 4096
 
 def looks_like_inspect_log(head: bytes) -> bool:
     """Whether the first line of a file with these first bytes is a statistic."""
-    return _LINE.match(head.lstrip()) is not None
+    return _parts(head.lstrip().partition(b"\n")[0]) is not None
 
 
 def decode_inspect_log(data: bytes) -> NumbersContent:
     """The statistics of a log, those of one tensor and step in one row. Raises NotThisKindError without any."""
     rows, told = RecordRows(TOOL), dict[tuple[str, str, int], tuple[int, dict[str, float]]]()
     for number, line in enumerate(io.BytesIO(data), 1):
-        match = _LINE.fullmatch(line.rstrip()) if len(line) <= LONGEST_LINE else None
-        named = _NAME.fullmatch(match["name"].decode("utf-8", "replace")) if match is not None else None
-        if match is None or named is None:
+        parts = _parts(line)
+        named = _NAME.fullmatch(parts[0]) if parts is not None else None
+        if parts is None or named is None:
             rows.lost["lines without a statistic of a tensor"] += bool(line.strip())
             continue
-        value = real(match["value"].decode("ascii", "replace"))
-        key = named[1], named[2], int(match["step"])
+        value, key = real(parts[2]), (named[1], named[2], parts[1])
         if value is not None and (key in told or len(told) < MOST_TENSORS):
             told.setdefault(key, (number, {}))[1][named[3]] = value
     if not told:
@@ -50,6 +47,16 @@ def decode_inspect_log(data: bytes) -> NumbersContent:
     for (layer, tensor, step), (number, values) in told.items():
         rows.add(number, name=layer, step=step, **_columns(tensor, values))
     return rows.content()
+
+
+def _parts(line: bytes) -> tuple[str, int, str] | None:
+    """Name, step and value of a line; None for any other line."""
+    before, _, value = line[:LONGEST_LINE].rpartition(b"value=")
+    head, _, step = before.rpartition(b"iteration=")
+    named, told = _HEAD.fullmatch(head.strip()), _STEP.fullmatch(step.strip())
+    if named is None or told is None:
+        return None
+    return named["name"].decode("utf-8", "replace"), int(told[0]), value.strip().decode("ascii", "replace")
 
 
 MOST_TENSORS = 1 << 20

@@ -80,11 +80,14 @@ class CallEntry(NamedTuple):
 
 
 def _entries(data: bytes, document: DumpDocument) -> Iterator[tuple[str, msgspec.Raw, int]]:
-    """Names, contents and lines of the entries, in their order."""
+    """Names, contents and lines of the entries, in their order; after a name with escapes the line stays the last one:
+    each search for one reads the whole file."""
     at, line = 0, 1
     for name, raw in document.data.items():
-        found = data.find(b'"' + name.encode("utf-8", "replace") + b'"', at)
-        if found >= 0:
+        found = data.find(b'"' + name.encode("utf-8", "replace") + b'"', at) if at >= 0 else -1
+        if found < 0:
+            at = -1
+        else:
             line += data.count(b"\n", at, found)
             at = found
         yield name, raw, line
