@@ -23,7 +23,6 @@ from rankscope.parsers.numbers.records.record_rows import (
 from rankscope.parsers.safe_values import safe_text
 
 TOOL = "torchtitan"
-_BEGIN = re.compile(rb"\s*Total captured activations: \d{1,12}\r?\n")
 _BLOCK = re.compile(r"/op_\d{1,9}_[^/\]]{1,400}\]$")
 _FIELD = re.compile(r"  ([A-Z][\w ]{1,20}): (.*)")
 _NUMBER = re.compile(r"\d{1,15}")
@@ -32,11 +31,6 @@ _PLACE = re.compile(r"(.{1,1024}?):(\d{1,9})(?: in (\S{1,256}))?")
 LONGEST_LINE = 4096
 MOST_INPUTS = 64
 """Most inputs of an operation whose hashes are kept."""
-
-
-def looks_like_activation_log(head: bytes) -> bool:
-    """Whether a file with these first bytes is such a log."""
-    return _BEGIN.match(head) is not None
 
 
 def decode_activation_log(data: bytes) -> NumbersContent:

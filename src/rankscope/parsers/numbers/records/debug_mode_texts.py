@@ -24,8 +24,6 @@ _TENSOR = re.compile(r"(?<![\w.])(?:dt|ft|t)(?:\$\d{1,12})?: ([a-z]\w{0,16})\[([
 _CALL = re.compile(r"(\s*)([A-Za-z_]\w{0,60}::[\w.]{1,200})\((.*)")
 _MODULE = re.compile(r"(\s*)\[nn\.Mod\] (\S.{0,400})")
 _PLACE = re.compile(r"\s*# File: (.{1,1024}?):(\d{1,9}) in ([\w.<>]{1,256}), code:")
-_FIRST = re.compile(rb"\s*(?:\[nn\.Mod\] |# File: |\[?\w{1,60}::[\w.]{1,200}\]?\(|redistribute_input)")
-_SURE = re.compile(rb"::[\w.]{1,200}\([^\n]{0,400}?\b(?:dt|ft|t)(?:\$\d{1,12})?: [a-z]\w{0,16}\[")
 _TOKEN = re.compile(r"(?<![\w.])-?(?:\d+\.\d*(?:e[+\-]?\d{1,4})?|\d+e[+\-]?\d{1,4}|nan|inf|\d+)(?![\w.])")
 LONGEST_LINE = 1 << 16
 MOST_TENSORS = 256
@@ -38,11 +36,6 @@ OPS = {
     "all_to_all_single": "all_to_all",
 }  # fmt: skip
 """Names of operations of torch.distributed, by the name of torch's dispatcher."""
-
-
-def looks_like_debug_text(head: bytes) -> bool:
-    """Whether a file with these first bytes is such a text."""
-    return _FIRST.match(head) is not None and _SURE.search(head) is not None
 
 
 def decode_debug_text(data: bytes) -> NumbersContent:

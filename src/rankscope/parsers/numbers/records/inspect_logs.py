@@ -25,11 +25,6 @@ _SITES = {
 LONGEST_LINE = 4096
 
 
-def looks_like_inspect_log(head: bytes) -> bool:
-    """Whether the first line of a file with these first bytes is a statistic."""
-    return _parts(head.lstrip().partition(b"\n")[0]) is not None
-
-
 def decode_inspect_log(data: bytes) -> NumbersContent:
     """The statistics of a log, those of one tensor and step in one row. Raises NotThisKindError without any."""
     rows, told = RecordRows(TOOL), dict[tuple[str, str, int], tuple[int, dict[str, float]]]()

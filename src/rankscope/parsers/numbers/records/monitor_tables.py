@@ -26,8 +26,6 @@ from rankscope.parsers.numbers.records.record_rows import (
 TOOL = "msprobe-monitor"
 NO_SITE, NO_SLOT = "(by the file's name)", "(by the file's name) slot"
 """Texts in place of a site and a slot that only the name of the file tells."""
-_BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?vpp_stage,(?:[\w,]{0,200},)?(?:name|module_name)(?:,|$)|"
-                    rb"(?:\xef\xbb\xbf)?vpp_stage,(?:name|module_name)(?:,|$)", re.MULTILINE)  # fmt: skip
 MONITOR_SITES = (
     ("actv_grad", "backward", "in0"), ("actv", "forward", "out0"), ("module", "forward", "out0"),
     ("grad_unreduced", "gradient", "in0"), ("grad_reduced", "gradient", "out0"), ("grad_acc", "gradient", "in0"),
@@ -44,11 +42,6 @@ _SCOPES = {
 }  # fmt: skip
 _SUFFIX = re.compile(r"(.+)\.(output_grad|input_grad|input|output)(?:\.(\d{1,6}))?$")
 _NUMBER = re.compile(r"\d{1,12}")
-
-
-def looks_like_monitor_table(head: bytes) -> bool:
-    """Whether a file with these first bytes is a table of the monitor."""
-    return _BEGIN.match(head) is not None
 
 
 def decode_monitor_table(data: bytes) -> NumbersContent:

@@ -26,7 +26,6 @@ from rankscope.parsers.numbers.records.record_rows import (
 )
 
 TOOL = "msprobe"
-_BEGIN = re.compile(rb'\s*\{\s*"task"\s*:\s*"[\w \-]{1,40}"\s*,\s*"level"\s*:\s*"')
 _NOT_FINITE = re.compile(rb"(?<=[:\[,\s])(-?(?:NaN|Infinity))(?=\s*[,}\]])")
 _NAME = re.compile(r"(.+)\.(?:(forward|backward)\.(\d{1,9})|(\d{1,9})\.(forward|backward))$")
 _GRADIENTS = ".parameters_grad"
@@ -47,11 +46,6 @@ class DumpDocument(msgspec.Struct):
 
 _DECODER = msgspec.json.Decoder(DumpDocument)
 _INVALID = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
-
-
-def looks_like_dump_document(head: bytes) -> bool:
-    """Whether a file with these first bytes is a dump.json."""
-    return _BEGIN.match(head) is not None
 
 
 def decode_dump_document(data: bytes) -> NumbersContent:

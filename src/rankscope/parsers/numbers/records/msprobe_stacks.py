@@ -19,9 +19,6 @@ from rankscope.parsers.safe_values import safe_text
 
 MOST_FRAMES = 64
 """Most frames of a stack that are kept, the innermost ones."""
-_ENTRY = rb'"(?:[A-Z]\w{1,20}\.)[^"\n]{1,400}\.(?:forward|backward|parameters_grad|\d{1,9})"'
-_STACKS = re.compile(rb'\s*\{\s*(?:"\d{1,9}"\s*:\s*\[\s*\[\s*' + _ENTRY + rb"|" + _ENTRY + rb'\s*:\s*\[\s*"File )')
-_TREE = re.compile(rb"\s*\{\s*" + _ENTRY + rb'\s*:\s*(?:null|"(?:Module|Cell)\.|' + _ENTRY + rb"|\[\s*(?:null|\"))")
 _OWN = "site-packages/msprobe/"
 """Part of the path of the tool's own frames, which are left out."""
 _LINE = re.compile(r"File (.{1,1024}?), line (\d{1,9}), in ([^,\n]{1,256})")
@@ -59,11 +56,6 @@ def stack_document_from(header: dict[str, Any]) -> StackDocument:
     """The content whose `header()` this is."""
     stacks = [[StackFrame(*frame) for frame in one] for one in header["stacks"]]
     return StackDocument(stacks, header["places"], header["others"], header["problem"])
-
-
-def looks_like_stack_document(head: bytes) -> bool:
-    """Whether a file with these first bytes is a stack.json or a construct.json."""
-    return _STACKS.match(head) is not None or _TREE.match(head) is not None
 
 
 def decode_stack_document(data: bytes) -> StackDocument:
