@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rankscope.analysis.logs.log_lines import LogLine, ranks_of, read_lines
-from rankscope.analysis.model import Confidence, Culprit, Finding, Severity
+from rankscope.analysis.model import Culprit, Finding, Severity
 from rankscope.kinds.event_kinds import NUMERIC_CHECKS
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural, ranks_text
@@ -19,14 +20,20 @@ _REPLAY = "Run the step again on other hardware, with deterministic kernels (--d
 
 
 def numeric_reports(dataset: Dataset) -> list[Finding]:
-    """A finding for the weights that differ, and one for each rank of which a step was run again."""
+    """A finding for the weights that differ, and one for each verdict on ranks whose step was run again."""
     lines = [line for line in read_lines(dataset) if line.kind in NUMERIC_CHECKS]
     hashes = [line for line in lines if line.values.get("check") == "weight-hash"]
     reruns: defaultdict[tuple[int | None, str], list[LogLine]] = defaultdict(list)
     for line in lines:
         if line.values.get("check") == "rerun":
             reruns[line.rank, "" if line.rank is not None else str(line.who)].append(line)
-    found = [_rerun_finding(own) for own in reruns.values()]
+    verdicts: defaultdict[RerunVerdict, list[list[LogLine]]] = defaultdict(list)
+    for own in reruns.values():
+        verdicts[_verdict(own)].append(own)
+    if len(verdicts) > 1:
+        # lines without a rank are of those that other lines name
+        verdicts[VERDICTS[-1]] = [own for own in verdicts[VERDICTS[-1]] if own[0].rank is not None]
+    found = [_rerun_finding(one, verdicts[one]) for one in VERDICTS if verdicts[one]]
     matches = [line for line in lines if line.kind == "weights-match"]
     return ([_weight_finding(dataset, hashes, matches)] if hashes else []) + found
 
@@ -79,57 +86,77 @@ def _odd_replicas(dataset: Dataset, ranks: tuple[int, ...]) -> tuple[tuple[int, 
     return (tuple(sorted(wrong)) if set(ranks) <= known else ()), tuple(sorted(everybody))
 
 
-def _rerun_finding(lines: Sequence[LogLine]) -> Finding:
-    """The result of a step that a rank ran again: on the same device, and then on another one."""
-    by = {str(line.values.get("outcome")): line for line in lines}
-    if "persistent" in by or "elsewhere-other" in by:
-        # the line of the second run names the device that gave the other result, not the wrong one
-        return _finding(lines, by.get("here-same"), "critical", "high", "gave a wrong result again and again, which "
-                        "another device does not give", _MEMORY)  # fmt: skip
-    if "transient" in by or "here-other" in by:
-        line = by.get("transient") or by["here-other"]
-        return _finding(lines, line, "warning", "medium", "gave an unexpected result that it did not give again",
-                        f"{_MEMORY} A kernel that is not deterministic does the same. {_REPLAY}")  # fmt: skip
-    if "correct" in by or "elsewhere-same" in by:
-        return _finding(lines, None, "warning", "medium", "got an unexpected result that another device gives as well: "
-                        "look at the data and the code, not at the hardware",
-                        "Look at the batch of this step, the learning rate and the scale of the loss.")  # fmt: skip
-    if "here-same" not in by:
-        return _finding(lines, None, "warning", "medium", "got a result that a check refused, and ended",
-                        _REPLAY)  # fmt: skip
-    return _finding(
-        lines, None, "warning", "medium", "got the same unexpected result twice on its device",
-        "Resume from the checkpoint on another device: that tells a broken device from broken data.",
-    )  # fmt: skip
+class RerunVerdict(NamedTuple):
+    """Meaning of the lines of a rank whose step was run again; the first of `VERDICTS` that fits."""
+
+    outcomes: tuple[str, ...]
+    severity: Severity
+    what: str
+    next_step: str
 
 
-def _finding(
-    lines: Sequence[LogLine], accused: LogLine | None, severity: Severity, confidence: Confidence, what: str, then: str
-) -> Finding:
-    first = lines[0]
-    told = accused or first
-    node, device, step = (next((line.values.get(key) for line in (told, *lines) if line.values.get(key) is not None),
-                               None) for key in ("node", "device", "iteration"))  # fmt: skip
-    place = ""
-    if accused is not None:
-        node, device = accused.values.get("node"), accused.values.get("device")
-        place = f" (device {device} of {node})" if node is not None else ""
-    elif node is not None:
-        place = f" (device {device} of {node})"
-    rank = first.rank
-    who = "a rank" if rank is None else f"rank {rank}"
-    when = f", in iteration {step}" if step is not None else ""
-    culprit = Culprit(rank, node, None, None if device is None else f"device {device}")
-    own = accused is not None and rank is not None
+VERDICTS = (
+    # the line of the second run names the device that gave the other result, not the wrong one
+    RerunVerdict(("persistent", "elsewhere-other"), "critical",
+                 "gave a wrong result again and again, which another device does not give", _MEMORY),
+    RerunVerdict(("transient", "here-other"), "warning", "gave an unexpected result, and not again in a second run",
+                 f"{_MEMORY} A kernel that is not deterministic does the same. {_REPLAY}"),
+    RerunVerdict(("correct", "elsewhere-same"), "warning",
+                 "got an unexpected result that another device gives as well: look at the data and the code",
+                 "Look at the batch of this step, the learning rate and the scale of the loss."),
+    RerunVerdict(("here-same",), "warning", "got the same unexpected result twice",
+                 "Resume from the checkpoint on another device: that tells a broken device from broken data."),
+    RerunVerdict(("refused", "unexpected"), "warning", "got a result that a check refused", _REPLAY),
+)  # fmt: skip
+_PERSISTENT, _TRANSIENT = VERDICTS[:2]
+_EXPLAINED = (
+    "Megatron checks results, and can run a step with an unexpected one again, on the same device and on another one."
+)
+
+
+def _verdict(lines: Sequence[LogLine]) -> RerunVerdict:
+    told = {line.values.get("outcome") for line in lines}
+    return next((one for one in VERDICTS if told & set(one.outcomes)), VERDICTS[-1])
+
+
+def _accused(verdict: RerunVerdict, lines: Sequence[LogLine]) -> LogLine | None:
+    """The line that names the device with the wrong result; None if no device is accused, or it is not named."""
+    wanted = {_PERSISTENT: ("here-same",), _TRANSIENT: _TRANSIENT.outcomes}.get(verdict, ())
+    own = [line for line in lines if line.values.get("outcome") in wanted]
+    return next((line for line in own if line.values.get("node") is not None), own[0] if own else None)
+
+
+def _rerun_finding(verdict: RerunVerdict, ranks: Sequence[Sequence[LogLine]]) -> Finding:
+    """What a check found on ranks with the same verdict; `ranks` has the lines of each."""
+    accused = [line for lines in ranks if (line := _accused(verdict, lines)) is not None]
+    all_ranks = ranks_of([line for lines in ranks for line in lines])
+    wrong = ranks_of(accused)
+    shown = [line for lines in ranks for line in lines][:MOST_EVIDENCE]
+    steps = sorted({line.values["iteration"] for line in shown if line.values.get("iteration") is not None})
+    who = ranks_text(all_ranks, LONGEST_RANKS) if all_ranks else "a rank"
+    place = f" ({_device(accused[0])} of {accused[0].values['node']})" if len(ranks) == 1 and _named(accused) else ""
+    unnamed = verdict is _PERSISTENT and not accused
     return Finding(
-        kind=KIND, severity=severity, title=f"{who}{place} {what}{when}", root_cause=True,
-        explanation="Megatron checks results, and can run a step with an unexpected one again, on the same device and "
-        "on another one." + ("" if accused is not None or severity != "critical" else
-           " The line of the first run, which names the wrong device, is not in these logs."),
-        culprit_ranks=(rank,) if own and rank is not None else (), culprits=(culprit,) if accused is not None else (),
-        candidates=() if own or rank is None else (rank,), confidence=confidence,
-        confidence_reasons=("two devices gave different results",) if severity == "critical" else (
-            "a check alone does not tell a broken device from wrong data",),
-        evidence=tuple(line.evidence() for line in lines[:MOST_EVIDENCE]), next_steps=(then,),
-        about=() if rank is None else (rank,),
+        kind=KIND, severity=verdict.severity, root_cause=True,
+        title=f"{who}{place} {verdict.what}{f', in iteration {steps[0]}' if steps else ''}",
+        explanation=_EXPLAINED
+        + (" The line of the first run, which names the wrong device, is not in these logs." if unnamed else ""),
+        culprit_ranks=wrong,
+        culprits=tuple(Culprit(line.rank, line.values.get("node"), None, _device(line)) for line in accused),
+        candidates=tuple(rank for rank in all_ranks if rank not in wrong),
+        confidence="high" if verdict is _PERSISTENT else "medium",
+        confidence_reasons=(
+            "two devices gave different results" if verdict is _PERSISTENT
+            else "a check alone does not tell a broken device from wrong data",
+        ),
+        evidence=tuple(line.evidence() for line in shown), next_steps=(verdict.next_step,), about=all_ranks,
     )  # fmt: skip
+
+
+def _named(accused: Sequence[LogLine]) -> bool:
+    return bool(accused) and accused[0].values.get("node") is not None
+
+
+def _device(line: LogLine) -> str | None:
+    device = line.values.get("device")
+    return None if device is None else f"device {device}"
