@@ -22,7 +22,6 @@ from rankscope.analysis.sink_rules import SinkRules
 from rankscope.analysis.uneven_lanes import find_uneven_lanes
 from rankscope.analysis.unmatched_p2p import LostPairs
 from rankscope.analysis.verdict import VerdictBasis, verdict
-from rankscope.kinds.event_kinds import NUMERIC_CHECKS
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration
 
@@ -214,9 +213,18 @@ def _traced(facts: Facts, analysis: Analysis) -> Analysis:
     return with_traces(analysis, TraceStory(facts.dataset))
 
 
+def _has_checks(dataset: Dataset) -> bool:
+    """Whether a log tells of numbers that a framework checked."""
+    if dataset.messages.is_empty():
+        return False
+    from rankscope.kinds.event_kinds import NUMERIC_CHECKS
+
+    return dataset.messages["kind"].is_in(NUMERIC_CHECKS).any()
+
+
 def _numbered(facts: Facts, analysis: Analysis) -> Analysis:
     """The analysis with findings on summaries of tensors, and on checks of numbers in logs."""
-    if facts.dataset.messages["kind"].is_in(NUMERIC_CHECKS).any():
+    if _has_checks(facts.dataset):
         from rankscope.analysis.logs.numeric_reports import numeric_reports
         from rankscope.analysis.numbers.number_findings import with_written
 
