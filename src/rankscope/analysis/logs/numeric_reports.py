@@ -127,7 +127,7 @@ def _accused(verdict: RerunVerdict, lines: Sequence[LogLine]) -> LogLine | None:
 
 
 def _rerun_finding(verdict: RerunVerdict, ranks: Sequence[Sequence[LogLine]]) -> Finding:
-    """What a check found on ranks with the same verdict; `ranks` has the lines of each."""
+    """The finding on ranks with the same verdict; `ranks` has the lines of each."""
     accused = [line for lines in ranks if (line := _accused(verdict, lines)) is not None]
     all_ranks = ranks_of([line for lines in ranks for line in lines])
     wrong = ranks_of(accused)
