@@ -213,8 +213,22 @@ def _traced(facts: Facts, analysis: Analysis) -> Analysis:
     return with_traces(analysis, TraceStory(facts.dataset))
 
 
+def _has_checks(dataset: Dataset) -> bool:
+    """Whether a log tells of numbers that a framework checked."""
+    if dataset.messages.is_empty():
+        return False
+    from rankscope.kinds.event_kinds import NUMERIC_CHECKS
+
+    return dataset.messages["kind"].is_in(NUMERIC_CHECKS).any()
+
+
 def _numbered(facts: Facts, analysis: Analysis) -> Analysis:
-    """The analysis with findings on summaries of tensors."""
+    """The analysis with findings on summaries of tensors, and on checks of numbers in logs."""
+    if _has_checks(facts.dataset):
+        from rankscope.analysis.logs.numeric_reports import numeric_reports
+        from rankscope.analysis.numbers.number_findings import with_written
+
+        analysis = with_written(facts.dataset, analysis, numeric_reports(facts.dataset))
     if not facts.dataset.has_tensors:
         return analysis
     from rankscope.analysis.numbers.number_findings import with_numbers

@@ -61,7 +61,7 @@ def _recorded(source: JobSource, narrator: ProgressLine) -> Dataset:
     if not dataset.has_tensors:
         told = dataset.files.drop_nulls("problem").select("path", "problem").rows()
         unread = "".join(f"; {path}: {problem}" for path, problem in told[:_MOST_FILES])
-        raise click.ClickException(f"{source.title}: no numbers; rankscope.capture records them{unread}")
+        raise click.ClickException(f"{source.title}: no numbers; rankscope.capture and msprobe record them{unread}")
     return dataset
 
 

@@ -74,7 +74,8 @@ TENSORS: dict[str, pl.DataType | type[pl.DataType]] = {
     "stack_id": pl.UInt32,
     "file": pl.UInt32,  # row of `files`
     "line": pl.Int64,
-    "md5": pl.String,  # hash that another tool wrote
+    "md5": pl.String,  # hash that another tool wrote, with its kind: "crc32:0a1b2c3d", "l1:13.9"
+    "tool": pl.Categorical,  # the other tool that wrote the row, whose statistics are rounded; null for the capture
 }
 """One row for each summarised tensor, sorted by rank, then in the order of its file."""
 

@@ -285,6 +285,7 @@ HOLDS: Mapping[str, Mapping[str, Holds]] = {
     "comms": {"host": "host", "state": "own"},
     "ras": {"host": "host", "source": "own"},
     "threads": {"tool": "own"},
+    "tensors": {"tool": "own"},
     "traces": {"host": "host"},
     # tables of the analysis of traces
     "kernels": {"kind": "own"},

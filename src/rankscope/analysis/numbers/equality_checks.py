@@ -115,6 +115,7 @@ def _wrong_receivers(rows: pl.DataFrame) -> BrokenRule:
 def _wrong_integers(units: CollectiveUnits) -> tuple[int, pl.DataFrame]:
     """E3: hashes are sums over elements of weight times bits, so those of a sum add up modulo 2**bits."""
     fit = pl.col("op").is_in(REDUCTIONS) & (pl.col("reduce_op") == "sum") & pl.col("dtype").is_in(list(INTEGER_BITS))
+    fit &= ~pl.col("foreign")
     whole = units.chosen(units.table.select(fit & pl.col("whole") & pl.col("alike")).to_series())
     rows = whole.rows.filter(pl.col("numel") > 0)
     ins = rows.filter(~pl.col("is_out")).group_by("unit").agg(

@@ -31,6 +31,7 @@ RULES: Mapping[str, NumberRule] = {
     rule.name: rule
     for rule in (
         NumberRule("E1", "members-differ", "proof", "all members end with the same bits"),
+        NumberRule("E1p", "members-differ", "heuristic", "all members print the same statistics"),
         NumberRule("E2", "moved-wrong", "proof", "what arrives is what was sent"),
         NumberRule("E3", "not-the-sum", "proof", "integers add up, by their hashes"),
         NumberRule("N2", "not-the-sum", "proof", "two members give the rounded sum"),

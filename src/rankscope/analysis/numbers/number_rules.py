@@ -12,6 +12,7 @@ import polars as pl
 from rankscope.analysis.numbers.collective_units import CollectiveUnits, collective_units
 from rankscope.analysis.numbers.equality_checks import MOST_BROKEN, check_equality
 from rankscope.analysis.numbers.model import RULES, BrokenRule, RuleCount
+from rankscope.analysis.numbers.printed_records import check_printed, hash_kind, with_marks
 from rankscope.analysis.numbers.replica_checks import check_replicas
 from rankscope.analysis.numbers.sum_checks import SumChecks, check_sums, contribution_note
 from rankscope.analysis.numbers.wrong_values import NonFiniteSource, ValueSpread, find_nonfinite
@@ -56,17 +57,23 @@ class NumbersJudgement:
 
 def judge_numbers(dataset: Dataset) -> NumbersJudgement:
     """The causes of wrong numbers, the roots first, and how often each rule was asked."""
+    kind, plain = hash_kind(dataset), dataset
+    dataset = with_marks(dataset, kind)
     units = collective_units(dataset)
+    printed, unlike = check_printed(dataset, units)
     sums = check_sums(dataset, units)
-    equal, replicas = check_equality(dataset, units), check_replicas(dataset, units)
+    equal = check_equality(dataset, units)
+    # different tensors often have the same XOR
+    replicas = check_replicas(*((plain, collective_units(plain)) if kind == "xor" else (dataset, units)))
     nonfinite = find_nonfinite(dataset, units)
     summed = _sum_breaks(dataset, units, sums)
-    asked = {**sums.asked, **equal.asked, **replicas.asked, "NF": nonfinite.asked}
+    asked = {**sums.asked, **equal.asked, "E1p": printed, **replicas.asked, "NF": nonfinite.asked}
     broken = dict(sums.broken.group_by("rule").len().iter_rows()) | equal.counts | replicas.counts
+    broken["E1p"] = len(unlike)
     for one in nonfinite.broken:
         broken[one.rule] = broken.get(one.rule, 0) + 1
     counts = tuple(RuleCount(rule, asked[rule], broken.get(rule, 0)) for rule in RULES if asked.get(rule))
-    places = _Places(dataset, _settled(dataset, [*equal.broken, *summed]) + replicas.broken + nonfinite.broken)
+    places = _Places(dataset, _settled(dataset, [*equal.broken, *summed]) + unlike + replicas.broken + nonfinite.broken)
     causes = [_with_gradients(dataset, cause) for cause in places.causes(nonfinite)]
     return NumbersJudgement(tuple(_related(dataset, causes)), counts)
 

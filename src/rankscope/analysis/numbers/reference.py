@@ -15,6 +15,13 @@ import polars as pl
 
 from rankscope.analysis.numbers.model import BrokenRule, Floats, RuleCount, format_of
 from rankscope.analysis.numbers.number_rules import NumberCause, NumbersJudgement
+from rankscope.analysis.numbers.printed_records import (
+    hash_kind,
+    is_printed_equal,
+    printed_distance,
+    tells_something,
+    with_marks,
+)
 from rankscope.schema import MOST_SAMPLES, Dataset
 from rankscope.text.wording import plural
 
@@ -36,8 +43,9 @@ class ComparedTensors:
     """Tensors that both runs have, in the program order of the run under test.
 
     Columns: those of the key; rank (null for a whole tensor merged from shards), row and other_row (rows of `tensors`
-    of each run), order, dtype, equal (bit for bit), off (norm of the difference as a share of the norm of the
-    reference, from samples), limit (null where nothing judges), rolled (`off` of shuffled samples).
+    of each run), order, dtype, equal (bit for bit, or all that is `printed`), off (norm of the difference as a share of
+    the norm of the reference, from samples or what is printed), limit (null where nothing judges), rolled (`off` of
+    shuffled samples).
     """
 
     table: pl.DataFrame
@@ -65,15 +73,21 @@ def compare_numbers(ours: Dataset, reference: Dataset, perturbed: Sequence[Datas
 def compared_tensors(ours: Dataset, reference: Dataset) -> ComparedTensors:
     """The tensors of two runs side by side."""
     ranked = set(ours.tensors["rank"].unique()) == set(reference.tensors["rank"].unique())
-    a, b = (_keyed(one) if ranked else _merged(one) for one in (ours, reference))
+    kind = hash_kind(ours)
+    marked = [with_marks(one, kind if kind == hash_kind(reference) else None) for one in (ours, reference)]
+    a, b = (_keyed(one) if ranked else _merged(one) for one in marked)
     keys = [*_KEY, "numel", *(["rank"] if ranked else [])]
     fit = a.join(b, on=keys, how="inner", nulls_equal=True, suffix="_other", maintain_order="left")
     mine, other, held = _samples(fit)
-    off, rolled = _distance(mine, other, held), _distance(np.roll(mine, 7, axis=1), other, held)
-    same = fit["hash"].eq_missing(fit["hash_other"]) & fit["dtype"].eq_missing(fit["dtype_other"])
-    equal = same & fit["hash"].is_not_null()
-    table = fit.drop("samples", "samples_other").with_columns(
-        equal=equal, off=pl.Series(np.where(equal, 0.0, off)), rolled=pl.Series(rolled), other_row="row_other",
+    rolled = _distance(np.roll(mine, 7, axis=1), other, held)
+    fit = fit.drop("samples", "samples_other").with_columns(sampled=pl.Series(_distance(mine, other, held)))
+    hashed = pl.col("hash").is_not_null() & pl.col("hash_other").is_not_null()
+    printed = pl.col("tool").is_not_null() & ~hashed
+    same = pl.col("hash").eq_missing(pl.col("hash_other")) & pl.col("dtype").eq_missing(pl.col("dtype_other"))
+    equal = pl.when(printed).then(is_printed_equal()).otherwise(same & hashed)
+    off = pl.when(pl.col("tool").is_not_null()).then(printed_distance()).otherwise("sampled")
+    table = fit.with_columns(equal=equal, printed=printed, off=off).with_columns(
+        off=pl.when("equal").then(0.0).otherwise("off"), rolled=pl.Series(rolled), other_row="row_other",
         limit=pl.lit(None, pl.Float64),
     )  # fmt: skip
     lost = [
@@ -109,7 +123,12 @@ def _keyed(dataset: Dataset) -> pl.DataFrame:
         "held",
         "offsets",
         "global_shape",
-    )
+        "min",
+        "max",
+        "sum",
+        "md5",
+        "tool",
+    ).filter(pl.col("tool").is_null() | tells_something())
 
 
 def _merged(dataset: Dataset) -> pl.DataFrame:
@@ -121,7 +140,8 @@ def _merged(dataset: Dataset) -> pl.DataFrame:
     facts = rows.group_by(_KEY, maintain_order=True).agg(
         pl.col("row", "order", "dtype", "place").first(), rank=pl.lit(None, pl.Int32), shards=pl.len(),
         numel=pl.col("numel").sum(), reduce_op=pl.lit(None, pl.String), whole=whole.first(), hash=pl.col("hash").sum(),
-        known=pl.col("hash").is_not_null().all(),
+        known=(pl.col("hash").is_not_null() & pl.col("tool").is_null()).all(), min=pl.col("min").min(),
+        max=pl.col("max").max(), sum=pl.col("sum").sum(), md5=pl.lit(None, pl.String), tool=pl.col("tool").first(),
         l2=(pl.col("l2") ** 2).sum().sqrt(), own=pl.col("row"), held=pl.col("held").bitwise_or(),
     )  # fmt: skip
     facts = facts.filter((pl.col("numel") == pl.col("whole")).fill_null(value=True))
@@ -332,8 +352,9 @@ def _notes(found: ComparedTensors, judged: bool) -> Iterator[str]:
     if table.is_empty():
         yield "no tensor of the two runs can be compared"
         return
+    alike = "in all that is printed of them" if table["printed"].any() else "bit for bit"
     how = "rank by rank" if found.is_ranked else "as whole tensors, with shards merged by their places"
-    yield f"{plural(table.height, 'tensor')} compared {how}: {int(table['equal'].sum()):,} are equal bit for bit"
+    yield f"{plural(table.height, 'tensor')} compared {how}: {int(table['equal'].sum()):,} are equal {alike}"
     largest = table.filter(~pl.col("equal") & pl.col("off").is_finite()).sort("off", descending=True)
     form = format_of(largest["dtype"][0]) if largest.height else None
     if form is not None:

@@ -81,9 +81,11 @@ def check_sums(dataset: Dataset, units: CollectiveUnits) -> SumChecks:
 
 
 def _kinds(units: CollectiveUnits) -> Iterator[tuple[str, str, CollectiveUnits]]:
-    """The whole reductions, by element type and kind."""
+    """The whole reductions, by element type and kind, without rounded statistics of other tools."""
     table = units.table
-    usual = pl.col("op").is_in(REDUCTIONS) & pl.col("reduce_op").is_in(["sum", "avg", "max", "min"])
+    usual = (
+        ~pl.col("foreign") & pl.col("op").is_in(REDUCTIONS) & pl.col("reduce_op").is_in(["sum", "avg", "max", "min"])
+    )
     fit = table.select(usual & pl.col("whole") & pl.col("alike") & (pl.col("outputs") > 0)).to_series()
     own = units.chosen(fit)
     for dtype, kind in own.table.select("dtype", "reduce_op").unique(maintain_order=True).drop_nulls().iter_rows():

@@ -14,6 +14,8 @@ from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
 from rankscope.parsers.members import Members, unpack_members
 
 Floats = npt.NDArray[np.float64]
+DEFAULT_GROUP = "default group"
+"""Name of the group of a call that names none; its members are not written, and it has all ranks that are there."""
 SAMPLES = 64
 """Most sampled elements of a tensor."""
 PLAIN = ("step", "micro", "order", "occurrence", "slice", "seq", "root", "peer", "numel", "nan", "inf", "zeros")
@@ -37,7 +39,8 @@ SIZES = ("shape", "offsets", "global_shape")
 class NumbersHeader(NamedTuple):
     """The first line of a file, or of a part that was appended to it."""
 
-    rank: int
+    rank: int | None
+    """None if only the path of the file tells it."""
     run: str
     world_size: int | None
     host: str
@@ -69,6 +72,10 @@ class NumbersContent(ColumnMatrix):
     dropped: int = 0
     """Rows that the recorder dropped, by its own count."""
     problem: str | None = None
+    tool: str = ""
+    """The other tool that wrote the file; "" for the capture."""
+    calls: list[str] = field(default_factory=list)
+    """Names of the calls whose stacks stand in a file beside it; `stack` counts them."""
     numbers: Numbers = field(default_factory=lambda: np.empty((len(NUMBERS), 0), np.int64))
     codes: Codes = field(default_factory=lambda: np.empty((len(CODES), 0), np.int32))
     floats: Floats = field(default_factory=lambda: np.empty((len(FLOATS), 0), np.float64))
@@ -87,6 +94,7 @@ class NumbersContent(ColumnMatrix):
             "groups": [[one.name, one.description, one.ranks.packed] for one in self.groups],
             "stacks": [[number, [list(frame) for frame in frames]] for number, frames in self.stacks.items()],
             "texts": self.texts, "sizes": self.sizes, "dropped": self.dropped, "problem": self.problem,
+            "tool": self.tool, "calls": self.calls,
             "sampled": sum(len(one) for one in self.samples),
         }  # fmt: skip
 
@@ -112,5 +120,6 @@ def numbers_from(header: dict[str, Any], body: memoryview, rows: int) -> Numbers
         groups=[NumbersGroup(name, text, unpack_members(ranks)) for name, text, ranks in header["groups"]],
         stacks={number: [StackFrame(*frame) for frame in frames] for number, frames in header["stacks"]},
         texts=header["texts"], sizes=header["sizes"], dropped=header["dropped"], problem=header["problem"],
+        tool=header["tool"], calls=header["calls"],
         numbers=arrays[0], codes=arrays[1], floats=arrays[2], samples=(arrays[3],),
     )  # fmt: skip
