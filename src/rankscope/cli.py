@@ -29,7 +29,7 @@ DEBUG = "RANKSCOPE_DEBUG"
 """Environment variable that shows tracebacks of internal errors and the debug log of a report on stderr."""
 _PALETTES = ("none", "8", "16", "256", "true")
 _THEMES = ("dark", "light", "contrast", "ansi")
-_SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow")
+_SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow", "wrong-gradient")
 _LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors")
 _FOLLOWING = ("poll", "freeze_after", "on_freeze")
 _HELP = ("-h", "--help")
@@ -209,6 +209,7 @@ def demo(**options: Any) -> int:
       straggler       a rank is late in every step, nothing hangs
       order-deadlock  a rank enters two groups the other way round
       slow            a rank gets slower and slower, and then stuck
+      wrong-gradient  a rank ends up with a wrong gradient, nothing hangs
     """
     from rankscope.commands.demo import run
 
