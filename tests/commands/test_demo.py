@@ -45,7 +45,10 @@ EXPECTED = {
     "skip": (1, "rank 2 never issued all_reduce #5 of tensor_parallel"),
     "slow": (1, "rank 0 never issued all_reduce #5 of tensor_parallel"),
     "straggler": (0, "rank 1 arrives last"),
-    "wrong-gradient": (1, "rank 2 holds another result of all_reduce #19 of default_pg than the other members, in step 4"),
+    "wrong-gradient": (
+        1,
+        "rank 2 holds another result of all_reduce #19 of default_pg than the other members, in step 4",
+    ),
 }
 
 

@@ -127,6 +127,17 @@ def test_a_torch_that_cannot_be_hooked_is_left_as_it_is(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nobody_asks_for_a_device_before_the_job_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start_driver() -> bool:
+        raise AssertionError("the driver was started")
+
+    monkeypatch.setattr(torch.cuda, "is_available", start_driver)
+    numbers.start(every=1, dumps=tmp_path)
+    train(1)
+    numbers.stop()
+    assert len(batches(tmp_path)) == 2
+
+
 def test_a_forked_process_records_nothing(tmp_path: Path) -> None:
     numbers.start(every=1, dumps=tmp_path)
     child = os.fork()
