@@ -18,6 +18,7 @@ from rankscope.capture import numbers
 from rankscope.capture.__main__ import numbers_options
 from rankscope.capture.numbers import _running, session, work_hooks
 from rankscope.capture.numbers.collective_hooks import CollectiveHooks
+from rankscope.capture.numbers.part_writer import StepRows
 from rankscope.capture.numbers.tensor_summary import RowBuffer
 from rankscope.capture.numbers.work_hooks import PendingOutputs, PendingWorks
 from tests.capture.numbers.recorded import Row, lines
@@ -136,6 +137,15 @@ def test_nobody_asks_for_a_device_before_the_job_has_one(tmp_path: Path, monkeyp
     train(1)
     numbers.stop()
     assert len(batches(tmp_path)) == 2
+
+
+def test_the_writing_thread_gets_no_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that frees one while the interpreter ends aborts the process."""
+    taken: list[StepRows] = []
+    numbers.start(every=1, dumps=tmp_path)
+    monkeypatch.setattr(_running[0].writer, "put", taken.append)
+    train(1)
+    assert [(row.buffer, summary is None) for row, summary in taken[0].rows] == [(None, False)] * 2
 
 
 def test_a_forked_process_records_nothing(tmp_path: Path) -> None:

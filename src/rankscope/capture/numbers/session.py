@@ -230,9 +230,11 @@ class Session:
         self.recording = self.settings.records(self.step)
 
     def _hand_over(self) -> None:
-        # as numbers of Python: a thread that is in torch while the process ends would abort it
+        # as numbers of Python: a thread that frees a tensor or is in torch while the process ends would abort it
         taken = {id(buffer): buffer.take() for buffer in self._buffers.values()}
         rows = [(row, None if row.buffer is None else taken[id(row.buffer)][row.number]) for row in self._rows]
+        for row in self._rows:
+            row.buffer = None
         end = {"end_of_step": self.step, "time_ns": time.time_ns(), "rng": random_states()}
         self.writer.put(StepRows(self._heads, rows, end, self._dropped, self.unwaited))
         self._heads, self._dropped = [], 0

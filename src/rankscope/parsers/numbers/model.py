@@ -114,7 +114,7 @@ def numbers_from(header: dict[str, Any], body: memoryview, rows: int) -> Numbers
         arrays.append(np.frombuffer(body[place : place + size], kind).reshape(first, second))
         place += size
     return NumbersContent(
-        headers=[NumbersHeader(*row, tuple(map(tuple, told))) for *row, told in header["headers"]],
+        headers=[NumbersHeader(*row)._replace(settings=tuple(map(tuple, row[-1]))) for row in header["headers"]],
         groups=[NumbersGroup(name, text, unpack_members(ranks)) for name, text, ranks in header["groups"]],
         stacks={number: [StackFrame(*frame) for frame in frames] for number, frames in header["stacks"]},
         texts=header["texts"], sizes=header["sizes"], dropped=header["dropped"], problem=header["problem"],
