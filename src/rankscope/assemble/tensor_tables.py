@@ -11,6 +11,7 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble import file_names, record_places
+from rankscope.assemble.number_settings import NumbersFile, with_number_settings
 from rankscope.assemble.operations import StackIds
 from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.input_kinds import TENSOR_RECORD
@@ -24,8 +25,8 @@ _OLDER = "of an earlier process of the rank: not used"
 def add_tensors(
     tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
 ) -> int:
-    """Adds the summaries of the newest run of the chosen attempt to `tensors`, and groups and stacks that only they
-    know; returns the number of ranks, 0 for none."""
+    """Adds the summaries of the newest run of the chosen attempt to `tensors`, and its groups, stacks and settings to
+    their tables; returns the number of ranks, 0 for none."""
     if any(source.kind == TENSOR_RECORD.name for source in sources):
         record_places.place_records(sources)
     used = _newest_run(list(_of_attempt(sources, max(0, chosen), pattern)))
@@ -38,6 +39,8 @@ def add_tensors(
     contents = [_content(source) for _, source in used]
     tables["tensors"] = _tensor_table(contents, [place for place, _ in used], max(0, chosen), groups, stacks)
     tables["groups"], tables["stacks"] = groups.table(), stacks.table()
+    files = [NumbersFile(place, source.rank or 0, _content(source)) for place, source in used]
+    tables["settings"] = with_number_settings(tables.get("settings"), files, tables["tensors"])
     highest = tables["groups"]["ranks"].explode().max()
     told = [max(header.world_size or 0, 1 + (header.rank or 0)) for content in contents for header in content.headers]
     return max([*told, 1 + highest if isinstance(highest, int) else 0])

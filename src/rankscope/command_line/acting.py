@@ -9,7 +9,7 @@ import click
 from rankscope.command_line.group import job_source, rankscope
 from rankscope.commands import source_options
 
-SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow")
+SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow", "wrong-gradient")
 
 
 @rankscope.command()
@@ -35,6 +35,7 @@ def demo(**options: Any) -> int:
       straggler       a rank is late in every step, nothing hangs
       order-deadlock  a rank enters two groups the other way round
       slow            a rank gets slower and slower, and then stuck
+      wrong-gradient  a rank ends up with a wrong gradient, nothing hangs
     """
     from rankscope.commands.demo import run
 

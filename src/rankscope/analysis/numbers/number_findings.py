@@ -59,6 +59,7 @@ _NEXT: dict[str, tuple[str, ...]] = {
     ),
     "members-differ": (
         "Run the node of the named rank through its vendor's memory and link tests; run the step again elsewhere.",
+        "Look for code on that rank alone that writes to the output before it has waited for it.",
         "If the backend reduces in the switch (NVLS, SHARP), run once with NCCL_NVLS_ENABLE=0 and compare.",
     ),
     "moved-wrong": ("Look for writes to the buffer between the call and its wait, on the sender and on the receiver.",),

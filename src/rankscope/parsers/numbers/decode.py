@@ -22,6 +22,8 @@ from rankscope.parsers.members import shared_members
 from rankscope.parsers.numbers.model import (
     CODES,
     FLOATS,
+    HEADER_SETTINGS,
+    MOST_STEPS,
     NUMBERS,
     PLAIN,
     SAMPLES,
@@ -30,6 +32,8 @@ from rankscope.parsers.numbers.model import (
     NumbersContent,
     NumbersGroup,
     NumbersHeader,
+    header_settings,
+    named_values,
 )
 from rankscope.parsers.safe_values import RANK_LIMIT, safe_text
 from rankscope.parsers.streams import STREAM_ERRORS
@@ -104,6 +108,13 @@ class NumbersLine(msgspec.Struct, gc=False):
     host: Text = ""
     pid: Whole | None = None
     time_ns: Whole | None = None
+    torch: Any = None
+    level: Any = None
+    every: Any = None
+    mode: Any = None
+    settings: Any = None
+    end_of_step: Whole | None = None
+    rng: Any = None
     dropped: Whole | None = None
 
 
@@ -227,6 +238,8 @@ class LineColumns:
         self._floats: list[Floats] = []
         self._samples: list[Floats] = []
         self._sampled = 0
+        self._stepped = 0
+        self._random: list[tuple[int, str, str]] = []
 
     def add(self, found: Sequence[NumbersLine], lines: Sequence[int]) -> None:
         """Adds lines with their numbers in the file."""
@@ -245,7 +258,8 @@ class LineColumns:
         if row.rankscope_numbers is not None and row.rank is not None:
             self.version = max(self.version, row.rankscope_numbers)
             run, host = safe_text(row.run) or "", safe_text(row.host) or ""
-            self.headers.append(NumbersHeader(row.rank, run, row.world_size, host, row.pid, row.time_ns))
+            told = header_settings({name: getattr(row, name) for name in HEADER_SETTINGS}, row.settings)
+            self.headers.append(NumbersHeader(row.rank, run, row.world_size, host, row.pid, row.time_ns, told))
         elif row.ranks is not None and row.group is not None and len(self._groups) < MOST_TABLES:
             if len(set(row.ranks)) == len(row.ranks):
                 name, text = safe_text(row.group) or "", safe_text(row.description) or ""
@@ -253,6 +267,9 @@ class LineColumns:
         elif row.stack is not None and row.frames is not None and len(self._stacks) < MOST_TABLES:
             frames = [StackFrame(safe_text(f) or "", safe_text(file) or "", line) for f, file, line in row.frames]
             self._stacks[row.stack] = frames
+        elif row.end_of_step is not None and row.rng is not None and self._stepped < MOST_STEPS:
+            self._stepped += 1
+            self._random += [(row.end_of_step, name, state) for name, state in named_values(row.rng)]
         self.dropped += max(0, row.dropped or 0)
 
     def _add_rows(self, rows: Sequence[NumbersLine], lines: Sequence[int]) -> None:
@@ -319,7 +336,7 @@ class LineColumns:
             headers=self.headers, groups=list(self._groups), stacks=self._stacks,
             texts=[safe_text(text) or "" for text in list(self._texts)[1:]],
             sizes=[list(size) for size in list(self._sizes)[1:] if isinstance(size, tuple)],
-            dropped=self.dropped, problem=problem, samples=self._samples, **tables,
+            random_states=self._random, dropped=self.dropped, problem=problem, samples=self._samples, **tables,
         )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
 from rankscope.parsers.members import Members, unpack_members
+from rankscope.parsers.safe_values import safe_text
 
 Floats = npt.NDArray[np.float64]
 DEFAULT_GROUP = "default group"
@@ -46,6 +47,8 @@ class NumbersHeader(NamedTuple):
     host: str
     pid: int | None
     time_ns: int | None
+    settings: Sequence[Sequence[str]] = ()
+    """Pairs of a name and a value: settings that decide numbers, seeds, and hashes of random states."""
 
 
 class NumbersGroup(NamedTuple):
@@ -69,6 +72,8 @@ class NumbersContent(ColumnMatrix):
     """Frames of each stack by its number, innermost first."""
     texts: list[str] = field(default_factory=list)
     sizes: list[list[int]] = field(default_factory=list)
+    random_states: Sequence[Sequence[Any]] = ()
+    """Step, name of the generator and hash of its state, for the first recorded steps."""
     dropped: int = 0
     """Rows that the recorder dropped, by its own count."""
     problem: str | None = None
@@ -95,6 +100,7 @@ class NumbersContent(ColumnMatrix):
             "stacks": [[number, [list(frame) for frame in frames]] for number, frames in self.stacks.items()],
             "texts": self.texts, "sizes": self.sizes, "dropped": self.dropped, "problem": self.problem,
             "tool": self.tool, "calls": self.calls,
+            "random_states": self.random_states,
             "sampled": sum(len(one) for one in self.samples),
         }  # fmt: skip
 
@@ -116,10 +122,39 @@ def numbers_from(header: dict[str, Any], body: memoryview, rows: int) -> Numbers
         arrays.append(np.frombuffer(body[place : place + size], kind).reshape(first, second))
         place += size
     return NumbersContent(
-        headers=[NumbersHeader(*row) for row in header["headers"]],
+        headers=[NumbersHeader(*row)._replace(settings=tuple(map(tuple, row[-1]))) for row in header["headers"]],
         groups=[NumbersGroup(name, text, unpack_members(ranks)) for name, text, ranks in header["groups"]],
         stacks={number: [StackFrame(*frame) for frame in frames] for number, frames in header["stacks"]},
         texts=header["texts"], sizes=header["sizes"], dropped=header["dropped"], problem=header["problem"],
         tool=header["tool"], calls=header["calls"],
+        random_states=header["random_states"],
         numbers=arrays[0], codes=arrays[1], floats=arrays[2], samples=(arrays[3],),
     )  # fmt: skip
+
+
+# Settings in the header of a file.
+
+HEADER_SETTINGS = {"torch": "version:torch", "level": "numbers level", "every": "numbers every", "mode": "numbers mode"}
+"""Names of settings, by the keys of the header that tell them."""
+MOST_SETTINGS = 512
+MOST_STEPS = 4
+"""Steps of a file whose random states are kept: the first ones tell whether two runs began alike."""
+_PARTS = {"rng": "random state ", "environment": ""}
+"""Beginnings of the names of settings in an object of that key. Others are of torch, or variables."""
+
+
+def header_settings(own: Mapping[str, Any], told: object) -> tuple[tuple[str, str], ...]:
+    """The settings of a header with their names among those of a job; `told` is its object of settings."""
+    found = [(HEADER_SETTINGS[key], text) for key, text in named_values(own)]
+    if isinstance(told, dict):
+        found += [(key if key.isupper() else f"torch.{key}", text) for key, text in named_values(told)]
+        for key, begin in _PARTS.items():
+            found += [(begin + name, text) for name, text in named_values(told.get(key))]
+    return tuple(found[:MOST_SETTINGS])
+
+
+def named_values(told: object) -> Iterator[tuple[str, str]]:
+    """Names and values of an object in a file, as text; all but texts and numbers is left out."""
+    for key, value in list(told.items())[:MOST_SETTINGS] if isinstance(told, dict) else ():
+        if isinstance(value, str | int | float):
+            yield safe_text(str(key)) or "", safe_text(str(value)) or ""
