@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.analysis.numbers.collective_units import CollectiveUnits
+from rankscope.analysis.numbers.collective_units import CollectiveUnits, group_kinds
 from rankscope.analysis.numbers.equality_checks import MOST_BROKEN, EqualityChecks
 from rankscope.analysis.numbers.model import BrokenRule
 from rankscope.schema import Dataset
@@ -38,17 +39,24 @@ def check_replicas(dataset: Dataset, units: CollectiveUnits) -> EqualityChecks:
     if len(steps) > LEARNED_STEPS:
         learned = steps[:LEARNED_STEPS]
         answers += [_joined_batches(dataset, learned), _parted_values(dataset, learned), _left_out(dataset, steps)]
-    for asked, broken in answers:
+    for asked, broken, rows in answers:
         for rule, count in asked.items():
             found.asked[rule] = found.asked.get(rule, 0) + count
+            if rows is not None:
+                found.rows[rule] = pl.concat([found.rows[rule], rows]) if rule in found.rows else rows
         for one in broken:
             found.counts[one.rule] = found.counts.get(one.rule, 0) + 1
         found.broken.extend(broken[:MOST_BROKEN])
     return found
 
 
-Answer = tuple[dict[str, int], list[BrokenRule]]
-"""How often each rule was asked, and what breaks it."""
+class Answer(NamedTuple):
+    """How often each rule was asked, and what breaks it."""
+
+    asked: dict[str, int]
+    broken: list[BrokenRule]
+    rows: pl.Series | None = None
+    """Rows of `Dataset.tensors` about which the rule was asked; None where it does not tell them."""
 
 
 def _varied() -> pl.Expr:
@@ -89,7 +97,7 @@ def _stale_inputs(inputs: pl.DataFrame) -> Answer:
                    note=f"its input is what it had in step {first}")
         for row, rank, earlier, first in stale.select("row", "rank", "before", "first").iter_rows()
     ]  # fmt: skip
-    return {"S1": asked}, broken
+    return Answer({"S1": asked}, broken)
 
 
 # S2: two ranks that bring the same.
@@ -113,7 +121,7 @@ def _same_inputs(inputs: pl.DataFrame) -> Answer:
         for ranks, row, other, count, total in often.filter(pl.col("len") > MOST_SAME_SHARE * pl.col("total"))
         .sort("step", "row").select("ranks", "row", "other", "len", "total").iter_rows()
     ]  # fmt: skip
-    return {"S2": inputs["unit"].n_unique()}, broken
+    return Answer({"S2": inputs["unit"].n_unique()}, broken)
 
 
 def _same_batches(dataset: Dataset) -> Answer:
@@ -135,7 +143,7 @@ def _same_batches(dataset: Dataset) -> Answer:
                    note="their models are equal, and they read the same batch")
         for ranks, row, other in asked.filter("same").select("ranks", "row", "other").iter_rows()
     ]  # fmt: skip
-    return {"S2": asked.height}, broken
+    return Answer({"S2": asked.height}, broken)
 
 
 # S3: replicas that part.
@@ -161,7 +169,7 @@ def _declared(rows: pl.DataFrame) -> Answer:
     sets = sets.filter(pl.col("rank").list.n_unique() > 1)
     wrong = sets.filter(pl.col("hash").list.n_unique() > 1)
     broken = [_odd("S3", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
-    return {"S3": sets.height}, broken
+    return Answer({"S3": sets.height}, broken, sets["row"].explode())
 
 
 def _learned(rows: pl.DataFrame) -> Answer:
@@ -176,7 +184,7 @@ def _learned(rows: pl.DataFrame) -> Answer:
     sets = sets.filter(pl.col("rank").list.len() > 1)
     wrong = sets.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
     broken = [_odd("S3l", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
-    return {"S3l": sets.height}, broken
+    return Answer({"S3l": sets.height}, broken, sets["row"].explode())
 
 
 def _odd(rule: str, ranks: Sequence[int], hashes: Sequence[int], rows: Sequence[int]) -> BrokenRule:
@@ -213,7 +221,7 @@ def _changed_weights(dataset: Dataset) -> Answer:
                    note="the optimizer left another value in the step before, and on other ranks this one")
         for row, rank, before in wrong.select("row", "rank", "left_row").iter_rows()
     ]  # fmt: skip
-    return {"S5": both.height}, broken
+    return Answer({"S5": both.height}, broken, both["row"])
 
 
 # What ranks have in common in the first two recorded steps, and not later.
@@ -223,13 +231,12 @@ _VALUE = ["site", "op", "kind", "name", "slot", "slice", "micro", "numel", "dtyp
 
 def _valued(dataset: Dataset) -> pl.DataFrame:
     """Tensors of reductions and losses, with the description of their group: its twins have the same one."""
-    called = pl.coalesce(pl.col("description").replace("", None), "name").str.replace_all(r"\d+", "")
-    kinds = dataset.groups.select("group", kind=pl.concat_str(called, pl.col("ranks").list.len()))
     known = pl.col("hash").is_not_null() & (pl.col("nan").fill_null(0) == 0)
     reduced = pl.col("op").cast(pl.String).is_in(["all_reduce", "reduce_scatter"])
     held = (pl.col("site") == "loss") & (pl.col("l2").fill_null(1.0) != 0)
     told = (held | ((pl.col("site") == "collective") & reduced & _varied())) & known
-    rows = dataset.tensors.with_row_index("row").filter(told).join(kinds, on="group", how="left", maintain_order="left")
+    rows = dataset.tensors.with_row_index("row").filter(told)
+    rows = rows.join(group_kinds(dataset), on="group", how="left", maintain_order="left")
     return rows.select("row", "rank", "step", "hash", *_VALUE)
 
 
@@ -255,7 +262,7 @@ def _parted_values(dataset: Dataset, learned: Sequence[int]) -> Answer:
     ).filter(pl.col("rank").list.len() == pl.col("size"))  # fmt: skip
     wrong = held.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
     broken = [_odd("S3l", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
-    return {"S3l": held.height}, broken
+    return Answer({"S3l": held.height}, broken, held["row"].explode())
 
 
 def _joined_batches(dataset: Dataset, learned: Sequence[int]) -> Answer:
@@ -277,7 +284,7 @@ def _joined_batches(dataset: Dataset, learned: Sequence[int]) -> Answer:
                    note=f"their batches were different up to step {learned[-1]}")
         for ranks, row, other in same.select("ranks", "row", "other").iter_rows()
     ]  # fmt: skip
-    return {"S2": later.height}, broken
+    return Answer({"S2": later.height}, broken)
 
 
 def _left_out(dataset: Dataset, steps: Sequence[int]) -> Answer:
@@ -306,4 +313,4 @@ def _left_out(dataset: Dataset, steps: Sequence[int]) -> Answer:
                    f"another group, on {ranks_text(ranks)}")
         for ranks, rows in sets.sort("row").select("rank", "row").iter_rows()
     ]  # fmt: skip
-    return {"S4": asked.height}, broken
+    return Answer({"S4": asked.height}, broken)
