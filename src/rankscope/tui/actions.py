@@ -36,7 +36,8 @@ class Action:
 
 _DISPLAY = {
     "question_mark": "?", "slash": "/", "colon": ":", "comma": ",", "full_stop": ".", "plus": "+", "minus": "-",
-    "equals_sign": "=", "escape": "esc", "pageup": "pgup", "pagedown": "pgdn", "shift+left": "shift+left",
+    "equals_sign": "=", "number_sign": "#", "escape": "esc", "pageup": "pgup", "pagedown": "pgdn",
+    "shift+left": "shift+left",
 }  # fmt: skip
 
 ACTIONS: tuple[Action, ...] = (
@@ -54,6 +55,8 @@ ACTIONS: tuple[Action, ...] = (
            also="pages menu"),
     Action("heat", ("M",), "heat map of ranks and steps, from traces", "Findings", "screen", "map",
            also="steps profiler slow"),
+    Action("numbers", ("number_sign",), "numbers of operations, and which are wrong", "Findings", "screen", "numbers",
+           also="tensors gradients nan reference numerics values"),
     Action("up", ("up", "k"), "lane above", "Move", "lanes"),
     Action("down", ("down", "j"), "lane below", "Move", "lanes"),
     Action("page_up", ("pageup",), "a page of lanes up", "Move", "lanes"),

@@ -26,6 +26,8 @@ NEAREST = {"row": pl.Int64, "unit": pl.Int64, "rule": pl.UInt8, "value": pl.Floa
 """Columns of the nearest limit of an output; `rule` is a place in `RULES`."""
 _RANGE = "R4"
 """The rule whose limit tells a range, and no distance: that of any other rule is nearer."""
+_EXACT = "N2"
+"""The rule that leaves no room: where it holds, others tell nothing more."""
 MOST_MARKED = 2_000_000
 """Most pairs of a broken rule and a rank that are looked up, the earliest first."""
 _PLACE = ["step", "micro", "site", "name", "op", "slot", "slice", "kind", "call"]
@@ -47,6 +49,7 @@ def nearest_limits(rows: Ints, units: Ints, checks: Sequence[tuple[str, Bools, F
     # proofs first, then in the order of the rules
     strictness = 100.0 + 100.0 * _IS_PROOF[rules] - rules
     share = np.minimum(np.nan_to_num(share), 9.0) * np.where(rules == _NUMBER[_RANGE], 1e-3, 1.0)[:, None]
+    share[rules == _NUMBER[_EXACT]] = 10.0
     score = np.where(bad, strictness[:, None], np.where(known, share, -1.0))
     best, at = score.argmax(axis=0), np.arange(len(rows))
     found = {"row": rows, "unit": units, "rule": rules[best], "value": value[best, at], "limit": limit[best, at],

@@ -197,8 +197,7 @@ def _samplewise(rule: str, off: Floats, limit: Floats, held: npt.NDArray[np.bool
     worst = np.argmax(excess, axis=1)[:, None]
     bad = np.take_along_axis(excess, worst, 1)[:, 0] > 0
     value, most = (np.take_along_axis(one, worst, 1)[:, 0] for one in (off, limit))
-    asked: npt.NDArray[np.bool_] = known.any(axis=1)
-    return rule, bad, value, most, asked
+    return rule, bad, value, most, known.sum(axis=1) > 0
 
 
 def _bounded(block: SumTerms, form: NumberFormat, share: Floats) -> Check:
