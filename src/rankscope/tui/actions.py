@@ -129,16 +129,16 @@ ACTIONS: tuple[Action, ...] = (
 BY_ID: dict[str, Action] = {action.id: action for action in ACTIONS}
 """The actions by their id."""
 FOOTER = (
-    "help", "quit", "next_finding", "views", "export", "open", "copy_command", "why", "chain", "finding", "search",
-    "goto", "axis", "unfold", "filter_ranks", "filter_group",
+    "help", "quit", "next_finding", "views", "export", "numbers", "open", "copy_command", "why", "chain", "finding",
+    "search", "goto", "axis", "unfold", "filter_ranks", "filter_group",
 )  # fmt: skip
 """Actions in the footer, the most important first."""
 TRACED_FOOTER = (
-    "help", "quit", "next_finding", "views", "export", "line_up", "heat", "finding", "axis", "search", "goto", "why",
-    "unfold", "open",
+    "help", "quit", "next_finding", "views", "export", "numbers", "line_up", "heat", "finding", "axis", "search",
+    "goto", "why", "unfold", "open",
 )  # fmt: skip
 """Actions in the footer over the lanes of traces, the most important first."""
-ALONE_FOOTER = ("help", "quit", "next_finding", "views", "export", "copy_command", "why", "search", "goto")
+ALONE_FOOTER = ("help", "quit", "next_finding", "views", "export", "numbers", "copy_command", "why", "search", "goto")
 """Actions in the footer where no lanes can be drawn, the most important first."""
 
 

@@ -50,7 +50,7 @@ def check_replicas(dataset: Dataset, units: CollectiveUnits) -> EqualityChecks:
     return found
 
 
-class Answer(NamedTuple):
+class ReplicaAnswer(NamedTuple):
     """How often each rule was asked, and what breaks it."""
 
     asked: dict[str, int]
@@ -78,7 +78,7 @@ def _summed_inputs(dataset: Dataset, units: CollectiveUnits) -> pl.DataFrame:
 # S1: an input that the same call had in an earlier step.
 
 
-def _stale_inputs(inputs: pl.DataFrame) -> Answer:
+def _stale_inputs(inputs: pl.DataFrame) -> ReplicaAnswer:
     call = ["rank", "group", "op", "nth_in_step", "place", "piece"]
     rows = inputs.with_columns(nth_in_step=pl.col("call").rank("dense").over(["rank", "group", "op", "step"]))
     rows = rows.sort("step", "order").with_columns(
@@ -97,13 +97,13 @@ def _stale_inputs(inputs: pl.DataFrame) -> Answer:
                    note=f"its input is what it had in step {first}")
         for row, rank, earlier, first in stale.select("row", "rank", "before", "first").iter_rows()
     ]  # fmt: skip
-    return Answer({"S1": asked}, broken)
+    return ReplicaAnswer({"S1": asked}, broken)
 
 
 # S2: two ranks that bring the same.
 
 
-def _same_inputs(inputs: pl.DataFrame) -> Answer:
+def _same_inputs(inputs: pl.DataFrame) -> ReplicaAnswer:
     """Ranks whose inputs to most reductions of their group in a step are those of another member."""
     per_step, call = ["group", "step"], ["group", "step", "call", "op", "nth"]
     whole = inputs.group_by([*call, "rank"], maintain_order=True).agg(
@@ -121,10 +121,10 @@ def _same_inputs(inputs: pl.DataFrame) -> Answer:
         for ranks, row, other, count, total in often.filter(pl.col("len") > MOST_SAME_SHARE * pl.col("total"))
         .sort("step", "row").select("ranks", "row", "other", "len", "total").iter_rows()
     ]  # fmt: skip
-    return Answer({"S2": inputs["unit"].n_unique()}, broken)
+    return ReplicaAnswer({"S2": inputs["unit"].n_unique()}, broken)
 
 
-def _same_batches(dataset: Dataset) -> Answer:
+def _same_batches(dataset: Dataset) -> ReplicaAnswer:
     """Data-parallel ranks with the same batch. Ranks are data-parallel if all of their parameters are equal in the
     first recorded step; ranks that share a model in other ways read the same batch for good reasons."""
     held = dataset.tensors.filter((pl.col("site") == "parameter") & _varied())
@@ -143,13 +143,13 @@ def _same_batches(dataset: Dataset) -> Answer:
                    note="their models are equal, and they read the same batch")
         for ranks, row, other in asked.filter("same").select("ranks", "row", "other").iter_rows()
     ]  # fmt: skip
-    return Answer({"S2": asked.height}, broken)
+    return ReplicaAnswer({"S2": asked.height}, broken)
 
 
 # S3: replicas that part.
 
 
-def _parted(dataset: Dataset) -> list[Answer]:
+def _parted(dataset: Dataset) -> list[ReplicaAnswer]:
     """Replicas that differ: those that placements declare, and those that were equal in the first recorded step."""
     known = pl.col("hash").is_not_null() & (pl.col("numel") > 0) & (pl.col("nan").fill_null(0) == 0)
     held = pl.col("site").is_in(["gradient", "parameter", "optimizer"])
@@ -161,7 +161,7 @@ def _parted(dataset: Dataset) -> list[Answer]:
     return [_declared(declared), _learned(rows.filter(pl.col("placed").is_null()))]
 
 
-def _declared(rows: pl.DataFrame) -> Answer:
+def _declared(rows: pl.DataFrame) -> ReplicaAnswer:
     """Shards with the same place in the whole tensor, which every rank that holds them holds alike."""
     keys = [*_PART, "step", *_SHARD, "placed", "mesh", "dtype", "numel"]
     sets = rows.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join(",") for name in _SHARD)
@@ -169,10 +169,10 @@ def _declared(rows: pl.DataFrame) -> Answer:
     sets = sets.filter(pl.col("rank").list.n_unique() > 1)
     wrong = sets.filter(pl.col("hash").list.n_unique() > 1)
     broken = [_odd("S3", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
-    return Answer({"S3": sets.height}, broken, sets["row"].explode())
+    return ReplicaAnswer({"S3": sets.height}, broken, sets["row"].explode())
 
 
-def _learned(rows: pl.DataFrame) -> Answer:
+def _learned(rows: pl.DataFrame) -> ReplicaAnswer:
     """Tensors that were equal on several ranks in the first recorded step, and are not in a later one."""
     first = rows.filter(pl.col("step") == pl.col("step").min().over(_PART))
     # constants are equal by their initialisation, but for norms, of which every rank has the same
@@ -184,7 +184,7 @@ def _learned(rows: pl.DataFrame) -> Answer:
     sets = sets.filter(pl.col("rank").list.len() > 1)
     wrong = sets.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
     broken = [_odd("S3l", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
-    return Answer({"S3l": sets.height}, broken, sets["row"].explode())
+    return ReplicaAnswer({"S3l": sets.height}, broken, sets["row"].explode())
 
 
 def _odd(rule: str, ranks: Sequence[int], hashes: Sequence[int], rows: Sequence[int]) -> BrokenRule:
@@ -203,7 +203,7 @@ def _odd(rule: str, ranks: Sequence[int], hashes: Sequence[int], rows: Sequence[
 # S5: weights between two steps.
 
 
-def _changed_weights(dataset: Dataset) -> Answer:
+def _changed_weights(dataset: Dataset) -> ReplicaAnswer:
     """Parameters that are not, on some ranks, what the optimizer left in the step before; a change on all ranks that
     hold the name is meant."""
     key = ["rank", "name", "numel", "dtype"]
@@ -221,7 +221,7 @@ def _changed_weights(dataset: Dataset) -> Answer:
                    note="the optimizer left another value in the step before, and on other ranks this one")
         for row, rank, before in wrong.select("row", "rank", "left_row").iter_rows()
     ]  # fmt: skip
-    return Answer({"S5": both.height}, broken, both["row"])
+    return ReplicaAnswer({"S5": both.height}, broken, both["row"])
 
 
 # What ranks have in common in the first two recorded steps, and not later.
@@ -240,7 +240,7 @@ def _valued(dataset: Dataset) -> pl.DataFrame:
     return rows.select("row", "rank", "step", "hash", *_VALUE)
 
 
-def _parted_values(dataset: Dataset, learned: Sequence[int]) -> Answer:
+def _parted_values(dataset: Dataset, learned: Sequence[int]) -> ReplicaAnswer:
     """Sums and losses that were equal on several ranks in the first steps, and are not in a later one."""
     rows = _valued(dataset)
     begun = rows.filter(pl.col("step").is_in(list(learned)))
@@ -262,10 +262,10 @@ def _parted_values(dataset: Dataset, learned: Sequence[int]) -> Answer:
     ).filter(pl.col("rank").list.len() == pl.col("size"))  # fmt: skip
     wrong = held.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
     broken = [_odd("S3l", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
-    return Answer({"S3l": held.height}, broken, held["row"].explode())
+    return ReplicaAnswer({"S3l": held.height}, broken, held["row"].explode())
 
 
-def _joined_batches(dataset: Dataset, learned: Sequence[int]) -> Answer:
+def _joined_batches(dataset: Dataset, learned: Sequence[int]) -> ReplicaAnswer:
     """Ranks that had different batches in the first steps, and the same one in a later step."""
     rows = dataset.tensors.with_row_index("row").filter((pl.col("site") == "batch") & _varied())
     key = ["micro", "name", "occurrence", "slot", "step"]
@@ -284,10 +284,10 @@ def _joined_batches(dataset: Dataset, learned: Sequence[int]) -> Answer:
                    note=f"their batches were different up to step {learned[-1]}")
         for ranks, row, other in same.select("ranks", "row", "other").iter_rows()
     ]  # fmt: skip
-    return Answer({"S2": later.height}, broken)
+    return ReplicaAnswer({"S2": later.height}, broken)
 
 
-def _left_out(dataset: Dataset, steps: Sequence[int]) -> Answer:
+def _left_out(dataset: Dataset, steps: Sequence[int]) -> ReplicaAnswer:
     """Operations that a rank issued in each of the first steps, and in none of two or more later ones."""
     key = ["rank", "group", "op", "slot", "numel", "dtype"]
     moved = dataset.tensors.with_row_index("row").filter(pl.col("site").is_in(["collective", "p2p"]))
@@ -313,4 +313,4 @@ def _left_out(dataset: Dataset, steps: Sequence[int]) -> Answer:
                    f"another group, on {ranks_text(ranks)}")
         for ranks, rows in sets.sort("row").select("rank", "row").iter_rows()
     ]  # fmt: skip
-    return Answer({"S4": asked.height}, broken)
+    return ReplicaAnswer({"S4": asked.height}, broken)

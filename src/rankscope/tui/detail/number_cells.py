@@ -49,7 +49,7 @@ def _looks() -> list[Span]:
     looks = [Span(" "), Span(".", "dim"), Span("=", "good")]
     looks += [Span(str(tenth), HEAT[tenth // 4]) for tenth in range(SIZES)]
     looks += [Span("~", "warn"), Span("x", "bad"), Span("?", HEAT[3]), Span("X", "critical")]
-    looks += [Span(str(SIZES - 1 - size), HEAT[0]) for size in range(SIZES)]
+    looks += [Span("-", "good")] * SIZES
     looks += [Span(str(SIZES - 1 - size), HEAT[2 + size // 5]) for size in range(SIZES)]
     return [*looks, Span("N", HEAT[4]), Span("X", "critical")]
 
@@ -65,7 +65,7 @@ OFF: NDArray[np.bool_] = np.isin(np.arange(len(LOOKS)), (SUSPICIOUS, WRONG, FIRS
 def legend(*, is_reference: bool) -> list[Span | str]:
     """The meaning of the glyphs, the most important first."""
     chosen: tuple[tuple[int, str], ...] = (
-        (FIRST, "first difference"), (BEYOND + 6, "differs by 1e-3"), (WITHIN + 6, "within its limit"),
+        (FIRST, "first"), (BEYOND + 6, "differs by 1e-3"), (WITHIN, "within limit"),
         (SAME, "equal"), (OPEN, "not compared"),
     ) if is_reference else (
         (WRONG, "wrong"), (SUSPICIOUS, "odd"), (FOLLOWS, "follows"), (BEHIND, "after"), (SAME, "right"),

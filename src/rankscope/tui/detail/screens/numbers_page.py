@@ -37,6 +37,8 @@ from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line, Span, cut, line, wrapped
 
+VERDICT_LINES = 2
+"""Most lines of the verdict."""
 NARROW = 34
 """Fewest cells for the name of an operation."""
 
@@ -54,6 +56,7 @@ class NumbersScreen(GridPage):
     """Operations by ranks; dismisses with the chosen collective of a rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("right,l", "cell(1)", "rank", key_display="left right"),
         Binding("n", "off(1)", "next that is off", key_display="n N"),
         Binding("N", "off(-1)", "previous that is off", show=False),
         Binding("o", "only", "only off"),
@@ -62,7 +65,7 @@ class NumbersScreen(GridPage):
         Binding("s,minus", "zoom(1)", "zoom out", show=False),
         Binding("0", "zoom(0)", "all ranks", show=False),
     ]
-    DEFAULT_CSS = "NumbersScreen #text { height: 40%; }"
+    DEFAULT_CSS = "NumbersScreen #text { height: 40%; max-height: 14; }"
     VIEW = "numbers"
     ENTER = "go there"
     FIND_HINT = "an operation, a module, a group, step 3; or a rank: 12"
@@ -160,10 +163,12 @@ class NumbersScreen(GridPage):
             return [line(Span(" numbers", "head"), Span("  arranging" if self.dataset.has_tensors else "", "dim"))]
         badge = STATUSES[self.analysis.status]
         verdict = line(" ", Span(badge.badge, badge.role), f" {plain(self.analysis.verdict)}")
-        what = " against the reference" if self.is_reference else ""
-        counts = line(Span(" numbers", "head"), f"{what}  {self._counts()}", self._bucket())
+        what = " against the reference" if self.is_reference else " numbers"
+        counts = line(Span(what, "head"), f"  {self._counts()}", self._bucket())
         key = line(" ", *legend(is_reference=self.is_reference))
-        return [cut(one, self.size.width) for one in (verdict, counts, key)] + [self._ruler()]
+        width = self.size.width
+        told = [cut(one, width) for one in wrapped([verdict], width - 1, 1)[:VERDICT_LINES]]
+        return [*told, *(cut(one, width) for one in (counts, key)), self._ruler()]
 
     def _counts(self) -> str:
         """The numbers of operations, steps and ranks, and of cells that are off."""
@@ -268,8 +273,9 @@ class NumbersScreen(GridPage):
     def _go(self, at: int, column: int) -> None:
         """Puts the cursor on a line and a column, with lines around it."""
         self.listing.move_to(at)
-        self.listing.scroll_to_line(at - self.listing.size.height // 3)
         self.go_step(column)
+        # a list that was empty has its height with the next layout: that of the page is known
+        self.listing.scroll_to_line(at - self.size.height // 8)
 
     def action_off(self, by: int, from_start: bool = False) -> None:
         """Goes to the next or previous line with a cell that is off, and to its first such cell."""
@@ -299,8 +305,7 @@ class NumbersScreen(GridPage):
         """Lists the lines anew, with the cursor on the same one or the next that is left."""
         line_ = int(self._shown[self.listing.cursor]) if len(self._shown) else 0
         self.fill()
-        self.listing.move_to(int(np.searchsorted(self._shown, line_)))
-        self.draw_bars()
+        self._go(int(np.searchsorted(self._shown, line_)), self._cell)
 
     def action_zoom(self, by: int) -> None:
         """Puts half or twice as many ranks into a column; 0 shows all."""
