@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankscope.analysis.numbers.model import NumberMarks, ReferenceMarks, RowState
-from rankscope.tui.styled_text import HEAT, Span
+from rankscope.tui.styled_text import HEAT, Role, Span
 
 Codes = NDArray[np.uint8]
 NOTHING, OPEN, SAME, NEAR, BEHIND, FOLLOWS, SUSPICIOUS, WRONG = 0, 1, 2, 3, 13, 14, 15, 16
@@ -44,10 +44,14 @@ def reference_codes(marks: ReferenceMarks) -> Codes:
     return np.where(marks.first, FIRST, compared).astype(np.uint8)
 
 
+_CALM: tuple[Role, ...] = ("head", "text", "bold")
+"""The roles of shares of a limit: all of them are right."""
+
+
 def _looks() -> list[Span]:
     """The glyph and the role of each code."""
     looks = [Span(" "), Span(".", "dim"), Span("=", "good")]
-    looks += [Span(str(tenth), HEAT[tenth // 4]) for tenth in range(SIZES)]
+    looks += [Span(str(tenth), _CALM[tenth // 4]) for tenth in range(SIZES)]
     looks += [Span("~", "warn"), Span("x", "bad"), Span("?", HEAT[3]), Span("X", "critical")]
     looks += [Span("-", "good")] * SIZES
     looks += [Span(str(SIZES - 1 - size), HEAT[2 + size // 5]) for size in range(SIZES)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -31,13 +32,15 @@ _STATES: dict[RowState, tuple[str, Role]] = {
 
 
 def line_text(one: dict[str, Any], width: int) -> str:
-    """A line of the grid in at most `width` characters: "all_reduce #79 DATA_PARALLEL", "fwd layers.0.mlp"."""
+    """A line of the grid in at most `width` characters: "all_reduce #79 tp x2" of two groups, "fwd layers.0.mlp"."""
     if one["site"] not in ("collective", "p2p"):
         head = _SITES.get(one["site"], plain(one["site"] or "?")) + (" again" if one["again"] else "")
         return _with_tail(head, plain(one["name"] or ""), width)
     number = f"#{one['seq']}" if one["seq"] is not None else f"({one['nth'] + 1})"
     own = f"{plain(one['op'] or '?')} {number}{'' if one['shared_seq'] else '..'}"
-    return f"{own} {plain(one['kind'] or '')}"[:width].rstrip()
+    kind = plain(one["kind"] or "")
+    twins = f"{re.sub(r'[0-9]+', '', kind)} x{one['groups']}" if one["groups"] > 1 else kind
+    return f"{own} {twins}"[:width].rstrip()
 
 
 def _with_tail(head: str, name: str, width: int) -> str:

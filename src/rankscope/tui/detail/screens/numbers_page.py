@@ -162,7 +162,7 @@ class NumbersScreen(GridPage):
         if self.grid is None:
             return [line(Span(" numbers", "head"), Span("  arranging" if self.dataset.has_tensors else "", "dim"))]
         badge = STATUSES[self.analysis.status]
-        verdict = line(" ", Span(badge.badge, badge.role), f" {plain(self.analysis.verdict)}")
+        verdict = line(" ", Span(f" {badge.badge} ", badge.face), f" {plain(self.analysis.verdict)}")
         what = " against the reference" if self.is_reference else " numbers"
         counts = line(Span(what, "head"), f"  {self._counts()}", self._bucket())
         key = line(" ", *legend(is_reference=self.is_reference))
