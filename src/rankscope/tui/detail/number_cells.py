@@ -44,7 +44,7 @@ def reference_codes(marks: ReferenceMarks) -> Codes:
     return np.where(marks.first, FIRST, compared).astype(np.uint8)
 
 
-_CALM: tuple[Role, ...] = ("head", "text", "bold")
+_CALM: tuple[Role, ...] = ("good", "text", "bold")
 """The roles of shares of a limit: all of them are right."""
 
 
