@@ -88,6 +88,12 @@ def collective_units(dataset: Dataset) -> CollectiveUnits:
     return CollectiveUnits(rows.with_columns(unit=number, origin=number))
 
 
+def group_kinds(dataset: Dataset) -> pl.DataFrame:
+    """The kind of each group: its description without numbers and its size, which groups of the same use share."""
+    called = pl.coalesce(pl.col("description").replace("", None), "name").str.replace_all(r"\d+", "")
+    return dataset.groups.select("group", kind=pl.concat_str(called, pl.col("ranks").list.len()))
+
+
 def _members(dataset: Dataset) -> pl.DataFrame:
     """The place of each rank in each group, the number of members, and whether they are `guessed`."""
     return (

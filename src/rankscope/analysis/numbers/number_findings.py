@@ -92,6 +92,8 @@ def with_numbers(facts: Facts, analysis: Analysis, judged: NumbersJudgement | No
     told = replace(
         analysis, findings=_in_order(analysis.findings, written),
         number_counts=(*analysis.number_counts, *judged.counts), number_notes=(*analysis.number_notes, *judged.notes),
+        number_marks=judged.marks or analysis.number_marks,
+        reference_marks=judged.distances or analysis.reference_marks,
     )  # fmt: skip
     if any(f.severity == "critical" for f in analysis.findings):
         return told

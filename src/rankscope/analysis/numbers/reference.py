@@ -22,6 +22,7 @@ from rankscope.analysis.numbers.printed_records import (
     tells_something,
     with_marks,
 )
+from rankscope.analysis.numbers.row_marks import reference_marks
 from rankscope.schema import MOST_SAMPLES, Dataset
 from rankscope.text.wording import plural
 
@@ -67,7 +68,8 @@ def compare_numbers(ours: Dataset, reference: Dataset, perturbed: Sequence[Datas
         RuleCount("RX", table.height, table.height - int(table["equal"].sum())),
         *([RuleCount("RP", table.height - table["limit"].null_count(), beyond)] if perturbed else []),
     )
-    return NumbersJudgement(tuple(causes), counts, tuple(_notes(judged, bool(perturbed))))
+    distances = reference_marks(ours, table, [cause.first for cause in causes])
+    return NumbersJudgement(tuple(causes), counts, tuple(_notes(judged, bool(perturbed))), distances=distances)
 
 
 def compared_tensors(ours: Dataset, reference: Dataset) -> ComparedTensors:
