@@ -10,6 +10,7 @@ from rankscope.kinds import finding_kinds
 from rankscope.schema import Frame
 
 if TYPE_CHECKING:
+    from rankscope.analysis.memory.model import MemoryAnalysis
     from rankscope.analysis.numbers.model import RuleCount
     from rankscope.analysis.traces.model import TraceAnalysis
 
@@ -191,6 +192,8 @@ class Analysis:
     """How often each rule about numbers was asked; empty without summaries of tensors."""
     number_notes: tuple[str, ...] = ()
     """Sentences on the comparison of numbers with a reference run."""
+    memory: MemoryAnalysis | None = None
+    """Results from samples of memory; None without any."""
 
     @property
     def cause(self) -> Finding | None:

@@ -286,6 +286,7 @@ HOLDS: Mapping[str, Mapping[str, Holds]] = {
     "ras": {"host": "host", "source": "own"},
     "threads": {"tool": "own"},
     "traces": {"host": "host"},
+    "memory": {"host": "host", "device": "own"},
     # tables of the analysis of traces
     "kernels": {"kind": "own"},
     "idle": {"kind": "own"},
