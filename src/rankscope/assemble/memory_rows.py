@@ -106,8 +106,10 @@ def _frame(columns: Mapping[str, Any], rank: int, host: str | None, place: int, 
         pl.when(pl.col(name) == NULL).then(None).otherwise(pl.col(name)).alias(name)
         for name in columns if name != "device"
     ).with_columns(**{name: pl.lit(value) for name, value in same.items()})  # fmt: skip
-    given = [pl.col(name) if name in told.columns else pl.lit(None).alias(name) for name in schema.MEMORY]
-    return told.select(given).cast(dict(schema.MEMORY))
+    return told.select(
+        (pl.col(name) if name in told.columns else pl.lit(None)).cast(dtype).alias(name)
+        for name, dtype in schema.MEMORY.items()
+    )
 
 
 def _put(tables: dict[str, pl.DataFrame], parts: Sequence[pl.DataFrame]) -> None:

@@ -44,7 +44,7 @@ class SidecarRecord:
         return self._fixed["host"], self._fixed["pid"], self.started_ns
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def process(self) -> dict[str, Any]:
         """The facts that tell this process from others."""
         return {"rank": self.rank, "world_size": self.world_size, **self._fixed, "started_ns": self.started_ns}
 
@@ -88,7 +88,7 @@ class SidecarRecord:
         """The bytes of the sidecar."""
         told = {
             "rankscope_capture": VERSION,
-            **self.identity,
+            **self.process,
             "versions": identity.versions(),
             "dumps": sorted(self.dumps),
             "interval_s": self.interval_s,

@@ -46,7 +46,7 @@ class MemoryRecord:
 
     def attach(self) -> None:
         """Asks torch to call `step` behind each step of an optimizer, once torch is imported."""
-        module = sys.modules.get("torch.optim.optimizer")
+        module: Any = sys.modules.get("torch.optim.optimizer")
         if not self.every or self._attached or not hasattr(module, "register_optimizer_step_post_hook"):
             return
         self._attached = True
@@ -54,7 +54,7 @@ class MemoryRecord:
             module.register_optimizer_step_post_hook(self.step)
             return
         # a new table: the trainer's thread may just walk through the old, empty one
-        module._global_optimizer_post_hooks = OrderedDict({id(self): self.step})  # type: ignore[union-attr]
+        module._global_optimizer_post_hooks = OrderedDict({id(self): self.step})
 
     def step(self, *_: object) -> None:
         """Counts a step, and takes a sample if one is due."""

@@ -227,7 +227,7 @@ class Sampler(threading.Thread):
         self.memory.look()
         if self.memory.problem:
             self.card.problem(self.memory.problem)
-        self.memory.write(files.memory, self.card.identity)
+        self.memory.write(files.memory, self.card.process)
 
     def _card(self, files: DumpFiles, _request: DumpRequest) -> None:
         with self._placing:

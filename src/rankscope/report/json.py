@@ -149,7 +149,7 @@ def _numbers(analysis: Analysis) -> Json:
 
 
 def _memory(analysis: Analysis) -> Json:
-    """What ranks held, only where samples of memory were read."""
+    """Memory that ranks held, only where samples of it were read."""
     if analysis.memory is None:
         return {}
     from rankscope.report.memory_section import json_object

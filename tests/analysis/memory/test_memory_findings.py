@@ -57,19 +57,27 @@ def test_a_rank_with_a_larger_batch_is_named(part: float, severity: str) -> None
     assert (found.kind, found.culprit_ranks, found.severity) == ("memory-uneven", (5,), severity)
 
 
+def wave(rank: int, step: int) -> float:
+    """Noise of a rank in a step, in MiB."""
+    return float(MIB * NOISE[rank, step])
+
+
+def lengths(rank: int, step: int) -> float:
+    return 10 * GIB + (step * 7919 + rank * 104729) % 97 * 100 * MIB
+
+
 HEALTHY: dict[str, tuple[str, Held]] = {
-    "flat": ("cuda", lambda r, s: 20 * GIB),
-    "noisy": ("cuda", lambda r, s: 20 * GIB + 500 * MIB * NOISE[r, s]),
-    "lengths of sequences": ("cuda", lambda r, s: 10 * GIB + (s * 7919 + r * 104729) % 97 * 100 * MIB),
-    "caches that fill": ("cuda", lambda r, s: 20 * GIB + 4 * GIB * (1 - math.exp(-s / 40))),
-    "caches that fill slowly": ("cuda", lambda r, s: 20 * GIB + GIB * math.log1p(s)),
-    "garbage in saw teeth": ("host", lambda r, s: 2 * GIB + (s + r) % 31 * 20 * MIB),
-    "a step up once": ("cuda", lambda r, s: (20 + 6 * (s > 60)) * GIB),
-    "steps up at validations": ("cuda", lambda r, s: (20 + 6 * (s % 40 > 30)) * GIB),
-    "stages of a pipeline": ("cuda", lambda r, s: (40 - 4 * r) * GIB + 50 * MIB * NOISE[r, s]),
-    "first ranks hold more by design": ("cuda", lambda r, s: (50 if r < 2 else 30) * GIB + 50 * MIB * NOISE[r, s]),
-    "rank 0 writes checkpoints": ("host", lambda r, s: (30 if r == 0 else 4) * GIB + MIB * NOISE[r, s]),
-    "pages that creep": ("host", lambda r, s: 4 * GIB + s * 200_000),
+    "noisy": ("cuda", lambda rank, step: 20 * GIB + 500 * wave(rank, step)),
+    "lengths of sequences": ("cuda", lengths),
+    "caches that fill": ("cuda", lambda rank, step: 20 * GIB + wave(rank, 0) + 4 * GIB * (1 - math.exp(-step / 40))),
+    "caches that fill slowly": ("cuda", lambda rank, step: 20 * GIB + wave(rank, 0) + GIB * math.log1p(step)),
+    "garbage in saw teeth": ("host", lambda rank, step: 2 * GIB + (step + rank) % 31 * 20 * MIB),
+    "a step up once": ("cuda", lambda rank, step: (20 + 6 * (step > 60)) * GIB + wave(rank, 0)),
+    "steps up at validations": ("cuda", lambda rank, step: (20 + 6 * (step % 40 > 30)) * GIB + wave(rank, 0)),
+    "stages of a pipeline": ("cuda", lambda rank, step: (40 - 4 * rank) * GIB + 50 * wave(rank, step)),
+    "first ranks hold more": ("cuda", lambda rank, step: (50 if rank < 2 else 30) * GIB + 50 * wave(rank, step)),
+    "rank 0 writes checkpoints": ("host", lambda rank, step: (30 if rank == 0 else 4) * GIB + wave(rank, step)),
+    "pages that creep": ("host", lambda rank, step: 4 * GIB + step * 200_000 + wave(rank, 0)),
 }
 
 

@@ -14,8 +14,8 @@ from rankscope.schema import HOST
 
 FEWEST_PEERS = 4
 """Fewest ranks that are compared; of three, two may be the odd ones."""
-SHARE = {True: 0.3, False: 0.15}
-LEAST = {True: 128 << 20, False: 64 << 20}
+SHARE = {True: 0.25, False: 0.15}
+LEAST = {True: 64 << 20, False: 64 << 20}
 """Least excess over the median of the peers, on the host (True) and on devices: a share of it, and bytes."""
 SPREADS = 5.0
 """Least excess in spreads of the peers (median absolute deviation, scaled to a standard deviation)."""
@@ -23,8 +23,8 @@ _TO_DEVIATION = 1.4826
 
 
 def held_by_rank(memory: pl.DataFrame) -> pl.DataFrame:
-    """What each rank held, a row for each device of it: rank, device, host, samples, peak, last, reserved, capacity,
-    last_ns; bytes on a device are those in tensors, on the host all of the process. Rows of messages are left out.
+    """Memory that each rank held, a row for each device: rank, device, host, samples, peak, last, reserved, capacity,
+    last_ns. Bytes on a device are those in tensors, on the host all of the process. Rows of messages are left out.
 
     Samples are of the capture; of ranks without any, of traces.
     """

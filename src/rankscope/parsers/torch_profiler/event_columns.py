@@ -117,7 +117,7 @@ class EventColumns:
         """The columns by the names of TraceContent."""
         shapes = {"numbers": NUMBERS, "codes": CODES, "call_numbers": CALL_NUMBERS, "call_codes": CALL_CODES,
                   "value_numbers": VALUE_NUMBERS, "values": ("value",), "memory": MEMORY_NUMBERS}  # fmt: skip
-        kinds = {name: np.int64 if "numbers" in name else np.int32 for name in shapes}
+        kinds: dict[str, Any] = {name: np.int64 if "numbers" in name else np.int32 for name in shapes}
         kinds |= {"values": np.float64, "memory": np.int64}
         return {
             name: np.concatenate([np.empty((len(rows), 0), kinds[name]), *self._parts[name]], axis=1)
