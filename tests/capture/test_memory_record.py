@@ -25,7 +25,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
         get_device_properties=lambda _: types.SimpleNamespace(total_memory=80),
     )  # fmt: skip
     fake = types.SimpleNamespace(cuda=cuda)
-    monkeypatch.setitem(sys.modules, "torch", fake)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", fake)
     return fake
 
 

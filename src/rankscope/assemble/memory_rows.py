@@ -37,6 +37,7 @@ def add_samples(
             continue
         option = file_names.rank_by(pattern, source.shown) if pattern is not None else None
         source.rank, source.rank_source = (content.rank, "content") if option is None else (option, "option")
+        source.writer = content.host, content.pid
         source.attempt = attempts.get(source.directory, max(0, chosen))
         if source.attempt != max(0, chosen):
             continue

@@ -15,7 +15,7 @@ from rankscope.schema import Dataset
 from tests.memory_writer import GIB, MIB, sampled_job
 
 Held = Callable[[int, int], float]
-NOISE = np.random.default_rng(7).normal(size=(64, 400))
+NOISE: list[list[float]] = np.random.default_rng(7).normal(size=(64, 400)).tolist()
 
 
 def memory_findings(job: Dataset) -> list[Finding]:
@@ -23,7 +23,7 @@ def memory_findings(job: Dataset) -> list[Finding]:
 
 
 def leak(rank: int, step: int) -> float:
-    return 20 * GIB + 400 * MIB * NOISE[rank, step] + (rank == 2) * step * 50 * MIB
+    return 20 * GIB + 400 * MIB * NOISE[rank][step] + (rank == 2) * step * 50 * MIB
 
 
 def test_a_leak_is_named_with_slope_and_interval() -> None:
@@ -36,7 +36,7 @@ def test_a_leak_is_named_with_slope_and_interval() -> None:
 
 
 def test_a_leak_of_the_host_is_named() -> None:
-    job = sampled_job(lambda rank, step: 900 * MIB + MIB * NOISE[rank, step] + (rank == 1) * step * MIB, device="host")
+    job = sampled_job(lambda rank, step: 900 * MIB + MIB * NOISE[rank][step] + (rank == 1) * step * MIB, device="host")
     (found,) = memory_findings(job)
     assert (found.kind, found.culprit_ranks) == ("memory-leak", (1,)) and "on the host" in found.title
 
@@ -51,7 +51,7 @@ def test_a_leak_of_all_ranks_names_nobody() -> None:
 @pytest.mark.parametrize(("part", "severity"), [(0.6, "info"), (0.95, "warning")])
 def test_a_rank_with_a_larger_batch_is_named(part: float, severity: str) -> None:
     job = sampled_job(
-        lambda rank, step: (part if rank == 5 else 0.4) * 80 * GIB + 50 * MIB * NOISE[rank, step], ranks=8
+        lambda rank, step: (part if rank == 5 else 0.4) * 80 * GIB + 50 * MIB * NOISE[rank][step], ranks=8
     )
     (found,) = memory_findings(job)
     assert (found.kind, found.culprit_ranks, found.severity) == ("memory-uneven", (5,), severity)
@@ -59,7 +59,7 @@ def test_a_rank_with_a_larger_batch_is_named(part: float, severity: str) -> None
 
 def wave(rank: int, step: int) -> float:
     """Noise of a rank in a step, in MiB."""
-    return float(MIB * NOISE[rank, step])
+    return MIB * NOISE[rank][step]
 
 
 def lengths(rank: int, step: int) -> float:

@@ -96,8 +96,8 @@ def _of_request(request: Mapping[str, Any] | None) -> Iterator[str]:
         parts.append(f"{byte_count(request['allocated'])} in tensors")
     if request["allocated"] is not None and request["reserved"] is not None:
         parts.append(f"{byte_count(request['reserved'] - request['allocated'])} reserved by torch and unused")
-    of = f"of {byte_count(whole)}" if whole is not None else "there"
-    yield f"It asked {request['device']} for {byte_count(request['asked'])}; {of} " + ", ".join(parts) + "."
+    of = f"Its {byte_count(whole)}" if whole is not None else "Its memory"
+    yield f"It asked {request['device']} for {byte_count(request['asked'])}. {of}: {', '.join(parts)}."
     if None not in (whole, free, used) and (others := whole - free - used) > max(OTHERS_BYTES, OTHERS_SHARE * whole):
         yield f"Other processes hold {byte_count(others)} of this device."
     gap = gap_of(request)

@@ -87,7 +87,7 @@ def _outliers(rows: Sequence[tuple[int, str, int, int]]) -> list[FullRank]:
     above = [row for row in rows if row[2] > least]
     if len(above) > max(1, len(rows) // 8):
         return []
-    peers = sorted(row[2] for row in rows if row not in above)
+    peers = sorted(row[2] for row in rows if row[2] <= least)
     return [
         FullRank(rank, device, peak, peers[0], peers[-1], round(median), len(peers), capacity)
         for rank, device, peak, capacity in above
