@@ -75,3 +75,18 @@ def test_hooks_of_the_trainer_stay(monkeypatch: pytest.MonkeyPatch, others: dict
     record.attach()
     hooks = [*module._global_optimizer_post_hooks.values()]
     assert hooks == [*others.values(), record.step]
+
+
+@pytest.mark.torch
+def test_the_optimizer_of_torch_counts_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from torch.optim import optimizer
+
+    monkeypatch.setattr(optimizer, "_global_optimizer_post_hooks", OrderedDict())
+    record = MemoryRecord(3600.0)
+    record.attach()
+    weight = torch.nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    for _ in range(3):
+        torch.optim.SGD([weight], lr=0.1).step()
+    assert record.steps == 3 and [json.loads(line)["device"] for line in record._lines] == ["host"]
