@@ -10,6 +10,7 @@ from rankscope.kinds import finding_kinds
 from rankscope.schema import Frame
 
 if TYPE_CHECKING:
+    from rankscope.analysis.memory.model import MemoryAnalysis
     from rankscope.analysis.numbers.model import NumberMarks, ReferenceMarks, RuleCount
     from rankscope.analysis.traces.model import TraceAnalysis
 
@@ -195,6 +196,8 @@ class Analysis:
     """The answer of the rules about each row of `Dataset.tensors`; None without any."""
     reference_marks: ReferenceMarks | None = field(default=None, compare=False)
     """The distance of each row of `Dataset.tensors` from a reference; None without a reference."""
+    memory: MemoryAnalysis | None = None
+    """Results from samples of memory; None without any."""
 
     @property
     def cause(self) -> Finding | None:

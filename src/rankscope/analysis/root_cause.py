@@ -48,9 +48,8 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) 
     roots += find_cut(facts, judge, roots)
     roots += find_gone(facts, judge, roots) if freeze.stopped is True else []
     suspects, roots = _still(facts, _explained(_independent(roots)), freeze, reliability)
-    return _numbered(
-        facts, _traced(facts, _conclude(FindingWriter(facts, graph, judge), reliability, freeze, roots, suspects))
-    )
+    concluded = _conclude(FindingWriter(facts, graph, judge), reliability, freeze, roots, suspects)
+    return _remembered(facts, _numbered(facts, _traced(facts, concluded)))
 
 
 def _with_waits(facts: Facts, freeze: Freeze) -> Facts:
@@ -234,6 +233,15 @@ def _numbered(facts: Facts, analysis: Analysis) -> Analysis:
     from rankscope.analysis.numbers.number_findings import with_numbers
 
     return with_numbers(facts, analysis)
+
+
+def _remembered(facts: Facts, analysis: Analysis) -> Analysis:
+    """The analysis with findings on memory."""
+    if facts.dataset.memory.is_empty():
+        return analysis
+    from rankscope.analysis.memory.memory_findings import with_memory
+
+    return with_memory(facts, analysis)
 
 
 def _moving(writer: FindingWriter, suspects: list[Root], freeze: Freeze) -> Finding:

@@ -89,6 +89,14 @@ TENSOR_RECORD = InputKind(
     told_if_broken=False,
     most_bytes=1 << 30,
 )  # fmt: skip
+MEMORY_SAMPLES = InputKind(
+    name="memory", meaning="samples of the memory of a rank, from `rankscope.capture`", noun="memory file", place=10,
+    begins="parsers.memory_samples:looks_like_samples", decode="parsers.memory_samples:decode_samples",
+    restore="parsers.memory_samples:samples_from", add_rows="assemble.memory_rows:add_samples",
+    # a capture keeps a megabyte
+    most_bytes=64 << 20,
+    told_if_broken=False,
+)  # fmt: skip
 DUMP = InputKind(
     name="flight-recorder", meaning="a dump of a flight recorder, or the log of torchcomms' hook", noun="dump", place=1,
     begins="parsers.flight_recorder.decode:looks_like_dump", decode="parsers.flight_recorder.decode:decode_dump",
@@ -139,6 +147,7 @@ INPUTS: dict[str, InputKind] = {
         TENSOR_NUMBERS,
         # before environments: its names of modules are texts under texts
         TENSOR_RECORD,
+        MEMORY_SAMPLES,
         DUMP,
         ENVIRONMENT,
         LOG,

@@ -287,6 +287,7 @@ HOLDS: Mapping[str, Mapping[str, Holds]] = {
     "threads": {"tool": "own"},
     "tensors": {"tool": "own"},
     "traces": {"host": "host"},
+    "memory": {"host": "host", "device": "own"},
     # tables of the analysis of traces
     "kernels": {"kind": "own"},
     "idle": {"kind": "own"},
