@@ -1,6 +1,7 @@
 # make demo    the app on a bundled hang (without a terminal: the report)
+# make demo-numbers    a real job whose gradient goes wrong while you watch; needs torch in .venv
 # make test    the whole test suite
-# Both make .venv and install what they need. PYTHON and WORKERS can be set.
+# They make .venv and install what they need. PYTHON and WORKERS can be set.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # three on two cores: a tenth of the suite waits for jobs
@@ -9,10 +10,14 @@ BIN := .venv/bin
 HANG := sample_data/two_groups
 PAGES = README.md CHANGELOG.md CONTRIBUTING.md docs/*.md docs/*.svg benchmarks/results.md sample_data/README.md
 
-.PHONY: demo test lint format screenshot docs golden sample-data bench clean
+.PHONY: demo demo-numbers test lint format screenshot docs golden sample-data bench clean
 
 demo: .venv/installed
 	@$(BIN)/rankscope $(HANG) || test $$? -eq 1
+
+# torch is large: it says how to get it, and does not install it unasked
+demo-numbers: .venv/installed
+	@$(BIN)/rankscope demo wrong-gradient || test $$? -eq 1
 
 test: .venv/test-extras
 	$(BIN)/python -m pytest -n $(WORKERS)

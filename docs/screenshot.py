@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+from tests.tui.detail.number_jobs import flipped
 from tests.tui.drive import loads
 from tests.tui.jobs import SHOWN_FAULTS
 
@@ -99,6 +100,8 @@ def main() -> None:
             path = place(picture.sample)
             svg = asyncio.run(draw(JobSource((path,)).load, path, picture.size, picture.keys))
             (ROOT / "docs" / picture.name).write_text(svg)
+    svg = asyncio.run(draw(loads(*flipped()), "dumps/", (80, 24), ("number_sign",)))
+    (ROOT / "docs" / "numbers.svg").write_text(svg)
     for shown in SHOWN_FAULTS:
         svg = asyncio.run(draw(loads(*shown.job()), "dumps/", shown.screen))
         (ROOT / "docs" / f"{shown.name}.svg").write_text(svg)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rankscope import cli
+from rankscope.command_line import acting
 from rankscope.commands import demo
 
 Captured = pytest.CaptureFixture[str]
@@ -23,7 +24,7 @@ LONGEST_S = 600.0
 def test_without_torch_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     assert cli.run(["demo"]) == 2
-    assert "pip install 'rankscope[torch]'" in capsys.readouterr().err
+    assert f"{sys.executable} -m pip install torch" in capsys.readouterr().err
 
 
 def test_a_job_that_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Captured) -> None:
@@ -37,14 +38,18 @@ def test_a_job_that_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_the_command_knows_the_scenarios() -> None:
     from rankscope.capture.demo.job import SCENARIOS
 
-    assert tuple(SCENARIOS) == cli._SCENARIOS
-    assert [name for name in SCENARIOS if name not in (cli.demo.help or "")] == []
+    assert tuple(SCENARIOS) == acting.SCENARIOS
+    assert [name for name in SCENARIOS if name not in (acting.demo.help or "")] == []
 
 
 EXPECTED = {
     "skip": (1, "rank 2 never issued all_reduce #5 of tensor_parallel"),
     "slow": (1, "rank 0 never issued all_reduce #5 of tensor_parallel"),
     "straggler": (0, "rank 1 arrives last"),
+    "wrong-gradient": (
+        1,
+        "rank 2 holds another result of all_reduce #19 of default_pg than the other members, in step 4",
+    ),
 }
 
 

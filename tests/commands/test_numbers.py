@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rankscope.analysis.model import Analysis
 from rankscope.cli import run
+from rankscope.commands import numbers_report
+from rankscope.commands.source import JobSource
+from rankscope.tui.options import Load
 from tests.numbers_writer import NumbersJob
 
 Captured = pytest.CaptureFixture[str]
@@ -76,3 +80,22 @@ def test_wrong_arguments(tmp_path: Path, capsys: Captured) -> None:
     shutil.copy(sample / "comm_lib_trace_rank_0", tmp_path)
     assert run(["numbers", here]) == 2
     assert "numbers_rank_2.jsonl: a record of numbers without a rank" in capsys.readouterr().err
+
+
+def test_a_terminal_opens_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = written(tmp_path / "good", False), written(tmp_path / "bad", True)
+    opened: dict[str, Any] = {}
+
+    def show(load: Load, source: JobSource, call: str, **given: Any) -> Analysis:
+        opened.update(given, call=call, title=source.title)
+        analysis = load(lambda _: None)[1]
+        opened["marks"] = analysis.reference_marks
+        return analysis
+
+    monkeypatch.setattr(numbers_report, "on_terminal", lambda: True)
+    monkeypatch.setattr(numbers_report, "show_loaded", show)
+    assert run(["numbers", bad, "--reference", good]) == 1
+    assert (opened["view"], opened["title"]) == ("numbers", bad) and opened["marks"].first.sum() == 1
+    assert opened["call"] == f"numbers {bad} -f text --reference {good}"
+    opened.clear()
+    assert run(["numbers", bad, "-f", "json"]) == 1 and not opened

@@ -14,6 +14,7 @@ from rankscope.analysis.live_state import State
 from rankscope.analysis.model import Confidence
 from rankscope.analysis.presence import Absence
 from rankscope.kinds.finding_kinds import FINDINGS, STATUSES
+from rankscope.tui.detail.number_cells import LOOKS
 from rankscope.tui.detail.screens.mesh_page import MARKS
 from rankscope.tui.letters import LETTERS
 from rankscope.tui.overview import TABLE
@@ -50,6 +51,7 @@ KNOWN: dict[str, Collection[str]] = {
     "Marks in the lanes": legend("_MARKS"),
     "Marks left of the ranks": legend("_RANK_MARKS"),
     "Marks in the overview": {chr(byte) for byte in TABLE} - {" "},
+    "Marks on the page of numbers": {look.text for look in LOOKS if not look.text.isdigit()} - {" "} | {"0"},
     "Marks in lanes of traces": [mark for mark, _ in letters()],
     "Marks on the mesh": MARKS,
     "Kinds of findings": FINDINGS,

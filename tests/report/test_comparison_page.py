@@ -16,14 +16,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rankscope.analysis.comparison.metric_words import gate_checks, parse_budget
 from rankscope.analysis.comparison.model import ComparedPart, RunComparison
 from rankscope.analysis.comparison.pictures import RunLine, SeriesPicture
 from rankscope.analysis.comparison.run_comparison import compare_runs
+from rankscope.analysis.comparison.run_sides import compare_sides
 from rankscope.analysis.comparison.time_comparison import TimeRatio
 from rankscope.report.comparison_charts import ratios_picture, series_picture
 from rankscope.report.comparison_page import comparison_page
+from rankscope.report.sides_section import LEAST
 from rankscope.report.svg_marks import figure, scale_of
 from tests.analysis.comparison.test_picture_data import job
+from tests.analysis.comparison.test_run_sides import reruns
 from tests.analysis.comparison.test_series import NAN, series
 from tests.analysis.comparison.test_settings import run_with
 
@@ -147,6 +151,18 @@ def test_an_equal_pair_says_so_and_names_the_pictures_that_it_lacks() -> None:
     run = run_with({"NCCL_ALGO": "Ring"})
     page = comparison_page(compare_runs(run, run, is_drawn=True))
     assert "no difference between A and B" in page and "A picture of series by step: no training series" in page
+
+
+def test_several_runs_and_a_gate_stand_on_the_page() -> None:
+    found = compare_sides(reruns(0, 4), reruns(10, 4, slower=1.2))
+    found = replace(found, gate=gate_checks([parse_budget("step=5%"), parse_budget("schedule")], found))
+    shown = " ".join(" ".join(Page(comparison_page(found)).texts).split())
+    assert "gate failed: 1 of 2 budgets is exceeded" in shown and "schedule unmeasured not compared" in shown
+    assert found.groups is not None and found.groups.power in shown and LEAST in shown
+    assert "metric A B change 95 % interval" in shown
+    metrics = tuple(replace(poisoned(one), verdict=one.verdict) for one in found.metrics)
+    hostile = Page(comparison_page(replace(poisoned(replace(found, metrics=())), metrics=metrics)))
+    assert hostile.tags.keys() <= PLAIN_TAGS and "hf_" not in "".join(hostile.texts)
 
 
 NUMBERS = st.floats() | st.none()

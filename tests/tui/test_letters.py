@@ -57,7 +57,7 @@ def test_the_legend_names_what_is_there() -> None:
     assert legend(codes, 30) == "! never issued  A all_reduce"
     assert legend(codes[:1], 60) == "A all_reduce"
     every = np.arange(CODES, dtype=np.uint8)
-    words = "! never issued  * differs  lower case pending  ? not known  grey state unknown  O other"
+    words = "! never issued  * differs  % numbers off  lower case pending  ? not known  grey state unknown  O other"
     assert legend(every, 400).startswith(words)
     assert name(int(codes[0])) == "ALL_REDUCE"
     assert name(code(Mark.STARTED, letter_number("send"))) == "send"

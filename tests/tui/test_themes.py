@@ -14,7 +14,7 @@ from rankscope.kinds.finding_kinds import SEVERITIES, STATUSES
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.letters import CHARACTERS, Mark, code
 from rankscope.tui.options import Look, Palette, ThemeName, ViewOptions, theme_of
-from rankscope.tui.palette import BUSY, THIN, cell_style
+from rankscope.tui.palette import BUSY, MEMBER, THIN, cell_style
 from rankscope.tui.styled_text import Role
 from rankscope.tui.themes import FACES, Ground, base_style, face_style, textual_theme
 from tests.tui.drive import bar, opened, press, screen_text
@@ -126,7 +126,7 @@ def test_without_colours_no_style_has_any(theme: ThemeName) -> None:
     look = Look(theme, "none")
     styles = [
         base_style(look),
-        *(cell_style(number, look) for number in range(64)),
+        *(cell_style(number, look) for number in range(128)),
         *(face_style(f, look) for f in FACES),
     ]
     assert all(style.color is None and style.bgcolor is None for style in styles)
@@ -135,7 +135,7 @@ def test_without_colours_no_style_has_any(theme: ThemeName) -> None:
 
 
 def test_styles_beside_marks_are_no_marks() -> None:
-    assert len(Mark) <= BUSY < THIN < 16
+    assert len(Mark) <= BUSY < THIN < MEMBER
 
 
 @pytest.mark.parametrize(

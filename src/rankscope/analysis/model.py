@@ -10,7 +10,8 @@ from rankscope.kinds import finding_kinds
 from rankscope.schema import Frame
 
 if TYPE_CHECKING:
-    from rankscope.analysis.numbers.model import RuleCount
+    from rankscope.analysis.memory.model import MemoryAnalysis
+    from rankscope.analysis.numbers.model import NumberMarks, ReferenceMarks, RuleCount
     from rankscope.analysis.traces.model import TraceAnalysis
 
 Severity = finding_kinds.Severity
@@ -191,6 +192,12 @@ class Analysis:
     """How often each rule about numbers was asked; empty without summaries of tensors."""
     number_notes: tuple[str, ...] = ()
     """Sentences on the comparison of numbers with a reference run."""
+    number_marks: NumberMarks | None = field(default=None, compare=False)
+    """The answer of the rules about each row of `Dataset.tensors`; None without any."""
+    reference_marks: ReferenceMarks | None = field(default=None, compare=False)
+    """The distance of each row of `Dataset.tensors` from a reference; None without a reference."""
+    memory: MemoryAnalysis | None = None
+    """Results from samples of memory; None without any."""
 
     @property
     def cause(self) -> Finding | None:

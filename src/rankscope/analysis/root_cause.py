@@ -48,9 +48,8 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) 
     roots += find_cut(facts, judge, roots)
     roots += find_gone(facts, judge, roots) if freeze.stopped is True else []
     suspects, roots = _still(facts, _explained(_independent(roots)), freeze, reliability)
-    return _numbered(
-        facts, _traced(facts, _conclude(FindingWriter(facts, graph, judge), reliability, freeze, roots, suspects))
-    )
+    concluded = _conclude(FindingWriter(facts, graph, judge), reliability, freeze, roots, suspects)
+    return _remembered(facts, _numbered(facts, _traced(facts, concluded)))
 
 
 def _with_waits(facts: Facts, freeze: Freeze) -> Facts:
@@ -213,13 +212,36 @@ def _traced(facts: Facts, analysis: Analysis) -> Analysis:
     return with_traces(analysis, TraceStory(facts.dataset))
 
 
+def _has_checks(dataset: Dataset) -> bool:
+    """Whether a log tells of numbers that a framework checked."""
+    if dataset.messages.is_empty():
+        return False
+    from rankscope.kinds.event_kinds import NUMERIC_CHECKS
+
+    return dataset.messages["kind"].is_in(NUMERIC_CHECKS).any()
+
+
 def _numbered(facts: Facts, analysis: Analysis) -> Analysis:
-    """The analysis with findings on summaries of tensors."""
+    """The analysis with findings on summaries of tensors, and on checks of numbers in logs."""
+    if _has_checks(facts.dataset):
+        from rankscope.analysis.logs.numeric_reports import numeric_reports
+        from rankscope.analysis.numbers.number_findings import with_written
+
+        analysis = with_written(facts.dataset, analysis, numeric_reports(facts.dataset))
     if not facts.dataset.has_tensors:
         return analysis
     from rankscope.analysis.numbers.number_findings import with_numbers
 
     return with_numbers(facts, analysis)
+
+
+def _remembered(facts: Facts, analysis: Analysis) -> Analysis:
+    """The analysis with findings on memory."""
+    if facts.dataset.memory.is_empty():
+        return analysis
+    from rankscope.analysis.memory.memory_findings import with_memory
+
+    return with_memory(facts, analysis)
 
 
 def _moving(writer: FindingWriter, suspects: list[Root], freeze: Freeze) -> Finding:

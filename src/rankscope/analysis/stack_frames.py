@@ -15,7 +15,9 @@ _TORCH_FILE = re.compile(
     r"(?:^|/)(?:site|dist)-packages/torch/"
     r"|(?:^|/)torch/(?:_\w+|distributed|nn|autograd|utils|optim|multiprocessing|cuda|fx|jit|library|csrc"
     r"|(?:_tensor|serialization)\.py)(?:/|$)"
+    r"|(?:^|/)rankscope/capture/(?!demo/)"
 )
+"""Hooks of the capture stand between the job and torch, and count as torch's."""
 _NATIVE_FILE = re.compile(r"\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|so(?:\.\d+)*)$|^\?*$")
 _PYTHON_FILE = re.compile(
     r"(?:^|/)lib(?:64)?/python3[.\d]*/(?!(?:site|dist)-packages/)|^<frozen "

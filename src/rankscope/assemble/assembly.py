@@ -101,10 +101,9 @@ def _add_processes(
     """
     world = _add_ends(tables, sources, chosen, errors)
     there = {source.kind for source in sources}
-    for kind in INPUTS.values():
-        if kind.add_rows and kind.name in there:
-            told: int = function(kind.add_rows)(tables, sources, chosen, pattern)
-            world = world or told
+    for name in dict.fromkeys(kind.add_rows for kind in INPUTS.values() if kind.name in there and kind.add_rows):
+        told: int = function(name)(tables, sources, chosen, pattern)
+        world = world or told
     return world
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble import file_names
+from rankscope.assemble import file_names, record_places
+from rankscope.assemble.number_settings import NumbersFile, with_number_settings
 from rankscope.assemble.operations import StackIds
 from rankscope.assemble.sources import SourceFile
+from rankscope.kinds.input_kinds import TENSOR_RECORD
 from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.matrices import NULL
-from rankscope.parsers.numbers.model import CODES, FLOATS, PLAIN, SIZES, NumbersContent
+from rankscope.parsers.numbers.model import CODES, DEFAULT_GROUP, FLOATS, PLAIN, SIZES, NumbersContent
 
 _OLDER = "of an earlier process of the rank: not used"
 
@@ -23,8 +26,10 @@ _OLDER = "of an earlier process of the rank: not used"
 def add_tensors(
     tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
 ) -> int:
-    """Adds the summaries of the newest run of the chosen attempt to `tensors`, and groups and stacks that only they
-    know; returns the number of ranks, 0 for none."""
+    """Adds the summaries of the newest run of the chosen attempt to `tensors`, and its groups, stacks and settings to
+    their tables; returns the number of ranks, 0 for none."""
+    if any(source.kind == TENSOR_RECORD.name for source in sources):
+        record_places.place_records(sources)
     used = _newest_run(list(_of_attempt(sources, max(0, chosen), pattern)))
     if not used:
         return 0
@@ -35,8 +40,10 @@ def add_tensors(
     contents = [_content(source) for _, source in used]
     tables["tensors"] = _tensor_table(contents, [place for place, _ in used], max(0, chosen), groups, stacks)
     tables["groups"], tables["stacks"] = groups.table(), stacks.table()
+    files = [NumbersFile(place, source.rank or 0, _content(source)) for place, source in used]
+    tables["settings"] = with_number_settings(tables.get("settings"), files, tables["tensors"])
     highest = tables["groups"]["ranks"].explode().max()
-    told = [max(header.world_size or 0, 1 + header.rank) for content in contents for header in content.headers]
+    told = [max(header.world_size or 0, 1 + (header.rank or 0)) for content in contents for header in content.headers]
     return max([*told, 1 + highest if isinstance(highest, int) else 0])
 
 
@@ -55,7 +62,8 @@ def _of_attempt(
             continue
         first = source.content.headers[0]
         option = file_names.rank_by(pattern, source.shown) if pattern is not None else None
-        source.rank, source.rank_source = (first.rank, "content") if option is None else (option, "option")
+        told = (source.rank_source or "content") if source.content.tool else "content"
+        source.rank, source.rank_source = (first.rank, told) if option is None else (option, "option")
         source.writer = first.host, first.pid
         source.attempt = attempts.get(source.directory, chosen)
         if source.attempt == chosen:
@@ -68,16 +76,22 @@ def _newest_run(used: list[tuple[int, SourceFile]]) -> list[tuple[int, SourceFil
     newest: dict[tuple[int | None, str, str], int] = {}
     last: dict[int | None, tuple[int, str, str]] = {}
     for _, source in used:
-        key = source.rank, _content(source).headers[0].run, source.directory
+        key = source.rank, *_run_of(source)
         newest[key] = max(newest.get(key, 0), _written_ns(source))
         last[source.rank] = max(last.get(source.rank, (0, "", "")), (newest[key], *key[1:]))
     kept = []
     for place, source in used:
-        if last[source.rank][1:] == (_content(source).headers[0].run, source.directory):
+        if last[source.rank][1:] == _run_of(source):
             kept.append((place, source))
         else:
             source.note = _OLDER
     return kept
+
+
+def _run_of(source: SourceFile) -> tuple[str, str]:
+    """The run that a file names, and its directory; other tools make one for each step and rank."""
+    content = _content(source)
+    return content.headers[0].run, record_places.root_of_record(source) if content.tool else source.directory
 
 
 def _written_ns(source: SourceFile) -> int:
@@ -111,7 +125,7 @@ class _GroupRows:
             known = self._before.height + len(self._new)
             self._new.append({
                 "group": known, "name": name, "description": description, "ranks": list(ranks),
-                "membership": "config", "has_p2p": False,
+                "membership": "inferred" if name == DEFAULT_GROUP else "config", "has_p2p": False,
             })  # fmt: skip
             self._by_ranks.setdefault(ranks, []).append(known)
         self._by_name[name, ranks] = known
@@ -169,6 +183,9 @@ def _tensor_table(
         "recompute": pl.Series(column("recompute") == 1),
         "samples": pl.concat([pl.Series(_samples(content), dtype=pl.Binary) for content in contents]),
         "line": pl.Series(column("line")),
+        "tool": pl.Series(
+            np.repeat(np.array([content.tool or None for content in contents], object), counts), dtype=pl.String
+        ),
         "stack_id": _where(pl.Series(stack), stack != NULL),
         **dict(_coded(contents, groups)),
     }
@@ -222,4 +239,4 @@ def _samples(content: NumbersContent) -> list[bytes]:
     """The samples of each row."""
     ends = np.cumsum(content.column("sampled")).tolist()
     held = content.samples
-    return [bytes(held[begin:end]) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+    return [bytes(held[begin:end]) for begin, end in pairwise([0, *ends])]

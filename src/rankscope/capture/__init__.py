@@ -7,6 +7,24 @@ or, for a script that cannot be edited, `python -m rankscope.capture -o dumps tr
 standard library and the trainer's own torch, and can be copied into a container on its own.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
 from .agent import dump, start, stop
 
-__all__ = ["dump", "start", "stop"]
+if TYPE_CHECKING:
+    from .numbers import NumbersModule
+
+    numbers: NumbersModule
+else:
+
+    def __getattr__(name: str) -> object:
+        """The recording of numbers, which imports torch, when a script first asks for it."""
+        if name != "numbers":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return importlib.import_module(f"{__name__}.numbers")
+
+
+__all__ = ["dump", "numbers", "start", "stop"]

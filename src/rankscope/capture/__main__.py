@@ -43,6 +43,10 @@ def _parser() -> argparse.ArgumentParser:
         "--stacks", choices=STACK_MODES, default="auto", help=("whether dumps have stacks (default: auto)")
     )
     parser.add_argument(
+        "--memory", type=float, default=1.0, metavar="S",
+        help="least seconds between two samples of memory, 0 for none (default: 1)",
+    )  # fmt: skip
+    parser.add_argument(
         "--numbers", metavar="every=N,...", help="record tensors of collectives in one step of N, and of steps=3-5"
     )
     return parser
@@ -73,7 +77,10 @@ def main(argv: list[str]) -> None:
     signal = None if options.signal.lower() == "none" else options.signal
     try:
         recorded = None if options.numbers is None else numbers_options(options.numbers)
-        start(options.output, interval=options.interval, keep=options.keep, signal=signal, stacks=options.stacks)
+        start(
+            options.output, interval=options.interval, keep=options.keep, signal=signal, stacks=options.stacks,
+            memory=options.memory,
+        )  # fmt: skip
         if recorded is not None:
             _record_numbers(options.output, recorded)
     except ValueError as error:

@@ -110,6 +110,9 @@ class Agent:
         if isinstance(error, KeyboardInterrupt):
             self.card.end("interrupted")
         else:
+            if threading.current_thread() is threading.main_thread():
+                # the tensors of the frames that failed still live
+                self.sampler.memory.sample(devices=True)
             self._end("exception", error, END_WAIT_S)
 
     def _end(self, reason: str, error: BaseException | None, wait: float, last: bool = False) -> None:
@@ -176,13 +179,15 @@ def start(
     signal: str | None = "SIGUSR2",
     stacks: str = "auto",
     share: float = 0.005,
+    memory: float = 1.0,
 ) -> None:
     """Makes this rank write its flight recorder to `directory` every `interval` seconds, at a signal, and at its end.
 
+    It also samples its memory, at most once in `memory` seconds; 0 for never.
     Call it once before or after `init_process_group`, best before; again in a forked process. Raises ValueError for
     invalid settings; later errors never reach the job.
     """
-    settings = checked_settings(CaptureSettings(os.fspath(directory), interval, keep, signal, stacks, share))
+    settings = checked_settings(CaptureSettings(os.fspath(directory), interval, keep, signal, stacks, share, memory))
     if os.getpid() in _running:
         raise RuntimeError("rankscope.capture was started already")
     agent = _running[os.getpid()] = Agent(settings)

@@ -43,6 +43,11 @@ class SidecarRecord:
         """The key of this process, which differs from an earlier process of the same rank."""
         return self._fixed["host"], self._fixed["pid"], self.started_ns
 
+    @property
+    def process(self) -> dict[str, Any]:
+        """The facts that tell this process from others."""
+        return {"rank": self.rank, "world_size": self.world_size, **self._fixed, "started_ns": self.started_ns}
+
     def update(self) -> None:
         """Updates rank, world and groups; keeps the facts of a removed process group."""
         rank, world = identity.rank_and_world()
@@ -83,10 +88,7 @@ class SidecarRecord:
         """The bytes of the sidecar."""
         told = {
             "rankscope_capture": VERSION,
-            "rank": self.rank,
-            "world_size": self.world_size,
-            **self._fixed,
-            "started_ns": self.started_ns,
+            **self.process,
             "versions": identity.versions(),
             "dumps": sorted(self.dumps),
             "interval_s": self.interval_s,

@@ -48,6 +48,7 @@ class DumpFiles:
         self.directory = Path(directory)
         self.card = self.directory / f"capture_rank_{rank}.json"
         self.traceback = self.directory / f"exception_rank_{rank}.log"
+        self.memory = self.directory / f"memory_rank_{rank}.jsonl"
         self.rank = rank
         self.keep = keep
         self._turns: dict[Path, int] = {}
@@ -111,7 +112,7 @@ class DumpFiles:
     def _move(self, usual: list[str], source: Path, target: Path | None) -> None:
         places = [source] if target is None else [source, target]
         dumps = {name for place in places for name in _dumps(place / self.card.name, self.rank)}
-        for name in [*sorted(dumps.union(usual)), self.card.name, self.traceback.name]:
+        for name in [*sorted(dumps.union(usual)), self.card.name, self.traceback.name, self.memory.name]:
             if target is None:
                 (source / name).unlink(missing_ok=True)
             elif (source / name).exists():

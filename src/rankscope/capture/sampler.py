@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from . import identity, recorder
 from .card import SidecarRecord
 from .files import DumpFiles
+from .memory_record import MemoryRecord
 from .settings import CaptureSettings
 
 _LOG = logging.getLogger("rankscope.capture")
@@ -54,6 +55,7 @@ class Sampler(threading.Thread):
         self.settings = settings
         self.card = card
         card.interval_s = settings.interval
+        self.memory = MemoryRecord(settings.memory)
         self.joined = threading.Event()
         """Set with the first process group."""
         self.look: Callable[[], None] = _do_nothing
@@ -114,7 +116,7 @@ class Sampler(threading.Thread):
         self._rounds += 1
         self.look()
         # each may find room on the disk; the last reports the failures
-        for write in (self._dumps, self._exception, self._card):
+        for write in (self._dumps, self._exception, self._samples, self._card):
             self._try(write, files, request)
 
     def tell(self, request: DumpRequest) -> None:
@@ -126,6 +128,7 @@ class Sampler(threading.Thread):
 
     def _place(self) -> DumpFiles | None:
         """The files of this rank; None before its rank is known."""
+        self.memory.attach()
         with self._placing:
             self.card.update()
             if self._files is None and self.card.rank is not None:
@@ -219,6 +222,12 @@ class Sampler(threading.Thread):
             if request.traceback and not self._told:
                 files.put(files.traceback, request.traceback.encode("utf-8", "replace"), False)
                 self._told = True
+
+    def _samples(self, files: DumpFiles, _request: DumpRequest) -> None:
+        self.memory.look()
+        if self.memory.problem:
+            self.card.problem(self.memory.problem)
+        self.memory.write(files.memory, self.card.process)
 
     def _card(self, files: DumpFiles, _request: DumpRequest) -> None:
         with self._placing:

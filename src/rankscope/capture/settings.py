@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 STACK_MODES = ("auto", "always", "never")
 RECORDED_OPERATIONS = 2000
@@ -32,6 +32,8 @@ class CaptureSettings:
     MB: "auto" does that only if the rank stood still between two dumps, or is asked or dies."""
     share: float = 0.005
     """Largest share of time for dumps: slow dumps become rarer."""
+    memory: float = 1.0
+    """Least seconds between two samples of memory; 0 for none."""
 
 
 def checked_settings(settings: CaptureSettings) -> CaptureSettings:
@@ -42,15 +44,15 @@ def checked_settings(settings: CaptureSettings) -> CaptureSettings:
         raise ValueError(f"keep must not be negative: {settings.keep}")
     if not 0 < settings.share <= 1:
         raise ValueError(f"share must be above 0 and at most 1: {settings.share}")
+    if settings.memory < 0:
+        raise ValueError(f"memory must not be negative: {settings.memory}")
     if settings.stacks not in STACK_MODES:
         raise ValueError(f"stacks must be one of {', '.join(STACK_MODES)}: {settings.stacks!r}")
     if settings.signal is not None and settings.signal not in signal.Signals.__members__:
         raise ValueError(f"no such signal: {settings.signal}")
     # the job may change its directory later
     directory = os.path.abspath(settings.directory)  # noqa: PTH100 - resolve() would ask the file system, which may hang
-    return CaptureSettings(
-        directory, settings.interval, settings.keep, settings.signal, settings.stacks, settings.share
-    )
+    return replace(settings, directory=directory)
 
 
 def turn_recorder_on(made: bool) -> str | None:

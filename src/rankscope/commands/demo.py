@@ -71,7 +71,7 @@ class DemoJob:
 def run(scenario: str, at: int, ascii_only: bool = False) -> int:
     """Runs a scenario until the screen is left; without a terminal, until the verdict is stable, and prints it."""
     if importlib.util.find_spec("torch") is None:
-        raise click.ClickException("the demo runs a real job and needs torch: pip install 'rankscope[torch]'")
+        raise click.ClickException(f"the demo runs a real job and needs torch: {sys.executable} -m pip install torch")
     with (
         tempfile.TemporaryDirectory(prefix="rankscope-demo-", ignore_cleanup_errors=True) as scratch,
         _job(scenario, at, Path(scratch)) as job,

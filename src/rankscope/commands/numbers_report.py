@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,11 +12,13 @@ import click
 
 from rankscope.commands.output import ProgressLine, refuse_existing, write_report
 from rankscope.commands.report import Format, format_of, redacted_report, render_report
-from rankscope.commands.source import JobSource, with_local_paths
+from rankscope.commands.source import JobSource, LoadStep, with_local_paths
+from rankscope.commands.view import on_terminal, show_loaded
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
     from rankscope.schema import Dataset
+    from rankscope.tui.options import ProgressLike
 
 
 def run(
@@ -29,7 +34,7 @@ def run(
     reference: str | None,
     perturbed: tuple[str, ...],
 ) -> int:
-    """Writes the report on numbers; 1 if a rule is broken for sure, or if the run differs from its reference."""
+    """Shows the page of numbers on a terminal, else writes the report; 1 if a proof is broken or the runs differ."""
     if perturbed and reference is None:
         raise click.UsageError("--perturbed needs --reference")
     source = replace(source, is_compared=reference is not None)
@@ -37,16 +42,43 @@ def run(
     for one in sources:
         one.check()
     refuse_existing(output, force)
+    if form is None and output is None and not (redact or redact_sources) and on_terminal():
+        return _exit_code(_shown(sources, path_map, ascii_only))
     narrator = ProgressLine()
     try:
         dataset, *others = (_recorded(one, narrator) for one in sources)
     finally:
         narrator.close()
     dataset, analysis = with_local_paths(dataset, _judged(dataset, others), path_map)
-    differs = any(finding.root_cause and finding.limits[0].rule in _REFERENCE for finding in analysis.findings)
+    found = analysis
     if redact or redact_sources:
         dataset, analysis = redacted_report(dataset, analysis, not redact_sources)
     write_report(render_report(dataset, analysis, form or format_of(output), ascii_only), output, force)
+    return _exit_code(found)
+
+
+def _shown(sources: Sequence[JobSource], path_map: tuple[tuple[str, str], ...], ascii_only: bool) -> Analysis:
+    """Shows the page of numbers on the terminal; the runs are read in a thread of the app."""
+
+    def load(progress: Callable[[ProgressLike], None]) -> tuple[Dataset, Analysis]:
+        try:
+            dataset, *others = (_recorded(one, progress) for one in sources)
+            progress(LoadStep(0, 0, "judging"))
+            return with_local_paths(dataset, _judged(dataset, others), path_map)
+        finally:
+            gc.freeze()
+            gc.enable()
+
+    run, *others = sources
+    words = ["numbers", *(run.called or run.paths), "-f", "text"]
+    for option, one in zip(("--reference", *("--perturbed" for _ in others)), others, strict=False):
+        words += [option, one.title]
+    return show_loaded(load, run, shlex.join(words), ascii_only=ascii_only, path_map=path_map, view="numbers")
+
+
+def _exit_code(analysis: Analysis) -> int:
+    """1 if a rule is broken for sure, or if the run differs from its reference."""
+    differs = any(one.root_cause and one.limits and one.limits[0].rule in _REFERENCE for one in analysis.findings)
     return int(analysis.is_critical or differs)
 
 
@@ -56,13 +88,13 @@ _REFERENCE = ("RS", "RX", "RP")
 """Rules about a reference run."""
 
 
-def _recorded(source: JobSource, narrator: ProgressLine) -> Dataset:
+def _recorded(source: JobSource, progress: Callable[[LoadStep], None]) -> Dataset:
     """The records of one run; ClickException if it has no summaries of tensors."""
-    dataset = source.read(narrator)
+    dataset = source.read(progress)
     if not dataset.has_tensors:
         told = dataset.files.drop_nulls("problem").select("path", "problem").rows()
         unread = "".join(f"; {path}: {problem}" for path, problem in told[:_MOST_FILES])
-        raise click.ClickException(f"{source.title}: no numbers; rankscope.capture records them{unread}")
+        raise click.ClickException(f"{source.title}: no numbers; rankscope.capture and msprobe record them{unread}")
     return dataset
 
 

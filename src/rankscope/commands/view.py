@@ -56,11 +56,11 @@ def run(
     source.check(may_come=watch)
     from rankscope.tui.app import RankscopeApp
 
-    options = options_of_terminal(
-        ascii_only=ascii_only, palette=palette, theme=theme, mouse=mouse, path_map=path_map,
-        export=_export, bell=bell, export_traces=_export_traces, pipes=PathPipes(source.paths), view=view or "",
+    options = _options(
+        source, ascii_only=ascii_only, palette=palette, theme=theme, mouse=mouse, path_map=path_map, bell=bell,
+        view=view or "",
     )  # fmt: skip
-    options = replace(options, editor_environment=users_variables(), export_repro=_export_repro, step=step)
+    options = replace(options, step=step)
     if watch:
         app = _app_that_follows(source, follow, options)
     else:
@@ -69,6 +69,27 @@ def run(
     app.run()
     _say_last(app, source)
     return 0
+
+
+def show_loaded(load: Load, source: JobSource, report_call: str, **given: Any) -> Analysis:
+    """Opens the app on what `load` reads, with the `given` options; returns the analysis when the user quits.
+
+    `report_call` are the arguments that print the same without a screen. Raises click.Abort if the user quits before.
+    """
+    from rankscope.tui.app import RankscopeApp
+
+    app = RankscopeApp(load=load, title=source.title, options=_options(source, **given))
+    app.run()
+    if not app.last_words:
+        raise click.Abort
+    click.echo(f"{app.last_words}\nfull report: rankscope {plain(report_call)}")
+    return app.lanes.boards.whole.analysis
+
+
+def _options(source: JobSource, **given: Any) -> ViewOptions:
+    """The options of the screen on a source: it exports, asks for dumps and opens the user's editor."""
+    options = options_of_terminal(export=_export, export_traces=_export_traces, pipes=PathPipes(source.paths), **given)
+    return replace(options, editor_environment=users_variables(), export_repro=_export_repro)
 
 
 def options_of_terminal(**given: Any) -> ViewOptions:

@@ -52,6 +52,8 @@ class EventKind:
     """A launcher prints it that starts several processes of the job."""
     leaves_out: bool = False
     """Operations of a log stand on no lane, or on one that others cannot be compared with."""
+    of_numbers: bool = False
+    """A framework checked numbers itself."""
     settings_source: str = ""
     """Column `source` of its rows of `settings`; "" for an event without settings."""
 
@@ -150,6 +152,13 @@ _ROWS = (
         severity="warning",
         names_last=5,
     ),
+    EventKind(
+        name="numeric-check", severity="warning", of_numbers=True,
+        meaning="a framework found weights that differ, or ran a step with an unexpected result again",
+    ),
+    EventKind(
+        name="weights-match", of_numbers=True, meaning="a framework found that the weights of all replicas are equal"
+    ),
     EventKind(name="signal", names_part=True, meaning="a process got a signal", severity="warning", is_failure=True),
     EventKind(name="job-cancelled", meaning="the scheduler ended the job", severity="warning"),
     EventKind(name="group-left", meaning="a process ended without destroying its process groups: a warning"),
@@ -188,5 +197,7 @@ EVENTS: dict[str, EventKind] = {row.name: row for row in _ROWS}
 """Every kind of event, by name."""
 BULK = tuple(row.name for row in _ROWS if row.is_bulk)
 """Kinds with a line for each collective or group."""
+NUMERIC_CHECKS = tuple(row.name for row in _ROWS if row.of_numbers)
+"""Kinds about numbers that a framework checked itself."""
 LEFT_OUT = tuple(row.name for row in _ROWS if row.leaves_out)
 """Kinds about operations of a log that are on no lane, or cannot be compared."""

@@ -162,6 +162,18 @@ _ROWS = (
         clears="a profile in which it is not late, or clocks of the hosts that are apart",
     ),
     FindingKind(
+        name="memory-leak", worst="warning", meaning="the memory of a rank grows with every step",
+        clears="samples of more steps in which its memory grows no more",
+    ),
+    FindingKind(
+        name="memory-uneven", worst="warning", meaning="a rank holds much more memory than its peers",
+        clears="a design in which this rank is meant to hold more",
+    ),
+    FindingKind(
+        name="memory-fragmented", worst="warning",
+        meaning="an allocator had reserved enough memory for a request that failed, in pieces that were too small",
+    ),
+    FindingKind(
         name="slow-link", worst="warning",
         meaning="a few groups or pairs take longer than all others of their kind, whatever they run", drains_node=True,
     ),

@@ -79,6 +79,24 @@ TENSOR_NUMBERS = InputKind(
     add_rows="assemble.tensor_tables:add_tensors",
     told_if_broken=False,
 )  # fmt: skip
+TENSOR_RECORD = InputKind(
+    name="tensor-record", meaning="summaries of tensors, or their stacks, that another tool wrote",
+    noun="tensor record", place=9,
+    begins="parsers.numbers.records.record_formats:looks_like_record",
+    decode="parsers.numbers.records.record_formats:decode_record",
+    restore="parsers.numbers.records.record_formats:record_from",
+    add_rows="assemble.tensor_tables:add_tensors",
+    told_if_broken=False,
+    most_bytes=1 << 30,
+)  # fmt: skip
+MEMORY_SAMPLES = InputKind(
+    name="memory", meaning="samples of the memory of a rank, from `rankscope.capture`", noun="memory file", place=10,
+    begins="parsers.memory_samples:looks_like_samples", decode="parsers.memory_samples:decode_samples",
+    restore="parsers.memory_samples:samples_from", add_rows="assemble.memory_rows:add_samples",
+    # a capture keeps a megabyte
+    most_bytes=64 << 20,
+    told_if_broken=False,
+)  # fmt: skip
 DUMP = InputKind(
     name="flight-recorder", meaning="a dump of a flight recorder, or the log of torchcomms' hook", noun="dump", place=1,
     begins="parsers.flight_recorder.decode:looks_like_dump", decode="parsers.flight_recorder.decode:decode_dump",
@@ -127,6 +145,9 @@ INPUTS: dict[str, InputKind] = {
         PY_SPY,
         HEALTH_CHECK,
         TENSOR_NUMBERS,
+        # before environments: its names of modules are texts under texts
+        TENSOR_RECORD,
+        MEMORY_SAMPLES,
         DUMP,
         ENVIRONMENT,
         LOG,

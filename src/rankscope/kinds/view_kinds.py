@@ -53,6 +53,14 @@ VIEWS: tuple[ViewKind, ...] = (
         fill="give logs written with NCCL_DEBUG=INFO, or the output of python -m torch.utils.collect_env",
     ),
     ViewKind(
+        name="numbers", key="n", meaning="operations by ranks: numbers that are wrong",
+        also="tensors gradients nan reference numerics values", page="tui.detail.screens.numbers_page:NumbersScreen",
+        empty="no numbers loaded",
+        fill="record them in the job with from rankscope.capture import numbers; numbers.start(model, optimizer,"
+        ' every=50, dumps="dumps"), or without a change: torchrun ... -m rankscope.capture --numbers every=50 -o dumps'
+        " train.py",
+    ),
+    ViewKind(
         name="mesh", key="m", meaning="ranks as a grid of dp, pp, tp", also="device topology parallel",
         page="tui.detail.screens.mesh_page:MeshScreen", empty="no mesh: the groups do not clearly form a grid",
         fill="give the dumps of all ranks; with rankscope.capture in the job they name all members of each group",

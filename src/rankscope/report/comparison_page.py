@@ -16,12 +16,14 @@ from htpy import Node
 from markupsafe import Markup
 
 from rankscope import __version__
-from rankscope.analysis.comparison.model import ComparedPart, Hypothesis, RunComparison, RunDifference
+from rankscope.analysis.comparison.metric_words import candidates_text
+from rankscope.analysis.comparison.model import ComparedPart, GateCheck, Hypothesis, RunComparison, RunDifference
 from rankscope.analysis.comparison.picture_data import MOST_POINTS
 from rankscope.analysis.comparison.pictures import ComparisonPictures, SettingRow
 from rankscope.analysis.stack_frames import own_frames
 from rankscope.report.comparison_charts import outliers, ratios_picture, scatter_picture, series_picture
 from rankscope.report.schedule_pictures import heat_picture, lanes_picture
+from rankscope.report.sides_section import LEAST, MOST_METRICS, gate_headline, groups_lines, metric_rows
 from rankscope.report.svg_marks import Picture, figure, shown
 from rankscope.schema import Frame
 from rankscope.text.wording import plural, rank_ranges
@@ -69,11 +71,12 @@ class _Sections:
         """All that the page says: the answer, the differences, their causes, then each part."""
         return h.main[
             h.header[
-                h.p(".tool")[f"rankscope diff {__version__}"], h.h1[shown(self._found.headline)],
+                h.p(".tool")[f"rankscope diff {__version__}"], list(_gate(self._found.gate)),
+                h.h1[shown(self._found.headline)],
                 _runs(self._found), _parts(self._found),
                 list(map(_next_step, self._found.hypotheses[:1])),
             ],
-            list(self._differences()), list(self._causes()), list(self._details()),
+            list(self._differences()), list(self._causes()), list(_sides(self._found)), list(self._details()),
         ]  # fmt: skip
 
     def _figures(self, part: str) -> list[Node]:
@@ -87,7 +90,7 @@ class _Sections:
         if differences:
             yield h.h2["Differences, the earliest first"]
         for number, one in enumerate(differences[:MOST_DIFFERENCES], 1):
-            yield _difference(number, one)
+            yield _difference(number, one, candidates_text(one.runs, self._found.groups))
             if number == 1:
                 part = next((name for name, kind in _KINDS.items() if kind == one.kind), "")
                 yield from self._figures(part)
@@ -134,7 +137,7 @@ def _runs(found: RunComparison) -> Node:
     rows = [
         h.tr[
             h.th(f".side-{run.label[:1].lower()}", scope="row")[shown(run.label)], h.td[h.code[shown(run.title)]],
-            h.td[f"{run.world_size:,}"], h.td[shown(run.verdict)],
+            h.td[f"{run.world_size:,}" if run.world_size else "unknown"], h.td[shown(run.verdict)],
         ]
         for run in found.runs
     ]  # fmt: skip
@@ -172,11 +175,11 @@ def _next_step(one: Hypothesis) -> Node:
 # Differences and causes.
 
 
-def _difference(number: int, one: RunDifference) -> Node:
+def _difference(number: int, one: RunDifference, candidates: str) -> Node:
     stacks = [("A", one.stacks.in_a), ("B", one.stacks.in_b)]
     return h.article[
         h.h3[f"{number}. {shown(one.title)} ", h.span(".kind")[one.kind]],
-        _list(one.details),
+        _list((candidates, *one.details) if candidates else one.details),
         h.div(".pair")[[_stack(label, frames) for label, frames in stacks]] if any(f for _, f in stacks) else None,
     ]
 
@@ -222,6 +225,38 @@ def _settings(rows: Sequence[SettingRow]) -> Node:
         h.div(".wide")[h.table(".settings")[h.thead[h.tr[[h.th(scope="col")[n] for n in names]]], h.tbody[body]]],
         h.p[f"{left:,} more are in the JSON report."] if left > 0 else None,
     ]
+
+
+# Several runs.
+
+
+def _gate(checks: Sequence[GateCheck]) -> Iterator[Node]:
+    """The answer of a gate and its budgets; nothing without a gate."""
+    if not checks:
+        return
+    failed = any(one.outcome != "passed" for one in checks)
+    yield h.p(".verdict.differs" if failed else ".verdict")[h.strong[gate_headline(checks)]]
+    rows = [(one.budget, one.outcome, one.reason) for one in checks]
+    yield _table([("budget", "outcome", "reason"), *rows])
+
+
+def _sides(found: RunComparison) -> Iterator[Node]:
+    """Metrics over the runs of both sides, and what the runs say about each other; nothing for two runs."""
+    lines, rows = list(groups_lines(found)), metric_rows(found)
+    if lines or rows:
+        yield h.h2["Runs"]
+        yield h.dl[[[h.dt[label], h.dd[shown(text)]] for label, text in lines]]
+    if rows:
+        left = len(found.metrics) - MOST_METRICS
+        yield h.div(".wide")[_table(rows)]
+        yield h.p[f"{left:,} more are in the JSON report."] if left > 0 else None
+        yield h.p[LEAST] if found.groups and found.groups.pooled else None
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Node:
+    head, *others = rows
+    body = [h.tr[h.th(scope="row")[shown(row[0])], [h.td[shown(cell)] for cell in row[1:]]] for row in others]
+    return h.table[h.thead[h.tr[[h.th(scope="col")[name] for name in head]]], h.tbody[body]]
 
 
 # What is missing.

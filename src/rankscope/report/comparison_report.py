@@ -143,7 +143,10 @@ def comparison_markdown(found: RunComparison) -> str:
 def _blocks(found: RunComparison) -> Iterator[str]:
     yield f"# {_inline(found.headline)}"
     yield from gate_blocks(found.gate)
-    runs = [f"| {run.label} | {_inline(run.title)} | {run.world_size} | {_inline(run.verdict)} |" for run in found.runs]
+    runs = [
+        f"| {run.label} | {_inline(run.title)} | {run.world_size or 'unknown'} | {_inline(run.verdict)} |"
+        for run in found.runs
+    ]
     yield "\n".join(["| run | path | ranks | verdict |", "| --- | --- | --- | --- |", *runs])
     rows = [f"| {part.name} | {_inline(part.summary)} |" for part in found.parts]
     yield "\n".join(["| compared | answer |", "| --- | --- |", *rows])

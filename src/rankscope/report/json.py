@@ -54,6 +54,7 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
             "settings": settings_section.json_rows(dataset),
             "traces": _traces(dataset, analysis),
             **_numbers(analysis),
+            **_memory(analysis),
         }
     )
     return escaped_json(raw) if ascii_only else raw
@@ -145,6 +146,15 @@ def _numbers(analysis: Analysis) -> Json:
     rules = [dict(zip(("rule", "limit", "asked", "broken", "statement"), row, strict=True))
              for row in rule_facts(analysis)]  # fmt: skip
     return {"numbers": {"rules": rules, "notes": analysis.number_notes}}
+
+
+def _memory(analysis: Analysis) -> Json:
+    """Memory that ranks held, only where samples of it were read."""
+    if analysis.memory is None:
+        return {}
+    from rankscope.report.memory_section import json_object
+
+    return {"memory": json_object(analysis.memory)}
 
 
 def _traces(dataset: Dataset, analysis: Analysis) -> Json | None:

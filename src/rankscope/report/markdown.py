@@ -25,6 +25,7 @@ def render_markdown(dataset: Dataset, analysis: Analysis) -> str:
         parts += _finding(number, finding, dataset, analysis)
     parts += [
         *_numbers(analysis),
+        *_memory(analysis),
         *_traces(dataset, analysis),
         *_messages(dataset),
         *_settings(dataset),
@@ -131,6 +132,15 @@ def _numbers(analysis: Analysis) -> Iterator[str]:
             [tuple(map(str, row)) for row in words.rule_facts(analysis)],
         )
     yield from _bullets("Reference run", analysis.number_notes)
+
+
+def _memory(analysis: Analysis) -> Iterator[str]:
+    if analysis.memory is not None and not analysis.memory.held.is_empty():
+        # imported only for jobs with samples of memory
+        from rankscope.report import memory_section
+
+        yield f"## {memory_section.TITLE}"
+        yield _table(memory_section.HEAD, memory_section.shown_rows(analysis.memory))
 
 
 def _messages(dataset: Dataset) -> Iterator[str]:

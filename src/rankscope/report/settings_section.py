@@ -56,11 +56,11 @@ class ReportedSetting(NamedTuple):
     def is_own(self) -> bool:
         """Whether it is meant to differ, or has a distinct value on each of many ranks."""
         # most directories hold no settings, and reading these rules takes time
-        from rankscope.analysis.logs.settings.setting_rules import PROCESS_VARIABLES, load_rules
+        from rankscope.analysis.logs.settings.setting_rules import OF_RANK, PROCESS_VARIABLES, rule_of
 
         single = all(len(value.ranks) + value.unknown <= 1 for value in self.values if value.value is not None)
-        rule = load_rules().get(self.name)
-        known = PROCESS_VARIABLES.fullmatch(self.name) is not None or (rule is not None and rule.scope == "own")
+        rule = rule_of(self.name)
+        known = PROCESS_VARIABLES.fullmatch(self.name) is not None or (rule is not None and rule.scope in OF_RANK)
         return known or (self.told > 2 and single)
 
     @property

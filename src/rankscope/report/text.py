@@ -31,6 +31,7 @@ def render_text(dataset: Dataset, analysis: Analysis) -> str:
         parts += ["", *_finding(number, finding, dataset, analysis)]
     parts += [
         *_numbers(analysis),
+        *_memory(analysis),
         *_traces(dataset, analysis),
         *_messages(dataset),
         *_settings(dataset),
@@ -137,6 +138,16 @@ def _numbers(analysis: Analysis) -> Iterator[str]:
         yield f"   {rule:<4} {standing:<9} {asked:>10,} {broken:>7,}  {statement}"
     for note in analysis.number_notes:
         yield from _wrap(note[:1].upper() + note[1:], first=3, indent=5)
+
+
+def _memory(analysis: Analysis) -> Iterator[str]:
+    if analysis.memory is None or analysis.memory.held.is_empty():
+        return
+    # imported only for jobs with samples of memory
+    from rankscope.report import memory_section
+
+    yield from _title(memory_section.TITLE)
+    yield from memory_section.text_lines(analysis.memory)
 
 
 def _messages(dataset: Dataset) -> Iterator[str]:

@@ -5,7 +5,18 @@ states and sources are enums. Repeated values are rows of other tables, joined b
 trusted: it is escaped where it leaves the program.
 """
 
-from rankscope.schema.dataset import MOST_SAMPLES, SITES, TENSORS, Dataset, DumpsBeside, Frame, Group
+from rankscope.schema.dataset import (
+    HOST,
+    MEMORY,
+    MEMORY_SOURCES,
+    MOST_SAMPLES,
+    SITES,
+    TENSORS,
+    Dataset,
+    DumpsBeside,
+    Frame,
+    Group,
+)
 from rankscope.schema.tables import (
     AT_CRASH,
     ATTEMPTS,
@@ -66,7 +77,10 @@ __all__ = [
     "GROUPS",
     "HOOK",
     "HOOKS",
+    "HOST",
     "MEMBERSHIPS",
+    "MEMORY",
+    "MEMORY_SOURCES",
     "MESSAGES",
     "MOST_SAMPLES",
     "NATIVE",

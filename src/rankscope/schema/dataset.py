@@ -74,9 +74,37 @@ TENSORS: dict[str, pl.DataType | type[pl.DataType]] = {
     "stack_id": pl.UInt32,
     "file": pl.UInt32,  # row of `files`
     "line": pl.Int64,
-    "md5": pl.String,  # hash that another tool wrote
+    "md5": pl.String,  # hash that another tool wrote, with its kind: "crc32:0a1b2c3d", "l1:13.9"
+    "tool": pl.Categorical,  # the other tool that wrote the row, whose statistics are rounded; null for the capture
 }
 """One row for each summarised tensor, sorted by rank, then in the order of its file."""
+
+# Memory of ranks.
+
+MEMORY_SOURCES = ("capture", "log", "profiler")
+"""Origin of a row: a sample of the capture, the message of an allocator that failed, an event in a trace."""
+HOST = "host"
+"""The device of memory of the host."""
+
+MEMORY: dict[str, pl.DataType | type[pl.DataType]] = {
+    "rank": pl.Int32,
+    "host": pl.String,
+    "device": pl.String,  # "cuda:3", "xpu:0", "npu:1", or `HOST`
+    "time_ns": pl.Int64,  # null where nothing tells
+    "step": pl.Int64,  # steps of optimizers before it; null where nothing tells
+    # bytes; null where nothing tells
+    "allocated": pl.Int64,  # in tensors
+    "reserved": pl.Int64,  # that the allocator took from the device; of the host: that the process has there
+    "peak": pl.Int64,  # the most so far of `allocated`, of the host of `reserved`
+    "capacity": pl.Int64,  # of the device
+    "free": pl.Int64,  # that nobody holds
+    "used": pl.Int64,  # that this process holds, with memory that torch does not count
+    "asked": pl.Int64,  # that could not be had
+    "source": pl.Enum(MEMORY_SOURCES),
+    "file": pl.UInt32,  # row of `files`
+    "line": pl.Int64,
+}
+"""One row for each sample of one device of a rank, sorted by rank, device, then time."""
 
 # The dataset.
 
@@ -144,6 +172,7 @@ class Dataset:
     spans: pl.DataFrame = field(default_factory=lambda: empty(SPANS))
     span_values: pl.DataFrame = field(default_factory=lambda: empty(SPAN_VALUES))
     tensors: pl.DataFrame = field(default_factory=lambda: empty(TENSORS))
+    memory: pl.DataFrame = field(default_factory=lambda: empty(MEMORY))
     attempt: int = 0
     """The attempt of these rows."""
     world_size: int = 0
@@ -230,6 +259,12 @@ class Dataset:
         return self.has_tensors and self.dumps.is_empty() and not self.has_logs and not self.has_traces
 
     @cached_property
+    def from_memory(self) -> bool:
+        """Whether there are samples of memory, but neither dumps, logs, traces nor summaries of tensors."""
+        told = not self.dumps.is_empty() or self.has_logs or self.has_traces or self.has_tensors
+        return not self.memory.is_empty() and not told
+
+    @cached_property
     def from_traces(self) -> bool:
         """Whether there are traces, but neither dumps nor logs, so that all facts come from traces."""
         return self.has_traces and self.dumps.is_empty() and not self.has_logs
@@ -240,6 +275,8 @@ class Dataset:
         told = self.frontiers if self.from_logs else self.dumps
         if self.from_tensors:
             told = self.tensors
+        if self.from_memory:
+            told = self.memory
         if self.from_traces:
             # a lone trace that tells no rank has none
             told = self.files.join(self.traces.select("file"), on="file", how="semi")
@@ -259,7 +296,7 @@ class Dataset:
             return ""
         kinds = {
             "logs": self.has_logs, "traces": self.has_traces, "stacks": not self.threads.is_empty(),
-            "numbers": self.has_tensors,
+            "numbers": self.has_tensors, "samples of memory": not self.memory.is_empty(),
         }  # fmt: skip
         found = [name for name, given in kinds.items() if given]
         return found[0] if len(found) == 1 else ""
@@ -267,7 +304,7 @@ class Dataset:
     @cached_property
     def missing_ranks(self) -> tuple[int, ...]:
         """Ranks of the job without a readable dump, sorted; empty if there are only logs, or only traces."""
-        if self.from_logs or self.from_traces or self.from_tensors:
+        if self.from_logs or self.from_traces or self.from_tensors or self.from_memory:
             return ()
         seen = set(self.seen_ranks)
         return tuple(r for r in self.every_rank if r not in seen)

@@ -285,7 +285,9 @@ HOLDS: Mapping[str, Mapping[str, Holds]] = {
     "comms": {"host": "host", "state": "own"},
     "ras": {"host": "host", "source": "own"},
     "threads": {"tool": "own"},
+    "tensors": {"tool": "own"},
     "traces": {"host": "host"},
+    "memory": {"host": "host", "device": "own"},
     # tables of the analysis of traces
     "kernels": {"kind": "own"},
     "idle": {"kind": "own"},

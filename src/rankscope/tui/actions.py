@@ -36,7 +36,8 @@ class Action:
 
 _DISPLAY = {
     "question_mark": "?", "slash": "/", "colon": ":", "comma": ",", "full_stop": ".", "plus": "+", "minus": "-",
-    "equals_sign": "=", "escape": "esc", "pageup": "pgup", "pagedown": "pgdn", "shift+left": "shift+left",
+    "equals_sign": "=", "number_sign": "#", "escape": "esc", "pageup": "pgup", "pagedown": "pgdn",
+    "shift+left": "shift+left",
 }  # fmt: skip
 
 ACTIONS: tuple[Action, ...] = (
@@ -54,6 +55,8 @@ ACTIONS: tuple[Action, ...] = (
            also="pages menu"),
     Action("heat", ("M",), "heat map of ranks and steps, from traces", "Findings", "screen", "map",
            also="steps profiler slow"),
+    Action("numbers", ("number_sign",), "numbers of operations, and which are wrong", "Findings", "screen", "numbers",
+           also="tensors gradients nan reference numerics values"),
     Action("up", ("up", "k"), "lane above", "Move", "lanes"),
     Action("down", ("down", "j"), "lane below", "Move", "lanes"),
     Action("page_up", ("pageup",), "a page of lanes up", "Move", "lanes"),
@@ -126,16 +129,16 @@ ACTIONS: tuple[Action, ...] = (
 BY_ID: dict[str, Action] = {action.id: action for action in ACTIONS}
 """The actions by their id."""
 FOOTER = (
-    "help", "quit", "next_finding", "views", "export", "open", "copy_command", "why", "chain", "finding", "search",
-    "goto", "axis", "unfold", "filter_ranks", "filter_group",
+    "help", "quit", "next_finding", "views", "export", "numbers", "open", "copy_command", "why", "chain", "finding",
+    "search", "goto", "axis", "unfold", "filter_ranks", "filter_group",
 )  # fmt: skip
 """Actions in the footer, the most important first."""
 TRACED_FOOTER = (
-    "help", "quit", "next_finding", "views", "export", "line_up", "heat", "finding", "axis", "search", "goto", "why",
-    "unfold", "open",
+    "help", "quit", "next_finding", "views", "export", "numbers", "line_up", "heat", "finding", "axis", "search",
+    "goto", "why", "unfold", "open",
 )  # fmt: skip
 """Actions in the footer over the lanes of traces, the most important first."""
-ALONE_FOOTER = ("help", "quit", "next_finding", "views", "export", "copy_command", "why", "search", "goto")
+ALONE_FOOTER = ("help", "quit", "next_finding", "views", "export", "numbers", "copy_command", "why", "search", "goto")
 """Actions in the footer where no lanes can be drawn, the most important first."""
 
 

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from rankscope.tui.traces.lanes import TraceLanes
 
 STATES: dict[str, tuple[Mark, ...]] = {
-    "done": (Mark.DONE,),
+    "done": (Mark.DONE, Mark.WRONG_NUMBERS),
     "pending": PENDING,
     "absent": (Mark.MISSING, Mark.ABSENT),
     "mismatch": DIFFERING,
+    "numbers off": (Mark.WRONG_NUMBERS,),
     "unknown": (Mark.GONE, Mark.UNSURE),
 }
 """States that can be asked for, with the marks that show them."""

@@ -23,6 +23,7 @@ from rankscope.tui.traces.activity import letters as trace_letters
 _MARKS = (
     ("A", "completed"), ("a", "pending: scheduled or started"), ("!", "proven never issued, while others wait in it"),
     ("?", "not known: overwritten, not in the dump, no dump"), ("*", "differs from the operation of the other members"),
+    ("%", "its numbers break a rule, or first differ from a reference; # shows them"),
     (".", "several completed operations in one cell"), ("-", "an operation goes on (time axis)"),
     ("~", "a pending operation goes on (time axis)"),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rankscope.tui.axis import View
 from rankscope.tui.bins import crowded, edges_in, fill_gaps, fill_running, worst
-from rankscope.tui.letters import CHARACTERS, DIFFERING, NUMBER, PENDING, SHIFT, SILENT, Codes, Mark, mark_of, name
+from rankscope.tui.letters import CHARACTERS, NUMBER, PENDING, SHIFT, SIGNED, SILENT, Codes, Mark, mark_of, name
 from rankscope.tui.model import Model
 from rankscope.tui.times import Times
 
@@ -77,7 +77,7 @@ def _spread(model: Model, positions: Ints, codes: Codes, text: Codes, chars: int
     lanes, cells = codes.shape
     out = np.full((lanes, cells, chars), _SPACE, np.uint8)
     out[:, :, 0] = text
-    for mark, as_if in ((Mark.MISMATCH, Mark.DONE), (Mark.MISMATCH_PENDING, Mark.STARTED)):
+    for mark, as_if in SIGNED.items():
         odd = (codes >> SHIFT) == mark
         out[odd, 1] = CHARACTERS[(codes[odd] & NUMBER) | np.uint8(as_if << SHIFT)]
     if chars >= LABELLED:
@@ -93,6 +93,6 @@ def _label(model: Model, first: int, last: int, chars: int) -> bytes:
     value, seq = int(model.items.code[at]), int(model.items.seq[at])
     number = str(seq) if seq >= 0 else ""
     letter = chr(CHARACTERS[value])
-    wide = chars >= 2 * LABELLED and mark_of(value) not in (*SILENT, *DIFFERING)
+    wide = chars >= 2 * LABELLED and mark_of(value) not in (*SILENT, *SIGNED)
     word = name(value)[: chars - 2 - len(number)] if wide else letter
     return f"{word} {number}"[: chars - 1].encode("ascii")

@@ -112,6 +112,7 @@ class LanesScreen(Screen[None]):
             "open": pages.open_members,
             "views": pages.choose_view,
             "heat": pages.opener("heat"),
+            "numbers": pages.opener("numbers"),
             "goto": Goto(self, self.boards).ask,
             "next_pane": self.focus_next,
             "back": self._back,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 
 import numpy as np
@@ -27,11 +27,13 @@ class Mark(IntEnum):
     """Proven never issued, by a rank that is held up, too."""
     SCHEDULED = 5
     STARTED = 6
-    MISMATCH = 7
+    WRONG_NUMBERS = 7
+    """An operation that is over, with numbers that break a rule."""
+    MISMATCH = 8
     """An operation that differs from the operation of the other members, and is over."""
-    MISMATCH_PENDING = 8
+    MISMATCH_PENDING = 9
     """An operation that differs, and is not over."""
-    ABSENT = 9
+    ABSENT = 10
     """Proven never issued, by a rank that is to blame."""
 
 
@@ -62,9 +64,13 @@ PENDING = (Mark.SCHEDULED, Mark.STARTED)
 """Marks of unfinished operations that fit the others."""
 DIFFERING = (Mark.MISMATCH, Mark.MISMATCH_PENDING)
 """Marks of operations that differ from those of the other members."""
+SIGNED: Mapping[Mark, Mark] = {
+    Mark.MISMATCH: Mark.DONE, Mark.MISMATCH_PENDING: Mark.STARTED, Mark.WRONG_NUMBERS: Mark.DONE
+}  # fmt: skip
+"""Marks of operations with a sign in place of their letter, and the mark whose letter stands beside it."""
 _SIGNS = {
     Mark.EMPTY: " ", Mark.GONE: "?", Mark.MISMATCH: "*", Mark.MISMATCH_PENDING: "*", Mark.MISSING: "!",
-    Mark.ABSENT: "!",
+    Mark.ABSENT: "!", Mark.WRONG_NUMBERS: "%",
 }  # fmt: skip
 
 
@@ -136,7 +142,8 @@ def name(value: int) -> str:
 
 
 _MEANINGS = (
-    ((Mark.ABSENT, Mark.MISSING), "! never issued"), (DIFFERING, "* differs"), (PENDING, "lower case pending"),
+    ((Mark.ABSENT, Mark.MISSING), "! never issued"), (DIFFERING, "* differs"),
+    ((Mark.WRONG_NUMBERS,), "% numbers off"), (PENDING, "lower case pending"),
     ((Mark.GONE,), "? not known"), ((Mark.UNSURE,), "grey state unknown"),
 )  # fmt: skip
 """The meaning of marks in few words, the most important first."""

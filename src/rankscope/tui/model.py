@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rankscope.analysis.arrays import filled_array
 from rankscope.analysis.logical_time import logical_columns
 from rankscope.analysis.model import Analysis
+from rankscope.analysis.numbers.model import RowState
 from rankscope.report.settings_section import all_settings
 from rankscope.schema import Dataset
 from rankscope.tui.collective_columns import Collectives, collectives
@@ -93,7 +94,8 @@ def operation_lanes(dataset: Dataset, analysis: Analysis) -> Model:
     columns = logical_columns(dataset)
     ranks = _all_ranks(dataset)
     found = collectives(dataset, columns)
-    real = operations(dataset, _with_mismatches(dataset, analysis, op_codes(dataset.ops)), columns)
+    codes = _with_mismatches(dataset, analysis, _with_numbers(dataset, analysis, op_codes(dataset.ops)))
+    real = operations(dataset, codes, columns)
     items = in_lanes(_marks(dataset, analysis, found, columns), real, ranks)
     width = int(items.col.max(initial=-1)) + 1
     until, reason = _gaps(dataset, ranks, items, width)
@@ -109,6 +111,31 @@ def _all_ranks(dataset: Dataset) -> NDArray[np.int32]:
     return np.array(sorted(known.union(members)), np.int32)
 
 
+def _with_numbers(dataset: Dataset, analysis: Analysis, codes: Codes) -> Codes:
+    """Codes with a mark on each collective whose numbers are off on the rank, and that is over."""
+    own, reference = analysis.number_marks, analysis.reference_marks
+    off = np.zeros(dataset.tensors.height, np.bool_)
+    if own is not None:
+        off |= own.state >= RowState.SUSPICIOUS
+    if reference is not None:
+        off |= reference.first
+    if not off.any():
+        return codes
+    wrong = dataset.tensors.filter(pl.Series(off) & (pl.col("site") == "collective")).select("group", "seq", "rank")
+    rows = _rows_of(dataset, wrong.unique())
+    rows = rows[np.isin(codes[rows] >> SHIFT, (Mark.DONE, Mark.UNSURE))]
+    out = codes.copy()
+    out[rows] = (out[rows] & NUMBER) | np.uint8(code(Mark.WRONG_NUMBERS))
+    return out
+
+
+def _rows_of(dataset: Dataset, collectives: pl.DataFrame) -> Ints:
+    """The rows of ops with these values of group, seq and rank."""
+    ops = dataset.ops.select("group", "seq", "rank", "is_p2p").with_row_index("row").filter(~pl.col("is_p2p"))
+    found: Ints = ops.join(collectives, on=["group", "seq", "rank"], how="semi")["row"].to_numpy().astype(np.int64)
+    return found
+
+
 def _with_mismatches(dataset: Dataset, analysis: Analysis, codes: Codes) -> Codes:
     """Codes with a mismatch mark on each operation that differs from the majority of its group."""
     out = codes.copy()
@@ -116,8 +143,7 @@ def _with_mismatches(dataset: Dataset, analysis: Analysis, codes: Codes) -> Code
     if not wrong:
         return out
     table = pl.DataFrame(wrong, schema={"group": pl.UInt32, "seq": pl.Int64, "rank": pl.Int32}, orient="row")
-    ops = dataset.ops.select("group", "seq", "rank", "is_p2p").with_row_index("row").filter(~pl.col("is_p2p"))
-    rows = ops.join(table, on=["group", "seq", "rank"], how="semi")["row"].to_numpy()
+    rows = _rows_of(dataset, table)
     pending = np.isin(out[rows] >> SHIFT, PENDING)
     marks = np.where(pending, np.uint8(code(Mark.MISMATCH_PENDING)), np.uint8(code(Mark.MISMATCH)))
     out[rows] = (out[rows] & NUMBER) | marks

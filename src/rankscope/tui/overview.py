@@ -12,9 +12,9 @@ from rankscope.tui.times import Times
 
 _CHARACTERS = {
     Mark.DONE: ".", Mark.UNSURE: ".", Mark.GONE: "?", Mark.SCHEDULED: "#", Mark.STARTED: "#", Mark.MISMATCH: "*",
-    Mark.MISMATCH_PENDING: "*",    Mark.ABSENT: "!", Mark.MISSING: "#",
+    Mark.MISMATCH_PENDING: "*", Mark.ABSENT: "!", Mark.MISSING: "#", Mark.WRONG_NUMBERS: "%",
 }  # fmt: skip
-_MEANINGS = {"!": "never issued", "*": "differs", "#": "pending", "?": "not known", ".": "done"}
+_MEANINGS = {"!": "never issued", "*": "differs", "%": "numbers off", "#": "pending", "?": "not known", ".": "done"}
 TABLE: Codes = np.frombuffer(
     "".join(_CHARACTERS.get(Mark(v >> SHIFT), " ") for v in range(CODES)).encode("ascii"), np.uint8
 )

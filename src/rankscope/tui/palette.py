@@ -10,9 +10,9 @@ from rankscope.tui.letters import Mark
 from rankscope.tui.options import Look
 from rankscope.tui.themes import base_style, face_style
 
-MEMBER = 16
+MEMBER = 32
 """Added to a style: the cell belongs to the collective under the cursor."""
-CURSOR = 32
+CURSOR = 64
 """Added to a style: the cell is under the cursor."""
 BUSY, COPY, HOST, PATIENT, FAINT, THIN = range(len(Mark), len(Mark) + 6)
 """Styles beside those of marks: a device computes, data moves, a host works, a host waits, nothing happens, a device
@@ -20,6 +20,7 @@ computes now and then."""
 _CELLS: dict[int, str] = {
     Mark.DONE: "done", Mark.UNSURE: "unsure", Mark.GONE: "gone", Mark.SCHEDULED: "scheduled", Mark.STARTED: "started",
     Mark.MISMATCH: "mismatch", Mark.MISMATCH_PENDING: "mismatch", Mark.MISSING: "missing", Mark.ABSENT: "absent",
+    Mark.WRONG_NUMBERS: "mismatch",
     BUSY: "busy", COPY: "copy", HOST: "host", PATIENT: "patient", FAINT: "faint", THIN: "thin",
 }  # fmt: skip
 """The face of each style of a cell."""

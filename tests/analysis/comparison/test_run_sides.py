@@ -10,7 +10,7 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.analysis.comparison.model import ComparedRun, RunComparison
 from rankscope.analysis.comparison.run_comparison import NothingComparableError
-from rankscope.analysis.comparison.run_sides import compare_sides
+from rankscope.analysis.comparison.run_sides import compare_sides, compare_sides_in_full
 from tests.analysis.comparison.pairs import trained_run
 from tests.analysis.comparison.test_settings import run_with
 from tests.builders import JobBuilder
@@ -124,3 +124,10 @@ def test_runs_without_anything_in_common_are_named() -> None:
     empty = replace(trained_run(1), series=trained_run(1).series.clear())
     with pytest.raises(NothingComparableError, match="run-1"):
         compare_sides([trained_run(1)], [empty, empty])
+
+
+def test_the_screen_shows_the_first_candidate_that_can_be_compared() -> None:
+    apart, same = replace(trained_run(1), series=trained_run(1).series.clear()), waiting()
+    whole = compare_sides_in_full([same], [apart, waiting(2)])
+    assert whole.pair[1] is whole.runs[2]
+    assert whole.found.groups is not None

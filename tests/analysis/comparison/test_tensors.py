@@ -61,7 +61,7 @@ def compared(made: NumbersJob) -> RunComparison:
 
 def test_equal_runs_have_no_difference() -> None:
     found = compared(job())
-    assert found.is_same and found.headline.startswith("no difference between A and B in values")
+    assert found.is_same and found.headline.startswith("no difference between A and B in settings and values")
     assert found.parts[2].summary == "all 108 tensors equal"
 
 

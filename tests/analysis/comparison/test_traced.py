@@ -154,6 +154,16 @@ def test_a_profiler_that_records_python_functions_of_one_run_is_told() -> None:
         assert note in lines
 
 
+def test_sizes_that_one_profiler_does_not_record_are_no_other_sizes() -> None:
+    run = baseline()
+    bare = run.dataset.traced.with_columns(
+        pl.lit(None, run.dataset.traced.schema[name]).alias(name) for name in ("in_sizes", "out_sizes")
+    )
+    found = compare_runs(run, replace(run, dataset=replace(run.dataset, traced=bare)))
+    assert found.is_same and found.parts[0].summary.startswith("equal: ")
+    assert "sizes are not compared: one of the runs records none" in found.parts[0].lines
+
+
 # Phases.
 
 

@@ -165,7 +165,7 @@ def test_a_mismatch_is_no_root_of_a_hang() -> None:
 
 
 def test_the_tables_are_sound() -> None:
-    assert {rule.scope for rule in load_rules().values()} == {"same", "node", "own"}
+    assert {rule.scope for rule in load_rules().values()} == {"same", "node", "rank", "own"}
     assert {rule.harm for rule in load_rules().values()} <= {"hang", "result", "speed", "evidence", ""}
     assert all(rule.name in load_rules() and rule.trigger in load_rules() for rule in pack_rules())
     assert canonical_value("NCCL_ALGO", '"Ring"') == "ring"

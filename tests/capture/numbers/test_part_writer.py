@@ -36,6 +36,7 @@ def step(number: int, count: int = 1, heads: int = 0) -> StepRows:
 def written(folder: Path, *steps: StepRows, limit: int = 1 << 20) -> PartWriter:
     """The writer, closed, after these steps."""
     writer = PartWriter(str(folder), limit, HEADER)
+    writer.locate()
     writer.start()
     for one in steps:
         writer._queue.put(one)
@@ -88,6 +89,7 @@ def test_a_full_disk_takes_whole_steps_and_the_rest_is_counted(tmp_path: Path, m
 
     monkeypatch.setattr(part_writer, "os", _Replaced(os, write=write))
     writer = PartWriter(str(tmp_path), 1 << 20, HEADER)
+    writer.locate()
     for number in range(3):
         room[0] += 20 * (number == 2) << 10
         try:

@@ -13,10 +13,12 @@ import torch
 from torch._C._distributed_c10d import FakeWork
 from torch.distributed import Work
 
+from rankscope import capture
 from rankscope.capture import numbers
 from rankscope.capture.__main__ import numbers_options
-from rankscope.capture.numbers import session, work_hooks
+from rankscope.capture.numbers import _running, session, work_hooks
 from rankscope.capture.numbers.collective_hooks import CollectiveHooks
+from rankscope.capture.numbers.part_writer import StepRows
 from rankscope.capture.numbers.tensor_summary import RowBuffer
 from rankscope.capture.numbers.work_hooks import PendingOutputs, PendingWorks
 from tests.capture.numbers.recorded import Row, lines, samples_of
@@ -47,6 +49,13 @@ def train(steps: int, manual: bool = False) -> None:
 
 def batches(folder: Path) -> list[tuple[int, str, float]]:
     return [(row["step"], row["name"], row["max"]) for row in lines(folder, 0) if row.get("site") == "batch"]
+
+
+def test_the_module_can_be_called(tmp_path: Path) -> None:
+    capture.numbers(every=2, dumps=tmp_path)
+    train(3)
+    numbers.stop()
+    assert [step for step, *_ in batches(tmp_path)] == [0, 0, 2, 2]
 
 
 def test_one_step_in_so_many_is_recorded_and_those_asked_for(tmp_path: Path) -> None:
@@ -119,12 +128,32 @@ def test_a_torch_that_cannot_be_hooked_is_left_as_it_is(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nobody_asks_for_a_device_before_the_job_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start_driver() -> bool:
+        raise AssertionError("the driver was started")
+
+    monkeypatch.setattr(torch.cuda, "is_available", start_driver)
+    numbers.start(every=1, dumps=tmp_path)
+    train(1)
+    numbers.stop()
+    assert len(batches(tmp_path)) == 2
+
+
+def test_the_writing_thread_gets_no_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that frees one while the interpreter ends aborts the process."""
+    taken: list[StepRows] = []
+    numbers.start(every=1, dumps=tmp_path)
+    monkeypatch.setattr(_running[0].writer, "put", taken.append)
+    train(1)
+    assert [(row.buffer, summary is None) for row, summary in taken[0].rows] == [(None, False)] * 2
+
+
 def test_a_forked_process_records_nothing(tmp_path: Path) -> None:
     numbers.start(every=1, dumps=tmp_path)
     child = os.fork()
     if not child:
         numbers.loss(torch.ones(1))
-        os._exit(len(numbers._running))
+        os._exit(len(_running))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     numbers.loss(torch.ones(1))
     numbers.stop()
@@ -133,7 +162,7 @@ def test_a_forked_process_records_nothing(tmp_path: Path) -> None:
 
 def pending_works() -> PendingWorks:
     """The works of a recording of every step."""
-    works = numbers._running[0]._hooks[0]
+    works = _running[0]._hooks[0]
     assert isinstance(works, PendingWorks)
     return works
 
@@ -168,7 +197,7 @@ def test_a_work_that_never_ends_holds_the_job_up_once(tmp_path: Path, monkeypatc
     works.arrange()
     assert len(looks) == 2
     numbers.step()
-    assert numbers._running[0].session.unwaited == 1
+    assert _running[0].session.unwaited == 1
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from rankscope.tui.detail.screens.groups_page import GroupsScreen
 from rankscope.tui.detail.screens.hosts_page import HostsScreen
 from rankscope.tui.detail.screens.member_page import MemberScreen
 from rankscope.tui.detail.screens.messages_page import MessagesScreen
+from rankscope.tui.detail.screens.numbers_page import NumbersScreen
 from rankscope.tui.detail.screens.page import Page
 from rankscope.tui.detail.screens.settings_page import SettingsScreen
 from rankscope.tui.detail.selection_facts import look_up
@@ -30,6 +31,7 @@ from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line
 from tests.logs import line, setting, with_logs
+from tests.tui.detail.number_jobs import flipped, referenced
 from tests.tui.detail.samples import CULPRIT, DP, HOSTILE, LAST_SEQ, TP, hang, hostile, looked
 from tests.tui.detail.show import opened, screen_text
 
@@ -91,6 +93,8 @@ def pane_text(case: tuple[Dataset, Analysis], selection: Selection, width: int, 
 async def page_text(page: Page, size: tuple[int, int], *keys: str) -> str:
     """What a screen shows after some keys."""
     async with opened(page, size) as (app, pilot):
+        await app.workers.wait_for_complete()
+        await pilot.pause()
         await pilot.press(*keys)
         await pilot.pause()
         return screen_text(app)
@@ -142,6 +146,9 @@ def _pages() -> dict[str, Make]:
         ),
         "messages-120x36": lambda: page_text(MessagesScreen(*logged(), BARE), (120, 36)),
         "messages-hostile": lambda: page_text(MessagesScreen(_evil_logs(), verdict, BARE), NARROW),
+        "numbers-80x24": lambda: page_text(NumbersScreen(*flipped(), BARE), NARROW),
+        "numbers-reference-80x24": lambda: page_text(NumbersScreen(*referenced(), BARE), NARROW, "n"),
+        "numbers-none-80x24": lambda: page_text(NumbersScreen(dataset, analysis, BARE), NARROW),
         "record-80x24": lambda: page_text(MessagesScreen(*logged(), BARE), NARROW, "r", "enter"),
         "settings-80x24": lambda: page_text(SettingsScreen(*logged(), BARE), NARROW),
         "settings-120x36": lambda: page_text(SettingsScreen(*logged(), BARE), (120, 36), "a"),

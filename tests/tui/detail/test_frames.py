@@ -19,6 +19,8 @@ STACK = tuple(Frame(*frame) for frame in FORWARD)
         ("/opt/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", "torch"),
         ("/opt/pytorch/pytorch/torch/distributed/c10d_logger.py", "torch"),
         ("torch/_tensor.py", "torch"),
+        ("/opt/venv/lib/python3.11/site-packages/rankscope/capture/numbers/collective_hooks.py", "torch"),
+        ("/opt/venv/lib/python3.11/site-packages/rankscope/capture/demo/job.py", "user"),
         ("/usr/lib/python3.11/site-packages/megatron/core/tensor_parallel/layers.py", "user"),
         ("/app/torch/train.py", "user"),
         ("/root/pytorch/torch/csrc/distributed/c10d/reducer.cpp", "native"),

@@ -36,7 +36,7 @@ def change_text(one: MetricEffect) -> str:
 
 
 def _change(one: MetricEffect, value: float) -> str:
-    return f"{value * 100:+.1f} %" if one.is_ratio else f"{value:+.4g}"
+    return f"{value * 100:+z.1f} %" if one.is_ratio else f"{value:+.4g}"
 
 
 def interval_text(one: MetricEffect) -> str:
@@ -44,7 +44,7 @@ def interval_text(one: MetricEffect) -> str:
     if one.low is None or one.high is None:
         return "unknown"
     if one.is_ratio:
-        return f"{one.low * 100:+.1f} .. {one.high * 100:+.1f} %"
+        return f"{one.low * 100:+z.1f} .. {one.high * 100:+z.1f} %"
     return f"{one.low:+.4g} .. {one.high:+.4g}"
 
 

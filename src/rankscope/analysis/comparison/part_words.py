@@ -58,6 +58,9 @@ def _why_not(found: ScheduleComparison) -> str:
 
 def _schedule_notes(found: ScheduleComparison) -> Iterator[str]:
     """Limits of the comparison, and what is no difference."""
+    if found.untold:
+        what = " and ".join(dict.fromkeys(name.partition("_")[2].replace("dtypes", "types") for name in found.untold))
+        yield f"{what} are not compared: one of the runs records none"
     for label, count, ranks in goes_on(found):
         who = ranks_text(ranks, _LONGEST_RANKS)
         yield f"run {label} goes on for {plural(count, 'operation')} on {who}; that is no difference"

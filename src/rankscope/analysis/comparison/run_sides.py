@@ -354,7 +354,7 @@ class WholeComparison(NamedTuple):
     runs: tuple[ComparedRun, ...]
     """Baselines first, then candidates."""
     grounds: Grounds
-    """Those of the first baseline and the first candidate."""
+    """Those of the first baseline and the first candidate that can be compared with it."""
     series: CommonSeries
     """The compared series of each run."""
     baselines: int = 1
@@ -362,8 +362,8 @@ class WholeComparison(NamedTuple):
 
     @property
     def pair(self) -> tuple[ComparedRun, ComparedRun]:
-        """The first baseline and the first candidate."""
-        return self.runs[0], self.runs[self.baselines]
+        """The two runs that lanes show."""
+        return self.grounds.runs
 
 
 def compare_in_full(a: ComparedRun, b: ComparedRun) -> WholeComparison:
@@ -375,10 +375,11 @@ def compare_in_full(a: ComparedRun, b: ComparedRun) -> WholeComparison:
 def compare_sides_in_full(
     baselines: Sequence[ComparedRun], candidates: Sequence[ComparedRun], *, pooled: bool = True
 ) -> WholeComparison:
-    """The same with what it rests on: the first baseline and the first candidate, and the series of all runs."""
+    """The same with what it rests on: that of the pair that lanes show, and the series of all runs."""
     runs = (*baselines, *candidates)
     if len(runs) == 2:
         return compare_in_full(*runs)
-    grounds = compared_pair(baselines[0], candidates[0])
-    found = compare_sides(baselines, candidates, pooled=pooled)
-    return WholeComparison(found, runs, grounds, common_series([run.series for run in runs]), len(baselines))
+    several = SeveralRuns(runs, _sides(len(baselines), len(candidates)), pooled)
+    found = _comparison(several)
+    shown = next(iter(several.candidates.values()))
+    return WholeComparison(found, runs, shown, common_series([run.series for run in runs]), len(baselines))

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.arrays import Ints
-from rankscope.analysis.comparison.call_codes import Call, call_codes, call_of
+from rankscope.analysis.comparison.call_codes import CALL_COLUMNS, Call, call_codes, call_of
 from rankscope.analysis.comparison.matched_groups import GroupMatching, match_groups
 from rankscope.analysis.comparison.schedule_alignment import Alignment, Parting, align
 from rankscope.analysis.logical_time import drawn_rows, in_program_order, logical_columns
@@ -88,6 +88,8 @@ class ScheduleComparison:
     """Ranks that part first."""
     apart: str = ""
     """Why the operations cannot be compared: they come from sources that tell different things."""
+    untold: tuple[str, ...] = ()
+    """Columns that are not compared, for one of the runs has them nowhere."""
 
     @property
     def equal(self) -> int:
@@ -145,6 +147,11 @@ def compare_schedules(a: Dataset, b: Dataset) -> ScheduleComparison:
     groups = match_groups(ours.dataset, theirs.dataset)
     if apart := _apart(ours, theirs):
         return ScheduleComparison(ours, theirs, groups, {}, (), apart=apart)
+    untold = _untold(ours, theirs)
+    ours, theirs = (
+        replace(run, rows=run.rows.with_columns(pl.lit(None, run.rows.schema[name]).alias(name) for name in untold))
+        for run in (ours, theirs)
+    )
     codes = call_codes(ours.rows, theirs.rows, groups)
     alignments: dict[int, Alignment] = {}
     partings = list[RankParting]()
@@ -157,7 +164,7 @@ def compare_schedules(a: Dataset, b: Dataset) -> ScheduleComparison:
             partings.append(_parting(ours, theirs, groups, rank, found, codes))
     ordered, first = _by_dependency(ours, [one for one in partings if one.aspect != "threads"])
     loose = tuple(one for one in partings if one.aspect == "threads")
-    return ScheduleComparison(ours, theirs, groups, alignments, ordered, loose, first)
+    return ScheduleComparison(ours, theirs, groups, alignments, ordered, loose, first, untold=untold)
 
 
 def _apart(a: ScheduleRows, b: ScheduleRows) -> str:
@@ -167,6 +174,12 @@ def _apart(a: ScheduleRows, b: ScheduleRows) -> str:
         if all(told) and told[0] != told[1]:
             return f"the operations of A {words} {' and '.join(told[0])}, those of B {words} {' and '.join(told[1])}"
     return ""
+
+
+def _untold(a: ScheduleRows, b: ScheduleRows) -> tuple[str, ...]:
+    """Columns of sizes and types that one run has and the other has nowhere, as traces without recorded shapes do."""
+    has = [{name for name in CALL_COLUMNS[1:] if run.rows[name].null_count() < run.rows.height} for run in (a, b)]
+    return tuple(sorted(has[0] ^ has[1])) if a.rows.height and b.rows.height else ()
 
 
 def _recorders(a: ScheduleRows, b: ScheduleRows) -> list[pl.Series]:

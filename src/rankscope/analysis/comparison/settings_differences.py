@@ -14,15 +14,15 @@ from rankscope.analysis.logs.settings.setting_rules import (
     ProcessSettings,
     SettingRule,
     canonical_value,
-    load_rules,
     names_of,
     pack_rules,
     process_settings,
+    rule_of,
 )
 from rankscope.analysis.replay.order_rules import CARRIED
 from rankscope.schema import Dataset
 from rankscope.text.secrets import value_of
-from rankscope.text.wording import rank_ranges, ranks_text
+from rankscope.text.wording import plural, rank_ranges, ranks_text
 
 Weight = Literal["repeatability", "behaviour", "speed", "place", "unknown"]
 """Possible effects of another value: results need not repeat; the job may behave differently or only be slower; it runs
@@ -82,15 +82,35 @@ def compare_settings(a: ComparedRun, b: ComparedRun) -> SettingsComparison:
         return SettingsComparison(tuple(places), 0, only)
     names = sorted(names_of(told_a) | names_of(told_b))
     pairs = {name: _pairs(told_a, told_b, name) for name in names if _is_compared(name)}
-    found = [change for name, pair in pairs.items() if (change := _change(name, pair)) is not None]
+    found = _first_steps([change for name, pair in pairs.items() if (change := _change(name, pair)) is not None])
     compared = sum(bool(pair) for pair in pairs.values())
     ordered = sorted([*found, *places], key=lambda one: (WEIGHTS.index(one.weight), one.name))
     return SettingsComparison(tuple(ordered), compared)
 
 
+_OF_STEP = re.compile(r"(.+) of step (\d+)")
+"""Names of settings that each step has anew: hashes of batches and of random states."""
+
+
+def _first_steps(found: Sequence[SettingChange]) -> list[SettingChange]:
+    """The changes, of those of steps only the first of each kind: what differs once differs from then on."""
+    kept, steps = list[SettingChange](), defaultdict[str, list[tuple[int, SettingChange]]](list)
+    for one in found:
+        of_step = _OF_STEP.fullmatch(one.name)
+        if of_step is None:
+            kept.append(one)
+        else:
+            steps[of_step[1]].append((int(of_step[2]), one))
+    for told in steps.values():
+        first = min(told, key=lambda pair: pair[0])[1]
+        more = f" (the same differs in {plural(len(told) - 1, 'later step')})" if len(told) > 1 else ""
+        kept.append(first._replace(effect=first.effect.rstrip(".") + more))
+    return kept
+
+
 def _is_compared(name: str) -> bool:
     """Whether ranks and runs do not have their own value of it by design."""
-    rule = load_rules().get(name)
+    rule = rule_of(name)
     own = rule is not None and rule.scope == "own"
     return not own and not PROCESS_VARIABLES.fullmatch(name) and not _RUN_VARIABLES.fullmatch(name)
 
@@ -101,7 +121,7 @@ Value = tuple[str, str]
 
 def _pairs(a: Sequence[ProcessSettings], b: Sequence[ProcessSettings], name: str) -> Counter[tuple[Value, Value, int]]:
     """How often each pair of values occurs; the last number is the rank, -1 if it is unknown."""
-    rule = load_rules().get(name)
+    rule = rule_of(name)
     ours, theirs = _by_rank(a, name, rule), _by_rank(b, name, rule)
     out: Counter[tuple[Value, Value, int]] = Counter()
     for rank in sorted(ours.keys() & theirs.keys()):
@@ -145,7 +165,7 @@ def _change(name: str, pairs: Counter[tuple[Value, Value, int]]) -> SettingChang
             ranks[one[1], other[1]].append(rank)
     if not ranks:
         return None
-    rule = load_rules().get(name)
+    rule = rule_of(name)
     ordered = sorted(ranks.items(), key=lambda item: -len(item[1]))
     changes = tuple((a, b, tuple(rank for rank in who if rank >= 0)) for (a, b), who in ordered)
     return SettingChange(name, _weight(name, rule), changes, rule.effect if rule is not None else "")

@@ -60,6 +60,11 @@ START = ("seed", "initial-values", "data", "dropout")
 UPDATE = ("lr", "optimizer", "data")
 _OF_KERNELS = re.compile(r"CUBLAS|CUDNN|NVTE|TF32|DETERMINISTIC|version:|gpus|cpu-model", re.IGNORECASE)
 """Settings that choose kernels; the others that decide results choose the order of sums."""
+_OF_NUMBERS = {
+    "torch.seed": "seed", "random state": "seed", "batch of step": "data", "torch.matmul_precision": "precision",
+    "torch.default_dtype": "precision",
+}  # fmt: skip
+"""Roles by the beginnings of names of settings that records of numbers tell."""
 _NEAR = 0.02
 """Relative distance at which a ratio is taken for the size of the job or its root."""
 _ALIKE_NORM = 1e-5
@@ -130,6 +135,9 @@ def role_of(one: SettingChange) -> str:
         return "order"
     if one.weight != "repeatability":
         return ""
+    recorded = next((role for begin, role in _OF_NUMBERS.items() if one.name.startswith(begin)), None)
+    if recorded is not None:
+        return recorded
     return "kernel" if _OF_KERNELS.search(one.name) else "order"
 
 

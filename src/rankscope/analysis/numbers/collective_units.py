@@ -32,21 +32,23 @@ class CollectiveUnits:
 
     rows: pl.DataFrame
     """A row for each recorded tensor, sorted by unit, inputs first, then by member: unit, row (of `tensors`), is_out,
-    member, rank, size, step, order, dtype, numel, hash, nan, the columns of the key, and `origin`: the unit's number
-    among all."""
+    member, rank, size, step, order, dtype, numel, hash, nan, foreign (another tool wrote it), the columns of the key,
+    and `origin`: the unit's number among all."""
 
     @cached_property
     def table(self) -> pl.DataFrame:
         """A row for each unit: unit, group, seq, op, reduce_op, size (members of the group), inputs, outputs, whether
         it is `whole` (every member's input is there) and `alike` (one dtype and one number of elements), its dtype,
-        numel and step."""
+        numel and step; and whether another tool wrote it (`foreign`), with rounded statistics."""
         is_in = ~pl.col("is_out")
         return self.rows.group_by("unit", maintain_order=True).agg(
             pl.col("group", "seq", "op", "reduce_op", "size", "dtype", "numel", "step").first(),
             inputs=is_in.sum().cast(pl.Int64), outputs=pl.col("is_out").sum().cast(pl.Int64),
             members=pl.col("member").filter(is_in).n_unique().cast(pl.Int64),
+            foreign=pl.col("foreign").any(), guessed=(pl.col("foreign") & pl.col("guessed")).any(),
             alike=(pl.col("numel").n_unique() == 1) & (pl.col("dtype").n_unique() == 1),
-        ).with_columns(whole=(pl.col("inputs") == pl.col("size")) & (pl.col("members") == pl.col("size")))  # fmt: skip
+        ).with_columns(whole=(pl.col("inputs") == pl.col("size")) & (pl.col("members") == pl.col("size"))
+                        & ~pl.col("guessed"))  # fmt: skip
 
     @cached_property
     def starts(self) -> Ints:
@@ -69,7 +71,7 @@ def collective_units(dataset: Dataset) -> CollectiveUnits:
         tensors.with_row_index("row").filter((pl.col("site") == "collective") & pl.col("group").is_not_null() & chosen)
         .select("row", "rank", "step", "order", "group", "seq", "occurrence", pl.col("op").cast(pl.String),
                 pl.col("reduce_op").cast(pl.String), "root", pl.col("dtype").cast(pl.String), "numel",
-                pl.col("slot").cast(pl.String), "slice", "hash", "nan")
+                pl.col("slot").cast(pl.String), "slice", "hash", "nan", foreign=pl.col("tool").is_not_null())
         .join(_members(dataset), on=["group", "rank"], how="inner", maintain_order="left")
         .with_columns(
             is_out=pl.col("slot").str.starts_with("out"),
@@ -86,10 +88,17 @@ def collective_units(dataset: Dataset) -> CollectiveUnits:
     return CollectiveUnits(rows.with_columns(unit=number, origin=number))
 
 
+def group_kinds(dataset: Dataset) -> pl.DataFrame:
+    """The kind of each group: its description without numbers and its size, which groups of the same use share."""
+    called = pl.coalesce(pl.col("description").replace("", None), "name").str.replace_all(r"\d+", "")
+    return dataset.groups.select("group", kind=pl.concat_str(called, pl.col("ranks").list.len()))
+
+
 def _members(dataset: Dataset) -> pl.DataFrame:
-    """The place of each rank in each group, and the number of members."""
+    """The place of each rank in each group, the number of members, and whether they are `guessed`."""
     return (
-        dataset.groups.select("group", rank="ranks", size=pl.col("ranks").list.len().cast(pl.Int64))
+        dataset.groups.select("group", rank="ranks", size=pl.col("ranks").list.len().cast(pl.Int64),
+                              guessed=pl.col("membership") == "inferred")
         .explode("rank").with_columns(member=pl.int_range(pl.len()).over("group"))
         .drop_nulls("rank")
     )  # fmt: skip

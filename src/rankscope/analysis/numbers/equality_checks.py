@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -25,23 +25,26 @@ class EqualityChecks:
     asked: dict[str, int]
     counts: dict[str, int]
     """Places at which each rule does not hold."""
+    rows: dict[str, pl.Series] = field(default_factory=dict)
+    """Rows of `Dataset.tensors` about which a rule was asked, as far as it tells them."""
 
 
 def check_equality(dataset: Dataset, units: CollectiveUnits) -> EqualityChecks:
     """The collectives, sends and receives that break a rule about bits."""
     found = EqualityChecks([], {}, {})
-    for rule, asked, rows, write in (
+    for rule, asked, rows, told, write in (
         ("E1", *_unequal_outputs(units), _differing_members),
         ("E2", *_moved_wrong(units), _wrong_receivers),
         ("E3", *_wrong_integers(units), _wrong_sum),
     ):
-        found.asked[rule] = asked
+        found.asked[rule], found.rows[rule] = asked, told
         times = rows.group_by("unit").agg(pl.col("step", "order").min()).sort("step", "order", "unit")
         found.counts[rule] = times.height
         first = rows.join(times.head(MOST_BROKEN), on="unit", how="semi", maintain_order="left")
         found.broken.extend(write(place) for place in first.partition_by("unit", maintain_order=True))
-    sent, wrong = _wrong_receives(dataset)
-    found.asked["E2"] += sent
+    received, wrong = _wrong_receives(dataset)
+    found.asked["E2"] += len(received)
+    found.rows["E2"] = found.rows["E2"].append(received)
     found.counts["E2"] += len(wrong)
     found.broken.extend(wrong[:MOST_BROKEN])
     return found
@@ -52,13 +55,14 @@ def _known() -> pl.Expr:
     return pl.col("hash").is_not_null() & (pl.col("nan").fill_null(0) == 0) & (pl.col("numel") > 0)
 
 
-def _unequal_outputs(units: CollectiveUnits) -> tuple[int, pl.DataFrame]:
-    """E1: how many operations have two outputs or more, and the outputs of those that differ."""
+def _unequal_outputs(units: CollectiveUnits) -> tuple[int, pl.DataFrame, pl.Series]:
+    """E1: how many operations have two outputs or more, the outputs of those that differ, and the rows of all."""
     outs = units.rows.filter(pl.col("is_out") & pl.col("op").is_in(EQUAL_OUTPUTS) & _known())
     alike = (pl.col("numel").n_unique() == 1) & (pl.col("dtype").n_unique() == 1)
     facts = outs.group_by("unit").agg(pl.len(), different=pl.col("hash").n_unique() > 1, alike=alike)
     facts = facts.filter((pl.col("len") > 1) & pl.col("alike"))
-    return facts.height, outs.join(facts.filter("different"), on="unit", how="semi", maintain_order="left")
+    asked = outs.join(facts, on="unit", how="inner", maintain_order="left")
+    return facts.height, asked.filter("different").drop("len", "different", "alike"), asked["row"]
 
 
 def _differing_members(outs: pl.DataFrame) -> BrokenRule:
@@ -82,15 +86,15 @@ def _list(ranks: list[int]) -> str:
     return f"[{', '.join(map(str, ranks[:4]))}{', ...' if len(ranks) > 4 else ''}]"
 
 
-def _moved_wrong(units: CollectiveUnits) -> tuple[int, pl.DataFrame]:
-    """E2: how many outputs can be compared with what was sent, and the rows of units where some differ."""
+def _moved_wrong(units: CollectiveUnits) -> tuple[int, pl.DataFrame, pl.Series]:
+    """E2: how many outputs can be compared with what was sent, the rows of units where some differ, and theirs."""
     rows = units.rows.filter(pl.col("op").is_in(MOVES) & _known())
     sent = rows.filter(~pl.col("is_out")).select("unit", "numel", "dtype", sent="hash")
     sent = sent.filter(pl.len().over("unit") == 1)
     # what is cast on its way cannot be compared
     got = rows.filter("is_out").join(sent, on=["unit", "numel", "dtype"], how="inner")
     wrong = got.filter(pl.col("hash") != pl.col("sent")).select("unit").unique()
-    return got.height, rows.join(wrong, on="unit", how="semi", maintain_order="left")
+    return got.height, rows.join(wrong, on="unit", how="semi", maintain_order="left"), got["row"]
 
 
 def _wrong_receivers(rows: pl.DataFrame) -> BrokenRule:
@@ -112,9 +116,10 @@ def _wrong_receivers(rows: pl.DataFrame) -> BrokenRule:
                       rows=(source["row"],), note=note)  # fmt: skip
 
 
-def _wrong_integers(units: CollectiveUnits) -> tuple[int, pl.DataFrame]:
+def _wrong_integers(units: CollectiveUnits) -> tuple[int, pl.DataFrame, pl.Series]:
     """E3: hashes are sums over elements of weight times bits, so those of a sum add up modulo 2**bits."""
     fit = pl.col("op").is_in(REDUCTIONS) & (pl.col("reduce_op") == "sum") & pl.col("dtype").is_in(list(INTEGER_BITS))
+    fit &= ~pl.col("foreign")
     whole = units.chosen(units.table.select(fit & pl.col("whole") & pl.col("alike")).to_series())
     rows = whole.rows.filter(pl.col("numel") > 0)
     ins = rows.filter(~pl.col("is_out")).group_by("unit").agg(
@@ -125,7 +130,7 @@ def _wrong_integers(units: CollectiveUnits) -> tuple[int, pl.DataFrame]:
     mask = np.where(bits == 64, ~np.uint64(0), (np.uint64(1) << (bits % np.uint64(64))) - np.uint64(1))
     off = (both["hash"].to_numpy() ^ both["total"].to_numpy()) & mask
     wrong = both.filter(pl.Series(off != 0, dtype=pl.Boolean)).select("unit").unique()
-    return both.height, rows.join(wrong, on="unit", how="semi", maintain_order="left")
+    return both.height, rows.join(wrong, on="unit", how="semi", maintain_order="left"), both["row"]
 
 
 def _wrong_sum(rows: pl.DataFrame) -> BrokenRule:
@@ -139,14 +144,14 @@ def _wrong_sum(rows: pl.DataFrame) -> BrokenRule:
 _LANE = ["group", "source", "target", "step"]
 
 
-def _wrong_receives(dataset: Dataset) -> tuple[int, list[BrokenRule]]:
-    """How many receives can be compared, and those that got what was not sent in the step.
+def _wrong_receives(dataset: Dataset) -> tuple[pl.Series, list[BrokenRule]]:
+    """Rows of the receives that can be compared, and those that got what was not sent in the step.
 
     Lanes with other numbers of sends and receives in a step are left out: which belongs to which is not known then.
     """
     rows = dataset.tensors.with_row_index("row").filter((pl.col("site") == "p2p") & pl.col("peer").is_not_null())
     if rows.is_empty():
-        return 0, []
+        return rows["row"], []
     is_send = pl.col("op").cast(pl.String) == "send"
     rows = rows.with_columns(
         source=pl.when(is_send).then("rank").otherwise("peer"), target=pl.when(is_send).then("peer").otherwise("rank"),
@@ -162,7 +167,7 @@ def _wrong_receives(dataset: Dataset) -> tuple[int, list[BrokenRule]]:
     pairs = rows.filter(~pl.col("is_send") & _known()).join(sent, on=keys, how="inner", nulls_equal=True)
     pairs = pairs.join(even, on=_LANE, how="inner", nulls_equal=True)
     wrong = pairs.filter(pl.col("hash") != pl.col("sent")).sort("step", "row")
-    return pairs.height, list(_unsent(wrong))
+    return pairs["row"], list(_unsent(wrong))
 
 
 def _unsent(wrong: pl.DataFrame) -> Iterator[BrokenRule]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ RULES: Mapping[str, NumberRule] = {
     rule.name: rule
     for rule in (
         NumberRule("E1", "members-differ", "proof", "all members end with the same bits"),
+        NumberRule("E1p", "members-differ", "heuristic", "all members print the same statistics"),
         NumberRule("E2", "moved-wrong", "proof", "what arrives is what was sent"),
         NumberRule("E3", "not-the-sum", "proof", "integers add up, by their hashes"),
         NumberRule("N2", "not-the-sum", "proof", "two members give the rounded sum"),
@@ -146,3 +148,54 @@ class RuleCount:
     rule: str
     asked: int
     broken: int
+
+
+# States of single tensors, for views of all of them.
+
+
+class RowState(IntEnum):
+    """The answer of the rules about a tensor, the worst last."""
+
+    NOT_JUDGED = 0
+    """No rule was asked about it, but whether it is finite."""
+    RIGHT = 1
+    FOLLOWS = 2
+    """A rule does not hold, and an earlier wrong value explains it."""
+    SUSPICIOUS = 3
+    """A rule that is no proof does not hold."""
+    WRONG = 4
+
+
+@dataclass(frozen=True, eq=False)
+class NumberMarks:
+    """The answer of the rules about each row of `Dataset.tensors`; all arrays have its height."""
+
+    state: npt.NDArray[np.uint8]
+    """Numbers of `RowState`."""
+    rule: npt.NDArray[np.uint8]
+    """Place in `RULES` of the broken rule, else of the one whose limit is nearest."""
+    value: Floats
+    limit: Floats
+    """Both 0 for rules that compare bits."""
+    after: npt.NDArray[np.bool_]
+    """The rank may hold wrong values by then: it comes behind what a proof calls wrong."""
+    roots: tuple[int, ...] = ()
+    """Rows of the causes that nothing explains, in the order of the findings."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceMarks:
+    """The distance of each row of `Dataset.tensors` from the reference; all arrays have its height."""
+
+    off: Floats
+    """Norm of the difference as a share of the norm of the reference; NaN where nothing was compared."""
+    equal: npt.NDArray[np.bool_]
+    """Equal bit for bit."""
+    limit: Floats
+    """NaN where no run tells a limit."""
+    norm: Floats
+    """Norm of the tensor in the reference; NaN where it is not known."""
+    first: npt.NDArray[np.bool_]
+    """The first difference of a rank that nobody brought in, or the first other operation."""
+    roots: tuple[int, ...] = ()
+    """Rows of the first differences, in the order of the findings."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -58,6 +59,7 @@ _NEXT: dict[str, tuple[str, ...]] = {
     ),
     "members-differ": (
         "Run the node of the named rank through its vendor's memory and link tests; run the step again elsewhere.",
+        "Look for code on that rank alone that writes to the output before it has waited for it.",
         "If the backend reduces in the switch (NVLS, SHARP), run once with NCCL_NVLS_ENABLE=0 and compare.",
     ),
     "moved-wrong": ("Look for writes to the buffer between the call and its wait, on the sender and on the receiver.",),
@@ -90,10 +92,36 @@ def with_numbers(facts: Facts, analysis: Analysis, judged: NumbersJudgement | No
     told = replace(
         analysis, findings=_in_order(analysis.findings, written),
         number_counts=(*analysis.number_counts, *judged.counts), number_notes=(*analysis.number_notes, *judged.notes),
+        number_marks=judged.marks or analysis.number_marks,
+        reference_marks=judged.distances or analysis.reference_marks,
     )  # fmt: skip
     if any(f.severity == "critical" for f in analysis.findings):
         return told
     return _with_verdict(facts.dataset, told, written)
+
+
+def with_written(dataset: Dataset, analysis: Analysis, written: list[Finding]) -> Analysis:
+    """The analysis with findings on numbers that logs tell, and with their verdict where nothing else is wrong: a
+    process that ended because its numbers were wrong is no cause."""
+    first = len(analysis.findings) + 1
+    written = [replace(one, id=f"f{first + place}") for place, one in enumerate(written)]
+    critical = [one for one in written if one.severity == "critical"]
+    before = tuple(_as_consequence(one, critical[0].id) if critical else one for one in analysis.findings)
+    told = replace(analysis, findings=_in_order(before, written))
+    if any(f.severity == "critical" for f in before):
+        return told
+    return _with_verdict(dataset, told, written)
+
+
+_CHECK_EXIT = re.compile(r"exit code 1[67]\b")
+"""Exit codes of Megatron's rerun state machine: resume on another device, and a result that is wrong."""
+
+
+def _as_consequence(finding: Finding, cause: str) -> Finding:
+    """The end of a process by a check of its numbers, as a consequence of what the check found."""
+    if finding.kind != "rank-failed" or not _CHECK_EXIT.search(finding.title):
+        return finding
+    return replace(finding, severity="info", root_cause=False, caused_by=cause)
 
 
 def _in_order(before: tuple[Finding, ...], written: list[Finding]) -> tuple[Finding, ...]:
@@ -212,6 +240,8 @@ class _NumberWriter:
         noun = {"forward": "the output of", "backward": "the gradient at", "optimizer": "the new"}.get(
             row["site"], "the"
         )
+        if row["site"] == "forward" and (row["slot"] or "").startswith("in"):
+            noun = "the input of"
         what = {"forward": "", "backward": "", "optimizer": "parameter "}.get(row["site"], f"{row['site']} ")
         return f"{noun} {what}{row['name'] or ('' if what else 'the model')}".strip()
 
@@ -231,9 +261,10 @@ def _row_text(row: dict[str, Any]) -> str:
     what = " ".join(str(part) for part in (row["op"] or row["site"], row["name"]) if part)
     shape = "" if row["shape"] is None else f" [{','.join(map(str, row['shape']))}]"
     facts = [f"hash {row['hash']:016x}"] if row["hash"] is not None else []
-    facts += [f"{name} {_number(row[key])}" for name, key in (("norm", "l2"), ("sum", "sum")) if row[key] is not None]
+    facts += [row["md5"].replace(":", " ", 1)] if row["md5"] is not None else []
+    printed = (("norm", "l2"), ("sum", "sum"), *((("min", "min"), ("max", "max")) if row["tool"] is not None else ()))
+    facts += [f"{name} {_number(row[key])}" for name, key in printed if row[key] is not None]
     facts += [f"{row[key]} {name}" for name, key in (("NaN", "nan"), ("infinite", "inf")) if row[key]]
     part = f" slice {row['slice']}" if row["slice"] is not None else ""
-    return (
-        f"{row['slot'] or 'tensor'}{part} of {what},{shape} {row['dtype'] or ''}: {', '.join(facts) or 'no statistics'}"
-    )
+    kind = f",{shape} {row['dtype'] or ''}".rstrip() if shape or row["dtype"] else ""
+    return f"{row['slot'] or 'tensor'}{part} of {what}{kind}: {', '.join(facts) or 'no statistics'}"

@@ -11,8 +11,10 @@ import polars as pl
 
 from rankscope.analysis.numbers.collective_units import CollectiveUnits, collective_units
 from rankscope.analysis.numbers.equality_checks import MOST_BROKEN, check_equality
-from rankscope.analysis.numbers.model import RULES, BrokenRule, RuleCount
+from rankscope.analysis.numbers.model import RULES, BrokenRule, NumberMarks, ReferenceMarks, RowState, RuleCount
+from rankscope.analysis.numbers.printed_records import check_printed, hash_kind, with_marks
 from rankscope.analysis.numbers.replica_checks import check_replicas
+from rankscope.analysis.numbers.row_marks import JudgedRules, row_marks
 from rankscope.analysis.numbers.sum_checks import SumChecks, check_sums, contribution_note
 from rankscope.analysis.numbers.wrong_values import NonFiniteSource, ValueSpread, find_nonfinite
 from rankscope.schema import Dataset
@@ -42,6 +44,10 @@ class NumberCause:
     is_loss_scaling: bool = False
     """Only infinite gradients were seen, as a loss scaler makes them on purpose."""
     path: tuple[str, ...] = ()
+    broken: tuple[int, ...] = ()
+    """Places of all of its broken rules among those of the run."""
+    proven: tuple[bool, ...] = ()
+    """Whether the limit of each of them is a proof; never where a loss scaler is at work."""
 
 
 @dataclass(frozen=True)
@@ -52,23 +58,59 @@ class NumbersJudgement:
     counts: tuple[RuleCount, ...]
     notes: tuple[str, ...] = ()
     """Sentences on the judgement as a whole."""
+    marks: NumberMarks | None = None
+    """The answer about each single tensor."""
+    distances: ReferenceMarks | None = None
+    """The distance of each single tensor from the reference."""
 
 
 def judge_numbers(dataset: Dataset) -> NumbersJudgement:
     """The causes of wrong numbers, the roots first, and how often each rule was asked."""
+    kind, plain = hash_kind(dataset), dataset
+    dataset = with_marks(dataset, kind)
     units = collective_units(dataset)
+    printed, unlike = check_printed(dataset, units)
     sums = check_sums(dataset, units)
-    equal, replicas = check_equality(dataset, units), check_replicas(dataset, units)
+    equal = check_equality(dataset, units)
+    # different tensors often have the same XOR
+    replicas = check_replicas(*((plain, collective_units(plain)) if kind == "xor" else (dataset, units)))
     nonfinite = find_nonfinite(dataset, units)
     summed = _sum_breaks(dataset, units, sums)
-    asked = {**sums.asked, **equal.asked, **replicas.asked, "NF": nonfinite.asked}
+    asked = {**sums.asked, **equal.asked, "E1p": printed, **replicas.asked, "NF": nonfinite.asked}
     broken = dict(sums.broken.group_by("rule").len().iter_rows()) | equal.counts | replicas.counts
+    broken["E1p"] = len(unlike)
     for one in nonfinite.broken:
         broken[one.rule] = broken.get(one.rule, 0) + 1
     counts = tuple(RuleCount(rule, asked[rule], broken.get(rule, 0)) for rule in RULES if asked.get(rule))
-    places = _Places(dataset, _settled(dataset, [*equal.broken, *summed]) + replicas.broken + nonfinite.broken)
-    causes = [_with_gradients(dataset, cause) for cause in places.causes(nonfinite)]
-    return NumbersJudgement(tuple(_related(dataset, causes)), counts)
+    places = _Places(dataset, _settled(dataset, [*equal.broken, *summed]) + unlike + replicas.broken + nonfinite.broken)
+    spread = ValueSpread(dataset)
+    causes = _related(spread, [_with_gradients(dataset, cause) for cause in places.causes(nonfinite)])
+    roots = [cause for cause in causes if cause.explained_by is None]
+    states, rows = _states(causes, len(places.broken)), tuple(cause.first.row for cause in roots)
+    rules = JudgedRules(sums.nearest, (equal.rows, replicas.rows), places.broken, states, rows)
+    marks = row_marks(dataset, units, rules, _reached(spread, roots))
+    return NumbersJudgement(tuple(causes), counts, marks=marks)
+
+
+def _states(causes: Sequence[NumberCause], count: int) -> list[RowState]:
+    """The state that each broken rule gives to its tensors, by the cause to which it belongs."""
+    states = [RowState.SUSPICIOUS] * count
+    for cause in causes:
+        follows = cause.explained_by is not None
+        for place, is_proof in zip(cause.broken, cause.proven, strict=True):
+            wrong = RowState.WRONG if is_proof else RowState.SUSPICIOUS
+            states[place] = RowState.FOLLOWS if follows else wrong
+    return states
+
+
+def _reached(spread: ValueSpread, roots: Sequence[NumberCause]) -> dict[int, int]:
+    """By rank the order from which on it may hold values that a proof calls wrong."""
+    origins: dict[int, int] = {}
+    for cause in roots:
+        if any(cause.proven):
+            for rank, order in spread.origins(cause.first).items():
+                origins[rank] = min(order, origins.get(rank, order))
+    return spread.reached(origins) if origins else {}
 
 
 def _sum_breaks(dataset: Dataset, units: CollectiveUnits, sums: SumChecks) -> list[BrokenRule]:
@@ -174,6 +216,8 @@ class _Places:
         return NumberCause(
             variant, first, tuple(strictest.values()), len(set(calls)), self._time(places[-1])[0],
             is_loss_scaling=scaled, path=nonfinite.path if variant == "non-finite" else (),
+            broken=tuple(places),
+            proven=tuple(not scaled and RULES[self.broken[i].rule].standing == "proof" for i in places),
         )  # fmt: skip
 
     @staticmethod
@@ -207,9 +251,9 @@ def _with_gradients(dataset: Dataset, cause: NumberCause) -> NumberCause:
     return replace(cause, first=replace(cause.first, note=f"{cause.first.note}; {note}"))
 
 
-def _related(dataset: Dataset, causes: list[NumberCause]) -> list[NumberCause]:
+def _related(spread: ValueSpread, causes: list[NumberCause]) -> list[NumberCause]:
     """The causes with the one that explains them, roots first."""
-    spread, some = ValueSpread(dataset), causes[:MOST_CAUSES]
+    some = causes[:MOST_CAUSES]
     explained: dict[int, int] = {}
     for place, cause in enumerate(some):
         if place in explained or cause.is_loss_scaling:

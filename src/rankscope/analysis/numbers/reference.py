@@ -16,6 +16,7 @@ from rankscope.analysis.numbers.difference_origins import (
 )
 from rankscope.analysis.numbers.model import BrokenRule, RuleCount, format_of
 from rankscope.analysis.numbers.number_rules import NumberCause, NumbersJudgement
+from rankscope.analysis.numbers.row_marks import reference_marks
 from rankscope.analysis.numbers.tensor_matching import ComparedTensors, compared_tensors
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural
@@ -40,7 +41,8 @@ def compare_numbers(ours: Dataset, reference: Dataset, perturbed: Sequence[Datas
         RuleCount("RX", table.height, table.height - int(table["equal"].sum())),
         *([RuleCount("RP", table.height - table["limit"].null_count(), beyond)] if perturbed else []),
     )
-    return NumbersJudgement(tuple(causes), counts, tuple(_notes(judged, bool(perturbed))))
+    distances = reference_marks(ours, table, [cause.first for cause in causes])
+    return NumbersJudgement(tuple(causes), counts, tuple(_notes(judged, bool(perturbed))), distances=distances)
 
 
 def _with_limits(found: ComparedTensors, responses: Sequence[ComparedTensors]) -> ComparedTensors:
@@ -156,8 +158,9 @@ def _notes(found: ComparedTensors, judged: bool) -> Iterator[str]:
     if table.is_empty():
         yield "no tensor of the two runs can be compared"
         return
+    alike = "in all that is printed of them" if table["printed"].any() else "bit for bit"
     how = "rank by rank" if found.is_ranked else "as whole tensors, with shards merged by their places"
-    yield f"{plural(table.height, 'tensor')} compared {how}: {int(table['equal'].sum()):,} are equal bit for bit"
+    yield f"{plural(table.height, 'tensor')} compared {how}: {int(table['equal'].sum()):,} are equal {alike}"
     largest = table.filter(~pl.col("equal") & pl.col("off").is_finite()).sort("off", descending=True)
     form = format_of(largest["dtype"][0]) if largest.height else None
     if form is not None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.analysis.numbers.collective_units import CollectiveUnits
+from rankscope.analysis.numbers.collective_units import CollectiveUnits, group_kinds
 from rankscope.analysis.numbers.equality_checks import MOST_BROKEN, EqualityChecks
 from rankscope.analysis.numbers.model import BrokenRule
 from rankscope.schema import Dataset
@@ -38,17 +39,24 @@ def check_replicas(dataset: Dataset, units: CollectiveUnits) -> EqualityChecks:
     if len(steps) > LEARNED_STEPS:
         learned = steps[:LEARNED_STEPS]
         answers += [_joined_batches(dataset, learned), _parted_values(dataset, learned), _left_out(dataset, steps)]
-    for asked, broken in answers:
+    for asked, broken, rows in answers:
         for rule, count in asked.items():
             found.asked[rule] = found.asked.get(rule, 0) + count
+            if rows is not None:
+                found.rows[rule] = pl.concat([found.rows[rule], rows]) if rule in found.rows else rows
         for one in broken:
             found.counts[one.rule] = found.counts.get(one.rule, 0) + 1
         found.broken.extend(broken[:MOST_BROKEN])
     return found
 
 
-Answer = tuple[dict[str, int], list[BrokenRule]]
-"""How often each rule was asked, and what breaks it."""
+class ReplicaAnswer(NamedTuple):
+    """How often each rule was asked, and what breaks it."""
+
+    asked: dict[str, int]
+    broken: list[BrokenRule]
+    rows: pl.Series | None = None
+    """Rows of `Dataset.tensors` about which the rule was asked; None where it does not tell them."""
 
 
 def _varied() -> pl.Expr:
@@ -70,7 +78,7 @@ def _summed_inputs(dataset: Dataset, units: CollectiveUnits) -> pl.DataFrame:
 # S1: an input that the same call had in an earlier step.
 
 
-def _stale_inputs(inputs: pl.DataFrame) -> Answer:
+def _stale_inputs(inputs: pl.DataFrame) -> ReplicaAnswer:
     call = ["rank", "group", "op", "nth_in_step", "place", "piece"]
     rows = inputs.with_columns(nth_in_step=pl.col("call").rank("dense").over(["rank", "group", "op", "step"]))
     rows = rows.sort("step", "order").with_columns(
@@ -89,13 +97,13 @@ def _stale_inputs(inputs: pl.DataFrame) -> Answer:
                    note=f"its input is what it had in step {first}")
         for row, rank, earlier, first in stale.select("row", "rank", "before", "first").iter_rows()
     ]  # fmt: skip
-    return {"S1": asked}, broken
+    return ReplicaAnswer({"S1": asked}, broken)
 
 
 # S2: two ranks that bring the same.
 
 
-def _same_inputs(inputs: pl.DataFrame) -> Answer:
+def _same_inputs(inputs: pl.DataFrame) -> ReplicaAnswer:
     """Ranks whose inputs to most reductions of their group in a step are those of another member."""
     per_step, call = ["group", "step"], ["group", "step", "call", "op", "nth"]
     whole = inputs.group_by([*call, "rank"], maintain_order=True).agg(
@@ -113,10 +121,10 @@ def _same_inputs(inputs: pl.DataFrame) -> Answer:
         for ranks, row, other, count, total in often.filter(pl.col("len") > MOST_SAME_SHARE * pl.col("total"))
         .sort("step", "row").select("ranks", "row", "other", "len", "total").iter_rows()
     ]  # fmt: skip
-    return {"S2": inputs["unit"].n_unique()}, broken
+    return ReplicaAnswer({"S2": inputs["unit"].n_unique()}, broken)
 
 
-def _same_batches(dataset: Dataset) -> Answer:
+def _same_batches(dataset: Dataset) -> ReplicaAnswer:
     """Data-parallel ranks with the same batch. Ranks are data-parallel if all of their parameters are equal in the
     first recorded step; ranks that share a model in other ways read the same batch for good reasons."""
     held = dataset.tensors.filter((pl.col("site") == "parameter") & _varied())
@@ -135,13 +143,13 @@ def _same_batches(dataset: Dataset) -> Answer:
                    note="their models are equal, and they read the same batch")
         for ranks, row, other in asked.filter("same").select("ranks", "row", "other").iter_rows()
     ]  # fmt: skip
-    return {"S2": asked.height}, broken
+    return ReplicaAnswer({"S2": asked.height}, broken)
 
 
 # S3: replicas that part.
 
 
-def _parted(dataset: Dataset) -> list[Answer]:
+def _parted(dataset: Dataset) -> list[ReplicaAnswer]:
     """Replicas that differ: those that placements declare, and those that were equal in the first recorded step."""
     known = pl.col("hash").is_not_null() & (pl.col("numel") > 0) & (pl.col("nan").fill_null(0) == 0)
     held = pl.col("site").is_in(["gradient", "parameter", "optimizer"])
@@ -153,7 +161,7 @@ def _parted(dataset: Dataset) -> list[Answer]:
     return [_declared(declared), _learned(rows.filter(pl.col("placed").is_null()))]
 
 
-def _declared(rows: pl.DataFrame) -> Answer:
+def _declared(rows: pl.DataFrame) -> ReplicaAnswer:
     """Shards with the same place in the whole tensor, which every rank that holds them holds alike."""
     keys = [*_PART, "step", *_SHARD, "placed", "mesh", "dtype", "numel"]
     sets = rows.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join(",") for name in _SHARD)
@@ -161,10 +169,10 @@ def _declared(rows: pl.DataFrame) -> Answer:
     sets = sets.filter(pl.col("rank").list.n_unique() > 1)
     wrong = sets.filter(pl.col("hash").list.n_unique() > 1)
     broken = [_odd("S3", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
-    return {"S3": sets.height}, broken
+    return ReplicaAnswer({"S3": sets.height}, broken, sets["row"].explode())
 
 
-def _learned(rows: pl.DataFrame) -> Answer:
+def _learned(rows: pl.DataFrame) -> ReplicaAnswer:
     """Tensors that were equal on several ranks in the first recorded step, and are not in a later one."""
     first = rows.filter(pl.col("step") == pl.col("step").min().over(_PART))
     # constants are equal by their initialisation, but for norms, of which every rank has the same
@@ -176,7 +184,7 @@ def _learned(rows: pl.DataFrame) -> Answer:
     sets = sets.filter(pl.col("rank").list.len() > 1)
     wrong = sets.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
     broken = [_odd("S3l", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
-    return {"S3l": sets.height}, broken
+    return ReplicaAnswer({"S3l": sets.height}, broken, sets["row"].explode())
 
 
 def _odd(rule: str, ranks: Sequence[int], hashes: Sequence[int], rows: Sequence[int]) -> BrokenRule:
@@ -195,7 +203,7 @@ def _odd(rule: str, ranks: Sequence[int], hashes: Sequence[int], rows: Sequence[
 # S5: weights between two steps.
 
 
-def _changed_weights(dataset: Dataset) -> Answer:
+def _changed_weights(dataset: Dataset) -> ReplicaAnswer:
     """Parameters that are not, on some ranks, what the optimizer left in the step before; a change on all ranks that
     hold the name is meant."""
     key = ["rank", "name", "numel", "dtype"]
@@ -213,7 +221,7 @@ def _changed_weights(dataset: Dataset) -> Answer:
                    note="the optimizer left another value in the step before, and on other ranks this one")
         for row, rank, before in wrong.select("row", "rank", "left_row").iter_rows()
     ]  # fmt: skip
-    return {"S5": both.height}, broken
+    return ReplicaAnswer({"S5": both.height}, broken, both["row"])
 
 
 # What ranks have in common in the first two recorded steps, and not later.
@@ -223,17 +231,16 @@ _VALUE = ["site", "op", "kind", "name", "slot", "slice", "micro", "numel", "dtyp
 
 def _valued(dataset: Dataset) -> pl.DataFrame:
     """Tensors of reductions and losses, with the description of their group: its twins have the same one."""
-    called = pl.coalesce(pl.col("description").replace("", None), "name").str.replace_all(r"\d+", "")
-    kinds = dataset.groups.select("group", kind=pl.concat_str(called, pl.col("ranks").list.len()))
     known = pl.col("hash").is_not_null() & (pl.col("nan").fill_null(0) == 0)
     reduced = pl.col("op").cast(pl.String).is_in(["all_reduce", "reduce_scatter"])
     held = (pl.col("site") == "loss") & (pl.col("l2").fill_null(1.0) != 0)
     told = (held | ((pl.col("site") == "collective") & reduced & _varied())) & known
-    rows = dataset.tensors.with_row_index("row").filter(told).join(kinds, on="group", how="left", maintain_order="left")
+    rows = dataset.tensors.with_row_index("row").filter(told)
+    rows = rows.join(group_kinds(dataset), on="group", how="left", maintain_order="left")
     return rows.select("row", "rank", "step", "hash", *_VALUE)
 
 
-def _parted_values(dataset: Dataset, learned: Sequence[int]) -> Answer:
+def _parted_values(dataset: Dataset, learned: Sequence[int]) -> ReplicaAnswer:
     """Sums and losses that were equal on several ranks in the first steps, and are not in a later one."""
     rows = _valued(dataset)
     begun = rows.filter(pl.col("step").is_in(list(learned)))
@@ -255,10 +262,10 @@ def _parted_values(dataset: Dataset, learned: Sequence[int]) -> Answer:
     ).filter(pl.col("rank").list.len() == pl.col("size"))  # fmt: skip
     wrong = held.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
     broken = [_odd("S3l", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
-    return {"S3l": held.height}, broken
+    return ReplicaAnswer({"S3l": held.height}, broken, held["row"].explode())
 
 
-def _joined_batches(dataset: Dataset, learned: Sequence[int]) -> Answer:
+def _joined_batches(dataset: Dataset, learned: Sequence[int]) -> ReplicaAnswer:
     """Ranks that had different batches in the first steps, and the same one in a later step."""
     rows = dataset.tensors.with_row_index("row").filter((pl.col("site") == "batch") & _varied())
     key = ["micro", "name", "occurrence", "slot", "step"]
@@ -277,10 +284,10 @@ def _joined_batches(dataset: Dataset, learned: Sequence[int]) -> Answer:
                    note=f"their batches were different up to step {learned[-1]}")
         for ranks, row, other in same.select("ranks", "row", "other").iter_rows()
     ]  # fmt: skip
-    return {"S2": later.height}, broken
+    return ReplicaAnswer({"S2": later.height}, broken)
 
 
-def _left_out(dataset: Dataset, steps: Sequence[int]) -> Answer:
+def _left_out(dataset: Dataset, steps: Sequence[int]) -> ReplicaAnswer:
     """Operations that a rank issued in each of the first steps, and in none of two or more later ones."""
     key = ["rank", "group", "op", "slot", "numel", "dtype"]
     moved = dataset.tensors.with_row_index("row").filter(pl.col("site").is_in(["collective", "p2p"]))
@@ -306,4 +313,4 @@ def _left_out(dataset: Dataset, steps: Sequence[int]) -> Answer:
                    f"another group, on {ranks_text(ranks)}")
         for ranks, rows in sets.sort("row").select("rank", "row").iter_rows()
     ]  # fmt: skip
-    return {"S4": asked.height}, broken
+    return ReplicaAnswer({"S4": asked.height}, broken)

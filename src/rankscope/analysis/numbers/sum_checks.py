@@ -15,6 +15,7 @@ import polars as pl
 
 from rankscope.analysis.numbers.collective_units import REDUCTIONS, CollectiveUnits
 from rankscope.analysis.numbers.model import Floats, Ints, NumberFormat, format_of, gamma, rounded
+from rankscope.analysis.numbers.row_marks import NEAREST, nearest_limits
 from rankscope.analysis.numbers.sample_values import SampleRows, spread
 from rankscope.schema import Dataset
 
@@ -64,27 +65,34 @@ class SumChecks(NamedTuple):
 
     broken: pl.DataFrame
     asked: dict[str, int]
+    nearest: pl.DataFrame
+    """The rule whose limit is nearest for each output, with columns `NEAREST`."""
 
 
 def check_sums(dataset: Dataset, units: CollectiveUnits) -> SumChecks:
     """The outputs of reductions that are not what their inputs make of them."""
     parts: list[pl.DataFrame] = []
+    nearest = [pl.DataFrame(schema=NEAREST)]
     asked: dict[str, int] = {}
     samples = SampleRows(dataset)
     for dtype, kind, own in _kinds(units):
         for block in _blocks(samples, own, dtype, kind):
-            for rule, bad, value, limit, count in _checks(block, kind):
-                asked[rule] = asked.get(rule, 0) + count
+            checks = list(_checks(block, kind))
+            nearest.append(nearest_limits(block.rows, block.units, checks))
+            for rule, bad, value, limit, known in checks:
+                asked[rule] = asked.get(rule, 0) + int(known.sum())
                 if bad.any():
                     rows = {"row": block.rows[bad], "unit": block.units[bad], "value": value[bad], "limit": limit[bad]}
                     parts.append(pl.DataFrame({"rule": rule, **rows}).cast(BROKEN))  # type: ignore[arg-type]
-    return SumChecks(pl.concat(parts) if parts else pl.DataFrame(schema=BROKEN), asked)
+    return SumChecks(pl.concat(parts) if parts else pl.DataFrame(schema=BROKEN), asked, pl.concat(nearest))
 
 
 def _kinds(units: CollectiveUnits) -> Iterator[tuple[str, str, CollectiveUnits]]:
-    """The whole reductions, by element type and kind."""
+    """The whole reductions, by element type and kind, without rounded statistics of other tools."""
     table = units.table
-    usual = pl.col("op").is_in(REDUCTIONS) & pl.col("reduce_op").is_in(["sum", "avg", "max", "min"])
+    usual = (
+        ~pl.col("foreign") & pl.col("op").is_in(REDUCTIONS) & pl.col("reduce_op").is_in(["sum", "avg", "max", "min"])
+    )
     fit = table.select(usual & pl.col("whole") & pl.col("alike") & (pl.col("outputs") > 0)).to_series()
     own = units.chosen(fit)
     for dtype, kind in own.table.select("dtype", "reduce_op").unique(maintain_order=True).drop_nulls().iter_rows():
@@ -141,8 +149,8 @@ def _statistics(told: pl.DataFrame, rows: pl.Series) -> dict[str, Floats]:
     }  # fmt: skip
 
 
-Check = tuple[str, npt.NDArray[np.bool_], Floats, Floats, int]
-"""The rule, which outputs break it, the values, the limits, and how many outputs it was asked about."""
+Check = tuple[str, npt.NDArray[np.bool_], Floats, Floats, npt.NDArray[np.bool_]]
+"""The rule, which outputs break it, the values, the limits, and which outputs it was asked about."""
 
 
 def _checks(block: SumTerms, kind: str) -> Iterator[Check]:
@@ -167,7 +175,7 @@ def _samplewise(rule: str, off: Floats, limit: Floats, held: npt.NDArray[np.bool
     worst = np.argmax(excess, axis=1)[:, None]
     bad = np.take_along_axis(excess, worst, 1)[:, 0] > 0
     value, most = (np.take_along_axis(one, worst, 1)[:, 0] for one in (off, limit))
-    return rule, bad, value, most, int(known.any(axis=1).sum())
+    return rule, bad, value, most, known.sum(axis=1) > 0
 
 
 def _bounded(block: SumTerms, form: NumberFormat, share: Floats) -> Check:
@@ -211,8 +219,8 @@ def _independent(block: SumTerms, form: NumberFormat, share: Floats) -> Check:
     count = known.sum(axis=1)
     mean = np.where(known, off**2 / variance, 0).sum(axis=1) / np.maximum(count, 1)
     limit = np.where(_is_varied(block, known), MOST_SPREAD, MOST_SPREAD + 2.25 * block.size)
-    asked = (count >= FEWEST_SAMPLES) & (block.size > 2)
-    return "R2", asked & (mean > limit), mean, limit, int(asked.sum())
+    asked: npt.NDArray[np.bool_] = (count >= FEWEST_SAMPLES) & (block.size > 2)
+    return "R2", asked & (mean > limit), mean, limit, asked
 
 
 def _is_varied(block: SumTerms, known: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -240,7 +248,7 @@ def _projected(block: SumTerms, form: NumberFormat) -> Check:
     off = np.abs(block.out["projection"] * share - block.ins["projection"])
     limit = MOST_SPREAD * np.sqrt(1.25 * variance * _alike(block)) + own
     known = np.isfinite(off) & np.isfinite(limit)
-    return "R3", known & (off > limit), off, limit, int(known.sum())
+    return "R3", known & (off > limit), off, limit, known
 
 
 def _alike(block: SumTerms) -> Floats:
@@ -257,7 +265,7 @@ def _summed(block: SumTerms, form: NumberFormat) -> Check:
     limit = roundings * magnitude + block.numel * n * form.tiny
     off = np.abs(block.out["sum"] - block.ins["sum"] / share)
     known = np.isfinite(off) & np.isfinite(limit)
-    return "R3s", known & (off > limit), off, limit, int(known.sum())
+    return "R3s", known & (off > limit), off, limit, known
 
 
 def _in_range(block: SumTerms, form: NumberFormat) -> Check:
@@ -268,7 +276,7 @@ def _in_range(block: SumTerms, form: NumberFormat) -> Check:
     off = block.out["largest"]
     # a sum that overflows the format is infinite
     known = ~np.isnan(off) & np.isfinite(limit) & (limit < form.largest)
-    return "R4", known & (off > limit), off, limit, int(known.sum())
+    return "R4", known & (off > limit), off, limit, known
 
 
 # The parts of a wrong output, where its samples tell them.

@@ -15,6 +15,13 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.numbers.model import Floats
+from rankscope.analysis.numbers.printed_records import (
+    hash_kind,
+    is_printed_equal,
+    printed_distance,
+    tells_something,
+    with_marks,
+)
 from rankscope.analysis.numbers.sample_values import SampleRows, spread
 from rankscope.schema import Dataset
 
@@ -32,8 +39,9 @@ class ComparedTensors:
     """Tensors that both runs have, in the program order of the run under test.
 
     Columns: those of the key; rank (null for a whole tensor merged from shards), row and other_row (rows of `tensors`
-    of each run), order, dtype, equal (bit for bit), off (norm of the difference as a share of the norm of the
-    reference, from samples), limit (null where nothing judges), rolled (`off` of shuffled samples, NaN if not asked).
+    of each run), order, dtype, equal (bit for bit, or all that is told), printed (another tool wrote both, without
+    hashes that can be compared), off (norm of the difference as a share of the norm of the reference, from samples or
+    what is printed), limit (null where nothing judges), rolled (`off` of shuffled samples, NaN if not asked).
     """
 
     table: pl.DataFrame
@@ -45,24 +53,20 @@ class ComparedTensors:
 def compared_tensors(ours: Dataset, reference: Dataset, *, is_rolled: bool = False) -> ComparedTensors:
     """The tensors of two runs side by side; with `rolled` if asked, which takes the samples of all of them."""
     ranked = set(ours.tensors["rank"].unique()) == set(reference.tensors["rank"].unique())
-    a, b = (_keyed(one) if ranked else _merged(one) for one in (ours, reference))
+    kind = hash_kind(ours)
+    marked = [with_marks(one, kind if kind == hash_kind(reference) else None) for one in (ours, reference)]
+    a, b = (_keyed(one) if ranked else _merged(one) for one in marked)
     keys = [*KEY, "numel", *(["rank"] if ranked else [])]
     fit = a.join(b, on=keys, how="inner", nulls_equal=True, suffix="_other", maintain_order="left")
+    tools = pl.col("tool").is_not_null(), pl.col("tool_other").is_not_null()
+    hashed = pl.col("hash").is_not_null() & pl.col("hash_other").is_not_null()
+    fit = fit.with_columns(printed=tools[0] & tools[1] & ~hashed)
     fit = fit.with_columns(equal=_equal_bits(fit)).filter(pl.col("equal").is_not_null())
-    equal = fit["equal"]
-    off, rolled = np.zeros(fit.height), np.full(fit.height, np.nan)
-    samples = SampleRows(ours), SampleRows(reference)
-    looked = np.arange(fit.height) if is_rolled else np.flatnonzero(~equal.to_numpy())
-    for begin in range(0, len(looked), BLOCK_ROWS):
-        rows = looked[begin : begin + BLOCK_ROWS]
-        mine, other, held = _samples(fit[rows], *samples)
-        off[rows] = np.where(equal.to_numpy()[rows], 0.0, _distance(mine, other, held))
-        if is_rolled:
-            rolled[rows] = _distance(np.roll(mine, 7, axis=1), other, held)
+    sampled = _with_distances(fit, SampleRows(ours), SampleRows(reference), is_rolled=is_rolled)
+    told = pl.when("equal").then(0.0).when(tools[0] | tools[1]).then(printed_distance()).otherwise("off")
     same_nan = (pl.col("nan") > 0) & (pl.col("nan") == pl.col("nan_other")) & (pl.col("off") == 0)
-    table = fit.drop("own", "own_other").with_columns(
-        off=pl.Series(off), rolled=pl.Series(rolled), other_row="row_other", limit=pl.lit(None, pl.Float64)
-    ).with_columns(equal=pl.col("equal") | same_nan.fill_null(value=False))  # fmt: skip
+    table = sampled.with_columns(off=told).with_columns(equal=pl.col("equal") | same_nan.fill_null(value=False))
+    table = table.with_columns(other_row="row_other", limit=pl.lit(None, pl.Float64)).drop("own", "own_other")
     lost = [
         one.join(rest, on=keys, how="anti", nulls_equal=True).select(*KEY, "rank", "row", "order", ours=pl.lit(own))
         for one, rest, own in ((a, b, True), (b, a, False))
@@ -71,16 +75,29 @@ def compared_tensors(ours: Dataset, reference: Dataset, *, is_rolled: bool = Fal
     return ComparedTensors(table, pl.concat(lost).filter(pl.col("site").is_in(list(sites))), ranked)
 
 
+def _with_distances(fit: pl.DataFrame, ours: SampleRows, reference: SampleRows, *, is_rolled: bool) -> pl.DataFrame:
+    """The tensors with `off` and `rolled`, from the samples of those that differ; of all of them if rolled."""
+    equal = fit["equal"].to_numpy()
+    off, rolled = np.zeros(fit.height), np.full(fit.height, np.nan)
+    looked = np.arange(fit.height) if is_rolled else np.flatnonzero(~equal)
+    for begin in range(0, len(looked), BLOCK_ROWS):
+        rows = looked[begin : begin + BLOCK_ROWS]
+        mine, other, held = _samples(fit[rows], ours, reference)
+        off[rows] = np.where(equal[rows], 0.0, _distance(mine, other, held))
+        if is_rolled:
+            rolled[rows] = _distance(np.roll(mine, 7, axis=1), other, held)
+    return fit.with_columns(off=pl.Series(off), rolled=pl.Series(rolled))
+
+
 def _equal_bits(fit: pl.DataFrame) -> pl.Series:
-    """Whether tensors are equal: bit for bit by hashes of one kind, else by their statistics up to the last printed
-    digit; null where nothing can be compared."""
-    same = fit["dtype"].eq_missing(fit["dtype_other"])
-    by_hash, by_md5 = (fit[name] == fit[f"{name}_other"] for name in ("hash", "md5"))
-    found = fit.select(pl.coalesce(by_hash, by_md5)).to_series()
+    """Whether tensors are equal: bit for bit by hashes, by all that another tool printed of both, else by their
+    statistics up to the last printed digit; null where nothing can be compared."""
+    told = pl.when("printed").then(is_printed_equal()).otherwise(pl.col("hash") == pl.col("hash_other"))
+    found = fit.select(told).to_series()
     rest = np.flatnonzero(found.is_null().to_numpy())
     if len(rest):
         found = found.scatter(rest, _equal_statistics(fit[rest]))
-    return found & same
+    return found & fit["dtype"].eq_missing(fit["dtype_other"])
 
 
 def _equal_statistics(fit: pl.DataFrame) -> pl.Series:
@@ -119,9 +136,9 @@ def _keyed(dataset: Dataset) -> pl.DataFrame:
     place = [name for name in KEY if name != "occurrence"]
     rows = rows.with_columns(occurrence=pl.int_range(pl.len()).over(["rank", *place, "numel"]))
     return rows.select(
-        *KEY, "rank", "row", "order", "dtype", "reduce_op", "numel", "hash", "md5", *_STATISTICS, "nan", "held",
-        "offsets", "global_shape", own="row",
-    )  # fmt: skip
+        *KEY, "rank", "row", "order", "dtype", "reduce_op", "numel", "hash", "md5", "tool", *_STATISTICS, "nan",
+        "held", "offsets", "global_shape", own="row",
+    ).filter(pl.col("tool").is_null() | tells_something())  # fmt: skip
 
 
 def _merged(dataset: Dataset) -> pl.DataFrame:
@@ -133,7 +150,7 @@ def _merged(dataset: Dataset) -> pl.DataFrame:
     facts = rows.group_by(KEY, maintain_order=True).agg(
         pl.col("row", "order", "dtype", "place").first(), rank=pl.lit(None, pl.Int32), shards=pl.len(),
         numel=pl.col("numel").sum(), reduce_op=pl.lit(None, pl.String), whole=whole.first(), hash=pl.col("hash").sum(),
-        known=pl.col("hash").is_not_null().all(),
+        known=(pl.col("hash").is_not_null() & pl.col("tool").is_null()).all(), tool=pl.col("tool").first(),
         md5=pl.lit(None, pl.String), l2=(pl.col("l2") ** 2).sum().sqrt(), sum=pl.col("sum").sum(),
         min=pl.col("min").min(), max=pl.col("max").max(), nan=pl.col("nan").sum(), own=pl.col("row"),
         held=pl.col("held").bitwise_or(),

@@ -17,6 +17,8 @@ from rankscope.text.wording import ranks_text
 
 INFINITE_SITES = ("collective", "p2p", "gradient", "parameter", "optimizer", "loss")
 """Sites at which an infinite value is wrong: masks of attention hold them in modules and batches."""
+REDUCED_TOOLS = ("nvdlfw-inspect",)
+"""Tools whose values may be those of a whole group."""
 OVERFLOW = 0.49
 """Share of the largest number of a format that the largest inputs of a sum must reach together for an overflow."""
 
@@ -107,7 +109,7 @@ def _brought(
     brought = units.rows.filter(~pl.col("is_out")).join(bad.select("row"), on="row", how="semi")
     pairs = calls.join(brought.select("unit", source="rank"), on="unit").filter(pl.col("rank") != pl.col("source"))
     found = {
-        rank: (source, f"{op} #{call} of {groups.get(group) or group}")
+        rank: (source, f"{op}{f' #{call}' if call >= 0 else ''} of {groups.get(group) or group}")
         for rank, source, op, call, group in pairs.sort("rank", "source", descending=True)
         .select("rank", "source", "op", "call", "group").iter_rows()
     }  # fmt: skip
@@ -125,6 +127,7 @@ def _made(dataset: Dataset, sources: pl.DataFrame) -> list[BrokenRule]:
         return []
     ranks = tuple(sources["rank"].to_list())
     everybody = len(ranks) > 1 and len(ranks) == dataset.tensors["rank"].n_unique()
+    shared = dataset.tensors["tool"][sources["row"][0]] in REDUCED_TOOLS
     row = sources.sort("step", "order").row(0, named=True)
     earlier = (pl.col("rank") == row["rank"]) & (pl.col("order") < pl.lit(row["order"], pl.Int64))
     before = dataset.tensors.filter(earlier).tail(1)
@@ -134,8 +137,11 @@ def _made(dataset: Dataset, sources: pl.DataFrame) -> list[BrokenRule]:
         last = f"the last finite row before is {_words(told)}"
     made = _source_words(row)
     note = f"all ranks hold one at the same step: {last}" if everybody else f"{made}; {last}"
+    if shared:
+        note = f"the tool may reduce a value over a group, so another member may hold it; {last}"
+    accused, suspects = () if everybody or shared else ranks, () if everybody or not shared else ranks
     return [
-        BrokenRule("NF", row["row"], () if everybody else ranks, (), ranks, rows=tuple(sources["row"].to_list()[1:3]),
+        BrokenRule("NF", row["row"], accused, suspects, ranks, rows=tuple(sources["row"].to_list()[1:3]),
                    note=note)
     ]  # fmt: skip
 

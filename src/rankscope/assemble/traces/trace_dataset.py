@@ -126,6 +126,10 @@ def add_trace_tables(tables: Tables, found: TraceWindows, world: int) -> Tables:
         track, op = track + made["tracks"][-1].height, op + rows.height
         span += made["spans"][-1].height
     told = {name: pl.concat(parts) for name, parts in made.items()}
+    if any(window.content.memory.size for window in found.all):
+        from rankscope.assemble.memory_rows import add_event_rows
+
+        add_event_rows(told, tables, found.all)
     return {**told, "groups": groups.frame(), "traces": with_hosts(trace_table(found.all), tables)}
 
 

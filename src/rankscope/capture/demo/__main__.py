@@ -59,7 +59,7 @@ def _rank(scenario: str, scratch: Path, step: int, rank: int) -> None:
     torch.set_num_threads(1)
     start(scratch / "dumps", interval=INTERVAL_S, share=1.0)
     dist.init_process_group("gloo", init_method=f"file://{scratch}/store", rank=rank, world_size=WORLD_SIZE)
-    trainer = Trainer(rank, WORLD_SIZE, step)
+    trainer = Trainer(rank, WORLD_SIZE, step, scratch / "dumps")
     trainer.make_groups()
     SCENARIOS[scenario](trainer)
     time.sleep(LONGEST_S)

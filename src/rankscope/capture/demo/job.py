@@ -1,4 +1,4 @@
-"""Job of four ranks that train, two by two in tensor and data parallel groups, until one of them makes a fault.
+"""Job of four ranks that train, two by two in tensor and data parallel groups, until one makes a fault.
 
 Every function here appears in the shown stacks, so names are those of a training script.
 """
@@ -8,13 +8,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from .. import numbers
+
 STEP_S = 0.25
 """Computing time of a step: slow enough to watch."""
+FAST_STEP_S = 0.1
+"""That of a step whose numbers are wrong: a loss takes more steps than a hang to be seen."""
 STEPS = 1_000_000
+STEPS_AFTER = 20
+"""Steps from the wrong one on of which each is recorded; later one in so many is, so that the files stay small."""
+FEATURES, CLASSES, BATCH = 32, 8, 16
 
 
 @dataclass
@@ -25,6 +33,8 @@ class Trainer:
     world_size: int
     broken_step: int
     """The step in which the fault happens."""
+    dumps: Path
+    """The directory for what it records itself."""
     tensor_parallel: dist.ProcessGroup | None = None
     data_parallel: dist.ProcessGroup | None = None
     gradients: torch.Tensor = field(default_factory=lambda: torch.ones(64, 32))
@@ -39,10 +49,10 @@ class Trainer:
             column = dist.new_group(list(range(place, self.world_size, 2)), group_desc="data_parallel")
             self.data_parallel = column if self.rank % 2 == place else self.data_parallel
 
-    def train(self, train_step: Callable[[int], bool], steps: int = STEPS) -> None:
+    def train(self, train_step: Callable[[int], bool], step_s: float = STEP_S) -> None:
         """Runs steps until one returns False."""
-        for step in range(steps):
-            load_batch(STEP_S)
+        for step in range(STEPS):
+            load_batch(step_s)
             if not train_step(step):
                 return
 
@@ -144,10 +154,49 @@ def slow(trainer: Trainer) -> None:
     trainer.train(train_step)
 
 
+def wrong_gradient(trainer: Trainer) -> None:
+    """Rank 2 changes a gradient before it has waited for its sum: its weights part from those of the others."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(FEATURES, 64), torch.nn.ReLU(), torch.nn.Linear(64, CLASSES))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    samples = torch.Generator().manual_seed(trainer.rank)
+    every_step = range(trainer.broken_step + STEPS_AFTER)
+    numbers.start(model, optimizer, every=STEPS_AFTER, steps=every_step, dumps=trainer.dumps)
+
+    def train_step(step: int) -> bool:
+        inputs = torch.randn(BATCH, FEATURES, generator=samples)
+        numbers.batch(inputs)
+        loss = torch.nn.functional.cross_entropy(model(inputs), inputs[:, :CLASSES].argmax(1))
+        numbers.loss(loss)
+        loss.backward()
+        average_gradients(model, too_early="2.weight" if step >= trainer.broken_step and trainer.rank == 2 else "")
+        optimizer.step()
+        optimizer.zero_grad()
+        return True
+
+    trainer.train(train_step, FAST_STEP_S)
+
+
+def average_gradients(model: torch.nn.Module, too_early: str) -> None:
+    """Sums all gradients at once, and divides each by the number of ranks; the named one before its wait, too."""
+    world_size = dist.get_world_size()
+    works = {}
+    for name, parameter in model.named_parameters():
+        works[name] = dist.all_reduce(parameter.grad, async_op=True)
+    for name, parameter in model.named_parameters():
+        if name == too_early:
+            while not works[name].is_completed():
+                time.sleep(0.001)
+            parameter.grad.div_(world_size)
+        works[name].wait()
+        parameter.grad.div_(world_size)
+
+
 SCENARIOS: dict[str, Callable[[Trainer], None]] = {
     "skip": skip,
     "mismatch": mismatch,
     "straggler": straggler,
     "order-deadlock": order,
     "slow": slow,
+    "wrong-gradient": wrong_gradient,
 }

@@ -1,7 +1,7 @@
 """Recording of numbers inside a training job: a summary of each tensor that goes through a collective, in some steps.
 
     from rankscope.capture import numbers
-    numbers.start(model, optimizer, every=50, dumps="dumps")  # after the model is wrapped
+    numbers.start(model, optimizer, every=50, dumps="dumps")  # after the model is wrapped; numbers(...) does the same
     ...
     numbers.batch(batch)  # in each step, for a rehearsal of determinism
 
@@ -16,7 +16,9 @@ import multiprocessing
 import multiprocessing.util
 import os
 import platform
+import sys
 from collections.abc import Container
+from types import ModuleType
 from typing import Any, Protocol
 
 import torch
@@ -162,3 +164,17 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+class NumbersModule(ModuleType):
+    """This module, which can be called in place of `start`."""
+
+    __call__ = staticmethod(start)
+    start = staticmethod(start)
+    stop = staticmethod(stop)
+    step = staticmethod(step)
+    batch = staticmethod(batch)
+    loss = staticmethod(loss)
+
+
+sys.modules[__name__].__class__ = NumbersModule

@@ -62,6 +62,8 @@ class PartWriter(threading.Thread):
         self._part_bytes = max(limit // PARTS, 1 << 16)
         self._header = header
         self._queue: queue.Queue[StepRows | None] = queue.Queue(_MOST_WAITING)
+        self._ranks: tuple[int, int | None] | None = None
+        """The rank and the number of ranks, once the job's own thread has asked torch for them."""
         self._rank: int | None = None
         self._part = 0
         self._file: int | None = None
@@ -81,6 +83,7 @@ class PartWriter(threading.Thread):
 
     def put(self, step: StepRows) -> None:
         """Hands a step over; drops and counts it if the disk is too slow."""
+        self.locate()
         step = step._replace(heads=self._late + step.heads)
         self._late = []
         try:
@@ -88,6 +91,12 @@ class PartWriter(threading.Thread):
         except queue.Full:
             self._late = step.heads
             self._dropped += len(step.rows) + step.dropped
+
+    def locate(self) -> None:
+        """Asks torch for the rank, in a thread of the job: one in torch while the process ends would abort it."""
+        if self._ranks is None:
+            rank, world = rank_and_world()
+            self._ranks = rank or 0, world
 
     def close(self) -> None:
         """Writes what waits, and the end; waits at most `END_WAIT_S` seconds for it."""
@@ -134,11 +143,12 @@ class PartWriter(threading.Thread):
         return self._directory / f"numbers_rank_{self._rank}{number}.jsonl"
 
     def _begin_part(self) -> None:
-        rank, world = rank_and_world()
+        assert self._ranks is not None
+        rank, world = self._ranks
         if self._rank is None:
             self._directory.mkdir(parents=True, exist_ok=True)
-            self._set_earlier_aside(rank or 0)
-            self._rank = rank or 0
+            self._set_earlier_aside(rank)
+            self._rank = rank
         told = {"rankscope_numbers": VERSION, **self._header, "time_ns": time.time_ns(), "part": self._part}
         told |= {"rank": self._rank, "world_size": world}
         self._file = os.open(self._path(), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)

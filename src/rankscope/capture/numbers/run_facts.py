@@ -50,7 +50,8 @@ def random_states() -> dict[str, str]:
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
         found["numpy"] = _short(repr([_bytes(part) for part in numpy.random.get_state()]).encode())
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    # asking whether there is a device would start the driver, and a later fork could use none
+    if torch.cuda.is_initialized():
         found["cuda"] = _tensor_hash(torch.cuda.get_rng_state())
     return found
 
@@ -75,7 +76,7 @@ def numeric_settings() -> dict[str, Any]:
         "matmul_precision": torch.get_float32_matmul_precision(),
         "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() and torch.cuda.is_initialized() else "cpu",
+        "device": torch.cuda.get_device_name() if torch.cuda.is_initialized() else "cpu",
     }
     variables = {name: value[:_LONGEST] for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
     return {**told, "rng": random_states(), "environment": variables}

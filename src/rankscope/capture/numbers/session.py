@@ -35,9 +35,14 @@ MOST_FRAMES = 12
 MOST_STACKS = 4096
 """Different stacks that are kept."""
 _MOST_PROBLEMS = 16
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH120, PTH100 - compared with co_filename
+_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH120, PTH100 - compared with co_filename
+_RUNNER = os.path.join(os.path.dirname(_HERE), "__main__.py")  # noqa: PTH118, PTH120 - compared with co_filename
+_OURS = (_HERE, _RUNNER)
+"""Files whose frames are left out: those of the hooks, and the runner of a script."""
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__))  # noqa: PTH120, PTH100 - compared with co_filename
 _PYTHON = os.path.dirname(os.__file__)  # noqa: PTH120 - compared with co_filename
+_FROZEN = "<frozen "
+"""Begins the names of files of modules that the interpreter holds, as of runpy."""
 _PACKAGES, _WRAPPER = "site-packages", "typing_extensions.py"
 
 
@@ -225,9 +230,11 @@ class Session:
         self.recording = self.settings.records(self.step)
 
     def _hand_over(self) -> None:
-        # as numbers of Python: a thread that is in torch while the process ends would abort it
+        # as numbers of Python: a thread that frees a tensor or is in torch while the process ends would abort it
         taken = {id(buffer): buffer.take() for buffer in self._buffers.values()}
         rows = [(row, None if row.buffer is None else taken[id(row.buffer)][row.number]) for row in self._rows]
+        for row in self._rows:
+            row.buffer = None
         end = {"end_of_step": self.step, "time_ns": time.time_ns(), "rng": random_states()}
         self.writer.put(StepRows(self._heads, rows, end, self._dropped, self.unwaited))
         self._heads, self._dropped = [], 0
@@ -278,4 +285,5 @@ def _frames(frame: Any) -> Iterator[tuple[str, str, int]]:
 
 def _is_library(file: str) -> bool:
     """Whether a file belongs to torch, to what wraps its functions, or to Python itself."""
-    return file.startswith(_TORCH) or file.endswith(_WRAPPER) or (file.startswith(_PYTHON) and _PACKAGES not in file)
+    own = file.startswith(_PYTHON) and _PACKAGES not in file
+    return own or file.startswith((_TORCH, _FROZEN)) or file.endswith(_WRAPPER)

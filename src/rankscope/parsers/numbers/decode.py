@@ -22,6 +22,8 @@ from rankscope.parsers.members import shared_members
 from rankscope.parsers.numbers.model import (
     CODES,
     FLOATS,
+    HEADER_SETTINGS,
+    MOST_STEPS,
     NUMBERS,
     PLAIN,
     SIZES,
@@ -30,6 +32,8 @@ from rankscope.parsers.numbers.model import (
     NumbersContent,
     NumbersGroup,
     NumbersHeader,
+    header_settings,
+    named_values,
     narrowed,
 )
 from rankscope.parsers.numbers.numbers_line import NumbersLine
@@ -166,6 +170,8 @@ class LineColumns:
         self._codes: list[npt.NDArray[np.int32]] = []
         self._floats: list[Floats] = []
         self._samples: list[bytes] = []
+        self._stepped = 0
+        self._random: list[tuple[int, str, str]] = []
 
     def add(self, found: Sequence[NumbersLine], lines: Sequence[int], samples: Sequence[Packed]) -> None:
         """Adds lines with their numbers in the file and their samples."""
@@ -182,7 +188,8 @@ class LineColumns:
         if row.rankscope_numbers is not None and row.rank is not None:
             self.version = max(self.version, row.rankscope_numbers)
             run, host = safe_text(row.run) or "", safe_text(row.host) or ""
-            self.headers.append(NumbersHeader(row.rank, run, row.world_size, host, row.pid, row.time_ns))
+            told = header_settings({name: getattr(row, name) for name in HEADER_SETTINGS}, row.settings)
+            self.headers.append(NumbersHeader(row.rank, run, row.world_size, host, row.pid, row.time_ns, told))
         elif row.ranks is not None and row.group is not None and len(self._groups) < MOST_TABLES:
             if len(set(row.ranks)) == len(row.ranks):
                 name, text = safe_text(row.group) or "", safe_text(row.description) or ""
@@ -190,6 +197,9 @@ class LineColumns:
         elif row.stack is not None and row.frames is not None and len(self._stacks) < MOST_TABLES:
             frames = [StackFrame(safe_text(f) or "", safe_text(file) or "", line) for f, file, line in row.frames]
             self._stacks[row.stack] = frames
+        elif row.end_of_step is not None and row.rng is not None and self._stepped < MOST_STEPS:
+            self._stepped += 1
+            self._random += [(row.end_of_step, name, state) for name, state in named_values(row.rng)]
         self.dropped += max(0, row.dropped or 0)
 
     def _add_rows(self, rows: Sequence[NumbersLine], lines: Sequence[int], samples: Sequence[Packed]) -> None:
@@ -234,7 +244,7 @@ class LineColumns:
             headers=self.headers, groups=list(self._groups), stacks=self._stacks,
             texts=[safe_text(text) or "" for text in list(self._texts)[1:]],
             sizes=[list(size) for size in list(self._sizes)[1:] if isinstance(size, tuple)],
-            dropped=self.dropped, problem=problem, rows=self.rows, columns=columns,
+            random_states=self._random, dropped=self.dropped, problem=problem, rows=self.rows, columns=columns,
             floats=np.concatenate(self._floats, axis=1) if self._floats else np.empty((len(FLOATS), 0)),
             samples=b"".join(self._samples),
         )  # fmt: skip

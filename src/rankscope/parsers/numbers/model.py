@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,8 +12,11 @@ import numpy.typing as npt
 from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.members import Members, unpack_members
+from rankscope.parsers.safe_values import safe_text
 
 Floats = npt.NDArray[np.float64]
+DEFAULT_GROUP = "default group"
+"""Name of the group of a call that names none; its members are not written, and it has all ranks that are there."""
 SAMPLES = 64
 """Most sampled elements of a tensor."""
 PLAIN = ("step", "micro", "order", "occurrence", "slice", "seq", "root", "peer", "numel", "nan", "inf", "zeros")
@@ -39,12 +42,15 @@ SIZES = ("shape", "offsets", "global_shape")
 class NumbersHeader(NamedTuple):
     """The first line of a file, or of a part that was appended to it."""
 
-    rank: int
+    rank: int | None
+    """None if only the path of the file tells it."""
     run: str
     world_size: int | None
     host: str
     pid: int | None
     time_ns: int | None
+    settings: Sequence[Sequence[str]] = ()
+    """Pairs of a name and a value: settings that decide numbers, seeds, and hashes of random states."""
 
 
 class NumbersGroup(NamedTuple):
@@ -91,9 +97,15 @@ class NumbersContent:
     """Frames of each stack by its number, innermost first."""
     texts: list[str] = field(default_factory=list)
     sizes: list[list[int]] = field(default_factory=list)
+    random_states: Sequence[Sequence[Any]] = ()
+    """Step, name of the generator and hash of its state, for the first recorded steps."""
     dropped: int = 0
     """Rows that the recorder dropped, by its own count."""
     problem: str | None = None
+    tool: str = ""
+    """The other tool that wrote the file; "" for the capture."""
+    calls: list[str] = field(default_factory=list)
+    """Names of the calls whose stacks stand in a file beside it; `stack` counts them."""
     rows: int = 0
     """Number of tensors."""
     columns: Mapping[str, Narrow] = field(default_factory=dict)
@@ -117,6 +129,7 @@ class NumbersContent:
             "groups": [[one.name, one.description, one.ranks.packed] for one in self.groups],
             "stacks": [[number, [list(frame) for frame in frames]] for number, frames in self.stacks.items()],
             "texts": self.texts, "sizes": self.sizes, "dropped": self.dropped, "problem": self.problem,
+            "tool": self.tool, "calls": self.calls, "random_states": self.random_states,
             "columns": [[name, one.dtype.itemsize] for name, one in self.columns.items()],
         }  # fmt: skip
 
@@ -146,12 +159,41 @@ def numbers_from(header: dict[str, Any], body: memoryview, rows: int) -> Numbers
         columns[name] = np.frombuffer(body[place : place + rows * width], _KINDS[width])
         place += rows * width
     found = NumbersContent(
-        headers=[NumbersHeader(*row) for row in header["headers"]],
+        headers=[NumbersHeader(*row)._replace(settings=tuple(map(tuple, row[-1]))) for row in header["headers"]],
         groups=[NumbersGroup(name, text, unpack_members(ranks)) for name, text, ranks in header["groups"]],
         stacks={number: [StackFrame(*frame) for frame in frames] for number, frames in header["stacks"]},
         texts=header["texts"], sizes=header["sizes"], dropped=header["dropped"], problem=header["problem"],
+        tool=header["tool"], calls=header["calls"], random_states=header["random_states"],
         rows=rows, columns=columns, floats=floats, samples=body[place:],
     )  # fmt: skip
     if rows and not found.is_consistent:
         raise ValueError("columns that do not fit together")
     return found
+
+
+# Settings in the header of a file.
+
+HEADER_SETTINGS = {"torch": "version:torch", "level": "numbers level", "every": "numbers every", "mode": "numbers mode"}
+"""Names of settings, by the keys of the header that tell them."""
+MOST_SETTINGS = 512
+MOST_STEPS = 4
+"""Steps of a file whose random states are kept: the first ones tell whether two runs began alike."""
+_PARTS = {"rng": "random state ", "environment": ""}
+"""Beginnings of the names of settings in an object of that key. Others are of torch, or variables."""
+
+
+def header_settings(own: Mapping[str, Any], told: object) -> tuple[tuple[str, str], ...]:
+    """The settings of a header with their names among those of a job; `told` is its object of settings."""
+    found = [(HEADER_SETTINGS[key], text) for key, text in named_values(own)]
+    if isinstance(told, dict):
+        found += [(key if key.isupper() else f"torch.{key}", text) for key, text in named_values(told)]
+        for key, begin in _PARTS.items():
+            found += [(begin + name, text) for name, text in named_values(told.get(key))]
+    return tuple(found[:MOST_SETTINGS])
+
+
+def named_values(told: object) -> Iterator[tuple[str, str]]:
+    """Names and values of an object in a file, as text; all but texts and numbers is left out."""
+    for key, value in list(told.items())[:MOST_SETTINGS] if isinstance(told, dict) else ():
+        if isinstance(value, str | int | float):
+            yield safe_text(str(key)) or "", safe_text(str(value)) or ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -76,4 +76,11 @@ class NumbersLine(msgspec.Struct, gc=False):
     host: Text = ""
     pid: Whole | None = None
     time_ns: Whole | None = None
+    torch: Any = None
+    level: Any = None
+    every: Any = None
+    mode: Any = None
+    settings: Any = None
+    end_of_step: Whole | None = None
+    rng: Any = None
     dropped: Whole | None = None

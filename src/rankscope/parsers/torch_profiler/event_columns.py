@@ -20,11 +20,14 @@ from rankscope.parsers.torch_profiler.events import (
     COMMS,
     JSON_ERRORS,
     LINKS,
+    MEMORIES,
+    MEMORY_EVENT,
     NO_ARGS,
     VALUES,
     CommArgs,
     CompleteEvent,
     Event,
+    InstantEvent,
     LaunchLink,
     MetadataEvent,
 )
@@ -32,6 +35,7 @@ from rankscope.parsers.torch_profiler.model import (
     CALL_CODES,
     CALL_NUMBERS,
     CODES,
+    MEMORY_NUMBERS,
     NUMBERS,
     VALUE_NUMBERS,
     EventLane,
@@ -96,6 +100,7 @@ class EventColumns:
             "call_codes": [],
             "value_numbers": [],
             "values": [],
+            "memory": [],
         }
 
     def add(self, events: list[Event]) -> None:
@@ -104,14 +109,16 @@ class EventColumns:
         spans = [event for event in events if event.__class__ is CompleteEvent]
         if len(spans) < len(events):
             self._label(event for event in events if event.__class__ is MetadataEvent)
+            self._sample([e for e in events if e.__class__ is InstantEvent and e.name == MEMORY_EVENT])
         if spans:
             self._spans(spans)
 
     def arrays(self) -> dict[str, Any]:
         """The columns by the names of TraceContent."""
         shapes = {"numbers": NUMBERS, "codes": CODES, "call_numbers": CALL_NUMBERS, "call_codes": CALL_CODES,
-                  "value_numbers": VALUE_NUMBERS, "values": ("value",)}  # fmt: skip
-        kinds = {name: np.int64 if "numbers" in name else np.int32 for name in shapes} | {"values": np.float64}
+                  "value_numbers": VALUE_NUMBERS, "values": ("value",), "memory": MEMORY_NUMBERS}  # fmt: skip
+        kinds: dict[str, Any] = {name: np.int64 if "numbers" in name else np.int32 for name in shapes}
+        kinds |= {"values": np.float64, "memory": np.int64}
         return {
             name: np.concatenate([np.empty((len(rows), 0), kinds[name]), *self._parts[name]], axis=1)
             for name, rows in shapes.items()
@@ -220,6 +227,18 @@ class EventColumns:
         self._parts["value_numbers"].append(table.T)
         self._parts["values"].append(np.array([[row[2] for row in found]], np.float64))
 
+    def _sample(self, events: list[InstantEvent]) -> None:
+        """Adds memory events: of each device in a piece those with the most memory in equal stretches."""
+        found = [
+            (event.ts, *(_number(value) for value in (told.type, told.index, told.allocated, told.reserved)))
+            for event, told in zip(events, _decoded([event.args for event in events], MEMORIES), strict=True)
+            if told is not None and abs(event.ts) < LATEST_US
+        ]
+        if found:
+            times = self._ns(np.array([row[0] for row in found], np.float64))
+            rows = np.concatenate([times[None], np.array([row[1:] for row in found], np.int64).T])
+            self._parts["memory"].append(rows[:, _fullest(rows)])
+
     def _label(self, events: Iterable[MetadataEvent]) -> None:
         for event in events:
             args = event.args
@@ -228,6 +247,19 @@ class EventColumns:
             said = args.name if args.name is not None else args.labels
             place = safe_integer(event.pid), safe_integer(event.tid)
             self.labels[Label(event.name[:64], *place, _text(said) or "", safe_integer(args.sort_index))] = None
+
+
+_STRETCHES = 64
+"""Stretches of a piece of which one memory event of each device is kept."""
+
+
+def _fullest(rows: Numbers) -> Numbers:
+    """The columns of the events with the most allocated memory, by device and stretch, in their order."""
+    stretch = np.arange(rows.shape[1]) * _STRETCHES // rows.shape[1]
+    order = np.lexsort((rows[3], stretch, rows[2], rows[1]))
+    key = np.stack([rows[1], rows[2], stretch])[:, order]
+    last = np.append((key[:, 1:] != key[:, :-1]).any(axis=0), True)
+    return np.sort(order[last])
 
 
 def _decoded(args: list[msgspec.Raw], decoder: msgspec.json.Decoder[list[Decoded]]) -> list[Decoded]:

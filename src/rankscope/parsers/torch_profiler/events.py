@@ -44,15 +44,37 @@ class MetadataEvent(msgspec.Struct, gc=False, tag_field="ph", tag="M"):
     args: LabelArgs | None = None
 
 
+class InstantEvent(msgspec.Struct, gc=False, tag_field="ph", tag="i"):
+    """An event without a duration; those named `MEMORY_EVENT` tell what an allocator holds."""
+
+    ts: float = 0.0
+    name: str = ""
+    args: msgspec.Raw = NO_ARGS
+
+
+MEMORY_EVENT = "[memory]"
+
+
+class MemoryArgs(msgspec.Struct, gc=False, rename={
+    "reserved": "Total Reserved", "allocated": "Total Allocated", "index": "Device Id", "type": "Device Type",
+}):  # fmt: skip
+    """Arguments of a memory event: bytes on a device after it; the type is c10::DeviceType."""
+
+    reserved: Scalar = None
+    allocated: Scalar = None
+    index: Scalar = None
+    type: Scalar = None
+
+
 def _skipped(phase: str, number: int) -> type[msgspec.Struct]:
     return msgspec.defstruct(f"Skipped{number}", [], gc=False, tag_field="ph", tag=phase)
 
 
-PHASES = "sfitICBEbneSTpFNOD"
-"""Skipped phases of the trace event format: flows, instants, counters."""
+PHASES = "sftICBEbneSTpFNOD"
+"""Skipped phases of the trace event format: flows, counters."""
 Event = Any
-"""CompleteEvent, MetadataEvent, or a skipped event."""
-_UNION = CompleteEvent | MetadataEvent
+"""CompleteEvent, MetadataEvent, InstantEvent, or a skipped event."""
+_UNION = CompleteEvent | MetadataEvent | InstantEvent
 for _number, _phase in enumerate(PHASES):
     _UNION |= _skipped(_phase, _number)
 
@@ -107,5 +129,6 @@ class CommArgs(msgspec.Struct, gc=False, rename={
 LINKS: msgspec.json.Decoder[list[LaunchLink | None]] = msgspec.json.Decoder(list[LaunchLink | None])
 COMMS: msgspec.json.Decoder[list[CommArgs | None]] = msgspec.json.Decoder(list[CommArgs | None])
 VALUES: msgspec.json.Decoder[list[dict[str, Any] | None]] = msgspec.json.Decoder(list[dict[str, Any] | None])
+MEMORIES: msgspec.json.Decoder[list[MemoryArgs | None]] = msgspec.json.Decoder(list[MemoryArgs | None])
 JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Errors of decoding text that is no JSON, or has other types."""

@@ -98,6 +98,8 @@ CODES = ("name", "lane")
 CALL_NUMBERS = ("span", "external", "seq", "correlation", "comms_id")
 CALL_CODES = ("call",)
 VALUE_NUMBERS = ("span", "name")
+MEMORY_NUMBERS = ("time_ns", "type", "index", "allocated", "reserved")
+"""Columns of memory events: c10::DeviceType, number of the device, and bytes; NULL where one is unknown."""
 
 
 class EventLane(NamedTuple):
@@ -182,6 +184,8 @@ class TraceContent(ColumnMatrix):
     """Shape (len(VALUE_NUMBERS), numbers that spans hold): row in the arrays above, and of `value_names`."""
     values: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty((1, 0), np.float64))
     """Shape (1, numbers): the numbers themselves."""
+    memory: Numbers = field(default_factory=lambda: np.empty((len(MEMORY_NUMBERS), 0), np.int64))
+    """Shape (len(MEMORY_NUMBERS), memory events); of many only those with the most memory."""
 
     @property
     def rows(self) -> int:
@@ -194,12 +198,14 @@ class TraceContent(ColumnMatrix):
         tables = {name: list(map(tuple, getattr(self, name))) for name in _TABLES}
         calls = int(self.call_numbers.shape[1])
         return {**plain, **tables, "about": _plain_header(self.about), "spans": self.rows, "called": calls,
-                "measured": int(self.values.shape[1]), "origin": astuple(self.origin)}  # fmt: skip
+                "measured": int(self.values.shape[1]), "sampled": int(self.memory.shape[1]),
+                "origin": astuple(self.origin)}  # fmt: skip
 
     def body(self) -> list[memoryview]:
         """The arrays as bytes."""
         arrays: tuple[npt.NDArray[Any], ...] = (
-            self.numbers, self.codes, self.call_numbers, self.call_codes, self.value_numbers, self.values
+            self.numbers, self.codes, self.call_numbers, self.call_codes, self.value_numbers, self.values,
+            self.memory,
         )  # fmt: skip
         return [np.ascontiguousarray(a).data.cast("B") for a in arrays if a.size]
 
@@ -220,6 +226,7 @@ def trace_from(header: dict[str, Any], body: memoryview, *_: object) -> TraceCon
         ("numbers", header["spans"], np.int64), ("codes", header["spans"], np.int32),
         ("call_numbers", header["called"], np.int64), ("call_codes", header["called"], np.int32),
         ("value_numbers", header["measured"], np.int64), ("values", header["measured"], np.float64),
+        ("memory", header["sampled"], np.int64),
     ):  # fmt: skip
         rows = len(getattr(content, name))
         size = rows * count * np.dtype(kind).itemsize

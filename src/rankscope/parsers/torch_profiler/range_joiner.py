@@ -44,6 +44,7 @@ def join_ranges(parts: Sequence[TraceContent], problems: Sequence[str]) -> Trace
             for p, b, table in zip(parts, before.tolist(), measure_of, strict=False)
         ]),
         values=_joined_arrays([part.values for part in parts]),
+        memory=_joined_arrays([part.memory for part in parts]),
         call_codes=_joined_arrays([_recoded(p.call_codes, [table]) for p, table in zip(parts, call_of, strict=True)]),
     )  # fmt: skip
     return finished(whole)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rankscope.analysis.comparison.run_sides import WholeComparison
 from rankscope.analysis.comparison.schedule_alignment import MOST_PARTINGS, Alignment
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, ScheduleRows
-from rankscope.tui.letters import NUMBER, PENDING, SHIFT, Codes, Mark, code
+from rankscope.tui.letters import NUMBER, PENDING, SHIFT, SIGNED, Codes, Mark, code
 from rankscope.tui.marks import REASONS
 from rankscope.tui.model import Model, operation_lanes
 
@@ -203,8 +203,7 @@ def _marked(model: Model, odd: NDArray[np.bool_]) -> Model:
     """The model with marks for operations that differ from the other run, and none for those within the run."""
     codes, rows = model.items.code, model.items.row
     marks, letters = codes >> SHIFT, codes & NUMBER
-    inside = {Mark.MISMATCH: Mark.DONE, Mark.MISMATCH_PENDING: Mark.STARTED}
-    for mark, other in inside.items():
+    for mark, other in SIGNED.items():
         codes = np.where(marks == mark, letters | np.uint8(code(other)), codes)
     pending = np.isin(codes >> SHIFT, PENDING)
     unlike = np.where(pending, np.uint8(code(Mark.MISMATCH_PENDING)), np.uint8(code(Mark.MISMATCH)))

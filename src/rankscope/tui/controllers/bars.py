@@ -133,7 +133,8 @@ class Bars:
         names = lanes if self._boards.has_lanes else ALONE_FOOTER
         at = self._boards.shown.finding
         copies = at is not None and first_command(self._boards.whole.analysis.findings[at].next_steps)
-        return names if copies else tuple(name for name in names if name != "copy_command")
+        idle = {"" if copies else "copy_command", "" if self._boards.whole.dataset.has_tensors else "numbers"}
+        return tuple(name for name in names if name not in idle)
 
     def here(self) -> tuple[str, list[Hint]]:
         """A title for the keys of the pane that has the focus, and all of them."""

@@ -23,6 +23,8 @@ OWN = HEADER + "disk\troot\tlustre: (?:evicted|timeout) client\tThe file system 
 SAID = {
     "peer-closed": "n:1:2 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer n<51159>",
     "nccl-out-of-memory": "n:1:2 [3] include/alloc.h:178 NCCL WARN Cuda failure 'out of memory'",
+    "host-allocation": "RuntimeError: [enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate "
+    "memory: you tried to allocate 400000000000 bytes. Error code 12 (Cannot allocate memory)",
     "cuda-out-of-memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has",
     "duplicate-gpu": "init.cc:497 NCCL WARN Duplicate GPU detected : rank 2 and rank 0 both on CUDA device 1000",
     "service-closed": "n:1:2 [0] NCCL INFO [Service thread] Connection closed by localRank 0",

@@ -15,6 +15,8 @@ import polars as pl
 from rankscope.schema import ENVIRONMENTS, Dataset
 
 _PACKAGE = "rankscope.analysis.logs.settings"
+OF_RANK = ("rank", "own")
+"""Scopes of settings that ranks of one run may have differently."""
 
 
 class SettingRule(NamedTuple):
@@ -22,7 +24,7 @@ class SettingRule(NamedTuple):
 
     name: str
     scope: str
-    """ "same" on all ranks, the same within a "node", or a rank's "own"."""
+    """ "same" on all ranks, the same within a "node", of a "rank" but the same in another run, or a rank's "own"."""
     default: str
     """Meaning of being unset; "" if it is unknown."""
     harm: str
@@ -46,6 +48,14 @@ class PackRule(NamedTuple):
 def load_rules() -> dict[str, SettingRule]:
     """All rules by name."""
     return {row[0]: SettingRule(*row) for row in _rows("rules.tsv")}
+
+
+_OF_STEP = re.compile(r" of step \d+$")
+
+
+def rule_of(name: str) -> SettingRule | None:
+    """The rule of a setting; one of a step ("batch of step 3") has that of its kind."""
+    return load_rules().get(name) or load_rules().get(_OF_STEP.sub("", name))
 
 
 @cache

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rankscope.analysis.logs.settings.setting_rules import (
     ENV_NAME,
+    OF_RANK,
     ProcessSettings,
     SettingRule,
     canonical_value,
@@ -16,6 +17,7 @@ from rankscope.analysis.logs.settings.setting_rules import (
     names_of,
     pack_rules,
     process_settings,
+    rule_of,
 )
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.schema import Dataset
@@ -126,9 +128,9 @@ class SettingSplit:
 def find_splits(told: Sequence[ProcessSettings]) -> list[SettingSplit]:
     found = []
     for name in sorted({name for process in told for name in process.means}):
-        rule = load_rules().get(name) or (VERSION_RULE if name.startswith("version:") else None)
+        rule = rule_of(name) or (VERSION_RULE if name.startswith("version:") else None)
         rule = rule or (UNKNOWN_RULE if ENV_NAME.fullmatch(name) else None)
-        if rule is None or rule.scope == "own":
+        if rule is None or rule.scope in OF_RANK:
             continue
         split = _split(name, rule if rule.effect else UNKNOWN_RULE._replace(harm=rule.harm), told)
         if split is not None and not (rule is UNKNOWN_RULE and split.common is None):

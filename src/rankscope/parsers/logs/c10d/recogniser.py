@@ -16,6 +16,7 @@ from rankscope.parsers.logs.c10d import (
     fingerprints,
     group_setup,
     hardware_lines,
+    numeric_checks,
     pytest_output,
     survival_signs,
     thread_dumps,
@@ -35,7 +36,8 @@ _BULK = " opCount "
 """Mark of NCCL's COLL debugging, up to gigabytes: such lines hold no event."""
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
-_LINES = (watchdog, fingerprints, group_setup, endings, worker_processes, hardware_lines, nccl_warnings, torchrun)
+_LINES = (watchdog, fingerprints, group_setup, endings, worker_processes, hardware_lines, nccl_warnings, torchrun,
+          numeric_checks)  # fmt: skip
 _SPANS = (
     thread_dumps,
     debug_summary,

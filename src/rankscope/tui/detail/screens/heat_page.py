@@ -34,13 +34,15 @@ class HeatList(LineList):
 
 
 class GridPage(ListPage):
-    """Rows of cells over a ruler of steps. Subclasses give the steps, and the head and the cells of each row."""
+    """Rows of cells over a ruler of numbers. Subclasses give these, and the head and the cells of each row."""
 
     DEFAULT_CSS = "GridPage #list { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,l", "cell(1)", "step", key_display="left right"),
         Binding("left,h", "cell(-1)", "step", show=False),
     ]
+    RULED: ClassVar[str] = "step"
+    """Noun of the columns."""
 
     def __init__(self, options: ViewOptions) -> None:
         super().__init__(options)
@@ -50,11 +52,16 @@ class GridPage(ListPage):
 
     @property
     def columns(self) -> Sequence[int]:
-        """The steps of the columns."""
+        """The numbers of the columns."""
         raise NotImplementedError
 
+    @property
+    def label_width(self) -> int:
+        """Cells for the label of a row."""
+        return LABEL
+
     def head(self, at: int) -> Span:
-        """The label of a row, in `LABEL` cells."""
+        """The label of a row, in `label_width` cells."""
         raise NotImplementedError
 
     def look(self, at: int, column: int) -> Span:
@@ -72,18 +79,20 @@ class GridPage(ListPage):
 
     @property
     def _room(self) -> int:
-        return max(self.size.width - LABEL - 2, 1)
+        return max(self.size.width - self.label_width - 2, 1)
 
     def _ruler(self) -> Line:
-        chars, every = self._chars, 10 if self._chars == 1 else 5
+        chars = self._chars
+        every = {1: 10, 2: 5}.get(chars, 1)
         text = [" "] * (self._room + 8)
-        for at in range(self._first, len(self.columns)):
+        columns = self.columns
+        for at in range(self._first, min(len(columns), self._first + self._room)):
             place = (at - self._first) * chars
             if (at % every == 0 or at == self._first) and place < self._room - 6:
-                label = f"|{self.columns[at]}"
+                label = f"|{columns[at]}"
                 if all(char == " " for char in text[place : place + len(label) + 1]):
                     text[place : place + len(label)] = label
-        return line(Span(f"  {'step':<{LABEL - 1}}" + "".join(text)[: self._room], "dim"))
+        return line(Span(f"  {self.RULED:<{self.label_width - 1}}" + "".join(text)[: self._room], "dim"))
 
     def entry_line(self, at: int, width: int) -> Line:
         """A row of the grid."""

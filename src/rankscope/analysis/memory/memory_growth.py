@@ -1,0 +1,80 @@
+"""Growth of memory over steps, with its slope and interval: who leaks.
+
+A leak raises the floor of memory at a steady rate. Samples behind the warm-up are cut into blocks; the least memory of
+each block must be above that of the block before, which by chance happens once in 40,320 times, and the second half
+must grow nearly as fast as the first: caches that fill do not. The slope is that of Theil and Sen over these floors,
+with its interval by Kendall's tau (scipy.stats.theilslopes).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from rankscope.analysis.memory.model import MemoryGrowth
+from rankscope.schema import HOST
+
+BLOCKS = 8
+FEWEST_SAMPLES = 2 * BLOCKS
+"""Fewest samples behind the warm-up."""
+WARM_UP = 0.25
+"""Share of the steps in which caches and allocators may grow."""
+STEADY = 0.7
+"""Least growth of the second half, as a share of that of the first."""
+LEAST_BYTES = {True: 32 << 20, False: 4 << 20}
+LEAST_SHARE = {True: 0.02, False: 0.01}
+"""Least growth on the host (True), where pages of libraries come and go, and on devices."""
+CONFIDENCE = 0.95
+
+
+def find_growths(memory: pl.DataFrame) -> list[MemoryGrowth]:
+    """The ranks and devices whose memory grows and grows, by rank, in rows of `Dataset.memory`."""
+    floors = _floors(memory)
+    return [found for row in floors.iter_rows(named=True) if (found := _growth(**row)) is not None]
+
+
+def _floors(memory: pl.DataFrame) -> pl.DataFrame:
+    """One row for each rank and device whose floors rise: x and least bytes of each block."""
+    key = ["rank", "device"]
+    held = pl.when(pl.col("device") == HOST).then("reserved").otherwise("allocated")
+    steps = (pl.col("step").max() > pl.col("step").min()).over(key)
+    rows = (
+        memory.filter(pl.col("source") == "capture")
+        .with_columns(bytes=held, by_step=steps.fill_null(value=False))
+        .with_columns(x=pl.when("by_step").then(pl.col("step")).otherwise(pl.col("time_ns") / 1e9).cast(pl.Float64))
+        .drop_nulls(["bytes", "x"])
+        .with_columns(begin=pl.col("x").min().over(key), span=(pl.col("x").max() - pl.col("x").min()).over(key))
+        .filter(pl.col("x") > pl.col("begin") + WARM_UP * pl.col("span"))
+        .with_columns(samples=pl.len().over(key), place=pl.int_range(pl.len()).over(key))
+        .filter(pl.col("samples") >= FEWEST_SAMPLES)
+        .with_columns(block=pl.col("place") * BLOCKS // pl.col("samples"))
+    )
+    blocks = rows.group_by(*key, "block", maintain_order=True).agg(
+        pl.col("x").mean(), pl.col("bytes").min(), pl.col("samples").first(), pl.col("by_step").first()
+    )
+    rises = (pl.col("bytes").diff().drop_nulls() > 0).all()
+    told = blocks.group_by(key, maintain_order=True).agg(
+        "x", "bytes", pl.col("samples").first(), pl.col("by_step").first(), rises=rises
+    )
+    return told.filter("rises").drop("rises")
+
+
+def _growth(
+    rank: int, device: str, x: list[float], bytes: list[int], samples: int, by_step: bool
+) -> MemoryGrowth | None:
+    """The growth of rising floors; None if it is small, or comes to an end."""
+    from scipy.stats import theilslopes
+
+    half = len(bytes) // 2
+    early, late = bytes[half - 1] - bytes[0], bytes[-1] - bytes[half]
+    is_host = device == HOST
+    least = max(LEAST_BYTES[is_host], LEAST_SHARE[is_host] * bytes[0])
+    if bytes[-1] - bytes[0] < least or late < STEADY * early:
+        return None
+    found = theilslopes(np.array(bytes, np.float64), np.array(x), CONFIDENCE)
+    if not found.low_slope > 0:
+        return None
+    return MemoryGrowth(
+        rank, device, float(found.slope), float(found.low_slope), float(found.high_slope),
+        "step" if by_step else "second", bytes[0], bytes[-1], samples,
+    )  # fmt: skip

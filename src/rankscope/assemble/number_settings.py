@@ -1,0 +1,79 @@
+"""Rows of `settings` from records of numbers: their header, and hashes of random states and batches of first steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from rankscope import schema
+from rankscope.parsers.numbers.model import MOST_STEPS, NumbersContent, NumbersHeader
+
+SOURCE = "numbers"
+BATCH, RANDOM_STATES = "batch", "random states"
+"""Beginnings of the names of settings of one step: "batch of step 3"."""
+_COMPARED = ("torch", "cuda")
+"""Generators whose states are compared step by step: others differ by accident in jobs that do not use them."""
+
+
+class NumbersFile(NamedTuple):
+    """A file of numbers, and its place in the table of files."""
+
+    place: int
+    rank: int
+    content: NumbersContent
+
+
+def with_number_settings(
+    before: pl.DataFrame | None, files: Sequence[NumbersFile], tensors: pl.DataFrame
+) -> pl.DataFrame:
+    """The table `settings` with the rows of these files and of the batches in `tensors` behind the others."""
+    first: dict[int, NumbersFile] = {}
+    for file in files:
+        known = first.setdefault(file.rank, file)
+        if _begin(file) < _begin(known):
+            first[file.rank] = file
+    rows = [row for file in first.values() for row in (*_header_rows(file), *_state_rows(file))]
+    rows += _batch_rows(first, tensors)
+    own = pl.DataFrame(rows, schema=dict(schema.SETTINGS), orient="row")
+    return own if before is None else pl.concat([before, own])
+
+
+def _begin(file: NumbersFile) -> int:
+    """The time of its header: the first part of a rank has the first steps."""
+    return file.content.headers[0].time_ns or 0
+
+
+SettingRow = tuple[int, str, int | None, str, str, str, int, int | None]
+
+
+def _row(file: NumbersFile, name: str, value: str) -> SettingRow:
+    header: NumbersHeader = file.content.headers[0]
+    return file.rank, header.host, header.pid, name, value, SOURCE, file.place, None
+
+
+def _header_rows(file: NumbersFile) -> Iterator[SettingRow]:
+    for name, value in file.content.headers[0].settings:
+        yield _row(file, name, value)
+
+
+def _state_rows(file: NumbersFile) -> Iterator[SettingRow]:
+    """The states of generators of torch at the end of each step, in one value."""
+    steps: dict[int, list[str]] = {}
+    for step, name, state in file.content.random_states:
+        if name in _COMPARED:
+            steps.setdefault(step, []).append(f"{name} {state}")
+    for step, told in steps.items():
+        yield _row(file, f"{RANDOM_STATES} of step {step}", ", ".join(sorted(told)))
+
+
+def _batch_rows(files: dict[int, NumbersFile], tensors: pl.DataFrame) -> Iterator[SettingRow]:
+    """A hash of all tensors of the batches of a step, for the first steps of each rank."""
+    rows = tensors.lazy().filter(pl.col("site").cast(pl.String) == BATCH).drop_nulls(["hash", "step"])
+    rows = rows.filter(pl.col("step").rank("dense").over("rank") <= MOST_STEPS).sort("order")
+    weight = 2 * pl.int_range(pl.len(), dtype=pl.UInt64) + 1
+    hashes = rows.group_by("rank", "step").agg((pl.col("hash") * weight).sum()).sort("rank", "step").collect()
+    for rank, step, found in hashes.iter_rows():
+        if rank in files:
+            yield _row(files[rank], f"{BATCH} of step {step}", f"{found:016x}")

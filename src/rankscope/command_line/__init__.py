@@ -1,0 +1,1 @@
+"""Names, arguments and help of all commands; what they do stands in `rankscope.commands`."""

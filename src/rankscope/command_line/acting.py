@@ -1,0 +1,137 @@
+"""Commands that make something: stacks, scripts that replay a job, merged traces, a job that breaks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rankscope.command_line.group import job_source, rankscope
+from rankscope.commands import source_options
+
+SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow", "wrong-gradient")
+
+
+@rankscope.command()
+@click.argument("scenario", type=click.Choice(SCENARIOS), default=SCENARIOS[0], metavar="[SCENARIO]")
+@click.option(
+    "--at",
+    type=click.IntRange(1, 10_000),
+    default=50,
+    metavar="STEP",
+    help="Step in which the job breaks (default: 50).",
+)
+@click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only.")
+def demo(**options: Any) -> int:
+    """Runs a job of four ranks on this machine that breaks while you watch.
+
+    It is a real one, with gloo, and needs torch; it ends when you leave. Without a terminal the report is
+    printed when the verdict stands.
+
+    \b
+    Scenarios:
+      skip            a rank leaves the loop, the others wait for it
+      mismatch        a rank broadcasts where the others sum
+      straggler       a rank is late in every step, nothing hangs
+      order-deadlock  a rank enters two groups the other way round
+      slow            a rank gets slower and slower, and then stuck
+      wrong-gradient  a rank ends up with a wrong gradient, nothing hangs
+    """
+    from rankscope.commands.demo import run
+
+    return run(**options)
+
+
+@rankscope.command()
+@click.option(
+    "-o", "--output", "directory", metavar="DIR", default=".", help="Directory for the files (default: here)."
+)
+@click.option(
+    "--pid", "pids", type=click.IntRange(1), multiple=True, metavar="PID", help="Only this process; repeatable."
+)
+@click.option("--json", "as_json", is_flag=True, help="Write JSON instead of text.")
+@click.option("--native", is_flag=True, help="Include frames of C and C++.")
+@click.option("--nonblocking", is_flag=True, help="Do not pause the process; stacks may be torn.")
+@click.option(
+    "--times",
+    type=click.IntRange(1, 1000),
+    default=1,
+    metavar="N",
+    help="Number of dumps of each process (default: 1).",
+)
+@click.option(
+    "--every", type=click.FloatRange(1.0), default=60.0, metavar="S", help="Seconds between two dumps (default: 60)."
+)
+def stacks(**options: Any) -> int:
+    """Dumps where each rank of this host is in Python, with py-spy.
+
+    Ranks are told by the environment of the processes (RANK, or that of MPI or Slurm), and by what
+    rankscope.capture left in DIR. Put them beside the flight recorder dumps: they are read as evidence.
+    """
+    from rankscope.commands.stacks import run
+
+    return run(**options)
+
+
+@rankscope.command()
+@source_options.reads_dumps
+@click.option("-o", "--output", required=True, metavar="FILE", help="A new file, .json or .json.gz.")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@click.option(
+    "--flows/--no-flows",
+    default=True,
+    help="Draw arrows from launches to kernels and through collectives (default: yes).",
+)
+def export(**options: Any) -> int:
+    """Merges profiler traces into one, on one clock, for Perfetto.
+
+    PATH is a directory of traces, an archive of them, or a single trace. Open FILE in https://ui.perfetto.dev.
+    """
+    from rankscope.commands.export import run
+
+    del options["ascii_only"], options["path_map"]
+    return run(job_source(options.pop("paths"), options), **options)
+
+
+@rankscope.command()
+@source_options.reads_dumps
+@source_options.replays
+def repro(**options: Any) -> int:
+    """Writes a script that replays what each rank issued around the failure.
+
+    PATH is a directory of dumps; without any, of logs of every collective, or of traces. The script needs only torch:
+    it hangs where the job hung, on a few CPU cores.
+    With --determinism it repeats the job's reductions instead, and tells which settings repeat them bit for bit.
+    """
+    from rankscope.commands.repro import ReplayForm, ReplayRun, run
+
+    del options["ascii_only"], options["path_map"]
+    source, times = job_source(options.pop("paths"), options), options.pop("determinism")
+    how = ReplayRun(*(options.pop(name) for name in ("start", "watch", "step", "python")))
+    what = ReplayForm(*(options.pop(name) for name in ("last", "begin", "sizes", "memory", "form")))
+    if times is not None:
+        from rankscope.commands.determinism_check import run as repeat
+
+        del options["minimize"]
+        options["output"] = options["output"] or "determinism.py"
+        return repeat(source, times=times, start=how.start, python=how.python, **options)
+    return run(source, how=how, what=what, **options)
+
+
+@rankscope.command()
+@source_options.reads_dumps
+@source_options.forks
+def fork(**options: Any) -> int:
+    """Tells whether the job still hangs with one change.
+
+    PATH is a directory of dumps. OP is RANK:GROUP#SEQ, as 3:tensor_parallel#12. Without a change, one at a time
+    is tried for each rank to blame, and the best are listed. The answer is a simulation of who waits for whom; --run
+    also plays it in real processes, over gloo, on this machine.
+    """
+    from rankscope.commands.fork import ForkChanges, run
+
+    del options["ascii_only"], options["path_map"]
+    kinds = ("skip", "insert", "match", "swap", "release", "fill")
+    edits = {kind: [str(value) for value in options.pop(kind)] for kind in kinds}
+    changes = ForkChanges(edits, *(options.pop(name) for name in ("at", "values", "env", "delay", "timeout")))
+    return run(job_source(options.pop("paths"), options), changes=changes, **options)

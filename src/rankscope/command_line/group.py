@@ -1,0 +1,78 @@
+"""The group of all commands, and what they make of paths and options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rankscope import __version__
+
+if TYPE_CHECKING:
+    from rankscope.commands.source import JobSource
+
+LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors")
+"""Options that say how files are read."""
+_HELP = ("-h", "--help")
+
+
+class _OpensByDefault(click.Group):
+    """A command group that opens the app if its first argument may be a path."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Inserts `view` before arguments that begin with neither a command nor an option of the group."""
+        if not args:
+            raise click.UsageError("no PATH given: name a directory of dumps, logs or traces", ctx)
+        if args[0] not in (*self.commands, *_HELP, "--version"):
+            args = ["view", *args]
+        return super().parse_args(ctx, args)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Prints both usages."""
+        formatter.write_usage(ctx.command_path, "[OPTIONS] PATH...")
+        formatter.write_usage(ctx.command_path, "report [OPTIONS] PATH...", prefix=" " * len("Usage: "))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Prints the options of `view`, which needs no name, and the other commands."""
+        command = self.commands["view"]
+        options = [p for p in [*command.params, *self.get_params(ctx)] if isinstance(p, click.Option)]
+        records = [p.get_help_record(ctx) for p in options]
+        with formatter.section("Options"):
+            formatter.write_dl(list(dict.fromkeys(filter(None, records))))
+        self.format_commands(ctx, formatter)
+
+
+@click.group(cls=_OpensByDefault, context_settings={"help_option_names": _HELP, "max_content_width": 80})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def rankscope() -> None:
+    """Names the rank that broke a distributed PyTorch job.
+
+    PATH is a directory of flight recorder dumps, an archive of one, a single file of any name, - for
+    standard input, or the address of a torch.distributed.debug server (http://host:25999). The report is
+    printed where there is no terminal, and for standard input. Write ./report for a path that is named
+    like a command.
+
+    \b
+    Exit codes of a report:
+      0  nothing critical was found
+      1  a critical finding
+      2  no usable input, or wrong arguments
+    """
+
+
+def on_local_paths(command: Callable[..., int], options: dict[str, Any], *, again: bool) -> int:
+    """Runs a command on local paths, and passes it the user's names of them."""
+    from rankscope.commands.remote import local_paths, shown_path
+
+    given = options.pop("paths")
+    called = tuple(map(shown_path, given))
+    with local_paths(given, again) as paths:
+        return command(job_source(paths, options, called), **options)
+
+
+def job_source(paths: tuple[str, ...], options: dict[str, Any], called: tuple[str, ...] = ()) -> JobSource:
+    """The paths with their options, which are taken out of `options`."""
+    from rankscope.commands.source import JobSource
+
+    return JobSource(paths, **{name: options.pop(name) for name in LOADING}, called=called)

@@ -1,0 +1,119 @@
+"""Commands that say what is wrong with a job, or with its numbers, or what differs between runs."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from rankscope.command_line.group import LOADING, job_source, on_local_paths, rankscope
+from rankscope.commands import source_options
+
+DEBUG = "RANKSCOPE_DEBUG"
+"""Environment variable that shows tracebacks of internal errors and the debug log of a report on stderr."""
+_PALETTES = ("none", "8", "16", "256", "true")
+_THEMES = ("dark", "light", "contrast", "ansi")
+_FOLLOWING = ("poll", "freeze_after", "on_freeze")
+
+
+def _view_name(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    from rankscope.kinds.view_kinds import VIEW_NAMES
+
+    if value is not None and value not in VIEW_NAMES:
+        raise click.BadParameter(f"{value!r} is none of {', '.join(VIEW_NAMES)}")
+    return value
+
+
+@rankscope.command(hidden=True)
+@source_options.reads_dumps
+@click.option("--palette", type=click.Choice(_PALETTES), help="Colours (default: those of the terminal).")
+@click.option("--theme", type=click.Choice(_THEMES), help="Colours of the screen (default: RANKSCOPE_THEME, or dark).")
+@click.option("--mouse/--no-mouse", default=None, help="Use the mouse (default: yes, except over SSH).")
+@click.option(
+    "--view",
+    callback=_view_name,
+    metavar="NAME",
+    help="Open a view at the start: findings, logs, groups, stacks, settings, numbers, mesh, files, heat, "
+    "breakdown, path or patterns.",
+)
+@click.option("--watch", is_flag=True, help="Follow the job while it runs.")
+@source_options.follows
+@click.option("--bell/--no-bell", default=True, help="Ring the terminal's bell when the job freezes.")
+def view(**options: Any) -> int:
+    """Opens the app on dumps; without a terminal prints the text report."""
+    from rankscope.commands.view import run
+
+    if not options["watch"] and any(options[name] is not None for name in _FOLLOWING):
+        raise click.UsageError("--poll, --freeze-after and --on-freeze need --watch")
+    return on_local_paths(run, _with_follow(options), again=options["watch"])
+
+
+def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with those of following merged into one."""
+    from rankscope.commands.watch import FollowOptions
+
+    rest = {name: value for name, value in options.items() if name not in _FOLLOWING}
+    return {**rest, "follow": FollowOptions(*(options[name] for name in _FOLLOWING))}
+
+
+@rankscope.command()
+@source_options.reads_dumps
+@source_options.follows
+@click.option(
+    "-f", "--format", "form", type=click.Choice(("text", "json")), default="text", help="Format of the lines."
+)
+@click.option("--until-frozen", is_flag=True, help="End with exit code 1 when the job freezes or fails.")
+def watch(**options: Any) -> int:
+    """Follows a job: a line for each change of its verdict."""
+    from rankscope.commands.watch import run
+
+    return on_local_paths(run, _with_follow(options), again=True)
+
+
+@rankscope.command()
+@source_options.reads_dumps
+@source_options.reports
+@click.option(
+    "--why", type=click.IntRange(0), multiple=True, metavar="RANK", help="Say why RANK is accused or not; repeatable."
+)
+def report(**options: Any) -> int:
+    """Prints what was found, as text, Markdown or JSON."""
+    from rankscope.commands.report import log_to_stderr, run
+
+    if os.environ.get(DEBUG):
+        log_to_stderr()
+    return on_local_paths(run, options, again=False)
+
+
+@rankscope.command()
+@source_options.reads_dumps
+@source_options.reports
+@source_options.against_reference
+def numbers(**options: Any) -> int:
+    """Tells whether the recorded numbers are right, and which went wrong first.
+
+    PATH is a directory of numbers_rank_N.jsonl from rankscope.capture. Collectives and replicas are held against what
+    arithmetic allows; with --reference also against another run. Exit codes: as of a report; 1 also if the run differs
+    from its reference.
+    """
+    from rankscope.commands.numbers_report import run
+
+    return on_local_paths(run, options, again=False)
+
+
+@rankscope.command(cls=source_options.SidesCommand)
+@source_options.compares
+def diff(**options: Any) -> int:
+    """Tells whether two or more runs agree, and where B first differs from A.
+
+    Each is what `rankscope report` reads: a directory, an archive or a file. Of more than two, each is compared with
+    A. Reruns of two settings are compared as two sides: --baseline A1 A2 A3 --candidate B1 B2 B3.
+
+    Exit codes: 0 no difference (with --gate: no budget exceeded), 1 a difference (a budget exceeded), 2 nothing to
+    compare (a budget not measured) or wrong arguments.
+    """
+    from rankscope.commands.diff import run
+
+    loading = {name: options.pop(name) for name in LOADING}
+    return run(lambda path: job_source((path,), dict(loading)), **options)
