@@ -215,26 +215,22 @@ def demo(**options: Any) -> int:
     return run(**options)
 
 
+@rankscope.command(name="next")
+@source_options.reads_dumps
+def next_steps(**options: Any) -> int:
+    """Prints the commands that collect what the verdict lacks.
+
+    One block for a shell: stacks of the ranks in question while the job hangs, variables for its backend and version of
+    torch, a start through rankscope.capture, and how much all of it writes.
+    """
+    from rankscope.commands.next_steps import run
+
+    del options["path_map"]
+    return _on_local_paths(run, options, again=False)
+
+
 @rankscope.command()
-@click.option(
-    "-o", "--output", "directory", metavar="DIR", default=".", help="Directory for the files (default: here)."
-)
-@click.option(
-    "--pid", "pids", type=click.IntRange(1), multiple=True, metavar="PID", help="Only this process; repeatable."
-)
-@click.option("--json", "as_json", is_flag=True, help="Write JSON instead of text.")
-@click.option("--native", is_flag=True, help="Include frames of C and C++.")
-@click.option("--nonblocking", is_flag=True, help="Do not pause the process; stacks may be torn.")
-@click.option(
-    "--times",
-    type=click.IntRange(1, 1000),
-    default=1,
-    metavar="N",
-    help="Number of dumps of each process (default: 1).",
-)
-@click.option(
-    "--every", type=click.FloatRange(1.0), default=60.0, metavar="S", help="Seconds between two dumps (default: 60)."
-)
+@source_options.takes_stacks
 def stacks(**options: Any) -> int:
     """Dumps where each rank of this host is in Python, with py-spy.
 

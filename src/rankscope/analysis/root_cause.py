@@ -193,6 +193,10 @@ def _joined(facts: Facts, findings: list[Finding], places: Places, *, still: boo
         from rankscope.analysis.logs.log_findings import with_logs
 
         findings = with_logs(facts, findings, places, moves=moves)
+    if facts.dataset.compilations.height:
+        from rankscope.analysis.lone_compilations import with_compilations
+
+        findings = with_compilations(facts, findings, places)
     return findings
 
 

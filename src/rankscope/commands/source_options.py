@@ -259,3 +259,21 @@ def follows(command: _F) -> _F:
                      help="Run CMD when the job freezes; it reads the JSON report from its input."),
     ]  # fmt: skip
     return _with(command, options)
+
+
+def takes_stacks(command: _F) -> _F:
+    """Adds the options of py-spy."""
+    options = [
+        click.option("-o", "--output", "directory", metavar="DIR", default=".",
+                     help="Directory for the files (default: here)."),
+        click.option("--pid", "pids", type=click.IntRange(1), multiple=True, metavar="PID",
+                     help="Only this process; repeatable."),
+        click.option("--json", "as_json", is_flag=True, help="Write JSON instead of text."),
+        click.option("--native", is_flag=True, help="Include frames of C and C++."),
+        click.option("--nonblocking", is_flag=True, help="Do not pause the process; stacks may be torn."),
+        click.option("--times", type=click.IntRange(1, 1000), default=1, metavar="N",
+                     help="Number of dumps of each process (default: 1)."),
+        click.option("--every", type=click.FloatRange(1.0), default=60.0, metavar="S",
+                     help="Seconds between two dumps (default: 60)."),
+    ]  # fmt: skip
+    return _with(command, options)

@@ -136,6 +136,7 @@ _ROWS = (
         severity="error", waited=True, gave_up=True,
     ),
     EventKind(name="recompile", meaning="torch.compile compiles a function again, or gives up doing so"),
+    EventKind(name="graph-break", meaning="torch.compile splits a function, and why"),
     EventKind(
         name="analyser-report", meaning="output of another analyser: torchfrtrace, NVRx's attribution",
         severity="warning", of_others=True,

@@ -79,6 +79,14 @@ TENSOR_NUMBERS = InputKind(
     add_rows="assemble.tensor_tables:add_tensors",
     told_if_broken=False,
 )  # fmt: skip
+TORCH_TRACE = InputKind(
+    name="torch-trace", meaning="compilations of a rank, from TORCH_TRACE, or as tlparse's raw.jsonl",
+    noun="compiler log", place=9,
+    begins="parsers.torch_trace.decode:looks_like_torch_trace", decode="parsers.torch_trace.decode:decode_torch_trace",
+    read="parsers.torch_trace.decode:read_torch_trace", restore="parsers.torch_trace.model:trace_log_from",
+    add_rows="assemble.compilations:add_compilations",
+    told_if_broken=False,
+)  # fmt: skip
 DUMP = InputKind(
     name="flight-recorder", meaning="a dump of a flight recorder, or the log of torchcomms' hook", noun="dump", place=1,
     begins="parsers.flight_recorder.decode:looks_like_dump", decode="parsers.flight_recorder.decode:decode_dump",
@@ -127,6 +135,7 @@ INPUTS: dict[str, InputKind] = {
         PY_SPY,
         HEALTH_CHECK,
         TENSOR_NUMBERS,
+        TORCH_TRACE,
         DUMP,
         ENVIRONMENT,
         LOG,

@@ -12,6 +12,7 @@ from rankscope.kinds.input_kinds import DUMP, LOG
 from rankscope.schema.tables import (
     ATTEMPTS,
     COMMS,
+    COMPILATIONS,
     HOOKS,
     MESSAGES,
     RAS,
@@ -131,6 +132,7 @@ class Dataset:
     ras: pl.DataFrame = field(default_factory=lambda: empty(RAS))
     threads: pl.DataFrame = field(default_factory=lambda: empty(THREADS))
     repeats: pl.DataFrame = field(default_factory=lambda: empty(REPEATS))
+    compilations: pl.DataFrame = field(default_factory=lambda: empty(COMPILATIONS))
     traced: pl.DataFrame = field(default_factory=lambda: empty(TRACED))
     """Operations in profiles, with the columns of `ops` and `source` "profiler".
 
@@ -157,7 +159,7 @@ class Dataset:
     @property
     def told_by_logs(self) -> bool:
         """Whether a table has rows that only logs provide."""
-        return any(table.height for table in (self.messages, self.settings, self.comms, self.ras))
+        return any(t.height for t in (self.messages, self.settings, self.comms, self.ras, self.compilations))
 
     @cached_property
     def every_rank(self) -> tuple[int, ...]:

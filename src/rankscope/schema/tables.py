@@ -249,6 +249,31 @@ RAS: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 """Rows of NCCL's RAS and Inspector about communicators and their ranks."""
 
+COMPILATION_KINDS = ("compile", "recompile", "backward", "limit", "graph-break")
+"""The first compilation of a frame by torch.compile, a later one, that of its backward graph, the message that there
+were too many, a split of its graph."""
+CompilationKind = pl.Enum(COMPILATION_KINDS)
+
+COMPILATIONS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "rank": pl.Int32,  # null where nothing tells
+    "pid": pl.Int64,
+    "what": CompilationKind,
+    "compile_id": pl.String,  # "0/1": number of the frame in its process, and of its compilation; "" if not told
+    "function": pl.String,
+    "path": pl.String,  # of the function, or of the break
+    "code_line": pl.Int64,
+    "reason": pl.String,  # the guard that failed, or why the graph is split; "" if not told
+    "start_ns": pl.Int64,  # of a line of a log, its time; null without a date
+    "duration_ns": pl.Int64,  # null in logs, and for one that had not ended
+    "is_open": pl.Boolean,  # it had begun, and its file does not see it end
+    "hits": pl.Int64,  # lookups of caches of compiled code with and without result; null if not counted
+    "misses": pl.Int64,
+    "file": pl.UInt32,  # row of `files`: a structured log of the compiler, or a log
+    "line": pl.Int64,
+}
+"""One row for each compilation of torch.compile and each graph break, in the order of their files. Logs hold only those
+that TORCH_LOGS=recompiles,graph_breaks prints."""
+
 
 def empty(columns: dict[str, pl.DataType | type[pl.DataType]]) -> pl.DataFrame:
     """A table of the given columns without rows."""
@@ -284,6 +309,7 @@ HOLDS: Mapping[str, Mapping[str, Holds]] = {
     "settings": {"host": "host", "source": "own"},
     "comms": {"host": "host", "state": "own"},
     "ras": {"host": "host", "source": "own"},
+    "compilations": {"what": "own", "compile_id": "own", "path": "path"},
     "threads": {"tool": "own"},
     "traces": {"host": "host"},
     # tables of the analysis of traces
