@@ -232,10 +232,12 @@ def next_steps(**options: Any) -> int:
 @rankscope.command()
 @source_options.takes_stacks
 def stacks(**options: Any) -> int:
-    """Dumps where each rank of this host is in Python, with py-spy.
+    """Takes stacks of all ranks of this host with py-spy, or shows stacks over time.
 
     Ranks are told by the environment of the processes (RANK, or that of MPI or Slurm), and by what
     rankscope.capture left in DIR. Put them beside the flight recorder dumps: they are read as evidence.
+    With PATH nothing is taken: what --record, py-spy record or repeated dumps left there is shown as one tree over
+    all ranks, with what one rank does that the others do not.
     """
     from rankscope.commands.stacks import run
 

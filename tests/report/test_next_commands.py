@@ -10,7 +10,7 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.report.collection_settings import settings_for
-from rankscope.report.next_commands import command_block, has_commands, missing_evidence, offered_commands
+from rankscope.report.next_commands import command_block, missing_evidence, offered_commands
 from rankscope.schema import Dataset
 from tests.builders import JobBuilder
 
@@ -72,9 +72,9 @@ def test_only_the_leading_finding_offers_the_block() -> None:
     dataset, analysis = hung()
     step = Finding("ring-wrapped", "info", "t", "e", next_steps=("Run py-spy dump --pid 7.",))
     both = replace(analysis, findings=(*analysis.findings, step))
-    assert offered_commands(dataset, both, step) == "py-spy dump --pid 7\n" and has_commands(both, step)
+    assert offered_commands(dataset, both, step) == "py-spy dump --pid 7\n"
     assert offered_commands(dataset, both, both.findings[0]) == command_block(dataset, both)
-    assert not has_commands(both, replace(step, next_steps=()))
+    assert offered_commands(dataset, both, replace(step, next_steps=())) == ""
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,10 @@ def _joined(facts: Facts, findings: list[Finding], places: Places, *, still: boo
         from rankscope.analysis.lone_compilations import with_compilations
 
         findings = with_compilations(facts, findings, places)
+    if facts.dataset.samples.height:
+        from rankscope.analysis.stack_shares import with_shares
+
+        findings = with_shares(facts.dataset, findings)
     return findings
 
 

@@ -57,6 +57,8 @@ def _without_dumps(situation: VerdictBasis) -> str:
         return situation.findings[0].title
     if situation.freeze.watched:
         return "no dump can be read yet"
+    if situation.facts.dataset.samples.height:
+        return "only stacks over time were found: rankscope stacks PATH shows what each rank does"
     return "only stacks were found, and their ranks are not known" if looked else "no dump could be read"
 
 

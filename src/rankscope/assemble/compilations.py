@@ -12,11 +12,11 @@ import polars as pl
 from rankscope import schema
 from rankscope.assemble import file_names
 from rankscope.assemble.sources import SourceFile
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.torch_trace.model import BREAK, TorchTrace
 
 SETTINGS_SOURCE = "torch-trace"
-LOGGED_KINDS = ("recompile", "graph-break")
-"""Kinds of events of logs that become rows."""
+LOGGED_KINDS = tuple(kind.name for kind in EVENTS.values() if kind.of_compiler)
 _WHAT = {"again": "recompile", "limit": "limit", "break": "graph-break"}
 _OLDER = "of an earlier process of the rank: not used"
 

@@ -87,6 +87,14 @@ TORCH_TRACE = InputKind(
     add_rows="assemble.compilations:add_compilations",
     told_if_broken=False,
 )  # fmt: skip
+STACK_PROFILE = InputKind(
+    name="stack-profile", meaning="stacks of a process over time, folded or for speedscope, from `py-spy record`",
+    noun="stack profile", place=10,
+    begins="parsers.stack_samples.decode:looks_like_profile", decode="parsers.stack_samples.decode:decode_profile",
+    restore="parsers.stack_samples.model:profile_from",
+    add_rows="assemble.stack_samples:add_samples",
+    told_if_broken=False,
+)  # fmt: skip
 DUMP = InputKind(
     name="flight-recorder", meaning="a dump of a flight recorder, or the log of torchcomms' hook", noun="dump", place=1,
     begins="parsers.flight_recorder.decode:looks_like_dump", decode="parsers.flight_recorder.decode:decode_dump",
@@ -136,6 +144,7 @@ INPUTS: dict[str, InputKind] = {
         HEALTH_CHECK,
         TENSOR_NUMBERS,
         TORCH_TRACE,
+        STACK_PROFILE,
         DUMP,
         ENVIRONMENT,
         LOG,

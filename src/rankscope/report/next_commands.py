@@ -50,12 +50,6 @@ def missing_evidence(analysis: Analysis) -> tuple[str, ...]:
     return ()
 
 
-def has_commands(analysis: Analysis, finding: Finding) -> bool:
-    """Whether a finding offers commands: one in its next step, or the block, if it leads and is not proven."""
-    leads = finding is (analysis.cause or next(iter(analysis.findings), None))
-    return bool(first_command(finding.next_steps)) or (leads and bool(missing_evidence(analysis)))
-
-
 def offered_commands(dataset: Dataset, analysis: Analysis, finding: Finding) -> str:
     """The block, if the finding leads and is not proven; else the command of its next step; "" for none."""
     leads = finding is (analysis.cause or next(iter(analysis.findings), None))

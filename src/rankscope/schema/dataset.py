@@ -17,6 +17,7 @@ from rankscope.schema.tables import (
     MESSAGES,
     RAS,
     REPEATS,
+    SAMPLES,
     SETTINGS,
     SPAN_VALUES,
     SPANS,
@@ -132,6 +133,7 @@ class Dataset:
     ras: pl.DataFrame = field(default_factory=lambda: empty(RAS))
     threads: pl.DataFrame = field(default_factory=lambda: empty(THREADS))
     repeats: pl.DataFrame = field(default_factory=lambda: empty(REPEATS))
+    samples: pl.DataFrame = field(default_factory=lambda: empty(SAMPLES))
     compilations: pl.DataFrame = field(default_factory=lambda: empty(COMPILATIONS))
     traced: pl.DataFrame = field(default_factory=lambda: empty(TRACED))
     """Operations in profiles, with the columns of `ops` and `source` "profiler".

@@ -274,6 +274,17 @@ COMPILATIONS: dict[str, pl.DataType | type[pl.DataType]] = {
 """One row for each compilation of torch.compile and each graph break, in the order of their files. Logs hold only those
 that TORCH_LOGS=recompiles,graph_breaks prints."""
 
+SAMPLES: dict[str, pl.DataType | type[pl.DataType]] = {
+    "rank": pl.Int32,  # null where the name of the file has none
+    "pid": pl.Int64,
+    "thread": pl.String,  # "MainThread"; "" if it has no name
+    "thread_id": pl.Int64,
+    "stack_id": pl.UInt32,  # rows of `stacks`
+    "count": pl.Int64,  # how often it was seen, at equal distances in time
+    "file": pl.UInt32,
+}
+"""One row for each distinct stack of each thread in a profile of stacks."""
+
 
 def empty(columns: dict[str, pl.DataType | type[pl.DataType]]) -> pl.DataFrame:
     """A table of the given columns without rows."""
@@ -309,7 +320,7 @@ HOLDS: Mapping[str, Mapping[str, Holds]] = {
     "settings": {"host": "host", "source": "own"},
     "comms": {"host": "host", "state": "own"},
     "ras": {"host": "host", "source": "own"},
-    "compilations": {"what": "own", "compile_id": "own", "path": "path"},
+    "compilations": {"compile_id": "own", "path": "path"},
     "threads": {"tool": "own"},
     "traces": {"host": "host"},
     # tables of the analysis of traces

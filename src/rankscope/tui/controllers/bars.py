@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.text import Text
 
-from rankscope.report.next_commands import has_commands
+from rankscope.text.step_commands import first_command
 from rankscope.text.wording import duration, plural
 from rankscope.tui.actions import ALONE_FOOTER, FOOTER, TRACED_FOOTER
 from rankscope.tui.board import AnyBoard, Board
@@ -132,8 +132,7 @@ class Bars:
         lanes = TRACED_FOOTER if isinstance(self._boards.shown, TraceBoard) else FOOTER
         names = lanes if self._boards.has_lanes else ALONE_FOOTER
         at = self._boards.shown.finding
-        analysis = self._boards.whole.analysis
-        copies = at is not None and has_commands(analysis, analysis.findings[at])
+        copies = at is not None and first_command(self._boards.whole.analysis.findings[at].next_steps)
         return names if copies else tuple(name for name in names if name != "copy_command")
 
     def here(self) -> tuple[str, list[Hint]]:

@@ -8,7 +8,6 @@ from rankscope.analysis.model import Analysis, Finding
 from rankscope.analysis.stack_frames import kind_of
 from rankscope.kinds.finding_kinds import SEVERITIES
 from rankscope.report import words
-from rankscope.report.next_commands import has_commands
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
@@ -130,7 +129,7 @@ def _card_texts(dataset: Dataset, analysis: Analysis, finding: Finding) -> Itera
     yield "sure", words.certainty(finding) if finding.severity != "info" else ""
     yield "cause", "; ".join(f.title for f in _causes(analysis, finding))
     step = next(iter(finding.next_steps), _IN_FULL if files else "")
-    yield "next Y" if command_of(step) or has_commands(analysis, finding) else "next", step
+    yield "next Y" if command_of(step) else "next", step
 
 
 def _parts(analysis: Analysis, finding: Finding, groups: Mapping[str, str]) -> Iterable[tuple[str, list[str]]]:
