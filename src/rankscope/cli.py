@@ -101,8 +101,8 @@ def rankscope() -> None:
     "--view",
     callback=_view_name,
     metavar="NAME",
-    help="Open a view at the start: findings, logs, groups, stacks, settings, mesh, files, heat, breakdown, path or "
-    "patterns.",
+    help="Open a view at the start: findings, logs, groups, stacks, settings, mesh, files, heat, breakdown, path, "
+    "patterns or time.",
 )
 @click.option("--watch", is_flag=True, help="Follow the job while it runs.")
 @source_options.follows

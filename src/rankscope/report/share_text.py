@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePath
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -33,7 +33,7 @@ def tree_text(tree: ShareTree, rank: int | None = None) -> str:
     lines = [f"stacks over time of {ranks_text(tree.ranks)}: {each} samples of each main thread", ""]
     lines += _difference_lines(tree, told) if told is not None else ["no rank differs from the others", ""]
     lines += ["share of the time, mean of all ranks; ranks that differ from most stand behind a call", ""]
-    nodes = list(_node_lines(tree.root, tree, 0))
+    nodes = [_row_line(row) for row in share_rows(tree)]
     lines += nodes[:MOST_LINES]
     if len(nodes) > MOST_LINES:
         lines.append(f"and {plural(len(nodes) - MOST_LINES, 'more call')}: --export writes all of them")
@@ -54,37 +54,61 @@ def _difference_lines(tree: ShareTree, rank: int) -> list[str]:
 
 def _difference(one: ShareDifference) -> str:
     callers = " < ".join(plain(f.function, 40) for f in one.path[-2:-4:-1])
-    text = f"  {one.own:>4.0%}, others {one.others:>4.0%}  {_call(one.path[-1])}"
+    text = f"  {one.own:>4.0%}, others {one.others:>4.0%}  {call_text(one.path[-1])}"
     return f"{text} < {callers}"[: 2 * WIDTH] if callers else text
 
 
-def _call(frame: Frame) -> str:
+def call_text(frame: Frame) -> str:
+    """A call and its place: "load data.py:7"."""
     where = f" {PurePath(frame.file).name}:{frame.line}" if frame.file else ""
     return plain(f"{frame.function}{where}", 200)
 
 
-def _node_lines(node: ShareNode, tree: ShareTree, depth: int) -> Iterator[str]:
+class ShareRow(NamedTuple):
+    """A call of the tree as a row."""
+
+    depth: int
+    node: ShareNode
+    mean: float
+    """Mean of the shares of all ranks."""
+    ranks: tuple[int, ...]
+    """Ranks whose share is another one than that of most; empty if they are half of all."""
+
+    @property
+    def bar(self) -> str:
+        """The mean as a bar of `BAR` cells."""
+        return f"{'#' * max(1, round(self.mean * BAR)):<{BAR}}"
+
+    @property
+    def odd(self) -> str:
+        """Those ranks with their shares: "rank 2: 80%"."""
+        if not self.ranks:
+            return ""
+        shares = [self.node.shares.get(rank, 0.0) for rank in self.ranks]
+        low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
+        return f"{ranks_text(self.ranks)}: {low if low == high else f'{low}-{high}'}"
+
+
+def share_rows(tree: ShareTree) -> list[ShareRow]:
+    """The calls of the tree, each above those in it, the largest first; without those that no rank is in for long."""
+    return list(_rows_below(tree.root, tree, 0))
+
+
+def _rows_below(node: ShareNode, tree: ShareTree, depth: int) -> Iterator[ShareRow]:
     for child in node.ordered():
-        mean = child.total / len(tree.ranks)
         if max(child.shares.values()) < LEAST_SHARE:
             continue
-        bar = "#" * max(1, round(mean * BAR))
-        call = " " * min(depth, 30) + _call(child.frame)
-        line = f"{mean:>5.0%} {bar:<{BAR}} {call}"
-        odd = _odd(child, tree)
-        yield f"{line[: WIDTH - len(odd) - 2]:<{WIDTH - len(odd) - 2}}  {odd}" if odd else line[:WIDTH]
-        yield from _node_lines(child, tree, depth + 1)
+        usual = median([child.shares.get(rank, 0.0) for rank in tree.ranks])
+        ranks = tuple(rank for rank in tree.ranks if abs(child.shares.get(rank, 0.0) - usual) >= DIFFERS)
+        few = ranks if 2 * len(ranks) < len(tree.ranks) else ()
+        yield ShareRow(depth, child, child.total / len(tree.ranks), few)
+        yield from _rows_below(child, tree, depth + 1)
 
 
-def _odd(node: ShareNode, tree: ShareTree) -> str:
-    """The ranks whose share is another one than that of most: "rank 2: 80%"."""
-    usual = median([node.shares.get(rank, 0.0) for rank in tree.ranks])
-    ranks = [rank for rank in tree.ranks if abs(node.shares.get(rank, 0.0) - usual) >= DIFFERS]
-    if not ranks or 2 * len(ranks) >= len(tree.ranks):
-        return ""
-    shares = [node.shares.get(rank, 0.0) for rank in ranks]
-    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
-    return f"{ranks_text(ranks)}: {low if low == high else f'{low}-{high}'}"
+def _row_line(row: ShareRow) -> str:
+    line = f"{row.mean:>5.0%} {row.bar} {' ' * min(row.depth, 30)}{call_text(row.node.frame)}"
+    room = WIDTH - len(row.odd) - 2
+    return f"{line[:room]:<{room}}  {row.odd}" if row.odd else line[:WIDTH]
 
 
 # Exports.

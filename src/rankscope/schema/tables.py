@@ -250,14 +250,12 @@ RAS: dict[str, pl.DataType | type[pl.DataType]] = {
 """Rows of NCCL's RAS and Inspector about communicators and their ranks."""
 
 COMPILATION_KINDS = ("compile", "recompile", "backward", "limit", "graph-break")
-"""The first compilation of a frame by torch.compile, a later one, that of its backward graph, the message that there
-were too many, a split of its graph."""
-CompilationKind = pl.Enum(COMPILATION_KINDS)
+"""The first of a frame, a later one, that of its backward graph, the limit of them, a split of its graph."""
 
 COMPILATIONS: dict[str, pl.DataType | type[pl.DataType]] = {
     "rank": pl.Int32,  # null where nothing tells
     "pid": pl.Int64,
-    "what": CompilationKind,
+    "what": pl.Enum(COMPILATION_KINDS),
     "compile_id": pl.String,  # "0/1": number of the frame in its process, and of its compilation; "" if not told
     "function": pl.String,
     "path": pl.String,  # of the function, or of the break
@@ -271,8 +269,7 @@ COMPILATIONS: dict[str, pl.DataType | type[pl.DataType]] = {
     "file": pl.UInt32,  # row of `files`: a structured log of the compiler, or a log
     "line": pl.Int64,
 }
-"""One row for each compilation of torch.compile and each graph break, in the order of their files. Logs hold only those
-that TORCH_LOGS=recompiles,graph_breaks prints."""
+"""One row for each compilation of torch.compile and each graph break; logs hold only those that TORCH_LOGS prints."""
 
 SAMPLES: dict[str, pl.DataType | type[pl.DataType]] = {
     "rank": pl.Int32,  # null where the name of the file has none

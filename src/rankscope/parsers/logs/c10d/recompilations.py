@@ -23,7 +23,8 @@ from rankscope.parsers.logs.log_record import Event, Record
 LITERALS = (
     "__recompiles", "__graph_breaks", "torch._dynamo hit config.", " last reason: ", "   function: '",
 )  # fmt: skip
-KIND, BREAK_KIND = "recompile", "graph-break"
+KIND = "recompile"
+BREAK_KIND = "graph-break"
 _ID = re.compile(r"(?:^|\s)\[(\d{1,7}/\d{1,7})(?:_\d{1,5})?\]")
 """Number of the frame and of its compilation, with the number of a restart."""
 _TAG = r"(?:\[__{0}\]|\.__{0}: \[DEBUG\])"
