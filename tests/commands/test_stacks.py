@@ -70,6 +70,17 @@ def test_the_stacks_of_ranks_are_written_so_that_they_are_read(
     assert [found.stack(stack)[0].function for stack in main["stack_id"]] == ["load_batch"] * 2
 
 
+def test_stacks_over_time_are_recorded_and_shown(ranks: list[int], tmp_path: Path, capsys: Captured) -> None:
+    out, export = tmp_path / "out", tmp_path / "all.folded"
+    chosen = [word for pid in ranks for word in ("--pid", str(pid))]
+    assert run(["stacks", "-o", str(out), "--record", "1", *chosen]) == 0
+    capsys.readouterr()
+    assert run(["stacks", str(out), "--rank", "5", "--export", str(export)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("stacks over time of ranks 4,5: ") and "load_batch train.py:" in shown
+    assert "rank 5 does what the others do" in shown and "rank 4;<module> (train.py:" in export.read_text()
+
+
 def test_workers_of_a_rank_are_not_the_rank(ranks: list[int], tmp_path: Path) -> None:
     found = stacks._processes(stacks.PROC)
     workers = [p.pid for p in found.values() if p.parent in ranks]

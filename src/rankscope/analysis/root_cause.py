@@ -192,6 +192,14 @@ def _joined(facts: Facts, findings: list[Finding], places: Places, *, still: boo
         from rankscope.analysis.logs.log_findings import with_logs
 
         findings = with_logs(facts, findings, places, moves=moves)
+    if facts.dataset.compilations.height:
+        from rankscope.analysis.lone_compilations import with_compilations
+
+        findings = with_compilations(facts, findings, places)
+    if facts.dataset.samples.height:
+        from rankscope.analysis.stack_shares import with_shares
+
+        findings = with_shares(facts.dataset, findings)
     return findings
 
 

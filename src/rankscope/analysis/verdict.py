@@ -44,7 +44,7 @@ def verdict(situation: VerdictBasis) -> tuple[Status, str]:
     waits = [f for f in situation.findings if f.severity == "critical"]
     if waits:
         return ("failed" if FINDINGS[waits[0].kind].ended else "hang"), waits[0].title
-    slow = [f for f in situation.findings if FINDINGS[f.kind].status == "slow"]
+    slow = [f for f in situation.findings if FINDINGS[f.kind].status == "slow" and f.culprit_ranks]
     if slow:
         return "slow", slow[0].title + _shared(slow, situation.places)
     return _quiet(situation)
@@ -57,6 +57,8 @@ def _without_dumps(situation: VerdictBasis) -> str:
         return situation.findings[0].title
     if situation.freeze.watched:
         return "no dump can be read yet"
+    if situation.facts.dataset.samples.height:
+        return "only stacks over time were found: rankscope stacks PATH shows what each rank does"
     return "only stacks were found, and their ranks are not known" if looked else "no dump could be read"
 
 
@@ -64,10 +66,8 @@ def _of_logs(situation: VerdictBasis) -> tuple[Status, str]:
     """The verdict of logs alone: they do not show that a job ends without an error, or goes on."""
     told = [f for f in situation.findings if f.severity == "warning"]
     ends = _ends(situation.facts.dataset)
-    if ends and not situation.facts.dataset.has_logs and situation.facts.dataset.settings.is_empty():
-        return "unknown", f"only sidecars were found: {ends}"
     if not situation.facts.dataset.has_logs:
-        return "unknown", f"only settings were found{f': {told[0].title}' if told else ', and they agree'}"
+        return "unknown", _without_logs(situation.facts.dataset, ends, told)
     ended = _ended(situation.facts.dataset)
     if told and (_stacks_alone(situation.facts.dataset) or _analysers_alone(situation.facts.dataset)):
         return "unknown", told[0].title
@@ -78,6 +78,16 @@ def _of_logs(situation: VerdictBasis) -> tuple[Status, str]:
         return "healthy", f"logs of {ranks}: no failure, and each took down all of its communicators at the end"
     more = _spoken(situation.facts.dataset)
     return "unknown", f"no failure in these logs; they do not show whether the job went on{more}"
+
+
+def _without_logs(dataset: Dataset, ends: str, told: Sequence[Finding]) -> str:
+    """The verdict of sidecars, compiler logs or settings alone."""
+    if ends and dataset.settings.is_empty():
+        return f"only sidecars were found: {ends}"
+    if not told and not dataset.compilations.is_empty():
+        ranks = plural(dataset.world_size, "rank")
+        return f"compiler logs of {ranks}: nobody compiles alone; they do not show whether the job went on"
+    return f"only settings were found{f': {told[0].title}' if told else ', and they agree'}"
 
 
 def _stacks_alone(dataset: Dataset) -> bool:

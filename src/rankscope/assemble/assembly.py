@@ -95,15 +95,16 @@ def _add_processes(
     pattern: re.Pattern[str] | None,
     errors: str | None,
 ) -> int:
-    """Adds the ends of processes, and the rows of files whose kinds have their own function.
-
-    Returns the number of ranks in these tables; 0 if none.
-    """
+    """Adds the ends of processes, and rows of kinds with their own function; the number of ranks there, 0 if none."""
     world = _add_ends(tables, sources, chosen, errors)
     there = {source.kind for source in sources}
     for name in dict.fromkeys(kind.add_rows for kind in INPUTS.values() if kind.name in there and kind.add_rows):
         told: int = function(name)(tables, sources, chosen, pattern)
         world = world or told
+    if "messages" in tables:
+        from rankscope.assemble.compilations import add_logged_compilations
+
+        add_logged_compilations(tables)
     return world
 
 

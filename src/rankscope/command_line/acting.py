@@ -43,30 +43,14 @@ def demo(**options: Any) -> int:
 
 
 @rankscope.command()
-@click.option(
-    "-o", "--output", "directory", metavar="DIR", default=".", help="Directory for the files (default: here)."
-)
-@click.option(
-    "--pid", "pids", type=click.IntRange(1), multiple=True, metavar="PID", help="Only this process; repeatable."
-)
-@click.option("--json", "as_json", is_flag=True, help="Write JSON instead of text.")
-@click.option("--native", is_flag=True, help="Include frames of C and C++.")
-@click.option("--nonblocking", is_flag=True, help="Do not pause the process; stacks may be torn.")
-@click.option(
-    "--times",
-    type=click.IntRange(1, 1000),
-    default=1,
-    metavar="N",
-    help="Number of dumps of each process (default: 1).",
-)
-@click.option(
-    "--every", type=click.FloatRange(1.0), default=60.0, metavar="S", help="Seconds between two dumps (default: 60)."
-)
+@source_options.takes_stacks
 def stacks(**options: Any) -> int:
-    """Dumps where each rank of this host is in Python, with py-spy.
+    """Takes stacks of all ranks of this host with py-spy, or shows stacks over time.
 
     Ranks are told by the environment of the processes (RANK, or that of MPI or Slurm), and by what
     rankscope.capture left in DIR. Put them beside the flight recorder dumps: they are read as evidence.
+    With PATH nothing is taken: what --record, py-spy record or repeated dumps left there is shown as one tree over
+    all ranks, with what one rank does that the others do not.
     """
     from rankscope.commands.stacks import run
 

@@ -35,7 +35,7 @@ def _view_name(_ctx: click.Context, _param: click.Parameter, value: str | None) 
     callback=_view_name,
     metavar="NAME",
     help="Open a view at the start: findings, logs, groups, stacks, settings, numbers, mesh, files, heat, "
-    "breakdown, path or patterns.",
+    "breakdown, path, patterns or time.",
 )
 @click.option("--watch", is_flag=True, help="Follow the job while it runs.")
 @source_options.follows
@@ -83,6 +83,20 @@ def report(**options: Any) -> int:
 
     if os.environ.get(DEBUG):
         log_to_stderr()
+    return on_local_paths(run, options, again=False)
+
+
+@rankscope.command(name="next")
+@source_options.reads_dumps
+def next_steps(**options: Any) -> int:
+    """Prints the commands that collect what the verdict lacks.
+
+    One block for a shell: stacks of the ranks in question while the job hangs, variables for its backend and version of
+    torch, a start through rankscope.capture, and how much all of it writes.
+    """
+    from rankscope.commands.next_steps import run
+
+    del options["path_map"]
     return on_local_paths(run, options, again=False)
 
 

@@ -259,3 +259,29 @@ def follows(command: _F) -> _F:
                      help="Run CMD when the job freezes; it reads the JSON report from its input."),
     ]  # fmt: skip
     return _with(command, options)
+
+
+def takes_stacks(command: _F) -> _F:
+    """Adds the options of py-spy, and those of reading what it wrote."""
+    options = [
+        click.argument("paths", nargs=-1, metavar="[PATH]..."),
+        click.option("-o", "--output", "directory", metavar="DIR", default=".",
+                     help="Directory for the files (default: here)."),
+        click.option("--pid", "pids", type=click.IntRange(1), multiple=True, metavar="PID",
+                     help="Only this process; repeatable."),
+        click.option("--json", "as_json", is_flag=True, help="Write JSON instead of text."),
+        click.option("--native", is_flag=True, help="Include frames of C and C++."),
+        click.option("--nonblocking", is_flag=True, help="Do not pause the process; stacks may be torn."),
+        click.option("--times", type=click.IntRange(1, 1000), default=1, metavar="N",
+                     help="Number of dumps of each process (default: 1)."),
+        click.option("--every", type=click.FloatRange(1.0), default=60.0, metavar="S",
+                     help="Seconds between two dumps (default: 60)."),
+        click.option("--record", type=click.IntRange(1, 3600), metavar="S",
+                     help="Record stacks over S seconds instead of dumping them once."),
+        click.option("--rank", type=click.IntRange(0), metavar="RANK",
+                     help="With PATH: the rank to hold against the others (default: the one that differs most)."),
+        click.option("--export", metavar="FILE",
+                     help="With PATH: also write FILE, for speedscope if it ends in .json, else as folded stacks."),
+        click.option("--force", is_flag=True, help="Overwrite FILE."),
+    ]  # fmt: skip
+    return _with(command, options)

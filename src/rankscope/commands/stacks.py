@@ -15,9 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
+from rankscope.commands.source import JobSource
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.py_spy.thread_roles import is_launcher
 from rankscope.parsers.sidecar import Sidecar, decode_sidecar, looks_like_sidecar
@@ -25,6 +27,8 @@ from rankscope.report.output_files import overwrite
 from rankscope.text.escaping import plain
 from rankscope.text.wording import SECOND_NS, duration
 
+RATE = 50
+"""Samples a second of a record: an hour of them are 180,000, and most of them are equal."""
 LONGEST_S = 60.0
 """Longest run of py-spy for a process; with native frames it first reads the symbols of torch."""
 MOST_PARALLEL = 8
@@ -43,23 +47,41 @@ class PySpySampling:
     as_json: bool
     native: bool
     nonblocking: bool
+    record: int | None = None
+    """Seconds of a record of stacks over time; None for one dump."""
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the files."""
+        return "folded" if self.record is not None else "json" if self.as_json else "txt"
 
     def path(self, pid: int, rank: int | None, at: datetime) -> Path:
         """The path of a dump; the parser finds the rank in the name."""
         who = f"pyspy_rank_{rank}" if rank is not None else f"pyspy_pid_{pid}"
-        return self.directory / f"{who}_{at:%Y%m%d_%H%M%S}.{'json' if self.as_json else 'txt'}"
+        return self.directory / f"{who}_{at:%Y%m%d_%H%M%S}.{self.suffix}"
 
     def command(self, pid: int) -> list[str]:
-        """The command line."""
-        flags = {"--json": self.as_json, "--native": self.native, "--nonblocking": self.nonblocking}
-        return [self.program, "dump", "--pid", str(pid), *(flag for flag, on in flags.items() if on)]
+        """The command line; a record is written to stdout, too."""
+        flags = {
+            "--json": self.as_json and self.record is None, "--native": self.native, "--nonblocking": self.nonblocking,
+        }  # fmt: skip
+        # idle threads too: a rank that waits is idle
+        recorded = ["--format", "raw", "--threads", "--idle", "--rate", str(RATE), "--output", "/dev/stdout"]
+        what = ["dump"] if self.record is None else ["record", *recorded, "--duration", str(self.record)]
+        return [self.program, *what, "--pid", str(pid), *(flag for flag, on in flags.items() if on)]
 
 
 def run(
-    directory: str, *, pids: tuple[int, ...], as_json: bool, native: bool, nonblocking: bool, times: int, every: float
-) -> int:
-    """Dumps every rank of this host `times` times; exit code 2 if none succeeded."""
-    sampling = PySpySampling(_py_spy(), _made(directory), as_json, native, nonblocking)
+    directory: str, *, pids: tuple[int, ...], as_json: bool, native: bool, nonblocking: bool, times: int, every: float,
+    record: int | None = None, paths: tuple[str, ...] = (), **shown: Any,
+) -> int:  # fmt: skip
+    """Dumps every rank of this host `times` times; exit code 2 if none succeeded. With `paths` it takes none, and shows
+    stacks over time that lie there, with the options `shown`."""
+    if paths:
+        from rankscope.commands.stack_shares_report import run as show
+
+        return show(JobSource(paths), **{"rank": None, "export": None, "force": False, **shown})
+    sampling = PySpySampling(_py_spy(), _made(directory), as_json, native, nonblocking, record)
     dumped = 0
     for number in range(times):
         if number:
@@ -94,7 +116,8 @@ def _made(directory: str) -> Path:
 def _all(sampling: PySpySampling, found: dict[int, int | None]) -> int:
     """Dumps processes in parallel, because each dump pauses only its process; returns the number of successes."""
     at = datetime.now(UTC)
-    with ThreadPoolExecutor(MOST_PARALLEL) as pool:
+    # records of all ranks cover the same time
+    with ThreadPoolExecutor(MOST_PARALLEL if sampling.record is None else len(found)) as pool:
         tasks = {pid: pool.submit(_one, sampling, pid, rank, at) for pid, rank in found.items()}
     problems = {pid: task.result() for pid, task in tasks.items()}
     for pid, problem in problems.items():
@@ -107,9 +130,12 @@ def _all(sampling: PySpySampling, found: dict[int, int | None]) -> int:
 def _one(sampling: PySpySampling, pid: int, rank: int | None, at: datetime) -> str | None:
     """Dumps a process; returns the reason of a failure."""
     try:
-        done = subprocess.run(sampling.command(pid), capture_output=True, timeout=LONGEST_S, check=False)
-        if done.returncode == 0 and done.stdout.strip():
-            overwrite(sampling.path(pid, rank, at), done.stdout)
+        done = subprocess.run(
+            sampling.command(pid), capture_output=True, timeout=LONGEST_S + (sampling.record or 0), check=False
+        )
+        taken = done.stdout if sampling.record is None else _samples(done.stdout)
+        if done.returncode == 0 and taken.strip():
+            overwrite(sampling.path(pid, rank, at), taken)
             return None
     except subprocess.TimeoutExpired:
         return f"py-spy took more than {duration(round(LONGEST_S * SECOND_NS))}"
@@ -118,6 +144,11 @@ def _one(sampling: PySpySampling, pid: int, rank: int | None, at: datetime) -> s
     # the place of the error in py-spy itself helps nobody here
     said, _, _ = done.stderr.decode("utf-8", "replace").partition("Stack backtrace:")
     return _explained(" ".join(said.split()).removeprefix("Error: ") or f"py-spy ended with {done.returncode}")
+
+
+def _samples(printed: bytes) -> bytes:
+    """The folded stacks among the remarks that py-spy prints while it records."""
+    return b"".join(row for row in printed.splitlines(keepends=True) if row.strip() and not row.startswith(b"py-spy> "))
 
 
 def _explained(said: str) -> str:

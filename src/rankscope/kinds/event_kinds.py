@@ -54,6 +54,8 @@ class EventKind:
     """Operations of a log stand on no lane, or on one that others cannot be compared with."""
     of_numbers: bool = False
     """A framework checked numbers itself."""
+    of_compiler: bool = False
+    """torch.compile prints it: it becomes a row of `compilations`."""
     settings_source: str = ""
     """Column `source` of its rows of `settings`; "" for an event without settings."""
 
@@ -137,7 +139,10 @@ _ROWS = (
         name="experts-timeout", meaning="a kernel of DeepEP gave up waiting for the other ranks of its group",
         severity="error", waited=True, gave_up=True,
     ),
-    EventKind(name="recompile", meaning="torch.compile compiles a function again, or gives up doing so"),
+    EventKind(
+        name="recompile", meaning="torch.compile compiles a function again, or gives up doing so", of_compiler=True
+    ),
+    EventKind(name="graph-break", meaning="torch.compile splits a function, and why", of_compiler=True),
     EventKind(
         name="analyser-report", meaning="output of another analyser: torchfrtrace, NVRx's attribution",
         severity="warning", of_others=True,

@@ -174,6 +174,12 @@ _ROWS = (
         meaning="an allocator had reserved enough memory for a request that failed, in pieces that were too small",
     ),
     FindingKind(
+        name="lone-compilation", worst="warning", status="slow", status_alone="slow",
+        meaning="torch.compile compiles again and again, or without its cache, on a few ranks only",
+        rule="it compiles one function three times or more, four times as often as any other rank",
+        clears="a record of the same steps in which the others compile as often",
+    ),
+    FindingKind(
         name="slow-link", worst="warning",
         meaning="a few groups or pairs take longer than all others of their kind, whatever they run", drains_node=True,
     ),

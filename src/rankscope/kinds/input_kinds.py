@@ -97,6 +97,22 @@ MEMORY_SAMPLES = InputKind(
     most_bytes=64 << 20,
     told_if_broken=False,
 )  # fmt: skip
+TORCH_TRACE = InputKind(
+    name="torch-trace", meaning="compilations of a rank, from TORCH_TRACE, or as tlparse's raw.jsonl",
+    noun="compiler log", place=11,
+    begins="parsers.torch_trace.decode:looks_like_torch_trace", decode="parsers.torch_trace.decode:decode_torch_trace",
+    read="parsers.torch_trace.decode:read_torch_trace", restore="parsers.torch_trace.model:trace_log_from",
+    add_rows="assemble.compilations:add_compilations",
+    told_if_broken=False,
+)  # fmt: skip
+STACK_PROFILE = InputKind(
+    name="stack-profile", meaning="stacks of a process over time, folded or for speedscope, from `py-spy record`",
+    noun="stack profile", place=12,
+    begins="parsers.stack_samples.decode:looks_like_profile", decode="parsers.stack_samples.decode:decode_profile",
+    restore="parsers.stack_samples.model:profile_from",
+    add_rows="assemble.stack_samples:add_samples",
+    told_if_broken=False,
+)  # fmt: skip
 DUMP = InputKind(
     name="flight-recorder", meaning="a dump of a flight recorder, or the log of torchcomms' hook", noun="dump", place=1,
     begins="parsers.flight_recorder.decode:looks_like_dump", decode="parsers.flight_recorder.decode:decode_dump",
@@ -148,6 +164,8 @@ INPUTS: dict[str, InputKind] = {
         # before environments: its names of modules are texts under texts
         TENSOR_RECORD,
         MEMORY_SAMPLES,
+        TORCH_TRACE,
+        STACK_PROFILE,
         DUMP,
         ENVIRONMENT,
         LOG,

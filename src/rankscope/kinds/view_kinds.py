@@ -91,6 +91,11 @@ VIEWS: tuple[ViewKind, ...] = (
         page="tui.detail.screens.path_page:PatternScreen", empty="no repeated kernels or counters",
         fill="record kernels with torch.profiler, and give the traces too: rankscope DUMPS TRACES",
     ),
+    ViewKind(
+        name="time", key="t", meaning="stacks over time of all ranks, as a tree", also="flame py-spy record samples",
+        page="tui.detail.screens.shares_page:SharesScreen", empty="no stacks over time",
+        fill="run rankscope stacks --record 30 -o DUMPS on each host, and give the files too",
+    ),
 )  # fmt: skip
 VIEW_NAMES: tuple[str, ...] = tuple(row.name for row in VIEWS)
 """Names of the views."""

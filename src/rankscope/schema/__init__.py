@@ -5,17 +5,17 @@ states and sources are enums. Repeated values are rows of other tables, joined b
 trusted: it is escaped where it leaves the program.
 """
 
-from rankscope.schema.dataset import (
+from rankscope.schema.dataset import Dataset, DumpsBeside, Frame, Group
+from rankscope.schema.measures import (
+    COMPILATION_KINDS,
+    COMPILATIONS,
     HOST,
     MEMORY,
     MEMORY_SOURCES,
     MOST_SAMPLES,
+    SAMPLES,
     SITES,
     TENSORS,
-    Dataset,
-    DumpsBeside,
-    Frame,
-    Group,
 )
 from rankscope.schema.tables import (
     AT_CRASH,
@@ -69,6 +69,8 @@ __all__ = [
     "BLIND_HOOK",
     "COALESCED",
     "COMMS",
+    "COMPILATIONS",
+    "COMPILATION_KINDS",
     "DETAILS",
     "ENVIRONMENTS",
     "FILES",
@@ -89,6 +91,7 @@ __all__ = [
     "RAS",
     "RECORDERS",
     "REPEATS",
+    "SAMPLES",
     "SETTINGS",
     "SITES",
     "SOURCES",

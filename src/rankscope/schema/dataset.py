@@ -9,6 +9,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.kinds.input_kinds import DUMP, LOG
+from rankscope.schema.measures import COMPILATIONS, MEMORY, SAMPLES, TENSORS
 from rankscope.schema.tables import (
     ATTEMPTS,
     COMMS,
@@ -26,85 +27,6 @@ from rankscope.schema.tables import (
     empty,
 )
 from rankscope.text.wording import ranks_text
-
-# Summaries of tensors.
-
-SITES = ("collective", "p2p", "forward", "backward", "gradient", "parameter", "optimizer", "batch", "loss")
-"""Where a tensor was recorded."""
-Site = pl.Enum(SITES)
-MOST_SAMPLES = 64
-"""Places of a tensor at which its elements are sampled."""
-
-TENSORS: dict[str, pl.DataType | type[pl.DataType]] = {
-    "rank": pl.Int32,
-    "attempt": pl.UInt16,
-    "step": pl.Int64,
-    "micro": pl.Int32,  # micro batch; null if unknown
-    "order": pl.Int64,  # program order in the rank
-    "site": Site,
-    "name": pl.Categorical,  # dotted name of the module or parameter; "" for collectives
-    "occurrence": pl.Int32,  # k-th time in the step
-    "slot": pl.Categorical,  # "in0", "out0"; "in0.1" is the second tensor of a list
-    "slice": pl.Int32,  # member index of a slice of a gathered or scattered tensor; null if whole
-    "group": pl.UInt32,  # row of `groups`
-    "seq": pl.Int64,  # collective sequence number in the group, as in `ops`
-    "op": pl.Categorical,  # "all_reduce", "all_gather", "reduce_scatter", "broadcast", "send", ...
-    "reduce_op": pl.Categorical,  # "sum", "avg", "max", ...
-    "root": pl.Int32,  # global rank
-    "peer": pl.Int32,  # global rank
-    "dtype": pl.Categorical,  # short name, as text.tensors has them: "f32", "bf16", "i64", "f8e4m3"
-    "numel": pl.Int64,
-    "shape": pl.List(pl.Int64),
-    "offsets": pl.List(pl.Int64),  # of a shard in the whole tensor; null if it is whole
-    "global_shape": pl.List(pl.Int64),
-    "placements": pl.Categorical,  # of a DTensor: "S(0) R"
-    "mesh": pl.Categorical,  # names of its dimensions
-    "hash": pl.UInt64,  # linear over global indices: the hashes of shards add up to that of the whole
-    "sum": pl.Float64,
-    "l2": pl.Float64,
-    "min": pl.Float64,
-    "max": pl.Float64,
-    "nan": pl.Int64,  # how many elements are NaN, infinite, zero; null if not counted
-    "inf": pl.Int64,
-    "zeros": pl.Int64,
-    "projection": pl.Float64,  # sum with fixed random signs
-    "samples": pl.Binary,  # elements at fixed places: little-endian float32 where that is exact, else float64
-    "held": pl.UInt64,  # bit k: sample k is among `samples`
-    "recompute": pl.Boolean,  # again, under activation checkpointing
-    "stack_id": pl.UInt32,
-    "file": pl.UInt32,  # row of `files`
-    "line": pl.Int64,
-    "md5": pl.String,  # hash that another tool wrote, with its kind: "crc32:0a1b2c3d", "l1:13.9"
-    "tool": pl.Categorical,  # the other tool that wrote the row, whose statistics are rounded; null for the capture
-}
-"""One row for each summarised tensor, sorted by rank, then in the order of its file."""
-
-# Memory of ranks.
-
-MEMORY_SOURCES = ("capture", "log", "profiler")
-"""Origin of a row: a sample of the capture, the message of an allocator that failed, an event in a trace."""
-HOST = "host"
-"""The device of memory of the host."""
-
-MEMORY: dict[str, pl.DataType | type[pl.DataType]] = {
-    "rank": pl.Int32,
-    "host": pl.String,
-    "device": pl.String,  # "cuda:3", "xpu:0", "npu:1", or `HOST`
-    "time_ns": pl.Int64,  # null where nothing tells
-    "step": pl.Int64,  # steps of optimizers before it; null where nothing tells
-    # bytes; null where nothing tells
-    "allocated": pl.Int64,  # in tensors
-    "reserved": pl.Int64,  # that the allocator took from the device; of the host: that the process has there
-    "peak": pl.Int64,  # the most so far of `allocated`, of the host of `reserved`
-    "capacity": pl.Int64,  # of the device
-    "free": pl.Int64,  # that nobody holds
-    "used": pl.Int64,  # that this process holds, with memory that torch does not count
-    "asked": pl.Int64,  # that could not be had
-    "source": pl.Enum(MEMORY_SOURCES),
-    "file": pl.UInt32,  # row of `files`
-    "line": pl.Int64,
-}
-"""One row for each sample of one device of a rank, sorted by rank, device, then time."""
 
 # The dataset.
 
@@ -159,6 +81,8 @@ class Dataset:
     ras: pl.DataFrame = field(default_factory=lambda: empty(RAS))
     threads: pl.DataFrame = field(default_factory=lambda: empty(THREADS))
     repeats: pl.DataFrame = field(default_factory=lambda: empty(REPEATS))
+    samples: pl.DataFrame = field(default_factory=lambda: empty(SAMPLES))
+    compilations: pl.DataFrame = field(default_factory=lambda: empty(COMPILATIONS))
     traced: pl.DataFrame = field(default_factory=lambda: empty(TRACED))
     """Operations in profiles, with the columns of `ops` and `source` "profiler".
 
@@ -186,7 +110,7 @@ class Dataset:
     @property
     def told_by_logs(self) -> bool:
         """Whether a table has rows that only logs provide."""
-        return any(table.height for table in (self.messages, self.settings, self.comms, self.ras))
+        return any(t.height for t in (self.messages, self.settings, self.comms, self.ras, self.compilations))
 
     @cached_property
     def every_rank(self) -> tuple[int, ...]:

@@ -284,6 +284,7 @@ HOLDS: Mapping[str, Mapping[str, Holds]] = {
     "settings": {"host": "host", "source": "own"},
     "comms": {"host": "host", "state": "own"},
     "ras": {"host": "host", "source": "own"},
+    "compilations": {"compile_id": "own", "path": "path"},
     "threads": {"tool": "own"},
     "tensors": {"tool": "own"},
     "traces": {"host": "host"},

@@ -1,4 +1,4 @@
-"""Lines of libraries above NCCL: DeepEP, torch.compile, and what other analysers printed."""
+"""Lines of libraries above NCCL: DeepEP, and what other analysers printed."""
 
 from __future__ import annotations
 
@@ -65,23 +65,6 @@ def test_who_printed_no_timeout_of_experts_is_looked_for(tmp_path: Path) -> None
     text += "[rank1]: DeepEP timeout for dispatch senders, rank 1, responsible_channel = 1\n"
     analysis = read(tmp_path, text + recompiles(2, 1))
     assert analysis.verdict.endswith("; rank 2 did not") and analysis.findings[0].candidates == (2,)
-
-
-def test_one_rank_that_recompiles_while_the_others_wait(tmp_path: Path) -> None:
-    analysis = read(tmp_path, recompiles(5, 4) + "".join(WAITED.format(r, r, r) + "\n" for r in (0, 1, 2)))
-    (found,) = (f for f in analysis.findings if "recompiles" in f.title)
-    assert (found.candidates, found.severity) == ((5,), "warning")
-    assert (
-        "size mismatch at index 0. expected 8, actual 7" in found.title
-        and "block in /ws/net.py:77" in found.explanation
-    )
-    assert 5 not in analysis.culprits
-
-
-@pytest.mark.parametrize("counts", [{0: 4, 1: 4, 2: 5}, {0: 2, 1: 0}, {3: 6}])
-def test_compilations_of_all_or_few_or_of_the_only_rank_are_none(tmp_path: Path, counts: dict[int, int]) -> None:
-    text = "".join(recompiles(rank, count) or f"[rank{rank}]: ValueError: x\n" for rank, count in counts.items())
-    assert not [f for f in read(tmp_path, text, "job.log").findings if "recompile" in f.title]
 
 
 FR_TRACE = """Not all ranks joining collective, sequence number: {seq}
@@ -151,16 +134,6 @@ def test_tables_of_torchfrtrace_accuse_nobody(tmp_path: Path, row: str) -> None:
     assert analysis.verdict.startswith("torchfrtrace says that ranks have these entries")
     assert "flight recorder dumps" in analysis.findings[0].next_steps[0]
     assert not any(f.candidates for f in analysis.findings)
-
-
-def test_the_limit_of_compilations(tmp_path: Path) -> None:
-    front = "[rank6]:W0302 03:12:41.000000 813 torch/_dynamo/convert_frame.py:1016] [3/8]"
-    text = f"{front} torch._dynamo hit config.recompile_limit (8)\n{front}    function: 'forward' (/ws/net.py:40)\n"
-    text += f"{front}    last reason: 3/7: tensor 'x' size mismatch at index 1. expected 64, actual 65\n"
-    analysis = read(tmp_path, text + "".join(WAITED.format(r, r, r) + "\n" for r in (0, 1)))
-    (found,) = (f for f in analysis.findings if "recompiles" in f.title)
-    assert found.candidates == (6,) and "at least 8 times" in found.title and "expected 64, actual 65" in found.title
-    assert "forward in /ws/net.py:40" in found.explanation
 
 
 ENGINE = "(EngineCore_DP0 pid=395) {} 07-12 02:4{}:01 [{}] {}"

@@ -1,4 +1,4 @@
-"""Suspicions from lines of libraries above NCCL: expert parallelism, compilers, and other analysers."""
+"""Suspicions from lines of libraries above NCCL: expert parallelism, and other analysers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,6 @@ from rankscope.schema import Frame
 from rankscope.text.wording import plural, ranks_text
 
 MOST_EVIDENCE = 6
-FEWEST_RECOMPILES = 3
-"""Fewest compilations that are again and again."""
-RECOMPILE_RATIO = 4
-"""Least ratio of the compilations of one rank to those of any other."""
 MOST_RANKS = 1 << 20
 _LACKING = re.compile(r"Missing dump files from ranks \{([\d, ]{1,10000})\}")
 """The exception with which torchfrtrace ends."""
@@ -86,51 +82,6 @@ def _one_each(own: Sequence[LogLine]) -> list[LogLine]:
         if known is None or (known.values.get("peer") is None and line.values.get("peer") is not None):
             best[line.who] = line
     return list(best.values())
-
-
-# One rank that compiles again and again, while others do not.
-
-
-def find_recompiling(lines: Sequence[LogLine]) -> list[Finding]:
-    """A suspicion against ranks that alone compile again and again: their inputs have other shapes."""
-    own = [line for line in lines if line.kind == "recompile" and line.rank is not None]
-    times = Counter(line.rank for line in own if line.values.get("what") != "guard")
-    limited = {line.rank for line in own if line.values.get("what") == "limit"}
-    ranks = {line.rank for line in lines if line.rank is not None and not EVENTS[line.kind].of_others}
-    for line in own:
-        times[line.rank] = max(times[line.rank], line.values.get("limit") or 0)
-    often = [rank for rank in times if times[rank] >= FEWEST_RECOMPILES or rank in limited]
-    rest = max((times[rank] for rank in ranks if rank not in often), default=0)
-    few = tuple(sorted(rank for rank in often if rank is not None and times[rank] >= RECOMPILE_RATIO * rest))
-    if not few or 2 * len(few) > len(ranks):
-        return []
-    told = [line for line in own if line.rank in few]
-    guards = [line for line in told if line.values.get("guard")]
-    return [_recompile_finding(few, times[few[0]], told, guards)]
-
-
-def _recompile_finding(few: tuple[int, ...], count: int, told: Sequence[LogLine], guards: Sequence[LogLine]) -> Finding:
-    why = f": {guards[0].values['guard']}" if guards else ""
-    what = next((line.values["function"] for line in told if line.values.get("function")), "")
-    first = told[0]
-    return Finding(
-        kind="missing-rank",
-        severity="warning",
-        title=f"{ranks_text(few)} {'recompiles' if len(few) == 1 else 'recompile'} again and again, the others do not "
-        f"(at least {plural(count, 'time')}, {first.place}){why}",
-        explanation=(
-            f"torch.compile makes {what or 'a function'} again when an input does not fit the compiled versions; "
-            "meanwhile the other ranks wait in their next collective. The inputs of these ranks differ."
-        ),
-        candidates=few,
-        confidence="low",
-        confidence_reasons=("these lines do not show whether the others waited for it",),
-        evidence=tuple(line.evidence() for line in told[:MOST_EVIDENCE]),
-        next_steps=(
-            "Look at the shapes that these ranks get: the last batch, sequence lengths, an uneven split.",
-            "Mark such sizes as dynamic (torch._dynamo.mark_dynamic), or pad them.",
-        ),
-    )
 
 
 # What other analysers printed: read for what it holds, with the advice to bring what they looked at.

@@ -11,7 +11,7 @@ import polars as pl
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
 from rankscope.analysis.logs.c10d_reports import find_named
-from rankscope.analysis.logs.engine_reports import find_analysed, find_experts, find_recompiling
+from rankscope.analysis.logs.engine_reports import find_analysed, find_experts
 from rankscope.analysis.logs.exits import JobEnds, read_ends
 from rankscope.analysis.logs.failure_order import find_first, read_clocks
 from rankscope.analysis.logs.failures import Failure, find_failures, with_ranks
@@ -130,7 +130,7 @@ class _LogEvidence:
             self._place(merged, silent or find_uncounted(self.lines))
         self._known(merged)
         merged.rest += find_diagnosed(self.lines, self.world)
-        merged.rest += [*find_analysed(self.lines), *find_recompiling(self.lines)]
+        merged.rest += find_analysed(self.lines)
         merged.rest += find_counted(self.lines, self.facts.dataset)
         merged.rest += find_unmatched(self.facts.dataset)
         merged.rest += find_settings(self.facts.dataset, self.places.culprit)

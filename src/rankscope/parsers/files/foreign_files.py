@@ -45,10 +45,6 @@ FOREIGN_KINDS = (
     ForeignKind("results of rocprofv3", TRACE, rb'\s*\{\s*"rocprofiler-sdk-tool"'),
     ForeignKind("results of rocprofv3", TRACE, rb'\s*"Kind","(?:Agent_Id|Domain|Function|Process_Id)'),
     ForeignKind("results of rocprof", TRACE, name=r"(?:rocpd|rocprof|results)[\w.\-]{0,80}\.db"),
-    ForeignKind(
-        "a speedscope profile", STACKS,
-        rb'\s*\{(?s:.{0,300}?)(?:https://www\.speedscope\.app/file-format-schema|"exporter"\s*:\s*"(?:speedscope|py-spy))',
-    ),
     ForeignKind("a profile of JAX or TensorFlow (XPlane)", TRACE, name=r"\.xplane\.pb"),
     ForeignKind("a profile of JAX or TensorFlow (XPlane)", TRACE, rb"(?s:.{0,24})/(?:host|device):[A-Z:\w]{3,20}"),
     ForeignKind("a core dump of a process", STACKS, rb"\x7fELF(?s:.{12})(?:\x04\x00|\x00\x04)"),
@@ -62,10 +58,6 @@ FOREIGN_KINDS = (
     ForeignKind(
         "a flame graph: it holds how often functions were seen, not where each rank is", STACKS,
         rb"(?s:.{0,200})<!DOCTYPE svg|\s*<svg ", r"\.svg",
-    ),
-    ForeignKind(
-        "collapsed stacks: they hold how often functions were seen, not where each rank is", STACKS,
-        rb"[^;\n]{1,300} \([^;\n]{1,300}:\d{1,7}\)(?:;[^;\n]{1,600}){1,300} \d{1,9}\r?\n",
     ),
     ForeignKind("an event file of TensorBoard", LOGS, name=r"events\.out\.tfevents\.[\w.\-]{1,200}"),
     ForeignKind(

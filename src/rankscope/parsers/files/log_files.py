@@ -189,9 +189,9 @@ _SIGNS = re.compile(
     rb"|Py-?[Ss]py dump for PID"
     rb"|does not have a coalesced end|has an empty op list|dumps? (?:files )?from ranks |input_sizes=\["
     rb"|Thread \d{1,19} \((?:active|idle)|collective, sequence number: |ollective sequence number: |hanging ranks: "
-    rb"|DeepEP |\[__recompiles|hit config\."
+    rb"|DeepEP |__recompiles|__graph_breaks|hit config\."
 )
-_STAMP = r"[IWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} "
+_STAMP = r"[VDIWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} "
 _LINES = re.compile(
     rf"{NCCL_HEAD}|(?:NCCL|RCCL) version\s*:? \d"
     rf"|\[(?:{_STAMP}|[IWEF] )(?:\d{{1,10}} )?[\w./\-]{{1,200}}\.(?:cpp|hpp|h|cu|py):\d{{1,6}}\]"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rankscope.parsers.logs.log_record import Stamp
 from rankscope.parsers.logs.timestamps import CLOCK, FULL, SYSLOG, read_stamp
 
-_HEAD = r"(?=[^\s:]+:\d+:\d+ |\[rank\d|\[[IWEF][ \d]|[IWEF]\d{3,4} |\[default\d|NCCL version )"
+_HEAD = r"(?=[^\s:]+:\d+:\d+ |\[rank\d|\[[IWEF][ \d]|[VDIWEF]\d{3,4} |\[default\d|NCCL version )"
 """Text that must follow a prefix that could also be the text itself."""
 _STACK = (
     r"(?=(?:Current thread|Thread) 0x[0-9a-fA-F]|Stack \(most recent|Traceback for thread \d|Timeout \(\d{1,5}:\d\d:"

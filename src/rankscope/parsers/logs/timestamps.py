@@ -10,13 +10,13 @@ from rankscope.parsers.logs.log_record import Stamp
 
 FULL = r"\d{4}[-/]\d\d[-/]\d\d[ T_-]\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?(?:Z|[+-]\d\d:?\d\d(?!\d))?"
 """A date with its year, and a time of day."""
-GLOG = r"[IWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9}"
+GLOG = r"[VDIWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9}"
 """Month and day, in torch without a leading zero of the month: E111 is 11 January."""
 SYSLOG = r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?: \d{4})?"
 CLOCK = r"\d\d:\d\d:\d\d[.,]\d{1,9}"
 
 _FULL = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[ T_-](\d\d):(\d\d):(\d\d)(?:[.,:](\d{1,9}))?(Z|[+-]\d\d:?\d\d(?!\d))?")
-_GLOG = re.compile(r"[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9})")
+_GLOG = re.compile(r"[VDIWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9})")
 _SYSLOG = re.compile(r"(?:[A-Z][a-z]{2} )?([A-Z][a-z]{2}) ([ \d]\d) (\d\d):(\d\d):(\d\d)(?: (\d{4}))?")
 _CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)[.,](\d{1,9})")
 _MONTHS = {name: i for i, name in enumerate(calendar.month_abbr) if name}

@@ -11,9 +11,9 @@ from pathlib import Path
 import polars as pl
 
 from rankscope.analysis.model import Analysis
+from rankscope.report.next_commands import offered_commands
 from rankscope.schema import Dataset, Frame
 from rankscope.text.escaping import plain
-from rankscope.text.step_commands import first_command
 from rankscope.text.wording import clock, plural
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.main_view import MainView
@@ -77,11 +77,13 @@ class Exports:
             self._copy(copied_text(whole.dataset, whole.analysis, selection), "copied")
 
     def copy_command(self) -> None:
-        """Copies the command of the next step of the finding on the screen."""
-        at = self._boards.shown.finding
-        command = "" if at is None else first_command(self._boards.whole.analysis.findings[at].next_steps)
-        if command:
-            self._copy(command + "\n", f"copied: {command}")
+        """Copies the command of the next step of the finding on the screen, or all that collect what it lacks."""
+        at, whole = self._boards.shown.finding, self._boards.whole
+        commands = "" if at is None else offered_commands(whole.dataset, whole.analysis, whole.analysis.findings[at])
+        if commands.count("\n") > 1:
+            self._copy(commands, "copied: the commands that collect what is missing, as of rankscope next")
+        elif commands:
+            self._copy(commands, f"copied: {commands.rstrip()}")
         else:
             self._view.note("the finding on the screen names no command as its next step; y copies the finding itself")
 

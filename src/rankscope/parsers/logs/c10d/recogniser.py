@@ -18,6 +18,7 @@ from rankscope.parsers.logs.c10d import (
     hardware_lines,
     numeric_checks,
     pytest_output,
+    recompilations,
     survival_signs,
     thread_dumps,
     torchrun,
@@ -36,8 +37,8 @@ _BULK = " opCount "
 """Mark of NCCL's COLL debugging, up to gigabytes: such lines hold no event."""
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
-_LINES = (watchdog, fingerprints, group_setup, endings, worker_processes, hardware_lines, nccl_warnings, torchrun,
-          numeric_checks)  # fmt: skip
+_LINES = (watchdog, fingerprints, group_setup, endings, worker_processes, recompilations, hardware_lines, nccl_warnings,
+          torchrun, numeric_checks)  # fmt: skip
 _SPANS = (
     thread_dumps,
     debug_summary,

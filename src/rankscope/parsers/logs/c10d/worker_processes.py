@@ -1,7 +1,7 @@
-"""Lines of libraries above c10d: deaths of workers of Ray and of servers, timeouts of DeepEP, compilations.
+"""Lines of libraries above c10d: deaths of workers of Ray and of servers, timeouts of DeepEP.
 
-Source: raylet, vLLM's multiproc_executor, csrc/kernels of DeepEP, torch/_dynamo/guards.py and convert_frame.py. The
-parent of a dead worker knows neither the reason nor whether the worker died first: a watchdog's abort looks the same.
+Source: raylet, vLLM's multiproc_executor, csrc/kernels of DeepEP. The parent of a dead worker knows neither the reason
+nor whether the worker died first: a watchdog's abort looks the same.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from rankscope.parsers.logs.c10d.event_builder import message_event, shown_text
 from rankscope.parsers.logs.log_record import Event, Record
 
 LITERALS = (
-    "A worker died or was killed while", " died unexpectedly", "The actor died unexpectedly", "DeepEP", "[__recompiles",
-    "torch._dynamo hit config.", " last reason: ", "   function: '",
+    "A worker died or was killed while", " died unexpectedly", "The actor died unexpectedly", "DeepEP",
 )  # fmt: skip
 ENTRIES = 12
 _PID = re.compile(r"Worker PID: (\d{1,10})\b")
@@ -31,8 +30,6 @@ def events(record: Record) -> Iterator[Event]:
     text = record.text
     if "DeepEP" in text:
         yield from _experts(record)
-    elif "[__recompiles" in text or "torch/_dynamo/" in text or "torch._dynamo hit config." in text:
-        yield from _compilations(record)
     if "A worker died or was killed while" in text and not _INTENDED_EXIT.search(text):
         pid, host = _PID.search(text), _HOST.search(text)
         yield _died(record, int(pid[1]) if pid else None, host[1] if host else None, None)
@@ -81,35 +78,6 @@ def _experts(record: Record) -> Iterator[Event]:
         "experts-timeout", record, ep_rank=within, peer=awaited, phase=phase[1] if phase else None
     )  # fmt: skip
     yield made._replace(rank=within) if made.rank is None and not made.values.get("pid") else made
-
-
-# Compilations of torch.compile, as TORCH_LOGS=recompiles prints them, and the limit of all.
-
-_RECOMPILE = re.compile(r"\[__recompiles(?:_verbose)?\] Recompiling function (\S{1,200}) in (\S{1,400})")
-_GUARD = re.compile(r"\[__recompiles(?:_verbose)?\]\s{1,8}- (?:\d{1,6}/\d{1,6}: )?(\S.{0,300})")
-_LIMIT = re.compile(r"torch\._dynamo hit config\.(?:accumulated_)?(?:recompile_limit|cache_size_limit) \((\d{1,9})\)")
-
-
-_AT_LIMIT = re.compile(
-    r"torch/_dynamo/\S{1,80}\] \[\S{1,20}\] +(?:function: '(?P<name>[^']{1,200})' \((?P<place>[^()]{1,400})\)"
-    r"|last reason: (?:\d{1,6}/\d{1,6}: )?(?P<reason>\S.{0,300}))"
-)
-"""Lines below that of the limit."""
-
-
-def _compilations(record: Record) -> Iterator[Event]:
-    """The event of a line. Values: `what`, "again", "guard" or "limit"; `function`, `guard`."""
-    text = record.text
-    if (again := _RECOMPILE.search(text)) is not None:
-        yield message_event("recompile", record, what="again", function=shown_text(f"{again[1]} in {again[2]}"))
-    elif (guard := _GUARD.search(text)) is not None:
-        yield message_event("recompile", record, what="guard", guard=shown_text(guard[1]))
-    elif (limit := _LIMIT.search(text)) is not None:
-        yield message_event("recompile", record, what="limit", limit=int(limit[1]))
-    elif (told := _AT_LIMIT.search(text)) is not None:
-        name, reason = told["name"], told["reason"]
-        function = shown_text(f"{name} in {told['place']}") if name else None
-        yield message_event("recompile", record, what="guard", function=function, guard=shown_text(reason or ""))
 
 
 class ActorDeath:

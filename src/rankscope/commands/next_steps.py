@@ -1,0 +1,23 @@
+"""`rankscope next`: the commands that collect what a verdict lacks."""
+
+from __future__ import annotations
+
+from rankscope.commands.output import ProgressLine, write_report
+from rankscope.commands.source import JobSource
+
+
+def run(source: JobSource, *, ascii_only: bool) -> int:
+    """Prints the block for a shell; one comment if nothing is missing. The exit code is 0."""
+    from rankscope.report.next_commands import command_block
+    from rankscope.text.escaping import plain
+
+    source.check()
+    narrator = ProgressLine()
+    try:
+        dataset, analysis = source.load(narrator)
+    finally:
+        narrator.close()
+    block = command_block(dataset, analysis)
+    carried = f"# rankscope: {plain(analysis.verdict)}\n# The evidence carries this: nothing more is needed.\n"
+    write_report((block or carried).encode("ascii" if ascii_only else "utf-8", "backslashreplace"), None, force=False)
+    return 0

@@ -1,0 +1,37 @@
+"""`rankscope stacks PATH`: stacks over time of all ranks as one tree, and what one rank does that others do not."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+import click
+
+from rankscope.commands.output import ProgressLine, refuse_existing, write_report
+from rankscope.commands.source import JobSource
+
+
+def run(source: JobSource, *, rank: int | None, export: str | None, force: bool) -> int:
+    """Prints the tree, and writes it as speedscope (.json) or folded stacks (any other name) if asked to."""
+    from rankscope.analysis.stack_shares import share_tree
+    from rankscope.report.share_text import folded_text, speedscope_profile, tree_text
+
+    source.check()
+    refuse_existing(export, force)
+    narrator = ProgressLine()
+    try:
+        dataset = source.read(narrator)
+    finally:
+        narrator.close()
+    tree = share_tree(dataset)
+    if tree is None:
+        raise click.ClickException(
+            f"{source.title}: no stacks over time of a known rank; rankscope stacks --record 30 -o DIR takes them on "
+            "each host, and a name like pyspy_rank_3.folded says whose they are"
+        )
+    if rank is not None and rank not in tree.ranks:
+        raise click.ClickException(f"no stacks over time of rank {rank}")
+    if export is not None:
+        as_json = PurePath(export).suffix.lower() == ".json"
+        write_report(speedscope_profile(tree, source.title) if as_json else folded_text(tree), export, force)
+    write_report(tree_text(tree, rank).encode("utf-8", "backslashreplace"), None, force=False)
+    return 0
