@@ -13,6 +13,7 @@ from rankscope.commands.source import JobSource, with_local_paths
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
+    from rankscope.analysis.numbers.canonical_names import NameChange
     from rankscope.schema import Dataset
 
 
@@ -28,10 +29,12 @@ def run(
     path_map: tuple[tuple[str, str], ...],
     reference: str | None,
     perturbed: tuple[str, ...],
+    rename: tuple[str, ...],
 ) -> int:
     """Writes the report on numbers; 1 if a rule is broken for sure, or if the run differs from its reference."""
-    if perturbed and reference is None:
-        raise click.UsageError("--perturbed needs --reference")
+    if (perturbed or rename) and reference is None:
+        raise click.UsageError(f"{'--perturbed' if perturbed else '--rename'} needs --reference")
+    changes = tuple(map(_change, rename))
     sources = [source, *(replace(source, paths=(path,), called=()) for path in (reference, *perturbed) if path)]
     for one in sources:
         one.check()
@@ -41,12 +44,22 @@ def run(
         dataset, *others = (_recorded(one, narrator) for one in sources)
     finally:
         narrator.close()
-    dataset, analysis = with_local_paths(dataset, _judged(dataset, others), path_map)
+    dataset, analysis = with_local_paths(dataset, _judged(dataset, others, changes), path_map)
     differs = any(finding.root_cause and finding.limits[0].rule in _REFERENCE for finding in analysis.findings)
     if redact or redact_sources:
         dataset, analysis = redacted_report(dataset, analysis, not redact_sources)
     write_report(render_report(dataset, analysis, form or format_of(output), ascii_only), output, force)
     return int(analysis.is_critical or differs)
+
+
+def _change(text: str) -> NameChange:
+    """The change of names; UsageError if it is none."""
+    from rankscope.analysis.numbers.canonical_names import parsed_change
+
+    try:
+        return parsed_change(text)
+    except ValueError as error:
+        raise click.UsageError(f"--rename: {error}") from None
 
 
 _MOST_FILES = 3
@@ -65,7 +78,7 @@ def _recorded(source: JobSource, narrator: ProgressLine) -> Dataset:
     return dataset
 
 
-def _judged(dataset: Dataset, others: list[Dataset]) -> Analysis:
+def _judged(dataset: Dataset, others: list[Dataset], changes: tuple[NameChange, ...]) -> Analysis:
     """The judgement of a run, and of its comparison with the first of the others, its reference."""
     from rankscope.analysis.facts import Facts
     from rankscope.analysis.model import Analysis
@@ -77,4 +90,4 @@ def _judged(dataset: Dataset, others: list[Dataset]) -> Analysis:
         return analysis
     from rankscope.analysis.numbers.reference import compare_numbers
 
-    return with_numbers(facts, analysis, compare_numbers(dataset, others[0], others[1:]))
+    return with_numbers(facts, analysis, compare_numbers(dataset, others[0], others[1:], changes))

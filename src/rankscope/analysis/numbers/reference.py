@@ -1,8 +1,7 @@
 """Numbers of a run against those of a trusted run: where it first differs, and whether that is more than rounding.
 
-Tensors meet by step, micro batch, site, name (or members and operation), slot and k-th. Where both runs have the same
-ranks each rank is compared with itself; else shards are merged to whole tensors: their linear hashes add up, and each
-holds some of the same sampled places.
+Where both runs have the same layout each rank is compared with itself: tensors meet by step, micro batch, site, name
+(or members and operation), slot and k-th. Runs of other layouts meet by names, in `layout_judgement`.
 """
 
 from __future__ import annotations
@@ -13,29 +12,30 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
+from rankscope.analysis.numbers.canonical_names import NameChange
+from rankscope.analysis.numbers.layout_judgement import have_same_layout, judge_layouts
 from rankscope.analysis.numbers.model import BrokenRule, Floats, RuleCount, format_of
 from rankscope.analysis.numbers.number_rules import NumberCause, NumbersJudgement
+from rankscope.analysis.numbers.response_limits import (
+    LADDER_C,
+    LADDER_K,
+    LADDER_LAYERS,
+    LEAST_ROUNDOFFS,
+    RESPONSES,
+)
 from rankscope.schema import MOST_SAMPLES, Dataset
 from rankscope.text.wording import plural
 
-RESPONSES = 2.0
-"""Limit of a difference, as a multiple of the response of the reference to a perturbation of half an epsilon."""
-LEAST_ROUNDOFFS = 4.0
-"""The limit is never below this multiple of the unit roundoff."""
-LADDER_K, LADDER_C, LADDER_LAYERS = 4.0, 1.03, 32
-"""The bound k * C**(L + 1 - l) * epsilon of Megatron-LM's test of gradients, with l = 0. It is shown and does not
-judge."""
 SINGLE_ROOTS = 8
 """Most first differences that are told."""
 _KEY = ["step", "micro", "site", "name", "op", "lane", "occurrence", "slot", "slice"]
-_SITES_BY_NAME = ("forward", "backward", "gradient", "parameter", "optimizer", "batch", "loss")
 
 
 @dataclass(frozen=True)
 class ComparedTensors:
     """Tensors that both runs have, in the program order of the run under test.
 
-    Columns: those of the key; rank (null for a whole tensor merged from shards), row and other_row (rows of `tensors`
+    Columns: those of the key; rank, row and other_row (rows of `tensors`
     of each run), order, dtype, equal (bit for bit), off (norm of the difference as a share of the norm of the
     reference, from samples), limit (null where nothing judges), rolled (`off` of shuffled samples).
     """
@@ -43,11 +43,17 @@ class ComparedTensors:
     table: pl.DataFrame
     unmatched: pl.DataFrame
     """Tensors that one run lacks: the key, rank, row, order, and `ours`, whether the run under test has it."""
-    is_ranked: bool
 
 
-def compare_numbers(ours: Dataset, reference: Dataset, perturbed: Sequence[Dataset] = ()) -> NumbersJudgement:
-    """Where a run first differs from its reference; `perturbed` are runs of the reference with a small change."""
+def compare_numbers(
+    ours: Dataset, reference: Dataset, perturbed: Sequence[Dataset] = (), changes: Sequence[NameChange] = ()
+) -> NumbersJudgement:
+    """Where a run first differs from its reference.
+
+    `perturbed` are runs of the reference with a small change; `changes` make names of the run those of the reference.
+    """
+    if changes or not have_same_layout(ours, reference):
+        return judge_layouts(ours, reference, perturbed, changes)
     found = compared_tensors(ours, reference)
     judged = _with_limits(found, [compared_tensors(one, reference) for one in perturbed])
     schedule = list(_schedule(judged))
@@ -63,10 +69,9 @@ def compare_numbers(ours: Dataset, reference: Dataset, perturbed: Sequence[Datas
 
 
 def compared_tensors(ours: Dataset, reference: Dataset) -> ComparedTensors:
-    """The tensors of two runs side by side."""
-    ranked = set(ours.tensors["rank"].unique()) == set(reference.tensors["rank"].unique())
-    a, b = (_keyed(one) if ranked else _merged(one) for one in (ours, reference))
-    keys = [*_KEY, "numel", *(["rank"] if ranked else [])]
+    """The tensors of each rank of two runs with the same layout side by side."""
+    a, b = _keyed(ours), _keyed(reference)
+    keys = [*_KEY, "numel", "rank"]
     fit = a.join(b, on=keys, how="inner", nulls_equal=True, suffix="_other", maintain_order="left")
     mine, other, held = _samples(fit)
     off, rolled = _distance(mine, other, held), _distance(np.roll(mine, 7, axis=1), other, held)
@@ -81,7 +86,7 @@ def compared_tensors(ours: Dataset, reference: Dataset) -> ComparedTensors:
         for one, rest, own in ((a, b, True), (b, a, False))
     ]
     sites = set(a["site"].unique()) & set(b["site"].unique())
-    return ComparedTensors(table, pl.concat(lost).filter(pl.col("site").is_in(list(sites))), ranked)
+    return ComparedTensors(table, pl.concat(lost).filter(pl.col("site").is_in(list(sites))))
 
 
 def _keyed(dataset: Dataset) -> pl.DataFrame:
@@ -107,37 +112,7 @@ def _keyed(dataset: Dataset) -> pl.DataFrame:
         "l2",
         "samples",
         "held",
-        "offsets",
-        "global_shape",
     )
-
-
-def _merged(dataset: Dataset) -> pl.DataFrame:
-    """Whole tensors by name: the sum of their shards, each counted once; of replicas the first."""
-    rows = _keyed(dataset).filter(pl.col("site").is_in(_SITES_BY_NAME) & (pl.col("name") != ""))
-    place = pl.col("offsets").cast(pl.List(pl.String)).list.join(",").fill_null("")
-    rows = rows.with_columns(place=place, lane=pl.lit("")).unique([*_KEY, "place"], keep="first", maintain_order=True)
-    whole = pl.col("global_shape").list.eval(pl.element().product()).list.first()
-    facts = rows.group_by(_KEY, maintain_order=True).agg(
-        pl.col("row", "order", "dtype", "place").first(), rank=pl.lit(None, pl.Int32), shards=pl.len(),
-        numel=pl.col("numel").sum(), reduce_op=pl.lit(None, pl.String), whole=whole.first(), hash=pl.col("hash").sum(),
-        known=pl.col("hash").is_not_null().all(),
-        l2=(pl.col("l2") ** 2).sum().sqrt(), own=pl.col("row"), held=pl.col("held").bitwise_or(),
-    )  # fmt: skip
-    facts = facts.filter((pl.col("numel") == pl.col("whole")).fill_null(value=True))
-    facts = facts.with_columns(hash=pl.when("known").then("hash"))
-    return facts.with_columns(_joined_samples(dataset, facts)).drop("shards", "whole", "known", "own", "place")
-
-
-def _joined_samples(dataset: Dataset, facts: pl.DataFrame) -> pl.Series:
-    """The samples of whole tensors: each place from the shard that holds it."""
-    own = facts.select(at=pl.int_range(pl.len()), row="own").explode("row")
-    values = dataset.tensors["samples"].gather(own["row"]).to_numpy() if own.height else np.empty((0, MOST_SAMPLES))
-    out = np.full((facts.height, MOST_SAMPLES), np.nan)
-    begin = np.flatnonzero(np.diff(own["at"].to_numpy(), prepend=-1))
-    if len(begin):
-        out = np.fmax.reduceat(values, begin)
-    return pl.Series("samples", out.reshape(-1)).reshape((facts.height, MOST_SAMPLES))
 
 
 def _samples(fit: pl.DataFrame) -> tuple[Floats, Floats, Floats]:
@@ -177,11 +152,11 @@ def _with_limits(found: ComparedTensors, responses: Sequence[ComparedTensors]) -
 
 
 def _schedule(found: ComparedTensors) -> Iterator[NumberCause]:
-    """The first tensor that one run recorded and the other did not, if both have the same ranks."""
+    """The first tensor that one run recorded and the other did not."""
     steps = set(found.table["step"].unique())
     lost = found.unmatched.filter(pl.col("step").is_in(list(steps)) & pl.col("ours"))
     missing = found.unmatched.filter(pl.col("step").is_in(list(steps)) & ~pl.col("ours"))
-    if not found.is_ranked or (lost.is_empty() and missing.is_empty()):
+    if lost.is_empty() and missing.is_empty():
         return
     if missing.is_empty() or (not lost.is_empty() and _first_step(lost) <= _first_step(missing)):
         first = lost.sort("step", "order").row(0, named=True)
@@ -332,8 +307,7 @@ def _notes(found: ComparedTensors, judged: bool) -> Iterator[str]:
     if table.is_empty():
         yield "no tensor of the two runs can be compared"
         return
-    how = "rank by rank" if found.is_ranked else "as whole tensors, with shards merged by their places"
-    yield f"{plural(table.height, 'tensor')} compared {how}: {int(table['equal'].sum()):,} are equal bit for bit"
+    yield f"{plural(table.height, 'tensor')} compared rank by rank: {int(table['equal'].sum()):,} are equal bit for bit"
     largest = table.filter(~pl.col("equal") & pl.col("off").is_finite()).sort("off", descending=True)
     form = format_of(largest["dtype"][0]) if largest.height else None
     if form is not None:

@@ -1,0 +1,160 @@
+"""Pieces of the tensors of a run beside the whole tensors of a trusted run of another layout.
+
+Each rank is compared by itself, at the sampled places of the whole tensor that it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from rankscope.analysis.numbers.canonical_names import NameChange
+from rankscope.analysis.numbers.model import Floats
+from rankscope.analysis.numbers.named_tensors import CALL, NamedTensors, WholeTensors, named_tensors, whole_tensors
+from rankscope.analysis.numbers.piece_ways import (
+    Flags,
+    PieceSamples,
+    distance,
+    fitted,
+    piece_ways,
+    sample_bits,
+    shuffled,
+)
+from rankscope.analysis.numbers.response_limits import RESPONSES, ladder, least_limit, sampling_slack
+from rankscope.schema import Dataset
+
+NAME = ["site", "name", "slot"]
+"""Key of what has one limit."""
+MOST_DIVISORS = 16
+"""Most numbers by which a sum may be divided that are tried."""
+FACTOR_CLEARER = 100.0
+"""A factor is told where the rest of the difference is at most so small a part of it."""
+_FEWEST_SHUFFLED = 8
+"""Smaller tensors have no order that can be told from another."""
+
+
+@dataclass(frozen=True)
+class LayoutComparison:
+    """Tensors of the run under test that have a counterpart: a row for each piece of a rank, sorted by `row`.
+
+    Columns: those of `CALL`, rank, row, order, order_other (place in the program of the reference), other_row, dtype,
+    size, hash, hash_other, equal (the whole tensor is, bit for bit), off (root mean square of the difference, as a
+    share of that of the reference), limit (null where nothing judges), ladder, rolled (`off` of shuffled samples, null
+    for small tensors), places (samples that were compared), way and divisor (how the pieces make up the whole), factor
+    (of the run over the reference, null if none is constant).
+    """
+
+    table: pl.DataFrame
+    left_out: tuple[tuple[str, int], ...]
+    """Why tensors were not compared, and how many."""
+
+
+def compare_layouts(
+    ours: Dataset, reference: Dataset, perturbed: Sequence[Dataset], changes: Sequence[NameChange] = ()
+) -> LayoutComparison:
+    """The comparison; `perturbed` are runs of the reference with a small change."""
+    mine, trusted = named_tensors(ours, changes), named_tensors(reference)
+    common = frozenset(mine.rows["data"].drop_nulls()) & frozenset(trusted.rows["data"].drop_nulls())
+    mine, trusted = mine.by_data(common), trusted.by_data(common)
+    whole = whole_tensors(trusted)
+    told = whole.table.rename({name: f"{name}_other" for name in whole.table.columns if name not in CALL})
+    rows = mine.rows.with_row_index("at").filter(pl.col("site") != "batch")
+    fit = rows.join(told, on=CALL, how="inner", nulls_equal=True, maintain_order="left")
+    same = _with_pieces(fit.filter(pl.col("whole").eq_missing(pl.col("whole_other"))))
+    table = _compared(same, mine, whole, _divisors(ours, mine))
+    held = table.filter(pl.col("places") > 0)
+    responses = [_response(named_tensors(one).by_data(common), whole) for one in perturbed]
+    left = (
+        ("the reference has none of that name and step", rows.height - fit.height),
+        ("their shapes differ, and no place in the whole is recorded", fit.height - same.height),
+        ("they hold none of the sampled places", table.height - held.height),
+        ("they are of the reference, whose own copies differ or are not all there", whole.unclear),
+    )
+    return LayoutComparison(_limited(held, responses), tuple((why, count) for why, count in left if count))
+
+
+def _divisors(ours: Dataset, mine: NamedTensors) -> tuple[int, ...]:
+    """Numbers by which sums are divided: sizes of groups, numbers of ranks and of calls in a step."""
+    sizes = {len(ranks) for ranks in ours.groups["ranks"]} | {ours.tensors["rank"].n_unique()}
+    calls = mine.rows["call"].max()
+    sizes.add(int(calls) + 1 if isinstance(calls, int) else 1)
+    return tuple(sorted({1, *sizes} - {0})[:MOST_DIVISORS])
+
+
+def _with_pieces(fit: pl.DataFrame) -> pl.DataFrame:
+    """Rows with the number of their piece, whether they are its first copy with these bits, and how many bits its
+    copies have."""
+    fit = fit.with_columns(piece=pl.struct(*CALL, "place").rank("dense").cast(pl.Int64) - 1)
+    return fit.with_columns(
+        copy=pl.int_range(pl.len()).over("piece", "hash") == 0, kinds=pl.col("hash").n_unique().over("piece")
+    )
+
+
+def _compared(same: pl.DataFrame, mine: NamedTensors, whole: WholeTensors, divisors: tuple[int, ...]) -> pl.DataFrame:
+    """The table without limits."""
+    bits = sample_bits(same["held_other"])
+    other = whole.samples[same["number_other"].to_numpy()]
+    samples = PieceSamples(mine.samples[same["at"].to_numpy()], other, sample_bits(same["held"]) & bits)
+    fit = fitted(same, piece_ways(divisors), samples)
+    rolled = distance(fit.samples, shuffled(other, bits), other, samples.held)
+    small = same["size"].to_numpy() < _FEWEST_SHUFFLED
+    columns = {
+        "off": fit.off, "rolled": np.where(small, np.nan, rolled), "ladder": ladder(same["name"], same["dtype"]),
+        "factor": _factor(fit.samples, samples), "places": samples.held.sum(axis=1),
+    }  # fmt: skip
+    same = _with_equality(same).with_columns(
+        *(pl.Series(name, values) for name, values in columns.items()), other_row=pl.col("row_other"),
+        way=pl.Series([one.name for one in fit.ways], dtype=pl.String),
+        divisor=pl.Series([one.divisor for one in fit.ways], dtype=pl.Int64),
+    )  # fmt: skip
+    return same.select(
+        *CALL, "rank", "row", "order", "order_other", "other_row", "dtype", "size", "hash", "hash_other", "equal",
+        "ladder", "places", "way", "divisor", pl.when("equal").then(0.0).otherwise("off").alias("off"),
+        pl.col("rolled").fill_nan(None), pl.col("factor").fill_nan(None),
+    )  # fmt: skip
+
+
+def _with_equality(same: pl.DataFrame) -> pl.DataFrame:
+    """Rows with `equal`: the hashes of the pieces of the whole tensor add up to that of the reference."""
+    firsts = pl.col("hash").filter(pl.int_range(pl.len()).over("place") == 0)
+    is_equal = (firsts.sum() == pl.col("hash_other").first()) & (pl.col("kinds").max() == 1)
+    known = same.group_by(CALL, maintain_order=True).agg(equal=is_equal & pl.col("hash").is_not_null().all())
+    told = same.join(known, on=CALL, how="left", nulls_equal=True, maintain_order="left")
+    return told.with_columns(pl.col("equal").fill_null(value=False))
+
+
+def _factor(mine: Floats, samples: PieceSamples) -> Floats:
+    """The factor of the samples over those of the whole, by least squares; NaN where they do not have one."""
+    usable: Flags = samples.held & np.isfinite(mine) & np.isfinite(samples.other)
+    one, two = np.where(usable, mine, 0.0), np.where(usable, samples.other, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        power = (two**2).sum(axis=1)
+        factor = (one * two).sum(axis=1) / power
+        rest = np.sqrt(((one - factor[:, None] * two) ** 2).sum(axis=1) / power)
+        clear = (rest < np.abs(factor - 1) / FACTOR_CLEARER) & ((two != 0).sum(axis=1) > 1) & (factor != 0)
+        return np.where(clear, factor, np.nan)
+
+
+def _response(perturbed: NamedTensors, whole: WholeTensors) -> pl.DataFrame:
+    """The largest response of each name to a perturbation, over all steps: columns of `NAME`, and response."""
+    own = whole_tensors(perturbed)
+    fit = whole.table.join(own.table, on=[*CALL, "whole"], how="inner", nulls_equal=True, suffix="_other")
+    a, b = own.samples[fit["number_other"].to_numpy()], whole.samples[fit["number"].to_numpy()]
+    off = distance(a, b, b, sample_bits(fit["held"]) & sample_bits(fit["held_other"]))
+    told = fit.select(NAME).with_columns(off=pl.Series(off)).filter(pl.col("off").is_finite())
+    return told.group_by(NAME).agg(response=pl.col("off").max())
+
+
+def _limited(table: pl.DataFrame, responses: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The table with limits: twice the largest response, at least four roundoffs, more where few places are held."""
+    if not responses:
+        return table.with_columns(limit=pl.lit(None, pl.Float64))
+    largest = pl.concat(responses).group_by(NAME).agg(pl.col("response").max())
+    table = table.join(largest, on=NAME, how="left", nulls_equal=True, maintain_order="left")
+    least = pl.Series(least_limit(table["dtype"]))
+    slack = pl.Series(sampling_slack(table["places"].to_numpy().astype(np.float64)))
+    limit = pl.max_horizontal(RESPONSES * pl.col("response"), pl.lit(least)) * pl.lit(slack)
+    return table.with_columns(limit=pl.when(pl.col("response").is_not_null()).then(limit)).drop("response")
