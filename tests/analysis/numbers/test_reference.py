@@ -1,4 +1,4 @@
-"""A run against its reference: where it first differs, over ranks and over another parallelism."""
+"""A run against its reference of the same layout: where it first differs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rankscope.analysis.numbers.number_rules import NumbersJudgement
-from rankscope.analysis.numbers.reference import compare_numbers, compared_tensors
+from rankscope.analysis.numbers.reference import compare_numbers
 from tests.numbers_writer import NumbersJob, cast
 
 Change = Callable[[str, int, Any], Any]
@@ -96,33 +96,6 @@ def test_twice_the_response_to_a_perturbation_is_the_limit() -> None:
 
     (cause,) = judged(job(change, scale=-(2.0**-24)), reference, *runs).causes
     assert cause.first.rule == "RP" and cause.first.ranks == (1,) and cause.first.value > cause.first.limit > 0
-
-
-def sharded(parts: int, change: Any = None) -> NumbersJob:
-    """A gradient of a weight of 6 x 10 in shards of rows, and a replicated norm."""
-    made = NumbersJob({"tp": list(range(parts))})
-    whole = cast(np.random.default_rng(3).standard_normal((12, 10)), "f32")
-    if change is not None:
-        change(whole)
-    size = 12 // parts
-    for rank in range(parts):
-        own = whole[rank * size : (rank + 1) * size]
-        place: dict[str, Any] = (
-            {"offsets": [rank * size, 0], "whole": [12, 10], "placements": "S(0)"} if parts > 1 else {}
-        )
-        made.row(rank, "gradient", "out0", own, name="up.weight", **place)
-        made.row(rank, "gradient", "out0", cast(np.ones(5), "f32"), name="norm.weight")
-    return made
-
-
-def test_shards_are_merged_to_whole_tensors() -> None:
-    for parts in (2, 4):
-        found = compared_tensors(sharded(parts).dataset(), sharded(1).dataset())
-        assert not found.is_ranked and found.table["equal"].to_list() == [True, True]
-        assert found.table["off"].to_list() == [0.0, 0.0]
-    (cause,) = judged(sharded(4, lambda whole: whole.__imul__(1.25)), sharded(1)).causes
-    assert cause.first.ranks == () and abs(cause.first.value - 0.25) < 1e-6
-    assert sharded(4).dataset().tensors["name"][cause.first.row] == "up.weight"
 
 
 def test_a_check_that_shuffled_samples_pass_says_so() -> None:

@@ -110,10 +110,11 @@ class _FirstWrong:
         before, made = self._before(), self._inputs_are_right()
         if self.root["limit"] is None:
             return "what came about before it is not judged without perturbed runs"
+        operations = ", ".join(self._between(before))
         if before is None:
-            return "it came about at it or before it: no earlier tensor of the step is compared"
-        between = ", ".join(self._between(before))
-        behind = f"; between the two: {between}" if between else ""
+            behind = f", behind {operations}" if operations else ""
+            return f"it came about at it or before it: it is the first tensor of the step that is compared{behind}"
+        behind = f"; between the two: {operations}" if operations else ""
         last = f"the last tensor before it, {_words(before)}, is within its limit{behind}"
         if made:
             inner = f"; {last}" if before["name"] != self.root["name"] else behind
@@ -155,9 +156,9 @@ class _FirstWrong:
         around = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
         return next((name for name in around if name in known), "")
 
-    def _between(self, before: dict[str, Any]) -> Iterator[str]:
-        """Collectives, sends and receives of the rank between two of its tensors."""
-        rows = self._moved(self.root["rank"], before["order"], self.root["order"])
+    def _between(self, before: dict[str, Any] | None) -> Iterator[str]:
+        """Collectives, sends and receives of the rank between two of its tensors; None: since the step began."""
+        rows = self._moved(self.root["rank"], -1 if before is None else before["order"], self.root["order"])
         if self.root["site"] == "gradient":
             rows = self._reductions_of(rows)
         rows = rows.unique(["op", "group", "seq", "peer"], keep="first", maintain_order=True)
@@ -169,7 +170,7 @@ class _FirstWrong:
             yield f"{plural(rows.height - _MOST_BETWEEN, 'more operation')}"
 
     def _reductions_of(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Of reductions those that gave the first wrong gradient, up to a factor; all of its size if none did."""
+        """Reductions that gave the first wrong gradient, up to a factor; all of its size if none did."""
         size, total, norm = self.ours.tensors.select("numel", "sum", "l2").row(self.root["row"])
         rows = rows.filter(pl.col("numel") == size)
         if not total or not norm:
