@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from rankscope.analysis.numbers import piece_ways
 from rankscope.analysis.numbers.canonical_names import canonical_name, parsed_change
 from rankscope.analysis.numbers.layout_judgement import have_same_layout, judge_layouts
 from rankscope.analysis.numbers.number_rules import NumbersJudgement
@@ -147,6 +148,13 @@ def test_the_first_wrong_operation_is_named_with_its_ranks(
     assert note in cause.first.note
 
 
+def test_rows_are_fitted_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = four(spoiled("out0 up", 1))
+    whole = judged(run, one(3e-7))
+    monkeypatch.setattr(piece_ways, "CHUNK_ROWS", 3)
+    assert judged(run, one(3e-7)) == whole
+
+
 def test_constant_factors_need_no_perturbed_run_and_are_explained() -> None:
     (cause,) = judged(four(spoiled("reduced", 0, 1, 2, 3, factor=2.0))).causes
     assert cause.first.ranks == (0, 1, 2, 3) and "it is 2 times the reference, and 2 is the size of" in cause.first.note
@@ -178,7 +186,7 @@ def test_what_cannot_be_merged_is_counted() -> None:
     notes = judged(other.dataset()).notes
     assert notes[:2] == (
         "no tensor of the two runs can be compared: record modules in both, and declare shards",
-        "not compared: 2 tensors; their shapes differ, and no place in the whole is recorded",
+        "not compared: 2 tensors whose shape differs and whose place in the whole is not recorded",
     )
 
 

@@ -30,6 +30,8 @@ _MOST_BETWEEN = 3
 """Most operations between two tensors that are named."""
 _SAME_TOTALS = 1e-3
 """Relative difference of totals up to which one tensor is a multiple of the other."""
+_AT_STEP = ("gradient", "parameter", "optimizer")
+"""What a rank has at the step of the optimizer; of several names none comes before the others."""
 _FACTS = ("sum", "l2", "min", "max")
 
 
@@ -39,14 +41,16 @@ def layout_causes(found: LayoutComparison, ours: Dataset, judged: bool) -> list[
     Without limits only weights that the runs begin with, and constant factors, are judged.
     """
     table = found.table
-    bad = table.filter(pl.col("off") > pl.col("limit")) if judged else _certain(table)
+    bad = table.filter("wrong") if judged else _certain(table)
     if bad.is_empty():
         return []
     firsts = bad.sort("rank", "step", "order").unique("rank", keep="first", maintain_order=True)
     firsts = firsts.sort("step", "order_other", "rank")
     root = firsts.row(0, named=True)
-    there = firsts.filter(*(pl.col(name).eq_missing(root[name]) for name in CALL))
-    cause = _FirstWrong(found, ours, root, tuple(there["rank"].to_list()), tuple(firsts["rank"].to_list()))
+    at = CALL if root["site"] not in _AT_STEP or root["slot"].startswith("in") else ["step", "site", "slot"]
+    there = firsts.filter(*(pl.col(name).eq_missing(root[name]) for name in at))
+    firsts_by_rank = {row["rank"]: row for row in there.iter_rows(named=True)}
+    cause = _FirstWrong(found, ours, root, firsts_by_rank, tuple(firsts["rank"].to_list()))
     broken = cause.broken("RP" if judged else "RX", bad.height)
     return [NumberCause(VARIANT, broken, (broken,), 1, None)]
 
@@ -77,22 +81,25 @@ class _FirstWrong:
     ours: Dataset
     root: dict[str, Any]
     """Row of the table."""
-    ranks: tuple[int, ...]
-    """Ranks with the same first wrong tensor."""
+    firsts: dict[int, dict[str, Any]]
+    """The first wrong tensor of each rank that has it at this place, by rank."""
     all_ranks: tuple[int, ...]
     """Ranks that hold any."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Ranks with the first wrong tensor."""
+        return tuple(sorted(self.firsts))
 
     def broken(self, rule: str, count: int) -> BrokenRule:
         """The broken rule, with a note."""
         root, named = self.root, self._narrowed()
-        row = root["row"]
-        if named[0] != root["rank"]:
-            there = self.found.table.filter(*(pl.col(name).eq_missing(root[name]) for name in CALL))
-            row = there.filter(pl.col("rank") == named[0])["row"][0]
+        row = self.firsts[named[0]]["row"]
         later = sorted(set(self.all_ranks) - set(self.ranks))
         parts = [
             self._where(),
             self._narrow_text(named),
+            self._others_text(),
             self._factor_text(),
             f"{ranks_text(later)} differ{'s' if len(later) == 1 else ''} only later" if later else "",
             f"{plural(count, 'tensor')} {'differ' if count != 1 else 'differs'} in all",
@@ -208,9 +215,9 @@ class _FirstWrong:
 
     def _brought_its_own(self, rank: int) -> bool | None:
         """Whether an input of a reduction between has the statistics of the accumulated gradient; None if unknown."""
-        table = self.found.table
-        mine = (pl.col("rank") == rank) & pl.col("step").eq_missing(self.root["step"])
-        same = table.filter(mine, pl.col("name") == self.root["name"], pl.col("site") == "gradient")
+        table, first = self.found.table, self.firsts[rank]
+        mine = (pl.col("rank") == rank) & pl.col("step").eq_missing(first["step"])
+        same = table.filter(mine, pl.col("name") == first["name"], pl.col("site") == "gradient")
         ins = same.filter(pl.col("slot").str.starts_with("in")).select("row", "order")
         outs = same.filter(pl.col("slot") == self.root["slot"]).select("order")
         if ins.is_empty() or outs.is_empty():
@@ -220,6 +227,15 @@ class _FirstWrong:
         moved = self._moved(rank, begin, outs.item(0, 0)).filter(pl.col("numel") == self._numel(row))
         inputs = moved.filter(pl.col("slot").cast(pl.String).str.starts_with("in")).select(_FACTS).rows()
         return own in inputs if inputs else None
+
+    def _others_text(self) -> str:
+        """Ranks that first differ at the same moment, in a tensor of another name."""
+        others = {rank: row for rank, row in self.firsts.items() if row["name"] != self.root["name"]}
+        if not others:
+            return ""
+        ranks = tuple(others)
+        verb = "differ" if len(ranks) > 1 else "differs"
+        return f"{ranks_text(ranks)} {verb} at the same moment, in {_words(others[ranks[0]])}"
 
     def _narrow_text(self, named: Sequence[int]) -> str:
         if tuple(named) == self.ranks:
@@ -232,7 +248,7 @@ class _FirstWrong:
     def _factor_text(self) -> str:
         part = fraction(self.root["factor"])
         if part is None:
-            return _dtype_text(self.root)
+            return _usual_reason(self.root)
         sizes = self.ours.groups.with_columns(size=pl.col("ranks").list.len())
         text = f"it is {_fraction_text(part)} times the reference"
         if part.numerator != 1 and part.denominator != 1:
@@ -251,8 +267,9 @@ def _fraction_text(part: Fraction) -> str:
     return str(part.numerator) if part.denominator == 1 else f"{part.numerator}/{part.denominator}"
 
 
-def _dtype_text(root: dict[str, Any]) -> str:
-    if root["site"] in ("optimizer",):
+def _usual_reason(root: dict[str, Any]) -> str:
+    """The usual reason for such a difference; "" without one."""
+    if root["site"] == "optimizer":
         return "look at the optimizer and its state"
     if "dropout" in root["name"].lower():
         return "the seed of a dropout may differ"

@@ -7,28 +7,27 @@ from dataclasses import replace
 
 import polars as pl
 
-from rankscope.analysis.numbers.canonical_names import NameChange
+from rankscope.analysis.numbers.canonical_names import NameChange, with_canonical_names
 from rankscope.analysis.numbers.layout_causes import VARIANT, begins_with, layout_causes
 from rankscope.analysis.numbers.layout_comparison import LayoutComparison, compare_layouts
 from rankscope.analysis.numbers.model import BrokenRule, RuleCount
-from rankscope.analysis.numbers.named_tensors import NamedTensors, named_tensors
+from rankscope.analysis.numbers.named_tensors import IS_BATCH, NamedTensors, named_tensors
 from rankscope.analysis.numbers.number_rules import NumberCause, NumbersJudgement
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural
 
-_FEWEST_NAMES = 0.5
-"""Share of names or groups that two runs have alike, from which on they have the same layout."""
+SAME_SHAPES, SAME_GROUPS = 0.95, 0.5
+"""Shares of the named tensors of ranks, and of the groups in use, that two runs of one layout have alike at least."""
 
 
 def have_same_layout(ours: Dataset, reference: Dataset) -> bool:
     """Whether both runs have the same ranks, the same shapes on them, and the same groups in use."""
-    first, second = (one.tensors for one in (ours, reference))
-    if set(first["rank"].unique()) != set(second["rank"].unique()):
+    if set(ours.tensors["rank"].unique()) != set(reference.tensors["rank"].unique()):
         return False
-    shapes, others = (_shapes(one) for one in (first, second))
+    shapes, others = (_shapes(one.tensors) for one in (ours, reference))
     both = shapes.join(others, on=["rank", "site", "name", "slot"], suffix="_other")
     alike = both.filter(pl.col("shape").eq_missing(pl.col("shape_other"))).height
-    return alike >= _FEWEST_NAMES * both.height and _share_of_groups(ours, reference) >= _FEWEST_NAMES
+    return alike >= SAME_SHAPES * both.height and _share_of_groups(ours, reference) >= SAME_GROUPS
 
 
 def _shapes(tensors: pl.DataFrame) -> pl.DataFrame:
@@ -36,6 +35,7 @@ def _shapes(tensors: pl.DataFrame) -> pl.DataFrame:
     rows = tensors.filter(pl.col("site").is_in(["forward", "gradient", "parameter"]) & (pl.col("name") != ""))
     texts = [pl.col(name).cast(pl.String) for name in ("site", "name", "slot")]
     found = rows.select("rank", *texts, shape=pl.concat_str(place, separator="@"))
+    found = with_canonical_names(found.unique(["rank", "site", "name", "slot"], keep="first", maintain_order=True))
     return found.unique(["rank", "site", "name", "slot"], keep="first", maintain_order=True)
 
 
@@ -52,18 +52,22 @@ def judge_layouts(
     ours: Dataset, reference: Dataset, perturbed: Sequence[Dataset], changes: Sequence[NameChange] = ()
 ) -> NumbersJudgement:
     """Where the run first differs from a trusted run of another layout, by more than rounding."""
-    found = compare_layouts(ours, reference, perturbed, changes)
+    mine, trusted = named_tensors(ours, changes), named_tensors(reference)
+    found = compare_layouts(mine, trusted, [named_tensors(one) for one in perturbed])
     table, judged = found.table, bool(perturbed)
-    asked, data = _batch_causes(named_tensors(ours, changes), named_tensors(reference))
+    asked, data = _batch_causes(mine, trusted)
     causes = [*data, *layout_causes(found, ours, judged)]
     if data and len(causes) > len(data):
         causes[-1] = _after(causes[-1], data[0], ours)
     weights = table.filter(begins_with())
     exact = RuleCount("RX", asked + weights.height, len(data) + weights.filter(~pl.col("equal")).height)
     limited = table.height - table["limit"].null_count()
-    beyond = table.filter(pl.col("off") > pl.col("limit")).height
+    beyond = int(table["wrong"].sum())
     counts = (exact, *([RuleCount("RP", limited, beyond)] if judged else []))
-    return NumbersJudgement(tuple(causes), counts, tuple(_notes(found, judged)))
+    notes = [*_notes(found, judged)]
+    if not all(have_same_layout(one, reference) for one in perturbed):
+        notes.append("a perturbed run has another layout than the reference: limits are too large")
+    return NumbersJudgement(tuple(causes), counts, tuple(notes))
 
 
 def _after(cause: NumberCause, data: NumberCause, ours: Dataset) -> NumberCause:
@@ -84,7 +88,7 @@ def _notes(found: LayoutComparison, judged: bool) -> Iterator[str]:
             f"reference, at the sampled places that each holds; of {equal:,} the whole is equal bit for bit"
         )
     for why, count in found.left_out:
-        yield f"not compared: {plural(count, 'tensor')}; {why}"
+        yield f"not compared: {plural(count, 'tensor')} {why}"
     if table.is_empty():
         return
     yield from _ladder_notes(table)
@@ -121,6 +125,9 @@ def _control_notes(table: pl.DataFrame) -> Iterator[str]:
         yield f"control: shuffled samples fail on {failed:,} of {plural(asked.height, 'tensor')}, as they must"
     else:
         yield f"this check cannot tell: shuffled samples pass it as well on {plural(blind, 'tensor')}"
+    near = table.filter((pl.col("off") > pl.col("limit")) & ~pl.col("wrong")).height
+    if near:
+        yield f"{plural(near, 'tensor')} {'is' if near == 1 else 'are'} alone and a little beyond the limit: no fault"
     lone = table["limit"].null_count()
     if lone:
         yield f"not judged: {plural(lone, 'tensor')}; no perturbed run has them"
@@ -156,9 +163,7 @@ _POWER_ERROR = 1e-5
 
 def _totals(rows: pl.DataFrame) -> pl.DataFrame:
     """Totals of the pieces of each batch, each piece with its bits counted once."""
-    own = rows.filter(
-        (pl.col("site") == "batch") & pl.col("dtype").str.contains("^[iu]") & pl.col("hash").is_not_null()
-    )
+    own = rows.filter(IS_BATCH & pl.col("dtype").str.contains("^[iu]") & pl.col("hash").is_not_null())
     own = own.with_columns(varied=pl.col("varied").all().over("step", "name")).filter("varied")
     ranks = own.group_by("step", "name").agg(ranks=pl.col("rank").unique().sort())
     pieces = own.unique(["step", "name", "hash", "numel"], keep="first", maintain_order=True)

@@ -20,6 +20,7 @@ where calls of two runs meet by that."""
 _ACTIVATIONS = ("forward", "backward", "loss")
 _SITES = ("forward", "backward", "gradient", "parameter", "optimizer", "batch", "loss")
 _NAMELESS = ("batch", "loss")
+IS_BATCH = pl.col("site") == "batch"
 PARTIAL_GRADIENT = (pl.col("site") == "gradient") & pl.col("slot").str.starts_with("in")
 """A gradient as it was accumulated, before it is reduced."""
 
@@ -108,8 +109,8 @@ class WholeTensors:
 
 
 def whole_tensors(tensors: NamedTensors) -> WholeTensors:
-    """The whole tensors of a run that is right: of copies the first, of parts of a sum their mean."""
-    rows = tensors.rows.with_row_index("at")
+    """The whole tensors of a run that is right, but no batches: of copies the first, of parts of a sum their mean."""
+    rows = tensors.rows.with_row_index("own").filter(~IS_BATCH).with_row_index("at")
     piece = [*CALL, "place"]
     rows = rows.with_columns(
         differ=(pl.col("hash").n_unique() > 1).over(piece), first=pl.int_range(pl.len()).over(piece) == 0,
@@ -125,7 +126,8 @@ def whole_tensors(tensors: NamedTensors) -> WholeTensors:
     is_whole = (pl.col("covered") == pl.col("size")) & pl.col("clear") & pl.col("one")
     told = facts.filter(is_whole.fill_null(value=False))
     told = told.with_columns(hash=pl.when(pl.col("known") & ~pl.col("is_mean")).then("hash"))
-    samples = _joined(tensors.samples, rows["piece"].to_numpy().astype(np.int64), told.select("at"))
+    own = tensors.samples[rows["own"].to_numpy()]
+    samples = _joined(own, rows["piece"].to_numpy().astype(np.int64), told.select("at"))
     told = told.drop("known", "covered", "clear", "one", "at", "is_mean").with_row_index("number")
     return WholeTensors(told, samples, facts.height - told.height)
 

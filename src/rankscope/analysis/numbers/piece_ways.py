@@ -6,6 +6,7 @@ reduced, and losses, may be parts; what the optimizer works with must be whole.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from rankscope.analysis.numbers.named_tensors import PARTIAL_GRADIENT, piece_sum
 from rankscope.schema import MOST_SAMPLES
 
 Flags = npt.NDArray[np.bool_]
+CHUNK_ROWS = 1 << 15
+"""Rows that are fitted at once: 16 MiB of samples for each way."""
 CLEARER = 0.5
 """Another way than copies is taken only where its difference is less than this share of that of copies."""
 
@@ -26,7 +29,7 @@ class PieceWay(NamedTuple):
 
     name: str
     """copy: each is it; sum: all copies are parts of a sum; distinct: those that differ are."""
-    divisor: int
+    divisor: float
     """The whole is so much smaller: a mean."""
 
 
@@ -51,7 +54,7 @@ class PieceSamples(NamedTuple):
         return distance(values, self.other, self.other, self.held)
 
 
-def piece_ways(divisors: tuple[int, ...]) -> list[PieceWay]:
+def piece_ways(divisors: tuple[float, ...]) -> list[PieceWay]:
     """All ways, the plain one first."""
     return [PieceWay(name, divisor) for name in ("copy", "sum", "distinct") for divisor in divisors]
 
@@ -62,20 +65,43 @@ def fitted(rows: pl.DataFrame, ways: list[PieceWay], samples: PieceSamples) -> F
     Columns: step, site, slot, name, piece (number of the piece, from 0), copy (whether it is the first with these
     bits), kinds (how many bits the copies of the piece have).
     """
-    if rows.is_empty():
-        return FittedPieces([], np.empty(0), samples.own)
-    group = rows.select(number=pl.struct("site", "name", "slot").rank("dense") - 1)["number"].to_numpy()
-    made = [_made(way, rows, samples.own) for way in ways]
+    group = rows.select(number=pl.struct("site", "name", "slot").rank("dense"))["number"].to_numpy().astype(np.int64)
+    number, off, out = np.zeros(rows.height, np.int64), np.empty(rows.height), np.empty_like(samples.own)
+    for chunk in _chunks(group):
+        own = PieceSamples(samples.own[chunk], samples.other[chunk], samples.held[chunk])
+        number[chunk], off[chunk], out[chunk] = _fitted(rows[chunk], ways, own, group[chunk])
+    return FittedPieces([ways[one] for one in number], off, out)
+
+
+def _chunks(group: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Rows of some groups at a time, in their order, so that memory stays bounded."""
+    order = np.argsort(group, kind="stable")
+    begins = np.flatnonzero(np.diff(group[order], prepend=-1))
+    first = 0
+    for end in [*begins[1:].tolist(), len(order)] if len(order) else []:
+        if end - first >= CHUNK_ROWS or end == len(order):
+            yield np.sort(order[first:end])
+            first = end
+
+
+def _fitted(
+    rows: pl.DataFrame, ways: list[PieceWay], samples: PieceSamples, group: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], Floats, Floats]:
+    """The number of the way of each row, its distance from the whole, and its samples in that way."""
+    rows = rows.with_columns(piece=pl.col("piece").rank("dense").cast(pl.Int64) - 1)
     offs = np.full((len(ways), rows.height), np.inf)
-    for off, way, values in zip(offs, ways, made, strict=True):
+    for off, way in zip(offs, ways, strict=True):
+        values = _made(way, rows, samples.own)
         if values is not None:
             off[:] = np.where(_possible(way, rows), samples.distance(values), np.inf)
-    best = _best(offs, group.astype(np.int64), rows["step"].fill_null(0))
+    numbers = np.unique(group, return_inverse=True)[1]
+    best = _best(offs, numbers, rows["step"].fill_null(0))
     out = samples.own.copy()
     for number in np.unique(best[best > 0]):
-        values = made[number]
-        out[best == number] = samples.own[best == number] if values is None else values[best == number]
-    return FittedPieces([ways[number] for number in best], offs[best, np.arange(rows.height)], out)
+        values = _made(ways[number], rows, samples.own)
+        if values is not None:
+            out[best == number] = values[best == number]
+    return best, offs[best, np.arange(rows.height)], out
 
 
 def _best(offs: Floats, group: npt.NDArray[np.int64], steps: pl.Series) -> npt.NDArray[np.int64]:
