@@ -148,6 +148,12 @@ def test_the_first_wrong_operation_is_named_with_its_ranks(
     assert note in cause.first.note
 
 
+def test_a_gradient_that_no_reduction_gave_is_told() -> None:
+    run = four(lambda at, _, values: values.cumsum(0, out=values) if at == "reduced" else None)
+    (cause,) = judged(run, one(3e-7)).causes
+    assert cause.first.ranks == (0, 1, 2, 3) and "no reduction of its size gave it" in cause.first.note
+
+
 def test_rows_are_fitted_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     run = four(spoiled("out0 up", 1))
     whole = judged(run, one(3e-7))

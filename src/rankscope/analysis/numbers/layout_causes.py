@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 
+from rankscope.analysis.numbers.gradient_reductions import GradientRows, brought_its_own, giving, moved_tensors
 from rankscope.analysis.numbers.layout_comparison import LayoutComparison
 from rankscope.analysis.numbers.model import BrokenRule, format_of
 from rankscope.analysis.numbers.named_tensors import CALL, PARTIAL_GRADIENT
@@ -28,11 +29,8 @@ _LEAST_FACTOR = 0.01
 """Factors nearer to 1 may be roundings."""
 _MOST_BETWEEN = 3
 """Most operations between two tensors that are named."""
-_SAME_TOTALS = 1e-3
-"""Relative difference of totals up to which one tensor is a multiple of the other."""
 _AT_STEP = ("gradient", "parameter", "optimizer")
 """What a rank has at the step of the optimizer; of several names none comes before the others."""
-_FACTS = ("sum", "l2", "min", "max")
 
 
 def layout_causes(found: LayoutComparison, ours: Dataset, judged: bool) -> list[NumberCause]:
@@ -165,9 +163,16 @@ class _FirstWrong:
 
     def _between(self, before: dict[str, Any] | None) -> Iterator[str]:
         """Collectives, sends and receives of the rank between two of its tensors; None: since the step began."""
-        rows = self._moved(self.root["rank"], -1 if before is None else before["order"], self.root["order"])
+        begin = -1 if before is None else before["order"]
+        rows = moved_tensors(self.ours, self.root["rank"], self.root["step"], begin, self.root["order"])
         if self.root["site"] == "gradient":
-            rows = self._reductions_of(rows)
+            own = self._tensor(self.root["row"])
+            rows = rows.filter(pl.col("numel") == own["numel"])
+            gave = giving(rows, own)
+            if rows.height and gave.is_empty():
+                yield "no reduction of its size gave it"
+                return
+            rows = gave
         rows = rows.unique(["op", "group", "seq", "peer"], keep="first", maintain_order=True)
         for row in rows.head(_MOST_BETWEEN).iter_rows(named=True):
             number = f" #{row['seq']}" if row["seq"] is not None and row["peer"] is None else ""
@@ -176,31 +181,14 @@ class _FirstWrong:
         if rows.height > _MOST_BETWEEN:
             yield f"{plural(rows.height - _MOST_BETWEEN, 'more operation')}"
 
-    def _reductions_of(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Reductions that gave the first wrong gradient, up to a factor; all of its size if none did."""
-        size, total, norm = self.ours.tensors.select("numel", "sum", "l2").row(self.root["row"])
-        rows = rows.filter(pl.col("numel") == size)
-        if not total or not norm:
-            return rows
-        factor = pl.col("l2") / norm
-        gave = rows.filter((pl.col("sum") / total / factor - 1).abs() < _SAME_TOTALS)
-        return gave if gave.height else rows
+    def _tensor(self, row: int) -> dict[str, Any]:
+        return self.ours.tensors.drop("samples").row(row, named=True)
 
     def _members(self, group: int | None) -> str:
         if group is None:
             return "a group"
         name, ranks = self.ours.groups.filter(pl.col("group") == group).select("description", "ranks").row(0)
         return f"{name} ({ranks_text(tuple(ranks))})" if name else ranks_text(tuple(ranks))
-
-    def _moved(self, rank: int, begin: int, end: int) -> pl.DataFrame:
-        order = pl.col("order")
-        return self.ours.tensors.drop("samples").filter(
-            (pl.col("rank") == rank) & pl.col("step").eq_missing(self.root["step"]) & (order > begin) & (order < end),
-            pl.col("site").cast(pl.String).is_in(["collective", "p2p"]),
-        )
-
-    def _numel(self, row: int) -> int:
-        return int(self.ours.tensors["numel"][row] or 0)
 
     # A gradient that one of the members changed before it was reduced.
 
@@ -214,19 +202,13 @@ class _FirstWrong:
         return tuple(rank for rank, same in kept.items() if same is False)
 
     def _brought_its_own(self, rank: int) -> bool | None:
-        """Whether an input of a reduction between has the statistics of the accumulated gradient; None if unknown."""
-        table, first = self.found.table, self.firsts[rank]
-        mine = (pl.col("rank") == rank) & pl.col("step").eq_missing(first["step"])
-        same = table.filter(mine, pl.col("name") == first["name"], pl.col("site") == "gradient")
-        ins = same.filter(pl.col("slot").str.starts_with("in")).select("row", "order")
-        outs = same.filter(pl.col("slot") == self.root["slot"]).select("order")
-        if ins.is_empty() or outs.is_empty():
+        """Whether a rank brought its own gradient to the reduction; None if unknown."""
+        first = self.firsts[rank]
+        mine = (pl.col("rank") == rank) & pl.col("step").eq_missing(first["step"]) & (pl.col("name") == first["name"])
+        kept = self.found.table.filter(mine, PARTIAL_GRADIENT)["row"]
+        if kept.is_empty():
             return None
-        row, begin = ins.row(0)
-        own = self.ours.tensors.select(_FACTS).row(row)
-        moved = self._moved(rank, begin, outs.item(0, 0)).filter(pl.col("numel") == self._numel(row))
-        inputs = moved.filter(pl.col("slot").cast(pl.String).str.starts_with("in")).select(_FACTS).rows()
-        return own in inputs if inputs else None
+        return brought_its_own(self.ours, GradientRows(self._tensor(kept[0]), self._tensor(first["row"])))
 
     def _others_text(self) -> str:
         """Ranks that first differ at the same moment, in a tensor of another name."""
