@@ -125,7 +125,7 @@ def _possible(way: PieceWay, rows: pl.DataFrame) -> Flags:
     elif way.name == "copy":
         # a loss that is the mean over the own part has gradients that are so many times those of the whole
         allowed = (site == "backward") | PARTIAL_GRADIENT
-    elif way == PieceWay("sum", 1):
+    elif way.divisor == 1:
         allowed = unequal & (site.is_in(["forward", "backward", "loss"]) | PARTIAL_GRADIENT)
     else:
         allowed = unequal & (site.is_in(["backward", "loss"]) | PARTIAL_GRADIENT)

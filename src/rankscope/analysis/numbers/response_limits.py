@@ -17,7 +17,7 @@ LEAST_ROUNDOFFS = 4.0
 LADDER_K, LADDER_C, LADDER_LAYERS = 4.0, 1.03, 32
 """The bound k * C**(L + 1 - l) * epsilon of Megatron-LM's test of gradients, of layer l from 0 on. It is shown and does
 not judge; without numbers of layers L is 32 and l is 0."""
-_LAYER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d{1,6})(?:\.|$)")
+_LAYER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d{1,4})(?:\.|$)")
 
 
 def least_limit(dtypes: pl.Series) -> Floats:
