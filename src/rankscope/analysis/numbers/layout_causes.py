@@ -61,7 +61,7 @@ def _certain(table: pl.DataFrame) -> pl.DataFrame:
 
 def begins_with() -> pl.Expr:
     """Whether a row is about a weight before the first step: both runs begin with the same bits."""
-    first = pl.col("step") == pl.col("step").min()
+    first = (pl.col("step") == pl.col("step").min()) & (pl.col("dtype") == pl.col("dtype_other"))
     return first & (pl.col("site") == "parameter") & pl.col("hash").is_not_null() & pl.col("hash_other").is_not_null()
 
 
@@ -251,6 +251,8 @@ def _fraction_text(part: Fraction) -> str:
 
 def _usual_reason(root: dict[str, Any]) -> str:
     """The usual reason for such a difference; "" without one."""
+    if root["dtype"] != root["dtype_other"]:
+        return f"it is {root['dtype']}, and {root['dtype_other']} in the reference"
     if root["site"] == "optimizer":
         return "look at the optimizer and its state"
     if "dropout" in root["name"].lower():

@@ -23,7 +23,7 @@ from rankscope.analysis.numbers.piece_ways import (
     sample_bits,
     shuffled,
 )
-from rankscope.analysis.numbers.response_limits import RESPONSES, ladder, least_limit, sampling_slack
+from rankscope.analysis.numbers.response_limits import RESPONSES, coarseness, ladder, least_limit, sampling_slack
 
 NAME = ["site", "name", "slot"]
 """Key of what has one limit."""
@@ -44,10 +44,11 @@ class LayoutComparison:
     """Tensors of the run under test that have a counterpart: a row for each piece of a rank, sorted by `row`.
 
     Columns: those of `CALL`, rank, row, order, order_other (place in the program of the reference), other_row, dtype,
-    size, hash, hash_other, equal (the whole tensor is, bit for bit), off (root mean square of the difference, as a
-    share of that of the reference), limit (null where nothing judges), wrong (beyond it for sure), ladder (Megatron's
-    bound), rolled (`off` of shuffled samples, null for small tensors), places (samples that were compared), way and
-    divisor (how the pieces make up the whole), factor (of the run over the reference, null if none is constant).
+    dtype_other, size, hash, hash_other, equal (the whole tensor is, bit for bit), off (root mean square of the
+    difference, as a share of that of the reference), limit (null where nothing judges), wrong (beyond it for sure),
+    ladder (Megatron's bound), rolled (`off` of shuffled samples, null for small tensors), places (samples that were
+    compared), way and divisor (how the pieces make up the whole), factor (of the run over the reference, null if none
+    is constant).
     """
 
     table: pl.DataFrame
@@ -135,7 +136,8 @@ def _compared(best: _Alignment, divisors: tuple[float, ...]) -> pl.DataFrame:
         divisor=pl.Series([one.divisor for one in fit.ways], dtype=pl.Float64),
     )  # fmt: skip
     return same.select(
-        *CALL, "rank", "row", "order", "order_other", "other_row", "dtype", "size", "hash", "hash_other", "equal",
+        *CALL, "rank", "row", "order", "order_other", "other_row", "dtype", "dtype_other", "size", "hash", "hash_other",
+        "equal",
         "ladder", "places", "way", "divisor", pl.when("equal").then(0.0).otherwise("off").alias("off"),
         pl.col("rolled").fill_nan(None), pl.col("factor").fill_nan(None),
     )  # fmt: skip
@@ -179,8 +181,9 @@ def _limited(table: pl.DataFrame, responses: Sequence[pl.DataFrame]) -> pl.DataF
     largest = pl.concat(responses).group_by(NAME).agg(pl.col("response").max())
     table = table.join(largest, on=NAME, how="left", nulls_equal=True, maintain_order="left")
     least = pl.Series(least_limit(table["dtype"]))
+    response = RESPONSES * pl.col("response") * coarseness(table["dtype"], table["dtype_other"])
     slack = pl.Series(sampling_slack(table["places"].to_numpy().astype(np.float64)))
-    limit = pl.max_horizontal(RESPONSES * pl.col("response"), pl.lit(least)) * pl.lit(slack)
+    limit = pl.max_horizontal(response, pl.lit(least)) * pl.lit(slack)
     table = table.with_columns(limit=pl.when(pl.col("response").is_not_null()).then(limit)).drop("response")
     return _with_wrong(table)
 

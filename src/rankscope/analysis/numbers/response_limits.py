@@ -30,6 +30,17 @@ def _roundoffs(dtypes: pl.Series) -> Floats:
     return np.array([known[name] for name in dtypes], np.float64)
 
 
+def coarseness(dtypes: pl.Series, others: pl.Series) -> float:
+    """Factor by which responses of a run are larger than those of another, by the types of the same tensors in both.
+
+    Responses to a change of half an epsilon grow with the epsilon; the coarsest tensor of a run drives the others.
+    It is at least 1.
+    """
+    own, other = _roundoffs(dtypes), _roundoffs(others)
+    known = (own > 0) & (other > 0)
+    return max(1.0, float((own[known] / other[known]).max(initial=1.0)))
+
+
 def sampling_slack(held: Floats) -> Floats:
     """Factor of the limit of a norm that is estimated from so many samples instead of all; 1 for all of them.
 
