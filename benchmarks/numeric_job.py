@@ -176,6 +176,7 @@ def train(arguments: argparse.Namespace, rank: int) -> None:
     from rankscope.capture import numbers
 
     numbers.start(model, optimizer, every=1, dumps=arguments.output, level=arguments.level)
+    declare_shards(at)
     for step, (tokens, targets) in enumerate(batches(arguments.seed, arguments.steps, planted, at)):
         planted.step = step
         numbers.batch({"tokens": tokens, "targets": targets})
@@ -192,6 +193,22 @@ def train(arguments: argparse.Namespace, rank: int) -> None:
             print(f"step {step} loss {loss.item():.9f}", flush=True)
         optimizer.step()
     numbers.stop()
+
+
+def declare_shards(at: Mesh) -> None:
+    """Says which tensors of this rank are parts of larger ones, along which dimension."""
+    from rankscope.capture import numbers
+
+    if at.data is not None:
+        for name in ("blocks.*", "norm"):
+            numbers.shard("activations", name, 1, at.data)
+    if at.tensor is not None:
+        numbers.shard("parameters", "*", None, at.tensor)
+        numbers.shard("outputs", "*.first", -1, at.tensor)
+        numbers.shard("inputs", "*.second", -1, at.tensor)
+    if at.layout.sequence:
+        for name in ("blocks.?", "attention", "mlp", "norm"):
+            numbers.shard("activations", name, 0, at.tensor)
 
 
 def _perturb(model: nn.Module, seed: int) -> None:

@@ -218,6 +218,9 @@ class Linear(nn.Module):  # type: ignore[misc]
         part = (split, at.tensor_rank, at.layout.tensor) if at.layout.tensor > 1 else None
         self.weight = weight(f"{name}.weight", (height, width), seed, width**-0.5, part)
         self.bias = weight(f"{name}.bias", (height,), seed, 0.1, part if split == 0 else None)
+        if part is not None:
+            for own in (self.weight, self.bias)[: 2 - split]:
+                own.tensor_model_parallel, own.partition_dim = True, split
         self.adds_bias = split == 0
 
     def forward(self, x: Tensor) -> Tensor:

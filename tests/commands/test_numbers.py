@@ -70,7 +70,9 @@ def test_a_healthy_record_in_markdown_without_names(tmp_path: Path, capsys: Capt
 
 def test_wrong_arguments(tmp_path: Path, capsys: Captured) -> None:
     here = str(tmp_path)
-    assert run(["numbers", here, "--perturbed", here]) == 2
+    assert run(["numbers", here, "--perturbed", here]) == run(["numbers", here, "--rename", "a=b"]) == 2
+    assert run(["numbers", here, "--reference", here, "--rename", "(=b"]) == 2
+    assert "'(' cannot be used" in capsys.readouterr().err
     assert run(["numbers", here, "--reference", str(tmp_path / "none"), "-f", "json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]
     sample = Path(__file__).parents[2] / "sample_data" / "two_groups"

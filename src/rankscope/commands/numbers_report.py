@@ -17,6 +17,7 @@ from rankscope.commands.view import on_terminal, show_loaded
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
+    from rankscope.analysis.numbers.canonical_names import NameChange
     from rankscope.schema import Dataset
     from rankscope.tui.options import ProgressLike
 
@@ -33,23 +34,25 @@ def run(
     path_map: tuple[tuple[str, str], ...],
     reference: str | None,
     perturbed: tuple[str, ...],
+    rename: tuple[str, ...],
 ) -> int:
     """Shows the page of numbers on a terminal, else writes the report; 1 if a proof is broken or the runs differ."""
-    if perturbed and reference is None:
-        raise click.UsageError("--perturbed needs --reference")
+    if (perturbed or rename) and reference is None:
+        raise click.UsageError(f"{'--perturbed' if perturbed else '--rename'} needs --reference")
+    changes = tuple(map(_change, rename))
     source = replace(source, is_compared=reference is not None)
     sources = [source, *(replace(source, paths=(path,), called=()) for path in (reference, *perturbed) if path)]
     for one in sources:
         one.check()
     refuse_existing(output, force)
     if form is None and output is None and not (redact or redact_sources) and on_terminal():
-        return _exit_code(_shown(sources, path_map, ascii_only))
+        return _exit_code(_shown(sources, rename, path_map, ascii_only))
     narrator = ProgressLine()
     try:
         dataset, *others = (_recorded(one, narrator) for one in sources)
     finally:
         narrator.close()
-    dataset, analysis = with_local_paths(dataset, _judged(dataset, others), path_map)
+    dataset, analysis = with_local_paths(dataset, _judged(dataset, others, changes), path_map)
     found = analysis
     if redact or redact_sources:
         dataset, analysis = redacted_report(dataset, analysis, not redact_sources)
@@ -57,22 +60,29 @@ def run(
     return _exit_code(found)
 
 
-def _shown(sources: Sequence[JobSource], path_map: tuple[tuple[str, str], ...], ascii_only: bool) -> Analysis:
+def _shown(
+    sources: Sequence[JobSource],
+    rename: tuple[str, ...],
+    path_map: tuple[tuple[str, str], ...],
+    ascii_only: bool,
+) -> Analysis:
     """Shows the page of numbers on the terminal; the runs are read in a thread of the app."""
 
     def load(progress: Callable[[ProgressLike], None]) -> tuple[Dataset, Analysis]:
         try:
             dataset, *others = (_recorded(one, progress) for one in sources)
             progress(LoadStep(0, 0, "judging"))
-            return with_local_paths(dataset, _judged(dataset, others), path_map)
+            return with_local_paths(dataset, _judged(dataset, others, changes), path_map)
         finally:
             gc.freeze()
             gc.enable()
 
+    changes = tuple(map(_change, rename))
     run, *others = sources
     words = ["numbers", *(run.called or run.paths), "-f", "text"]
     for option, one in zip(("--reference", *("--perturbed" for _ in others)), others, strict=False):
         words += [option, one.title]
+    words += [word for text in rename for word in ("--rename", text)]
     return show_loaded(load, run, shlex.join(words), ascii_only=ascii_only, path_map=path_map, view="numbers")
 
 
@@ -80,6 +90,16 @@ def _exit_code(analysis: Analysis) -> int:
     """1 if a rule is broken for sure, or if the run differs from its reference."""
     differs = any(one.root_cause and one.limits and one.limits[0].rule in _REFERENCE for one in analysis.findings)
     return int(analysis.is_critical or differs)
+
+
+def _change(text: str) -> NameChange:
+    """The change of names; UsageError if it is none."""
+    from rankscope.analysis.numbers.canonical_names import parsed_change
+
+    try:
+        return parsed_change(text)
+    except ValueError as error:
+        raise click.UsageError(f"--rename: {error}") from None
 
 
 _MOST_FILES = 3
@@ -98,7 +118,7 @@ def _recorded(source: JobSource, progress: Callable[[LoadStep], None]) -> Datase
     return dataset
 
 
-def _judged(dataset: Dataset, others: list[Dataset]) -> Analysis:
+def _judged(dataset: Dataset, others: list[Dataset], changes: tuple[NameChange, ...]) -> Analysis:
     """The judgement of a run, and of its comparison with the first of the others, its reference."""
     from rankscope.analysis.facts import Facts
     from rankscope.analysis.model import Analysis
@@ -110,4 +130,4 @@ def _judged(dataset: Dataset, others: list[Dataset]) -> Analysis:
         return analysis
     from rankscope.analysis.numbers.reference import compare_numbers
 
-    return with_numbers(facts, analysis, compare_numbers(dataset, others[0], others[1:]))
+    return with_numbers(facts, analysis, compare_numbers(dataset, others[0], others[1:], changes))

@@ -178,6 +178,8 @@ def against_reference(command: _F) -> _F:
         click.option("--reference", metavar="REF", help="A trusted run, of the same or another parallelism."),
         click.option("--perturbed", multiple=True, metavar="RUN",
                      help="The reference again, with noise of the size of rounding on its input; repeatable."),
+        click.option("--rename", multiple=True, metavar="[RANKS:]REGEX=TEXT",
+                     help="Names of modules and parameters in the reference, as 4-7:layers\\.0=layers.2; repeatable."),
     ]  # fmt: skip
     return _with(command, options)
 

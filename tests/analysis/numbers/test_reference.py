@@ -1,4 +1,4 @@
-"""A run against its reference: where it first differs, over ranks and over another parallelism."""
+"""A run against its reference of the same layout: where it first differs."""
 
 from __future__ import annotations
 
@@ -121,9 +121,6 @@ def test_shards_are_merged_to_whole_tensors() -> None:
         found = compared_tensors(sharded(parts).dataset(), sharded(1).dataset())
         assert not found.is_ranked and found.table["equal"].to_list() == [True, True]
         assert found.table["off"].to_list() == [0.0, 0.0]
-    (cause,) = judged(sharded(4, lambda whole: whole.__imul__(1.25)), sharded(1)).causes
-    assert cause.first.ranks == () and abs(cause.first.value - 0.25) < 1e-6
-    assert sharded(4).dataset().tensors["name"][cause.first.row] == "up.weight"
 
 
 def test_a_check_that_shuffled_samples_pass_says_so() -> None:

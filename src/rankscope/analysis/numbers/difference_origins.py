@@ -9,10 +9,9 @@ from typing import Any
 import polars as pl
 
 from rankscope.analysis.numbers.model import format_of
+from rankscope.analysis.numbers.response_limits import LEAST_ROUNDOFFS
 from rankscope.analysis.numbers.tensor_matching import KEY, ComparedTensors
 
-LEAST_ROUNDOFFS = 4.0
-"""The limit of a difference is never below this multiple of the unit roundoff."""
 SINGLE_ROOTS = 8
 """Most first differences that are told."""
 

@@ -237,11 +237,12 @@ class _NumberWriter:
             group = f" of {self.facts.label(row['group'])}" if row["group"] is not None else ""
             number = f" #{row['seq']}" if row["seq"] is not None else ""
             return f"{row['op'] or 'a collective'}{number}{group}"
-        noun = {"forward": "the output of", "backward": "the gradient at", "optimizer": "the new"}.get(
-            row["site"], "the"
-        )
-        if row["site"] == "forward" and (row["slot"] or "").startswith("in"):
-            noun = "the input of"
+        is_input = (row["slot"] or "").startswith("in")
+        noun = {
+            "forward": "the input of" if is_input else "the output of",
+            "backward": "the gradient at",
+            "optimizer": "the new",
+        }.get(row["site"], "the")
         what = {"forward": "", "backward": "", "optimizer": "parameter "}.get(row["site"], f"{row['site']} ")
         return f"{noun} {what}{row['name'] or ('' if what else 'the model')}".strip()
 

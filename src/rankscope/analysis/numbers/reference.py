@@ -1,4 +1,8 @@
-"""Numbers of a run against those of a trusted run: where it first differs, and whether that is more than rounding."""
+"""Numbers of a run against those of a trusted run: where it first differs, and whether that is more than rounding.
+
+Runs of one layout meet rank by rank, in `tensor_matching`; runs of other layouts meet by names, in `layout_judgement`.
+Records of other tools hold no samples, so those of other layouts meet as whole tensors.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +11,35 @@ from dataclasses import replace
 
 import polars as pl
 
-from rankscope.analysis.numbers.difference_origins import (
-    LEAST_ROUNDOFFS,
-    DifferenceOrigin,
-    difference_origins,
-    differing,
-    is_small,
-)
+from rankscope.analysis.numbers.canonical_names import NameChange
+from rankscope.analysis.numbers.difference_origins import DifferenceOrigin, difference_origins, differing, is_small
+from rankscope.analysis.numbers.layout_judgement import have_same_layout, judge_layouts
 from rankscope.analysis.numbers.model import BrokenRule, RuleCount, format_of
 from rankscope.analysis.numbers.number_rules import NumberCause, NumbersJudgement
+from rankscope.analysis.numbers.printed_records import has_records
+from rankscope.analysis.numbers.response_limits import (
+    LADDER_C,
+    LADDER_K,
+    LADDER_LAYERS,
+    LEAST_ROUNDOFFS,
+    RESPONSES,
+)
 from rankscope.analysis.numbers.row_marks import reference_marks
 from rankscope.analysis.numbers.tensor_matching import ComparedTensors, compared_tensors
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural
 
-RESPONSES = 2.0
-"""Limit of a difference, as a multiple of the response of the reference to a perturbation of half an epsilon."""
-LADDER_K, LADDER_C, LADDER_LAYERS = 4.0, 1.03, 32
-"""The bound k * C**(L + 1 - l) * epsilon of Megatron-LM's test of gradients, with l = 0. It is shown and does not
-judge."""
 
+def compare_numbers(
+    ours: Dataset, reference: Dataset, perturbed: Sequence[Dataset] = (), changes: Sequence[NameChange] = ()
+) -> NumbersJudgement:
+    """Where a run first differs from its reference.
 
-def compare_numbers(ours: Dataset, reference: Dataset, perturbed: Sequence[Dataset] = ()) -> NumbersJudgement:
-    """Where a run first differs from its reference; `perturbed` are runs of the reference with a small change."""
+    `perturbed` are runs of the reference with a small change; `changes` make names of the run those of the reference.
+    """
+    has_samples = not (has_records(ours) or has_records(reference))
+    if changes or (has_samples and not have_same_layout(ours, reference)):
+        return judge_layouts(ours, reference, perturbed, changes)
     found = compared_tensors(ours, reference, is_rolled=bool(perturbed))
     judged = _with_limits(found, [compared_tensors(one, reference) for one in perturbed])
     schedule = list(_schedule(judged))

@@ -24,13 +24,14 @@ from typing import Any, Protocol
 import torch
 
 from .collective_hooks import CollectiveHooks
+from .declared_shards import SHARDED, Sharded, ShardRule, parameter_rules
 from .module_hooks import ModuleHooks, StepCounter, tensors
 from .part_writer import PartWriter
 from .run_facts import numeric_settings, run_id
 from .session import LEVELS, NumbersSettings, Session
 from .work_hooks import PendingWorks
 
-__all__ = ["batch", "loss", "start", "step", "stop"]
+__all__ = ["batch", "loss", "shard", "start", "step", "stop"]
 _running: list[NumbersRecording] = []
 """The recording of this process, if there is one."""
 MODE = "faithful"
@@ -60,6 +61,7 @@ class NumbersRecording:
         self.session = Session(settings, self.writer)
         works = PendingWorks(self.session)
         modules = ModuleHooks(self.session, model) if settings.level == "modules" else None
+        self.modules = modules
         self.counter = StepCounter(self.session, optimizer, modules)
         self._hooks: list[Hooks] = [works, CollectiveHooks(self.session, works), self.counter]
         self._hooks += [] if modules is None else [modules]
@@ -68,12 +70,19 @@ class NumbersRecording:
         """Installs all hooks and starts the thread."""
         for hooks in self._hooks:
             hooks.install()
+        self.declare_parameters(None)
         self.session.begin()
         self.writer.start()
         atexit.register(stop)
         if multiprocessing.parent_process() is not None:
             # a process of multiprocessing ends without its exit handlers
             multiprocessing.util.Finalize(None, stop, exitpriority=100)
+
+    def declare_parameters(self, group: Any, names: str = "*") -> None:
+        """Takes the shards that parameters of these names declare, over a group of tensor parallelism."""
+        named = () if self.modules is None else self.modules.names.parameters()
+        for rule in parameter_rules(named, names, group):
+            self.session.shards.add(rule)
 
     def remove(self) -> None:
         """Removes all hooks."""
@@ -143,6 +152,23 @@ def batch(data: Any) -> None:
     _add(data, "batch")
 
 
+def shard(what: Sharded, names: str, dim: int | None, group: Any) -> None:
+    """Declares that tensors are parts of larger ones, split evenly along a dimension over a group, in its order.
+
+    `what` is "parameters", "inputs", "outputs" or "activations" (both) of the modules or parameters whose name matches
+    `names`, with wildcards of a shell (`*.mlp.first`). With `dim` None it is about parameters that say their dimension
+    themselves, as those of Megatron-LM do (`partition_dim`). Call it after `start()`, once for each dimension;
+    activations are split over data parallelism, too. Raises ValueError for another `what`.
+    """
+    if what not in SHARDED or (dim is None and what != "parameters"):
+        raise ValueError(f"what must be one of {', '.join(SHARDED)}, and dim a number but for parameters: {what!r}")
+    for recording in _running:
+        if dim is None:
+            recording.declare_parameters(group, names)
+        else:
+            recording.session.shards.add(ShardRule(what, names, dim, int(group.rank()), int(group.size())))
+
+
 def loss(data: Any) -> None:
     """Records a loss, in a recorded step."""
     _add(data, "loss")
@@ -175,6 +201,7 @@ class NumbersModule(ModuleType):
     step = staticmethod(step)
     batch = staticmethod(batch)
     loss = staticmethod(loss)
+    shard = staticmethod(shard)
 
 
 sys.modules[__name__].__class__ = NumbersModule

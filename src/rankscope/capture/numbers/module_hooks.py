@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from .global_names import GlobalNames
 from .session import Session
 from .work_hooks import named_slots
 
@@ -83,19 +84,19 @@ class ModuleHooks:
 
     def __init__(self, session: Session, model: Any) -> None:
         self.session = session
-        self.model = model
+        self.names = GlobalNames(model)
         self._handles: list[Any] = []
         self._occurrences: dict[str, int] = {}
         """Number of the last call of each module in the step."""
 
     def install(self) -> None:
         """Registers the hooks."""
-        for name, module in self.model.named_modules():
+        for name, module in self.names.modules():
             self._handles += [
                 module.register_forward_pre_hook(partial(self._before_forward, name), with_kwargs=True),
                 module.register_forward_hook(partial(self._after_forward, name), with_kwargs=True),
             ]
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in self.names.parameters():
             if parameter.requires_grad:
                 hook = parameter.register_post_accumulate_grad_hook(partial(self._accumulated, name))
                 self._handles.append(hook)
@@ -142,7 +143,7 @@ class ModuleHooks:
 
     def before_step(self) -> None:
         """Adds gradients and parameters as the optimizer finds them."""
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in self.names.parameters():
             with self.session.guarded(2):
                 if parameter.grad is not None:
                     self.session.add(parameter.grad, "gradient", "out0", name=name, occurrence=0)
@@ -150,7 +151,7 @@ class ModuleHooks:
 
     def after_step(self, optimizer: Any) -> None:
         """Adds parameters and the state of the optimizer after its step."""
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in self.names.parameters():
             with self.session.guarded():
                 self.session.add(parameter, "optimizer", "out0", name=name, occurrence=0)
                 for key, state in optimizer.state.get(parameter, {}).items():

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..recorder import OTHER, read_ring
 from ..settings import RECORDED_OPERATIONS, recorder_off
+from .declared_shards import DeclaredShards
 from .linear_hash import SAMPLES, sampled
 from .part_writer import PartWriter, StepRows
 from .run_facts import random_states
@@ -108,6 +109,7 @@ class Session:
     lock: threading.RLock = field(default_factory=threading.RLock)
     at_end: list[Callable[[], None]] = field(default_factory=list)
     """Functions that are called before the rows of a recorded step are taken."""
+    shards: DeclaredShards = field(default_factory=DeclaredShards)
     _dropped: int = 0
     _rows: list[TensorRow] = field(default_factory=list)
     _order: int = 0
@@ -162,6 +164,8 @@ class Session:
         if found is None or _is_capturing(found.local):
             return None
         local, place, placed = found
+        if not placed:
+            place = self.shards.place(place, site, facts.get("name", ""), slot)
         base = {"step": self.step, "order": self._order, "site": site, **facts, "slot": slot, **placed}
         base |= {"dtype": short_name(local.dtype), "numel": local.numel(), "shape": list(place.shape)}
         if not place.is_whole:

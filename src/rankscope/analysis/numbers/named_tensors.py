@@ -1,0 +1,152 @@
+"""Tensors of a run by their names: pieces of ranks with their places, and the whole tensors that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from rankscope.analysis.numbers.canonical_names import NameChange, with_canonical_names
+from rankscope.analysis.numbers.model import Floats
+from rankscope.analysis.numbers.sample_values import SampleRows
+from rankscope.schema import MOST_SAMPLES, Dataset
+
+CALL = ["step", "site", "name", "call", "slot", "data"]
+"""Key of a whole tensor: `call` counts the calls of a module in the step, `data` is the hash of the batch of the call,
+where calls of two runs meet by that."""
+_ACTIVATIONS = ("forward", "backward", "loss")
+_SITES = ("forward", "backward", "gradient", "parameter", "optimizer", "batch", "loss")
+_NAMELESS = ("batch", "loss")
+IS_BATCH = pl.col("site") == "batch"
+PARTIAL_GRADIENT = (pl.col("site") == "gradient") & pl.col("slot").str.starts_with("in")
+"""A gradient as it was accumulated, before it is reduced."""
+
+
+@dataclass(frozen=True)
+class NamedTensors:
+    """Pieces of the tensors of a run: one row for each tensor of each rank.
+
+    Columns: those of `CALL`, rank, row (of `Dataset.tensors`), order, dtype, numel, hash, held, whole (shape of the
+    whole tensor as a text), size (its number of elements), place (offsets as a text), sum, l2, varied.
+    """
+
+    rows: pl.DataFrame
+    source: Dataset
+
+    @cached_property
+    def samples(self) -> Floats:
+        """Samples of the rows, shape (rows, MOST_SAMPLES), NaN where there is none."""
+        return SampleRows(self.source).take(self.rows["row"])[0]
+
+    def by_data(self, common: frozenset[int]) -> NamedTensors:
+        """The same; tensors of calls meet by the hash of their batch if `common`, such hashes of both runs, has any."""
+        on = pl.col("data").is_in(list(common)) if common else pl.lit(value=False)
+        rows = self.rows.with_columns(
+            data=pl.when(on).then("data"), call=pl.when(on.fill_null(value=False)).then(0).otherwise("call")
+        )
+        return NamedTensors(rows, self.source)
+
+
+def named_tensors(dataset: Dataset, changes: Sequence[NameChange] = ()) -> NamedTensors:
+    """The tensors of modules, parameters, batches and losses; what was computed again is left out."""
+    texts = [pl.col(name).cast(pl.String) for name in ("site", "name", "slot", "dtype")]
+    rows = dataset.tensors.drop("samples").with_row_index("row")
+    rows = rows.filter(pl.col("site").is_in(_SITES) & pl.col("slice").is_null() & ~pl.col("recompute").fill_null(False))
+    rows = with_canonical_names(rows.with_columns(*texts), changes)
+    rows = rows.filter((pl.col("name") != "") | pl.col("site").is_in(_NAMELESS))
+    rows = _numbered(rows.sort("rank", "step", "micro", "occurrence", "order", maintain_order=True))
+    shape = pl.col("global_shape").fill_null(pl.col("shape"))
+    rows = rows.with_columns(
+        whole=_text(shape), size=shape.list.eval(pl.element().product()).list.first().fill_null(pl.col("numel")),
+        place=_text(pl.col("offsets")).fill_null(""), varied=(pl.col("min") != pl.col("max")).fill_null(value=False),
+        held=pl.col("held").fill_null(0),
+    )  # fmt: skip
+    rows = rows.join(_batches(rows), on=["rank", "step", "call"], how="left", maintain_order="left")
+    known = pl.col("site").is_in(_ACTIVATIONS) & (pl.col("batches") == pl.col("calls"))
+    rows = rows.with_columns(data=pl.when(known.fill_null(value=False)).then("batch"))
+    keep = ["rank", "row", "order", "dtype", "numel", "hash", "held", "whole", "size", "place", "sum", "l2", "varied"]
+    return NamedTensors(rows.select(*CALL, *keep).sort("row"), dataset)
+
+
+def _text(sizes: pl.Expr) -> pl.Expr:
+    return sizes.cast(pl.List(pl.String)).list.join(",")
+
+
+def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with the number of their call in the step; of accumulated gradients only the last ones, of a module and its
+    wrapper only one."""
+    site, slot = pl.col("site"), pl.col("slot")
+    calls = ["rank", "step", "site", "name", "slot"]
+    rows = rows.unique([*calls, "micro", "occurrence"], keep="last", maintain_order=True)
+    rows = rows.with_columns(call=pl.int_range(pl.len()).over(calls), calls=pl.len().over(calls))
+    last = pl.col("call") == pl.col("calls") - 1
+    rows = rows.filter(~PARTIAL_GRADIENT | last)
+    return rows.with_columns(call=pl.when((site == "gradient") & slot.str.starts_with("in")).then(0).otherwise("call"))
+
+
+def _batches(rows: pl.DataFrame) -> pl.DataFrame:
+    """The sum of the hashes of each batch of a rank, and how many batches the rank has in the step."""
+    own = rows.filter((pl.col("site") == "batch") & pl.col("hash").is_not_null())
+    found = own.group_by("rank", "step", "call").agg(batch=pl.col("hash").sum())
+    return found.with_columns(batches=pl.len().over("rank", "step"))
+
+
+@dataclass(frozen=True)
+class WholeTensors:
+    """Whole tensors, made of the pieces of all ranks."""
+
+    table: pl.DataFrame
+    """Columns: those of `CALL`, number (row of `samples`), row and order (of the first piece), dtype, whole, size, hash
+    (null where pieces have none), held, sum, l2."""
+    samples: Floats
+    """Shape (tensors, MOST_SAMPLES)."""
+    unclear: int
+    """Tensors of which pieces are missing, or of which copies differ."""
+
+
+def whole_tensors(tensors: NamedTensors) -> WholeTensors:
+    """The whole tensors of a run that is right, but no batches: of copies the first, of parts of a sum their mean."""
+    rows = tensors.rows.with_row_index("own").filter(~IS_BATCH).with_row_index("at")
+    piece = [*CALL, "place"]
+    rows = rows.with_columns(
+        differ=(pl.col("hash").n_unique() > 1).over(piece), first=pl.int_range(pl.len()).over(piece) == 0,
+        mean=PARTIAL_GRADIENT | (pl.col("site") == "loss"), piece=pl.struct(piece).rank("dense") - 1,
+    )  # fmt: skip
+    firsts = rows.filter("first")
+    facts = firsts.group_by(CALL, maintain_order=True).agg(
+        pl.col("row", "order", "dtype", "whole", "size").first(), hash=pl.col("hash").sum(),
+        known=pl.col("hash").is_not_null().all(), covered=pl.col("numel").sum(), held=pl.col("held").bitwise_or(),
+        clear=(~pl.col("differ") | pl.col("mean")).all(), one=(pl.col("whole").n_unique() == 1), at=pl.col("at"),
+        sum=pl.col("sum").sum(), l2=(pl.col("l2") ** 2).sum().sqrt(), is_mean=(pl.col("differ") & pl.col("mean")).any(),
+    )  # fmt: skip
+    is_whole = (pl.col("covered") == pl.col("size")) & pl.col("clear") & pl.col("one")
+    told = facts.filter(is_whole.fill_null(value=False))
+    told = told.with_columns(hash=pl.when(pl.col("known") & ~pl.col("is_mean")).then("hash"))
+    own = tensors.samples[rows["own"].to_numpy()]
+    samples = _joined(own, rows["piece"].to_numpy().astype(np.int64), told.select("at"))
+    told = told.drop("known", "covered", "clear", "one", "at", "is_mean").with_row_index("number")
+    return WholeTensors(told, samples, facts.height - told.height)
+
+
+def _joined(samples: Floats, piece: npt.NDArray[np.int64], own: pl.DataFrame) -> Floats:
+    """The samples of whole tensors: each place from the piece that holds it, the mean of the copies of that piece."""
+    out = np.full((own.height, MOST_SAMPLES), np.nan)
+    if not own.height:
+        return out
+    means = piece_sums(samples, piece) / np.bincount(piece)[:, None]
+    parts = own.with_row_index("whole").explode("at")
+    begin = np.flatnonzero(np.diff(parts["whole"].to_numpy().astype(np.int64), prepend=-1))
+    joined: Floats = np.fmax.reduceat(means[piece[parts["at"].to_numpy()]], begin)
+    return joined
+
+
+def piece_sums(values: Floats, piece: npt.NDArray[np.int64]) -> Floats:
+    """Sums of the rows of each piece, shape (pieces, columns); pieces are numbered from 0 on, each has a row."""
+    order = np.argsort(piece, kind="stable")
+    begin = np.flatnonzero(np.diff(piece[order], prepend=-1))
+    sums: Floats = np.add.reduceat(values[order], begin)
+    return sums
