@@ -42,7 +42,7 @@ def run(
     finally:
         narrator.close()
     dataset, analysis = with_local_paths(dataset, _judged(dataset, others), path_map)
-    differs = any(finding.root_cause and finding.limits[0].rule in _REFERENCE for finding in analysis.findings)
+    differs = any(finding.limits[0].rule in _REFERENCE for finding in analysis.findings)
     if redact or redact_sources:
         dataset, analysis = redacted_report(dataset, analysis, not redact_sources)
     write_report(render_report(dataset, analysis, form or format_of(output), ascii_only), output, force)
@@ -71,10 +71,9 @@ def _judged(dataset: Dataset, others: list[Dataset]) -> Analysis:
     from rankscope.analysis.model import Analysis
     from rankscope.analysis.numbers.number_findings import with_numbers
 
-    facts = Facts(dataset)
-    analysis = with_numbers(facts, Analysis("", "unknown"))
-    if not others:
-        return analysis
-    from rankscope.analysis.numbers.reference import compare_numbers
+    judged = None
+    if others:
+        from rankscope.analysis.numbers.joint_judgement import judge_beside
 
-    return with_numbers(facts, analysis, compare_numbers(dataset, others[0], others[1:]))
+        judged = judge_beside(dataset, others[0], others[1:])
+    return with_numbers(Facts(dataset), Analysis("", "unknown"), judged)

@@ -137,6 +137,8 @@ class BrokenRule:
     times: int = 1
     """Places of the same kind at which the rule does not hold, this one included."""
     last_step: int | None = None
+    after: int | None = None
+    """Row of the last right tensor before it, where that is known."""
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,9 @@ def _with_verdict(dataset: Dataset, analysis: Analysis, written: list[Finding]) 
     if critical:
         more = f" (and {plural(len(critical) - 1, 'more root cause')})" if len(critical) > 1 else ""
         return replace(analysis, status="mismatch", verdict=critical[0].title + more)
+    if roots and any(f.severity == "critical" for f in written):
+        # where a run first differs from its reference, and then breaks a law
+        return replace(analysis, status="mismatch", verdict=roots[0].title)
     if analysis.status not in ("healthy", "unknown"):
         return analysis
     if roots:

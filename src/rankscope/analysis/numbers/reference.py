@@ -42,7 +42,7 @@ class ComparedTensors:
 
     table: pl.DataFrame
     unmatched: pl.DataFrame
-    """Tensors that one run lacks: the key, rank, row, order, and `ours`, whether the run under test has it."""
+    """Tensors that one run lacks: the key, numel, rank, row, order, and `ours`, whether the run under test has it."""
     is_ranked: bool
 
 
@@ -77,7 +77,9 @@ def compared_tensors(ours: Dataset, reference: Dataset) -> ComparedTensors:
         limit=pl.lit(None, pl.Float64),
     )  # fmt: skip
     lost = [
-        one.join(rest, on=keys, how="anti", nulls_equal=True).select(*_KEY, "rank", "row", "order", ours=pl.lit(own))
+        one.join(rest, on=keys, how="anti", nulls_equal=True).select(
+            *_KEY, "numel", "rank", "row", "order", ours=pl.lit(own)
+        )
         for one, rest, own in ((a, b, True), (b, a, False))
     ]
     sites = set(a["site"].unique()) & set(b["site"].unique())
@@ -100,6 +102,8 @@ def _keyed(dataset: Dataset) -> pl.DataFrame:
         "rank",
         "row",
         "order",
+        "group",
+        "seq",
         "dtype",
         "reduce_op",
         "numel",
@@ -119,7 +123,7 @@ def _merged(dataset: Dataset) -> pl.DataFrame:
     rows = rows.with_columns(place=place, lane=pl.lit("")).unique([*_KEY, "place"], keep="first", maintain_order=True)
     whole = pl.col("global_shape").list.eval(pl.element().product()).list.first()
     facts = rows.group_by(_KEY, maintain_order=True).agg(
-        pl.col("row", "order", "dtype", "place").first(), rank=pl.lit(None, pl.Int32), shards=pl.len(),
+        pl.col("row", "order", "dtype", "place", "group", "seq").first(), rank=pl.lit(None, pl.Int32), shards=pl.len(),
         numel=pl.col("numel").sum(), reduce_op=pl.lit(None, pl.String), whole=whole.first(), hash=pl.col("hash").sum(),
         known=pl.col("hash").is_not_null().all(),
         l2=(pl.col("l2") ** 2).sum().sqrt(), own=pl.col("row"), held=pl.col("held").bitwise_or(),
@@ -176,29 +180,57 @@ def _with_limits(found: ComparedTensors, responses: Sequence[ComparedTensors]) -
     return replace(found, table=table.with_columns(limit=limit).drop("response"))
 
 
+_CALLS = ["rank", *(name for name in _KEY if name != "occurrence"), "numel"]
+"""Keys of tensors that only their order tells apart."""
+
+
 def _schedule(found: ComparedTensors) -> Iterator[NumberCause]:
     """The first tensor that one run recorded and the other did not, if both have the same ranks."""
-    steps = set(found.table["step"].unique())
-    lost = found.unmatched.filter(pl.col("step").is_in(list(steps)) & pl.col("ours"))
-    missing = found.unmatched.filter(pl.col("step").is_in(list(steps)) & ~pl.col("ours"))
-    if not found.is_ranked or (lost.is_empty() and missing.is_empty()):
+    lost = found.unmatched.join(found.table.select("step").unique(), on="step", how="semi", nulls_equal=True)
+    if not found.is_ranked or lost.is_empty():
         return
-    if missing.is_empty() or (not lost.is_empty() and _first_step(lost) <= _first_step(missing)):
-        first = lost.sort("step", "order").row(0, named=True)
-        ranks = _ranks_at(lost, first)
-        note = f"the reference has no such tensor; {plural(lost.height, 'tensor')} stand only in this run"
-        yield NumberCause(
-            "schedule-differs", BrokenRule("RS", first["row"], ranks, (), ranks, note=note), (), lost.height, None
-        )
-        return
-    first = missing.sort("step", "order").row(0, named=True)
-    ranks = _ranks_at(missing, first)
+    first = _lost_places(found.table, lost).sort("step", "place", "ours").row(0, named=True)
+    same = lost.filter(pl.col("ours") == first["ours"])
+    ranks = _ranks_at(same, first)
     what = " ".join(part for part in (first["op"] or first["site"], first["name"]) if part)
-    earlier = (pl.col("rank") == ranks[0]) & (pl.col("order_other") < first["order"])
-    before = found.table.filter(earlier).sort("order_other")
-    row = before["row"][-1] if before.height else found.table["row"][0]
-    note = f"the reference recorded {first['slot']} of {what} in step {first['step']}, and this run did not"
-    yield NumberCause("schedule-differs", BrokenRule("RS", row, ranks, (), ranks, note=note), (), missing.height, None)
+    note = (
+        f"the reference has no such tensor; {plural(same.height, 'tensor')} stand only in this run" if first["ours"] else
+        f"the reference recorded {first['slot']} of {what} in step {first['step']}, and this run did not"
+    )  # fmt: skip
+    before = found.table.filter(
+        pl.col("equal") & (pl.col("rank") == first["rank"]) & (pl.col("order") < first["place"])
+    ).sort("order")
+    after = before["row"][-1] if before.height else None
+    row = next((one for one in (first["at"], after) if one is not None), found.table["row"][0])
+    broken = BrokenRule("RS", row, ranks, (), ranks, note=note, after=after)
+    yield NumberCause("schedule-differs", broken, (), same.height, None)
+
+
+def _lost_places(table: pl.DataFrame, lost: pl.DataFrame) -> pl.DataFrame:
+    """The lost tensors, the first of each rank and kind, with `place`, where in the run, and the row `at` there.
+
+    Tensors of one kind are counted, so the last one is left over whichever is left out. The first one that differs
+    stands in the place of the one that is left out, unless values differ before it.
+    """
+    kinds = lost.sort("step", "order").unique([*_CALLS, "ours"], keep="first", maintain_order=True)
+    kinds = kinds.select(*_KEY, "numel", "rank", "row", "order", "ours", known=pl.lit(value=True))
+    parted = table.filter(~pl.col("equal")).sort("order").unique(_CALLS, keep="first", maintain_order=True)
+    others = kinds.join(parted.select(*_CALLS, mine="order", its="order_other"), on=_CALLS, nulls_equal=True)
+    others = others.with_columns(order=pl.when("ours").then("mine").otherwise("its"), known=pl.lit(value=False))
+    matched = table.select("rank", last="order_other", place="order").drop_nulls("last").sort("last")
+    told = pl.concat([kinds, others.select(kinds.columns)]).sort("order").join_asof(
+        matched, left_on="order", right_on="last", by="rank", strategy="backward", check_sortedness=False,
+        allow_exact_matches=False,
+    )  # fmt: skip
+    own, first = pl.col("ours"), parted.group_by("rank").agg(first=pl.col("order").min())
+    told = told.with_columns(place=pl.when(own).then("order").otherwise(pl.col("place").fill_null(-1) + 1))
+    told = told.join(first, on="rank", how="left", maintain_order="left")
+    told = told.filter(pl.col("known") | (pl.col("place") <= pl.col("first")))
+    standing = pl.concat([table.select("rank", "order", at="row"), lost.filter(own).select("rank", "order", at="row")])
+    return told.sort("place").drop("row").join_asof(
+        standing.sort("order"), left_on="place", right_on="order", by="rank", strategy="forward",
+        check_sortedness=False,
+    )  # fmt: skip
 
 
 def _after(cause: NumberCause, schedule: Sequence[NumberCause], ours: Dataset) -> NumberCause:
@@ -217,11 +249,6 @@ def _after(cause: NumberCause, schedule: Sequence[NumberCause], ours: Dataset) -
     return replace(cause, explained_by=0) if follows else cause
 
 
-def _first_step(rows: pl.DataFrame) -> int:
-    step = rows["step"].min()
-    return step if isinstance(step, int) else 0
-
-
 def _ranks_at(rows: pl.DataFrame, first: dict[str, object]) -> tuple[int, ...]:
     same = rows.filter(*(pl.col(name).eq_missing(first[name]) for name in ("step", "site", "name", "op", "slot")))
     return tuple(sorted({rank for rank in same["rank"].to_list() if rank is not None}))
@@ -229,7 +256,7 @@ def _ranks_at(rows: pl.DataFrame, first: dict[str, object]) -> tuple[int, ...]:
 
 def _first_differences(found: ComparedTensors, judged: bool) -> list[NumberCause]:
     """The first differing tensor of each rank that nobody else brought in, those at the same place together."""
-    table = found.table.with_columns(is_in=pl.col("slot").str.starts_with("in"))
+    table = found.table.with_columns(is_in=pl.col("slot").str.starts_with("in"), is_source=_is_source())
     bad = table.filter(pl.col("off") > pl.col("limit")) if judged else table.filter(~pl.col("equal"))
     if bad.is_empty():
         return []
@@ -242,6 +269,14 @@ def _first_differences(found: ComparedTensors, judged: bool) -> list[NumberCause
     return [_origin_cause(same, judged, bad) for same in list(places.values())[:SINGLE_ROOTS]]
 
 
+def _is_source() -> pl.Expr:
+    """Whether a tensor stands in no flow of activations, so that its equality tells nothing about them: batches, and
+    weights that are spread to be used. Sharded ones are gathered twice in a step."""
+    again = pl.struct("hash", "slot", "slice", "numel").is_duplicated().over("rank", "step", "lane", "op")
+    gathered = (pl.col("op") == "all_gather") & again.any().over("rank", "lane", "op")
+    return (gathered | (pl.col("op") == "broadcast") | (pl.col("site") == "batch")).fill_null(value=False)
+
+
 @dataclass(frozen=True)
 class _Origin:
     """The first differing tensor of a rank."""
@@ -251,29 +286,26 @@ class _Origin:
     """All recorded inputs of the operation are equal: it made the difference."""
     is_brought: bool
     """It came out of an operation into which another member brought a difference."""
-    before: str
-    """The last equal tensor before it, in words."""
+    before: dict[str, object] | None
+    """The last equal tensor of the rank before it."""
 
     @classmethod
     def of(cls, table: pl.DataFrame, bad: pl.DataFrame, rank: int | None) -> _Origin:
         """The first one of a rank; of whole tensors if `rank` is None."""
         mine = pl.col("rank").eq_missing(rank)
         first = bad.filter(mine).sort("step", "order").row(0, named=True)
+        # the members of a broadcast have other numbers of inputs: only the number of a call tells it
+        call = ("occurrence",) if first["seq"] is None else ("group", "seq")
         place = [name for name in _KEY if name not in ("slot", "slice", "occurrence")]
-        same = table.filter(*(pl.col(name).eq_missing(first[name]) for name in (*place, "occurrence")))
+        same = table.filter(*(pl.col(name).eq_missing(first[name]) for name in (*place, *call)))
         inputs = same.filter(pl.col("is_in"))
         others = _others(table, first) if first["site"] == "p2p" else inputs.filter(~mine)
         brought = others.join(bad.select("row"), on="row", how="semi")
         own = inputs.filter(mine).join(bad.select("row"), on="row", how="semi")
         exact = not first["is_in"] and own.is_empty() and brought.is_empty()
-        earlier = table.filter(mine & (pl.col("step") == first["step"]) & (pl.col("order") < first["order"])).sort(
-            "order"
-        )
-        before = (
-            "nothing was compared before it"
-            if earlier.is_empty()
-            else f"before it {_words(earlier.row(-1, named=True))} is equal"
-        )
+        earlier = table.filter(mine & pl.col("equal") & ~pl.col("is_source") & (pl.col("order") < first["order"]))
+        earlier = earlier.sort("order")
+        before = earlier.row(-1, named=True) if earlier.height else None
         is_moved = first["site"] in ("collective", "p2p") and not first["is_in"]
         return cls(first, exact, is_moved and not brought.is_empty() and own.is_empty(), before)
 
@@ -298,14 +330,22 @@ def _origin_cause(same: Sequence[_Origin], judged: bool, bad: pl.DataFrame) -> N
     off, limit = float(str(one.first["off"])), one.first["limit"]
     kind = _kind(one)
     where = "all of its recorded inputs are equal, so it made the difference" if one.is_exact else (
-        f"at it or before it: {one.before}"
+        f"at it or before it: {_last_equal(one)}"
     )  # fmt: skip
     note = f"{where}{f'; {kind}' if kind else ''}; {plural(bad.height, 'tensor')} differ in all"
     broken = BrokenRule(
         "RP" if judged else "RX", int(str(one.first["row"])), ranks, (), ranks, off,
-        float(str(limit)) if limit is not None else 0.0, note=note,
+        float(str(limit)) if limit is not None else 0.0, tuple(int(str(each.first["row"])) for each in same[1:]), note,
+        after=None if one.before is None else int(str(one.before["row"])),
     )  # fmt: skip
     return NumberCause("differs-from-reference", broken, (broken,), 1, None)
+
+
+def _last_equal(one: _Origin) -> str:
+    if one.before is None:
+        return "nothing that was compared before it is equal"
+    step = "" if one.before["step"] == one.first["step"] else f" of step {one.before['step']}"
+    return f"before it {_words(one.before)}{step} is equal"
 
 
 def _kind(one: _Origin) -> str:

@@ -1,0 +1,168 @@
+"""Layouts of the small jobs, the faults that can be planted in their numbers, and who is to be named for each.
+
+Faults of code and kinds of silent bugs of Megatron-LM that TTrace (arXiv 2506.09280) lists are planted by the same
+names in all layouts where they can happen; faults of devices are flips of bits, wrong kernels and wires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+BEGIN = 2
+"""Step of the first wrong number, from 0: rules that learn see two right steps before."""
+FAULTY_RANK = 1
+DTYPES, LEVELS = ("f32", "bf16"), ("collectives", "modules")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Degrees of parallelism, and who averages gradients."""
+
+    tensor: int = 1
+    data: int = 1
+    pipeline: int = 1
+    sequence: bool = False
+    wrap: str = "manual"
+    tied: bool = False
+    """Whether the head has the weights of the embedding."""
+    recomputes: bool = False
+    """Whether the last block is computed again in the backward pass."""
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.tensor * self.data * self.pipeline
+
+
+LAYOUTS = {
+    "tp": Layout(2, 2), "sp": Layout(2, 2, sequence=True), "ddp": Layout(data=4, wrap="ddp", recomputes=True),
+    "fsdp": Layout(data=4, wrap="fsdp"), "pp": Layout(data=2, pipeline=2, tied=True),
+    "zero": Layout(data=4, wrap="zero", tied=True),
+}  # fmt: skip
+"""Layouts by name. Ranks are ordered pipeline, data, tensor."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A planted fault."""
+
+    layouts: tuple[str, ...]
+    """Layouts in which it can be planted."""
+    ranks: frozenset[int]
+    """Ranks that may be named: those that do it wrongly, or whose data it damages."""
+    kind: str = "code"
+    """Who makes it: "code", "data" or "device"."""
+    shows: str = ""
+    """Part of the name of the module that first makes a wrong number, of faults that wait in weights."""
+    is_scale: bool = False
+    """Whether the algebra of all recorded operations stays right, so that only a trusted run can tell."""
+
+
+EVERYBODY = frozenset(range(4))
+ONE = frozenset({1})
+PAIR = frozenset({1, 3})
+FAULTS = {
+    # operations that are left out, or go elsewhere
+    "missing-tp-sync": Fault(("tp",), EVERYBODY),
+    "wrong-group": Fault(("tp", "sp"), EVERYBODY),
+    "unsynced-parameter": Fault(("tp", "sp", "pp"), EVERYBODY),
+    "no-sync": Fault(("ddp",), EVERYBODY),
+    "norm-not-synced": Fault(("sp",), EVERYBODY),
+    "ends-not-synced": Fault(("pp",), EVERYBODY),
+    "untied": Fault(("zero",), EVERYBODY),
+    # values that are wrong where they are made
+    "embedding-mask": Fault(("tp", "sp"), ONE),
+    "causal-mask": Fault(("tp", "fsdp"), EVERYBODY, is_scale=True),
+    "attention-scale": Fault(("tp", "ddp"), EVERYBODY, is_scale=True),
+    "layer-twice": Fault(("pp",), frozenset({2, 3}), is_scale=True),
+    "bias-on-every-rank": Fault(("tp", "sp"), EVERYBODY, is_scale=True),
+    "dropout-seed": Fault(("tp", "sp"), ONE),
+    "norm-scale": Fault(("tp", "sp"), ONE),
+    "recompute": Fault(("ddp",), ONE),
+    "cast": Fault(("tp", "ddp"), ONE, is_scale=True),
+    "early-read": Fault(("tp",), ONE),
+    "stale-buffer": Fault(("tp", "sp", "pp"), ONE),
+    # scales of gradients and losses, optimizer
+    "no-averaging": Fault(("tp", "pp"), EVERYBODY, is_scale=True),
+    "loss-denominator": Fault(("tp", "ddp"), EVERYBODY, is_scale=True),
+    "loss-scaling": Fault(("sp", "fsdp"), EVERYBODY, is_scale=True),
+    "optimizer-lost": Fault(("tp", "ddp"), EVERYBODY, is_scale=True),
+    "decay-on-norm": Fault(("tp", "fsdp"), EVERYBODY, is_scale=True),
+    "master-cast": Fault(("zero",), ONE, is_scale=True),
+    "update-lost": Fault(("zero",), ONE),
+    # data
+    "same-data": Fault(("tp", "ddp", "fsdp"), EVERYBODY, "data"),
+    "data-order": Fault(("tp", "ddp"), EVERYBODY, "data", is_scale=True),
+    # devices and wires
+    "weight-bit-flip": Fault(("tp", "ddp", "fsdp", "pp"), ONE, "device", shows="blocks.0.mlp.first"),
+    "output-bit-flip": Fault(("tp", "sp"), ONE, "device"),
+    "wire-bit-flip": Fault(("tp",), PAIR, "device"),
+    "dropped-contribution": Fault(("tp", "sp"), PAIR, "device"),
+    "received-wrong": Fault(("pp",), frozenset({1, 3}), "device"),
+    "kernel-noise": Fault(("tp", "ddp"), ONE, "device", is_scale=True),
+}  # fmt: skip
+"""Faults by name. Rank 1 is the faulty one where one is. On a wire both ranks of it may be meant: with two members
+nobody can tell which contribution was lost, and a receive does not tell a wrong sender from a wrong receiver."""
+
+
+@dataclass(frozen=True)
+class NumericJob:
+    """One job."""
+
+    layout: str
+    fault: str = ""
+    dtype: str = "f32"
+    level: str = "collectives"
+    seed: int = 0
+    data: int = 0
+    """Degree of data parallelism; 0 for that of the layout."""
+    begin: int = BEGIN
+    steps: int = 4
+    perturb: int = 0
+    """Seed of a change of the embedding by half an epsilon; 0 for none."""
+
+    @property
+    def shape(self) -> Layout:
+        """The degrees of parallelism."""
+        layout = LAYOUTS[self.layout]
+        return replace(layout, data=self.data) if self.data else layout
+
+    @property
+    def name(self) -> str:
+        """A name for its folder."""
+        odd = [f"begin{self.begin}"] if self.begin != BEGIN and self.fault else []
+        odd += [f"perturbed{self.perturb}"] if self.perturb else []
+        size = f"{self.layout}{self.shape.ranks}"
+        return "-".join([size, self.fault or "healthy", self.dtype, self.level, f"seed{self.seed}", *odd])
+
+    @property
+    def trusted(self) -> NumericJob:
+        """The same job without its fault."""
+        return replace(self, fault="", begin=BEGIN)
+
+
+def planned(dtypes: Sequence[str], levels: Sequence[str], faults: Sequence[str], begin: int) -> Iterator[NumericJob]:
+    """A job for each fault, layout, type and level."""
+    for level in levels:
+        for name in faults:
+            for layout in FAULTS[name].layouts:
+                yield from (NumericJob(layout, name, dtype, level, begin=begin) for dtype in dtypes)
+
+
+SIZES = {"ddp": (2, 3, 4, 8), "fsdp": (2, 4, 8), "zero": (2, 4, 8), "tp": (1, 2, 4), "sp": (1, 2, 4), "pp": (1, 2, 4)}
+"""Degrees of data parallelism of healthy jobs, which have 2 to 8 ranks."""
+
+
+def healthy_jobs(count: int) -> list[NumericJob]:
+    """Jobs without a fault, over layouts, sizes, types, levels and seeds."""
+    shapes = [(layout, data) for layout, sizes in SIZES.items() for data in sizes]
+    return [
+        NumericJob(*_picked(shapes, n)[:1], "", DTYPES[n // len(shapes) % 2], LEVELS[n % 2], 1000 + n,
+                   _picked(shapes, n)[1])
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def _picked(shapes: Sequence[tuple[str, int]], number: int) -> tuple[str, int]:
+    return shapes[number % len(shapes)]
