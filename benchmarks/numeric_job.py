@@ -157,8 +157,8 @@ def _trained(
     if at.layout.pipeline > 1:
         return _pipelined(model, tokens, targets, at, planted, dtype)
     loss = loss_of(model(tokens).float(), targets, planted)
-    planted.everywhere("no-sync")
     (loss * 2 if planted.everywhere("loss-scaling") else loss).backward()
+    planted.everywhere("no-sync")
     return loss
 
 

@@ -1,4 +1,4 @@
-"""Layouts of the small jobs, the faults that can be planted in their numbers, and who is to be named for each.
+"""Layouts of the small jobs, and the faults that can be planted in their numbers.
 
 Faults of code and kinds of silent bugs of Megatron-LM that TTrace (arXiv 2506.09280) lists are planted by the same
 names in all layouts where they can happen; faults of devices are flips of bits, wrong kernels and wires.
@@ -38,7 +38,7 @@ class Layout:
 LAYOUTS = {
     "tp": Layout(2, 2), "sp": Layout(2, 2, sequence=True), "ddp": Layout(data=4, wrap="ddp", recomputes=True),
     "fsdp": Layout(data=4, wrap="fsdp"), "pp": Layout(data=2, pipeline=2, tied=True),
-    "zero": Layout(data=4, wrap="zero", tied=True),
+    "zero": Layout(data=4, wrap="zero", tied=True), "flips": Layout(data=4),
 }  # fmt: skip
 """Layouts by name. Ranks are ordered pipeline, data, tensor."""
 
@@ -48,62 +48,52 @@ class Fault:
     """A planted fault."""
 
     layouts: tuple[str, ...]
-    """Layouts in which it can be planted."""
-    ranks: frozenset[int]
-    """Ranks that may be named: those that do it wrongly, or whose data it damages."""
+    """Layouts in which it is planted."""
     kind: str = "code"
     """Who makes it: "code", "data" or "device"."""
-    shows: str = ""
-    """Part of the name of the module that first makes a wrong number, of faults that wait in weights."""
-    is_scale: bool = False
-    """Whether the algebra of all recorded operations stays right, so that only a trusted run can tell."""
 
 
-EVERYBODY = frozenset(range(4))
-ONE = frozenset({1})
-PAIR = frozenset({1, 3})
 FAULTS = {
     # operations that are left out, or go elsewhere
-    "missing-tp-sync": Fault(("tp",), EVERYBODY),
-    "wrong-group": Fault(("tp", "sp"), EVERYBODY),
-    "unsynced-parameter": Fault(("tp", "sp", "pp"), EVERYBODY),
-    "no-sync": Fault(("ddp",), EVERYBODY),
-    "norm-not-synced": Fault(("sp",), EVERYBODY),
-    "ends-not-synced": Fault(("pp",), EVERYBODY),
-    "untied": Fault(("zero",), EVERYBODY),
+    "missing-tp-sync": Fault(("tp",)),
+    "wrong-group": Fault(("tp", "sp")),
+    "unsynced-parameter": Fault(("tp", "sp", "pp")),
+    "no-sync": Fault(("ddp",)),
+    "norm-not-synced": Fault(("sp",)),
+    "ends-not-synced": Fault(("pp",)),
+    "untied": Fault(("zero",)),
     # values that are wrong where they are made
-    "embedding-mask": Fault(("tp", "sp"), ONE),
-    "causal-mask": Fault(("tp", "fsdp"), EVERYBODY, is_scale=True),
-    "attention-scale": Fault(("tp", "ddp"), EVERYBODY, is_scale=True),
-    "layer-twice": Fault(("pp",), frozenset({2, 3}), is_scale=True),
-    "bias-on-every-rank": Fault(("tp", "sp"), EVERYBODY, is_scale=True),
-    "dropout-seed": Fault(("tp", "sp"), ONE),
-    "norm-scale": Fault(("tp", "sp"), ONE),
-    "recompute": Fault(("ddp",), ONE),
-    "cast": Fault(("tp", "ddp"), ONE, is_scale=True),
-    "early-read": Fault(("tp",), ONE),
-    "stale-buffer": Fault(("tp", "sp", "pp"), ONE),
+    "embedding-mask": Fault(("tp", "sp")),
+    "causal-mask": Fault(("tp", "fsdp")),
+    "attention-scale": Fault(("tp", "ddp")),
+    "layer-twice": Fault(("pp",)),
+    "bias-on-every-rank": Fault(("tp", "sp")),
+    "dropout-seed": Fault(("tp", "sp")),
+    "norm-scale": Fault(("tp", "sp")),
+    "recompute": Fault(("ddp",)),
+    "cast": Fault(("tp", "ddp")),
+    "early-read": Fault(("tp",)),
+    "stale-buffer": Fault(("tp", "sp", "pp")),
     # scales of gradients and losses, optimizer
-    "no-averaging": Fault(("tp", "pp"), EVERYBODY, is_scale=True),
-    "loss-denominator": Fault(("tp", "ddp"), EVERYBODY, is_scale=True),
-    "loss-scaling": Fault(("sp", "fsdp"), EVERYBODY, is_scale=True),
-    "optimizer-lost": Fault(("tp", "ddp"), EVERYBODY, is_scale=True),
-    "decay-on-norm": Fault(("tp", "fsdp"), EVERYBODY, is_scale=True),
-    "master-cast": Fault(("zero",), ONE, is_scale=True),
-    "update-lost": Fault(("zero",), ONE),
+    "no-averaging": Fault(("tp", "pp")),
+    "loss-denominator": Fault(("tp", "ddp")),
+    "loss-scaling": Fault(("sp", "fsdp")),
+    "optimizer-lost": Fault(("tp", "ddp")),
+    "decay-on-norm": Fault(("tp", "fsdp")),
+    "master-cast": Fault(("zero",)),
+    "update-lost": Fault(("zero",)),
     # data
-    "same-data": Fault(("tp", "ddp", "fsdp"), EVERYBODY, "data"),
-    "data-order": Fault(("tp", "ddp"), EVERYBODY, "data", is_scale=True),
+    "same-data": Fault(("tp", "ddp", "fsdp"), "data"),
+    "data-order": Fault(("tp", "ddp"), "data"),
     # devices and wires
-    "weight-bit-flip": Fault(("tp", "ddp", "fsdp", "pp"), ONE, "device", shows="blocks.0.mlp.first"),
-    "output-bit-flip": Fault(("tp", "sp"), ONE, "device"),
-    "wire-bit-flip": Fault(("tp",), PAIR, "device"),
-    "dropped-contribution": Fault(("tp", "sp"), PAIR, "device"),
-    "received-wrong": Fault(("pp",), frozenset({1, 3}), "device"),
-    "kernel-noise": Fault(("tp", "ddp"), ONE, "device", is_scale=True),
+    "weight-bit-flip": Fault(("tp", "ddp", "fsdp", "pp"), "device"),
+    "output-bit-flip": Fault(("tp", "sp"), "device"),
+    "wire-bit-flip": Fault(("tp",), "device"),
+    "dropped-contribution": Fault(("tp", "sp"), "device"),
+    "received-wrong": Fault(("pp",), "device"),
+    "kernel-noise": Fault(("tp", "ddp"), "device"),
 }  # fmt: skip
-"""Faults by name. Rank 1 is the faulty one where one is. On a wire both ranks of it may be meant: with two members
-nobody can tell which contribution was lost, and a receive does not tell a wrong sender from a wrong receiver."""
+"""Faults by name. Rank 1 is the faulty one where one is; a job notes who does something wrongly, and when."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Score:
     rules: str
     """Rules that the first root without a reference breaks."""
     beside: str
-    """One of `PLACED`, "later" (the right rank, further on), "wrong" or "silent"."""
+    """One of `PLACED`, "later" (the right rank, further on), "wrong", "silent", or "same": no bit differs."""
     titles: tuple[str, str]
     """Verdicts alone, and beside the trusted run."""
 
@@ -49,8 +49,12 @@ def score(job: NumericJob, base: Path, trusted: Dataset) -> Score:
     first = _roots(alone)[:1]
     return Score(
         job, said_alone(run, alone, truth), "+".join(one.rule for one in (first[0].rules if first else ())),
-        _said_beside(run, beside, truth), (verdict(run, alone), verdict(run, beside)),
+        "same" if _is_same(beside) else _said_beside(run, beside, truth), (verdict(run, alone), verdict(run, beside)),
     )  # fmt: skip
+
+
+def _is_same(beside: NumbersJudgement) -> bool:
+    return not any(count.broken for count in beside.counts if count.rule == "RX") and not _roots(beside)
 
 
 def verdict(run: Dataset, judged: NumbersJudgement) -> str:

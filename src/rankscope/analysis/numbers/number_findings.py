@@ -29,6 +29,8 @@ _TITLES: dict[str, tuple[str, str]] = {
     "non-finite": ("{who} hold{s} {what} in {where}, {when}, before any other rank", "{where} holds {what}, {when}"),
     "replicas-differ": ("{where} on {who} differs from the other replicas, {when}",
                         "{where} differs between its replicas on {who}, {when}"),
+    "recompute-differs": ("{where} on {who} is not what it was when it is computed again, {when}",
+                          "{where} is not what it was when it is computed again, {when}"),
     "weights-changed": ("{where} on {who} changed between two steps, before it was used {when}",
                         "{where} changed between two steps, before it was used {when}"),
     "schedule-changes": ("{who} leave{s} out an operation of earlier steps: {where}, as {when}",
@@ -52,6 +54,9 @@ _STANDINGS: dict[str, tuple[Confidence, str]] = {
 _NEXT: dict[str, tuple[str, ...]] = {
     "weights-changed": (
         "Run the memory test of this device; look for code on this rank alone that writes to weights between steps.",
+    ),
+    "recompute-differs": (
+        "Look at what checkpoint() keeps of random states, and at inputs that are changed in place after the forward pass.",
     ),
     "schedule-changes": (
         "Look at what the program skips from the next step on, and at the groups that it uses there.",

@@ -270,11 +270,12 @@ def _first_differences(found: ComparedTensors, judged: bool) -> list[NumberCause
 
 
 def _is_source() -> pl.Expr:
-    """Whether a tensor stands in no flow of activations, so that its equality tells nothing about them: batches, and
-    weights that are spread to be used. Sharded ones are gathered twice in a step."""
+    """Whether a tensor stands beside the flow of activations and gradients, so that its equality tells nothing about
+    them: batches, losses, which jobs record late, and weights that are spread. Sharded ones are gathered twice in a
+    step."""
     again = pl.struct("hash", "slot", "slice", "numel").is_duplicated().over("rank", "step", "lane", "op")
     gathered = (pl.col("op") == "all_gather") & again.any().over("rank", "lane", "op")
-    return (gathered | (pl.col("op") == "broadcast") | (pl.col("site") == "batch")).fill_null(value=False)
+    return (gathered | (pl.col("op") == "broadcast") | pl.col("site").is_in(["batch", "loss"])).fill_null(value=False)
 
 
 @dataclass(frozen=True)
