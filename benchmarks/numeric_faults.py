@@ -111,12 +111,16 @@ def main() -> None:
         parts = [table(HEADER, fault_rows(scores)), summary(scores)]
         if arguments.healthy:
             said = accused(healthy_jobs(arguments.healthy), base)
-            parts.append("\n".join([f"Healthy jobs of which anything is said: {len(said)} of {arguments.healthy}.", *said]))
+            parts.append(
+                "\n".join([f"Healthy jobs of which anything is said: {len(said)} of {arguments.healthy}.", *said])
+            )
         if arguments.flips:
             parts.append(flip_table(base))
     print(*parts, sep="\n\n")
     if arguments.put:
-        put(SECTION if arguments.begin == BEGIN else f"{SECTION}, there from step {arguments.begin}", "\n\n".join(parts))
+        put(
+            SECTION if arguments.begin == BEGIN else f"{SECTION}, there from step {arguments.begin}", "\n\n".join(parts)
+        )
 
 
 if __name__ == "__main__":

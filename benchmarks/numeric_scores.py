@@ -92,7 +92,9 @@ def _said_beside(run: Dataset, judged: NumbersJudgement, truth: Marks) -> str:
     if any(_is_innocent(run, one, truth) for one in roots):
         return "wrong"
     # the report lists proofs first
-    return max((_place(run, one, truth) for one in roots), key=["later", "law", "bracket", "schedule", "operation"].index)
+    return max(
+        (_place(run, one, truth) for one in roots), key=["later", "law", "bracket", "schedule", "operation"].index
+    )
 
 
 def _place(run: Dataset, cause: NumberCause, truth: Marks) -> str:

@@ -21,9 +21,9 @@ def average_gradients(model: nn.Module, at: Mesh, planted: Planted) -> None:
     for name, one in model.named_parameters():
         grad = one.grad
         assert grad is not None
-        if at.layout.sequence and (".norm." in f".{name}" or name.endswith("second.bias")):
-            if not (name == "blocks.1.mlp.norm.weight" and planted.everywhere("norm-not-synced")):
-                dist.all_reduce(grad, group=at.tensor)
+        in_parts = at.layout.sequence and (".norm." in f".{name}" or name.endswith("second.bias"))
+        if in_parts and not (name == "blocks.1.mlp.norm.weight" and planted.everywhere("norm-not-synced")):
+            dist.all_reduce(grad, group=at.tensor)
         if at.ends is not None and name in ("embedding.weight", "head") and not planted.everywhere("ends-not-synced"):
             dist.all_reduce(grad, group=at.ends)
         if name == "blocks.0.mlp.norm.weight" and planted.here("norm-scale"):

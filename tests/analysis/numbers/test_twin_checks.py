@@ -52,8 +52,7 @@ def recomputed(off: Callable[[int, int], float], noise: float = 0.0) -> list[Num
     for rank in steps(job):
         for again in (False, True):
             out = values(job.step, rank) * np.float32(1 + again * (off(job.step, rank) + noise))
-            more = {"recompute": True} if again else {}
-            job.row(rank, "forward", "out0", out, name="blocks.1", **more)
+            job.row(rank, "forward", "out0", out, name="blocks.1", recompute=again)
     return causes(job)
 
 

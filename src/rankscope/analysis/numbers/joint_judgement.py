@@ -21,9 +21,7 @@ def judge_beside(dataset: Dataset, reference: Dataset, perturbed: Sequence[Datas
     return NumbersJudgement(causes, (*own.counts, *beside.counts), (*own.notes, *beside.notes))
 
 
-def _joined(
-    dataset: Dataset, beside: Sequence[NumberCause], own: Sequence[NumberCause]
-) -> tuple[NumberCause, ...]:
+def _joined(dataset: Dataset, beside: Sequence[NumberCause], own: Sequence[NumberCause]) -> tuple[NumberCause, ...]:
     """All causes, roots first, each with the one that explains it."""
     shift = len(beside)
     causes = [*beside, *(_shifted(one, shift) for one in own)]
@@ -31,9 +29,7 @@ def _joined(
     for place, one in enumerate(beside):
         if one.explained_by is None:
             new |= _explained(dataset, place, causes, range(shift, len(causes)), new)
-    linked = [
-        replace(one, explained_by=new.get(place, one.explained_by)) for place, one in enumerate(causes)
-    ]
+    linked = [replace(one, explained_by=new.get(place, one.explained_by)) for place, one in enumerate(causes)]
     order = sorted(range(len(linked)), key=lambda place: linked[place].explained_by is not None)
     at = {old: place for place, old in enumerate(order)}
     return tuple(
@@ -59,7 +55,7 @@ def _explained(
         if law.explained_by is not None or at in known:
             continue
         if _is_same(dataset, first, law) and _is_stronger(law):
-            return {**{other: at for other in new}, place: at}
+            return {**dict.fromkeys(new, at), place: at}
         if _is_schedule(first, law) or spread.is_after(reached, law.first):
             new[at] = place
     return new

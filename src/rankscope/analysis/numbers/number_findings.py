@@ -56,7 +56,7 @@ _NEXT: dict[str, tuple[str, ...]] = {
         "Run the memory test of this device; look for code on this rank alone that writes to weights between steps.",
     ),
     "recompute-differs": (
-        "Look at what checkpoint() keeps of random states, and at inputs that are changed in place after the forward pass.",
+        "Look at the random states that checkpoint() keeps, and for inputs that are changed in place after their use.",
     ),
     "schedule-changes": (
         "Look at what the program skips from the next step on, and at the groups that it uses there.",
@@ -116,14 +116,14 @@ def _with_verdict(dataset: Dataset, analysis: Analysis, written: list[Finding]) 
     if critical:
         more = f" (and {plural(len(critical) - 1, 'more root cause')})" if len(critical) > 1 else ""
         return replace(analysis, status="mismatch", verdict=critical[0].title + more)
-    if roots and any(f.severity == "critical" for f in written):
-        # where a run first differs from its reference, and then breaks a law
-        return replace(analysis, status="mismatch", verdict=roots[0].title)
     if analysis.status not in ("healthy", "unknown"):
         return analysis
     if roots:
         findings = (roots[0], *(f for f in analysis.findings if f is not roots[0]))
-        return replace(analysis, status="unknown", verdict=f"{_UNPROVEN}{roots[0].title}", findings=findings)
+        # where a run first differs from its reference, and whether it breaks a law behind it
+        proven = any(f.severity == "critical" for f in written)
+        text = f"{'' if proven else _UNPROVEN}{roots[0].title}"
+        return replace(analysis, status="mismatch" if proven else "unknown", verdict=text, findings=findings)
     if analysis.verdict.startswith(_UNPROVEN):
         return analysis
     if analysis.verdict and not dataset.from_tensors:

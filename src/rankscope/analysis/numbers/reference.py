@@ -98,22 +98,9 @@ def _keyed(dataset: Dataset) -> pl.DataFrame:
     place = [name for name in _KEY if name != "occurrence"]
     rows = rows.with_columns(occurrence=pl.int_range(pl.len()).over(["rank", *place, "numel"]))
     return rows.select(
-        *_KEY,
-        "rank",
-        "row",
-        "order",
-        "group",
-        "seq",
-        "dtype",
-        "reduce_op",
-        "numel",
-        "hash",
-        "l2",
-        "samples",
-        "held",
-        "offsets",
-        "global_shape",
-    )
+        *_KEY, "rank", "row", "order", "group", "seq", "dtype", "reduce_op", "numel", "hash", "l2", "samples", "held",
+        "offsets", "global_shape",
+    )  # fmt: skip
 
 
 def _merged(dataset: Dataset) -> pl.DataFrame:
@@ -193,10 +180,9 @@ def _schedule(found: ComparedTensors) -> Iterator[NumberCause]:
     same = lost.filter(pl.col("ours") == first["ours"])
     ranks = _ranks_at(same, first)
     what = " ".join(part for part in (first["op"] or first["site"], first["name"]) if part)
-    note = (
-        f"the reference has no such tensor; {plural(same.height, 'tensor')} stand only in this run" if first["ours"] else
-        f"the reference recorded {first['slot']} of {what} in step {first['step']}, and this run did not"
-    )  # fmt: skip
+    note = f"the reference recorded {first['slot']} of {what} in step {first['step']}, and this run did not"
+    if first["ours"]:
+        note = f"the reference has no such tensor; {plural(same.height, 'tensor')} stand only in this run"
     before = found.table.filter(
         pl.col("equal") & (pl.col("rank") == first["rank"]) & (pl.col("order") < first["place"])
     ).sort("order")

@@ -56,8 +56,10 @@ def _tied_weights(dataset: Dataset) -> Answer:
         pl.col("rank", "hash", "row", "name"), names=pl.col("name").unique().sort()
     ).filter(pl.col("names").list.len() > 1).sort("step", maintain_order=True)  # fmt: skip
     broken = [
-        _tied(*one, steps[-1])
-        for one in sets.filter(pl.col("hash").list.n_unique() > 1).select("rank", "hash", "row", "name").iter_rows()
+        _tied(ranks, hashes, own, names, steps[-1])
+        for ranks, hashes, own, names in sets.filter(pl.col("hash").list.n_unique() > 1)
+        .select("rank", "hash", "row", "name")
+        .iter_rows()
     ]
     return {"S3t": sets.height}, broken
 
