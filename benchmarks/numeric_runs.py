@@ -18,7 +18,7 @@ from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.numbers.decode import decode_numbers
 from rankscope.schema import Dataset
 
-LONGEST_S = 1_800.0
+LONGEST_S = 7_200.0
 """Patience with a set of processes."""
 
 

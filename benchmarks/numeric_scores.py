@@ -15,10 +15,11 @@ from benchmarks.numeric_plan import NumericJob
 from benchmarks.numeric_runs import Marks, marks, recorded
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.numbers.joint_judgement import judge_beside
+from rankscope.analysis.numbers.joint_judgement import joined_judgement
 from rankscope.analysis.numbers.model import BrokenRule
 from rankscope.analysis.numbers.number_findings import with_numbers
 from rankscope.analysis.numbers.number_rules import NumberCause, NumbersJudgement, judge_numbers
+from rankscope.analysis.numbers.reference import compare_numbers
 from rankscope.schema import Dataset
 
 PLACED = ("operation", "bracket", "schedule", "law")
@@ -45,7 +46,8 @@ class Score:
 def score(job: NumericJob, base: Path, trusted: Dataset) -> Score:
     """The score of a run that lies in `base`."""
     run, truth = recorded(base / job.name), marks(base / job.name)
-    alone, beside = judge_numbers(run), judge_beside(run, trusted)
+    alone = judge_numbers(run)
+    beside = joined_judgement(run, alone, compare_numbers(run, trusted))
     first = _roots(alone)[:1]
     return Score(
         job, said_alone(run, alone, truth), "+".join(one.rule for one in (first[0].rules if first else ())),

@@ -16,7 +16,11 @@ from rankscope.schema import Dataset
 
 def judge_beside(dataset: Dataset, reference: Dataset, perturbed: Sequence[Dataset] = ()) -> NumbersJudgement:
     """The answers of all rules on a run, with those about its reference; `perturbed` as in `compare_numbers`."""
-    own, beside = judge_numbers(dataset), compare_numbers(dataset, reference, perturbed)
+    return joined_judgement(dataset, judge_numbers(dataset), compare_numbers(dataset, reference, perturbed))
+
+
+def joined_judgement(dataset: Dataset, own: NumbersJudgement, beside: NumbersJudgement) -> NumbersJudgement:
+    """The judgement by laws and that beside a reference, linked."""
     causes = _joined(dataset, beside.causes, own.causes)
     return NumbersJudgement(causes, (*own.counts, *beside.counts), (*own.notes, *beside.notes))
 

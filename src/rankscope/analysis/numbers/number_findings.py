@@ -201,7 +201,8 @@ class _NumberWriter:
             yield "The numbers do not tell which member is to blame."
 
     def _evidence(self, cause: NumberCause) -> Iterator[Evidence]:
-        shown = dict.fromkeys(row for one in cause.rules or (cause.first,) for row in (one.row, *one.rows))
+        rules = cause.rules or (cause.first,)
+        shown = dict.fromkeys(row for one in rules for row in (one.row, one.after, *one.rows) if row is not None)
         for row in list(shown)[:6]:
             told = self._row(row)
             yield Evidence(_row_text(told), self._paths.get(told["file"]), told["rank"], None, told["line"])

@@ -308,7 +308,8 @@ def _others(table: pl.DataFrame, first: dict[str, object]) -> pl.DataFrame:
 
 
 def _words(row: dict[str, object]) -> str:
-    return " ".join(str(part) for part in (row["slot"], "of", row["op"] or row["site"], row["name"]) if part)
+    number = f"#{row['seq']}" if row["seq"] is not None else ""
+    return " ".join(str(part) for part in (row["slot"], "of", row["op"] or row["site"], number, row["name"]) if part)
 
 
 def _origin_cause(same: Sequence[_Origin], judged: bool, bad: pl.DataFrame) -> NumberCause:
