@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
+import polars as pl
+
 from benchmarks.numeric_flips import PLACES, POSITIONS, position, trials
 from benchmarks.numeric_plan import DTYPES, LEVELS, NumericJob
 from benchmarks.numeric_runs import marks, recorded, run_missing
@@ -48,6 +50,8 @@ def _reductions(base: Path, seen: Seen) -> None:
         units = collective_units(run)
         rows = [*check_sums(run, units).broken["row"], *(one.row for one in check_equality(run, units).broken)]
         broken = set(run.tensors["step"].gather(rows)) if rows else set()
+        # NF and R5 tell of values that are not finite, the first ones of a run
+        broken |= set(run.tensors.filter((pl.col("nan") > 0) | (pl.col("inf") > 0))["step"])
         for step, (place, bit) in enumerate(trials(job.dtype)):
             seen[position(bit, job.dtype), place, job.dtype].append(step in broken)
 

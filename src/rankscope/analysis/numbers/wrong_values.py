@@ -124,7 +124,9 @@ def _made(dataset: Dataset, sources: pl.DataFrame) -> list[BrokenRule]:
     if sources.is_empty():
         return []
     ranks = tuple(sources["rank"].to_list())
-    everybody = len(ranks) > 1 and len(ranks) == dataset.tensors["rank"].n_unique()
+    # several may make it of a large finite value that one of them brought to all
+    alone = len(ranks) == 1
+    everybody = not alone and len(ranks) == dataset.tensors["rank"].n_unique()
     row = sources.sort("step", "order").row(0, named=True)
     earlier = (pl.col("rank") == row["rank"]) & (pl.col("order") < pl.lit(row["order"], pl.Int64))
     before = dataset.tensors.filter(earlier).tail(1)
@@ -135,8 +137,8 @@ def _made(dataset: Dataset, sources: pl.DataFrame) -> list[BrokenRule]:
     made = _source_words(row)
     note = f"all ranks hold one at the same step: {last}" if everybody else f"{made}; {last}"
     return [
-        BrokenRule("NF", row["row"], () if everybody else ranks, (), ranks, rows=tuple(sources["row"].to_list()[1:3]),
-                   note=note)
+        BrokenRule("NF", row["row"], ranks if alone else (), () if alone or everybody else ranks, ranks,
+                   rows=tuple(sources["row"].to_list()[1:3]), note=note)
     ]  # fmt: skip
 
 
