@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.numeric_faults import LONGEST_S
-from benchmarks.numeric_model import LAYOUTS
+from benchmarks.numeric_plan import NumericJob
+from benchmarks.numeric_runs import LONGEST_S, run_missing
 from benchmarks.results import table
 
 PERTURBED = (1, 2, 3)
@@ -36,41 +36,36 @@ FAULTS = {
 _RULES = ("RX", "RP")
 
 
-def recorded(base: Path, layout: str, dtype: str, seed: int, fault: str = "", perturb: int = 0) -> Path:
-    """The folder of a run, which is made if it is not there. Raises CalledProcessError."""
-    folder = base / f"{layout}-{fault or 'healthy'}-{dtype}-{seed}-{perturb}"
-    if not folder.exists():
-        folder.mkdir(parents=True)
-        command = [
-            sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(LAYOUTS[layout].ranks),
-            "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "-m", "benchmarks.numeric_job", "--level",
-            "modules", "--layout", layout, "--fault", fault, "--dtype", dtype, "--seed", str(seed), "--perturb",
-            str(perturb), "--output", str(folder),
-        ]  # fmt: skip
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-        subprocess.run(command, check=True, capture_output=True, timeout=LONGEST_S, env=environment)
-    return folder
-
-
-def answers(run: Path, base: Path, dtype: str, seed: int) -> list[str]:
-    """Titles of what the comparison with the run on one rank says."""
-    beside = ["--reference", str(recorded(base, "one", dtype, seed))]
-    for number in PERTURBED:
-        beside += ["--perturbed", str(recorded(base, "one", dtype, seed, perturb=number))]
-    command = [sys.executable, "-m", "rankscope", "numbers", str(run), *beside, "-f", "json"]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=LONGEST_S)
-    found = json.loads(done.stdout)["findings"]
-    return [one["title"] for one in found if one["root_cause"] and one["limits"] and one["limits"][0]["rule"] in _RULES]
-
-
-def rows(arguments: argparse.Namespace, base: Path) -> Iterator[tuple[str, ...]]:
-    """Layout, fault, type, seed and answer of each run."""
+def planned(arguments: argparse.Namespace) -> Iterator[NumericJob]:
+    """The jobs under test."""
     for dtype in arguments.dtypes:
         for seed in arguments.seeds:
             for layout in arguments.layouts:
                 for fault in ("",) if arguments.healthy else FAULTS[layout]:
-                    run = recorded(base, layout, dtype, seed, fault)
-                    yield layout, fault or "none", dtype, str(seed), "; ".join(answers(run, base, dtype, seed)) or "-"
+                    yield NumericJob(layout, fault, dtype, "modules", seed, declares=True)
+
+
+def references(job: NumericJob) -> list[NumericJob]:
+    """The run on one rank, and the perturbed ones."""
+    one = NumericJob("one-tied" if job.shape.tied else "one", "", job.dtype, "modules", job.seed, declares=True)
+    return [one, *(replace(one, perturb=number) for number in PERTURBED)]
+
+
+def answers(job: NumericJob, base: Path) -> list[str]:
+    """Titles of what the comparison with the run on one rank says."""
+    one, *perturbed = (str(base / other.name) for other in references(job))
+    beside = ["--reference", one, *(word for path in perturbed for word in ("--perturbed", path))]
+    command = [sys.executable, "-m", "rankscope", "numbers", str(base / job.name), *beside, "-f", "json"]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=LONGEST_S)
+    found = json.loads(done.stdout)["findings"]
+    return [one["title"] for one in found if one["limits"] and one["limits"][0]["rule"] in _RULES]
+
+
+def rows(jobs: Sequence[NumericJob], base: Path) -> Iterator[tuple[str, ...]]:
+    """Layout, fault, type, seed and answer of each run."""
+    run_missing(dict.fromkeys(one for job in jobs for one in (job, *references(job))), base)
+    for job in jobs:
+        yield job.layout, job.fault or "none", job.dtype, str(job.seed), "; ".join(answers(job, base)) or "-"
 
 
 def main() -> None:
@@ -83,7 +78,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="Keep the runs here; runs that lie here are not made again.")
     arguments = parser.parse_args()
     with TemporaryDirectory() as scratch:
-        found = list(rows(arguments, (arguments.keep or Path(scratch)).resolve()))
+        found = list(rows(list(planned(arguments)), (arguments.keep or Path(scratch)).resolve()))
     print(table(["layout", "fault", "type", "seed", "first wrong against one rank"], found))
 
 

@@ -1,203 +1,22 @@
-"""A small transformer in one of several parallel layouts on gloo, with places where a fault can be planted.
+"""A small transformer in one of several parallel layouts, with places where a fault can be planted.
 
-The same seed gives the same weights and dropout in every layout: a run on one rank is a reference for the others.
+The same seed gives the same weights and dropout in every layout. Activations are sequence first, [LENGTH, batch,
+WIDTH], so that parts of a sequence are rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from benchmarks.numeric_groups import Enter, Gather, Leave, Mesh, Planted, Scatter, Whole
 
 VOCABULARY, WIDTH, HEADS, LAYERS, LENGTH, BATCH = 64, 32, 4, 2, 16, 8
-BEGIN = 2
-"""Step of the first wrong number, from 0."""
 DROP = 0.1
-FAULTY_RANK = 1
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Degrees of parallelism, and who averages gradients."""
-
-    tensor: int = 1
-    data: int = 1
-    pipeline: int = 1
-    sequence: bool = False
-    wrap: str = "manual"
-
-    @property
-    def ranks(self) -> int:
-        """Number of ranks."""
-        return self.tensor * self.data * self.pipeline
-
-
-LAYOUTS = {
-    "one": Layout(), "tp": Layout(2, 2), "sp": Layout(2, 2, sequence=True), "ddp": Layout(data=4, wrap="ddp"),
-    "fsdp": Layout(data=4, wrap="fsdp"), "pp": Layout(data=2, pipeline=2),
-}  # fmt: skip
-
-
-class Planted:
-    """The fault of this rank."""
-
-    def __init__(self, name: str, rank: int) -> None:
-        self.name, self.rank, self.step = name, rank, 0
-
-    def here(self, name: str) -> bool:
-        """Whether the rank with the fault must do this wrongly now."""
-        return self.rank == FAULTY_RANK and self.everywhere(name)
-
-    def everywhere(self, name: str) -> bool:
-        """Whether every rank must do this wrongly now."""
-        return self.name == name and self.step >= BEGIN
-
-    def once(self, name: str) -> bool:
-        """As `here`, in the first step of the fault only."""
-        return self.here(name) and self.step == BEGIN
-
-
-@dataclass(frozen=True)
-class Mesh:
-    """Groups and places of a rank; ranks are ordered pipeline, data, tensor."""
-
-    layout: Layout
-    rank: int
-    tensor: Any
-    data: Any
-
-    @property
-    def tensor_rank(self) -> int:
-        """Place in the tensor group."""
-        return self.rank % self.layout.tensor
-
-    @property
-    def data_rank(self) -> int:
-        """Place in the data group."""
-        return self.rank // self.layout.tensor % self.layout.data
-
-    @property
-    def stage(self) -> int:
-        """Pipeline stage."""
-        return self.rank // (self.layout.tensor * self.layout.data)
-
-
-def mesh(layout: Layout, rank: int) -> Mesh:
-    """All groups are made on every rank, in one order."""
-    t, d, own = layout.tensor, layout.data, dict[str, Any]()
-    for stage in range(layout.pipeline):
-        base = stage * t * d
-        for i in range(d):
-            members = [base + i * t + j for j in range(t)]
-            group = dist.new_group(members, group_desc="TENSOR_PARALLEL") if t > 1 else None
-            own |= {"tensor": group} if rank in members else {}
-        for j in range(t):
-            members = [base + i * t + j for i in range(d)]
-            group = dist.new_group(members, group_desc="DATA_PARALLEL") if d > 1 else None
-            own |= {"data": group} if rank in members else {}
-    return Mesh(layout, rank, own["tensor"], own["data"])
-
-
-# Operations that move between the parts of a tensor group, and what goes wrong in them.
-
-
-class Enter(torch.autograd.Function):  # type: ignore[misc]
-    """Identity; its backward adds the gradients of the tensor group."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, at: Mesh, planted: Planted, name: str) -> Tensor:
-        ctx.at, ctx.planted, ctx.name = at, planted, name
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        at: Mesh = ctx.at
-        if at.tensor is None or (ctx.name == "blocks.1.attention" and ctx.planted.everywhere("missing-tp-sync")):
-            return grad, None, None, None
-        grad = grad.contiguous().clone()
-        dist.all_reduce(grad, group=at.tensor)
-        return grad, None, None, None
-
-
-class Leave(torch.autograd.Function):  # type: ignore[misc]
-    """Adds the parts of the tensor group; its backward is the identity."""
-
-    @staticmethod
-    def forward(_ctx: Any, x: Tensor, at: Mesh, planted: Planted, name: str) -> Tensor:
-        if at.tensor is None:
-            return x.view_as(x)
-        whole = x.contiguous().clone()
-        if name == "blocks.0.mlp" and planted.here("early-read"):
-            work = dist.all_reduce(whole, group=at.tensor, async_op=True)
-            read = x.contiguous().clone()  # before the wait
-            work.wait()
-            return read
-        dist.all_reduce(whole, group=at.tensor)
-        return whole
-
-    @staticmethod
-    def backward(_ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        return grad, None, None, None
-
-
-class Gather(torch.autograd.Function):  # type: ignore[misc]
-    """Parts of the sequence to the whole of it; its backward scatters the sum."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, at: Mesh) -> Tensor:
-        ctx.at = at
-        return _gathered(x, at)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _scattered(grad, ctx.at), None
-
-
-class Scatter(torch.autograd.Function):  # type: ignore[misc]
-    """The sum of the tensor group, each with its part of the sequence; its backward gathers."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, at: Mesh) -> Tensor:
-        ctx.at = at
-        return _scattered(x, at)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _gathered(grad, ctx.at), None
-
-
-class Whole(torch.autograd.Function):  # type: ignore[misc]
-    """Parts of the sequence to the whole of it; its backward takes the own part."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, at: Mesh) -> Tensor:
-        ctx.at = at
-        return _gathered(x, at)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        at: Mesh = ctx.at
-        return grad.chunk(at.layout.tensor, 0)[at.tensor_rank].contiguous(), None
-
-
-def _gathered(part: Tensor, at: Mesh) -> Tensor:
-    whole = part.new_empty(at.layout.tensor * part.shape[0], *part.shape[1:])
-    dist.all_gather_into_tensor(whole, part.contiguous(), group=at.tensor)
-    return whole
-
-
-def _scattered(whole: Tensor, at: Mesh) -> Tensor:
-    part = whole.new_empty(whole.shape[0] // at.layout.tensor, *whole.shape[1:])
-    dist.reduce_scatter_tensor(part, whole.contiguous(), group=at.tensor)
-    return part
-
-
-# The model. Activations are sequence first, [LENGTH, batch, WIDTH], so that parts of a sequence are rows.
 
 
 def weight(name: str, shape: Sequence[int], seed: int, scale: float, part: tuple[int, int, int] | None) -> nn.Parameter:
@@ -249,6 +68,8 @@ class Branch(nn.Module):  # type: ignore[misc]
         x = self._attend(x) if self.is_attention else functional.gelu(x)
         if self.name == "blocks.0.attention" and planted.here("kernel-noise"):
             x = x + x.abs() * torch.finfo(x.dtype).eps * (torch.rand(x.shape) < 0.05)
+        if self.name == "blocks.0.attention" and planted.here("cast"):
+            x = x.to(torch.float8_e4m3fn if x.dtype == torch.bfloat16 else torch.bfloat16).to(x.dtype)
         x = second(x)
         doubled = self.name == "blocks.1.mlp" and planted.everywhere("bias-on-every-rank")
         if doubled:
@@ -261,7 +82,11 @@ class Branch(nn.Module):  # type: ignore[misc]
         heads = HEADS // self.at.layout.tensor
         parts = x.reshape(length, batch, heads, 3, -1).unbind(3)
         q, k, v = (one.reshape(length, batch, heads, -1).permute(1, 2, 0, 3) for one in parts)
-        out = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        first = self.name == "blocks.0.attention"
+        if first and self.planted.everywhere("attention-scale"):
+            q = q * 1.05
+        causal = not (first and self.planted.everywhere("causal-mask"))
+        out = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
         return out.permute(2, 0, 1, 3).reshape(length, batch, -1)
 
 
@@ -284,6 +109,8 @@ class Block(nn.Module):  # type: ignore[misc]
         at = self.at
         key = (self.seed * 1000 + self.planted.step) * 100 + self.number * 2 + place
         key += 50 * (self.number == 0 and self.planted.here("dropout-seed"))
+        again = torch._C._current_graph_task_id() != -1  # in the backward pass
+        key += 31 * (again and self.planted.here("recompute"))
         mask = torch.rand(LENGTH, BATCH, WIDTH, generator=torch.Generator().manual_seed(key)) >= DROP
         mask = mask.chunk(at.layout.data, 1)[at.data_rank]
         if at.layout.sequence:
@@ -291,28 +118,57 @@ class Block(nn.Module):  # type: ignore[misc]
         return x * mask / (1 - DROP)
 
 
+class Embedding(nn.Module):  # type: ignore[misc]
+    """Rows of the vocabulary, spread over the tensor group."""
+
+    def __init__(self, at: Mesh, planted: Planted, seed: int) -> None:
+        super().__init__()
+        self.at, self.planted, parts = at, planted, at.layout.tensor
+        self.size = VOCABULARY // parts
+        self.weight = table(seed, (0, at.tensor_rank, parts) if parts > 1 else None)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Tokens [batch, LENGTH] to activations; of a part of the sequence where the layout has parts."""
+        at = self.at
+        if at.layout.tensor == 1:
+            return functional.embedding(tokens, self.weight).transpose(0, 1)
+        own = tokens - at.tensor_rank * self.size
+        x = functional.embedding(own.clamp(0, self.size - 1), self.weight)
+        if not self.planted.here("embedding-mask"):
+            x = x * ((own >= 0) & (own < self.size))[..., None]
+        x = x.transpose(0, 1)
+        return Scatter.apply(x, at) if at.layout.sequence else Leave.apply(x, at, self.planted, "embedding")
+
+
+def table(seed: int, part: tuple[int, int, int] | None = None) -> nn.Parameter:
+    """The weights of the embedding, and of a head that is tied to it."""
+    return weight("embedding", (VOCABULARY, WIDTH), seed, WIDTH**-0.5, part)
+
+
 class Model(nn.Module):  # type: ignore[misc]
     """All stages, or one of them."""
 
     def __init__(self, at: Mesh, planted: Planted, seed: int) -> None:
         super().__init__()
-        self.at, stages = at, at.layout.pipeline
+        self.at, self.planted, stages = at, planted, at.layout.pipeline
         own = range(LAYERS)[at.stage * LAYERS // stages : (at.stage + 1) * LAYERS // stages]
         first, last = at.stage == 0, at.stage == stages - 1
-        self.embedding = weight("embedding", (VOCABULARY, WIDTH), seed, 1.0, None) if first else None
+        self.embedding = Embedding(at, planted, seed) if first else None
         self.blocks = nn.ModuleDict({str(n): Block(n, at, planted, seed) for n in own})
         self.norm = nn.LayerNorm(WIDTH) if last else None
-        self.head = weight("head", (VOCABULARY, WIDTH), seed, WIDTH**-0.5, None) if last else None
+        whole = table(seed) if at.layout.tied else weight("head", (VOCABULARY, WIDTH), seed, WIDTH**-0.5, None)
+        self.head = whole if last else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens [batch, LENGTH] or activations to activations, or to logits [LENGTH, batch, VOCABULARY]."""
         at = self.at
         if self.embedding is not None:
-            x = functional.embedding(x, self.embedding).transpose(0, 1)
-            if at.layout.sequence:
-                x = x.chunk(at.layout.tensor, 0)[at.tensor_rank]
-        for block in self.blocks.values():
-            x = block(x)
+            x = self.embedding(x)
+        for name, block in self.blocks.items():
+            again = at.layout.recomputes and int(name) == LAYERS - 1
+            x = checkpoint(block, x, use_reentrant=False) if again else block(x)
+            if at.stage > 0 and self.planted.everywhere("layer-twice"):
+                x = block(x)
         if self.norm is not None and self.head is not None:
             x = self.norm(x)
             x = Whole.apply(x, at) if at.layout.sequence else x

@@ -88,7 +88,7 @@ def _shown(
 
 def _exit_code(analysis: Analysis) -> int:
     """1 if a rule is broken for sure, or if the run differs from its reference."""
-    differs = any(one.root_cause and one.limits and one.limits[0].rule in _REFERENCE for one in analysis.findings)
+    differs = any(one.limits and one.limits[0].rule in _REFERENCE for one in analysis.findings)
     return int(analysis.is_critical or differs)
 
 
@@ -124,10 +124,9 @@ def _judged(dataset: Dataset, others: list[Dataset], changes: tuple[NameChange, 
     from rankscope.analysis.model import Analysis
     from rankscope.analysis.numbers.number_findings import with_numbers
 
-    facts = Facts(dataset)
-    analysis = with_numbers(facts, Analysis("", "unknown"))
-    if not others:
-        return analysis
-    from rankscope.analysis.numbers.reference import compare_numbers
+    judged = None
+    if others:
+        from rankscope.analysis.numbers.joint_judgement import judge_beside
 
-    return with_numbers(facts, analysis, compare_numbers(dataset, others[0], others[1:], changes))
+        judged = judge_beside(dataset, others[0], others[1:], changes)
+    return with_numbers(Facts(dataset), Analysis("", "unknown"), judged)

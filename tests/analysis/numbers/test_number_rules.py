@@ -289,6 +289,15 @@ def test_a_nan_is_followed_to_its_source() -> None:
     )
 
 
+def test_a_large_value_that_overflows_on_several_ranks_names_nobody() -> None:
+    job = NumbersJob({"tp": [0, 1], "all": [0, 1, 2]})
+    job.all_reduce("tp", [drawn(1)[0], np.full((40, 33), 1e30)])
+    for rank in range(3):
+        job.row(rank, "forward", "out0", cast(np.full((40, 33), np.nan if rank < 2 else 0.5), "f32"), name="norm")
+    (cause,) = causes(job)
+    assert (cause.variant, cause.first.ranks, cause.first.candidates) == ("non-finite", (), (0, 1))
+
+
 def test_infinite_gradients_alone_may_be_a_loss_scaler() -> None:
     job = NumbersJob({"dp": [0, 1]})
     ins = drawn(2)

@@ -87,6 +87,22 @@ def test_a_schedule_that_parts_comes_first() -> None:
     assert schedule.variant == "schedule-differs" and "the reference has no such tensor" in schedule.first.note
 
 
+def test_one_of_several_alike_that_is_left_out_is_placed_where_it_was() -> None:
+    runs = []
+    for left_out in ((), (1,)):
+        made = NumbersJob({"dp": [0, 1]})
+        for made.step in range(2):
+            for k in range(4):
+                if not (made.step and k in left_out):
+                    rng = np.random.default_rng((made.step, k))
+                    made.all_reduce("dp", [rng.standard_normal((8, 12)) for _ in range(2)])
+        runs.append(made.dataset())
+    schedule, *_ = compare_numbers(runs[1], runs[0]).causes
+    row, after = (runs[1].tensors.row(at, named=True) for at in (schedule.first.row, schedule.first.after))
+    assert (row["step"], row["seq"], after["step"], after["seq"]) == (1, 6, 1, 5)
+    assert "the reference recorded in0 of all_reduce in step 1, and this run did not" in schedule.first.note
+
+
 def test_twice_the_response_to_a_perturbation_is_the_limit() -> None:
     reference, runs = job(), [job(scale=2.0**-24) for _ in range(2)]
     healthy = judged(job(scale=-(2.0**-24)), reference, *runs)

@@ -15,7 +15,7 @@ import polars as pl
 
 from rankscope.analysis.comparison.model import StackPair
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.numbers.difference_origins import DifferenceOrigin, difference_origins, is_small
+from rankscope.analysis.numbers.difference_origins import DifferenceOrigin, difference_origins, is_small, last_equal
 from rankscope.analysis.numbers.model import format_of, gamma
 from rankscope.analysis.numbers.sample_values import SampleRows
 from rankscope.analysis.numbers.tensor_matching import ComparedTensors, compared_tensors
@@ -150,7 +150,7 @@ class _TensorPair:
     def _details(self, one: DifferenceOrigin, reason: str) -> Iterator[str]:
         if reason:
             yield reason
-        yield one.before
+        yield last_equal(one)
         steps = self.wrong["step"].drop_nulls().unique().sort()
         yield f"{plural(self.wrong.height, 'tensor')} of {self.found.table.height:,} differ in all" + (
             f", in {plural(len(steps), 'step')}" if len(steps) else ""

@@ -24,17 +24,22 @@ def differing(table: pl.DataFrame, judged: bool) -> pl.DataFrame:
 def difference_origins(found: ComparedTensors, *, judged: bool = False) -> list[list[DifferenceOrigin]]:
     """The first differing tensor of each rank that nobody else brought in, those at the same place together; in
     program order. If `judged`, those beyond their limits, else all that are not equal."""
-    table = found.table.with_columns(is_in=pl.col("slot").str.starts_with("in"))
+    table = found.table.with_columns(is_in=pl.col("slot").str.starts_with("in"), is_source=_is_source())
     bad = differing(table, judged)
     if bad.is_empty():
         return []
     first = bad.sort("step", "order").unique("rank", keep="first", maintain_order=True).sort("rank", nulls_last=False)
     # of a million rows, those around the first differences
-    near = table.join(first, on=["rank", "step"], how="semi", nulls_equal=True, maintain_order="left")
+    begun = first.select("rank", begun="order")
+    equal = table.filter(pl.col("equal") & ~pl.col("is_source")).join(begun, on="rank", nulls_equal=True)
+    before = equal.filter(pl.col("order") < pl.col("begun")).sort("order").unique("rank", keep="last")
+    right = {row["rank"]: row for row in before.iter_rows(named=True)}
     same = table.join(first, on=_OPERATION, how="semi", nulls_equal=True, maintain_order="left")
     sent = table.filter(pl.col("op") == "send")
     wrong = set(bad["row"].to_list())
-    firsts = [DifferenceOrigin.of(one, near, same, sent, wrong) for one in first.iter_rows(named=True)]
+    firsts = [
+        DifferenceOrigin.of(one, right.get(one["rank"]), same, sent, wrong) for one in first.iter_rows(named=True)
+    ]
     own = [one for one in firsts if not one.is_brought]
     places: dict[tuple[object, ...], list[DifferenceOrigin]] = {}
     for one in sorted(own or firsts, key=lambda one: (one.first["step"] or 0, one.first["order"] or 0)):
@@ -43,7 +48,16 @@ def difference_origins(found: ComparedTensors, *, judged: bool = False) -> list[
 
 
 _PLACE = ("step", "site", "name", "op", "slot")
-_OPERATION = [name for name in KEY if name not in ("slot", "slice")]
+_OPERATION = [name for name in KEY if name not in ("slot", "slice", "occurrence")]
+
+
+def _is_source() -> pl.Expr:
+    """Whether a tensor stands beside the flow of activations and gradients, so that its equality tells nothing about
+    them: batches, losses, which jobs record late, and weights that are spread. Sharded ones are gathered twice in a
+    step."""
+    again = pl.struct("hash", "slot", "slice", "numel").is_duplicated().over("rank", "step", "lane", "op")
+    gathered = (pl.col("op") == "all_gather") & again.any().over("rank", "lane", "op")
+    return (gathered | (pl.col("op") == "broadcast") | pl.col("site").is_in(["batch", "loss"])).fill_null(value=False)
 
 
 @dataclass(frozen=True)
@@ -56,32 +70,29 @@ class DifferenceOrigin:
     """All recorded inputs of the operation are equal: it made the difference."""
     is_brought: bool
     """It came out of an operation into which another member brought a difference."""
-    before: str
-    """The last equal tensor before it, in words."""
+    before: dict[str, Any] | None
+    """The last equal tensor of the rank before it."""
     inputs: tuple[int, ...] = ()
     """Rows of `tensors` of the run under test with the inputs of the operation, of all members."""
 
     @classmethod
     def of(
-        cls, first: dict[str, Any], near: pl.DataFrame, same: pl.DataFrame, sent: pl.DataFrame, wrong: set[int]
-    ) -> DifferenceOrigin:
+        cls, first: dict[str, Any], before: dict[str, Any] | None, same: pl.DataFrame, sent: pl.DataFrame,
+        wrong: set[int],
+    ) -> DifferenceOrigin:  # fmt: skip
         """The first one of a rank, or of whole tensors.
 
-        `near` has the tensors of the rank in that step, `same` those of the operation, `sent` all sends, and `wrong`
-        the rows that differ.
+        `before` is the last equal tensor before it, `same` has the tensors of its kind of operation in that step,
+        `sent` all sends, and `wrong` the rows that differ.
         """
         mine = pl.col("rank").eq_missing(first["rank"])
-        here = same.filter(*(pl.col(name).eq_missing(first[name]) for name in _OPERATION))
+        # the members of a broadcast have other numbers of inputs: only the number of a call tells it
+        call = ("occurrence",) if first["seq"] is None else ("group", "seq")
+        here = same.filter(*(pl.col(name).eq_missing(first[name]) for name in (*_OPERATION, *call)))
         inputs = here.filter(pl.col("is_in"))
         others = _others(sent, first) if first["site"] == "p2p" else inputs.filter(~mine)
         brought = not wrong.isdisjoint(others["row"])
         own = not wrong.isdisjoint(inputs.filter(mine)["row"])
-        earlier = near.filter(mine & (pl.col("step") == first["step"]) & (pl.col("order") < first["order"]))
-        before = (
-            "nothing was compared before it"
-            if earlier.is_empty()
-            else f"before it {_words(earlier.sort('order').row(-1, named=True))} is equal"
-        )
         is_moved = first["site"] in ("collective", "p2p") and not first["is_in"]
         exact = not first["is_in"] and not inputs.is_empty() and not own and not brought
         return cls(first, exact, is_moved and brought and not own, before, tuple(inputs["row"].to_list()))
@@ -97,8 +108,17 @@ def _others(table: pl.DataFrame, first: dict[str, object]) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _words(row: dict[str, object]) -> str:
-    return " ".join(str(part) for part in (row["slot"], "of", row["op"] or row["site"], row["name"]) if part)
+def _words(row: dict[str, Any]) -> str:
+    number = f"#{row['seq']}" if row["seq"] is not None else ""
+    return " ".join(str(part) for part in (row["slot"], "of", row["op"] or row["site"], number, row["name"]) if part)
+
+
+def last_equal(one: DifferenceOrigin) -> str:
+    """The last equal tensor before a first difference, in words."""
+    if one.before is None:
+        return "nothing that was compared before it is equal"
+    step = "" if one.before["step"] == one.first["step"] else f" of step {one.before['step']}"
+    return f"before it {_words(one.before)}{step} is equal"
 
 
 def is_small(row: dict[str, Any]) -> bool:

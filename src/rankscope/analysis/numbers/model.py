@@ -48,6 +48,8 @@ RULES: Mapping[str, NumberRule] = {
         NumberRule("S3", "replicas-differ", "proof", "declared replicas stay equal"),
         NumberRule("S4", "schedule-changes", "heuristic", "steps have the operations of those before"),
         NumberRule("S5", "weights-changed", "heuristic", "weights stay as the optimizer left them"),
+        NumberRule("S3t", "replicas-differ", "heuristic", "weights with two names stay tied"),
+        NumberRule("S6", "recompute-differs", "heuristic", "recomputed tensors equal the first ones"),
         NumberRule("RS", "schedule-differs", "heuristic", "both runs record the same tensors"),
         NumberRule("RX", "differs-from-reference", "heuristic", "tensors equal the reference bit for bit"),
         NumberRule("RP", "differs-from-reference", "model", "differences are below twice the response"),
@@ -139,6 +141,8 @@ class BrokenRule:
     times: int = 1
     """Places of the same kind at which the rule does not hold, this one included."""
     last_step: int | None = None
+    after: int | None = None
+    """Row of the last right tensor before it, where that is known."""
 
 
 @dataclass(frozen=True)

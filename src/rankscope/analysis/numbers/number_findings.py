@@ -30,6 +30,8 @@ _TITLES: dict[str, tuple[str, str]] = {
     "non-finite": ("{who} hold{s} {what} in {where}, {when}, before any other rank", "{where} holds {what}, {when}"),
     "replicas-differ": ("{where} on {who} differs from the other replicas, {when}",
                         "{where} differs between its replicas on {who}, {when}"),
+    "recompute-differs": ("{where} on {who} is not what it was when it is computed again, {when}",
+                          "{where} is not what it was when it is computed again, {when}"),
     "weights-changed": ("{where} on {who} changed between two steps, before it was used {when}",
                         "{where} changed between two steps, before it was used {when}"),
     "schedule-changes": ("{who} leave{s} out an operation of earlier steps: {where}, as {when}",
@@ -53,6 +55,9 @@ _STANDINGS: dict[str, tuple[Confidence, str]] = {
 _NEXT: dict[str, tuple[str, ...]] = {
     "weights-changed": (
         "Run the memory test of this device; look for code on this rank alone that writes to weights between steps.",
+    ),
+    "recompute-differs": (
+        "Look at the random states that checkpoint() keeps, and for inputs that are changed in place after their use.",
     ),
     "schedule-changes": (
         "Look at what the program skips from the next step on, and at the groups that it uses there.",
@@ -143,7 +148,10 @@ def _with_verdict(dataset: Dataset, analysis: Analysis, written: list[Finding]) 
         return analysis
     if roots:
         findings = (roots[0], *(f for f in analysis.findings if f is not roots[0]))
-        return replace(analysis, status="unknown", verdict=f"{_UNPROVEN}{roots[0].title}", findings=findings)
+        # where a run first differs from its reference, and whether it breaks a law behind it
+        proven = any(f.severity == "critical" for f in written)
+        text = f"{'' if proven else _UNPROVEN}{roots[0].title}"
+        return replace(analysis, status="mismatch" if proven else "unknown", verdict=text, findings=findings)
     if analysis.verdict.startswith(_UNPROVEN):
         return analysis
     if analysis.verdict and not dataset.from_tensors:
@@ -221,7 +229,8 @@ class _NumberWriter:
             yield "The numbers do not tell which member is to blame."
 
     def _evidence(self, cause: NumberCause) -> Iterator[Evidence]:
-        shown = dict.fromkeys(row for one in cause.rules or (cause.first,) for row in (one.row, *one.rows))
+        rules = cause.rules or (cause.first,)
+        shown = dict.fromkeys(row for one in rules for row in (one.row, one.after, *one.rows) if row is not None)
         for row in list(shown)[:6]:
             told = self._row(row)
             yield Evidence(_row_text(told), self._paths.get(told["file"]), told["rank"], None, told["line"])

@@ -12,7 +12,13 @@ from dataclasses import replace
 import polars as pl
 
 from rankscope.analysis.numbers.canonical_names import NameChange
-from rankscope.analysis.numbers.difference_origins import DifferenceOrigin, difference_origins, differing, is_small
+from rankscope.analysis.numbers.difference_origins import (
+    DifferenceOrigin,
+    difference_origins,
+    differing,
+    is_small,
+    last_equal,
+)
 from rankscope.analysis.numbers.layout_judgement import have_same_layout, judge_layouts
 from rankscope.analysis.numbers.model import BrokenRule, RuleCount, format_of
 from rankscope.analysis.numbers.number_rules import NumberCause, NumbersJudgement
@@ -25,7 +31,7 @@ from rankscope.analysis.numbers.response_limits import (
     RESPONSES,
 )
 from rankscope.analysis.numbers.row_marks import reference_marks
-from rankscope.analysis.numbers.tensor_matching import ComparedTensors, compared_tensors
+from rankscope.analysis.numbers.tensor_matching import KEY, ComparedTensors, compared_tensors
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural
 
@@ -71,29 +77,56 @@ def _with_limits(found: ComparedTensors, responses: Sequence[ComparedTensors]) -
     return replace(found, table=table.with_columns(limit=limit).drop("response"))
 
 
+_CALLS = ["rank", *(name for name in KEY if name != "occurrence"), "numel"]
+"""Keys of tensors that only their order tells apart."""
+
+
 def _schedule(found: ComparedTensors) -> Iterator[NumberCause]:
     """The first tensor that one run recorded and the other did not, if both have the same ranks."""
-    steps = set(found.table["step"].unique())
-    lost = found.unmatched.filter(pl.col("step").is_in(list(steps)) & pl.col("ours"))
-    missing = found.unmatched.filter(pl.col("step").is_in(list(steps)) & ~pl.col("ours"))
-    if not found.is_ranked or (lost.is_empty() and missing.is_empty()):
+    lost = found.unmatched.join(found.table.select("step").unique(), on="step", how="semi", nulls_equal=True)
+    if not found.is_ranked or lost.is_empty():
         return
-    if missing.is_empty() or (not lost.is_empty() and _first_step(lost) <= _first_step(missing)):
-        first = lost.sort("step", "order").row(0, named=True)
-        ranks = _ranks_at(lost, first)
-        note = f"the reference has no such tensor; {plural(lost.height, 'tensor')} stand only in this run"
-        yield NumberCause(
-            "schedule-differs", BrokenRule("RS", first["row"], ranks, (), ranks, note=note), (), lost.height, None
-        )
-        return
-    first = missing.sort("step", "order").row(0, named=True)
-    ranks = _ranks_at(missing, first)
+    first = _lost_places(found.table, lost).sort("step", "place", "ours").row(0, named=True)
+    same = lost.filter(pl.col("ours") == first["ours"])
+    ranks = _ranks_at(same, first)
     what = " ".join(part for part in (first["op"] or first["site"], first["name"]) if part)
-    earlier = (pl.col("rank") == ranks[0]) & (pl.col("order_other") < first["order"])
-    before = found.table.filter(earlier).sort("order_other")
-    row = before["row"][-1] if before.height else found.table["row"][0]
     note = f"the reference recorded {first['slot']} of {what} in step {first['step']}, and this run did not"
-    yield NumberCause("schedule-differs", BrokenRule("RS", row, ranks, (), ranks, note=note), (), missing.height, None)
+    if first["ours"]:
+        note = f"the reference has no such tensor; {plural(same.height, 'tensor')} stand only in this run"
+    before = found.table.filter(
+        pl.col("equal") & (pl.col("rank") == first["rank"]) & (pl.col("order") < first["place"])
+    ).sort("order")
+    after = before["row"][-1] if before.height else None
+    row = next((one for one in (first["at"], after) if one is not None), found.table["row"][0])
+    broken = BrokenRule("RS", row, ranks, (), ranks, note=note, after=after)
+    yield NumberCause("schedule-differs", broken, (), same.height, None)
+
+
+def _lost_places(table: pl.DataFrame, lost: pl.DataFrame) -> pl.DataFrame:
+    """The lost tensors, the first of each rank and kind, with `place`, where in the run, and the row `at` there.
+
+    Tensors of one kind are counted, so the last one is left over whichever is left out. The first one that differs
+    stands in the place of the one that is left out, unless values differ before it.
+    """
+    kinds = lost.sort("step", "order").unique([*_CALLS, "ours"], keep="first", maintain_order=True)
+    kinds = kinds.select(*KEY, "numel", "rank", "row", "order", "ours", known=pl.lit(value=True))
+    parted = table.filter(~pl.col("equal")).sort("order").unique(_CALLS, keep="first", maintain_order=True)
+    others = kinds.join(parted.select(*_CALLS, mine="order", its="order_other"), on=_CALLS, nulls_equal=True)
+    others = others.with_columns(order=pl.when("ours").then("mine").otherwise("its"), known=pl.lit(value=False))
+    matched = table.select("rank", last="order_other", place="order").drop_nulls("last").sort("last")
+    told = pl.concat([kinds, others.select(kinds.columns)]).sort("order").join_asof(
+        matched, left_on="order", right_on="last", by="rank", strategy="backward", check_sortedness=False,
+        allow_exact_matches=False,
+    )  # fmt: skip
+    own, first = pl.col("ours"), parted.group_by("rank").agg(first=pl.col("order").min())
+    told = told.with_columns(place=pl.when(own).then("order").otherwise(pl.col("place").fill_null(-1) + 1))
+    told = told.join(first, on="rank", how="left", maintain_order="left")
+    told = told.filter(pl.col("known") | (pl.col("place") <= pl.col("first")))
+    standing = pl.concat([table.select("rank", "order", at="row"), lost.filter(own).select("rank", "order", at="row")])
+    return told.sort("place").drop("row").join_asof(
+        standing.sort("order"), left_on="place", right_on="order", by="rank", strategy="forward",
+        check_sortedness=False,
+    )  # fmt: skip
 
 
 def _after(cause: NumberCause, schedule: Sequence[NumberCause], ours: Dataset) -> NumberCause:
@@ -110,11 +143,6 @@ def _after(cause: NumberCause, schedule: Sequence[NumberCause], ours: Dataset) -
         return cause
     follows = before[0][:2] <= own[:2] or (own[2] == "collective" and before[0][0] <= own[0])
     return replace(cause, explained_by=0) if follows else cause
-
-
-def _first_step(rows: pl.DataFrame) -> int:
-    step = rows["step"].min()
-    return step if isinstance(step, int) else 0
 
 
 def _ranks_at(rows: pl.DataFrame, first: dict[str, object]) -> tuple[int, ...]:
@@ -134,12 +162,13 @@ def _origin_cause(same: Sequence[DifferenceOrigin], judged: bool, bad: pl.DataFr
     off, limit = float(str(one.first["off"])), one.first["limit"]
     kind = _kind(one)
     where = "all of its recorded inputs are equal, so it made the difference" if one.is_exact else (
-        f"at it or before it: {one.before}"
+        f"at it or before it: {last_equal(one)}"
     )  # fmt: skip
     note = f"{where}{f'; {kind}' if kind else ''}; {plural(bad.height, 'tensor')} differ in all"
     broken = BrokenRule(
         "RP" if judged else "RX", int(str(one.first["row"])), ranks, (), ranks, off,
-        float(str(limit)) if limit is not None else 0.0, note=note,
+        float(str(limit)) if limit is not None else 0.0, tuple(int(str(each.first["row"])) for each in same[1:]), note,
+        after=None if one.before is None else int(str(one.before["row"])),
     )  # fmt: skip
     return NumberCause("differs-from-reference", broken, (broken,), 1, None)
 

@@ -14,11 +14,10 @@ import polars as pl
 from rankscope.analysis.numbers.collective_units import CollectiveUnits, group_kinds
 from rankscope.analysis.numbers.equality_checks import MOST_BROKEN, EqualityChecks
 from rankscope.analysis.numbers.model import BrokenRule
+from rankscope.analysis.numbers.twin_checks import check_twins, is_varied
 from rankscope.schema import Dataset
 from rankscope.text.wording import ranks_text
 
-FEWEST_ELEMENTS = 8
-"""Tensors of no more elements are flags and counters: they may be equal for good reasons."""
 MOST_SAME_SHARE = 0.5
 """Share of the reductions of a group in a step with the same input from two ranks, from which on it is no chance."""
 LEARNED_STEPS = 2
@@ -34,7 +33,7 @@ def check_replicas(dataset: Dataset, units: CollectiveUnits) -> EqualityChecks:
     found = EqualityChecks([], {}, {})
     inputs = _summed_inputs(dataset, units)
     answers = [_stale_inputs(inputs), _same_inputs(inputs), _same_batches(dataset), *_parted(dataset)]
-    answers.append(_changed_weights(dataset))
+    answers += [_changed_weights(dataset), *(ReplicaAnswer(*one) for one in check_twins(dataset, units))]
     steps = dataset.tensors["step"].drop_nulls().unique().sort().to_list()
     if len(steps) > LEARNED_STEPS:
         learned = steps[:LEARNED_STEPS]
@@ -59,20 +58,12 @@ class ReplicaAnswer(NamedTuple):
     """Rows of `Dataset.tensors` about which the rule was asked; None where it does not tell them."""
 
 
-def _varied() -> pl.Expr:
-    """Whether a tensor is large and no constant, so that equality is no chance."""
-    spread = (pl.col("min") != pl.col("max")).fill_null(value=True)
-    return (
-        (pl.col("numel") > FEWEST_ELEMENTS) & (pl.col("l2").fill_null(1.0) != 0) & spread & pl.col("hash").is_not_null()
-    )
-
-
 def _summed_inputs(dataset: Dataset, units: CollectiveUnits) -> pl.DataFrame:
     """Inputs of sums and averages, with their statistics."""
     sums = pl.col("op").is_in(["all_reduce", "reduce_scatter", "reduce"]) & pl.col("reduce_op").is_in(["sum", "avg"])
     rows = units.rows.filter(~pl.col("is_out") & sums & pl.col("dtype").str.contains("^b?f"))
     told = dataset.tensors.select("min", "max", "l2")[rows["row"].to_numpy()]
-    return pl.concat([rows, told], how="horizontal").filter(_varied())
+    return pl.concat([rows, told], how="horizontal").filter(is_varied())
 
 
 # S1: an input that the same call had in an earlier step.
@@ -127,10 +118,10 @@ def _same_inputs(inputs: pl.DataFrame) -> ReplicaAnswer:
 def _same_batches(dataset: Dataset) -> ReplicaAnswer:
     """Data-parallel ranks with the same batch. Ranks are data-parallel if all of their parameters are equal in the
     first recorded step; ranks that share a model in other ways read the same batch for good reasons."""
-    held = dataset.tensors.filter((pl.col("site") == "parameter") & _varied())
+    held = dataset.tensors.filter((pl.col("site") == "parameter") & is_varied())
     first = held.filter(pl.col("step") == pl.col("step").min())
     models = first.group_by("rank").agg(model=pl.struct("name", "hash").sort_by("name").hash().sum())
-    batches = dataset.tensors.with_row_index("row").filter((pl.col("site") == "batch") & _varied())
+    batches = dataset.tensors.with_row_index("row").filter((pl.col("site") == "batch") & is_varied())
     rows = batches.join(models, on="rank", how="inner", maintain_order="left")
     keys = ["step", "micro", "name", "occurrence", "slot", "model"]
     sets = rows.group_by(keys, maintain_order=True).agg(
@@ -176,7 +167,7 @@ def _learned(rows: pl.DataFrame) -> ReplicaAnswer:
     """Tensors that were equal on several ranks in the first recorded step, and are not in a later one."""
     first = rows.filter(pl.col("step") == pl.col("step").min().over(_PART))
     # constants are equal by their initialisation, but for norms, of which every rank has the same
-    told = first.filter(_varied() | pl.col("name").str.contains(_NORM))
+    told = first.filter(is_varied() | pl.col("name").str.contains(_NORM))
     classes = told.group_by([*_PART, "hash"]).agg(pl.col("rank").unique()).filter(pl.col("rank").list.len() > 1)
     classes = classes.with_row_index("set").drop("hash").explode("rank")
     later = rows.join(classes, on=[*_PART, "rank"], how="inner", nulls_equal=True, maintain_order="left")
@@ -234,7 +225,7 @@ def _valued(dataset: Dataset) -> pl.DataFrame:
     known = pl.col("hash").is_not_null() & (pl.col("nan").fill_null(0) == 0)
     reduced = pl.col("op").cast(pl.String).is_in(["all_reduce", "reduce_scatter"])
     held = (pl.col("site") == "loss") & (pl.col("l2").fill_null(1.0) != 0)
-    told = (held | ((pl.col("site") == "collective") & reduced & _varied())) & known
+    told = (held | ((pl.col("site") == "collective") & reduced & is_varied())) & known
     rows = dataset.tensors.with_row_index("row").filter(told)
     rows = rows.join(group_kinds(dataset), on="group", how="left", maintain_order="left")
     return rows.select("row", "rank", "step", "hash", *_VALUE)
@@ -267,7 +258,7 @@ def _parted_values(dataset: Dataset, learned: Sequence[int]) -> ReplicaAnswer:
 
 def _joined_batches(dataset: Dataset, learned: Sequence[int]) -> ReplicaAnswer:
     """Ranks that had different batches in the first steps, and the same one in a later step."""
-    rows = dataset.tensors.with_row_index("row").filter((pl.col("site") == "batch") & _varied())
+    rows = dataset.tensors.with_row_index("row").filter((pl.col("site") == "batch") & is_varied())
     key = ["micro", "name", "occurrence", "slot", "step"]
     told = rows.select("rank", "row", "hash", *key)
     pairs = told.join(told.select(*key, other="rank", its="hash", its_row="row"), on=key, how="inner", nulls_equal=True)

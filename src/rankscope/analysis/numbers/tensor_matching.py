@@ -46,7 +46,7 @@ class ComparedTensors:
 
     table: pl.DataFrame
     unmatched: pl.DataFrame
-    """Tensors that one run lacks: the key, rank, row, order, and `ours`, whether the run under test has it."""
+    """Tensors that one run lacks: the key, numel, rank, row, order, and `ours`, whether the run under test has it."""
     is_ranked: bool
 
 
@@ -68,7 +68,9 @@ def compared_tensors(ours: Dataset, reference: Dataset, *, is_rolled: bool = Fal
     table = sampled.with_columns(off=told).with_columns(equal=pl.col("equal") | same_nan.fill_null(value=False))
     table = table.with_columns(other_row="row_other", limit=pl.lit(None, pl.Float64)).drop("own", "own_other")
     lost = [
-        one.join(rest, on=keys, how="anti", nulls_equal=True).select(*KEY, "rank", "row", "order", ours=pl.lit(own))
+        one.join(rest, on=keys, how="anti", nulls_equal=True).select(
+            *KEY, "numel", "rank", "row", "order", ours=pl.lit(own)
+        )
         for one, rest, own in ((a, b, True), (b, a, False))
     ]
     sites = set(a["site"].unique()) & set(b["site"].unique())
@@ -136,8 +138,8 @@ def _keyed(dataset: Dataset) -> pl.DataFrame:
     place = [name for name in KEY if name != "occurrence"]
     rows = rows.with_columns(occurrence=pl.int_range(pl.len()).over(["rank", *place, "numel"]))
     return rows.select(
-        *KEY, "rank", "row", "order", "dtype", "reduce_op", "numel", "hash", "md5", "tool", *_STATISTICS, "nan",
-        "held", "offsets", "global_shape", own="row",
+        *KEY, "rank", "row", "order", "group", "seq", "dtype", "reduce_op", "numel", "hash", "md5", "tool",
+        *_STATISTICS, "nan", "held", "offsets", "global_shape", own="row",
     ).filter(pl.col("tool").is_null() | tells_something())  # fmt: skip
 
 
@@ -148,7 +150,7 @@ def _merged(dataset: Dataset) -> pl.DataFrame:
     rows = rows.with_columns(place=place, lane=pl.lit("")).unique([*KEY, "place"], keep="first", maintain_order=True)
     whole = pl.col("global_shape").list.eval(pl.element().product()).list.first()
     facts = rows.group_by(KEY, maintain_order=True).agg(
-        pl.col("row", "order", "dtype", "place").first(), rank=pl.lit(None, pl.Int32), shards=pl.len(),
+        pl.col("row", "order", "dtype", "place", "group", "seq").first(), rank=pl.lit(None, pl.Int32), shards=pl.len(),
         numel=pl.col("numel").sum(), reduce_op=pl.lit(None, pl.String), whole=whole.first(), hash=pl.col("hash").sum(),
         known=(pl.col("hash").is_not_null() & pl.col("tool").is_null()).all(), tool=pl.col("tool").first(),
         md5=pl.lit(None, pl.String), l2=(pl.col("l2") ** 2).sum().sqrt(), sum=pl.col("sum").sum(),

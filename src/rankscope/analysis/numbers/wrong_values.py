@@ -126,7 +126,9 @@ def _made(dataset: Dataset, sources: pl.DataFrame) -> list[BrokenRule]:
     if sources.is_empty():
         return []
     ranks = tuple(sources["rank"].to_list())
-    everybody = len(ranks) > 1 and len(ranks) == dataset.tensors["rank"].n_unique()
+    # several may make it of a large finite value that one of them brought to all
+    alone = len(ranks) == 1
+    everybody = not alone and len(ranks) == dataset.tensors["rank"].n_unique()
     shared = dataset.tensors["tool"][sources["row"][0]] in REDUCED_TOOLS
     row = sources.sort("step", "order").row(0, named=True)
     earlier = (pl.col("rank") == row["rank"]) & (pl.col("order") < pl.lit(row["order"], pl.Int64))
@@ -139,7 +141,8 @@ def _made(dataset: Dataset, sources: pl.DataFrame) -> list[BrokenRule]:
     note = f"all ranks hold one at the same step: {last}" if everybody else f"{made}; {last}"
     if shared:
         note = f"the tool may reduce a value over a group, so another member may hold it; {last}"
-    accused, suspects = () if everybody or shared else ranks, () if everybody or not shared else ranks
+    certain = alone and not shared
+    accused, suspects = ranks if certain else (), () if certain or everybody else ranks
     return [
         BrokenRule("NF", row["row"], accused, suspects, ranks, rows=tuple(sources["row"].to_list()[1:3]),
                    note=note)
