@@ -15,6 +15,7 @@ import polars as pl
 
 from rankscope.analysis.numbers.model import Floats
 from rankscope.analysis.numbers.named_tensors import PARTIAL_GRADIENT, piece_sums
+from rankscope.analysis.numbers.sample_values import spread
 from rankscope.schema import MOST_SAMPLES
 
 Flags = npt.NDArray[np.bool_]
@@ -147,8 +148,7 @@ def _made(way: PieceWay, rows: pl.DataFrame, own: Floats) -> Floats | None:
 
 def sample_bits(held: pl.Series) -> Flags:
     """Which samples there are, shape (rows, MOST_SAMPLES)."""
-    places = (held.to_numpy().astype(np.uint64)[:, None] >> np.arange(MOST_SAMPLES, dtype=np.uint64)) & np.uint64(1)
-    return places.astype(bool)
+    return spread(held.to_numpy().astype(np.uint64))
 
 
 def distance(mine: Floats, other: Floats, whole: Floats, held: Flags) -> Floats:
