@@ -17,7 +17,9 @@ _last: dict[str, Tensor] = {}
 
 def average_gradients(model: nn.Module, at: Mesh, planted: Planted) -> None:
     """One all_reduce for each parameter over the data group; LayerNorms also over the tensor group with parts of a
-    sequence, embeddings over both ends of a pipeline."""
+    sequence, embeddings over both ends of a pipeline, or on one rank with all of it."""
+    if at.layout.tied and at.layout.pipeline == 1:
+        _join_ends(model)
     for name, one in model.named_parameters():
         grad = one.grad
         assert grad is not None
@@ -31,6 +33,15 @@ def average_gradients(model: nn.Module, at: Mesh, planted: Planted) -> None:
         if at.data is None or (name == "blocks.0.mlp.second.weight" and planted.everywhere("unsynced-parameter")):
             continue
         _average(grad, at, planted, name)
+
+
+def _join_ends(model: nn.Module) -> None:
+    """Gives both tied weights the sum of their gradients."""
+    told = dict(model.named_parameters())
+    ends = [grad for name in ("embedding.weight", "head") if (grad := told[name].grad) is not None]
+    whole = ends[0] + ends[1]
+    for grad in ends:
+        grad.copy_(whole)
 
 
 def _average(grad: Tensor, at: Mesh, planted: Planted, name: str) -> None:

@@ -264,6 +264,6 @@ def test_the_help_names_every_action_and_fits_with_hanging_indents(width: int) -
 
 
 def test_codes_of_the_overview_are_characters() -> None:
-    assert set(TABLE.tobytes().decode()) == set(" .?#*!")
+    assert set(TABLE.tobytes().decode()) == set(" .?#*!%")
     assert fit("sequence", 0, 10, 40).per == 1
     assert np.array_equal(sequence_strip(np.zeros(1, np.uint8), 10).codes, [0])
