@@ -57,7 +57,7 @@ def test_opens_walks_and_quits() -> None:
 
 
 def test_changed_cells_show_what_whole_frames_show_in_half_of_the_bytes() -> None:
-    keys = "kjhlkjh"  # each moves the cursor, whatever else the machine does
+    keys = "hhlhllh"  # each moves the cursor, whatever else the machine does
     full = {**ENV, "RANKSCOPE_FULL_FRAMES": "1"}
     with Terminal(command(), ENV) as changed, Terminal(command(), full) as whole:
         begins = [drawn(terminal, keys) for terminal in (changed, whole)]
