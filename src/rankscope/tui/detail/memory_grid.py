@@ -71,6 +71,10 @@ class MemoryGrid:
         shares = np.nan_to_num(self.shares(name, low, high)[:, columns], nan=-1.0)
         return low + int(shares.max(axis=1).argmax())
 
+    def worst_column(self, name: str, low: int, high: int) -> int:
+        """The column with the largest share of some series."""
+        return int(np.nan_to_num(self.shares(name, low, high), nan=-1.0).max(axis=0).argmax())
+
     def sample_at(self, series: int, columns: slice, name: str) -> int | None:
         """The row in `samples` of the sample with most bytes in some columns, else of the last one before them."""
         first = int(self.ends[series])

@@ -82,11 +82,11 @@ def sample_text(grid: MemoryGrid, series: int, columns: slice, name: str) -> lis
     host = f" on {plain(row['host'])}" if row["host"] and row["device"] != HOST else ""
     step = "" if row["step"] is None else f"  step {row['step']}"
     time = "" if row["time_ns"] is None else f"  {clock(row['time_ns'], digits=0)}"
-    return [line(head, f"  {plain(row['device'])}{host}{step}{time}"), _sizes(grid, series, columns, row)]
+    return [line(head, f"  {plain(row['device'])}{host}{step}{time}"), *_sizes(grid, series, columns, row)]
 
 
-def _sizes(grid: MemoryGrid, series: int, columns: slice, row: dict[str, Any]) -> Line:
-    """The sizes of a sample, the medians of the peers in brackets."""
+def _sizes(grid: MemoryGrid, series: int, columns: slice, row: dict[str, Any]) -> Iterator[Line]:
+    """The sizes of a sample, the medians of the peers in brackets, and the room on the device."""
     parts: list[Span | str] = []
     has_peers = False
     for name in SIZES:
@@ -97,7 +97,11 @@ def _sizes(grid: MemoryGrid, series: int, columns: slice, row: dict[str, Any]) -
         if median is not None:
             has_peers = True
             parts.append(Span(f" ({byte_count(round(median))})", "dim"))
-    return line(*parts, _room(row, held_name(grid.kind)), Span("  (median of its peers)" if has_peers else "", "dim"))
+    yield line(*parts)
+    brackets = Span("in brackets the median of its peers" if has_peers else "", "dim")
+    room = _room(row, held_name(grid.kind))
+    if room or has_peers:
+        yield line(room, "; " if room and has_peers else "", brackets)
 
 
 def _room(row: dict[str, Any], held: str) -> str:
@@ -106,10 +110,10 @@ def _room(row: dict[str, Any], held: str) -> str:
         return ""
     share = f"{(row[held] or 0) / row['capacity']:.0%} of {byte_count(row['capacity'])}"
     if row["free"] is not None:
-        return f"  {share}, {byte_count(row['free'])} free"
+        return f"{share}, {byte_count(row['free'])} free"
     if row["reserved"] is None:
-        return f"  {share}"
-    return f"  {share}, at most {byte_count(max(row['capacity'] - row['reserved'], 0))} free"
+        return share
+    return f"{share}, at most {byte_count(max(row['capacity'] - row['reserved'], 0))} free"
 
 
 def mark_line(mark: MemoryMark) -> Line:

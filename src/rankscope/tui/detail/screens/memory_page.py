@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from rankscope.analysis.memory.memory_growth import slope_of
+from rankscope.analysis.memory.memory_peers import kind_of
 from rankscope.analysis.memory.model import MemoryGrowth
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
@@ -158,7 +159,9 @@ class MemoryScreen(GridPage):
         for mark in self.marks:
             for series in marked_series(self.grid, mark):
                 self._marked.setdefault(series, mark)
-        wanted = next((mark.size for mark in self._marked.values()), held_name(self.grid.kind))
+        memory, held = self.analysis.memory, held_name(self.grid.kind)
+        grows = memory is not None and any(kind_of(one.device) == self.grid.kind for one in memory.growths)
+        wanted = next((mark.size for mark in self._marked.values()), GROWTH if grows else held)
         self.size_shown = wanted if wanted in self.grid.bytes else next(iter(self.grid.bytes))
         self._per = self._fitting
         self.fill()
@@ -202,7 +205,7 @@ class MemoryScreen(GridPage):
         grid, name = self.grid, self.size_shown
         most = byte_count(round(float(grid.scales[name].max())))
         whole = f"the capacity, {most}" if grid.has_capacity and name != GROWTH else f"{most}, the most"
-        whole = f"{most}, counted behind the first quarter" if name == GROWTH else whole
+        whole = f"{most} since the first quarter" if name == GROWTH else whole
         devices = f" {plain(grid.kind)}  {plural(len(grid.ranks), 'device' if self._has_twins else 'rank')}  "
         shown = Span(size_name(name, grid.kind), "bold")
         return line(Span(devices, "head"), shown, " ", *LOOKS[1:], Span(f" tenths of {whole}", "dim"))
@@ -303,7 +306,10 @@ class MemoryScreen(GridPage):
         """Puts the cursor on a series, and on a column; without one, on its highest cell."""
         at = max(int(np.searchsorted(self._lows, series, "right")) - 1, 0)
         self.listing.move_to(at)
-        self.go_step(int(self._codes(at).argmax()) if column is None else column)
+        if column is None:
+            rows = int(self._lows[at]), int(self._highs[at])
+            column = self.grid.worst_column(self.size_shown, *rows) // self._per
+        self.go_step(column)
         self.listing.scroll_to_line(at - self.size.height // 4)
 
     def action_marked(self, by: int) -> None:
@@ -363,7 +369,7 @@ class MemoryScreen(GridPage):
         if start is None:
             self.note("this sample has no time")
         elif not isinstance(low, int) or not isinstance(high, int):
-            self.note("the lanes have no times: they need flight recorder dumps or traces of the same job")
+            self.note("the lanes have no times: give flight recorder dumps or traces, too")
         elif not low - SECOND_NS <= start <= high + SECOND_NS:
             held = f"{clock(low, digits=0)} to {clock(high, digits=0)}"
             self.note(f"the lanes hold {held}, and nothing at {clock(start, digits=0)}")
