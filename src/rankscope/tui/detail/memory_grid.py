@@ -26,6 +26,7 @@ GROWTH = "growth"
 LEAST_GROWTH = 0.01
 """Least growth that the highest digit stands for, as a share of the most bytes: smaller growth is noise."""
 DIGITS = 10
+SECOND_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,12 @@ class MemoryGrid:
     has_capacity: bool
     """Whether the scales are capacities."""
 
+    @property
+    def column_ns(self) -> int:
+        """Nanoseconds from one column to the next; a second, where columns are steps."""
+        is_wide = not self.by_step and len(self.starts) > 1
+        return max(int(self.starts[1] - self.starts[0]), 1) if is_wide else SECOND_NS
+
     def shares(self, name: str, low: int, high: int) -> Bytes:
         """The shares of their scale of some series, shape (high - low, columns)."""
         return self.bytes[name][low:high] / self.scales[name][low:high, None]
@@ -67,7 +74,7 @@ class MemoryGrid:
         return np.where(np.isnan(worst), 0, tenths + 1).astype(np.uint8)
 
     def worst_series(self, name: str, low: int, high: int, columns: slice) -> int:
-        """Of some series that with the largest share in some columns."""
+        """The series with the largest share in some columns, among those from `low` up to `high`."""
         shares = np.nan_to_num(self.shares(name, low, high)[:, columns], nan=-1.0)
         return low + int(shares.max(axis=1).argmax())
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from rankscope.analysis.memory.failed_requests import rate_text
@@ -15,8 +16,11 @@ from rankscope.analysis.model import Analysis
 from rankscope.schema import HOST, Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, clock, plural
-from rankscope.tui.detail.memory_grid import GROWTH, SIZES, MemoryGrid, held_name
-from rankscope.tui.styled_text import Line, Role, Span, line
+from rankscope.tui.detail.memory_grid import DIGITS, GROWTH, SECOND_NS, SIZES, MemoryGrid, held_name
+from rankscope.tui.styled_text import HEAT, Line, Role, Span, line
+
+LOOKS: tuple[Span, ...] = (Span(" "), *(Span(str(tenth), HEAT[tenth // 2]) for tenth in range(DIGITS)))
+"""The look of each code of a cell: nothing known, then tenths."""
 
 
 class MemoryMark(NamedTuple):
@@ -61,6 +65,29 @@ def _growth_text(growth: MemoryGrowth) -> str:
     return f"grows by {rate_text(growth)}, {ends}"
 
 
+def verdict_line(marks: Sequence[MemoryMark], analysis: Analysis) -> Line:
+    """The worst mark, else the title of a finding on memory."""
+    if marks:
+        mark, more = marks[0], len(marks) - 1
+        rest = f"; {plural(more, 'more mark')}" if more else ""
+        return line(" ", Span(f"rank {mark.rank} {mark.word}", mark.role), f"  {mark.text}", Span(rest, "dim"))
+    found = next((f for f in analysis.findings if f.kind.startswith("memory-")), None)
+    if found is not None:
+        return line(" ", Span(plain(found.title), "warn"))
+    return line(" ", Span("no rank leaks or holds far more than its peers", "good"))
+
+
+def scale_line(grid: MemoryGrid, name: str) -> Line:
+    """The kind of device, the bytes in the cells, and the bytes that ten tenths are."""
+    most = byte_count(round(float(grid.scales[name].max())))
+    whole = f"the capacity, {most}" if grid.has_capacity else f"{most}, the most"
+    whole = f"{most} since the first quarter" if name == GROWTH else whole
+    noun = "device" if (np.diff(grid.ranks) == 0).any() else "rank"
+    devices = Span(f" {plain(grid.kind)}  {plural(len(grid.ranks), noun)}  ", "head")
+    shown = Span(size_name(name, grid.kind), "bold")
+    return line(devices, shown, " ", *LOOKS[1:], Span(f" tenths of {whole}", "dim"))
+
+
 def size_name(name: str, kind: str) -> str:
     """The name of bytes for people: the host tells what is resident, not what is reserved."""
     return "resident" if name == "reserved" and kind == HOST else name
@@ -69,7 +96,12 @@ def size_name(name: str, kind: str) -> str:
 def place_text(grid: MemoryGrid, column: int) -> str:
     """The step or the time of a column."""
     start = int(grid.starts[column])
-    return str(start) if grid.by_step else clock(start, digits=0)
+    return str(start) if grid.by_step else _time(grid, start)
+
+
+def _time(grid: MemoryGrid, time_ns: int) -> str:
+    """A time of day, as exact as the columns are apart."""
+    return clock(time_ns, digits=3 if grid.column_ns < SECOND_NS else 0)
 
 
 def sample_text(grid: MemoryGrid, series: int, columns: slice, name: str) -> list[Line]:
@@ -81,7 +113,7 @@ def sample_text(grid: MemoryGrid, series: int, columns: slice, name: str) -> lis
     row = grid.samples.row(at, named=True)
     host = f" on {plain(row['host'])}" if row["host"] and row["device"] != HOST else ""
     step = "" if row["step"] is None else f"  step {row['step']}"
-    time = "" if row["time_ns"] is None else f"  {clock(row['time_ns'], digits=0)}"
+    time = "" if row["time_ns"] is None else f"  {_time(grid, row['time_ns'])}"
     return [line(head, f"  {plain(row['device'])}{host}{step}{time}"), *_sizes(grid, series, columns, row)]
 
 

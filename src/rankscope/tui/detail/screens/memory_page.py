@@ -16,23 +16,32 @@ from rankscope.analysis.memory.memory_peers import kind_of
 from rankscope.analysis.memory.model import MemoryGrowth
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
-from rankscope.text.escaping import plain
-from rankscope.text.wording import byte_count, clock, plural, ranks_text
-from rankscope.tui.detail.memory_grid import DIGITS, GROWTH, Codes, MemoryGrid, held_name, memory_grids, row_bounds
+from rankscope.text.wording import clock, ranks_text
+from rankscope.tui.detail.memory_grid import (
+    GROWTH,
+    SECOND_NS,
+    Codes,
+    MemoryGrid,
+    held_name,
+    memory_grids,
+    row_bounds,
+)
 from rankscope.tui.detail.memory_text import (
+    LOOKS,
     MemoryMark,
     mark_line,
     marked_series,
     memory_marks,
     place_text,
     sample_text,
-    size_name,
+    scale_line,
     slope_line,
+    verdict_line,
 )
 from rankscope.tui.detail.screens.heat_page import GridPage, cell_runs, row_head
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Moment
-from rankscope.tui.styled_text import HEAT, Line, Span, cut, line, wrapped
+from rankscope.tui.styled_text import Line, Span, cut, line, wrapped
 
 LABEL_WIDTH = 18
 """Cells for the ranks of a row and their number."""
@@ -40,9 +49,6 @@ AROUND = 12
 """Lines of the screen that are no rows: heading, text and keys."""
 MOST_ALONE = 64
 """Most marked series with rows of their own."""
-SECOND_NS = 1_000_000_000
-LOOKS: tuple[Span, ...] = (Span(" "), *(Span(str(tenth), HEAT[tenth // 2]) for tenth in range(DIGITS)))
-"""The look of each code: nothing known, then tenths."""
 
 
 @dataclass
@@ -187,33 +193,8 @@ class MemoryScreen(GridPage):
             waits = not self.lacks_data(self.dataset, self.analysis)
             return [line(Span(" memory", "head"), Span("  arranging" if waits else "", "dim"))]
         width = self.size.width
-        return [cut(line(" ", *self._verdict()), width), cut(self._scale(), width), self._ruler()]
-
-    def _verdict(self) -> list[Span | str]:
-        """The worst mark, else the title of a finding on memory."""
-        if self.marks:
-            mark, more = self.marks[0], len(self.marks) - 1
-            rest = f"; {plural(more, 'more mark')}" if more else ""
-            return [Span(f"rank {mark.rank} {mark.word}", mark.role), f"  {mark.text}", Span(rest, "dim")]
-        found = next((f for f in self.analysis.findings if f.kind.startswith("memory-")), None)
-        if found is not None:
-            return [Span(plain(found.title), "warn")]
-        return [Span("no rank leaks or holds far more than its peers", "good")]
-
-    def _scale(self) -> Line:
-        """The device, the bytes in the cells, and what ten tenths are."""
-        grid, name = self.grid, self.size_shown
-        most = byte_count(round(float(grid.scales[name].max())))
-        whole = f"the capacity, {most}" if grid.has_capacity and name != GROWTH else f"{most}, the most"
-        whole = f"{most} since the first quarter" if name == GROWTH else whole
-        devices = f" {plain(grid.kind)}  {plural(len(grid.ranks), 'device' if self._has_twins else 'rank')}  "
-        shown = Span(size_name(name, grid.kind), "bold")
-        return line(Span(devices, "head"), shown, " ", *LOOKS[1:], Span(f" tenths of {whole}", "dim"))
-
-    @property
-    def _has_twins(self) -> bool:
-        """Whether a rank has several devices of the kind."""
-        return bool((np.diff(self.grid.ranks) == 0).any())
+        head = verdict_line(self.marks, self.analysis), scale_line(self.grid, self.size_shown)
+        return [*(cut(one, width) for one in head), self._ruler()]
 
     def search(self, text: str) -> int:
         """Lists the rows, of a rank only its own."""
@@ -374,7 +355,7 @@ class MemoryScreen(GridPage):
             held = f"{clock(low, digits=0)} to {clock(high, digits=0)}"
             self.note(f"the lanes hold {held}, and nothing at {clock(start, digits=0)}")
         else:
-            self.dismiss(Moment(int(self.grid.ranks[series]), start, start + SECOND_NS))
+            self.dismiss(Moment(int(self.grid.ranks[series]), start, start + self.grid.column_ns))
 
     def nothing(self) -> list[Line]:
         """The text for an empty list: what to record, or what was looked for."""
