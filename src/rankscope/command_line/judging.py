@@ -34,8 +34,8 @@ def _view_name(_ctx: click.Context, _param: click.Parameter, value: str | None) 
     "--view",
     callback=_view_name,
     metavar="NAME",
-    help="Open a view at the start: findings, logs, groups, stacks, settings, numbers, mesh, files, heat, "
-    "breakdown, path, patterns or time.",
+    help="Open a view at the start: findings, logs, groups, stacks, settings, numbers, memory, mesh, files, "
+    "heat, breakdown, path, patterns or time.",
 )
 @click.option("--watch", is_flag=True, help="Follow the job while it runs.")
 @source_options.follows

@@ -61,6 +61,13 @@ VIEWS: tuple[ViewKind, ...] = (
         " train.py",
     ),
     ViewKind(
+        name="memory", key="e", meaning="memory of ranks over time: leaks, full devices",
+        also="heat map leak oom allocated reserved peak", page="tui.detail.screens.memory_page:MemoryScreen",
+        empty="no samples of memory",
+        fill="record them in the job with rankscope.capture, without a change: torchrun ... -m rankscope.capture"
+        " -o dumps train.py; or give traces that torch.profiler recorded with profile_memory=True",
+    ),
+    ViewKind(
         name="mesh", key="m", meaning="ranks as a grid of dp, pp, tp", also="device topology parallel",
         page="tui.detail.screens.mesh_page:MeshScreen", empty="no mesh: the groups do not clearly form a grid",
         fill="give the dumps of all ranks; with rankscope.capture in the job they name all members of each group",

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
+from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.detail.compact_detail import compact
@@ -22,6 +23,7 @@ from rankscope.tui.detail.screens.findings_page import FindingsScreen
 from rankscope.tui.detail.screens.groups_page import GroupsScreen
 from rankscope.tui.detail.screens.hosts_page import HostsScreen
 from rankscope.tui.detail.screens.member_page import MemberScreen
+from rankscope.tui.detail.screens.memory_page import MemoryScreen
 from rankscope.tui.detail.screens.messages_page import MessagesScreen
 from rankscope.tui.detail.screens.numbers_page import NumbersScreen
 from rankscope.tui.detail.screens.page import Page
@@ -30,7 +32,9 @@ from rankscope.tui.detail.selection_facts import look_up
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line
+from tests.analysis.memory.test_memory_findings import leak
 from tests.logs import line, setting, with_logs
+from tests.memory_writer import sampled_job
 from tests.tui.detail.number_jobs import flipped, referenced
 from tests.tui.detail.samples import CULPRIT, DP, HOSTILE, LAST_SEQ, TP, hang, hostile, looked
 from tests.tui.detail.show import opened, screen_text
@@ -76,6 +80,12 @@ def logged() -> tuple[Dataset, Analysis]:
         *(setting(r, "version:nccl", "2.27.3") for r in range(8)),
     ]  # fmt: skip
     return with_logs(dataset, lines, settings), analysis
+
+
+def leaking() -> tuple[Dataset, Analysis]:
+    """Samples of 32 ranks, of which rank 2 leaks."""
+    dataset = sampled_job(leak, ranks=32)
+    return dataset, analyse(dataset)
 
 
 def joined(lines: list[Line]) -> str:
@@ -140,6 +150,7 @@ def _pages() -> dict[str, Make]:
         "groups-80x24": lambda: page_text(GroupsScreen(dataset, analysis, BARE), NARROW),
         "groups-wide": lambda: page_text(GroupsScreen(dataset, analysis), WIDE),
         "files-80x24": lambda: page_text(FilesScreen(dataset, analysis, BARE), NARROW),
+        "memory-80x24": lambda: page_text(MemoryScreen(*leaking(), BARE), NARROW),
         "messages-80x24": lambda: page_text(MessagesScreen(*logged(), BARE), NARROW),
         "messages-narrowed-80x24": lambda: page_text(
             MessagesScreen(*logged(), BARE), NARROW, "t", "f", *"4-", "enter", "slash", *"caught", "enter"

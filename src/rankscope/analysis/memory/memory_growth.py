@@ -29,12 +29,18 @@ CONFIDENCE = 0.95
 
 def find_growths(memory: pl.DataFrame) -> list[MemoryGrowth]:
     """The ranks and devices whose memory grows and grows, by rank, in rows of `Dataset.memory`."""
-    floors = _floors(memory)
+    floors = _floors(memory).filter(pl.col("bytes").list.eval(pl.element().diff().drop_nulls() > 0).list.all())
     return [found for row in floors.iter_rows(named=True) if (found := _growth(**row)) is not None]
 
 
+def slope_of(memory: pl.DataFrame) -> MemoryGrowth | None:
+    """The slope of the floors of one rank and device, whether or not they rise; None for few samples."""
+    floors = _floors(memory)
+    return None if floors.is_empty() else _sloped(**floors.row(0, named=True))
+
+
 def _floors(memory: pl.DataFrame) -> pl.DataFrame:
-    """One row for each rank and device whose floors rise: x and least bytes of each block."""
+    """One row for each rank and device with enough samples: x and least bytes of each block."""
     key = ["rank", "device"]
     held = pl.when(pl.col("device") == HOST).then("reserved").otherwise("allocated")
     steps = (pl.col("step").max() > pl.col("step").min()).over(key)
@@ -52,28 +58,30 @@ def _floors(memory: pl.DataFrame) -> pl.DataFrame:
     blocks = rows.group_by(*key, "block", maintain_order=True).agg(
         pl.col("x").mean(), pl.col("bytes").min(), pl.col("samples").first(), pl.col("by_step").first()
     )
-    rises = (pl.col("bytes").diff().drop_nulls() > 0).all()
-    told = blocks.group_by(key, maintain_order=True).agg(
-        "x", "bytes", pl.col("samples").first(), pl.col("by_step").first(), rises=rises
+    return blocks.group_by(key, maintain_order=True).agg(
+        "x", "bytes", pl.col("samples").first(), pl.col("by_step").first()
     )
-    return told.filter("rises").drop("rises")
 
 
 def _growth(
     rank: int, device: str, x: list[float], bytes: list[int], samples: int, by_step: bool
 ) -> MemoryGrowth | None:
     """The growth of rising floors; None if it is small, or comes to an end."""
-    from scipy.stats import theilslopes
-
     half = len(bytes) // 2
     early, late = bytes[half - 1] - bytes[0], bytes[-1] - bytes[half]
     is_host = device == HOST
     least = max(LEAST_BYTES[is_host], LEAST_SHARE[is_host] * bytes[0])
     if bytes[-1] - bytes[0] < least or late < STEADY * early:
         return None
+    found = _sloped(rank, device, x, bytes, samples, by_step)
+    return found if found.low > 0 else None
+
+
+def _sloped(rank: int, device: str, x: list[float], bytes: list[int], samples: int, by_step: bool) -> MemoryGrowth:
+    """The slope of floors with its interval."""
+    from scipy.stats import theilslopes
+
     found = theilslopes(np.array(bytes, np.float64), np.array(x), CONFIDENCE)
-    if not found.low_slope > 0:
-        return None
     return MemoryGrowth(
         rank, device, float(found.slope), float(found.low_slope), float(found.high_slope),
         "step" if by_step else "second", bytes[0], bytes[-1], samples,

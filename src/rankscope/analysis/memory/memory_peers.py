@@ -24,16 +24,11 @@ _TO_DEVIATION = 1.4826
 
 def held_by_rank(memory: pl.DataFrame) -> pl.DataFrame:
     """Memory that each rank held, a row for each device: rank, device, host, samples, peak, last, reserved, capacity,
-    last_ns. Bytes on a device are those in tensors, on the host all of the process. Rows of messages are left out.
-
-    Samples are of the capture; of ranks without any, of traces.
+    last_ns. Bytes on a device are those in tensors, on the host all of the process.
     """
     is_host = pl.col("device") == HOST
-    rows = memory.filter(pl.col("source") != "log")
-    sampled = rows.filter(pl.col("source") == "capture")
-    rest = rows.filter(pl.col("source") != "capture").join(sampled, on="rank", how="anti")
     held = pl.when(is_host).then(pl.coalesce("reserved", "allocated")).otherwise("allocated")
-    rows = pl.concat([sampled, rest]).with_columns(held=held, most=pl.max_horizontal("peak", held))
+    rows = sample_rows(memory).with_columns(held=held, most=pl.max_horizontal("peak", held))
     return (
         rows.drop_nulls("held")
         .group_by("rank", "device", maintain_order=True)
@@ -43,6 +38,16 @@ def held_by_rank(memory: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("rank", "device")
     )  # fmt: skip
+
+
+def sample_rows(memory: pl.DataFrame) -> pl.DataFrame:
+    """Samples of the capture, and of ranks without any those of traces, in the order of `Dataset.memory`.
+
+    Rows of messages are left out.
+    """
+    is_sample = pl.col("source") == "capture"
+    captured = memory.filter(is_sample)["rank"].unique().implode()
+    return memory.filter(is_sample | ((pl.col("source") == "profiler") & ~pl.col("rank").is_in(captured)))
 
 
 def kind_of(device: str) -> str:

@@ -45,9 +45,10 @@ class BoardSwitch:
         self._view.note("")
 
     def go_moment(self, moment: Moment) -> None:
-        """Moves the lanes of traces to a stretch of time."""
+        """Moves the lanes of traces to a stretch of time; without traces the lanes of operations to its begin."""
         traced = self._boards.traced
         if traced is None:
+            self._times.go_moment(moment)
             return
         if self._boards.shown is not traced:
             self._change(traced)

@@ -12,6 +12,7 @@ from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.filters import STATES, Filter, apply, describe, parse_ranks
 from rankscope.tui.letters import LETTERS
 from rankscope.tui.model import Model
+from rankscope.tui.selection import Moment
 from rankscope.tui.times import Times, build_times
 
 
@@ -85,16 +86,29 @@ class TimeAxis:
             board.show_time(board.times)
         self._view.board_moved()
 
+    def go_moment(self, moment: Moment) -> None:
+        """Moves to the begin of a stretch of time, on the axis of time."""
+        board = self._boards.operations
+        if board.times is None:
+            self._view.note("bringing the clocks together ...")
+            self._view.work_out(partial(build_times, board.model), partial(self._show, board.model, moment=moment))
+        else:
+            self._show(board.model, board.times, moment)
+
     def bring(self, model: Model) -> None:
         """Aligns the clocks, then shows the axis of time."""
         self._view.work_out(partial(build_times, model), partial(self._show, model))
 
-    def _show(self, model: Model, times: Times) -> None:
+    def _show(self, model: Model, times: Times, moment: Moment | None = None) -> None:
         if model is not self._boards.operations.model:
             return
         if not len(times.start):
             self._view.note("no times were recorded: only the sequence can be shown")
             return
-        self._boards.operations.show_time(times)
+        board = self._boards.operations
+        board.show_time(times)
+        if moment is not None:
+            board.go_rank(moment.rank)
+            board.go_unit(moment.start_ns)
         self._view.note("")
         self._view.board_moved()

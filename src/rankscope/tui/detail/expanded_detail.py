@@ -49,7 +49,7 @@ def expanded(detail: Detail, analysis: Analysis, width: int, *, below_card: bool
 
 def of_rank(detail: Detail, width: int) -> list[Line]:
     """Facts about a rank without operations: files, place on the mesh, stack of its host, log lines."""
-    about = [mesh_line(detail), *(_files(detail) if detail.files else [])]
+    about = [mesh_line(detail), _memory(detail), *(_files(detail) if detail.files else [])]
     known = _apart(wrapped(filter(None, about), width, 8), _host(detail, width), said_lines(detail.messages, width))
     return [line(Span(f"rank {detail.selection.rank}", "head")), *known] if known else []
 
@@ -66,7 +66,7 @@ def _head(detail: Detail, width: int) -> list[Line]:
     lines = wrap(heading(detail, 0), width, 2)
     if detail.row is None:
         extra = [doing_line(detail), *last_lines(detail), waits_line(detail, in_groups=True)]
-        extra += [mesh_line(detail), *_files(detail)]
+        extra += [mesh_line(detail), _memory(detail), *_files(detail)]
     else:
         extra = [*_facts(detail, detail.row), waits_line(detail, in_groups=True)]
     return lines + wrapped(filter(None, extra), width, 8)
@@ -79,6 +79,7 @@ def _facts(detail: Detail, row: Row) -> list[Line]:
         "group": group_label(detail.group),
         "members": rank_ranges(detail.group.ranks, 60) if detail.group else "",
         "mesh": plain(detail.where),
+        "memory": detail.memory,
         "carries": carried + (f", {byte_count(size)}" if size and carried else ""),
         "issued": clock(row["created_ns"]) + (f", started {clock(row['started_ns'])}" if row["started_ns"] else ""),
         "on": ", ".join(plain(text) for text in (row["host"], row["library"], row["thread"]) if text),
@@ -94,6 +95,10 @@ def _record(detail: Detail, row: Row) -> str:
         return ""
     number = "" if row["record_id"] is None else f"{row['record_id']} in "
     return f"{number}{plain(detail.files[0][0])}"
+
+
+def _memory(detail: Detail) -> Line:
+    return labelled("memory", detail.memory) if detail.memory else BLANK
 
 
 def _files(detail: Detail) -> list[Line]:

@@ -60,8 +60,6 @@ def _looks() -> list[Span]:
 
 LOOKS: tuple[Span, ...] = tuple(_looks())
 """The look of each code."""
-GLYPHS: Codes = np.frombuffer("".join(look.text for look in LOOKS).encode("ascii"), np.uint8)
-"""The character of each code."""
 OFF: NDArray[np.bool_] = np.isin(np.arange(len(LOOKS)), (SUSPICIOUS, WRONG, FIRST))
 """Codes of cells to look at: those to which keys jump."""
 

@@ -14,6 +14,7 @@ from rankscope.analysis.model import Analysis, ChainStep, Finding
 from rankscope.schema import SOURCES, Dataset, Frame, Group
 from rankscope.tui.detail.group_labels import group_short
 from rankscope.tui.detail.member_folds import Fold, fold
+from rankscope.tui.detail.memory_text import rank_memory
 from rankscope.tui.detail.message_list import Around, around, zones_for
 from rankscope.tui.detail.operation_index import OpIndex, Row, one
 from rankscope.tui.detail.pairs import pair, waiting_for
@@ -59,6 +60,8 @@ class Detail:
     """Stack of the rank's host from py-spy."""
     where: str = ""
     """The place of the rank on the mesh: "pp 1, dp 2, tp 0"; "" if it has none."""
+    memory: str = ""
+    """The peak of each device of the rank, and its growth; "" without samples."""
 
 
 def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
@@ -88,6 +91,7 @@ def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
         messages=around(index.dataset, selection.rank, at_ns, zones_for(index, shown["source"] if shown else None)),
         host=host_stacks(index.dataset, [selection.rank]).get(selection.rank),
         where=analysis.mesh.where(selection.rank) if analysis.mesh is not None else "",
+        memory=rank_memory(analysis, selection.rank),
     )
 
 

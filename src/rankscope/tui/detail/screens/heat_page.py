@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -60,6 +61,15 @@ class GridPage(ListPage):
         """Cells for the label of a row."""
         return LABEL
 
+    @property
+    def ruled(self) -> str:
+        """Noun of the columns, over the labels."""
+        return self.RULED
+
+    def column_label(self, column: int) -> str:
+        """The label of a column, in the ruler."""
+        return str(self.columns[column])
+
     def head(self, at: int) -> Span:
         """The label of a row, in `label_width` cells."""
         raise NotImplementedError
@@ -89,10 +99,10 @@ class GridPage(ListPage):
         for at in range(self._first, min(len(columns), self._first + self._room)):
             place = (at - self._first) * chars
             if (at % every == 0 or at == self._first) and place < self._room - 6:
-                label = f"|{columns[at]}"
+                label = f"|{self.column_label(at)}"
                 if all(char == " " for char in text[place : place + len(label) + 1]):
                     text[place : place + len(label)] = label
-        return line(Span(f"  {self.RULED:<{self.label_width - 1}}" + "".join(text)[: self._room], "dim"))
+        return line(Span(f"  {self.ruled:<{self.label_width - 1}}" + "".join(text)[: self._room], "dim"))
 
     def entry_line(self, at: int, width: int) -> Line:
         """A row of the grid."""
@@ -121,10 +131,21 @@ class GridPage(ListPage):
         self.listing.move_to(self.listing.cursor)
 
 
-def row_head(ranks: Sequence[int], mark: str, role: Role) -> Span:
+def row_head(ranks: Sequence[int], mark: str, role: Role, width: int = LABEL) -> Span:
     """The head of a row of ranks: a mark, the ranks and their number."""
     count = f"x{len(ranks)}" if len(ranks) > 1 else ""
-    return Span(f"{mark}{rank_ranges(ranks, LABEL - 7):<{LABEL - 7}} {count:>4} ", role)
+    return Span(f"{mark}{rank_ranges(ranks, width - 7):<{width - 7}} {count:>4} ", role)
+
+
+def cell_runs(codes: NDArray[np.uint8], looks: Sequence[Span], own: int, chars: int) -> list[Span]:
+    """Cells of a row as runs of one look, each cell `chars` wide; `own` is the cell under the cursor, or -1."""
+    edges = {0, len(codes), *(np.flatnonzero(np.diff(codes)) + 1).tolist()}
+    edges |= {own, own + 1} if 0 <= own < len(codes) else set()
+    out = []
+    for begin, end in pairwise(sorted(edges)):
+        look = looks[int(codes[begin])]
+        out.append(Span(look.text.ljust(chars) * (end - begin), "mark" if begin == own else look.style))
+    return out
 
 
 class HeatScreen(GridPage):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +20,6 @@ from rankscope.text.wording import plural, ranks_text
 from rankscope.tui.detail.number_cells import (
     FIRST,
     FOLLOWS,
-    GLYPHS,
     LOOKS,
     SUSPICIOUS,
     WRONG,
@@ -32,7 +30,7 @@ from rankscope.tui.detail.number_cells import (
 )
 from rankscope.tui.detail.number_grid import NumberGrid, binned_line, lines_off, number_grid, worst_cell
 from rankscope.tui.detail.number_text import cell_text, line_text
-from rankscope.tui.detail.screens.heat_page import GridPage
+from rankscope.tui.detail.screens.heat_page import GridPage, cell_runs
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line, Span, cut, line, wrapped
@@ -238,16 +236,7 @@ class NumbersScreen(GridPage):
         chars, codes = self._chars, binned_line(self.grid, self.codes, int(self._shown[at]), self._per)
         last = min(self._first + self._room // chars, len(codes))
         shown = codes[self._first : last]
-        own = self._cell - self._first if cursor else -1
-        edges = {0, len(shown), *(np.flatnonzero(np.diff(shown)) + 1).tolist()}
-        edges |= {own, own + 1} if 0 <= own < len(shown) else set()
-        out = []
-        for begin, end in pairwise(sorted(edges)):
-            look = LOOKS[int(shown[begin])]
-            text = GLYPHS[shown[begin:end]].tobytes().decode("ascii")
-            text = "".join(glyph.ljust(chars) for glyph in text) if chars > 1 else text
-            out.append(Span(text, "mark" if begin == own else look.style))
-        return out
+        return cell_runs(shown, LOOKS, self._cell - self._first if cursor else -1, chars)
 
     def entry_text(self, at: int, width: int) -> list[Line]:
         """The tensors of the cell under the cursor; of several ranks those of the worst."""
