@@ -54,7 +54,7 @@ def size_lines(device: DeviceMemory) -> Iterator[tuple[str, str]]:
     )
     if facts["peak"] is not None:
         ago = f", {duration(facts['ago_ns'])} before its end" if facts["ago_ns"] is not None else ""
-        yield "peak", f"{byte_count(facts['peak'])} in tensors, in a history of {plural(facts["events"], "event")}{ago}"
+        yield "peak", f"{byte_count(facts['peak'])} in tensors, in a history of {plural(facts['events'], 'event')}{ago}"
     else:
         yield "peak", "unknown: no history was recorded"
     if facts["unknown"]:

@@ -36,7 +36,7 @@ class SnapshotEntry(msgspec.Struct):
     size: int = 0
     time_us: int = 0
     device_free: int = 0
-    frames: msgspec.Raw | None = None
+    frames: msgspec.Raw = msgspec.Raw(b"[]")
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of a key, as of a dict."""

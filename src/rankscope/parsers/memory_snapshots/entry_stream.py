@@ -58,9 +58,11 @@ class UnframedBytes:
         """Whether it is in a frame, or enters the next one."""
         if not self._left:
             head = self._stream.read(9)
-            self.is_framed = len(head) == 9 and head[0] == _FRAME
-            self._left, self._odd = (int.from_bytes(head[1:], "little"), b"") if self.is_framed else (0, head)
-        return self.is_framed
+            if head and (len(head) < 9 or head[0] != _FRAME):
+                self.is_framed, self._odd = False, head
+            elif head:
+                self._left = int.from_bytes(head[1:], "little")
+        return self._left > 0
 
     def _rest_of_odd(self) -> bytes:
         return b"" if self.is_framed else self.read()
