@@ -104,7 +104,7 @@ def _uneven(full: Sequence[FullRank], places: Places, number: int) -> list[Findi
         out.append(Finding(
             kind="memory-uneven", severity="warning" if near else "info", id=f"f{at}",
             title=f"rank {one.rank} holds {byte_count(one.held)} {where} at its peak, {peers} {span}",
-            explanation=f"That is {one.held / max(one.median, 1):.1f} times the median of its peers.{share}",
+            explanation=f"It holds {one.held / max(one.median, 1):.1f} times the median of its peers.{share}",
             culprit_ranks=(one.rank,), culprits=(places.culprit(one.rank),), confidence="medium",
             confidence_reasons=("a program may be made so that a rank holds more",),
             next_steps=("Compare batch, sequence lengths and shards of this rank with those of its peers.",),

@@ -32,7 +32,7 @@ from rankscope.parsers import streams
 from rankscope.parsers.contents import DecodedFile, LogStretch, NotThisKindError, kinds_of
 from rankscope.parsers.files import foreign_files, log_files
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
-from rankscope.parsers.safe_pickles import RefusedError
+from rankscope.parsers.safe_values import RefusedError
 from rankscope.parsers.streams import BoundedStream, memory_limit
 
 NAME_LIMIT = 1024

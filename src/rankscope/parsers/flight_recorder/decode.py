@@ -13,8 +13,7 @@ from rankscope.parsers.flight_recorder.dump_columns import FRAME_LIMIT
 from rankscope.parsers.flight_recorder.dump_document import is_dump, split_document
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError
-from rankscope.parsers.safe_pickles import RefusedError
-from rankscope.parsers.safe_values import safe_integer, safe_text, safe_truth
+from rankscope.parsers.safe_values import RefusedError, safe_integer, safe_text, safe_truth
 
 BYTES_PER_ENTRY = 40
 """Fewest bytes of an entry; a file with more entries repeats one object."""

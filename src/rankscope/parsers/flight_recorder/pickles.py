@@ -9,7 +9,7 @@ import io
 import pickle
 from typing import Any, NoReturn
 
-from rankscope.parsers.safe_pickles import RefusedError, SafeUnpickler
+from rankscope.parsers.safe_values import RefusedError, SafeUnpickler
 
 MOST_CUTS = 64
 """Most places, counted from the end, at which a torn file is cut before the slow reader takes it."""

@@ -36,16 +36,16 @@ class HistoryRows:
         """The number of a new row, NO_ROW for an action that changes nothing. Raises NotThisKindError for a value that
         is no entry."""
         try:
-            get = entry.get
-            action = _ACTIONS.get(get("action"))
+            action = _ACTIONS.get(entry["action"])
             if action is None:
                 return NO_ROW
-            self.addresses.append(get("addr" if action != FAILED else "device_free", 0) & _LOW)
-            self.sizes.append(get("size", 0))
-            self.times.append(get("time_us", 0))
-        except (AttributeError, TypeError, OverflowError) as error:
+            place = entry["addr"] if action != FAILED else entry.get("device_free", 0)
+            self.addresses.append(place & _LOW)
+            self.sizes.append(entry["size"])
+            self.times.append(entry.get("time_us", 0))
+        except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise NotThisKindError("a memory snapshot with an entry of its history that is none") from error
-        self.stacks.append(None if action == FREE else get("frames"))
+        self.stacks.append(None if action == FREE else entry.get("frames"))
         self.actions.append(action)
         return len(self.actions) - 1
 

@@ -17,7 +17,7 @@ from rankscope.parsers.memory_snapshots.allocation_history import HistoryRows
 from rankscope.parsers.memory_snapshots.entry_stream import EntryUnpickler, entry_stream
 from rankscope.parsers.memory_snapshots.model import MemorySnapshot
 from rankscope.parsers.memory_snapshots.snapshot_sizes import snapshot_of
-from rankscope.parsers.safe_pickles import RefusedError
+from rankscope.parsers.safe_values import RefusedError
 from rankscope.parsers.streams import CHUNK_BYTES, MEMORY_BYTES, TooLargeError, replayed
 from rankscope.text.wording import byte_count
 
@@ -37,6 +37,9 @@ class SnapshotEntry(msgspec.Struct):
     time_us: int = 0
     device_free: int = 0
     frames: msgspec.Raw = msgspec.Raw(b"[]")
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of a key, as of a dict."""

@@ -11,7 +11,7 @@ import re
 from typing import IO, Any
 
 from rankscope.parsers.memory_snapshots.allocation_history import HistoryRows
-from rankscope.parsers.safe_pickles import RefusedError, SafeUnpickler
+from rankscope.parsers.safe_values import RefusedError, SafeUnpickler
 
 BLOCK_BYTES = 1 << 20
 MOST_BEGIN = 512 << 20
@@ -95,11 +95,11 @@ class EntryStream(io.RawIOBase):
 
 
 def marked_entries(block: bytes, key: bytes) -> bytes:
-    """The block with the opcode (Q) between an entry and the next one: also where the pickler parts a list."""
-    if key:
-        for before, behind in ((b"u", b"uQ"), (b"ue(", b"uQe(")):
-            block = block.replace(before + _OPEN + key, behind + _TAKEN + key)
-    return block
+    """The block with the opcode (Q) between an entry and the next one.
+
+    The pickler parts a list after 1,000 entries: the last of a part stays a dict, as does one at the end of a block.
+    """
+    return block.replace(b"u" + _OPEN + key, b"uQ" + _TAKEN + key) if key else block
 
 
 def entry_stream(stream: IO[bytes]) -> io.BufferedReader:
