@@ -92,7 +92,7 @@ def _wants_json(args: Sequence[str]) -> bool:
     """Whether the arguments, right or wrong, ask for JSON on stdout."""
     given = " ".join(args)
     asks = re.search(r"(?:^| )(?:-f|--format)[ =]?json\b", given) is not None
-    return asks and args[0] in ("report", "watch", "diff", "numbers")
+    return asks and args[0] in ("report", "watch", "diff", "numbers", "memory")
 
 
 def _ignore_rest_of_output() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import polars as pl
 
 from rankscope.analysis.facts import Facts
@@ -11,7 +14,7 @@ from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS
 from rankscope.schema import HOOKS, UNRANKED
-from rankscope.text.wording import plural, rank_ranges, ranks_text
+from rankscope.text.wording import byte_count, plural, rank_ranges, ranks_text
 
 MOST_GROUPS = 3
 _LISTED_KINDS = [kind.name for kind in INPUTS.values() if not kind.told_if_broken]
@@ -154,6 +157,29 @@ def timing_off(facts: Facts, hung: bool) -> list[Finding]:
             steps=("Set TORCH_NCCL_ENABLE_TIMING=1 for the next run.",),
         )
     ]  # fmt: skip
+
+
+def memory_snapshots(facts: Facts, _: bool) -> list[Finding]:
+    """Snapshots of torch's allocator, with the sizes of those that hold most."""
+    held = facts.dataset.snapshots.with_columns(most=pl.max_horizontal("peak", "allocated"))
+    if held.is_empty():
+        return []
+    ranks = tuple(sorted(held["rank"].drop_nulls().unique()))
+    whose = f" of {ranks_text(ranks)}" if ranks else " of unknown ranks"
+    rows = held.sort("most", descending=True, maintain_order=True).head(MOST_GROUPS).iter_rows(named=True)
+    evidence = tuple(Evidence(_held_text(row), rank=row["rank"]) for row in rows)
+    count = held["file"].n_unique()
+    text = "They tell who holds the memory of a device, and nothing of collectives."
+    steps = ("Run rankscope memory PATH: it lists the places of the program that hold most.",)
+    title = f"{plural(count, 'memory snapshot')}{whose}"
+    return [_note("memory-snapshot", title, text, evidence=evidence, steps=steps)]
+
+
+def _held_text(row: Mapping[str, Any]) -> str:
+    """The sizes of a row of `snapshots`."""
+    most, held, reserved, gaps = (byte_count(row[name]) for name in ("most", "allocated", "reserved", "gaps"))
+    dump = f"at the dump {held} of {reserved} reserved, {gaps} in gaps"
+    return f"device {row['device']}: at most {most} in tensors; {dump}"
 
 
 def _note(

@@ -59,6 +59,8 @@ def _without_dumps(situation: VerdictBasis) -> str:
         return "no dump can be read yet"
     if situation.facts.dataset.samples.height:
         return "only stacks over time were found: rankscope stacks PATH shows what each rank does"
+    if situation.facts.dataset.snapshots.height:
+        return "only memory snapshots were found: rankscope memory PATH shows what each rank holds"
     return "only stacks were found, and their ranks are not known" if looked else "no dump could be read"
 
 

@@ -116,6 +116,21 @@ def numbers(**options: Any) -> int:
     return on_local_paths(run, options, again=False)
 
 
+@rankscope.command()
+@source_options.reads_dumps
+@source_options.reports
+def memory(**options: Any) -> int:
+    """Tells who holds the memory of each device, in snapshots of torch.
+
+    PATH is a snapshot of torch.cuda.memory._dump_snapshot or a directory of them. Of each device: the places of the
+    program that hold most at the peak and at the dump, and what lies free in gaps; of several ranks what one holds
+    alone. Exit codes: 0, or 2 without any snapshot.
+    """
+    from rankscope.commands.memory_report import run
+
+    return on_local_paths(run, options, again=False)
+
+
 @rankscope.command(cls=source_options.SidesCommand)
 @source_options.compares
 def diff(**options: Any) -> int:

@@ -213,6 +213,10 @@ _ROWS = (
         find="analysis.data_gaps:unrecorded_operations",
     ),
     FindingKind(name="ring-wrapped", worst="info", meaning=_LESS, find="analysis.data_gaps:wrapped_rings"),
+    FindingKind(
+        name="memory-snapshot", worst="info", meaning="memory snapshots of torch, and which of them holds most",
+        find="analysis.data_gaps:memory_snapshots",
+    ),
     FindingKind(name="timing-off", worst="info", meaning=_LESS, find="analysis.data_gaps:timing_off"),
     FindingKind(name="not-frozen", worst="info", status="unknown", status_alone="unknown", meaning=_LESS),
 )  # fmt: skip

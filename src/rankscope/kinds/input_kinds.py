@@ -113,6 +113,15 @@ STACK_PROFILE = InputKind(
     add_rows="assemble.stack_samples:add_samples",
     told_if_broken=False,
 )  # fmt: skip
+MEMORY_SNAPSHOT = InputKind(
+    name="memory-snapshot", meaning="allocations of a rank, from `torch.cuda.memory._dump_snapshot`",
+    noun="memory snapshot", place=13,
+    begins="parsers.memory_snapshots.decode:looks_like_snapshot", decode="parsers.memory_snapshots.decode:decode_bytes",
+    read="parsers.memory_snapshots.decode:read_snapshot", restore="parsers.memory_snapshots.model:snapshot_from",
+    add_rows="assemble.memory_snapshots:add_snapshots",
+    pickled=True,
+    told_if_broken=False,
+)  # fmt: skip
 DUMP = InputKind(
     name="flight-recorder", meaning="a dump of a flight recorder, or the log of torchcomms' hook", noun="dump", place=1,
     begins="parsers.flight_recorder.decode:looks_like_dump", decode="parsers.flight_recorder.decode:decode_dump",
@@ -166,6 +175,8 @@ INPUTS: dict[str, InputKind] = {
         MEMORY_SAMPLES,
         TORCH_TRACE,
         STACK_PROFILE,
+        # before dumps: both are pickles
+        MEMORY_SNAPSHOT,
         DUMP,
         ENVIRONMENT,
         LOG,

@@ -1,9 +1,10 @@
-"""Checked conversions of values in files. A value of the wrong kind gives None, never an error."""
+"""Checked conversions of values in files, and safe unpickling. A value of the wrong kind gives None, never an error."""
 
 from __future__ import annotations
 
+import pickle
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 
@@ -66,3 +67,23 @@ def _ranks_in(value: str) -> Members | None:
 
 
 _remembered = lru_cache(maxsize=64)(_ranks_in)
+
+# Pickles of strangers.
+
+NAME_LIMIT = 100
+"""Longest name of a global in a message."""
+
+
+class RefusedError(Exception):
+    """The pickle asks for a global; the message names it."""
+
+    def __init__(self, module: str, name: str) -> None:
+        super().__init__(f"asks for {safe_text(f'{module}.{name}'[:NAME_LIMIT])}: refused")
+
+
+class SafeUnpickler(pickle.Unpickler):
+    """Unpickler that resolves no global."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        """Raises RefusedError."""
+        raise RefusedError(module, name)

@@ -7,6 +7,7 @@ trusted: it is escaped where it leaves the program.
 
 from rankscope.schema.dataset import Dataset, DumpsBeside, Frame, Group
 from rankscope.schema.measures import (
+    ALLOCATIONS,
     COMPILATION_KINDS,
     COMPILATIONS,
     HOST,
@@ -15,6 +16,7 @@ from rankscope.schema.measures import (
     MOST_SAMPLES,
     SAMPLES,
     SITES,
+    SNAPSHOTS,
     TENSORS,
 )
 from rankscope.schema.tables import (
@@ -64,6 +66,7 @@ from rankscope.schema.tables import (
 )
 
 __all__ = [
+    "ALLOCATIONS",
     "ATTEMPTS",
     "AT_CRASH",
     "BLIND_HOOK",
@@ -94,6 +97,7 @@ __all__ = [
     "SAMPLES",
     "SETTINGS",
     "SITES",
+    "SNAPSHOTS",
     "SOURCES",
     "SPANS",
     "SPAN_VALUES",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.kinds.input_kinds import DUMP, LOG
-from rankscope.schema.measures import COMPILATIONS, MEMORY, SAMPLES, TENSORS
+from rankscope.schema.measures import ALLOCATIONS, COMPILATIONS, MEMORY, SAMPLES, SNAPSHOTS, TENSORS
 from rankscope.schema.tables import (
     ATTEMPTS,
     COMMS,
@@ -97,6 +97,8 @@ class Dataset:
     span_values: pl.DataFrame = field(default_factory=lambda: empty(SPAN_VALUES))
     tensors: pl.DataFrame = field(default_factory=lambda: empty(TENSORS))
     memory: pl.DataFrame = field(default_factory=lambda: empty(MEMORY))
+    snapshots: pl.DataFrame = field(default_factory=lambda: empty(SNAPSHOTS))
+    allocations: pl.DataFrame = field(default_factory=lambda: empty(ALLOCATIONS))
     attempt: int = 0
     """The attempt of these rows."""
     world_size: int = 0
@@ -221,6 +223,7 @@ class Dataset:
         kinds = {
             "logs": self.has_logs, "traces": self.has_traces, "stacks": not self.threads.is_empty(),
             "numbers": self.has_tensors, "samples of memory": not self.memory.is_empty(),
+            "memory snapshots": not self.snapshots.is_empty(),
         }  # fmt: skip
         found = [name for name, given in kinds.items() if given]
         return found[0] if len(found) == 1 else ""
@@ -229,6 +232,8 @@ class Dataset:
     def missing_ranks(self) -> tuple[int, ...]:
         """Ranks of the job without a readable dump, sorted; empty if there are only logs, or only traces."""
         if self.from_logs or self.from_traces or self.from_tensors or self.from_memory:
+            return ()
+        if self.dumps.is_empty() and not self.snapshots.is_empty():
             return ()
         seen = set(self.seen_ranks)
         return tuple(r for r in self.every_rank if r not in seen)

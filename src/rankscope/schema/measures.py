@@ -117,3 +117,39 @@ SAMPLES: dict[str, pl.DataType | type[pl.DataType]] = {
     "file": pl.UInt32,
 }
 """One row for each distinct stack of each thread in a profile of stacks."""
+
+# Snapshots of the memory of devices.
+
+SNAPSHOTS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "rank": pl.Int32,  # null where the name of the file has none
+    "file": pl.UInt32,
+    "device": pl.Int32,
+    "segments": pl.Int64,
+    # bytes
+    "reserved": pl.Int64,  # in segments
+    "allocated": pl.Int64,  # in blocks that tensors hold
+    "pending": pl.Int64,  # in blocks that are freed, and wait for a stream
+    "gaps": pl.Int64,  # in free blocks of segments that are partly held
+    "cached": pl.Int64,  # in segments without a held block
+    "largest": pl.Int64,  # the largest free block
+    "expandable": pl.Boolean,  # expandable_segments is set
+    "events": pl.Int64,  # entries of the recorded history
+    "peak": pl.Int64,  # most bytes that tensors held in it; null without one
+    "ago_ns": pl.Int64,  # from that peak to the last entry
+    "unknown": pl.Int64,  # bytes at the peak whose allocation is older than the history
+    "failures": pl.Int64,  # failed requests
+    "asked": pl.Int64,  # size of the last one
+    "free": pl.Int64,  # bytes that the device had free then
+}
+"""One row for each device in each memory snapshot, sorted by rank, file, then device."""
+
+ALLOCATIONS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "rank": pl.Int32,
+    "file": pl.UInt32,
+    "device": pl.Int32,
+    "stack_id": pl.UInt32,  # rows of `stacks`; null if no stack was recorded
+    "at_peak": pl.Int64,  # bytes, as the program asked for them
+    "at_dump": pl.Int64,
+    "blocks": pl.Int64,  # live allocations at the dump
+}
+"""One row for each stack that holds much memory in a memory snapshot, the largest first."""

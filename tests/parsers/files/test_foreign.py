@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import pickle
 import struct
 from pathlib import Path
 
@@ -18,13 +17,10 @@ from tests.parsers.py_spy.dumps import document, process
 
 CORE = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHI", 4, 62, 1) + bytes(200)
 PROGRAM = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHI", 3, 62, 1) + bytes(200)
-SNAPSHOT = {"segments": [{"device": 0, "address": 7, "blocks": []}], "device_traces": [[]]}
 FOREIGN: dict[str, tuple[bytes, str]] = {
     "pytorch_et_3.json": (b'{\n  "schema": "1.0.4", "pid": 5, "start_ts": 3, "nodes": []}', "execution trace"),
     "x.json": (b'{"schema":"1.1.2-chakra.0.0.4","pid":1,"nodes":[{"id":2}]}', "execution trace"),
     "chakra.0.et": (b"\x0a\x05\x08\x01", "execution trace"),
-    "snap.pickle": (pickle.dumps(SNAPSHOT, 2), "CUDA memory snapshot of torch"),
-    "snap4.pkl": (pickle.dumps(SNAPSHOT, 4), "CUDA memory snapshot of torch"),
     "a.raw.json": (b"[[-1, 1, 512, 0], [3, 0, 512, 2]]", "memory timeline"),
     "rank0_memory_timeline.html": (b"<html>\n<head><meta charset='utf-8'/><title>t</title></head>", "memory timeline"),
     "mem_timeline.json": (b"[[1, 2], [[0, 1]]]", "memory timeline"),
@@ -59,13 +55,13 @@ def test_it_is_named_with_what_to_collect(tmp_path: Path, name: str, packed: boo
 def test_the_refusal_and_the_notes_tell_it(tmp_path: Path) -> None:
     for at in range(8):
         (tmp_path / f"a{at}.bin").write_bytes(bytes(range(200)) * 3)
-    (tmp_path / "snap.pickle").write_bytes(FOREIGN["snap.pickle"][0])
-    with pytest.raises(InputError, match=r"in 9 files \(snap\.pickle: a CUDA memory snapshot of torch"):
+    (tmp_path / "perf.data").write_bytes(FOREIGN["perf.data"][0])
+    with pytest.raises(InputError, match=r"in 9 files \(perf\.data: samples of perf"):
         load([tmp_path])
     for recorder in job(2):
         (tmp_path / f"dump_{recorder.rank}").write_bytes(recorder.pickle())
     problems = load([tmp_path]).files["problem"].drop_nulls().to_list()
-    assert any(problem.startswith("a CUDA memory snapshot of torch") for problem in problems)
+    assert any(problem.startswith("samples of perf") for problem in problems)
 
 
 def test_files_that_are_read_are_never_foreign() -> None:

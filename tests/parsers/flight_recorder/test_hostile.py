@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from rankscope.parsers.flight_recorder.decode import NotADumpError, decode_dump, looks_like_dump
 from rankscope.parsers.flight_recorder.model import Dump
-from rankscope.parsers.flight_recorder.pickles import RefusedError
 from rankscope.parsers.matrices import NULL
+from rankscope.parsers.safe_values import RefusedError
 from rankscope.parsers.streams import memory_limit
 from tests.parsers.dumps import Recorder, as_json
 from tests.parsers.torch_pickle import torch_pickle

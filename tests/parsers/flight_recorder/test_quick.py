@@ -17,8 +17,8 @@ from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.parsers.flight_recorder.dump_document import split_document
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError
-from rankscope.parsers.flight_recorder.pickles import RefusedError
 from rankscope.parsers.matrices import NULL
+from rankscope.parsers.safe_values import RefusedError
 from tests.parsers.dumps import Groups, Recorder
 from tests.parsers.torch_pickle import torch_pickle
 

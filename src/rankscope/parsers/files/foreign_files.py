@@ -31,10 +31,6 @@ FOREIGN_KINDS = (
     ),
     ForeignKind("an execution trace (Chakra) in its binary form, not a profiler trace", TRACE, name=r"\.et"),
     ForeignKind(
-        "a CUDA memory snapshot of torch (open it at pytorch.org/memory_viz): it holds memory, not collectives", DUMPS,
-        rb"\x80[\x02-\x05](?s:.{0,40})(?:segments|device_traces)",
-    ),
-    ForeignKind(
         "a memory timeline of torch.profiler: it holds memory, not collectives", TRACE,
         rb"\s*\[\s*\[\s*-?\d{1,20}\s*,\s*\d\s*,\s*-?\d{1,20}\s*,\s*-?\d{1,4}\s*\]",
     ),

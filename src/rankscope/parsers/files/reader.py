@@ -32,7 +32,7 @@ from rankscope.parsers import streams
 from rankscope.parsers.contents import DecodedFile, LogStretch, NotThisKindError, kinds_of
 from rankscope.parsers.files import foreign_files, log_files
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
-from rankscope.parsers.flight_recorder.pickles import RefusedError
+from rankscope.parsers.safe_values import RefusedError
 from rankscope.parsers.streams import BoundedStream, memory_limit
 
 NAME_LIMIT = 1024
@@ -256,6 +256,8 @@ def _streamed(kind: InputKind, stream: IO[bytes], place: _FilePlace) -> FileCont
     try:
         with memory_limit(STREAM_BYTES):
             found: DecodedFile = function(kind.read)(stream, place.size, parts)
+    except RefusedError as error:
+        return place.found(PICKLE, str(error))
     except NotThisKindError as error:
         return place.found(UNKNOWN, str(error))
     return place.found(kind, found.problem, found)

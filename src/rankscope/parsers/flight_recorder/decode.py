@@ -13,7 +13,7 @@ from rankscope.parsers.flight_recorder.dump_columns import FRAME_LIMIT
 from rankscope.parsers.flight_recorder.dump_document import is_dump, split_document
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError
-from rankscope.parsers.safe_values import safe_integer, safe_text, safe_truth
+from rankscope.parsers.safe_values import RefusedError, safe_integer, safe_text, safe_truth
 
 BYTES_PER_ENTRY = 40
 """Fewest bytes of an entry; a file with more entries repeats one object."""
@@ -51,7 +51,7 @@ def looks_like_dump(head: bytes) -> bool:
 
 
 def decode_dump(data: bytes) -> Dump:
-    """The dump in `data`. Raises NotADumpError, or pickles.RefusedError for a pickle that asks for a global."""
+    """The dump in `data`. Raises NotADumpError, or RefusedError for a pickle that asks for a global."""
     if clog.looks_like_clog(data[:_HEAD]):
         return clog.decode_clog(data)
     slow = None
@@ -94,7 +94,7 @@ def _document(data: bytes) -> tuple[Any, str | None]:
     if data[:1] == b"\x80":
         try:
             return pickles.unpickle_safely(data), None
-        except (pickles.RefusedError, MemoryError):
+        except (RefusedError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - damaged pickles raise what they like
             return pickles.salvage_pickle(data), _reason(error)

@@ -32,8 +32,8 @@ from rankscope.parsers.flight_recorder.model import NUMBERS, Dump
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, without_frames
 from rankscope.parsers.flight_recorder.pickle_layout import DURATION_KEY, PickleLayout
 from rankscope.parsers.flight_recorder.pickle_memo import Mask
-from rankscope.parsers.flight_recorder.pickles import RefusedError, SafeUnpickler
 from rankscope.parsers.matrices import NULL, Codes, Numbers
+from rankscope.parsers.safe_values import RefusedError, SafeUnpickler
 
 SMALLEST_FILE = 1 << 16
 """Smallest file for this reader; unpickling is as fast for shorter ones, and with a full memo up to twice this size."""

@@ -18,8 +18,8 @@ from rankscope.parsers.flight_recorder.dump_columns import CALL_KEYS, NUMBER_KEY
 from rankscope.parsers.flight_recorder.fields import EntryFields, field_positions
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, entry_end
 from rankscope.parsers.flight_recorder.pickle_memo import Mask
-from rankscope.parsers.flight_recorder.pickles import SafeUnpickler
 from rankscope.parsers.matrices import NULL, Numbers
+from rankscope.parsers.safe_values import SafeUnpickler
 
 DURATION_KEY = "duration_ms"
 """The only optional key of an entry."""

@@ -9,29 +9,12 @@ import io
 import pickle
 from typing import Any, NoReturn
 
-from rankscope.parsers.safe_values import safe_text
+from rankscope.parsers.safe_values import RefusedError, SafeUnpickler
 
 MOST_CUTS = 64
 """Most places, counted from the end, at which a torn file is cut before the slow reader takes it."""
-NAME_LIMIT = 100
-"""Longest name of a global in a message."""
 SLOW_BYTES = 4 << 20
 """Most bytes for the slow reader."""
-
-
-class RefusedError(Exception):
-    """The pickle asks for a global; the message names it."""
-
-    def __init__(self, module: str, name: str) -> None:
-        super().__init__(f"asks for {safe_text(f'{module}.{name}'[:NAME_LIMIT])}: refused")
-
-
-class SafeUnpickler(pickle.Unpickler):
-    """Unpickler that resolves no global."""
-
-    def find_class(self, module: str, name: str) -> NoReturn:
-        """Raises RefusedError."""
-        raise RefusedError(module, name)
 
 
 class _SlowUnpickler(pickle._Unpickler):

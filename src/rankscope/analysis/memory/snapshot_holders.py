@@ -1,0 +1,154 @@
+"""Holders of memory in snapshots: of each device by lines of the job's own code, and what one rank holds alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from rankscope.analysis.stack_frames import own_frames
+from rankscope.schema import Dataset, Frame
+
+LONE_FACTOR = 2.0
+"""A rank holds alone what is so many times as much as any other rank holds by the same lines."""
+LONE_BYTES, LONE_SHARE = 16 << 20, 0.01
+"""Least difference to the others: bytes, and share of what the rank holds."""
+GAP_BYTES, GAP_SHARE = 256 << 20, 0.05
+"""Least free bytes in a device, and their share of what is reserved, that are worth a word."""
+Lines = tuple[Frame, ...]
+
+
+class Holder(NamedTuple):
+    """Memory that one place of the program allocated."""
+
+    lines: Lines
+    """Frames of the job's own code, innermost first; without any, all frames; () if no stack was recorded."""
+    at_peak: int
+    at_dump: int
+    blocks: int
+
+
+class DeviceMemory(NamedTuple):
+    """One device in one snapshot."""
+
+    facts: Mapping[str, Any]
+    """The row of `snapshots`."""
+    path: str
+    holders: tuple[Holder, ...]
+    """The largest first."""
+
+    @property
+    def most(self) -> int:
+        """Bytes at the peak, or at the dump if that is more."""
+        return max(int(self.facts["peak"] or 0), int(self.facts["allocated"]))
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """Settings and calls that help, in words."""
+        return tuple(_advice(self.facts))
+
+
+class LoneHolder(NamedTuple):
+    """Memory that one rank holds, and the others do not."""
+
+    rank: int
+    lines: Lines
+    held: int
+    others: int
+    """The most that any other rank holds by these lines."""
+    usual: int
+    """The median of the other ranks."""
+
+
+class SnapshotMemory(NamedTuple):
+    """All snapshots of a job."""
+
+    devices: tuple[DeviceMemory, ...]
+    compared: tuple[int, ...]
+    """Ranks that are held against each other."""
+    moment: str
+    """When: "at_peak", or "at_dump" where a history is missing."""
+    lone: tuple[LoneHolder, ...]
+    """Those that differ most first."""
+
+
+def snapshot_memory(dataset: Dataset) -> SnapshotMemory:
+    """The holders of all devices of all snapshots."""
+    paths = dataset.files["path"].to_list()
+    stacks = _own_lines(dataset)
+    rows: defaultdict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
+    for row in dataset.allocations.iter_rows(named=True):
+        rows[row["file"], row["device"]].append(row)
+    devices = tuple(
+        DeviceMemory(facts, paths[facts["file"]] or "", _holders(rows[facts["file"], facts["device"]], stacks))
+        for facts in dataset.snapshots.iter_rows(named=True)
+    )
+    # of several snapshots of a rank the last one
+    newest = {one.facts["rank"]: one.facts["file"] for one in devices if one.facts["rank"] is not None}
+    compared = [one for one in devices if newest.get(one.facts["rank"]) == one.facts["file"]]
+    moment = "at_peak" if all(one.facts["peak"] is not None for one in compared) else "at_dump"
+    return SnapshotMemory(devices, tuple(sorted(newest)), moment, tuple(_lone(compared, moment)))
+
+
+def _own_lines(dataset: Dataset) -> dict[int, Lines]:
+    """The frames of each stack of an allocation that belong to the job."""
+    wanted = dataset.allocations.select(pl.col("stack_id").drop_nulls().unique())
+    frames: defaultdict[int, list[Frame]] = defaultdict(list)
+    told = dataset.stacks.join(wanted, on="stack_id", how="semi").sort("stack_id", "depth")
+    for number, function, file, line in told.select("stack_id", "function", "file", "line").iter_rows():
+        frames[number].append(Frame(function, file, line))
+    return {number: own_frames(stack) or tuple(stack) for number, stack in frames.items()}
+
+
+def _holders(rows: Sequence[Mapping[str, Any]], stacks: Mapping[int, Lines]) -> tuple[Holder, ...]:
+    sums: defaultdict[Lines, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for row in rows:
+        own = sums[stacks.get(row["stack_id"], ())]
+        for at, name in enumerate(("at_peak", "at_dump", "blocks")):
+            own[at] += row[name]
+    found = (Holder(lines, *values) for lines, values in sums.items())
+    return tuple(sorted(found, key=lambda one: -max(one.at_peak, one.at_dump)))
+
+
+def _lone(devices: Sequence[DeviceMemory], moment: str) -> list[LoneHolder]:
+    """Memory that only one rank holds, of at least two ranks."""
+    held: defaultdict[Lines, dict[int, int]] = defaultdict(dict)
+    whole: defaultdict[int, int] = defaultdict(int)
+    for device in devices:
+        rank = device.facts["rank"]
+        whole[rank] += 0
+        for one in device.holders:
+            size = getattr(one, moment)
+            whole[rank] += size
+            if one.lines:
+                held[one.lines][rank] = held[one.lines].get(rank, 0) + size
+    told = (_alone(lines, own, whole) for lines, own in held.items() if len(whole) > 1)
+    found = [one for one in told if one is not None]
+    return sorted(found, key=lambda one: one.others - one.held)
+
+
+def _alone(lines: Lines, own: Mapping[int, int], whole: Mapping[int, int]) -> LoneHolder | None:
+    rank = max(own, key=lambda one: own[one])
+    others = [own.get(other, 0) for other in whole if other != rank]
+    most, size = max(others), own[rank]
+    enough = size - most >= max(LONE_BYTES, LONE_SHARE * whole[rank])
+    if not enough or size < LONE_FACTOR * most:
+        return None
+    return LoneHolder(rank, lines, size, most, round(median(others)))
+
+
+def _advice(facts: Mapping[str, Any]) -> Iterator[str]:
+    least = max(GAP_BYTES, GAP_SHARE * facts["reserved"])
+    asked = facts["asked"]
+    if facts["gaps"] >= least or (asked is not None and asked <= facts["gaps"]):
+        if facts["expandable"]:
+            yield "Segments can grow already: keep the sizes of batches the same, so that freed blocks fit again."
+        else:
+            yield "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: segments grow, and gaps become few."
+    if facts["cached"] >= least:
+        yield "torch.cuda.empty_cache() gives whole free segments back, for other processes and sizes."
+    if not facts["events"]:
+        yield "Call torch.cuda.memory._record_memory_history() at the start: then a snapshot shows its peak."

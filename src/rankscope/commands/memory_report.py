@@ -1,0 +1,50 @@
+"""`rankscope memory`: who holds the memory of each device, in snapshots of torch."""
+
+from __future__ import annotations
+
+import click
+
+from rankscope.commands.output import ProgressLine, refuse_existing, write_report
+from rankscope.commands.report import Format, format_of, redacted_report
+from rankscope.commands.source import JobSource, with_local_paths
+
+_MOST_FILES = 3
+"""Most unread files that an error names."""
+
+
+def run(
+    source: JobSource,
+    *,
+    form: Format | None,
+    output: str | None,
+    force: bool,
+    redact: bool,
+    redact_sources: bool,
+    ascii_only: bool,
+    path_map: tuple[tuple[str, str], ...],
+) -> int:
+    """Writes the page of memory; ClickException if no file is a snapshot."""
+    from rankscope.analysis.memory.snapshot_holders import snapshot_memory
+    from rankscope.analysis.model import Analysis
+    from rankscope.report.snapshot_page import render_snapshots
+
+    source.check()
+    refuse_existing(output, force)
+    narrator = ProgressLine()
+    try:
+        dataset = source.read(narrator)
+    finally:
+        narrator.close()
+    unread = dataset.files.drop_nulls("problem").select("path", "problem").rows()
+    told = "".join(f"; {path}: {problem}" for path, problem in unread[:_MOST_FILES])
+    if dataset.snapshots.is_empty():
+        raise click.ClickException(
+            f"{source.title}: no memory snapshot; torch.cuda.memory._dump_snapshot(FILE) writes one{told}"
+        )
+    dataset, analysis = with_local_paths(dataset, Analysis("", "unknown"), path_map)
+    if redact or redact_sources:
+        dataset, _ = redacted_report(dataset, analysis, not redact_sources)
+        unread = dataset.files.drop_nulls("problem").select("path", "problem").rows()
+    page = render_snapshots(snapshot_memory(dataset), unread, form or format_of(output))
+    write_report(page.encode("ascii" if ascii_only else "utf-8", "backslashreplace"), output, force)
+    return 0

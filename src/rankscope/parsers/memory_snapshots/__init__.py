@@ -1,0 +1,1 @@
+"""Snapshots of the memory of a device, as torch writes them: allocations, segments and their history."""
