@@ -17,6 +17,7 @@ from benchmarks.memory_snapshot import snapshot
 from rankscope.cli import run
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.files.reader import read_file
+from rankscope.parsers.memory_snapshots import snapshot_sizes
 from rankscope.parsers.memory_snapshots.allocation_history import HistoryRows
 from rankscope.parsers.memory_snapshots.decode import decode_bytes, looks_like_snapshot
 from rankscope.parsers.memory_snapshots.entry_stream import EntryUnpickler, entry_stream
@@ -158,6 +159,25 @@ def test_odd_values_are_refused(change: dict[str, Any]) -> None:
     for data in (pickle.dumps({**two_segments(), **change}), json.dumps({**two_segments(), **change}).encode()):
         with pytest.raises(NotThisKindError, match="memory snapshot"):
             decode_bytes(data)
+
+
+@pytest.mark.parametrize("document", [
+    {"segments": [{"device": 0, "total_size": 1, "blocks": [block(1, 1)] * 50}] * 3},
+    {"segments": [], "device_traces": [[entry("alloc", 1, 1)] * 50] * 3},
+])  # fmt: skip
+def test_a_list_that_is_named_again_and_again_is_refused(
+    document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_sizes, "MOST_BLOCKS", 100)
+    monkeypatch.setattr(snapshot_sizes, "MOST_ENTRIES", 100)
+    with pytest.raises(NotThisKindError, match="more than 100"):
+        decode_bytes(pickle.dumps(document))
+
+
+def test_deep_text_is_refused() -> None:
+    deep = json.dumps(two_segments()).replace('"frames": []', '"frames": ' + "[" * 50_000 + "]" * 50_000, 1)
+    with pytest.raises(NotThisKindError, match="memory snapshot"):
+        decode_bytes(deep.encode())
 
 
 def test_a_torn_file_is_named_so() -> None:

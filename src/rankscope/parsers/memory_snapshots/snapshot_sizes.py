@@ -16,6 +16,8 @@ from rankscope.parsers.memory_snapshots.allocation_stacks import AllocationStack
 from rankscope.parsers.memory_snapshots.model import MemorySnapshot, SnapshotDevice
 
 MOST_DEVICES = 1 << 10
+MOST_ENTRIES, MOST_BLOCKS = 1 << 25, 1 << 22
+"""Most entries and blocks: a pickle can name one list a million times."""
 MOST_SIZE = 1 << 50
 """Largest size of a block or segment, in bytes."""
 _HELD = {"active_allocated": True, "active_awaiting_free": False, "active_pending_free": False}
@@ -76,7 +78,10 @@ def snapshot_of(document: Mapping[str, Any], rows: HistoryRows) -> MemorySnapsho
     stacks, found = AllocationStacks(), MemorySnapshot()
     try:
         sums = _segment_sums(document.get("segments") or ())
-        traces = [_rows_of(trace, rows) for trace in document.get("device_traces") or ()][:MOST_DEVICES]
+        given = (document.get("device_traces") or [])[:MOST_DEVICES]
+        if sum(map(len, given)) > MOST_ENTRIES:
+            raise NotThisKindError(f"a memory snapshot of more than {MOST_ENTRIES:,} entries: refused")
+        traces = [_rows_of(trace, rows) for trace in given]
         settings = document.get("allocator_settings") or {}
         grows = settings.get("expandable_segments") is True
     except (AttributeError, TypeError, KeyError, IndexError, OverflowError) as error:
@@ -93,10 +98,14 @@ def snapshot_of(document: Mapping[str, Any], rows: HistoryRows) -> MemorySnapsho
 
 def _segment_sums(segments: Iterable[Mapping[str, Any]]) -> defaultdict[int, SegmentSums]:
     sums: defaultdict[int, SegmentSums] = defaultdict(SegmentSums)
+    count = 0
     for segment in segments:
         device = segment.get("device", 0)
         if type(device) is not int or not 0 <= device < MOST_DEVICES:
             raise TypeError
+        count += len(segment.get("blocks") or ())
+        if count > MOST_BLOCKS:
+            raise NotThisKindError(f"a memory snapshot of more than {MOST_BLOCKS:,} blocks: refused")
         sums[device].add(segment)
     return sums
 
