@@ -9,7 +9,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.kinds.input_kinds import DUMP, LOG
-from rankscope.schema.measures import COMPILATIONS, MEMORY, SAMPLES, TENSORS
+from rankscope.schema.measures import COMPILATIONS, MEMORY, PARAMETERS, SAMPLES, TENSORS
 from rankscope.schema.tables import (
     ATTEMPTS,
     COMMS,
@@ -97,6 +97,7 @@ class Dataset:
     span_values: pl.DataFrame = field(default_factory=lambda: empty(SPAN_VALUES))
     tensors: pl.DataFrame = field(default_factory=lambda: empty(TENSORS))
     memory: pl.DataFrame = field(default_factory=lambda: empty(MEMORY))
+    parameters: pl.DataFrame = field(default_factory=lambda: empty(PARAMETERS))
     attempt: int = 0
     """The attempt of these rows."""
     world_size: int = 0
@@ -189,6 +190,12 @@ class Dataset:
         return not self.memory.is_empty() and not told
 
     @cached_property
+    def from_parameters(self) -> bool:
+        """Whether there are parameters of models, but neither dumps, logs, traces, summaries of tensors nor memory."""
+        told = not self.dumps.is_empty() or self.has_logs or self.has_traces or self.has_tensors
+        return not self.parameters.is_empty() and not told and self.memory.is_empty()
+
+    @cached_property
     def from_traces(self) -> bool:
         """Whether there are traces, but neither dumps nor logs, so that all facts come from traces."""
         return self.has_traces and self.dumps.is_empty() and not self.has_logs
@@ -201,6 +208,8 @@ class Dataset:
             told = self.tensors
         if self.from_memory:
             told = self.memory
+        if self.from_parameters:
+            told = self.parameters
         if self.from_traces:
             # a lone trace that tells no rank has none
             told = self.files.join(self.traces.select("file"), on="file", how="semi")
@@ -221,6 +230,7 @@ class Dataset:
         kinds = {
             "logs": self.has_logs, "traces": self.has_traces, "stacks": not self.threads.is_empty(),
             "numbers": self.has_tensors, "samples of memory": not self.memory.is_empty(),
+            "records of models": not self.parameters.is_empty(),
         }  # fmt: skip
         found = [name for name, given in kinds.items() if given]
         return found[0] if len(found) == 1 else ""
@@ -228,7 +238,7 @@ class Dataset:
     @cached_property
     def missing_ranks(self) -> tuple[int, ...]:
         """Ranks of the job without a readable dump, sorted; empty if there are only logs, or only traces."""
-        if self.from_logs or self.from_traces or self.from_tensors or self.from_memory:
+        if self.from_logs or self.from_traces or self.from_tensors or self.from_memory or self.from_parameters:
             return ()
         seen = set(self.seen_ranks)
         return tuple(r for r in self.every_rank if r not in seen)
