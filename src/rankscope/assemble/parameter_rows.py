@@ -124,8 +124,6 @@ def _values(record: ModelRecord, line: ParameterLine) -> tuple[Any, ...]:
     mesh = meshes[line.mesh] if line.mesh is not None and line.mesh < len(meshes) else None
     sizes = mesh.shape if mesh is not None else []
     layout = layout_of(line.placements, sizes)
-    if line.placements is None and line.wrapper == "fsdp1" and prod(line.local) != prod(line.shape):
-        layout = "sharded"
     names = [*(mesh.names if mesh is not None else ()), *("",) * len(sizes)]
     return (
         line.name, line.shape, line.local, line.dtype, line.requires_grad, line.device,

@@ -209,11 +209,12 @@ def dump(reason: str = "asked", wait: float = 10.0) -> bool:
     return agent.sampler.ask(reason, True, wait)
 
 
-def describe(model: Any, optimizer: Any = None, wait: float = 10.0) -> bool:
+def describe(model: Any, optimizer: Any = None, group: Any = None, wait: float = 10.0) -> bool:
     """Writes the parameters of this rank to `model_rank_N.jsonl` beside the dumps; returns whether that was done.
 
-    `model` is a module, or a sequence of them; `optimizer` an optimizer, or a sequence of them. Call it on every rank,
-    in the thread that trains, once the model is wrapped; again, and the newest one counts. Raises RuntimeError without
+    `model` is a module, or a sequence of them; `optimizer` an optimizer, or a sequence of them; `group` a
+    process group whose ranks hold the same model, where no wrapper tells it. Call it on every rank, in the thread that
+    trains, once the model is wrapped; again, and the newest one counts. Raises RuntimeError without
     `start`; other errors never reach the job: they stand in the sidecar and in the log.
     """
     agent = _running.get(os.getpid())
@@ -226,7 +227,7 @@ def describe(model: Any, optimizer: Any = None, wait: float = 10.0) -> bool:
         agent._problem("the model is not described: no rank is known before init_process_group()")
         return False
     try:
-        data = model_lines(model, optimizer, agent.card.process)
+        data = model_lines(model, optimizer, group, agent.card.process)
     except Exception as error:  # noqa: BLE001 - wrappers of any version of torch, whose tables may change
         agent._problem(f"the model is not described: {type(error).__name__}: {error}")
         return False

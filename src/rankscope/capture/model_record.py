@@ -21,14 +21,17 @@ _WORDS = {"_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module"}
 """Names of modules that wrappers add."""
 
 
-def model_lines(model: Any, optimizer: Any, process: Mapping[str, Any]) -> bytes:
+def model_lines(model: Any, optimizer: Any, group: Any, process: Mapping[str, Any]) -> bytes:
     """The record of a model, which begins with the facts of the `process`.
 
-    `model` is a module or a sequence of them, `optimizer` an optimizer, a sequence of them, or None.
+    `model` is a module or a sequence of them, `optimizer` an optimizer, a sequence of them, or None,
+    `group` a process group of ranks that hold the same model, or None.
     """
     parts = [model] if hasattr(model, "named_parameters") else list(model)
     states = _states(optimizer)
     meshes, lines, count = MeshTable(), list[str](), 0
+    if group is not None:
+        meshes.group(group, "group")
     for name, tensor, known in _parameters(parts):
         count += 1
         if count <= MOST_PARAMETERS:
@@ -84,7 +87,8 @@ def _row(
         "requires_grad": bool(tensor.requires_grad), "device": str(local.device), "wrapper": wrapper,
         "mesh": meshes.mesh(tensor.device_mesh) if is_placed else None,
         "group": None if known is None or known.group is None else meshes.group(known.group, known.wrapper),
-        "placements": _placements(tensor), "gradient_placements": _placements(tensor.grad),
+        "placements": list(known.placements) if known is not None and known.placements else _placements(tensor),
+        "gradient_placements": _placements(tensor.grad),
         "state_placements": next((told for value in values if (told := _placements(value))), None),
         "bytes": _bytes(tensor), "gradient_bytes": 0 if tensor.grad is None else _bytes(tensor.grad),
         "state_bytes": sum(map(_bytes, values)),

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 FSDP2, FSDP1, DDP, TP, IGNORED = "fsdp2", "fsdp1", "ddp", "tp", "ignored"
+FLAT = ("S(flat)",)
 MOST_RUNS = 1024
 """Most runs of ranks that are written of a group."""
 
@@ -24,6 +25,8 @@ class WrappedTensor(NamedTuple):
     """The process group of DDP or FSDP1; None where a mesh tells."""
     shape: tuple[int, ...] | None = None
     """The shape before it was sharded, where the tensor does not tell it."""
+    placements: tuple[str, ...] | None = None
+    """`FLAT` for a shard of FSDP1, which cuts all parameters of a module as one row of elements."""
 
 
 def wrapped_tensors(part: Any) -> dict[int, WrappedTensor]:
@@ -62,10 +65,10 @@ def _of_fsdp1(module: Any) -> Iterator[tuple[Any, WrappedTensor]]:
     flat = getattr(getattr(module, "_handle", None), "flat_param", None)
     if flat is None:
         return
-    group = module.process_group
-    yield flat, WrappedTensor(FSDP1, flat, group, tuple(flat._unpadded_unsharded_size))
+    group, cut = module.process_group, FLAT if module._handle.uses_sharded_strategy else None
+    yield flat, WrappedTensor(FSDP1, flat, group, tuple(flat._unpadded_unsharded_size), cut)
     for tensor, shape in zip(flat._params or (), flat._shapes, strict=False):
-        yield tensor, WrappedTensor(FSDP1, tensor, group, tuple(shape))
+        yield tensor, WrappedTensor(FSDP1, tensor, group, tuple(shape), cut)
 
 
 def ddp_paths(part: Any) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from rankscope.analysis.sharding.model import ModelAnalysis
 from rankscope.text.wording import byte_count
 
-TITLE = "What each rank holds of its model, outliers first"
+TITLE = "Model on each rank, outliers first"
 HEAD = ("rank", "tensors", "parameters", "gradients", "optimizer", "sharded", "whole", "share")
 MOST_ROWS = 8
 """Most ranks that text and Markdown list besides outliers."""

@@ -49,12 +49,11 @@ def test_of_two_peers_nobody_is_accused() -> None:
     assert (found.culprit_ranks, found.candidates) == ((), (2, 3))
 
 
-def test_without_mesh_and_equal_names_a_difference_is_only_a_note() -> None:
-    def rows(rank: int) -> list[Row]:
-        """Four stages that number their blocks alike; the first has the embedding, and one is frozen."""
-        return transformer(1, requires_grad=rank > 1)[0 if rank == 0 else 1 :]
-
-    assert {(f.severity, f.culprit_ranks) for f in model_findings(described_job(rows, ()))} == {("info", ())}
+def test_without_a_mesh_one_frozen_parameter_is_named_and_a_frozen_stage_is_not_accused() -> None:
+    (found,) = model_findings(described_job(lambda rank: changed(rank, 2, requires_grad=False), ()))
+    assert (found.culprit_ranks, found.confidence) == ((2,), "medium")
+    (stage,) = model_findings(described_job(lambda rank: transformer(1, requires_grad=rank > 0), ()))
+    assert (stage.culprit_ranks, stage.candidates, stage.severity, stage.confidence) == ((), (), "info", "low")
 
 
 def whole_embedding(_: int) -> list[Row]:
@@ -94,9 +93,15 @@ def test_a_rank_with_larger_shards_is_named_with_the_parameter() -> None:
 
 def sequence_parallel(_: int) -> list[Row]:
     """A plan that leaves norms whole, with Partial gradients that the optimizer has reduced (torch 2.13)."""
-    norm = {"placements": ["R"], "gradient_placements": ["P(sum)"], "state_placements": ["R"]}
+    norm: Row = {
+        "wrapper": "tp",
+        "mesh": 0,
+        "placements": ["R"],
+        "gradient_placements": ["P(sum)"],
+        "state_placements": ["R"],
+    }
     rows = transformer(4, wrapper="tp")
-    return [*rows[:-1], parameter("norm", (256,), mesh=0, **{**norm, "wrapper": "tp"})]
+    return [*rows[:-1], parameter("norm", (256,), **norm)]
 
 
 def experts(rank: int) -> list[Row]:

@@ -20,7 +20,7 @@ class ModelDifference(NamedTuple):
     accused: bool
     """Whether the odd ones are clearly few; else nobody knows who is right."""
     sure: bool
-    """Whether a mesh or a group tells that all of them hold the same model."""
+    """Whether it is known that they hold the same model: by a mesh or a group, or since nearly all else is equal."""
     name: str
     """The first parameter."""
     parameters: int

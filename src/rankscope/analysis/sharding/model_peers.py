@@ -1,12 +1,12 @@
 """Differences of the models of ranks that should hold the same one: names, shapes, types, wrappers, placements.
 
 Stages of a pipeline hold different parameters by design. Ranks are compared if they share meshes or groups of wrappers;
-without any, if the process groups place them in one stage; else if all of them have the same names.
+without any, if the process groups place them in one stage; else if they have the same names.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import polars as pl
@@ -16,6 +16,8 @@ from rankscope.analysis.sharding.model import ModelDifference
 
 ASPECTS = ("shape", "dtype", "requires_grad", "kind", "wrapper", "placements")
 """Values of a parameter that peers share; `kind` is that of its device."""
+MOST_UNLIKE = 0.2
+"""Largest share of parameters in which ranks differ that are peers only by their names."""
 MOST_DIFFERING = 4096
 """Most parameters whose differences are read; the count tells that more differ."""
 
@@ -41,8 +43,8 @@ def with_stages(parameters: pl.DataFrame, mesh: Mesh | None) -> pl.DataFrame:
         names=pl.col("name").cast(pl.String).sort().hash().sum()
     )
     names = names.with_columns(stage=pl.col("names").rank("dense").cast(pl.Int64))
-    one = names["stage"].n_unique() <= 1
-    return parameters.join(names.drop("names"), on="rank", maintain_order="left").with_columns(sure=pl.lit(value=one))
+    told = names.drop("names")
+    return parameters.join(told, on="rank", maintain_order="left").with_columns(sure=pl.lit(value=False))
 
 
 def find_differences(rows: pl.DataFrame) -> list[ModelDifference]:
@@ -51,7 +53,21 @@ def find_differences(rows: pl.DataFrame) -> list[ModelDifference]:
     found = [*_names(rows)]
     for aspect in ASPECTS:
         found += _values(rows, aspect)
-    return _joined(found)
+    return _settled(_joined(found), rows)
+
+
+def _settled(found: list[ModelDifference], rows: pl.DataFrame) -> list[ModelDifference]:
+    """The differences, sure where all ranks have the same names and nearly all else is equal.
+
+    Stages of a pipeline may have the same names: then most of their parameters differ, or all are frozen in one.
+    """
+    if rows["stage"].n_unique() > 1:
+        return found
+    most = MOST_UNLIKE * rows["name"].n_unique()
+    differing = Counter[tuple[int, ...]]()
+    for one in found:
+        differing[one.odd] += one.parameters
+    return [one._replace(sure=one.sure or differing[one.odd] <= most) for one in found]
 
 
 def _names(rows: pl.DataFrame) -> Iterator[ModelDifference]:

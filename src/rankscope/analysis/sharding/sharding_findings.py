@@ -24,6 +24,8 @@ from rankscope.text.wording import byte_count, plural, ranks_text
 
 MOST_EVIDENCE = 8
 MOST_NAMES = 3
+_NAMES_ONLY = "only the names tell that these ranks hold the same part of the model: no mesh, wrapper or group does"
+_NO_MAJORITY = "no majority tells which side is right"
 WARN_SHARE = 0.1
 """Share of the parameters of a rank from which one that is not sharded is a warning."""
 
@@ -34,13 +36,16 @@ def with_models(facts: Facts, analysis: Analysis) -> Analysis:
     rows = with_stages(dataset.parameters, analysis.mesh)
     partial = find_partial(rows)
     differences = [one for one in find_differences(rows) if not _is_partial(one, partial)]
+    shared = bool(rows["sure"].all())
     odd = frozenset(rank for one in differences for rank in one.odd)
     held = held_by_rank(rows)
     model = ModelAnalysis(
         held, tuple(differences), tuple(find_whole(rows, odd)), tuple(find_loose(rows, odd)), tuple(partial),
         tuple(find_heavy(rows, held)),
     )  # fmt: skip
-    told = [replace(f, id=f"f{at}") for at, f in enumerate(_findings(dataset, model), len(analysis.findings) + 1)]
+    told = [
+        replace(f, id=f"f{at}") for at, f in enumerate(_findings(dataset, model, shared), len(analysis.findings) + 1)
+    ]
     causes = [f for f in analysis.findings if f.root_cause]
     rest = [f for f in analysis.findings if not f.root_cause]
     known = replace(analysis, model=model, findings=(*causes, *told, *rest))
@@ -66,13 +71,13 @@ def _with_verdict(dataset: Dataset, analysis: Analysis, told: Sequence[Finding])
     return replace(analysis, verdict=verdict)
 
 
-def _findings(dataset: Dataset, model: ModelAnalysis) -> Iterator[Finding]:
+def _findings(dataset: Dataset, model: ModelAnalysis, shared: bool) -> Iterator[Finding]:
     places = Places(dataset)
     paths: list[str] = dataset.files["path"].to_list()
     several: dict[tuple[int, ...], list[ModelDifference]] = defaultdict(list)
     for one in model.differences:
         several[one.odd].append(one)
-    yield from (_mismatch(found, places, paths) for found in several.values())
+    yield from (_mismatch(found, places, paths, shared) for found in several.values())
     yield from (_partial(one, places) for one in model.partial)
     whole_names = {one.name for one in model.whole}
     loose = {name: found for found in model.loose for name in found.names}
@@ -84,36 +89,34 @@ def _findings(dataset: Dataset, model: ModelAnalysis) -> Iterator[Finding]:
     yield from (_heavy(one, places) for one in model.heavy)
 
 
-def _mismatch(found: Sequence[ModelDifference], places: Places, paths: Sequence[str]) -> Finding:
-    """The finding on ranks that differ from their peers in one or several aspects."""
+def _mismatch(found: Sequence[ModelDifference], places: Places, paths: Sequence[str], shared: bool) -> Finding:
+    """The finding on ranks that differ from their peers in one or several aspects.
+
+    `shared`: a mesh, a wrapper or a group tells the peers.
+    """
     first = found[0]
     accused = first.accused and first.sure
-    more = sum(one.parameters for one in found) - 1
+    more = sum(one.parameters for one in found[1:])
     rest = f", and {plural(more, 'more difference')}" if more else ""
     evidence = [
         Evidence(_sentence(one), file=paths[file], rank=rank, line=line)
         for one in found[:MOST_EVIDENCE] for rank, file, line in one.places[:1]
     ]  # fmt: skip
-    reasons = () if accused else (_doubt(first),)
+    reasons = () if accused and shared else (_NAMES_ONLY if not shared else _NO_MAJORITY,)
     return Finding(
         kind="model-mismatch", severity="warning" if first.sure else "info",
         title=f"the model of {ranks_text(first.odd)} differs from that of {ranks_text(first.peers)}: "
               f"{_sentence(first)}{rest}",
-        explanation="These ranks share the parameters, so they must hold the same model: collectives on it "
-                    "otherwise hang, fail or mix different values.",
+        explanation="Ranks that share parameters must hold the same model: collectives on it otherwise hang, fail "
+                    "or mix different values.",
         culprit_ranks=first.odd if accused else (), about=first.odd,
         culprits=tuple(map(places.culprit, first.odd)) if accused else (),
         candidates=() if accused or not first.sure else tuple(sorted((*first.odd, *first.peers))),
-        confidence="high" if accused else "low", confidence_reasons=reasons, evidence=tuple(evidence),
+        confidence="low" if not accused else "high" if shared else "medium",
+        confidence_reasons=reasons, evidence=tuple(evidence),
         next_steps=("Build the model from one configuration on all ranks, and print names and shapes before it is "
                     "wrapped.",),
     )  # fmt: skip
-
-
-def _doubt(one: ModelDifference) -> str:
-    if not one.sure:
-        return "no mesh and no wrapper tells that these ranks hold the same part of the model"
-    return "no majority tells which side is right"
 
 
 def _sentence(one: ModelDifference) -> str:
