@@ -113,7 +113,10 @@ def _frame(record: ModelRecord, rank: int, place: int) -> pl.DataFrame:
     rows = [_values(record, line) for line in record.parameters]
     same = {"rank": rank, "file": place}
     dtypes = {name: dtype for name, dtype in schema.PARAMETERS.items() if name not in ("rank", "file", "line")}
-    told = pl.DataFrame(rows, schema=dtypes, orient="row").with_row_index("line", 2)
+    columns = zip(*rows, strict=True) if rows else ((),) * len(dtypes)
+    told = pl.DataFrame([
+        pl.Series(name, column, dtype) for (name, dtype), column in zip(dtypes.items(), columns, strict=True)
+    ]).with_row_index("line", 2)  # fmt: skip
     told = told.with_columns(**{name: pl.lit(value) for name, value in same.items()})
     return told.select(pl.col(name).cast(dtype) for name, dtype in schema.PARAMETERS.items())
 

@@ -24,6 +24,8 @@ from rankscope.text.wording import byte_count, plural, ranks_text
 
 MOST_EVIDENCE = 8
 MOST_NAMES = 3
+MOST_PEERS = 4
+"""Most peers that a title lists."""
 _NAMES_ONLY = "only the names tell that these ranks hold the same part of the model: no mesh, wrapper or group does"
 _NO_MAJORITY = "no majority tells which side is right"
 WARN_SHARE = 0.1
@@ -96,6 +98,7 @@ def _mismatch(found: Sequence[ModelDifference], places: Places, paths: Sequence[
     """
     first = found[0]
     accused = first.accused and first.sure
+    peers = ranks_text(first.peers) if len(first.peers) <= MOST_PEERS else f"{len(first.peers):,} peers"
     more = sum(one.parameters for one in found[1:])
     rest = f", and {plural(more, 'more difference')}" if more else ""
     evidence = [
@@ -105,7 +108,7 @@ def _mismatch(found: Sequence[ModelDifference], places: Places, paths: Sequence[
     reasons = () if accused and shared else (_NAMES_ONLY if not shared else _NO_MAJORITY,)
     return Finding(
         kind="model-mismatch", severity="warning" if first.sure else "info",
-        title=f"the model of {ranks_text(first.odd)} differs from that of {ranks_text(first.peers)}: "
+        title=f"the model of {ranks_text(first.odd)} differs from that of {peers}: "
               f"{_sentence(first)}{rest}",
         explanation="Ranks that share parameters must hold the same model: collectives on it otherwise hang, fail "
                     "or mix different values.",
