@@ -12,6 +12,7 @@ from rankscope.schema import Frame
 if TYPE_CHECKING:
     from rankscope.analysis.memory.model import MemoryAnalysis
     from rankscope.analysis.numbers.model import NumberMarks, ReferenceMarks, RuleCount
+    from rankscope.analysis.sharding.model import ModelAnalysis
     from rankscope.analysis.traces.model import TraceAnalysis
 
 Severity = finding_kinds.Severity
@@ -198,6 +199,8 @@ class Analysis:
     """The distance of each row of `Dataset.tensors` from a reference; None without a reference."""
     memory: MemoryAnalysis | None = None
     """Results from samples of memory; None without any."""
+    model: ModelAnalysis | None = None
+    """Results from records of models; None without any."""
 
     @property
     def cause(self) -> Finding | None:

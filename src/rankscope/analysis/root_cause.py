@@ -49,7 +49,7 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) 
     roots += find_gone(facts, judge, roots) if freeze.stopped is True else []
     suspects, roots = _still(facts, _explained(_independent(roots)), freeze, reliability)
     concluded = _conclude(FindingWriter(facts, graph, judge), reliability, freeze, roots, suspects)
-    return _remembered(facts, _numbered(facts, _traced(facts, concluded)))
+    return _described(facts, _remembered(facts, _numbered(facts, _traced(facts, concluded))))
 
 
 def _with_waits(facts: Facts, freeze: Freeze) -> Facts:
@@ -250,6 +250,15 @@ def _remembered(facts: Facts, analysis: Analysis) -> Analysis:
     from rankscope.analysis.memory.memory_findings import with_memory
 
     return with_memory(facts, analysis)
+
+
+def _described(facts: Facts, analysis: Analysis) -> Analysis:
+    """The analysis with findings on the models of ranks."""
+    if facts.dataset.parameters.is_empty():
+        return analysis
+    from rankscope.analysis.sharding.sharding_findings import with_models
+
+    return with_models(facts, analysis)
 
 
 def _moving(writer: FindingWriter, suspects: list[Root], freeze: Freeze) -> Finding:

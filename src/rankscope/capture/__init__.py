@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from .agent import dump, start, stop
+from .agent import describe, dump, start, stop
 
 if TYPE_CHECKING:
     from .numbers import NumbersModule
@@ -27,4 +27,4 @@ else:
         return importlib.import_module(f"{__name__}.numbers")
 
 
-__all__ = ["dump", "numbers", "start", "stop"]
+__all__ = ["describe", "dump", "numbers", "start", "stop"]

@@ -207,3 +207,30 @@ def dump(reason: str = "asked", wait: float = 10.0) -> bool:
     if agent is None:
         raise RuntimeError("rankscope.capture.start() was not called in this process")
     return agent.sampler.ask(reason, True, wait)
+
+
+def describe(model: Any, optimizer: Any = None, group: Any = None, wait: float = 10.0) -> bool:
+    """Writes the parameters of this rank to `model_rank_N.jsonl` beside the dumps; returns whether that was done.
+
+    `model` is a module, or a sequence of them; `optimizer` an optimizer, or a sequence of them; `group` a
+    process group whose ranks hold the same model, where no wrapper tells it. Call it on every rank, in the thread that
+    trains, once the model is wrapped; again, and the newest one counts. Raises RuntimeError without
+    `start`; other errors never reach the job: they stand in the sidecar and in the log.
+    """
+    agent = _running.get(os.getpid())
+    if agent is None:
+        raise RuntimeError("rankscope.capture.start() was not called in this process")
+    from .model_record import model_lines
+
+    agent.card.update()
+    if agent.card.rank is None:
+        agent._problem("the model is not described: no rank is known before init_process_group()")
+        return False
+    try:
+        data = model_lines(model, optimizer, group, agent.card.process)
+    except Exception as error:  # noqa: BLE001 - wrappers of any version of torch, whose tables may change
+        agent._problem(f"the model is not described: {type(error).__name__}: {error}")
+        return False
+    agent.sampler.model = data
+    agent.sampler.ask("describe", False, wait)
+    return agent.sampler.model is None

@@ -49,6 +49,7 @@ class DumpFiles:
         self.card = self.directory / f"capture_rank_{rank}.json"
         self.traceback = self.directory / f"exception_rank_{rank}.log"
         self.memory = self.directory / f"memory_rank_{rank}.jsonl"
+        self.model = self.directory / f"model_rank_{rank}.jsonl"
         self.rank = rank
         self.keep = keep
         self._turns: dict[Path, int] = {}
@@ -112,7 +113,8 @@ class DumpFiles:
     def _move(self, usual: list[str], source: Path, target: Path | None) -> None:
         places = [source] if target is None else [source, target]
         dumps = {name for place in places for name in _dumps(place / self.card.name, self.rank)}
-        for name in [*sorted(dumps.union(usual)), self.card.name, self.traceback.name, self.memory.name]:
+        others = (self.card, self.traceback, self.memory, self.model)
+        for name in [*sorted(dumps.union(usual)), *(path.name for path in others)]:
             if target is None:
                 (source / name).unlink(missing_ok=True)
             elif (source / name).exists():

@@ -56,6 +56,8 @@ class Sampler(threading.Thread):
         self.card = card
         card.interval_s = settings.interval
         self.memory = MemoryRecord(settings.memory)
+        self.model: bytes | None = None
+        """The record of the model that is to be written."""
         self.joined = threading.Event()
         """Set with the first process group."""
         self.look: Callable[[], None] = _do_nothing
@@ -116,8 +118,15 @@ class Sampler(threading.Thread):
         self._rounds += 1
         self.look()
         # each may find room on the disk; the last reports the failures
-        for write in (self._dumps, self._exception, self._samples, self._card):
+        for write in (self._dumps, self._exception, self._samples, self._model, self._card):
             self._try(write, files, request)
+
+    def _model(self, files: DumpFiles, _: DumpRequest) -> None:
+        data = self.model
+        if data is not None:
+            files.put(files.model, data, False)
+            # the trainer may have described a newer one meanwhile
+            self.model = None if self.model is data else self.model
 
     def tell(self, request: DumpRequest) -> None:
         """Writes why and how the process ends, quickly and without a dump; in any thread."""

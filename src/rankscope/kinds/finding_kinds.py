@@ -174,6 +174,28 @@ _ROWS = (
         meaning="an allocator had reserved enough memory for a request that failed, in pieces that were too small",
     ),
     FindingKind(
+        name="model-mismatch", worst="warning",
+        meaning="ranks hold another model than their peers: names, shapes, types, frozen or not, wrapper, placement",
+        rule="ranks that share a mesh or a wrapper hold the same parameters: the few that differ are accused",
+        clears="a design in which these ranks hold a part of their own",
+    ),
+    FindingKind(
+        name="partial-tensor", worst="warning",
+        meaning="a parameter or gradient is a summand of a DTensor that nobody reduced",
+    ),
+    FindingKind(
+        name="unsharded-parameter", worst="warning",
+        meaning="each rank holds a large parameter whole, though nearly all others of its size are sharded",
+    ),
+    FindingKind(
+        name="unwrapped-parameter", worst="warning",
+        meaning="a wrapper took most parameters, and a trained one was left out",
+    ),
+    FindingKind(
+        name="uneven-shards", worst="warning", meaning="the shards of a rank are far larger than those of its peers",
+        clears="a dimension that these ranks do not divide",
+    ),
+    FindingKind(
         name="lone-compilation", worst="warning", status="slow", status_alone="slow",
         meaning="torch.compile compiles again and again, or without its cache, on a few ranks only",
         rule="it compiles one function three times or more, four times as often as any other rank",

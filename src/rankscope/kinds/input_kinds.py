@@ -97,6 +97,14 @@ MEMORY_SAMPLES = InputKind(
     most_bytes=64 << 20,
     told_if_broken=False,
 )  # fmt: skip
+MODEL_RECORD = InputKind(
+    name="model", meaning="the parameters of the model of a rank, from `rankscope.capture`", noun="model record",
+    place=14,
+    begins="parsers.model_records:looks_like_model", decode="parsers.model_records:decode_model",
+    restore="parsers.model_records:record_from", add_rows="assemble.parameter_rows:add_parameters",
+    most_bytes=128 << 20,
+    told_if_broken=False,
+)  # fmt: skip
 TORCH_TRACE = InputKind(
     name="torch-trace", meaning="compilations of a rank, from TORCH_TRACE, or as tlparse's raw.jsonl",
     noun="compiler log", place=11,
@@ -173,6 +181,7 @@ INPUTS: dict[str, InputKind] = {
         # before environments: its names of modules are texts under texts
         TENSOR_RECORD,
         MEMORY_SAMPLES,
+        MODEL_RECORD,
         TORCH_TRACE,
         STACK_PROFILE,
         # before dumps: both are pickles

@@ -55,6 +55,7 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
             "traces": _traces(dataset, analysis),
             **_numbers(analysis),
             **_memory(analysis),
+            **_model(analysis),
         }
     )
     return escaped_json(raw) if ascii_only else raw
@@ -155,6 +156,15 @@ def _memory(analysis: Analysis) -> Json:
     from rankscope.report.memory_section import json_object
 
     return {"memory": json_object(analysis.memory)}
+
+
+def _model(analysis: Analysis) -> Json:
+    """Parameters that ranks hold, only where records of models were read."""
+    if analysis.model is None:
+        return {}
+    from rankscope.report.model_section import json_object
+
+    return {"model": json_object(analysis.model)}
 
 
 def _traces(dataset: Dataset, analysis: Analysis) -> Json | None:

@@ -26,6 +26,7 @@ def render_markdown(dataset: Dataset, analysis: Analysis) -> str:
     parts += [
         *_numbers(analysis),
         *_memory(analysis),
+        *_model(analysis),
         *_traces(dataset, analysis),
         *_messages(dataset),
         *_settings(dataset),
@@ -141,6 +142,17 @@ def _memory(analysis: Analysis) -> Iterator[str]:
 
         yield f"## {memory_section.TITLE}"
         yield _table(memory_section.HEAD, memory_section.shown_rows(analysis.memory))
+
+
+def _model(analysis: Analysis) -> Iterator[str]:
+    if analysis.model is not None:
+        # imported only for jobs with records of models
+        from rankscope.report import model_section
+
+        rows = list(model_section.shown_rows(analysis.model))
+        yield f"## {model_section.TITLE}"
+        yield _table(model_section.HEAD, iter(rows))
+        yield from (note.replace("*", "\\*") for note in model_section.notes(analysis.model, len(rows)))
 
 
 def _messages(dataset: Dataset) -> Iterator[str]:

@@ -32,6 +32,7 @@ def render_text(dataset: Dataset, analysis: Analysis) -> str:
     parts += [
         *_numbers(analysis),
         *_memory(analysis),
+        *_model(analysis),
         *_traces(dataset, analysis),
         *_messages(dataset),
         *_settings(dataset),
@@ -148,6 +149,16 @@ def _memory(analysis: Analysis) -> Iterator[str]:
 
     yield from _title(memory_section.TITLE)
     yield from memory_section.text_lines(analysis.memory)
+
+
+def _model(analysis: Analysis) -> Iterator[str]:
+    if analysis.model is None:
+        return
+    # imported only for jobs with records of models
+    from rankscope.report import model_section
+
+    yield from _title(model_section.TITLE)
+    yield from model_section.text_lines(analysis.model)
 
 
 def _messages(dataset: Dataset) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.kinds.input_kinds import DUMP, LOG
-from rankscope.schema.measures import ALLOCATIONS, COMPILATIONS, MEMORY, SAMPLES, SNAPSHOTS, TENSORS
+from rankscope.schema.measures import ALLOCATIONS, COMPILATIONS, MEMORY, PARAMETERS, SAMPLES, SNAPSHOTS, TENSORS
 from rankscope.schema.tables import (
     ATTEMPTS,
     COMMS,
@@ -99,6 +99,7 @@ class Dataset:
     memory: pl.DataFrame = field(default_factory=lambda: empty(MEMORY))
     snapshots: pl.DataFrame = field(default_factory=lambda: empty(SNAPSHOTS))
     allocations: pl.DataFrame = field(default_factory=lambda: empty(ALLOCATIONS))
+    parameters: pl.DataFrame = field(default_factory=lambda: empty(PARAMETERS))
     attempt: int = 0
     """The attempt of these rows."""
     world_size: int = 0
@@ -191,6 +192,12 @@ class Dataset:
         return not self.memory.is_empty() and not told
 
     @cached_property
+    def from_parameters(self) -> bool:
+        """Whether there are parameters of models, but neither dumps, logs, traces, summaries of tensors nor memory."""
+        told = not self.dumps.is_empty() or self.has_logs or self.has_traces or self.has_tensors
+        return not self.parameters.is_empty() and not told and self.memory.is_empty()
+
+    @cached_property
     def from_traces(self) -> bool:
         """Whether there are traces, but neither dumps nor logs, so that all facts come from traces."""
         return self.has_traces and self.dumps.is_empty() and not self.has_logs
@@ -203,6 +210,8 @@ class Dataset:
             told = self.tensors
         if self.from_memory:
             told = self.memory
+        if self.from_parameters:
+            told = self.parameters
         if self.from_traces:
             # a lone trace that tells no rank has none
             told = self.files.join(self.traces.select("file"), on="file", how="semi")
@@ -224,6 +233,7 @@ class Dataset:
             "logs": self.has_logs, "traces": self.has_traces, "stacks": not self.threads.is_empty(),
             "numbers": self.has_tensors, "samples of memory": not self.memory.is_empty(),
             "memory snapshots": not self.snapshots.is_empty(),
+            "records of models": not self.parameters.is_empty(),
         }  # fmt: skip
         found = [name for name, given in kinds.items() if given]
         return found[0] if len(found) == 1 else ""
@@ -231,7 +241,7 @@ class Dataset:
     @cached_property
     def missing_ranks(self) -> tuple[int, ...]:
         """Ranks of the job without a readable dump, sorted; empty if there are only logs, or only traces."""
-        if self.from_logs or self.from_traces or self.from_tensors or self.from_memory:
+        if self.from_logs or self.from_traces or self.from_tensors or self.from_memory or self.from_parameters:
             return ()
         if self.dumps.is_empty() and not self.snapshots.is_empty():
             return ()

@@ -1,4 +1,4 @@
-"""Tables of what is measured beside operations: tensors, memory, compilations, stacks over time."""
+"""Tables of what is measured beside operations: tensors, memory, parameters, compilations, stacks over time."""
 
 from __future__ import annotations
 
@@ -82,6 +82,39 @@ MEMORY: dict[str, pl.DataType | type[pl.DataType]] = {
     "line": pl.Int64,
 }
 """One row for each sample of one device of a rank, sorted by rank, device, then time."""
+
+# Parameters of models.
+
+LAYOUTS = ("whole", "sharded", "partial")
+"""Share of a tensor that a rank holds: all of it, a part, or a summand that is not reduced."""
+WRAPPERS = ("", "fsdp2", "fsdp1", "ddp", "tp", "ignored", "other")
+"""Wrapper that took a parameter; "tp" is a plan of DTensor, "ignored" one that was told to leave it, "" none."""
+
+PARAMETERS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "rank": pl.Int32,
+    "name": pl.Categorical,  # dotted name, without the words of wrappers
+    "shape": pl.List(pl.Int64),  # of the whole parameter
+    "local": pl.List(pl.Int64),  # on this rank
+    "dtype": pl.Categorical,  # as torch names it: "bfloat16"
+    "requires_grad": pl.Boolean,
+    "device": pl.Categorical,  # "cuda:3", "cpu", "meta"
+    "wrapper": pl.Enum(WRAPPERS),
+    "placements": pl.Categorical,  # of a DTensor: "S(0) R"; "" for a plain tensor
+    "mesh": pl.Categorical,  # its dimensions with their sizes: "dp 4 x tp 2"; "" without
+    "layout": pl.Enum(LAYOUTS),
+    "gradient": pl.Enum(LAYOUTS),  # layout of its gradient, of its optimizer state; null without
+    "state": pl.Enum(LAYOUTS),
+    "peers": pl.Int32,  # least rank of those that share meshes and groups with this one; null if it shares none
+    "numel": pl.Int64,  # elements of the whole parameter
+    "whole_bytes": pl.Int64,  # of the whole parameter
+    # bytes on this rank
+    "bytes": pl.Int64,
+    "gradient_bytes": pl.Int64,
+    "state_bytes": pl.Int64,
+    "file": pl.UInt32,  # row of `files`
+    "line": pl.Int64,
+}
+"""One row for each parameter of each rank, sorted by rank, then in the order of the model."""
 
 # Compilations, and stacks over time.
 

@@ -1,0 +1,134 @@
+"""Wrappers of parameters: FSDP2, FSDP1, DDP, and the meshes and process groups that hold replicas or shards of them.
+
+Tables of wrappers are private to torch, and read as of torch 2.2 to 2.13; one that is not there is passed over.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+FSDP2, FSDP1, DDP, TP, IGNORED = "fsdp2", "fsdp1", "ddp", "tp", "ignored"
+FLAT = ("S(flat)",)
+MOST_RUNS = 1024
+"""Most runs of ranks that are written of a group."""
+
+
+class WrappedTensor(NamedTuple):
+    """A parameter that a wrapper took, or was told to ignore."""
+
+    wrapper: str
+    tensor: Any
+    """The tensor that stays: of FSDP2 the shard, also while the module holds the whole one."""
+    group: Any = None
+    """The process group of DDP or FSDP1; None where a mesh tells."""
+    shape: tuple[int, ...] | None = None
+    """The shape before it was sharded, where the tensor does not tell it."""
+    placements: tuple[str, ...] | None = None
+    """`FLAT` for a shard of FSDP1, which cuts all parameters of a module as one row of elements."""
+
+
+def wrapped_tensors(part: Any) -> dict[int, WrappedTensor]:
+    """The parameters below a module that wrappers know, by their `id`."""
+    found: dict[int, WrappedTensor] = {}
+    for module in part.modules():
+        for tensor, known in (*_of_fsdp2(module), *_of_fsdp1(module), *_of_ddp(module)):
+            found.setdefault(id(tensor), known)
+    for module in part.modules():
+        if hasattr(module, "_get_fsdp_state"):
+            for tensor in module.parameters():
+                if not hasattr(tensor, "placements"):
+                    found.setdefault(id(tensor), WrappedTensor(IGNORED, tensor))
+    return found
+
+
+def _of_fsdp2(module: Any) -> Iterator[tuple[Any, WrappedTensor]]:
+    if not hasattr(module, "_get_fsdp_state"):
+        return
+    state = module._get_fsdp_state()
+    groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+    for one in (one for group in groups if group is not None for one in group.fsdp_params):
+        known = WrappedTensor(FSDP2, one.sharded_param)
+        yield one.sharded_param, known
+        whole = getattr(one, "_unsharded_param", None)
+        if whole is not None:
+            yield whole, known
+
+
+def _of_fsdp1(module: Any) -> Iterator[tuple[Any, WrappedTensor]]:
+    package = sys.modules.get("torch.distributed.fsdp")
+    if package is None or not isinstance(module, package.FullyShardedDataParallel):
+        return
+    for tensor in getattr(module, "_ignored_params", ()):
+        yield tensor, WrappedTensor(IGNORED, tensor)
+    flat = getattr(getattr(module, "_handle", None), "flat_param", None)
+    if flat is None:
+        return
+    group, cut = module.process_group, FLAT if module._handle.uses_sharded_strategy else None
+    yield flat, WrappedTensor(FSDP1, flat, group, tuple(flat._unpadded_unsharded_size), cut)
+    for tensor, shape in zip(flat._params or (), flat._shapes, strict=False):
+        yield tensor, WrappedTensor(FSDP1, tensor, group, tuple(shape), cut)
+
+
+def ddp_paths(part: Any) -> list[str]:
+    """The dotted names of the modules that DDP wraps."""
+    package = sys.modules.get("torch.nn.parallel")
+    if package is None:
+        return []
+    return [path for path, module in part.named_modules() if isinstance(module, package.DistributedDataParallel)]
+
+
+def _of_ddp(module: Any) -> Iterator[tuple[Any, WrappedTensor]]:
+    package = sys.modules.get("torch.nn.parallel")
+    if package is not None and isinstance(module, package.DistributedDataParallel):
+        ignored = set(module.parameters_to_ignore)
+        for name, tensor in module.module.named_parameters():
+            given = name in ignored
+            yield tensor, WrappedTensor(IGNORED if given else DDP, tensor, None if given else module.process_group)
+        return
+    contract: Any = sys.modules.get("torch.distributed._composable.contract")
+    if contract is not None and "replicate" in (contract._get_registry(module) or ()):
+        for tensor in module.parameters():
+            yield tensor, WrappedTensor(DDP, tensor)
+
+
+class MeshTable:
+    """The meshes and process groups of a model, each written once and named by its place in the table."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._places: dict[Any, int] = {}
+
+    def mesh(self, mesh: Any) -> int:
+        """The place of a device mesh."""
+        if mesh not in self._places:
+            shape = [int(size) for size in mesh.mesh.shape]
+            self._add(mesh, list(mesh.mesh_dim_names or ()), shape, mesh.mesh.flatten().tolist())
+        return self._places[mesh]
+
+    def group(self, group: Any, name: str) -> int:
+        """The place of a process group; `name` stands for its dimension."""
+        if group not in self._places:
+            distributed = sys.modules["torch.distributed"]
+            ranks = distributed.get_process_group_ranks(group)
+            self._add(group, [name], [len(ranks)], ranks)
+        return self._places[group]
+
+    def _add(self, key: Any, names: list[str], shape: list[int], ranks: Sequence[int]) -> None:
+        runs = rank_runs(ranks)
+        self._places[key] = len(self.rows)
+        self.rows.append({"names": names, "shape": shape, "ranks": runs if len(runs) <= MOST_RUNS else None})
+
+
+def rank_runs(ranks: Sequence[int]) -> list[list[int]]:
+    """Ranks as runs of equal steps, each [first, step, count], in ascending order."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        last = runs[-1] if runs else None
+        if last is not None and (last[2] == 1 or rank == last[0] + last[1] * last[2]):
+            last[1] = rank - last[0] if last[2] == 1 else last[1]
+            last[2] += 1
+        else:
+            runs.append([rank, 1, 1])
+    return runs
