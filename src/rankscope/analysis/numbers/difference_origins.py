@@ -35,6 +35,7 @@ def difference_origins(found: ComparedTensors, *, judged: bool = False) -> list[
     before = equal.filter(pl.col("order") < pl.col("begun")).sort("order").unique("rank", keep="last")
     right = {row["rank"]: row for row in before.iter_rows(named=True)}
     same = table.join(first, on=_OPERATION, how="semi", nulls_equal=True, maintain_order="left")
+    same = pl.concat([same, _updated(table, first).select(same.columns)])
     sent = table.filter(pl.col("op") == "send")
     wrong = set(bad["row"].to_list())
     firsts = [
@@ -49,6 +50,15 @@ def difference_origins(found: ComparedTensors, *, judged: bool = False) -> list[
 
 _PLACE = ("step", "site", "name", "op", "slot")
 _OPERATION = [name for name in KEY if name not in ("slot", "slice", "occurrence")]
+
+
+def _updated(table: pl.DataFrame, first: pl.DataFrame) -> pl.DataFrame:
+    """Gradients and parameters that went into those new parameters, as their inputs."""
+    key, rest = ["rank", "step", "name"], ["site", "micro", "op", "lane", "occurrence"]
+    new = first.filter(pl.col("site") == "optimizer").select(*key, *rest).unique(key)
+    gradient = (pl.col("site") == "gradient") & ~pl.col("is_in")
+    given = table.filter(gradient | (pl.col("site") == "parameter")).drop(rest).with_columns(is_in=pl.lit(value=True))
+    return given.join(new, on=key, nulls_equal=True)
 
 
 def _is_source() -> pl.Expr:
