@@ -57,6 +57,8 @@ class Lines(Unstyled, can_focus=True):
         self.count = 0
         self.top = 0
         """The first line in view."""
+        self._asked = 0
+        """The line that was brought to the top: with another height there may be more lines below it, or fewer."""
         self._line_of: LineOf = lambda _index, _width: BLANK
         self._drawn: dict[tuple[int, Size], Strip] = {}
 
@@ -67,10 +69,11 @@ class Lines(Unstyled, can_focus=True):
     def show_rows(self, count: int, line_of: LineOf, *, keep: bool = False) -> None:
         """Shows `count` lines that `line_of` makes when they come into view; `keep` keeps the view in place."""
         self.count, self._line_of = count, line_of
-        self.scroll_to_line(self.top if keep else 0)
+        self.scroll_to_line(self._asked if keep else 0)
 
     def scroll_to_line(self, top: int) -> None:
         """Brings a line to the top, as far as there are lines below it."""
+        self._asked = top
         self.top = max(0, min(top, self.count - max(self.size.height, 1)))
         self.refresh()
 
@@ -98,7 +101,7 @@ class Lines(Unstyled, can_focus=True):
 
     def on_resize(self) -> None:
         """Scrolls so that no room is empty below the last line while lines are above the first."""
-        self.scroll_to_line(self.top)
+        self.scroll_to_line(self._asked)
 
     def on_focus(self) -> None:
         """Shows that the widget has the focus."""
@@ -179,10 +182,13 @@ class LineList(Lines):
 
     def _into_view(self) -> None:
         lowest = max(self.top, self.cursor + 1 - self.size.height) if self.size.height else self.top
-        self.scroll_to_line(min(lowest, self.cursor))
+        if min(lowest, self.cursor) != self.top:
+            self.scroll_to_line(min(lowest, self.cursor))
+        self.refresh()
 
     def on_resize(self) -> None:
-        """Keeps the cursor in view."""
+        """Keeps the line at the top, and the cursor in view."""
+        self.scroll_to_line(self._asked)
         self._into_view()
 
     def action_step(self, by: int) -> None:
