@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble import file_names
+from rankscope.assemble.rank_files import FileOwner, RankFile, newest_files, rank_files
 from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.torch_trace.model import BREAK, TorchTrace
@@ -18,7 +18,6 @@ from rankscope.parsers.torch_trace.model import BREAK, TorchTrace
 SETTINGS_SOURCE = "torch-trace"
 LOGGED_KINDS = tuple(kind.name for kind in EVENTS.values() if kind.of_compiler)
 _WHAT = {"again": "recompile", "limit": "limit", "break": "graph-break"}
-_OLDER = "of an earlier process of the rank: not used"
 
 
 def add_compilations(
@@ -26,61 +25,26 @@ def add_compilations(
 ) -> int:
     """Adds the structured logs of the newest process of each rank to `compilations`, and their settings of caches to
     `settings`; returns the number of ranks, 0 if no file tells its rank."""
-    used = list(_newest(_of_attempt(sources, max(0, chosen), pattern)))
-    rows = [row for place, source in used for row in _rows(place, source)]
+    files = rank_files(sources, TorchTrace, chosen, pattern, lambda _, one: FileOwner(one.rank, "", one.pid))
+    # TORCH_TRACE gives each process a file of its own, restarts too
+    used = newest_files(files, _written)
+    rows = [row for file in used for row in _rows(file)]
     told = pl.DataFrame(rows, schema=dict(schema.COMPILATIONS), orient="row")
     tables["compilations"] = pl.concat([tables.get("compilations", told.clear()), told])
-    settings = [row for place, source in used for row in _settings(place, source)]
+    settings = [row for file in used for row in _settings(file)]
     own = pl.DataFrame(settings, schema=dict(schema.SETTINGS))
     tables["settings"] = pl.concat([tables["settings"], own]) if "settings" in tables else own
-    return max((1 + source.rank for _, source in used if source.rank is not None), default=0)
+    return max((1 + file.source.rank for file in used if file.source.rank is not None), default=0)
 
 
-def _content(source: SourceFile) -> TorchTrace:
-    assert isinstance(source.content, TorchTrace)
-    return source.content
+def _written(file: RankFile[TorchTrace]) -> tuple[int, str]:
+    starts = [row.start_ns for row in file.content.compilations if row.start_ns is not None]
+    return starts[0] if starts else file.source.mtime_ns or 0, file.source.shown
 
 
-def _of_attempt(
-    sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
-) -> Iterator[tuple[int, SourceFile]]:
-    """The structured logs of the attempt, and their rows of `files`; settles their ranks."""
-    attempts = {s.directory: s.attempt for s in sources if s.attempt is not None}
-    for place, source in enumerate(sources):
-        if not isinstance(source.content, TorchTrace):
-            continue
-        option = file_names.rank_by(pattern, source.shown) if pattern is not None else None
-        source.rank, source.rank_source = source.content.rank, "content"
-        if option is not None:
-            source.rank, source.rank_source = option, "option"
-        elif source.rank is None and file_names.says_rank(source.shown):
-            source.rank, source.rank_source = file_names.rank_of(source.shown), "name"
-        source.rank_source = None if source.rank is None else source.rank_source
-        source.writer = "", source.content.pid
-        source.attempt = attempts.get(source.directory, chosen)
-        if source.attempt == chosen:
-            yield place, source
-
-
-def _newest(files: Iterable[tuple[int, SourceFile]]) -> Iterator[tuple[int, SourceFile]]:
-    """The files, of each rank only the last: TORCH_TRACE gives each process a file of its own, restarts too."""
-    known = list(files)
-    last = {source.rank: max(_written(s) for _, s in known if s.rank == source.rank) for _, source in known}
-    for place, source in known:
-        if source.rank is not None and _written(source) != last[source.rank]:
-            source.note = _OLDER
-            continue
-        source.used = True
-        yield place, source
-
-
-def _written(source: SourceFile) -> tuple[int, str]:
-    starts = [row.start_ns for row in _content(source).compilations if row.start_ns is not None]
-    return starts[0] if starts else source.mtime_ns or 0, source.shown
-
-
-def _rows(place: int, source: SourceFile) -> Iterator[tuple[Any, ...]]:
-    content = _content(source)
+def _rows(file: RankFile[TorchTrace]) -> Iterator[tuple[Any, ...]]:
+    place, source, content = file
+    source.used = True
     for row in content.compilations:
         is_open = row.duration_ns is None and row.what != BREAK
         yield (
@@ -89,8 +53,8 @@ def _rows(place: int, source: SourceFile) -> Iterator[tuple[Any, ...]]:
         )  # fmt: skip
 
 
-def _settings(place: int, source: SourceFile) -> Iterator[dict[str, Any]]:
-    content = _content(source)
+def _settings(file: RankFile[TorchTrace]) -> Iterator[dict[str, Any]]:
+    place, source, content = file
     for name, value in content.settings.items():
         yield {
             "rank": source.rank, "host": source.host, "pid": content.pid, "name": name, "value": value,

@@ -11,6 +11,7 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble import file_names
+from rankscope.assemble.rank_files import attempts_by_directory
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.environment import Environment, EnvironmentProcess
 
@@ -37,7 +38,7 @@ def settle_environments(
 ) -> list[SourceFile]:
     """Gives environments their rank and attempt; returns those of the chosen one."""
     ranks = _msprobe_ranks(sources)
-    attempts = {s.directory: s.attempt for s in sources if s.attempt is not None}
+    attempts = attempts_by_directory(sources)
     found = []
     for source in sources:
         told = source.content

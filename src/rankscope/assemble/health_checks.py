@@ -15,6 +15,7 @@ import orjson
 import polars as pl
 
 from rankscope import schema
+from rankscope.assemble.rank_files import attempts_by_directory
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.health_check import SILENT, UNHEALTHY, HealthCheck, RankHealth
 from rankscope.parsers.logs.c10d.event_builder import shown_text
@@ -28,7 +29,7 @@ _SECOND_NS = 1_000_000_000
 
 def newest_check(sources: Sequence[SourceFile], chosen: int) -> tuple[int, SourceFile] | None:
     """The newest check with an answer of a rank of the chosen attempt, and its row of `files`; None without one."""
-    attempts = {s.directory: s.attempt for s in sources if s.attempt is not None}
+    attempts = attempts_by_directory(sources)
     found = []
     for place, source in enumerate(sources):
         if isinstance(source.content, HealthCheck):

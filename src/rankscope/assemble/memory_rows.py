@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble import file_names
+from rankscope.assemble.rank_files import FileOwner, RankFile, newest_files, rank_files
 from rankscope.assemble.sources import SourceFile
 from rankscope.assemble.traces.trace_window import TraceWindow
 from rankscope.parsers.matrices import NULL
@@ -18,7 +18,6 @@ from rankscope.parsers.memory_messages import MARKS, read_out_of_memory
 from rankscope.parsers.memory_samples import SAMPLE_NUMBERS, MemorySamples
 from rankscope.parsers.torch_profiler.model import MEMORY_NUMBERS
 
-_OLDER = "of an earlier process of the rank: not used"
 _TYPES = {0: schema.HOST, 1: "cuda", 6: "hip", 12: "xpu", 20: "privateuseone"}
 """Names of c10::DeviceType; torch_npu and other vendors are "privateuseone"."""
 MOST_MESSAGES = 1 << 12
@@ -29,36 +28,22 @@ def add_samples(
     tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
 ) -> int:
     """Adds the samples of the newest process of each rank; returns the number of ranks, 0 for none."""
-    attempts = {s.directory: s.attempt for s in sources if s.attempt is not None}
-    newest: dict[int, tuple[int, SourceFile, MemorySamples]] = {}
-    for place, source in enumerate(sources):
-        content = source.content
-        if not isinstance(content, MemorySamples):
-            continue
-        option = file_names.rank_by(pattern, source.shown) if pattern is not None else None
-        source.rank, source.rank_source = (content.rank, "content") if option is None else (option, "option")
-        source.writer = content.host, content.pid
-        source.attempt = attempts.get(source.directory, max(0, chosen))
-        if source.attempt != max(0, chosen):
-            continue
-        known = newest.get(source.rank)
-        older = known is not None and (known[2].started_ns or 0) > (content.started_ns or 0)
-        if known is not None:
-            (source if older else known[1]).note = _OLDER
-        if not older:
-            newest[source.rank] = (place, source, content)
-    parts = []
-    for rank, (place, source, content) in newest.items():
-        source.used = True
-        parts.append(_sample_rows(content, place, rank))
-    _put(tables, parts)
-    return max((max(1 + rank, content.world_size or 0) for rank, (_, _, content) in newest.items()), default=0)
+    files = rank_files(sources, MemorySamples, chosen, pattern, lambda _, one: FileOwner(one.rank, one.host, one.pid))
+    newest = newest_files(files, lambda file: file.content.started_ns or 0)
+    _put(tables, [_sample_rows(file) for file in newest])
+    return max((max(_rank(file) + 1, file.content.world_size or 0) for file in newest), default=0)
 
 
-def _sample_rows(content: MemorySamples, place: int, rank: int) -> pl.DataFrame:
+def _rank(file: RankFile[MemorySamples]) -> int:
+    return file.content.rank if file.source.rank is None else file.source.rank
+
+
+def _sample_rows(file: RankFile[MemorySamples]) -> pl.DataFrame:
+    place, source, content = file
+    source.used = True
     columns: dict[str, Any] = dict(zip(SAMPLE_NUMBERS, content.numbers, strict=True))
     devices = np.array([*content.devices, ""], object)[columns.pop("device")].tolist()
-    return _frame({**columns, "device": devices}, rank, content.host or None, place, "capture")
+    return _frame({**columns, "device": devices}, _rank(file), content.host or None, place, "capture")
 
 
 def add_message_rows(tables: dict[str, pl.DataFrame]) -> None:

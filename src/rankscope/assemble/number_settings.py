@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import polars as pl
 
 from rankscope import schema
+from rankscope.assemble.rank_files import RankFile
 from rankscope.parsers.numbers.model import MOST_STEPS, NumbersContent, NumbersHeader
 
 SOURCE = "numbers"
+NumbersFile = RankFile[NumbersContent]
 BATCH, RANDOM_STATES = "batch", "random states"
 """Beginnings of the names of settings of one step: "batch of step 3"."""
 _COMPARED = ("torch", "cuda")
 """Generators whose states are compared step by step: others differ by accident in jobs that do not use them."""
-
-
-class NumbersFile(NamedTuple):
-    """A file of numbers, and its place in the table of files."""
-
-    place: int
-    rank: int
-    content: NumbersContent
 
 
 def with_number_settings(
@@ -31,9 +24,9 @@ def with_number_settings(
     """The table `settings` with the rows of these files and of the batches in `tensors` behind the others."""
     first: dict[int, NumbersFile] = {}
     for file in files:
-        known = first.setdefault(file.rank, file)
-        if _begin(file) < _begin(known):
-            first[file.rank] = file
+        rank = file.source.rank or 0
+        if rank not in first or _begin(file) < _begin(first[rank]):
+            first[rank] = file
     rows = [row for file in first.values() for row in (*_header_rows(file), *_state_rows(file))]
     rows += _batch_rows(first, tensors)
     own = pl.DataFrame(rows, schema=dict(schema.SETTINGS), orient="row")
@@ -50,7 +43,7 @@ SettingRow = tuple[int, str, int | None, str, str, str, int, int | None]
 
 def _row(file: NumbersFile, name: str, value: str) -> SettingRow:
     header: NumbersHeader = file.content.headers[0]
-    return file.rank, header.host, header.pid, name, value, SOURCE, file.place, None
+    return file.source.rank or 0, header.host, header.pid, name, value, SOURCE, file.place, None
 
 
 def _header_rows(file: NumbersFile) -> Iterator[SettingRow]:

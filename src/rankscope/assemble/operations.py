@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +60,25 @@ class StackIds:
             },
         )
         return table.select([pl.col(n).cast(t) for n, t in schema.STACKS.items()])
+
+
+class LaterStacks:
+    """Stacks of files that are read after the dumps: their rows stand behind those of the table that is there."""
+
+    def __init__(self, tables: Mapping[str, pl.DataFrame]) -> None:
+        self._before = tables.get("stacks", StackIds().table())
+        highest = self._before["stack_id"].max()
+        self._first = 1 + highest if isinstance(highest, int) else 0
+        self._known: dict[tuple[StackFrame, ...], int] = {}
+
+    def number(self, frames: Iterable[StackFrame]) -> int:
+        """The id of a stack."""
+        return self._known.setdefault(tuple(frames), self._first + len(self._known))
+
+    def table(self) -> pl.DataFrame:
+        """The table `stacks`."""
+        rows = [(number, depth, *frame) for own, number in self._known.items() for depth, frame in enumerate(own)]
+        return pl.concat([self._before, pl.DataFrame(rows, schema=dict(schema.STACKS), orient="row")])
 
 
 def stack_table(dumps: Sequence[Dump | Snapshot]) -> tuple[pl.DataFrame, pl.Series]:

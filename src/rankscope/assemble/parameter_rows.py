@@ -10,12 +10,11 @@ from typing import Any
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble import file_names
+from rankscope.assemble.rank_files import FileOwner, RankFile, newest_files, rank_files
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.model_records import ModelRecord, ParameterLine, Run, layout_of
 from rankscope.text.wording import plural
 
-_OLDER = "of an earlier process of the rank: not used"
 MOST_ROWS = 1 << 22
 """Most parameters of all ranks together; they take about a gigabyte."""
 MOST_MEMBERS = 1 << 22
@@ -52,27 +51,14 @@ def add_parameters(
 
 def _newest(
     sources: Sequence[SourceFile], attempt: int, pattern: re.Pattern[str] | None
-) -> dict[int, tuple[int, SourceFile, ModelRecord]]:
-    """Place, file and record of the newest process of each rank in an attempt."""
-    attempts = {s.directory: s.attempt for s in sources if s.attempt is not None}
-    newest: dict[int, tuple[int, SourceFile, ModelRecord]] = {}
-    for place, source in enumerate(sources):
-        record = source.content
-        if not isinstance(record, ModelRecord):
-            continue
-        option = file_names.rank_by(pattern, source.shown) if pattern is not None else None
-        source.rank, source.rank_source = (record.head.rank, "content") if option is None else (option, "option")
-        source.writer = record.head.host or "", record.head.pid
-        source.attempt = attempts.get(source.directory, attempt)
-        if source.attempt != attempt:
-            continue
-        known = newest.get(source.rank)
-        older = known is not None and (known[2].head.time_ns or 0) > (record.head.time_ns or 0)
-        if known is not None:
-            (source if older else known[1]).note = _OLDER
-        if not older:
-            newest[source.rank] = (place, source, record)
-    return newest
+) -> dict[int, RankFile[ModelRecord]]:
+    """The records of the newest process of each rank in an attempt."""
+    files = rank_files(
+        sources, ModelRecord, attempt, pattern,
+        lambda _, one: FileOwner(one.head.rank, one.head.host or "", one.head.pid),
+    )  # fmt: skip
+    newest = newest_files(files, lambda file: file.content.head.time_ns or 0)
+    return {file.content.head.rank if file.source.rank is None else file.source.rank: file for file in newest}
 
 
 class PeerSets:

@@ -11,16 +11,14 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble import file_names, record_places
+from rankscope.assemble import record_places
 from rankscope.assemble.number_settings import NumbersFile, with_number_settings
-from rankscope.assemble.operations import StackIds
+from rankscope.assemble.operations import LaterStacks
+from rankscope.assemble.rank_files import OLDER, FileOwner, rank_files
 from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.input_kinds import TENSOR_RECORD
-from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.matrices import NULL
 from rankscope.parsers.numbers.model import CODES, DEFAULT_GROUP, FLOATS, PLAIN, SIZES, NumbersContent
-
-_OLDER = "of an earlier process of the rank: not used"
 
 
 def add_tensors(
@@ -30,73 +28,59 @@ def add_tensors(
     their tables; returns the number of ranks, 0 for none."""
     if any(source.kind == TENSOR_RECORD.name for source in sources):
         record_places.place_records(sources)
-    used = _newest_run(list(_of_attempt(sources, max(0, chosen), pattern)))
+    used = _newest_run(list(rank_files(sources, NumbersContent, chosen, pattern, _owner)))
     if not used:
         return 0
-    used.sort(key=lambda row: (row[1].rank or 0, row[1].shown))
-    for _, source in used:
-        source.used = True
-    groups, stacks = _GroupRows(tables), _StackRows(tables)
-    contents = [_content(source) for _, source in used]
-    tables["tensors"] = _tensor_table(contents, [place for place, _ in used], max(0, chosen), groups, stacks)
+    used.sort(key=lambda file: (file.source.rank or 0, file.source.shown))
+    for file in used:
+        file.source.used = True
+    groups, stacks = _GroupRows(tables), LaterStacks(tables)
+    contents = [file.content for file in used]
+    tables["tensors"] = _tensor_table(contents, [file.place for file in used], max(0, chosen), groups, stacks)
     tables["groups"], tables["stacks"] = groups.table(), stacks.table()
-    files = [NumbersFile(place, source.rank or 0, _content(source)) for place, source in used]
-    tables["settings"] = with_number_settings(tables.get("settings"), files, tables["tensors"])
+    tables["settings"] = with_number_settings(tables.get("settings"), used, tables["tensors"])
     highest = tables["groups"]["ranks"].explode().max()
     told = [max(header.world_size or 0, 1 + (header.rank or 0)) for content in contents for header in content.headers]
     return max([*told, 1 + highest if isinstance(highest, int) else 0])
 
 
-def _content(source: SourceFile) -> NumbersContent:
-    assert isinstance(source.content, NumbersContent)
-    return source.content
+def _owner(source: SourceFile, content: NumbersContent) -> FileOwner | None:
+    """Who wrote a file; of another tool's the path may have told the rank. None without summaries."""
+    if not content.headers:
+        return None
+    first = content.headers[0]
+    told = (source.rank_source or "content") if content.tool else "content"
+    return FileOwner(first.rank, first.host, first.pid, told)
 
 
-def _of_attempt(
-    sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
-) -> Iterator[tuple[int, SourceFile]]:
-    """The sources with summaries of the attempt, and their rows of `files`; settles their ranks and attempts."""
-    attempts = {s.directory: s.attempt for s in sources if s.attempt is not None}
-    for place, source in enumerate(sources):
-        if not isinstance(source.content, NumbersContent) or not source.content.headers:
-            continue
-        first = source.content.headers[0]
-        option = file_names.rank_by(pattern, source.shown) if pattern is not None else None
-        told = (source.rank_source or "content") if source.content.tool else "content"
-        source.rank, source.rank_source = (first.rank, told) if option is None else (option, "option")
-        source.writer = first.host, first.pid
-        source.attempt = attempts.get(source.directory, chosen)
-        if source.attempt == chosen:
-            yield place, source
-
-
-def _newest_run(used: list[tuple[int, SourceFile]]) -> list[tuple[int, SourceFile]]:
+def _newest_run(used: list[NumbersFile]) -> list[NumbersFile]:
     """The files of each rank that its last process wrote; the others get a note. Each process names a run of its
     own."""
     newest: dict[tuple[int | None, str, str], int] = {}
     last: dict[int | None, tuple[int, str, str]] = {}
-    for _, source in used:
-        key = source.rank, *_run_of(source)
-        newest[key] = max(newest.get(key, 0), _written_ns(source))
+    for file in used:
+        source = file.source
+        key = source.rank, *_run_of(file)
+        newest[key] = max(newest.get(key, 0), _written_ns(file))
         last[source.rank] = max(last.get(source.rank, (0, "", "")), (newest[key], *key[1:]))
     kept = []
-    for place, source in used:
-        if last[source.rank][1:] == _run_of(source):
-            kept.append((place, source))
+    for file in used:
+        if last[file.source.rank][1:] == _run_of(file):
+            kept.append(file)
         else:
-            source.note = _OLDER
+            file.source.note = OLDER
     return kept
 
 
-def _run_of(source: SourceFile) -> tuple[str, str]:
+def _run_of(file: NumbersFile) -> tuple[str, str]:
     """The run that a file names, and its directory; other tools make one for each step and rank."""
-    content = _content(source)
+    _, source, content = file
     return content.headers[0].run, record_places.root_of_record(source) if content.tool else source.directory
 
 
-def _written_ns(source: SourceFile) -> int:
+def _written_ns(file: NumbersFile) -> int:
     """The time of its first header, else of the file, in nanoseconds since the epoch."""
-    return _content(source).headers[0].time_ns or source.mtime_ns or 0
+    return file.content.headers[0].time_ns or file.source.mtime_ns or 0
 
 
 class _GroupRows:
@@ -136,35 +120,8 @@ class _GroupRows:
         return pl.concat([self._before, pl.DataFrame(self._new, schema=dict(schema.GROUPS))])
 
 
-class _StackRows:
-    """The table of stacks, with those of summaries behind the others."""
-
-    def __init__(self, tables: dict[str, pl.DataFrame]) -> None:
-        self._before = tables.get("stacks", StackIds().table())
-        highest = self._before["stack_id"].max()
-        self._first = 1 + highest if isinstance(highest, int) else 0
-        self._stacks: dict[tuple[StackFrame, ...], int] = {}
-
-    def places(self, content: NumbersContent) -> dict[int, int]:
-        """The id of each stack of a file, by its number in the file."""
-        number = self._first
-        return {
-            own: number + self._stacks.setdefault(tuple(frames), len(self._stacks))
-            for own, frames in content.stacks.items()
-        }
-
-    def table(self) -> pl.DataFrame:
-        """All stacks."""
-        rows = [
-            (self._first + number, depth, *frame)
-            for frames, number in self._stacks.items()
-            for depth, frame in enumerate(frames)
-        ]
-        return pl.concat([self._before, pl.DataFrame(rows, schema=dict(schema.STACKS), orient="row")])
-
-
 def _tensor_table(
-    contents: Sequence[NumbersContent], places: Sequence[int], attempt: int, groups: _GroupRows, stacks: _StackRows
+    contents: Sequence[NumbersContent], places: Sequence[int], attempt: int, groups: _GroupRows, stacks: LaterStacks
 ) -> pl.DataFrame:
     """The rows of all files, each with the place of its file; a column at a time, for a job has thousands of files."""
 
@@ -173,7 +130,7 @@ def _tensor_table(
 
     told = column("told")
     counts = [content.rows for content in contents]
-    stack = np.concatenate([_stack_ids(content, stacks.places(content)) for content in contents])
+    stack = np.concatenate([_stack_ids(content, stacks) for content in contents])
     columns: dict[str, pl.Series] = {
         "rank": pl.Series(np.concatenate([_ranks(content) for content in contents])),
         "attempt": pl.repeat(attempt, len(told), dtype=pl.UInt16, eager=True),
@@ -204,8 +161,9 @@ def _ranks(content: NumbersContent) -> npt.NDArray[np.int32]:
     return ranks[content.column("header")]
 
 
-def _stack_ids(content: NumbersContent, ids: dict[int, int]) -> npt.NDArray[np.int64]:
+def _stack_ids(content: NumbersContent, stacks: LaterStacks) -> npt.NDArray[np.int64]:
     """The id of the stack of each row, `NULL` for none."""
+    ids = {own: stacks.number(frames) for own, frames in content.stacks.items()}
     numbers, place = np.unique(content.column("stack"), return_inverse=True)
     return np.array([ids.get(number, NULL) for number in numbers.tolist()], np.int64)[place]
 
