@@ -136,44 +136,39 @@ class Leave(torch.autograd.Function):  # type: ignore[misc]
         return grad, None, None, None
 
 
-class Gather(torch.autograd.Function):  # type: ignore[misc]
+Move = Callable[[Tensor, Mesh], Tensor]
+
+
+class Moved(torch.autograd.Function):  # type: ignore[misc]
+    """A move of parts of the sequence over the tensor group; its backward is the other given move."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, at: Mesh, there: Move, back: Move) -> Tensor:
+        ctx.at, ctx.back = at, back
+        return there(x, at)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        return ctx.back(grad, ctx.at), None, None, None
+
+
+def gather(x: Tensor, at: Mesh) -> Tensor:
     """Parts of the sequence to the whole of it; its backward scatters the sum."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, at: Mesh) -> Tensor:
-        ctx.at = at
-        return _gathered(x, at)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _scattered(grad, ctx.at), None
+    return Moved.apply(x, at, _gathered, _scattered)
 
 
-class Scatter(torch.autograd.Function):  # type: ignore[misc]
+def scatter(x: Tensor, at: Mesh) -> Tensor:
     """The sum of the tensor group, each with its part of the sequence; its backward gathers."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, at: Mesh) -> Tensor:
-        ctx.at = at
-        return _scattered(x, at)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _gathered(grad, ctx.at), None
+    return Moved.apply(x, at, _scattered, _gathered)
 
 
-class Whole(torch.autograd.Function):  # type: ignore[misc]
+def whole_of(x: Tensor, at: Mesh) -> Tensor:
     """Parts of the sequence to the whole of it; its backward takes the own part."""
+    return Moved.apply(x, at, _gathered, _own)
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, at: Mesh) -> Tensor:
-        ctx.at = at
-        return _gathered(x, at)
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        at: Mesh = ctx.at
-        return grad.chunk(at.layout.tensor, 0)[at.tensor_rank].contiguous(), None
+def _own(x: Tensor, at: Mesh) -> Tensor:
+    return x.chunk(at.layout.tensor, 0)[at.tensor_rank].contiguous()
 
 
 def _gathered(part: Tensor, at: Mesh) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from benchmarks.numeric_groups import Enter, Gather, Leave, Mesh, Planted, Scatter, Whole
+from benchmarks.numeric_groups import Enter, Leave, Mesh, Planted, gather, scatter, whole_of
 
 VOCABULARY, WIDTH, HEADS, LAYERS, LENGTH, BATCH = 64, 32, 4, 2, 16, 8
 DROP = 0.1
@@ -63,7 +63,7 @@ class Branch(nn.Module):  # type: ignore[misc]
         """Shape [sequence, batch, WIDTH], also of the result."""
         at, planted, second = self.at, self.planted, self.second
         x = self.norm(x)
-        x = Gather.apply(x, at) if at.layout.sequence else Enter.apply(x, at, planted, self.name)
+        x = gather(x, at) if at.layout.sequence else Enter.apply(x, at, planted, self.name)
         x = self.first(x)
         x = self._attend(x) if self.is_attention else functional.gelu(x)
         if self.name == "blocks.0.attention" and planted.here("kernel-noise"):
@@ -74,7 +74,7 @@ class Branch(nn.Module):  # type: ignore[misc]
         doubled = self.name == "blocks.1.mlp" and planted.everywhere("bias-on-every-rank")
         if doubled:
             x = x + second.bias
-        x = Scatter.apply(x, at) if at.layout.sequence else Leave.apply(x, at, planted, self.name)
+        x = scatter(x, at) if at.layout.sequence else Leave.apply(x, at, planted, self.name)
         return x if doubled else x + second.bias
 
     def _attend(self, x: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ class Embedding(nn.Module):  # type: ignore[misc]
         if not self.planted.here("embedding-mask"):
             x = x * ((own >= 0) & (own < self.size))[..., None]
         x = x.transpose(0, 1)
-        return Scatter.apply(x, at) if at.layout.sequence else Leave.apply(x, at, self.planted, "embedding")
+        return scatter(x, at) if at.layout.sequence else Leave.apply(x, at, self.planted, "embedding")
 
 
 def table(seed: int, part: tuple[int, int, int] | None = None) -> nn.Parameter:
@@ -171,6 +171,6 @@ class Model(nn.Module):  # type: ignore[misc]
                 x = block(x)
         if self.norm is not None and self.head is not None:
             x = self.norm(x)
-            x = Whole.apply(x, at) if at.layout.sequence else x
+            x = whole_of(x, at) if at.layout.sequence else x
             x = functional.linear(x, self.head)
         return x

@@ -81,7 +81,7 @@ class MsprobeJob:
             for rank, calls in enumerate(ranks):
                 where = f"step{step}/{names.format(rank)}"
                 told = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None}
-                lines = ["File /work/net.py, line 12, in forward, \n y = self.fc(x)"]
+                lines = ["File /job/net.py, line 12, in forward, \n y = self.fc(x)"]
                 found[f"{where}/dump.json"] = json.dumps(told | {"data": calls}, indent=1).encode()
                 found[f"{where}/stack.json"] = json.dumps({"0": [list(calls), lines]}).encode()
                 found[f"{where}/construct.json"] = json.dumps(dict.fromkeys(calls)).encode()

@@ -21,17 +21,15 @@ class Terminal(io.StringIO):
 def test_a_terminal_sees_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    narrator = ProgressLine()
-    for done in range(3):
-        narrator(LoadStep(done, 256, "reading\x1b[2J"))
-    narrator.close()
+    with ProgressLine() as narrator:
+        for done in range(3):
+            narrator(LoadStep(done, 256, "reading\x1b[2J"))
     assert terminal.getvalue() == "\rreading\\x1b[2J 0/256\x1b[K\r\x1b[K"
 
 
 def test_a_pipe_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
     monkeypatch.setattr("sys.stderr", pipe)
-    narrator = ProgressLine()
-    narrator(LoadStep(1, 2, "reading"))
-    narrator.close()
+    with ProgressLine() as narrator:
+        narrator(LoadStep(1, 2, "reading"))
     assert pipe.getvalue() == ""

@@ -54,8 +54,8 @@ class DemoJob:
 
     def wait(self) -> None:
         """Waits until every rank has left a dump; raises ClickException if that does not happen."""
-        narrator, end = ProgressLine(), time.monotonic() + STARTING_S
-        try:
+        end = time.monotonic() + STARTING_S
+        with ProgressLine() as narrator:
             while self.dumps < RANKS:
                 if self.process.poll() is not None or time.monotonic() > end:
                     lines = self.output.read_text(errors="replace").strip().splitlines()
@@ -64,8 +64,6 @@ class DemoJob:
                     )
                 narrator(LoadStep(self.dumps, RANKS, "starting ranks"))
                 time.sleep(0.1)
-        finally:
-            narrator.close()
 
 
 def run(scenario: str, at: int, ascii_only: bool = False) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
-from rankscope.commands.output import ProgressLine, refuse_existing, write_report
+from rankscope.commands.output import ProgressLine, encoded, refuse_existing, write_report
 from rankscope.commands.report import Format, format_of
 from rankscope.commands.source import JobSource, LoadStep
 from rankscope.commands.view import on_terminal, options_of_terminal
@@ -86,11 +86,8 @@ def _write(
 ) -> int:  # fmt: skip
     if form is None and output is None and not redact and not budgets and on_terminal():
         return _exit_code(_show(partial(_in_full, sources, series, pooled), sources, ascii_only))
-    narrator = ProgressLine()
-    try:
+    with ProgressLine() as narrator:
         sides = _read(sources, series, narrator)
-    finally:
-        narrator.close()
     form = form or _format_of(output)
     found = _compared(sides, pooled, budgets, form == "html")
     if redact:
@@ -223,7 +220,7 @@ def render_comparison(
     if form == "json":
         return comparison_report.comparison_json(found, ascii_only)
     render = comparison_report.comparison_markdown if form == "markdown" else comparison_report.comparison_text
-    return render(found).encode("ascii" if ascii_only else "utf-8", "backslashreplace")
+    return encoded(render(found), ascii_only)
 
 
 def _redacted(found: RunComparison, runs: Sequence[ComparedRun]) -> RunComparison:

@@ -17,21 +17,19 @@ def run(source: JobSource, *, output: str, force: bool = False, flows: bool = Tr
     if output == "-":
         raise click.ClickException("the merged trace needs a file: -o merged.json.gz")
     refuse_existing(output, force)
-    narrator = ProgressLine()
-    try:
-        dataset, analysis = source.load(narrator)
-        if not dataset.has_traces:
-            raise click.ClickException("no profiler trace found: nothing to export")
-        narrator(LoadStep(0, 0, "writing"))
-        from rankscope.report.perfetto import save_merged
+    from rankscope.report.perfetto import save_merged
 
-        events = save_merged(dataset, analysis, Path(output), flows=flows, force=force)
+    try:
+        with ProgressLine() as narrator:
+            dataset, analysis = source.load(narrator)
+            if not dataset.has_traces:
+                raise click.ClickException("no profiler trace found: nothing to export")
+            narrator(LoadStep(0, 0, "writing"))
+            events = save_merged(dataset, analysis, Path(output), flows=flows, force=force)
     except FileExistsError as error:
         raise click.ClickException(f"{output}: already exists; --force overwrites it") from error
     except OSError as error:
         raise click.ClickException(f"{output}: {error.strerror or error}") from error
-    finally:
-        narrator.close()
     ranks = dataset.traces["rank"].n_unique()
     click.echo(f"{output}: {plural(events, 'event')} of {plural(ranks, 'rank')}{_clocks(analysis)}", err=True)
     return 0

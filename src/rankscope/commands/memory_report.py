@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import click
-
-from rankscope.commands.output import ProgressLine, refuse_existing, write_report
+from rankscope.commands.output import ProgressLine, encoded, refuse_existing, write_report
 from rankscope.commands.report import Format, format_of, redacted_report
-from rankscope.commands.source import JobSource, with_local_paths
-
-_MOST_FILES = 3
-"""Most unread files that an error names."""
+from rankscope.commands.source import JobSource, nothing_usable, with_local_paths
 
 
 def run(
@@ -30,21 +25,15 @@ def run(
 
     source.check()
     refuse_existing(output, force)
-    narrator = ProgressLine()
-    try:
+    with ProgressLine() as narrator:
         dataset = source.read(narrator)
-    finally:
-        narrator.close()
     unread = dataset.files.drop_nulls("problem").select("path", "problem").rows()
-    told = "".join(f"; {path}: {problem}" for path, problem in unread[:_MOST_FILES])
     if dataset.snapshots.is_empty():
-        raise click.ClickException(
-            f"{source.title}: no memory snapshot; torch.cuda.memory._dump_snapshot(FILE) writes one{told}"
-        )
+        raise nothing_usable(source, dataset, "no memory snapshot; torch.cuda.memory._dump_snapshot(FILE) writes one")
     dataset, analysis = with_local_paths(dataset, Analysis("", "unknown"), path_map)
     if redact or redact_sources:
         dataset, _ = redacted_report(dataset, analysis, not redact_sources)
         unread = dataset.files.drop_nulls("problem").select("path", "problem").rows()
     page = render_snapshots(snapshot_memory(dataset), unread, form or format_of(output))
-    write_report(page.encode("ascii" if ascii_only else "utf-8", "backslashreplace"), output, force)
+    write_report(encoded(page, ascii_only), output, force)
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope.commands.output import ProgressLine, write_report
+from rankscope.commands.output import ProgressLine, encoded, write_report
 from rankscope.commands.source import JobSource
 
 
@@ -12,12 +12,9 @@ def run(source: JobSource, *, ascii_only: bool) -> int:
     from rankscope.text.escaping import plain
 
     source.check()
-    narrator = ProgressLine()
-    try:
+    with ProgressLine() as narrator:
         dataset, analysis = source.load(narrator)
-    finally:
-        narrator.close()
     block = command_block(dataset, analysis)
     carried = f"# rankscope: {plain(analysis.verdict)}\n# The evidence carries this: nothing more is needed.\n"
-    write_report((block or carried).encode("ascii" if ascii_only else "utf-8", "backslashreplace"), None, force=False)
+    write_report(encoded(block or carried, ascii_only), None, force=False)
     return 0

@@ -12,7 +12,7 @@ import click
 
 from rankscope.commands.output import ProgressLine, refuse_existing, write_report
 from rankscope.commands.report import Format, format_of, redacted_report, render_report
-from rankscope.commands.source import JobSource, LoadStep, with_local_paths
+from rankscope.commands.source import JobSource, LoadStep, nothing_usable, with_local_paths
 from rankscope.commands.view import on_terminal, show_loaded
 
 if TYPE_CHECKING:
@@ -47,11 +47,8 @@ def run(
     refuse_existing(output, force)
     if form is None and output is None and not (redact or redact_sources) and on_terminal():
         return _exit_code(_shown(sources, rename, path_map, ascii_only))
-    narrator = ProgressLine()
-    try:
+    with ProgressLine() as narrator:
         dataset, *others = (_recorded(one, narrator) for one in sources)
-    finally:
-        narrator.close()
     dataset, analysis = with_local_paths(dataset, _judged(dataset, others, changes), path_map)
     found = analysis
     if redact or redact_sources:
@@ -102,8 +99,6 @@ def _change(text: str) -> NameChange:
         raise click.UsageError(f"--rename: {error}") from None
 
 
-_MOST_FILES = 3
-"""Most unread files that an error names."""
 _REFERENCE = ("RS", "RX", "RP")
 """Rules about a reference run."""
 
@@ -112,9 +107,7 @@ def _recorded(source: JobSource, progress: Callable[[LoadStep], None]) -> Datase
     """The records of one run; ClickException if it has no summaries of tensors."""
     dataset = source.read(progress)
     if not dataset.has_tensors:
-        told = dataset.files.drop_nulls("problem").select("path", "problem").rows()
-        unread = "".join(f"; {path}: {problem}" for path, problem in told[:_MOST_FILES])
-        raise click.ClickException(f"{source.title}: no numbers; rankscope.capture and msprobe record them{unread}")
+        raise nothing_usable(source, dataset, "no numbers; rankscope.capture and msprobe record them")
     return dataset
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Self
 
 import click
 
@@ -81,8 +82,13 @@ _INTERVAL_S = 0.1
 _WIDTH = 79
 
 
+def encoded(text: str, ascii_only: bool = False) -> bytes:
+    """A text as it is written: what the encoding lacks is escaped."""
+    return text.encode("ascii" if ascii_only else "utf-8", "backslashreplace")
+
+
 class ProgressLine:
-    """Shows the progress of loading, and clears the line at the end."""
+    """Shows the progress of loading while its block runs, and clears the line at the end."""
 
     def __init__(self) -> None:
         self._shown = bool(sys.stderr) and sys.stderr.isatty()
@@ -96,8 +102,10 @@ class ProgressLine:
             of = f" {step.done:,}/{step.total:,}" if step.total else ""
             self._write(plain(f"{step.what}{of}", _WIDTH))
 
-    def close(self) -> None:
-        """Clears the line."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if self._shown and self._next:
             self._write("")
 

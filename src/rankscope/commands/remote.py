@@ -106,15 +106,13 @@ def _begin(address: str, place: Path, again: bool) -> DebugServer:
     from rankscope.triggers.debug_server import DebugServer, ServerError
 
     place.mkdir()
-    narrator = ProgressLine()
-    narrator(LoadStep(0, 0, f"asking {address}"))
     try:
-        server = DebugServer(address)
-        problems = (_poll(server, place) if again else server.poll(place)).problems
+        with ProgressLine() as narrator:
+            narrator(LoadStep(0, 0, f"asking {address}"))
+            server = DebugServer(address)
+            problems = (_poll(server, place) if again else server.poll(place)).problems
     except ServerError as error:
         raise click.ClickException(str(error)) from error
-    finally:
-        narrator.close()
     for problem in problems[:5]:
         sys.stderr.write(f"rankscope: {plain(problem, 500)}\n")
     return server

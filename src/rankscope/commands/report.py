@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from rankscope.commands.output import ProgressLine, refuse_existing, write_report
+from rankscope.commands.output import ProgressLine, encoded, refuse_existing, write_report
 from rankscope.commands.source import JobSource, with_local_paths
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def render_report(dataset: Dataset, analysis: Analysis, form: Format, ascii_only
         from rankscope.report.markdown import render_markdown as render
     else:
         from rankscope.report.text import render_text as render
-    return render(dataset, analysis).encode("ascii" if ascii_only else "utf-8", "backslashreplace")
+    return encoded(render(dataset, analysis), ascii_only)
 
 
 def format_of(output: str | None) -> Format:
@@ -75,11 +75,8 @@ def format_of(output: str | None) -> Format:
 
 
 def _load(source: JobSource) -> tuple[Dataset, Analysis]:
-    narrator = ProgressLine()
-    try:
+    with ProgressLine() as narrator:
         return source.load(narrator)
-    finally:
-        narrator.close()
 
 
 def redacted_report(dataset: Dataset, analysis: Analysis, keep_source_names: bool) -> tuple[Dataset, Analysis]:

@@ -102,11 +102,8 @@ def loaded_job(source: JobSource, output: str, force: bool) -> tuple[Dataset, An
     """The job; ClickException if `output` cannot be written."""
     source.check()
     refuse_existing(output or None, force)
-    narrator = ProgressLine()
-    try:
+    with ProgressLine() as narrator:
         return source.load(narrator)
-    finally:
-        narrator.close()
 
 
 def run(source: JobSource, *, output: str, force: bool, minimize: bool | None, how: ReplayRun, what: ReplayForm) -> int:

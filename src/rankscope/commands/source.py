@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rankscope.assemble.load import LoadOptions, LoadProgress, SparseReading
     from rankscope.schema import Dataset
 
+_MOST_UNREAD = 3
+"""Most unread files that an error names."""
+
 
 @dataclass(frozen=True)
 class LoadStep:
@@ -100,6 +103,12 @@ def _prepare() -> Callable[[Dataset], Analysis]:
     from rankscope.analysis import analyse
 
     return analyse
+
+
+def nothing_usable(source: JobSource, dataset: Dataset, reason: str) -> click.ClickException:
+    """The error of a command that finds nothing of its kind; it names some files that were not read, and why."""
+    unread = dataset.files.drop_nulls("problem").select("path", "problem").rows()[:_MOST_UNREAD]
+    return click.ClickException(f"{source.title}: {reason}{''.join(f'; {path}: {why}' for path, why in unread)}")
 
 
 def with_local_paths(

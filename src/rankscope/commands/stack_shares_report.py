@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 import click
 
-from rankscope.commands.output import ProgressLine, refuse_existing, write_report
+from rankscope.commands.output import ProgressLine, encoded, refuse_existing, write_report
 from rankscope.commands.source import JobSource
 
 
@@ -17,11 +17,8 @@ def run(source: JobSource, *, rank: int | None, export: str | None, force: bool)
 
     source.check()
     refuse_existing(export, force)
-    narrator = ProgressLine()
-    try:
+    with ProgressLine() as narrator:
         dataset = source.read(narrator)
-    finally:
-        narrator.close()
     tree = share_tree(dataset)
     if tree is None:
         raise click.ClickException(
@@ -33,5 +30,5 @@ def run(source: JobSource, *, rank: int | None, export: str | None, force: bool)
     if export is not None:
         as_json = PurePath(export).suffix.lower() == ".json"
         write_report(speedscope_profile(tree, source.title) if as_json else folded_text(tree), export, force)
-    write_report(tree_text(tree, rank).encode("utf-8", "backslashreplace"), None, force=False)
+    write_report(encoded(tree_text(tree, rank)), None, force=False)
     return 0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from rankscope.commands.output import encoded
 from rankscope.commands.source import JobSource, with_local_paths
 from rankscope.parsers.workers.machine_share import users_variables
 from rankscope.text.escaping import plain
@@ -192,7 +193,7 @@ class _StatusPrinter:
             line = render_line_json(update.dataset, update.analysis, update.live, time_ns())
         else:
             text = render_line_text(update.analysis, update.live, time_ns())
-            line = text.encode("ascii" if self.ascii_only else "utf-8", "backslashreplace")
+            line = encoded(text, self.ascii_only)
         try:
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
