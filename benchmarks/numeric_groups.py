@@ -164,10 +164,10 @@ def scatter(x: Tensor, at: Mesh) -> Tensor:
 
 def whole_of(x: Tensor, at: Mesh) -> Tensor:
     """Parts of the sequence to the whole of it; its backward takes the own part."""
-    return Moved.apply(x, at, _gathered, _own)
+    return Moved.apply(x, at, _gathered, _own_part)
 
 
-def _own(x: Tensor, at: Mesh) -> Tensor:
+def _own_part(x: Tensor, at: Mesh) -> Tensor:
     return x.chunk(at.layout.tensor, 0)[at.tensor_rank].contiguous()
 
 
