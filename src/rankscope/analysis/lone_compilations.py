@@ -115,7 +115,7 @@ def _explanation(facts: Facts, lone: LoneFunction, waits: CompilationWait | None
     rest = f"at most {plural(lone.rest, 'recompilation')}" if lone.rest else "no recompilation"
     text += f"The inputs of {ranks_text(lone.ranks)} differ: there is {rest} of it on {who}."
     if waits is None:
-        return f"{text} Meanwhile others wait in their next collective."
+        return f"{text} No dump tells whether others waited for it meanwhile."
     return (
         f"{text} In {waits.times:,} of {plural(waits.of, 'recompilation')} that the dumps cover, "
         f"{ranks_text(waits.waiting)} had already issued the next collective and waited, up to "

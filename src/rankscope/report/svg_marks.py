@@ -19,8 +19,6 @@ from rankscope.text.wording import clipped
 
 WIDTH = 860
 """Width of a picture in its own units; a page scales it."""
-CHARACTER = 6.6
-"""Width of a character of common text in these units, rather too wide than too narrow."""
 _LEAST_LOG = 30.0
 """Ratio of the largest to the smallest value from which on a scale is logarithmic."""
 _MOST_DECIMALS = 9

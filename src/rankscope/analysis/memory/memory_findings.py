@@ -71,7 +71,7 @@ def _leaks(growths: Sequence[MemoryGrowth], held: pl.DataFrame, places: Places, 
         for g in sorted(growths, key=lambda g: -g.low)[:MOST_EVIDENCE]
     ]  # fmt: skip
     others = watched - len(ranks)
-    rest = f" That of the {plural(others, 'other rank')} does not." if others and few else ""
+    rest = f" On the {plural(others, 'other rank')} it does not." if others and few else ""
     return [Finding(
         kind="memory-leak", severity="warning", id=f"f{number}",
         title=f"memory of {who} grows by {byte_count(round(worst.slope))} a {worst.unit} {where}{most}",

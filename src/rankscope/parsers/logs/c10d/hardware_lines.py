@@ -16,8 +16,6 @@ LITERALS = (
     "GPU 0000", "hca_id:", "# Port counters:",
 )  # fmt: skip
 KIND = "hardware"
-APPLICATION_XIDS = frozenset({8, 13, 31, 32, 43, 45, 68, 69, 109, 137})
-"""Numbers that a program mostly causes itself, or that follow from another failure."""
 FATAL_XIDS = frozenset(
     {
         46, 48, 54, 61, 62, 64, 74, 79, 94, 95, 110, 119, 120, 123, 136, 140, 142, 143, 144, 145, 146, 147, 148, 149,
