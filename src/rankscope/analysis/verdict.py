@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
-from rankscope.analysis.model import Finding, Status
+from rankscope.analysis.model import Analysis, Finding, Status
 from rankscope.analysis.places import Places
 from rankscope.analysis.reliability import Reliability
 from rankscope.kinds.finding_kinds import FINDINGS
@@ -48,6 +48,27 @@ def verdict(situation: VerdictBasis) -> tuple[Status, str]:
     if slow:
         return "slow", slow[0].title + _shared(slow, situation.places)
     return _quiet(situation)
+
+
+def with_records(facts: Facts, analysis: Analysis, told: Sequence[Finding], alone: str, quiet: str) -> Analysis:
+    """The analysis with findings from records that ranks wrote beside their operations, behind the causes.
+
+    Where nothing is critical, the first warning stands behind the verdict. If nothing else was read, that is `alone`
+    ("samples of memory"), or with `quiet` behind it where nothing warns.
+    """
+    causes = [f for f in analysis.findings if f.root_cause]
+    rest = [f for f in analysis.findings if not f.root_cause]
+    known = replace(analysis, findings=(*causes, *told, *rest))
+    if any(f.severity == "critical" for f in analysis.findings):
+        return known
+    warned = next((f for f in told if f.severity == "warning"), None)
+    verdict = analysis.verdict
+    if alone:
+        what = f"{alone} of {plural(len(facts.dataset.seen_ranks), 'rank')}"
+        verdict = f"{what}: {quiet}" if warned is None else f"{what}; they do not show whether the job went on"
+    if warned is not None:
+        verdict += f"; but {warned.title}" if verdict else warned.title
+    return replace(known, verdict=verdict)
 
 
 def _without_dumps(situation: VerdictBasis) -> str:

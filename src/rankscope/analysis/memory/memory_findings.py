@@ -14,6 +14,7 @@ from rankscope.analysis.memory.memory_peers import find_full_ranks, held_by_rank
 from rankscope.analysis.memory.model import FullRank, MemoryAnalysis, MemoryGrowth
 from rankscope.analysis.model import Analysis, Evidence, Finding
 from rankscope.analysis.places import Places
+from rankscope.analysis.verdict import with_records
 from rankscope.schema import HOST
 from rankscope.text.wording import byte_count, plural, ranks_text
 
@@ -34,24 +35,9 @@ def with_memory(facts: Facts, analysis: Analysis) -> Analysis:
     told = fragmented(dataset, first, causes)
     told += _leaks(growths, held, places, first + len(told))
     told += _uneven(full, places, first + len(told))
-    order = [f for f in findings if f.root_cause]
-    memory = MemoryAnalysis(held, tuple(growths), tuple(full))
-    known = replace(analysis, memory=memory, findings=(*order, *told, *(f for f in findings if not f.root_cause)))
-    return known if any(f.severity == "critical" for f in findings) else _with_verdict(facts, known, told)
-
-
-def _with_verdict(facts: Facts, analysis: Analysis, told: Sequence[Finding]) -> Analysis:
-    """The verdict with the first warning on memory behind it."""
-    warned = next((f for f in told if f.severity == "warning"), None)
-    verdict = analysis.verdict
-    if facts.dataset.from_memory:
-        ranks = plural(len(facts.dataset.seen_ranks), "rank")
-        verdict = f"samples of memory of {ranks}; they do not show whether the job went on"
-        if warned is None:
-            verdict = f"samples of memory of {ranks}: no rank leaks or holds far more than its peers"
-    if warned is not None:
-        verdict += f"; but {warned.title}" if verdict else warned.title
-    return replace(analysis, verdict=verdict)
+    known = replace(analysis, memory=MemoryAnalysis(held, tuple(growths), tuple(full)), findings=tuple(findings))
+    alone = "samples of memory" if dataset.from_memory else ""
+    return with_records(facts, known, told, alone, "no rank leaks or holds far more than its peers")
 
 
 def _leaks(growths: Sequence[MemoryGrowth], held: pl.DataFrame, places: Places, number: int) -> list[Finding]:

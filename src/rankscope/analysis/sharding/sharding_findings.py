@@ -19,6 +19,7 @@ from rankscope.analysis.sharding.model import (
 )
 from rankscope.analysis.sharding.model_peers import find_differences, with_stages
 from rankscope.analysis.sharding.shard_outliers import find_heavy, find_loose, find_partial, find_whole, held_by_rank
+from rankscope.analysis.verdict import with_records
 from rankscope.schema import Dataset
 from rankscope.text.wording import byte_count, plural, ranks_text
 
@@ -48,29 +49,14 @@ def with_models(facts: Facts, analysis: Analysis) -> Analysis:
     told = [
         replace(f, id=f"f{at}") for at, f in enumerate(_findings(dataset, model, shared), len(analysis.findings) + 1)
     ]
-    causes = [f for f in analysis.findings if f.root_cause]
-    rest = [f for f in analysis.findings if not f.root_cause]
-    known = replace(analysis, model=model, findings=(*causes, *told, *rest))
-    return known if any(f.severity == "critical" for f in analysis.findings) else _with_verdict(dataset, known, told)
+    alone = "records of the models" if dataset.from_parameters else ""
+    known = replace(analysis, model=model)
+    return with_records(facts, known, told, alone, "no rank holds another model than its peers")
 
 
 def _is_partial(one: ModelDifference, partial: Sequence[PartialTensor]) -> bool:
     """Whether a difference of placements is told by a Partial parameter."""
     return one.aspect == "placements" and any(found.few and found.ranks == one.odd for found in partial)
-
-
-def _with_verdict(dataset: Dataset, analysis: Analysis, told: Sequence[Finding]) -> Analysis:
-    """The verdict with the first warning on models behind it."""
-    warned = next((f for f in told if f.severity == "warning"), None)
-    verdict = analysis.verdict
-    if dataset.from_parameters:
-        ranks = plural(len(dataset.seen_ranks), "rank")
-        verdict = f"records of the models of {ranks}; they do not show whether the job went on"
-        if warned is None:
-            verdict = f"records of the models of {ranks}: no rank holds another model than its peers"
-    if warned is not None:
-        verdict += f"; but {warned.title}" if verdict else warned.title
-    return replace(analysis, verdict=verdict)
 
 
 def _findings(dataset: Dataset, model: ModelAnalysis, shared: bool) -> Iterator[Finding]:
