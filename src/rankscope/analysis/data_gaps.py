@@ -60,7 +60,8 @@ def missing_dumps(facts: Facts, _: bool) -> list[Finding]:
 def _unopened(facts: Facts) -> Finding:
     dataset = facts.dataset
     text = "Only the given dumps were read; the others may show who is to blame."
-    step = f"Open them all: rankscope {dataset.beside.directory}"
+    where = dataset.beside.directory
+    step = f"Open them all: rankscope {where}" if where else "Read all ranks: leave out --ranks"
     return _note("missing-dump", dataset.unopened, text, steps=(step,))
 
 

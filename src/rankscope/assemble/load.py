@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import re
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankscope.kinds.input_kinds import NOT_A_FILE, UNKNOWN, UNKNOWN_KIND
-from rankscope.parsers.contents import SAMPLES_VARIABLE
+from rankscope.parsers.contents import RINGS_VARIABLE, SAMPLES_VARIABLE
 from rankscope.parsers.files.directory_walk import FoundPath, printable_text, walk_paths
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE
 from rankscope.parsers.workers.byte_ranges import FileRanges
@@ -54,6 +55,24 @@ class LoadOptions:
     is_sampled: bool = False
     """Whether the samples of all tensors are read, to compare them with another run; else those of reductions, which
     are all that the rules of one run look at."""
+    ranks: frozenset[int] | None = None
+    """The ranks to read; None for all."""
+    groups: tuple[str, ...] = ()
+    """Names or descriptions of the groups whose history is read; empty for all."""
+    last: int | None = None
+    """Number of the last entries of each dump to read; None for all."""
+
+    @property
+    def is_part(self) -> bool:
+        """Whether only a part of the job is read."""
+        return self.ranks is not None or bool(self.groups) or self.last is not None
+
+    @property
+    def rings(self) -> str:
+        """The value of RINGS_VARIABLE; empty for whole rings."""
+        if not self.groups and self.last is None:
+            return ""
+        return json.dumps({"last": self.last, "groups": list(self.groups) or None})
 
 
 @dataclass(frozen=True)
@@ -116,7 +135,7 @@ def _load(
     kept: SparseReading | None,
 ) -> Dataset:
     pattern = pattern_of(options.rank_from)
-    found = _walk(paths)
+    found = _found(paths, options, pattern)
     known: list[SourceFile] = []
     if kept is not None and options.detail == "all":
         found, known = kept.split_files(found)
@@ -143,7 +162,17 @@ def _load(
         dataset = assemble(sources, printable_text(root), pattern, options.world_size, options.attempt, errors=errors)
     except NoSuchAttemptError as error:
         raise InputError(str(error)) from error
-    return _with_siblings(dataset, paths, options)
+    return _part_of(dataset, options) if options.is_part else _with_siblings(dataset, paths, options)
+
+
+def _part_of(dataset: Dataset, options: LoadOptions) -> Dataset:
+    """The part of the dataset that the user wants. Raises InputError if it is empty."""
+    from rankscope.assemble.read_parts import NoSuchPartError, narrowed
+
+    try:
+        return narrowed(dataset, options.ranks, options.groups, options.last)
+    except NoSuchPartError as error:
+        raise InputError(str(error)) from error
 
 
 def _with_siblings(dataset: Dataset, paths: Sequence[Path], options: LoadOptions) -> Dataset:
@@ -256,8 +285,22 @@ def _walk(paths: Sequence[Path]) -> list[FoundPath]:
         raise InputError(f"{printable_text(str(error.filename))}: {error.strerror}") from error
 
 
+def _found(paths: Sequence[Path], options: LoadOptions, pattern: re.Pattern[str] | None) -> list[FoundPath]:
+    """The files to open. Raises InputError."""
+    every = _walk(paths)
+    if options.ranks is None:
+        return every
+    from rankscope.assemble.read_parts import files_of_ranks
+
+    found = files_of_ranks(every, options.ranks, pattern)
+    if every and not found:
+        raise InputError(f"{printable_text(root_of(paths, options))}: no file of the ranks that were asked for")
+    return found
+
+
 def _pool(found: Sequence[FoundPath], options: LoadOptions) -> Pool:
     environment = {**environment_of(options.errors), DETAIL_VARIABLE: options.detail}
+    environment[RINGS_VARIABLE] = options.rings
     environment[SAMPLES_VARIABLE] = "all" if options.is_sampled else "sums"
     try:
         return Pool([f for f in found if f.problem is None], options.jobs, environment)

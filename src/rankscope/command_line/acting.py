@@ -59,6 +59,7 @@ def stacks(**options: Any) -> int:
 
 @rankscope.command()
 @source_options.reads_dumps
+@source_options.reads_parts
 @click.option("-o", "--output", required=True, metavar="FILE", help="A new file, .json or .json.gz.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @click.option(
@@ -104,6 +105,7 @@ def repro(**options: Any) -> int:
 
 @rankscope.command()
 @source_options.reads_dumps
+@source_options.reads_parts
 @source_options.forks
 def fork(**options: Any) -> int:
     """Tells whether the job still hangs with one change.

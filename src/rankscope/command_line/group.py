@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors")
 """Options that say how files are read."""
+PARTS = ("ranks", "groups", "last")
+"""Options that say what part of a job is read, of the commands that have them."""
 _HELP = ("-h", "--help")
 
 
@@ -75,4 +77,10 @@ def job_source(paths: tuple[str, ...], options: dict[str, Any], called: tuple[st
     """The paths with their options, which are taken out of `options`."""
     from rankscope.commands.source import JobSource
 
-    return JobSource(paths, **{name: options.pop(name) for name in LOADING}, called=called)
+    return JobSource(paths, **{name: options.pop(name) for name in _reading(options)}, called=called)
+
+
+def _reading(options: dict[str, Any]) -> list[str]:
+    # `repro --last` counts the collectives of its script
+    parted = all(name in options for name in PARTS)
+    return [*LOADING, *(PARTS if parted else ())]

@@ -43,6 +43,10 @@ class JobSource:
     """The user's names of the paths if these are fetched copies; empty: the paths themselves."""
     is_compared: bool = False
     """Whether numbers are compared with those of another run."""
+    ranks: frozenset[int] | None = None
+    groups: tuple[str, ...] = ()
+    last: int | None = None
+    """The part of the job to read; see LoadOptions."""
 
     @property
     def title(self) -> str:
@@ -56,8 +60,9 @@ class JobSource:
 
         errors = Path(self.errors) if self.errors is not None else None
         return LoadOptions(
-            self.rank_from, self.world_size, self.attempt, self.jobs, errors, self.called, is_sampled=self.is_compared
-        )
+            self.rank_from, self.world_size, self.attempt, self.jobs, errors, self.called, is_sampled=self.is_compared,
+            ranks=self.ranks, groups=self.groups, last=self.last,
+        )  # fmt: skip
 
     def check(self, *, may_come: bool = False) -> None:
         """Raises an error for missing paths before anything is opened, unless they `may_come` into their directory."""
