@@ -50,7 +50,7 @@ def assemble(
     windows = _trace_windows(sources, run)
     told = [one.world for one in (windows, scene) if one is not None]
     told += [1 + rank for stacks in seen for rank in stacks.ranks.values()]
-    world = world_size or max(_world(used, sources, chosen), *told)
+    world = world_size or max([_world(used, sources, chosen), *told])
     tables = dump_tables(used, [places[id(s)] for s in used], world)
     tables, world = _with_logs_and_traces(tables, scene, windows, world, fixed=world_size)
     _add_threads(tables, seen, places)
