@@ -68,13 +68,15 @@ def growth(found: Sequence[Measured]) -> str:
     sizes = {one.job.ranks for one in small}
     entries = [(one.job.entries, one.cost) for one in dumps if one.job.ranks in sizes and one.job.plain]
     pairs = [(one, other) for one in dumps for other in dumps if one.job.tp == 8 and other.job == one.job.with_tp(2)]
-    groups = [f"{pair[1].job.groups / pair[0].job.groups:.1f} times as many cost {pair[1].cost / pair[0].cost:.2f} times"
-              for pair in pairs]  # fmt: skip
+    groups = [(other.job.groups / one.job.groups, other.cost / one.cost) for one, other in pairs]
     logs = [(one.job.ranks, one.cost) for one in found if one.job.kind == "logs"]
     rows = [
         ["ranks, from 64 on", exponent([p for p in ranks if p[0] >= 64])],
         ["entries of each rank", exponent(entries)],
-        ["groups, same ranks and entries", "; ".join(groups) or "-"],
+        [
+            "groups, same ranks and entries",
+            "; ".join(f"{more:.1f} times as many cost {cost:.2f} times" for more, cost in groups) or "-",
+        ],
         ["ranks, logs", exponent([p for p in logs if p[0] >= 64])],
     ]
     return table(["processor time grows with", "power"], rows)

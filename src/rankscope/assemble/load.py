@@ -276,24 +276,23 @@ def pattern_of(text: str | None) -> re.Pattern[str] | None:
         raise InputError(f"not a regular expression: {text!r} ({error})") from error
 
 
-def _walk(paths: Sequence[Path]) -> list[FoundPath]:
+def _walk(paths: Sequence[Path], wanted: Callable[[str], bool] | None = None) -> list[FoundPath]:
     if not paths:
         raise InputError("no path given")
     try:
-        return walk_paths(paths)
+        return walk_paths(paths, wanted)
     except OSError as error:
         raise InputError(f"{printable_text(str(error.filename))}: {error.strerror}") from error
 
 
 def _found(paths: Sequence[Path], options: LoadOptions, pattern: re.Pattern[str] | None) -> list[FoundPath]:
     """The files to open. Raises InputError."""
-    every = _walk(paths)
     if options.ranks is None:
-        return every
-    from rankscope.assemble.read_parts import files_of_ranks
+        return _walk(paths)
+    from rankscope.assemble.read_parts import may_tell
 
-    found = files_of_ranks(every, options.ranks, pattern)
-    if every and not found:
+    found = _walk(paths, may_tell(options.ranks, pattern))
+    if not found:
         raise InputError(f"{printable_text(root_of(paths, options))}: no file of the ranks that were asked for")
     return found
 

@@ -7,13 +7,12 @@ here go the rows of other ranks that shared files held, and the facts that keep 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import polars as pl
 
 from rankscope.assemble import file_names
-from rankscope.parsers.files.directory_walk import FoundPath
 from rankscope.schema import Dataset
 from rankscope.schema.dataset import DumpsBeside, ReadParts
 from rankscope.text.wording import plural, ranks_text
@@ -28,11 +27,10 @@ class NoSuchPartError(Exception):
     """The job has no such rank or group; the message is for the user."""
 
 
-def files_of_ranks(
-    found: Sequence[FoundPath], ranks: Collection[int], pattern: re.Pattern[str] | None
-) -> list[FoundPath]:
-    """The files that may tell of these ranks: all but those whose path says another one."""
-    return [one for one in found if _told_rank(one.shown, pattern) in (None, *ranks)]
+def may_tell(ranks: Collection[int], pattern: re.Pattern[str] | None) -> Callable[[str], bool]:
+    """A function from a path to whether its file may tell of these ranks: its path says no other one."""
+    known = {None, *ranks}
+    return lambda shown: _told_rank(shown, pattern) in known
 
 
 def _told_rank(shown: str, pattern: re.Pattern[str] | None) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,11 +36,14 @@ class FoundPath:
     """The user named this file, not only a directory above it."""
 
 
-def walk_paths(paths: Sequence[Path]) -> list[FoundPath]:
-    """Everything under `paths`, sorted, each directory and file once. Raises FileNotFoundError for a missing path."""
+def walk_paths(paths: Sequence[Path], wanted: Callable[[str], bool] | None = None) -> list[FoundPath]:
+    """Everything under `paths`, sorted, each directory and file once. Raises FileNotFoundError for a missing path.
+
+    Files whose shown path is not `wanted` are left out, and below directories not even asked for their size.
+    """
     for path in paths:
         path.stat()
-    walker = _DirectoryWalk(frozenset(map(str, paths)))
+    walker = _DirectoryWalk(frozenset(map(str, paths)), wanted or (lambda _: True))
     for path in paths:
         base = "" if len(paths) == 1 else str(path)
         walker.add(str(path), base if path.is_dir() else base or path.name)
@@ -50,8 +53,9 @@ def walk_paths(paths: Sequence[Path]) -> list[FoundPath]:
 class _DirectoryWalk:
     """A walk that visits real directories before links to them, so that each file is shown under its own path."""
 
-    def __init__(self, given: Set[str]) -> None:
+    def __init__(self, given: Set[str], wanted: Callable[[str], bool]) -> None:
         self.given = given
+        self.wanted = wanted
         self.found: list[FoundPath] = []
         self.seen: set[tuple[int, int]] = set()
         self.links: list[tuple[str, str]] = []
@@ -92,7 +96,7 @@ class _DirectoryWalk:
             child = (entry.path, f"{shown}/{entry.name}" if shown else entry.name)
             if entry.is_symlink():
                 self.links.append(child)
-            else:
+            elif not entry.is_file(follow_symlinks=False) or self.wanted(child[1]):
                 yield child
 
     def _file(self, path: str, shown: str, about: os.stat_result) -> None:
@@ -101,7 +105,7 @@ class _DirectoryWalk:
         special = next((reason for test, reason in _SPECIAL if test(about.st_mode)), None)
         if special is not None:
             self._refuse(path, shown, special)
-        elif self._first(about):
+        elif self.wanted(shown) and self._first(about):
             name, given = printable_text(shown), path in self.given
             self.found.append(FoundPath(path, name, about.st_size, about.st_mtime_ns, None, about.st_ino, given))
 
