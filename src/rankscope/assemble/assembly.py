@@ -48,8 +48,7 @@ def assemble(
     scene = _log_scene(sources, places, run, known, recall)
     seen = _host_stacks(sources, runs, chosen, pattern, known, _log_stacks(scene))
     windows = _trace_windows(sources, run)
-    told = [one.world for one in (windows, scene) if one is not None]
-    told += [1 + rank for stacks in seen for rank in stacks.ranks.values()]
+    told = [one.world for one in (windows, scene) if one is not None] + [1 + r for s in seen for r in s.ranks.values()]
     world = world_size or max([_world(used, sources, chosen), *told])
     tables = dump_tables(used, [places[id(s)] for s in used], world)
     tables, world = _with_logs_and_traces(tables, scene, windows, world, fixed=world_size)
