@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.assemble.traces.trace_groups import written_members
+from rankscope.assemble.traces.device_operations import written_members
 from rankscope.parsers.torch_profiler.event_columns import _call, _key
 from rankscope.parsers.torch_profiler.events import CommArgs
 from tests.parsers.dumps import Recorder

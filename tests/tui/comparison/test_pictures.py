@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.comparison.series_choice import common_series
 from rankscope.analysis.comparison.series_comparison import compare_series
-from rankscope.analysis.comparison.series_curves import Curves, SeriesKey, curves, series_keys
+from rankscope.analysis.comparison.series_curves import Curves, SeriesKey, common_series, curves, series_keys
 from rankscope.tui.comparison.curve_drawing import PlotArea, draw, mark_line, thinned
 from rankscope.tui.comparison.difference_map import (
     EQUAL,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rankscope.analysis.replay.edit_text import parse_place, place_text
+from rankscope.analysis.replay.edits import parse_place, place_text
 from rankscope.analysis.replay.schedule import Key, Schedule
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
