@@ -1,4 +1,4 @@
-"""Metrics and statistics over runs, each run a unit. Intervals, exact permutation tests and their correction are scipy's.
+"""Metrics and statistics over runs, each run a unit. Intervals, permutation tests and their correction are scipy's.
 
 An interval over runs is the t interval of the logarithms with pooled variance. A bootstrap of few runs is too narrow:
 of 1,000 pairs of equal runs with a run-to-run noise of 1 %, its 95 % interval holds equality in 79 % at 3 against 3

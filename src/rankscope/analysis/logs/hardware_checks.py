@@ -12,8 +12,15 @@ import polars as pl
 
 from rankscope.analysis.logs.failure_order import same_zone
 from rankscope.analysis.logs.failures import Failure, cut_text
-from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, LogLine, earliest_line, ranks_of
-from rankscope.analysis.logs.process_names import culprits_of, error_label, who_text
+from rankscope.analysis.logs.log_lines import (
+    CLOCK_SKEW_NS,
+    LogLine,
+    culprits_of,
+    earliest_line,
+    error_label,
+    ranks_of,
+    who_text,
+)
 from rankscope.analysis.model import Culprit, Finding
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration, plural, ranks_text

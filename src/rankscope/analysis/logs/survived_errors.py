@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rankscope.analysis.logs.failures import cut_text, find_tracebacks
-from rankscope.analysis.logs.log_lines import LogLine
-from rankscope.analysis.logs.process_names import who_text
+from rankscope.analysis.logs.log_lines import LogLine, who_text
 from rankscope.analysis.model import Finding
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset

@@ -18,7 +18,7 @@ from rankscope.assemble.logs.log_values import int64_or_none, print_time, valid_
 from rankscope.assemble.py_spy_ranks import RankedStacks
 from rankscope.kinds.event_kinds import EVENTS, SEVERITIES
 from rankscope.parsers.contents import StackFrame
-from rankscope.parsers.logs.bounded_events import left_out
+from rankscope.parsers.logs.bounded_rows import left_out
 from rankscope.parsers.logs.c10d.thread_dumps import KIND
 from rankscope.parsers.logs.log_record import Event
 from rankscope.parsers.logs.model import CODES, NUMBERS, NcclWarning

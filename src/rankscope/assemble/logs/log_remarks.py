@@ -11,10 +11,10 @@ import orjson
 import polars as pl
 
 from rankscope.assemble.logs import log_values
+from rankscope.assemble.logs.launchers import run_offsets
 from rankscope.assemble.logs.log_processes import CommLife, LogScene
-from rankscope.assemble.logs.restarts import run_offsets
 from rankscope.assemble.logs.seq_numbering import SeqNumbering
-from rankscope.parsers.logs.bounded_events import LEFT_OUT, STACKS, left_out
+from rankscope.parsers.logs.bounded_rows import LEFT_OUT, STACKS, left_out
 from rankscope.parsers.logs.model import IS_P2P
 from rankscope.parsers.matrices import NULL
 from rankscope.text.wording import plural

@@ -21,7 +21,7 @@ from rankscope.assemble.traces.span_tables import SpanRoles
 from rankscope.assemble.traces.trace_window import TraceWindow, settle_clock_bases
 from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.matrices import NULL, Numbers
-from rankscope.parsers.torch_profiler.communication_kernels import current_table
+from rankscope.parsers.torch_profiler.event_names import current_table
 from rankscope.parsers.torch_profiler.model import TracedCall
 
 Tables = dict[str, pl.DataFrame]

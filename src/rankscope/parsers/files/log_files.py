@@ -11,7 +11,7 @@ from typing import IO
 
 from rankscope.parsers import streams
 from rankscope.parsers.contents import LogStretch
-from rankscope.parsers.logs import prefixes
+from rankscope.parsers.logs import log_record
 from rankscope.parsers.logs.c10d.event_builder import PYTEST_MARK
 from rankscope.parsers.logs.decode import decode_range, line_start
 from rankscope.parsers.logs.model import LogContent
@@ -277,9 +277,9 @@ def _is_line(line: bytes) -> bool:
     text = COLOUR.sub(b"", line[:4096]).decode("utf-8", "replace")
     if (inner := unwrapped(line)) is not None:
         text = COLOUR.sub(b"", inner[0]).decode("utf-8", "replace")
-    front = prefixes.strip_prefixes(text)
+    front = log_record.strip_prefixes(text)
     if text.startswith(PYTEST_MARK, front.end):
-        front, text = prefixes.LinePrefix(0, None, "", None), text[front.end + len(PYTEST_MARK) :].lstrip()
+        front, text = log_record.LinePrefix(0, None, "", None), text[front.end + len(PYTEST_MARK) :].lstrip()
     patterns = (_LINES, _ENDS, _BARE, _INSPECTOR, _EVENT, _RAS)
     bar = _BAR.search(text)
     if bar is not None and _LINES.search(text, bar.end()):

@@ -25,7 +25,7 @@ from rankscope.parsers.torch_profiler.chunks import (
     event_pieces,
 )
 from rankscope.parsers.torch_profiler.event_columns import EventColumns
-from rankscope.parsers.torch_profiler.events import (
+from rankscope.parsers.torch_profiler.event_names import (
     EVENT,
     EVENTS,
     JSON_ERRORS,

@@ -28,7 +28,7 @@ from rankscope.assemble.logs.log_messages import failed_ranks
 from rankscope.assemble.logs.log_processes import LogScene
 from rankscope.assemble.logs.log_values import int64_or_none, valid_rank
 from rankscope.kinds.event_kinds import EVENTS
-from rankscope.parsers.logs.bounded_events import left_out
+from rankscope.parsers.logs.bounded_rows import left_out
 from rankscope.parsers.logs.log_record import Event
 
 

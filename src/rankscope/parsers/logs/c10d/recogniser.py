@@ -26,9 +26,8 @@ from rankscope.parsers.logs.c10d import (
     watchdog,
     worker_processes,
 )
-from rankscope.parsers.logs.c10d.error_table import KnownError, packaged_table
 from rankscope.parsers.logs.c10d.event_builder import PYTEST_MARK, TEXT_LIMIT
-from rankscope.parsers.logs.c10d.known_errors import KnownErrors, WordScreen
+from rankscope.parsers.logs.c10d.known_errors import KnownError, KnownErrors, WordScreen, packaged_table
 from rankscope.parsers.logs.log_record import Event, Record
 from rankscope.parsers.logs.nccl import nccl_warnings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rankscope.parsers.logs import bounded_events
+from rankscope.parsers.logs import bounded_rows
 from rankscope.parsers.logs.c10d.endings import ranges_in
 from rankscope.parsers.logs.c10d.event_builder import message_event
 from rankscope.parsers.logs.log_record import Event, Record
@@ -23,7 +23,7 @@ class WarningReader:
     """Collector of the warnings of a log."""
 
     def __init__(self) -> None:
-        self._rows = bounded_events.bounded_warnings()
+        self._rows = bounded_rows.bounded_warnings()
         self._open: dict[tuple[int, int | None], NcclWarning | None] = {}
         self._said: dict[tuple[int, int | None], tuple[NcclHead, Record]] = {}
 
