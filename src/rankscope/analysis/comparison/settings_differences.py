@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from rankscope.analysis.comparison.model import ComparedRun
-from rankscope.analysis.logs.settings.setting_rules import (
+from rankscope.analysis.logs.setting_rules import (
     ENV_NAME,
     PROCESS_VARIABLES,
     ProcessSettings,

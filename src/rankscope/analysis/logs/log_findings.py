@@ -36,7 +36,7 @@ from rankscope.analysis.logs.late_arrival import find_absent, find_late_arrival,
 from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, read_lines
 from rankscope.analysis.logs.nccl_errors import find_counted, find_unmatched, returned_errors, unknown_causes
 from rankscope.analysis.logs.ras_findings import find_ras
-from rankscope.analysis.logs.settings.settings_comparison import find_settings
+from rankscope.analysis.logs.settings_comparison import find_settings
 from rankscope.analysis.logs.survived_errors import SurvivedErrors, part_survived, survived_finding
 from rankscope.analysis.model import Finding
 from rankscope.analysis.places import Places

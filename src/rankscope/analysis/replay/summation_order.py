@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import orjson
 import polars as pl
 
-from rankscope.analysis.logs.settings.setting_rules import ENV_NAME, ProcessSettings, process_settings
+from rankscope.analysis.logs.setting_rules import ENV_NAME, ProcessSettings, process_settings
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.signatures import with_signatures
 from rankscope.schema import Dataset

@@ -15,7 +15,7 @@ from rankscope.assemble.logs import launchers, log_messages, log_remarks, proces
 from rankscope.assemble.logs.c10d_claims import Claim, Claims, highest_rank, read_reports
 from rankscope.assemble.logs.comm_groups import group_evidence, housed_rows
 from rankscope.assemble.logs.comm_lifetimes import CommMemory, FileSeries, fill_life, join_lives, series_of
-from rankscope.assemble.logs.fingerprints.fingerprint_groups import place_fingerprints
+from rankscope.assemble.logs.fingerprint_groups import place_fingerprints
 from rankscope.assemble.logs.launchers import only_run
 from rankscope.assemble.logs.log_groups import LogGroups
 from rankscope.assemble.logs.log_operations import (

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from rankscope.analysis.logs.settings.setting_rules import (
+from rankscope.analysis.logs.setting_rules import (
     ENV_NAME,
     OF_RANK,
     ProcessSettings,

@@ -68,29 +68,11 @@ def test_the_store_tells_the_members_and_the_lines_the_rest() -> None:
     assert not analyse(dataset).culprits
 
 
-def test_without_the_store_members_are_those_that_stand_in_it_together() -> None:
-    lines: list[str] = []
-    for seq in range(3):
-        lines += told((pair, seq, "ALLREDUCE") for pair in PAIRS)
-        # one column is done with before the other comes
-        for column in MESH[2:]:
-            lines += told([(column, seq, "ALLREDUCE")])
-            lines += [printed(rank, (ALL, seq, "ALLREDUCE")) for rank in column]
-    dataset = run(lines)
-    assert set(groups(dataset).values()) == {ALL, *MESH}
-    assert groups(dataset)["0"] == ALL
-    assert lanes(dataset, 3) == {own: [(n, "all_reduce") for n in range(3)] for own in (ALL, (2, 3), (1, 3))}
-
-
-def test_where_members_fit_in_two_ways_nobody_is_put_anywhere() -> None:
-    columns = ((0, 2), (1, 3))
-    lines = [printed(rank, (members, seq, "ALLREDUCE")) for seq in range(3) for members in columns for rank in members]
-    # all four are in it together, again and again
-    lines = [lines[at + i] for at in range(0, 12, 4) for i in (0, 2, 1, 3)]
-    dataset = run([*lines, *told([(ALL, 0, "BROADCAST")])])
-    assert dataset.ops.is_empty()
+def test_without_the_store_nobody_is_put_anywhere() -> None:
+    dataset = run(told(steps(3, *PAIRS, ALL)))
+    assert dataset.ops.is_empty() and not groups(dataset)
     assert messages(dataset, "log-unplaced") == [
-        "16 operations: fingerprints that fit several groups; their group is not known"
+        "24 operations: fingerprints that fit several groups; their group is not known"
     ]
     assert not analyse(dataset).culprits
 
@@ -168,12 +150,3 @@ def test_each_rank_may_have_a_log_of_its_own() -> None:
     dataset = job(source("store.log", seats(ALL, *PAIRS)), *files)
     assert groups(dataset) == {"0": ALL, "1": (0, 1), "2": (2, 3)}
     assert dataset.ops.height == 24
-
-
-def test_prefixes_of_the_launcher_are_ranks_on_one_host() -> None:
-    lines = [line.replace("[rank", "[default") for line in told(steps(3, *PAIRS, ALL))]
-    dataset = run(lines)
-    assert set(groups(dataset).values()) == {ALL, *PAIRS}
-    # of two hosts two processes have each prefix
-    twice = [line.replace("[rank", "[default") for line in told(steps(3, (0, 1))) for _ in range(2)]
-    assert run(twice).ops.is_empty()

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
-from rankscope.assemble.logs.c10d_claims import Claims, printing_rank
-from rankscope.assemble.logs.fingerprints.fingerprint_rows import (
+from rankscope.assemble.logs.c10d_claims import Claims, not_before, printing_rank
+from rankscope.assemble.logs.fingerprint_rows import (
     WORLD_GROUP,
     CallNumbers,
     Fingerprint,
     NamedGroup,
     PrintedEvent,
+    PrintedLane,
     PrintedLanes,
     add_fingerprints,
+    distinct_lines,
     events_of,
     fingerprint_row,
     lanes_of,
     named_groups,
+    speakers,
+    timed_lanes,
 )
-from rankscope.assemble.logs.fingerprints.group_solver import JobFacts, Solution, solve_groups
-from rankscope.assemble.logs.fingerprints.lockstep import FailureReports, PeerQuote
+from rankscope.assemble.logs.lockstep import FailureReports, LaneProgress, Lockstep, PeerQuote, last_teams
 from rankscope.assemble.logs.log_groups import DEFAULT_GROUP, LogGroups
 from rankscope.assemble.logs.log_messages import failed_ranks
 from rankscope.assemble.logs.log_processes import LogScene
-from rankscope.assemble.logs.log_values import int64_or_none, valid_rank
+from rankscope.assemble.logs.log_values import int64_or_none, print_time, valid_rank
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.logs.bounded_rows import left_out
 from rankscope.parsers.logs.log_record import Event
@@ -42,7 +45,7 @@ def place_fingerprints(scene: LogScene, groups: LogGroups, claims: Claims) -> No
         place_world_lanes(scene, groups, claims, alone)
         place_mismatches(scene, groups, claims)
     else:
-        _SeveralGroups(scene, groups, claims).place(named, not cut)
+        _SeveralGroups(scene, groups, claims).place(named or (), not cut)
 
 
 class _SeveralGroups:
@@ -55,7 +58,7 @@ class _SeveralGroups:
         self._lanes = lanes_of(((told.log, told.rank, told.event) for told in prints), self._calls)
         self._said = speakers(scene, *(kind.name for kind in EVENTS.values() if kind.of_failed_call))
 
-    def place(self, named: Sequence[NamedGroup] | None, whole_lanes: bool) -> None:
+    def place(self, named: Sequence[NamedGroup], whole_lanes: bool) -> None:
         """Puts all lines with a known group to it, and notes the number of the others."""
         scene = self._scene
         solved = self._solved(named, whole_lanes)
@@ -76,18 +79,13 @@ class _SeveralGroups:
             add_fingerprints(self._claims[rank, rows[at]], scene, events)
         self._failed_ones(solved, rows)
 
-    def _solved(self, named: Sequence[NamedGroup] | None, whole_lanes: bool) -> Solution | None:
+    def _solved(self, named: Sequence[NamedGroup], whole_lanes: bool) -> Solution | None:
         scene, lanes = self._scene, self._lanes
-        if not lanes or (named is None and not whole_lanes):
+        if not lanes or not named:
             return None
         reports = read_reports(self._said, lanes, self._calls)
         written = {number: log.source.mtime_ns for number, log in enumerate(scene.logs)}
-        solved = solve_groups(lanes, JobFacts(named, whole_lanes, failed_ranks(scene), scene.world, reports, written))
-        if solved is not None and by_labels(scene):
-            # processes of two hosts with the same prefixes would look like duplicate groups
-            members = [group.members for group in solved.groups]
-            return solved if len(set(members)) == len(members) else None
-        return solved
+        return solve_groups(lanes, JobFacts(named, whole_lanes, failed_ranks(scene), reports, written))
 
     def _row_of(self, named: NamedGroup) -> int:
         """The row of a group: one with the same name or members, or a new one."""
@@ -221,49 +219,173 @@ def _quote(told: PrintedEvent, last: Fingerprint, calls: CallNumbers) -> PeerQuo
     return PeerQuote(places[1], other_seq, calls.number(other))
 
 
-# The ranks of fingerprints.
-
-_LOCAL = re.compile(r"^\[default(\d{1,7})\]:")
-"""torchrun's prefix with the rank on its host."""
+MOST_RUNS, MOST_LINES = 24, 400_000
+"""Most tried ways through the lanes, and most lines in all of them."""
 
 
-def speakers(scene: LogScene, *kinds: str) -> list[PrintedEvent]:
-    """Events of these kinds with a known process."""
-    found = list(events_of(scene, *kinds))
-    local = _labels(scene)
-    told = ((number, event, _global(scene, number, event, local)) for number, event in found)
-    return [PrintedEvent(number, rank, event) for number, event, rank in told if rank is not None]
+class JobFacts(NamedTuple):
+    """Facts about the job, beside the lanes."""
+
+    named: Sequence[NamedGroup]
+    """All groups."""
+    whole: bool
+    """Lanes begin at the start of the job."""
+    failed: bool
+    """The job failed."""
+    reports: FailureReports
+    written: Mapping[int, int | None]
+    """The last write time of each log."""
 
 
-def distinct_lines(prints: Iterable[PrintedEvent]) -> list[PrintedEvent]:
-    """For each rank, the lines of the log with the most of them: another log may repeat them."""
-    prints = list(prints)
-    counts: dict[int, dict[int, int]] = {}
-    for told in prints:
-        own = counts.setdefault(told.rank, {})
-        own[told.log] = own.get(told.log, 0) + 1
-    best = {rank: max(own, key=lambda log: (own[log], -log)) for rank, own in counts.items()}
-    return [told for told in prints if best[told.rank] == told.log]
+class _Run(NamedTuple):
+    step: Lockstep
+    played: dict[int, LaneProgress]
 
 
-def by_labels(scene: LogScene) -> bool:
-    """Whether ranks are only known from torchrun's prefixes, which count on one host."""
-    return bool(_labels(scene))
+class Solution(NamedTuple):
+    """Groups, and the group of each line of each rank; None for an unknown one."""
+
+    groups: list[NamedGroup]
+    of: dict[int, list[int | None]]
 
 
-def _global(scene: LogScene, number: int, event: Event, local: Mapping[str, int]) -> int | None:
-    own = event.rank if event.rank is not None else scene.logs[number].source.rank
-    rank = valid_rank(own if own is not None else local.get(str(event.values.get("label"))))
-    return rank if rank is not None and rank < scene.world else None
+def solve_groups(lanes: PrintedLanes, job: JobFacts) -> Solution | None:
+    """The solution in which all lines fit; None without one."""
+    groups = [own.members for own in job.named]
+    runs = next((runs for order in seat_orders(lanes, job.written) if (runs := _solver_runs(order, groups, job))), None)
+    return _solved(runs, job) if runs else None
 
 
-def _labels(scene: LogScene) -> dict[str, int]:
-    """Ranks by prefix, in a log of one host and of torch 2.1 or older, if some group has a member for each prefix."""
-    prints = list(events_of(scene, "fingerprint"))
-    if len({number for number, _ in prints}) != 1 or any(event.rank is not None for _, event in prints):
-        return {}
-    labels = {str(event.values.get("label")) for _, event in prints}
-    found = {label: int(local[1]) for label in labels if (local := _LOCAL.match(label)) is not None}
-    highest = max((event.values.get("rank_in_group") or 0 for _, event in prints), default=-1)
-    fits = len(found) == len(labels) == highest + 1
-    return found if fits and sorted(found.values()) == list(range(len(found))) else {}
+def _solver_runs(lanes: PrintedLanes, groups: Sequence[tuple[int, ...]], job: JobFacts) -> list[_Run]:
+    """The ways through the lanes up to the last line of each rank; none beyond the limit."""
+    todo: list[tuple[int, ...]] = [()]
+    found: list[_Run] = []
+    most = max(2, min(MOST_RUNS, MOST_LINES // max(1, sum(len(lane.prints) for lane in lanes.values()))))
+    for tries in range(most + 1):
+        if not todo:
+            return found
+        guesses = todo.pop()
+        if tries == most:
+            break
+        step = Lockstep(lanes, groups, job.whole, job.failed, guesses)
+        played = step.play()
+        if all(_to_the_end(lanes, rank, own) for rank, own in played.items()):
+            found.append(_Run(step, played))
+        for at in range(len(guesses), len(step.choices)):
+            done = (*guesses, *(0 for _ in range(len(guesses), at)))
+            todo += [(*done, other) for other in range(1, step.choices[at])]
+    return []
+
+
+def _to_the_end(lanes: PrintedLanes, rank: int, played: LaneProgress) -> bool:
+    rest = len(lanes[rank].prints) - played.at
+    return rest == 0 or (rest == 1 and bool(played.open))
+
+
+def _solved(runs: Sequence[_Run], job: JobFacts) -> Solution:
+    step, played = runs[0]
+    groups = _ambiguous_groups(job.named)
+    numbers: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+    for at, named in enumerate(groups):
+        numbers[named.members].append(at)
+    agreed = len({_content(run) for run in runs}) == 1
+    teams = {rank: list(own.teams) for rank, own in played.items()} if agreed else _common(runs)
+    mixed = {team for team, members in enumerate(step.teams) if _is_mixed(step, team, teams[members[0]], members[0])}
+    last = {} if mixed or not agreed else last_teams(step, played, job.reports) or {}
+    for rank, team in last.items():
+        teams[rank][played[rank].at] = team
+    of = {rank: _numbered_lines(step, rank, own, mixed, numbers) for rank, own in teams.items()}
+    return Solution(groups, of)
+
+
+def _content(run: _Run) -> frozenset[tuple[int, int, int, int]]:
+    """The operations of each rank on each team, without the order of equal lines."""
+    lanes = run.step.lanes
+    return frozenset(
+        (rank, -1 if team is None else team, p.seq, p.call)
+        for rank, own in run.played.items() for p, team in zip(lanes[rank].prints, own.teams, strict=True)
+    )  # fmt: skip
+
+
+def _common(runs: Sequence[_Run]) -> dict[int, list[int | None]]:
+    """Teams of lines that are equal in all ways, for meetings in which they are equal for all members."""
+    step = runs[0].step
+    teams: dict[int, list[int | None]] = {}
+    for rank in step.lanes:
+        every = zip(*(run.played[rank].teams for run in runs), strict=True)
+        teams[rank] = [own[0] if len(set(own)) == 1 else None for own in every]
+    present = Counter(
+        (team, p.seq) for rank, own in teams.items() for team, p in zip(own, step.lanes[rank].prints, strict=True)
+    )
+    for rank, own in teams.items():
+        for at, (team, p) in enumerate(zip(own, step.lanes[rank].prints, strict=True)):
+            if team is not None and present[team, p.seq] % len(step.teams[team]):
+                own[at] = None
+    return teams
+
+
+def _ambiguous_groups(named: Sequence[NamedGroup]) -> list[NamedGroup]:
+    """Groups in which those of the same members have the names of all: nothing distinguishes them."""
+    alike: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
+    for own in named:
+        alike[own.members].append(own.name)
+    seen: Counter[tuple[int, ...]] = Counter()
+    found: list[NamedGroup] = []
+    for own in named:
+        names = alike[own.members]
+        seen[own.members] += 1
+        one = f"{' or '.join(names) if len(set(names)) > 1 else own.ranks} ({seen[own.members]})"
+        found.append(own if len(names) == 1 else NamedGroup(one, own.members, own.device))
+    return found
+
+
+def _is_mixed(step: Lockstep, team: int, teams: Sequence[int | None], rank: int) -> bool:
+    """Whether groups of the same members made different calls under the same number, so that each could be of
+    either."""
+    prints = step.lanes[rank].prints
+    calls = {(p.seq, p.call) for p, own in zip(prints, teams, strict=True) if own == team}
+    return len({seq for seq, _ in calls}) < len(calls)
+
+
+def _numbered_lines(
+    step: Lockstep, rank: int, teams: Sequence[int | None], mixed: set[int],
+    numbers: Mapping[tuple[int, ...], list[int]],
+) -> list[int | None]:  # fmt: skip
+    """Groups of a rank's lines: of several with the same members, the second line with a number is the second's."""
+    seen: Counter[tuple[int, int]] = Counter()
+    found: list[int | None] = []
+    for printed, team in zip(step.lanes[rank].prints, teams, strict=True):
+        if team is None or team in mixed:
+            found.append(None)
+            continue
+        found.append(numbers[step.teams[team]][seen[team, printed.seq]])
+        seen[team, printed.seq] += 1
+    return found
+
+
+# Print order of lines of different ranks.
+
+_FINE_NS = 1_000_000
+"""Finest time resolution that orders lines; coarser times order nothing."""
+
+
+def seat_orders(lanes: PrintedLanes, written: Mapping[int, int | None]) -> Iterator[dict[int, PrintedLane]]:
+    """The lanes with times, the most reliable first: the order of lines in one log, their time stamps, no times.
+
+    An order counts only if all ranks fit it: launchers mix lines, and hosts have separate clocks. `written` holds the
+    last write time of each log.
+    """
+    if len({log for lane in lanes.values() for log, _ in lane.events}) == 1:
+        yield timed_lanes(lanes, {rank: [event.offset + 1 for _, event in lane.events] for rank, lane in lanes.items()})
+    stamped = {rank: list(_stamped(lane, written)) for rank, lane in lanes.items()}
+    if all(None not in times for times in stamped.values()):
+        yield timed_lanes(lanes, {rank: [t for t in times if t is not None] for rank, times in stamped.items()})
+    yield dict(lanes)
+
+
+def _stamped(lane: PrintedLane, written: Mapping[int, int | None]) -> Iterator[int | None]:
+    before: int | None = None
+    for log, event in lane.events:
+        fine = event.stamp is not None and event.stamp.resolution_ns <= _FINE_NS
+        before = not_before(print_time(event.stamp, written[log]) if fine else None, before)
+        yield before

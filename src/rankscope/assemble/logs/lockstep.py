@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rankscope.assemble.logs.fingerprints.fingerprint_rows import NO_TIME, Fingerprint, PrintedLanes, Seat
+from rankscope.assemble.logs.fingerprint_rows import NO_TIME, Fingerprint, PrintedLanes, Seat
 
 
 class OperationSlot(NamedTuple):

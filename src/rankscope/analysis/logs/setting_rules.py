@@ -14,7 +14,7 @@ import polars as pl
 
 from rankscope.schema import ENVIRONMENTS, Dataset
 
-_PACKAGE = "rankscope.analysis.logs.settings"
+_PACKAGE = "rankscope.analysis.logs"
 OF_RANK = ("rank", "own")
 """Scopes of settings that ranks of one run may have differently."""
 
@@ -47,7 +47,7 @@ class PackRule(NamedTuple):
 @cache
 def load_rules() -> dict[str, SettingRule]:
     """All rules by name."""
-    return {row[0]: SettingRule(*row) for row in _rows("rules.tsv")}
+    return {row[0]: SettingRule(*row) for row in _rows("setting_rules.tsv")}
 
 
 _OF_STEP = re.compile(r" of step \d+$")
@@ -61,7 +61,7 @@ def rule_of(name: str) -> SettingRule | None:
 @cache
 def pack_rules() -> tuple[PackRule, ...]:
     """The rules of modes."""
-    return tuple(PackRule(*row) for row in _rows("packs.tsv"))
+    return tuple(PackRule(*row) for row in _rows("setting_packs.tsv"))
 
 
 def _rows(name: str) -> Iterator[list[str]]:

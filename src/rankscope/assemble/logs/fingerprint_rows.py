@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rankscope.assemble.logs import log_values
 from rankscope.assemble.logs.c10d_claims import Claim, ClaimedOperation, not_before
 from rankscope.assemble.logs.log_processes import LogFile, LogScene
-from rankscope.assemble.logs.log_values import print_time
+from rankscope.assemble.logs.log_values import print_time, valid_rank
 from rankscope.parsers.logs.log_record import Event
 from rankscope.parsers.safe_values import RANK_LIMIT
 
@@ -179,10 +179,23 @@ def _timed(prints: Sequence[Fingerprint], times: Sequence[int]) -> list[Fingerpr
     return [p._replace(came=came, left=until) for p, came, until in zip(prints, times, left, strict=True)]
 
 
-def by_seat(lanes: PrintedLanes) -> dict[Seat, list[Fingerprint]]:
-    """The fingerprints of each seat, in the order of the program."""
-    found: defaultdict[Seat, list[Fingerprint]] = defaultdict(list)
-    for rank, lane in lanes.items():
-        for printed in lane.prints:
-            found[Seat(rank, printed.place)].append(printed)
-    return dict(found)
+def speakers(scene: LogScene, *kinds: str) -> list[PrintedEvent]:
+    """Events of these kinds with a known process."""
+    told = ((number, event, _global(scene, number, event)) for number, event in events_of(scene, *kinds))
+    return [PrintedEvent(number, rank, event) for number, event, rank in told if rank is not None]
+
+
+def _global(scene: LogScene, number: int, event: Event) -> int | None:
+    rank = valid_rank(event.rank if event.rank is not None else scene.logs[number].source.rank)
+    return rank if rank is not None and rank < scene.world else None
+
+
+def distinct_lines(prints: Iterable[PrintedEvent]) -> list[PrintedEvent]:
+    """For each rank, the lines of the log with the most of them: another log may repeat them."""
+    prints = list(prints)
+    counts: dict[int, dict[int, int]] = {}
+    for told in prints:
+        own = counts.setdefault(told.rank, {})
+        own[told.log] = own.get(told.log, 0) + 1
+    best = {rank: max(own, key=lambda log: (own[log], -log)) for rank, own in counts.items()}
+    return [told for told in prints if best[told.rank] == told.log]
