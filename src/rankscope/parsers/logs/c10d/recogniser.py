@@ -9,14 +9,11 @@ from typing import Protocol
 
 from rankscope.parsers.logs.c10d import (
     collect_env,
-    debug_summary,
     desync,
     endings,
-    failed_stack,
-    fingerprints,
     group_setup,
     hardware_lines,
-    numeric_checks,
+    library_lines,
     pytest_output,
     recompilations,
     survival_signs,
@@ -24,7 +21,6 @@ from rankscope.parsers.logs.c10d import (
     torchrun,
     tracebacks,
     watchdog,
-    worker_processes,
 )
 from rankscope.parsers.logs.c10d.event_builder import PYTEST_MARK, TEXT_LIMIT
 from rankscope.parsers.logs.c10d.known_errors import KnownError, KnownErrors, WordScreen, packaged_table
@@ -36,22 +32,19 @@ _BULK = " opCount "
 """Mark of NCCL's COLL debugging, up to gigabytes: such lines hold no event."""
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
-_LINES = (watchdog, fingerprints, group_setup, endings, worker_processes, recompilations, hardware_lines, nccl_warnings,
-          torchrun, numeric_checks)  # fmt: skip
+_LINES = (
+    watchdog, group_setup, endings, library_lines, recompilations, hardware_lines, nccl_warnings, torchrun,
+)  # fmt: skip
 _SPANS = (
     thread_dumps,
-    debug_summary,
     tracebacks,
     torchrun,
     desync,
-    failed_stack,
     collect_env,
-    worker_processes,
+    library_lines,
     hardware_lines,
     pytest_output,
 )
-_PLAIN = (desync, failed_stack)
-"""Reports in which only the first line has the prefix of its rank."""
 
 
 class Recogniser:
@@ -124,7 +117,7 @@ class Recogniser:
             return
         if span is None:
             yield from self._begun(record)
-        elif isinstance(span, tracebacks.Traceback) and (listed := worker_processes.begins(record)) is not None:
+        elif isinstance(span, tracebacks.Traceback) and (listed := library_lines.begins(record)) is not None:
             # an exception of Ray, with a list of dead workers below it
             self._open[_stream(record)].append(_OpenReport(listed))
             self._opened += 1
@@ -162,11 +155,11 @@ class Recogniser:
     def _begun(self, record: Record) -> Iterator[Event]:
         words = f"{PYTEST_MARK}{record.text}" if record.label.endswith(PYTEST_MARK) else record.text
         for module in (m for m in _SPANS if any(word in words for word in m.LITERALS)):
-            span = module.begins(self._attributed(record) if module in _PLAIN else record)
+            span = module.begins(self._attributed(record) if module is desync else record)
             if span is None:
                 continue
             bare = (
-                module in _PLAIN
+                module is desync
                 or (module is tracebacks and record.stamp is not None and tracebacks.inline(record))
                 or (module is thread_dumps and thread_dumps.heads_other_lines(record))
             )

@@ -1,4 +1,4 @@
-"""Lines of libraries above c10d: deaths of workers of Ray and of servers, timeouts of DeepEP.
+"""Lines of libraries above c10d: deaths of workers of Ray and of servers, timeouts of DeepEP, checks of Megatron-LM.
 
 Source: raylet, vLLM's multiproc_executor, csrc/kernels of DeepEP. The parent of a dead worker knows neither the reason
 nor whether the worker died first: a watchdog's abort looks the same.
@@ -14,6 +14,8 @@ from rankscope.parsers.logs.log_record import Event, Record
 
 LITERALS = (
     "A worker died or was killed while", " died unexpectedly", "The actor died unexpectedly", "DeepEP",
+    "Hash not matching for", "Weight hashes match after", "rerun: unexpected result is ", "Possible transient error",
+    "Possible persistent error", "Correct result (but possible", "Unexpected result ",
 )  # fmt: skip
 ENTRIES = 12
 _PID = re.compile(r"Worker PID: (\d{1,10})\b")
@@ -26,8 +28,9 @@ _ENTRY = re.compile(r"^\s+(class_name|actor_id|pid|name|namespace|ip|repr): ?(\S
 
 
 def events(record: Record) -> Iterator[Event]:
-    """The events in a record. Values: `pid`, `host` and `name`, None if unknown."""
+    """The events in a record. Values of a death: `pid`, `host` and `name`, None if unknown."""
     text = record.text
+    yield from _check_events(record)
     if "DeepEP" in text:
         yield from _experts(record)
     if "A worker died or was killed while" in text and not _INTENDED_EXIT.search(text):
@@ -113,3 +116,51 @@ class ActorDeath:
 def begins(record: Record) -> ActorDeath | None:
     """A list that begins with this record."""
     return ActorDeath(record) if _ACTOR.match(record.text) else None
+
+
+# Lines of Megatron-LM about numbers that it checked.
+
+NUMERIC_CHECK = "numeric-check"
+WEIGHTS_MATCH = "weights-match"
+_HASH = re.compile(r"\[Rank (\d{1,7})\] Hash not matching for (\S{1,512}) in model chunk ?(\d{1,6})")
+_MATCH = re.compile(r"Weight hashes match after (\d{1,12}) iterations")
+_PLACE = re.compile(r"Rank (\d{1,7}), node ([\w.\-]{1,255}), device (\d{1,4})(?:, iteration #?(\d{1,12}))?: ")
+_REFUSED = re.compile(r"Rank \d{1,7}, node .{1,300}?: Unexpected result |invokation #\d{1,9} at iteration #\d")
+_ITERATION = re.compile(r"iteration #?(\d{1,12})\b")
+OUTCOMES = (
+    ("persistent", "Possible persistent error"), ("transient", "Possible transient error"),
+    ("correct", "Correct result (but possible"),
+    ("elsewhere-other", "Second rerun: unexpected result is not reproducible"),
+    ("elsewhere-same", "Second rerun: unexpected result is reproducible"),
+    ("here-other", "First rerun: unexpected result is not reproducible"),
+    ("here-same", "First rerun: unexpected result is reproducible"), ("refused", ": Unexpected result "),
+    ("unexpected", "Unexpected result "),
+)  # fmt: skip
+"""Outcomes of a step that ran again, and the words of their lines: on the same device ("here") or another one.
+
+"refused" is that of a job that runs no step again, and ends; "unexpected" comes before the first run again.
+"""
+
+
+def _check_events(record: Record) -> Iterator[Event]:
+    """The event of a line about a check.
+
+    Values of `numeric-check`: `check`, "weight-hash" or "rerun"; `name` and `chunk` of a parameter; `outcome`, one of
+    `OUTCOMES`; `node`, `device` and `iteration` as printed, None if absent. `weights-match` has `iteration`.
+    """
+    text = record.text
+    if (match := _MATCH.search(text)) is not None:
+        yield message_event(WEIGHTS_MATCH, record, iteration=int(match[1]))
+    elif (found := _HASH.search(text)) is not None:
+        yield message_event(
+            NUMERIC_CHECK, record._replace(rank=int(found[1])), check="weight-hash", name=found[2], chunk=int(found[3])
+        )
+    elif (outcome := next((name for name, words in OUTCOMES if words in text), None)) is not None:
+        if outcome in ("refused", "unexpected") and _REFUSED.search(text) is None:
+            return
+        place, step = _PLACE.search(text), _ITERATION.search(text)
+        own = record if place is None else record._replace(rank=int(place[1]))
+        yield message_event(
+            NUMERIC_CHECK, own, check="rerun", outcome=outcome, node=None if place is None else place[2],
+            device=None if place is None else int(place[3]), iteration=None if step is None else int(step[1]),
+        )  # fmt: skip
