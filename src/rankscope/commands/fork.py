@@ -19,9 +19,8 @@ from rankscope.text.wording import plural, ranks_text
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
-    from rankscope.analysis.replay.conditions import ReplayConditions
     from rankscope.analysis.replay.edits import Edit, EditKind, Trial
-    from rankscope.analysis.replay.schedule_fit import Fit
+    from rankscope.analysis.replay.schedule_fit import Fit, ReplayConditions
     from rankscope.commands.fork_run import ForkOutcome
     from rankscope.schema import Dataset
 
@@ -112,7 +111,7 @@ class _Fork:
 
     def written(self, trial: Trial | None, at: int) -> Path:
         """Writes the script with a change: `fork.py`, then fork-2.py; ClickException if it is there already."""
-        from rankscope.analysis.replay.conditions import check_delays
+        from rankscope.analysis.replay.schedule_fit import check_delays
         from rankscope.report.repro_script import repro_script
 
         best = changed_fit(self.best, trial) if trial else self.best
@@ -140,7 +139,7 @@ def run(
         raise click.ClickException("--run needs a script in a file: -o fork.py")
     output = output or ("fork.py" if start else "")
     dataset, analysis = loaded_job(source, output, force)
-    from rankscope.analysis.replay.conditions import check_delays, parse_conditions
+    from rankscope.analysis.replay.schedule_fit import check_delays, parse_conditions
 
     try:
         best = fork_base(dataset, analysis, start=start)

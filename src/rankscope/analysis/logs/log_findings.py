@@ -16,7 +16,15 @@ from rankscope.analysis.logs.exits import JobEnds, read_ends
 from rankscope.analysis.logs.failure_order import failed_finding, find_first, late_finding, read_clocks
 from rankscope.analysis.logs.failures import Failure, find_failures, with_ranks
 from rankscope.analysis.logs.first_exit import find_ended, find_left, find_unheard
-from rankscope.analysis.logs.hardware_checks import UntimelyFault, find_diagnosed, find_faults, split_timely
+from rankscope.analysis.logs.hardware_checks import (
+    SurvivedErrors,
+    UntimelyFault,
+    find_diagnosed,
+    find_faults,
+    part_survived,
+    split_timely,
+    survived_finding,
+)
 from rankscope.analysis.logs.initialisation import (
     PARAMETER_PATTERNS,
     find_init_hangs,
@@ -37,7 +45,6 @@ from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, read_li
 from rankscope.analysis.logs.nccl_errors import find_counted, find_unmatched, returned_errors, unknown_causes
 from rankscope.analysis.logs.ras_findings import find_ras
 from rankscope.analysis.logs.settings_comparison import find_settings
-from rankscope.analysis.logs.survived_errors import SurvivedErrors, part_survived, survived_finding
 from rankscope.analysis.model import Finding
 from rankscope.analysis.places import Places
 from rankscope.kinds.finding_kinds import FINDINGS

@@ -28,8 +28,7 @@ from rankscope.assemble.logs.fingerprint_rows import (
 from rankscope.assemble.logs.lockstep import FailureReports, LaneProgress, Lockstep, PeerQuote, last_teams
 from rankscope.assemble.logs.log_groups import DEFAULT_GROUP, LogGroups
 from rankscope.assemble.logs.log_messages import failed_ranks
-from rankscope.assemble.logs.log_processes import LogScene
-from rankscope.assemble.logs.log_values import int64_or_none, print_time, valid_rank
+from rankscope.assemble.logs.log_processes import LogScene, int64_or_none, print_time, valid_rank
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.logs.bounded_rows import left_out
 from rankscope.parsers.logs.log_record import Event

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rankscope.assemble.logs import log_values
+from rankscope.assemble.logs import log_processes
 from rankscope.assemble.logs.c10d_claims import Claim, ClaimedOperation, not_before
-from rankscope.assemble.logs.log_processes import LogFile, LogScene
-from rankscope.assemble.logs.log_values import print_time, valid_rank
+from rankscope.assemble.logs.log_processes import LogFile, LogScene, print_time, valid_rank
 from rankscope.parsers.logs.log_record import Event
 from rankscope.parsers.safe_values import RANK_LIMIT
 
@@ -37,7 +36,8 @@ def fingerprint_row(log: LogFile, event: Event, printed: Sequence[Any], state: s
     seq, op, shape, dtype, device = printed
     created = print_time(event.stamp, log.source.mtime_ns) if event.kind == "fingerprint" else None
     return ClaimedOperation(
-        seq, log_values.c10d_op(op), state, created_ns=created, in_sizes=None if shape is None else f"[{list(shape)}]",
+        seq, log_processes.c10d_op(op), state, created_ns=created,
+        in_sizes=None if shape is None else f"[{list(shape)}]",
         dtypes=None if dtype is None else f'["{dtype}"]' if dtype.isalnum() else None,
         library="nccl" if device == "cuda" else "gloo", file=log.place, line=event.line, attempt=log.source.attempt,
     )  # fmt: skip

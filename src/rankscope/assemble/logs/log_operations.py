@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.logs import log_values
+from rankscope.assemble.logs import log_processes
 from rankscope.assemble.logs.c10d_claims import Claim, ClaimedOperation, Claims
 from rankscope.assemble.logs.log_processes import CommLife, LogScene
 from rankscope.assemble.logs.seq_numbering import FIRST_SEQ, SeqNumbering
@@ -157,8 +157,8 @@ def _with_meaning(rows: pl.DataFrame, printed: list[str]) -> pl.DataFrame:
     made: dict[str, list[Any]] = {name: [] for name in ("op", "in_sizes", "out_sizes", "in_dtypes")}
     for code, datatype, count, members in distinct.iter_rows():
         name = printed[code]
-        sent, received = log_values.shape_texts(name, None if count == NULL else count, members)
-        values = log_values.nccl_op(name), sent, received, log_values.dtype_text(datatype)
+        sent, received = log_processes.shape_texts(name, None if count == NULL else count, members)
+        values = log_processes.nccl_op(name), sent, received, log_processes.dtype_text(datatype)
         for column, value in zip(made, values, strict=True):
             made[column].append(value)
     table = distinct.with_columns(pl.Series(n, v, dtype=pl.String).cast(pl.Categorical) for n, v in made.items())

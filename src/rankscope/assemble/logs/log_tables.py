@@ -25,9 +25,18 @@ from rankscope.assemble.logs.log_operations import (
     last_counted,
     seen_in,
 )
-from rankscope.assemble.logs.log_processes import CommLife, LogFile, LogProcess, LogScene
+from rankscope.assemble.logs.log_processes import (
+    CommLife,
+    LogFile,
+    LogProcess,
+    LogScene,
+    int32_or_none,
+    int64_or_none,
+    print_time,
+    valid_rank,
+    valid_size,
+)
 from rankscope.assemble.logs.log_remarks import LogAgreement, compare_logs
-from rankscope.assemble.logs.log_values import int32_or_none, int64_or_none, print_time, valid_rank, valid_size
 from rankscope.assemble.logs.process_ranks import identify_lives
 from rankscope.assemble.logs.seq_numbering import SeqNumbering, number_lives
 from rankscope.assemble.sources import SourceFile

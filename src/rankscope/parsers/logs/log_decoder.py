@@ -15,12 +15,11 @@ from rankscope.parsers.logs.c10d.survival_signs import FAR_LINES, NEAR_LINES, ST
 from rankscope.parsers.logs.folded_lines import WrappedMessages, unfold_lines
 from rankscope.parsers.logs.log_record import Event, Record
 from rankscope.parsers.logs.model import MOST_SETTINGS, LogContent, LogSetting
-from rankscope.parsers.logs.nccl import coll_lines, comm_lives, nccl_warnings
+from rankscope.parsers.logs.nccl import coll_lines, comm_lives
 from rankscope.parsers.logs.nccl import packed_words as w
 from rankscope.parsers.logs.nccl.bulk_lines import CHANNEL_STARTS, TUNING_SIGN, InfoLine, MessageShapes, UnheardLines
 from rankscope.parsers.logs.nccl.coll_lines import HEAD_BYTES, BlockLines, OperationRows, coll_rows
-from rankscope.parsers.logs.nccl.comm_lives import CommTable, ProcessTable
-from rankscope.parsers.logs.nccl.nccl_warnings import WarningReader
+from rankscope.parsers.logs.nccl.comm_lives import CommTable, ProcessTable, WarningReader
 from rankscope.parsers.logs.nccl.packed_words import NcclHead, Places, nccl_head
 from rankscope.parsers.logs.nccl.ras_output import SIGNS as RAS_SIGNS
 from rankscope.parsers.logs.nccl.ras_output import InspectorReader, RasReader
@@ -209,7 +208,7 @@ class LogDecoder:
 
     def _headless(self, record: Record) -> bool:
         """Takes the end of a line without its head, and the version, which never has one."""
-        told = nccl_warnings.version_pair(record.text)
+        told = comm_lives.version_pair(record.text)
         if told is not None:
             self._setting(-1, told, record)
             return True
@@ -274,7 +273,7 @@ class LogDecoder:
         return life is not None
 
     def _told(self, process: int, message: str, record: Record) -> bool:
-        told = nccl_warnings.setting_pair(message)
+        told = comm_lives.setting_pair(message)
         if told is not None:
             self._setting(process, told, record)
         return told is not None

@@ -1,21 +1,36 @@
-"""Lines of libraries above c10d: deaths of workers of Ray and of servers, timeouts of DeepEP, checks of Megatron-LM.
+"""Lines of torch.compile and of libraries above c10d: Ray and servers whose workers died, DeepEP, Megatron-LM.
 
 Source: raylet, vLLM's multiproc_executor, csrc/kernels of DeepEP. The parent of a dead worker knows neither the reason
 nor whether the worker died first: a watchdog's abort looks the same.
+
+    torch/_dynamo/guards.py:2590] [0/1] [__recompiles] Recompiling function f in net.py:3
+    torch/_dynamo/guards.py:2590] [0/1] [__recompiles]     triggered by the following guard failure(s):
+    torch/_dynamo/guards.py:2590] [0/1] [__recompiles]     - 0/0: tensor 'x' size mismatch at index 0. expected 4, ...
+    torch/_dynamo/symbolic_convert.py:611] [1/0] [__graph_breaks] Graph break in user code at net.py:8
+    torch/_dynamo/symbolic_convert.py:611] [1/0] [__graph_breaks] Graph Break Reason: Data dependent operator
+    torch/_dynamo/convert_frame.py:906] [0/8] torch._dynamo hit config.recompile_limit (8)
+
+Source: torch/_dynamo/guards.py, convert_frame.py and symbolic_convert.py from 2.1 to 2.13. Before 2.3 a logger stands
+in place of the tag (`torch._dynamo.guards.__recompiles: [DEBUG]`); up to 2.4 guards lack the id before the colon.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from rankscope.parsers.logs.c10d.event_builder import message_event, shown_text
 from rankscope.parsers.logs.log_record import Event, Record
 
+_COMPILE_WORDS = (
+    "__recompiles", "__graph_breaks", "torch._dynamo hit config.", " last reason: ", "   function: '",
+)  # fmt: skip
 LITERALS = (
     "A worker died or was killed while", " died unexpectedly", "The actor died unexpectedly", "DeepEP",
     "Hash not matching for", "Weight hashes match after", "rerun: unexpected result is ", "Possible transient error",
     "Possible persistent error", "Correct result (but possible", "Unexpected result ",
+    *_COMPILE_WORDS,
 )  # fmt: skip
 ENTRIES = 12
 _PID = re.compile(r"Worker PID: (\d{1,10})\b")
@@ -30,6 +45,8 @@ _ENTRY = re.compile(r"^\s+(class_name|actor_id|pid|name|namespace|ip|repr): ?(\S
 def events(record: Record) -> Iterator[Event]:
     """The events in a record. Values of a death: `pid`, `host` and `name`, None if unknown."""
     text = record.text
+    if any(word in text for word in _COMPILE_WORDS):
+        yield from _compile_events(record)
     yield from _check_events(record)
     if "DeepEP" in text:
         yield from _experts(record)
@@ -164,3 +181,66 @@ def _check_events(record: Record) -> Iterator[Event]:
             NUMERIC_CHECK, own, check="rerun", outcome=outcome, node=None if place is None else place[2],
             device=None if place is None else int(place[3]), iteration=None if step is None else int(step[1]),
         )  # fmt: skip
+
+
+# Compilations of torch.compile.
+
+KIND = "recompile"
+BREAK_KIND = "graph-break"
+_COMPILE_ID = re.compile(r"(?:^|\s)\[(\d{1,7}/\d{1,7})(?:_\d{1,5})?\]")
+"""Number of the frame and of its compilation, with the number of a restart."""
+_TAG = r"(?:\[__{0}\]|\.__{0}: \[DEBUG\])"
+_RECOMPILES = _TAG.format("recompiles(?:_verbose)?")
+_AGAIN = re.compile(_RECOMPILES + r" Recompiling function (\S{1,200}) in (\S.{0,400}?):(\d{1,9})\s*$")
+_GUARD = re.compile(_RECOMPILES + r"\s{1,8}- (?:(\d{1,7}/\d{1,7}): )?(\S.{0,300})")
+_LIMIT = re.compile(r"torch\._dynamo hit config\.(?:accumulated_)?(?:recompile_limit|cache_size_limit) \((\d{1,9})\)")
+_AT_LIMIT = re.compile(
+    r"torch/_dynamo/\S{1,80}\] \[\S{1,20}\] +(?:function: '(?P<name>[^']{1,200})' "
+    r"\((?P<path>[^()]{1,400}):(?P<line>\d{1,9})\)|last reason: (?:\d{1,7}/\d{1,7}: )?(?P<reason>\S.{0,300}))"
+)
+"""Lines below that of the limit."""
+_BREAK = re.compile(
+    _TAG.format("graph_breaks")
+    + r" Graph break(?:(?: \([^()]{1,100}\))? in user code at (?P<path>\S.{0,400}?):(?P<line>\d{1,9})\s*$"
+    r"|: (?P<reason>\S.{0,300}))"
+)
+_BREAK_REASON = re.compile(_TAG.format("graph_breaks") + r" (?:Graph Break )?Reason: (\S.{0,300})")
+
+
+def _compile_events(record: Record) -> Iterator[Event]:
+    """The event of a line. Values: `what`, "again", "limit", "break" or "reason", the last for a line that explains
+    the one above; `compile_id`, `function`, `path`, `code_line`, `reason` and `limit`, where the line has them."""
+    text = record.text
+    values = _compile_values(text)
+    if not values:
+        return
+    found = _COMPILE_ID.search(text)
+    kind = BREAK_KIND if "__graph_breaks" in text else KIND
+    yield message_event(kind, record, **values, compile_id=found[1] if found else "")
+
+
+def _compile_values(text: str) -> dict[str, Any]:
+    if (again := _AGAIN.search(text)) is not None:
+        return {"what": "again", **_code_place(again[1], again[2], again[3])}
+    if (guard := _GUARD.search(text)) is not None:
+        return {"what": "reason", "reason": shown_text(guard[2]), "against": guard[1] or ""}
+    if (limit := _LIMIT.search(text)) is not None:
+        return {"what": "limit", "limit": int(limit[1])}
+    if (told := _AT_LIMIT.search(text)) is not None:
+        if told["name"]:
+            return {"what": "reason", **_code_place(told["name"], told["path"], told["line"])}
+        return {"what": "reason", "reason": shown_text(told["reason"])}
+    return _break_values(text)
+
+
+def _break_values(text: str) -> dict[str, Any]:
+    if (broken := _BREAK.search(text)) is not None:
+        if broken["path"]:
+            return {"what": "break", **_code_place("", broken["path"], broken["line"])}
+        return {"what": "break", "reason": shown_text(broken["reason"])}
+    why = _BREAK_REASON.search(text)
+    return {"what": "reason", "reason": shown_text(why[1])} if why is not None else {}
+
+
+def _code_place(function: str, path: str, line: str) -> dict[str, Any]:
+    return {"function": shown_text(function), "path": shown_text(path), "code_line": int(line)}

@@ -12,10 +12,7 @@ from rankscope.parsers.logs.c10d import (
     desync,
     endings,
     group_setup,
-    hardware_lines,
     library_lines,
-    pytest_output,
-    recompilations,
     survival_signs,
     thread_dumps,
     torchrun,
@@ -25,16 +22,14 @@ from rankscope.parsers.logs.c10d import (
 from rankscope.parsers.logs.c10d.event_builder import PYTEST_MARK, TEXT_LIMIT
 from rankscope.parsers.logs.c10d.known_errors import KnownError, KnownErrors, WordScreen, packaged_table
 from rankscope.parsers.logs.log_record import Event, Record
-from rankscope.parsers.logs.nccl import nccl_warnings
+from rankscope.parsers.logs.nccl import comm_lives
 
 OPEN_LIMIT = 1 << 16
 _BULK = " opCount "
 """Mark of NCCL's COLL debugging, up to gigabytes: such lines hold no event."""
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
-_LINES = (
-    watchdog, group_setup, endings, library_lines, recompilations, hardware_lines, nccl_warnings, torchrun,
-)  # fmt: skip
+_LINES = (watchdog, group_setup, endings, library_lines, comm_lives, torchrun)
 _SPANS = (
     thread_dumps,
     tracebacks,
@@ -42,8 +37,7 @@ _SPANS = (
     desync,
     collect_env,
     library_lines,
-    hardware_lines,
-    pytest_output,
+    endings,
 )
 
 
@@ -62,7 +56,7 @@ class Recogniser:
         self._opened = 0
         self._maybe: list[Record] = []
         self._above: Record | None = None
-        self._code = pytest_output.CodeLines()
+        self._code = tracebacks.CodeLines()
         self._signs, self._steps = survival_signs.SignReader(), survival_signs.StepReader()
 
     @property
@@ -107,7 +101,7 @@ class Recogniser:
         return left
 
     def _line(self, record: Record, wanted: bool) -> Iterator[Event]:
-        record, span = pytest_output.unmarked(record), None
+        record, span = tracebacks.unmarked(record), None
         if wanted and self._code.has(record):
             return
         if self._opened:
