@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from rankscope.analysis import analyse
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
-from rankscope.parsers.logs import bounded_rows, stretches
+from rankscope.parsers.logs import bounded_rows, comm_lives, stretches
 from rankscope.parsers.logs.decode import decode_range
 from rankscope.parsers.logs.log_decoder import LogDecoder
 from rankscope.parsers.logs.log_record import Event
 from rankscope.parsers.logs.model import LogContent
-from rankscope.parsers.logs.nccl import comm_lives
 from rankscope.parsers.logs.stretches import LogJoiner
 from rankscope.schema import Dataset
 from tests.assemble.logs.job import MTIME_NS, lane, messages

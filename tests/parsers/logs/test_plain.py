@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.parsers.logs import log_decoder
+from rankscope.parsers.logs import bulk_lines, log_decoder
 from rankscope.parsers.logs.model import LogContent
-from rankscope.parsers.logs.nccl import bulk_lines
 from tests.parsers.logs.lines import coll, info, life, log, read
 
 PIECES = (

@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from rankscope.parsers.logs.coll_lines import UNEVEN_OPS
 from rankscope.parsers.logs.log_record import Event
 from rankscope.parsers.logs.model import (
     CHECKPOINT_STEP,
@@ -24,8 +25,7 @@ from rankscope.parsers.logs.model import (
     LogWriter,
     NcclWarning,
 )
-from rankscope.parsers.logs.nccl.coll_lines import UNEVEN_OPS
-from rankscope.parsers.logs.nccl.packed_words import Words, mix_hash
+from rankscope.parsers.logs.packed_words import Words, mix_hash
 from rankscope.parsers.matrices import NULL, Codes, Numbers
 
 MOST_EVENTS = 100_000

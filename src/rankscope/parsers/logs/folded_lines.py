@@ -16,11 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankscope.parsers.logs import log_record
+from rankscope.parsers.logs import coll_lines, comm_lives, log_record
+from rankscope.parsers.logs.coll_lines import BlockLines
 from rankscope.parsers.logs.log_record import Record
-from rankscope.parsers.logs.nccl import coll_lines, comm_lives
-from rankscope.parsers.logs.nccl.coll_lines import BlockLines
-from rankscope.parsers.logs.nccl.packed_words import PAD_BYTES, Places
+from rankscope.parsers.logs.packed_words import PAD_BYTES, Places
 from rankscope.parsers.logs.record_reader import HEAD
 
 NARROWEST, WIDEST = 60, 400

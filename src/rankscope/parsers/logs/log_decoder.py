@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rankscope.parsers.logs import bounded_rows
+from rankscope.parsers.logs import bounded_rows, coll_lines, comm_lives
+from rankscope.parsers.logs import packed_words as w
 from rankscope.parsers.logs.bounded_rows import CommTails, move_phantoms, rehomed
+from rankscope.parsers.logs.bulk_lines import CHANNEL_STARTS, TUNING_SIGN, InfoLine, MessageShapes, UnheardLines
 from rankscope.parsers.logs.c10d.known_errors import WordScreen
 from rankscope.parsers.logs.c10d.survival_signs import FAR_LINES, NEAR_LINES, STEP_WORDS
+from rankscope.parsers.logs.coll_lines import HEAD_BYTES, BlockLines, OperationRows, coll_rows
+from rankscope.parsers.logs.comm_lives import CommTable, ProcessTable, WarningReader
 from rankscope.parsers.logs.folded_lines import WrappedMessages, unfold_lines
 from rankscope.parsers.logs.log_record import Event, Record
 from rankscope.parsers.logs.model import MOST_SETTINGS, LogContent, LogSetting
-from rankscope.parsers.logs.nccl import coll_lines, comm_lives
-from rankscope.parsers.logs.nccl import packed_words as w
-from rankscope.parsers.logs.nccl.bulk_lines import CHANNEL_STARTS, TUNING_SIGN, InfoLine, MessageShapes, UnheardLines
-from rankscope.parsers.logs.nccl.coll_lines import HEAD_BYTES, BlockLines, OperationRows, coll_rows
-from rankscope.parsers.logs.nccl.comm_lives import CommTable, ProcessTable, WarningReader
-from rankscope.parsers.logs.nccl.packed_words import NcclHead, Places, nccl_head
-from rankscope.parsers.logs.nccl.ras_output import SIGNS as RAS_SIGNS
-from rankscope.parsers.logs.nccl.ras_output import InspectorReader, RasReader
 from rankscope.parsers.logs.operation_lines import LineFronts, OperationReader
+from rankscope.parsers.logs.packed_words import NcclHead, Places, nccl_head
+from rankscope.parsers.logs.ras_output import SIGNS as RAS_SIGNS
+from rankscope.parsers.logs.ras_output import InspectorReader, RasReader
 from rankscope.parsers.logs.record_reader import LINE_BYTES, WORDS, RecordSplitter
 from rankscope.parsers.matrices import Codes, Numbers
 

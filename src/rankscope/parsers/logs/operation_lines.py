@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankscope.parsers.logs import log_record
+from rankscope.parsers.logs import coll_lines, log_record
+from rankscope.parsers.logs.coll_lines import P2P_OPS, CollRows, LineGroup, Operation, OperationRows
+from rankscope.parsers.logs.comm_lives import CommTable, ProcessTable
 from rankscope.parsers.logs.log_record import Record, Stamp
 from rankscope.parsers.logs.model import IS_CALL, IS_P2P, TORN
-from rankscope.parsers.logs.nccl import coll_lines
-from rankscope.parsers.logs.nccl.coll_lines import P2P_OPS, CollRows, LineGroup, Operation, OperationRows
-from rankscope.parsers.logs.nccl.comm_lives import CommTable, ProcessTable
-from rankscope.parsers.logs.nccl.packed_words import LEVELS, Mask, NcclHead, Places, nccl_head
+from rankscope.parsers.logs.packed_words import LEVELS, Mask, NcclHead, Places, nccl_head
 from rankscope.parsers.logs.record_reader import RecordSplitter
 from rankscope.parsers.matrices import NULL
 

@@ -9,7 +9,7 @@ import orjson
 
 from rankscope.parsers.logs import log_record
 from rankscope.parsers.logs.log_record import Record, Stamp
-from rankscope.parsers.logs.nccl.packed_words import LEVELS
+from rankscope.parsers.logs.packed_words import LEVELS
 
 LINE_BYTES = 1 << 16
 """Longest text without a line end; longer ones are cut."""

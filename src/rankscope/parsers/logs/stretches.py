@@ -12,10 +12,10 @@ import numpy as np
 from rankscope.parsers.contents import LogStretch
 from rankscope.parsers.logs import bounded_rows
 from rankscope.parsers.logs.bounded_rows import CommTails, move_phantoms
+from rankscope.parsers.logs.comm_lives import END_STATES
 from rankscope.parsers.logs.model import CODES, MOST_SETTINGS, NUMBERS, Comm, LogContent, LogWriter
-from rankscope.parsers.logs.nccl.comm_lives import END_STATES
-from rankscope.parsers.logs.nccl.ras_output import MOST_ROWS as MOST_INSPECTED
-from rankscope.parsers.logs.nccl.ras_output import MOST_ROWS as MOST_RAS
+from rankscope.parsers.logs.ras_output import MOST_ROWS as MOST_INSPECTED
+from rankscope.parsers.logs.ras_output import MOST_ROWS as MOST_RAS
 
 
 class LogJoiner:

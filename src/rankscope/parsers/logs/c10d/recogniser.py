@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from rankscope.parsers.logs import comm_lives
 from rankscope.parsers.logs.c10d import (
     collect_env,
     desync,
@@ -22,7 +23,6 @@ from rankscope.parsers.logs.c10d import (
 from rankscope.parsers.logs.c10d.event_builder import PYTEST_MARK, TEXT_LIMIT
 from rankscope.parsers.logs.c10d.known_errors import KnownError, KnownErrors, WordScreen, packaged_table
 from rankscope.parsers.logs.log_record import Event, Record
-from rankscope.parsers.logs.nccl import comm_lives
 
 OPEN_LIMIT = 1 << 16
 _BULK = " opCount "

@@ -14,7 +14,7 @@ from rankscope.parsers.logs.c10d.endings import ranges_in
 from rankscope.parsers.logs.c10d.event_builder import message_event
 from rankscope.parsers.logs.log_record import Event, Record, Stamp
 from rankscope.parsers.logs.model import Comm, LogWriter, NcclWarning
-from rankscope.parsers.logs.nccl.packed_words import NcclHead, Places
+from rankscope.parsers.logs.packed_words import NcclHead, Places
 
 MOST_ROWS = 100_000
 """Most processes, and most communicators, of one part of a log."""

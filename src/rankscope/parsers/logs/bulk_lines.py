@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankscope.parsers.logs.nccl import packed_words as w
-from rankscope.parsers.logs.nccl.coll_lines import HEAD_BYTES, BlockLines, stamp_times
-from rankscope.parsers.logs.nccl.comm_lives import ProcessTable
-from rankscope.parsers.logs.nccl.packed_words import LEVELS, PAD_BYTES, Mask, Places
+from rankscope.parsers.logs import packed_words as w
+from rankscope.parsers.logs.coll_lines import HEAD_BYTES, BlockLines, stamp_times
+from rankscope.parsers.logs.comm_lives import ProcessTable
 from rankscope.parsers.logs.operation_lines import LineFronts, without_time
+from rankscope.parsers.logs.packed_words import LEVELS, PAD_BYTES, Mask, Places
 
 LONGEST_MESSAGE = 1024
 """Longest message without its numbers; the slow way takes longer ones."""

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rankscope.parsers.logs import packed_words as w
 from rankscope.parsers.logs.model import CODES, IS_CALL, NUMBERS
-from rankscope.parsers.logs.nccl import packed_words as w
-from rankscope.parsers.logs.nccl.packed_words import Mask, Places, Words
+from rankscope.parsers.logs.packed_words import Mask, Places, Words
 from rankscope.parsers.matrices import NULL, Codes, Numbers
 
 _POINTER = r"(?:0x[0-9a-fA-F]{1,16}|\(nil\)|[0-9a-fA-F]{1,16})"
