@@ -264,6 +264,9 @@ _SEARCHED = 1 << 16
 
 def _first_of_file(text: bytes) -> int:
     """The first event of a file; -1 without one in this beginning of it."""
+    if len(text) > CHUNK_BYTES and _PHASE not in text:
+        # blanks without end would be searched anew with each block
+        return -1
     found = _FIRST.search(text)
     return found.end() - 1 if found is not None else _start_of(text, 0)
 
