@@ -210,7 +210,7 @@ def test_references_are_searched_for_piece_by_piece(monkeypatch: pytest.MonkeyPa
     check(pickle.dumps(document, protocol))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_any_writer_of_any_entries(data: st.DataObject) -> None:
     """Entries with any numbers, texts and stacks, shared or not, by any writer: both ways say the same."""
