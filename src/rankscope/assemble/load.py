@@ -285,7 +285,7 @@ def environment_of(errors: Path | None) -> dict[str, str]:
     """The environment of worker processes. Raises InputError."""
     if errors is None:
         return {}
-    from rankscope.parsers.logs.c10d.error_table import FORM, read_table
+    from rankscope.parsers.logs.c10d.known_errors import FORM, read_table
     from rankscope.parsers.user_tables import TableError
 
     try:
