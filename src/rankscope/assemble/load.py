@@ -54,6 +54,8 @@ class LoadOptions:
     is_sampled: bool = False
     """Whether the samples of all tensors are read, to compare them with another run; else those of reductions, which
     are all that the rules of one run look at."""
+    within: tuple[Path, ...] = ()
+    """Directories out of which no link is followed; empty if links may lead anywhere."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def _load(
     kept: SparseReading | None,
 ) -> Dataset:
     pattern = pattern_of(options.rank_from)
-    found = _walk(paths)
+    found = _walk(paths, options.within)
     known: list[SourceFile] = []
     if kept is not None and options.detail == "all":
         found, known = kept.split_files(found)
@@ -247,11 +249,11 @@ def pattern_of(text: str | None) -> re.Pattern[str] | None:
         raise InputError(f"not a regular expression: {text!r} ({error})") from error
 
 
-def _walk(paths: Sequence[Path]) -> list[FoundPath]:
+def _walk(paths: Sequence[Path], within: Sequence[Path]) -> list[FoundPath]:
     if not paths:
         raise InputError("no path given")
     try:
-        return walk_paths(paths)
+        return walk_paths(paths, within)
     except OSError as error:
         raise InputError(f"{printable_text(str(error.filename))}: {error.strerror}") from error
 

@@ -136,3 +136,18 @@ def schema(name: str) -> int:
     from rankscope.commands.schemas import run
 
     return run(name)
+
+
+@rankscope.command()
+@click.argument("directories", nargs=-1, required=True, metavar="DIR...")
+@click.option(
+    "--redact/--no-redact", default=True, help="Replace host names, users and paths in answers (default: yes)."
+)
+def mcp(directories: tuple[str, ...], redact: bool) -> int:
+    """Answers questions of agents about jobs, by the Model Context Protocol.
+
+    It speaks over standard input and output, and reads nothing outside of DIR. Needs the extra rankscope[mcp].
+    """
+    from rankscope.commands.agent_server import run
+
+    return run(directories, redact)

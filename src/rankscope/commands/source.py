@@ -43,6 +43,8 @@ class JobSource:
     """The user's names of the paths if these are fetched copies; empty: the paths themselves."""
     is_compared: bool = False
     """Whether numbers are compared with those of another run."""
+    within: tuple[Path, ...] = ()
+    """Directories out of which no link is followed; empty if links may lead anywhere."""
 
     @property
     def title(self) -> str:
@@ -56,8 +58,9 @@ class JobSource:
 
         errors = Path(self.errors) if self.errors is not None else None
         return LoadOptions(
-            self.rank_from, self.world_size, self.attempt, self.jobs, errors, self.called, is_sampled=self.is_compared
-        )
+            self.rank_from, self.world_size, self.attempt, self.jobs, errors, self.called, is_sampled=self.is_compared,
+            within=self.within,
+        )  # fmt: skip
 
     def check(self, *, may_come: bool = False) -> None:
         """Raises an error for missing paths before anything is opened, unless they `may_come` into their directory."""
