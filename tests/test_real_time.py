@@ -31,6 +31,8 @@ ALLOWED = {
     "parsers/logs/c10d/test_thread_dumps.py": HANGS,
     "parsers/py_spy/test_real.py": f"{HANGS}, and {LOOKS}",
     "parsers/workers/test_pool.py": HANGS,
+    "recipes/test_kubernetes.py": LOOKS,
+    "recipes/test_slurm.py": "a command that takes too long, and is ended",
     "triggers/served.py": LOOKS,
     "triggers/test_hooked_server.py": HANGS,
     "triggers/test_real_server.py": HANGS,
