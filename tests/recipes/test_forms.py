@@ -37,7 +37,8 @@ def test_shellcheck_finds_nothing(script: Path) -> None:
 @pytest.mark.skipif(is_missing("check_jsonschema"), reason="check-jsonschema is not installed")
 @pytest.mark.parametrize("name", GITHUB)
 def test_github_would_take_it(name: str) -> None:
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", GITHUB[name], RECIPES / "github" / name]
+    form = ["--builtin-schema", GITHUB[name], str(RECIPES / "github" / name)]
+    command = [sys.executable, "-m", "check_jsonschema", *form]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "ok -- validation done\n"), done.stdout
 
