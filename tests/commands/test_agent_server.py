@@ -124,6 +124,18 @@ async def test_links_out_of_the_directories_are_not_followed(jobs: Path) -> None
         assert (await asked(client, "verdict", path="logged"))["files"] > 3, "both directories may be read"
 
 
+async def test_sessions_are_opened_unless_they_lead_out(jobs: Path) -> None:
+    session = jobs / "session"
+    assert run(["ingest", str(jobs / "hang"), "-o", str(session)]) == 0
+    async with Client(server(jobs)) as client:
+        assert (await asked(client, "verdict", path="session"))["culprit_ranks"] == [3]
+        shutil.copy(session / "ops.parquet", jobs.parent / "private" / "ops.parquet")
+        (session / "ops.parquet").unlink()
+        (session / "ops.parquet").symlink_to(jobs.parent / "private" / "ops.parquet")
+        refused = await asked(client, "verdict", path="session")
+        assert "a session with a link out of the directories: not opened" in refused
+
+
 async def test_names_are_replaced_unless_told_otherwise(jobs: Path) -> None:
     async with Client(server(jobs)) as client:
         lines = await asked(client, "log_lines", path="logged", rank=2)

@@ -16,7 +16,7 @@ import click
 from rankscope.analysis.model import Analysis
 from rankscope.commands.report import redacted_report
 from rankscope.commands.source import JobSource, LoadStep
-from rankscope.parsers.files.directory_walk import printable_text, walk_paths
+from rankscope.parsers.files.directory_walk import is_session, printable_text, walk_paths
 from rankscope.schema import Dataset
 
 MOST_KEPT = 4
@@ -101,14 +101,18 @@ class KeptJobs:
     def _stamp(self, found: Path, called: str) -> str:
         """A hash over names, sizes, times and inodes of all files. Raises PathError."""
         try:
-            files = walk_paths([found], self.directories)
+            # a walk does not enter sessions, and they are opened by the names of their files
+            own = sorted(found.iterdir()) if is_session(found) else [found]
+            if not all(self._is_within(_real(path)) for path in own):
+                raise PathError(f"{called}: a session with a link out of the directories: not opened")
+            files = walk_paths(own, self.directories)
         except OSError as error:
             raise PathError(f"{called}: {error.strerror}") from error
         about = [(file.path, file.size, file.mtime_ns, file.inode, file.problem) for file in files]
         return hashlib.blake2s(repr(about).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     def _read(self, found: Path, called: str) -> tuple[Dataset, Analysis]:
-        source = JobSource((str(found),), called=(called,), within=self.directories)
+        source = JobSource((str(found),), called=(called,), within=self.directories, no_cache=True)
         try:
             dataset, analysis = source.load(_ignore)
         except click.ClickException as error:
