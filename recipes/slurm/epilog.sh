@@ -47,7 +47,7 @@ first_node() {
 report() { # DUMPS
     local code=0
     sleep "$OTHERS_S"
-    as_user timeout "$LONGEST_S" rankscope report "$1" --output "$1.md" --force || code=$?
+    as_user timeout "$LONGEST_S" rankscope report "$1" --output "$1.md" --force --no-cache || code=$?
     if [ "$code" -le 1 ]; then
         say "$(as_user sed -n '/[^[:space:]]/{s/^#* *//;p;q;}' "$1.md")"
     else

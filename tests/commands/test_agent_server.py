@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import sys
@@ -89,6 +90,15 @@ async def test_pages_of_operations_lead_on_and_back(jobs: Path) -> None:
         assert (await asked(client, "operations", path="hang", rank=3, **back))["rows"][0]["seq"] == 1
         other = await asked(client, "operations", path="hang", rank=2, limit=5, cursor=whole["next_cursor"] or "5.abc")
         assert "ask again without a cursor" in other
+
+
+async def test_questions_about_several_jobs_at_once_are_not_mixed_up(jobs: Path) -> None:
+    (jobs / "logged" / "environ_rank_0").write_text("NCCL_ALGO=Ring\0RANK=0\0WORLD_SIZE=4\0")
+    (jobs / "logged" / "environ_rank_1").write_text("NCCL_ALGO=Tree\0RANK=1\0WORLD_SIZE=4\0")
+    async with Client(server(jobs)) as client:
+        names = ["hang", "logged"] * 5
+        answers = await asyncio.gather(*(asked(client, "settings", path=name, name="NCCL_ALGO") for name in names))
+    assert [answer["total"] for answer in answers] == [0, 1] * 5
 
 
 async def test_errors_name_their_reason(jobs: Path) -> None:

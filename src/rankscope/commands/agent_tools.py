@@ -5,6 +5,7 @@ Needs the package `mcp`; `agent_server` says so where it is missing.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import wraps
 from itertools import islice
@@ -36,13 +37,17 @@ Limit = Annotated[int, Field(ge=1, le=MOST_ROWS, description="most rows of the p
 Cursor = Annotated[str | None, Field(description="next_cursor or previous_cursor of an answer to the same question")]
 
 
-def _answered(tool: Callable[_P, dict[str, Any]]) -> Callable[_P, str]:
-    """The tool with its answer as JSON in one line; errors that are for the user become errors of the tool."""
+def _answered(tool: Callable[_P, dict[str, Any]], turn: threading.Lock) -> Callable[_P, str]:
+    """The tool with its answer as JSON in one line; errors that are for the user become errors of the tool.
+
+    The SDK calls tools in threads. They take turns: a read takes all cores, and parts of a report are kept for one job.
+    """
 
     @wraps(tool)
     def answer(*args: _P.args, **kwargs: _P.kwargs) -> str:
         try:
-            return dump_json(tool(*args, **kwargs), indented=False).decode()
+            with turn:
+                return dump_json(tool(*args, **kwargs), indented=False).decode()
         except (PathError, QuestionError, CursorError) as error:
             raise ToolError(bounded(str(error))) from error
 
@@ -141,10 +146,10 @@ def agent_server(jobs: KeptJobs) -> MCPServer:
     """The server with all tools."""
     notes = INSTRUCTIONS + (REDACTED_NOTE if jobs.is_redacted else "")
     server: MCPServer = MCPServer("rankscope", version=__version__, instructions=notes, log_level="WARNING")
-    tools = AgentTools(jobs)
+    tools, turn = AgentTools(jobs), threading.Lock()
     hints = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
     for tool in (tools.directories, tools.verdict, tools.findings, tools.why, tools.operations, tools.stacks,
                  tools.log_lines, tools.settings):  # fmt: skip
         about = f"{' '.join((tool.__doc__ or '').split())} {DATA_NOTE}"
-        server.add_tool(_answered(tool), description=about, annotations=hints, structured_output=False)
+        server.add_tool(_answered(tool, turn), description=about, annotations=hints, structured_output=False)
     return server

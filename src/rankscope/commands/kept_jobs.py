@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -39,13 +38,12 @@ class KeptJob:
 
 
 class KeptJobs:
-    """The jobs below some directories. Used by several threads."""
+    """The jobs below some directories. Used by one thread at a time."""
 
     def __init__(self, directories: Sequence[Path], redact: bool) -> None:
         self.directories = tuple(map(_real, directories))
         self.is_redacted = redact
         self._kept: OrderedDict[Path, KeptJob] = OrderedDict()
-        self._lock = threading.Lock()
 
     def job(self, path: str) -> KeptJob:
         """The job at a path, absolute or below one of the directories; read again if any of its files has changed.
@@ -53,15 +51,13 @@ class KeptJobs:
         Raises PathError.
         """
         found = self._resolved(path)
-        # one at a time: reading takes all cores and much memory
-        with self._lock:
-            stamp = self._stamp(found, path)
-            kept = self._kept.pop(found, None)
-            if kept is None or kept.stamp != stamp:
-                kept = KeptJob(*self._read(found, path), stamp)
-            self._kept[found] = kept
-            while len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
+        stamp = self._stamp(found, path)
+        kept = self._kept.pop(found, None)
+        if kept is None or kept.stamp != stamp:
+            kept = KeptJob(*self._read(found, path), stamp)
+        self._kept[found] = kept
+        while len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
         return kept
 
     def entries(self) -> Iterator[dict[str, Any]]:
