@@ -15,7 +15,7 @@ HEAD = """\
 # Schemas
 
 ```sh
-rankscope schema report                     # JSON Schema (draft 2020-12) of `rankscope report` and `numbers --format json`
+rankscope schema report                     # JSON Schema, draft 2020-12, of `report` and `numbers` with `--format json`
 rankscope schema watch                      # of a line of `rankscope watch --format json`
 rankscope schema frame                      # tables, columns, dtypes, units and enums of all that is read
 rankscope report dumps/ --format json > job.json
