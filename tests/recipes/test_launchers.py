@@ -26,7 +26,7 @@ dist.destroy_process_group()
 
 
 def test_torchrun_ends_a_hang_with_a_report(tmp_path: Path) -> None:
-    variables = {"PYTHON": sys.executable, "DUMPS": str(tmp_path / "dumps"), "INTERVAL": "1", "FREEZE_AFTER": "15"}
+    variables = {"PYTHON": sys.executable, "DUMPS": str(tmp_path / "dumps"), "INTERVAL": "1", "FREEZE_AFTER": "45"}
     recipe = RECIPES / "torchrun"
     done = run_script(recipe / "run.sh", variables, tmp_path, str(recipe / "train.py"), "--hang-at", "10")
     assert done.returncode == 1, done.stderr
