@@ -218,10 +218,6 @@ def _quote(told: PrintedEvent, last: Fingerprint, calls: CallNumbers) -> PeerQuo
     return PeerQuote(places[1], other_seq, calls.number(other))
 
 
-MOST_RUNS, MOST_LINES = 24, 400_000
-"""Most tried ways through the lanes, and most lines in all of them."""
-
-
 class JobFacts(NamedTuple):
     """Facts about the job, beside the lanes."""
 
@@ -236,11 +232,6 @@ class JobFacts(NamedTuple):
     """The last write time of each log."""
 
 
-class _Run(NamedTuple):
-    step: Lockstep
-    played: dict[int, LaneProgress]
-
-
 class Solution(NamedTuple):
     """Groups, and the group of each line of each rank; None for an unknown one."""
 
@@ -249,31 +240,14 @@ class Solution(NamedTuple):
 
 
 def solve_groups(lanes: PrintedLanes, job: JobFacts) -> Solution | None:
-    """The solution in which all lines fit; None without one."""
+    """The solution in which all lines fit; None without one, or where nothing tells several from each other."""
     groups = [own.members for own in job.named]
-    runs = next((runs for order in seat_orders(lanes, job.written) if (runs := _solver_runs(order, groups, job))), None)
-    return _solved(runs, job) if runs else None
-
-
-def _solver_runs(lanes: PrintedLanes, groups: Sequence[tuple[int, ...]], job: JobFacts) -> list[_Run]:
-    """The ways through the lanes up to the last line of each rank; none beyond the limit."""
-    todo: list[tuple[int, ...]] = [()]
-    found: list[_Run] = []
-    most = max(2, min(MOST_RUNS, MOST_LINES // max(1, sum(len(lane.prints) for lane in lanes.values()))))
-    for tries in range(most + 1):
-        if not todo:
-            return found
-        guesses = todo.pop()
-        if tries == most:
-            break
-        step = Lockstep(lanes, groups, job.whole, job.failed, guesses)
+    for ordered in seat_orders(lanes, job.written):
+        step = Lockstep(ordered, groups, job.whole, job.failed)
         played = step.play()
-        if all(_to_the_end(lanes, rank, own) for rank, own in played.items()):
-            found.append(_Run(step, played))
-        for at in range(len(guesses), len(step.choices)):
-            done = (*guesses, *(0 for _ in range(len(guesses), at)))
-            todo += [(*done, other) for other in range(1, step.choices[at])]
-    return []
+        if all(_to_the_end(ordered, rank, own) for rank, own in played.items()):
+            return _solved(step, played, job)
+    return None
 
 
 def _to_the_end(lanes: PrintedLanes, rank: int, played: LaneProgress) -> bool:
@@ -281,46 +255,18 @@ def _to_the_end(lanes: PrintedLanes, rank: int, played: LaneProgress) -> bool:
     return rest == 0 or (rest == 1 and bool(played.open))
 
 
-def _solved(runs: Sequence[_Run], job: JobFacts) -> Solution:
-    step, played = runs[0]
+def _solved(step: Lockstep, played: Mapping[int, LaneProgress], job: JobFacts) -> Solution:
     groups = _ambiguous_groups(job.named)
     numbers: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
     for at, named in enumerate(groups):
         numbers[named.members].append(at)
-    agreed = len({_content(run) for run in runs}) == 1
-    teams = {rank: list(own.teams) for rank, own in played.items()} if agreed else _common(runs)
+    teams = {rank: list(own.teams) for rank, own in played.items()}
     mixed = {team for team, members in enumerate(step.teams) if _is_mixed(step, team, teams[members[0]], members[0])}
-    last = {} if mixed or not agreed else last_teams(step, played, job.reports) or {}
+    last = {} if mixed else last_teams(step, played, job.reports) or {}
     for rank, team in last.items():
         teams[rank][played[rank].at] = team
     of = {rank: _numbered_lines(step, rank, own, mixed, numbers) for rank, own in teams.items()}
     return Solution(groups, of)
-
-
-def _content(run: _Run) -> frozenset[tuple[int, int, int, int]]:
-    """The operations of each rank on each team, without the order of equal lines."""
-    lanes = run.step.lanes
-    return frozenset(
-        (rank, -1 if team is None else team, p.seq, p.call)
-        for rank, own in run.played.items() for p, team in zip(lanes[rank].prints, own.teams, strict=True)
-    )  # fmt: skip
-
-
-def _common(runs: Sequence[_Run]) -> dict[int, list[int | None]]:
-    """Teams of lines that are equal in all ways, for meetings in which they are equal for all members."""
-    step = runs[0].step
-    teams: dict[int, list[int | None]] = {}
-    for rank in step.lanes:
-        every = zip(*(run.played[rank].teams for run in runs), strict=True)
-        teams[rank] = [own[0] if len(set(own)) == 1 else None for own in every]
-    present = Counter(
-        (team, p.seq) for rank, own in teams.items() for team, p in zip(own, step.lanes[rank].prints, strict=True)
-    )
-    for rank, own in teams.items():
-        for at, (team, p) in enumerate(zip(own, step.lanes[rank].prints, strict=True)):
-            if team is not None and present[team, p.seq] % len(step.teams[team]):
-                own[at] = None
-    return teams
 
 
 def _ambiguous_groups(named: Sequence[NamedGroup]) -> list[NamedGroup]:

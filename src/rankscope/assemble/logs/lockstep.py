@@ -42,15 +42,8 @@ class Lockstep:
     It is a Python loop over operations, because a line depends on all earlier lines of other ranks.
     """
 
-    def __init__(
-        self, lanes: PrintedLanes, groups: Sequence[tuple[int, ...]], whole: bool, failed: bool,
-        guesses: Sequence[int] = (),
-    ) -> None:  # fmt: skip
-        """`whole`: lanes begin at the start of the job; `failed`: the job failed.
-
-        `guesses` holds the choices among several complete meetings, in order, where nothing decides; by default the
-        first.
-        """
+    def __init__(self, lanes: PrintedLanes, groups: Sequence[tuple[int, ...]], whole: bool, failed: bool) -> None:
+        """`whole`: lanes begin at the start of the job; `failed`: the job failed."""
         self.lanes, self._whole, self._failed = lanes, whole, failed
         counted = Counter(groups)
         self.teams = list(counted)
@@ -67,9 +60,6 @@ class Lockstep:
         self._sure: defaultdict[OperationSlot, set[int]] = defaultdict(set)
         self._sooner: list[OperationSlot] = []
         self._later: dict[OperationSlot, None] = {}
-        self._guesses = list(guesses)
-        self.choices: list[int] = []
-        """The number of options of each guess."""
         self._before: dict[int, dict[int, int]] = {}
         self._left = Counter((Seat(rank, p.place), p.seq, p.call) for rank, lane in lanes.items() for p in lane.prints)
         self._calls = Counter((seat, seq) for seat, seq, _ in self._left)
@@ -160,19 +150,13 @@ class Lockstep:
         for meeting in [m for m in self._later if not self._complete(m)]:
             del self._later[meeting]
         ready = sorted(self._later, key=lambda m: max(self._head(rank).came for rank in self.teams[m.team]))
-        return next(filter(self._harmless, ready), None) or self._guess()
+        return next(filter(self._harmless, ready), None) or self._only()
 
-    def _guess(self) -> OperationSlot | None:
-        """One of the complete meetings: a member went on, so some of them took place."""
+    def _only(self) -> OperationSlot | None:
+        """The only complete meeting: a member went on, so it took place."""
         found = {meeting for rank in self.lanes for meeting in self._open[rank] if self._complete(meeting)}
-        went_on = sorted(m for m in found if not (self._failed and all(map(self._is_last, self.teams[m.team]))))
-        if not went_on:
-            return None
-        if len(went_on) == 1:
-            return went_on[0]
-        at = self._guesses[len(self.choices)] if len(self.choices) < len(self._guesses) else 0
-        self.choices.append(len(went_on))
-        return went_on[at]
+        went_on = [m for m in found if not (self._failed and all(map(self._is_last, self.teams[m.team])))]
+        return went_on[0] if len(went_on) == 1 else None
 
     def _instead(self, meeting: OperationSlot) -> OperationSlot | None:
         """Another meeting with equal lines, whose members seem to be one step behind."""
