@@ -13,7 +13,7 @@ import click
 
 from rankscope.commands.output import ProgressLine
 from rankscope.commands.source import JobSource, LoadStep
-from rankscope.sessions import is_session
+from rankscope.parsers.files.directory_walk import is_session
 from rankscope.text.wording import plural
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def _refuse_other(directory: Path, force: bool) -> None:
 
 
 def _own_part(source: JobSource, directory: Path, shard: str | None) -> int:
+    from rankscope.sessions.parquet_tables import SessionError
     from rankscope.sessions.shares import share_of
-    from rankscope.sessions.tables import SessionError
 
     try:
         share = share_of(shard or "", os.environ)
@@ -124,7 +124,7 @@ def write_share(
 def _begin(directory: Path, share: Share) -> None:
     """Writes the manifest, which is the same for each task. Raises ClickException for another session."""
     from rankscope.sessions.manifest import FORMAT, Manifest, read_manifest, write_manifest
-    from rankscope.sessions.tables import SessionError
+    from rankscope.sessions.parquet_tables import SessionError
 
     directory.mkdir(parents=True, exist_ok=True)
     if is_session(directory):
@@ -143,8 +143,8 @@ def _begin(directory: Path, share: Share) -> None:
 
 def _is_read(path: Path, found: Sequence[FoundPath], share: Share) -> bool:
     """Whether the whole part of these very files is there."""
-    from rankscope.sessions.parts import read_part
-    from rankscope.sessions.tables import SessionError
+    from rankscope.sessions.parquet_tables import SessionError
+    from rankscope.sessions.shard_parts import read_part
 
     if not path.is_file():
         return False
@@ -162,7 +162,7 @@ def _write_part(
     """The number of files that were read."""
     from rankscope.assemble.load import read_sources, root_of, with_other_files
     from rankscope.parsers.files.directory_walk import printable_text
-    from rankscope.sessions.parts import Part, part_head, write_part
+    from rankscope.sessions.shard_parts import ShardPart, part_head, write_part
     from rankscope.sessions.shares import own_files
 
     def tell(read: LoadProgress) -> None:
@@ -174,7 +174,7 @@ def _write_part(
     others = [] if tells else [one for one in with_other_files(sources, own, options) if one not in sources]
     root = printable_text(root_of([Path(one) for one in source.paths], options))
     progress(LoadStep(0, 0, "writing"))
-    write_part(path, Part(part_head(root, found), sources, others))
+    write_part(path, ShardPart(part_head(root, found, own), sources, others))
     return len(own)
 
 

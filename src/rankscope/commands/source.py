@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rankscope.sessions import is_session
+from rankscope.parsers.files.directory_walk import is_session
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
     from rankscope.assemble.load import LoadOptions, LoadProgress, SparseReading
     from rankscope.parsers.files.directory_walk import FoundPath
     from rankscope.schema import Dataset
-    from rankscope.sessions.cache import CacheEntry
+    from rankscope.sessions.session_cache import CacheEntry
 
 _MOST_UNREAD = 3
 """Most unread files that an error names."""
@@ -105,7 +105,7 @@ class JobSource:
 
     def _session(self, paths: list[Path], progress: Callable[[LoadStep], None]) -> Dataset:
         from rankscope.sessions.opening import open_session
-        from rankscope.sessions.tables import SessionError
+        from rankscope.sessions.parquet_tables import SessionError
 
         if len(paths) > 1:
             raise click.ClickException("a session is opened alone: it stands for all files of its job")
@@ -143,7 +143,7 @@ class JobSource:
             or sum(one.size for one in found) < _FEWEST_CACHED_BYTES
         ):
             return None
-        from rankscope.sessions.cache import cache_entry
+        from rankscope.sessions.session_cache import cache_entry
 
         return cache_entry(found, self.options, time.time_ns(), os.environ)
 

@@ -12,8 +12,8 @@ from typing import IO, Annotated
 import msgspec
 
 from rankscope import __version__
-from rankscope.sessions import MANIFEST
-from rankscope.sessions.tables import MOST_RANKS, SessionError
+from rankscope.parsers.files.directory_walk import SESSION_FILE
+from rankscope.sessions.parquet_tables import MOST_RANKS, SessionError
 
 FORMAT = 1
 """Number of the form of sessions; another one is refused by name."""
@@ -25,7 +25,7 @@ Rank = Annotated[int, msgspec.Meta(ge=0, lt=MOST_RANKS)]
 RankCount = Annotated[int, msgspec.Meta(ge=0, le=MOST_RANKS)]
 
 
-class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReadingOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The options of the user that decide what is read."""
 
     rank_from: str | None = None
@@ -34,14 +34,14 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written of a session. Either `rows` or `parts` is filled."""
+    """The facts of a session. Either `rows` or `parts` is filled."""
 
     format: int
     rankscope: str = __version__
     """The version that wrote it."""
     root: str = ""
     """The paths of the user."""
-    asked: Asked = Asked()
+    asked: ReadingOptions = ReadingOptions()
     attempt: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)] = 0
     world_size: RankCount = 0
     left_out: tuple[Rank, ...] = ()
@@ -55,19 +55,19 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_manifest(directory: Path) -> Manifest:
     """The manifest of a session. Raises SessionError for one of another form, and for anything else."""
-    path = directory / MANIFEST
+    path = directory / SESSION_FILE
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise SessionError(f"{MANIFEST} is too large for a manifest")
+            raise SessionError(f"{SESSION_FILE} is too large for a manifest")
         text = path.read_bytes()
         form = msgspec.json.decode(text, type=_Form)
         if form.format != FORMAT:
             raise SessionError(f"it has form {form.format}, of rankscope {form.rankscope:.20}; this one reads {FORMAT}")
         return msgspec.json.decode(text, type=Manifest)
     except OSError as error:
-        raise SessionError(f"{MANIFEST}: {error.strerror or error}") from error
+        raise SessionError(f"{SESSION_FILE}: {error.strerror or error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SessionError(f"{MANIFEST} is no manifest: {error}") from error
+        raise SessionError(f"{SESSION_FILE} is no manifest: {error}") from error
 
 
 class _Form(msgspec.Struct):
@@ -77,7 +77,7 @@ class _Form(msgspec.Struct):
 
 def write_manifest(manifest: Manifest, directory: Path) -> None:
     """Writes or replaces the manifest as a whole. Raises OSError."""
-    with replaced_file(directory / MANIFEST) as stream:
+    with replaced_file(directory / SESSION_FILE) as stream:
         stream.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
 
 

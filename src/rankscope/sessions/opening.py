@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankscope.sessions.manifest import Asked, Manifest, read_manifest
+from rankscope.sessions.manifest import Manifest, ReadingOptions, read_manifest
+from rankscope.sessions.parquet_tables import SessionError
 from rankscope.sessions.session_files import read_dataset
 from rankscope.sessions.shares import Share
-from rankscope.sessions.tables import SessionError
 
 if TYPE_CHECKING:
     from rankscope.assemble.load import LoadOptions
     from rankscope.schema import Dataset
-    from rankscope.sessions.parts import Part
+    from rankscope.sessions.shard_parts import ShardPart
 
-MISSING = "is missing"
+LATE = "it came after its part of the session was written"
 
 
 def open_session(
@@ -35,9 +35,9 @@ def open_session(
         raise SessionError(f"{directory}: this session cannot be opened: {error}") from error
 
 
-def asked_of(options: LoadOptions) -> Asked:
+def asked_of(options: LoadOptions) -> ReadingOptions:
     """The options that decide what a session of tables holds."""
-    return Asked(options.rank_from, options.world_size, options.attempt)
+    return ReadingOptions(options.rank_from, options.world_size, options.attempt)
 
 
 def _check_asked(manifest: Manifest, options: LoadOptions) -> None:
@@ -53,45 +53,44 @@ def _check_asked(manifest: Manifest, options: LoadOptions) -> None:
 def _merged(directory: Path, manifest: Manifest, options: LoadOptions, progress: Callable[[int, int], None]) -> Dataset:
     """The parts that are there, assembled; files of others are told as unread."""
     from rankscope.assemble.load import InputError, assemble_sources, place_of, undisturbed
-    from rankscope.sessions.parts import missing_sources
+    from rankscope.sessions.shard_parts import missing_sources
 
     parts, missing = _read_parts(directory, manifest.parts, progress)
     if not parts:
-        raise SessionError(f"none of its {manifest.parts:,} parts can be read; {missing[0][0]} {missing[0][1]}")
+        raise SessionError(f"none of its parts can be read: {missing[0]}")
     with undisturbed():
         sources = sorted((source for part in parts for source in part.sources), key=place_of)
         if not any(source.tells for source in sources):
             told = {source.shown: source for part in parts for source in part.others}
             sources = [told.get(source.shown, source) for source in sources]
-        sources = sorted([*sources, *missing_sources([part.head for part in parts], missing)], key=place_of)
+        unread = missing_sources([part.head for part in parts], "; ".join(missing) or LATE)
+        sources = sorted([*sources, *unread], key=place_of)
         try:
             return assemble_sources(sources, _root(parts), options)
         except InputError as error:
             raise SessionError(str(error)) from error
 
 
-def _read_parts(
-    directory: Path, count: int, progress: Callable[[int, int], None]
-) -> tuple[list[Part], list[tuple[Share, str]]]:
-    """The parts that can be read, and the shares of all others with the reason."""
-    from rankscope.sessions.parts import read_part
+def _read_parts(directory: Path, count: int, progress: Callable[[int, int], None]) -> tuple[list[ShardPart], list[str]]:
+    """The parts that can be read, and why the others cannot."""
+    from rankscope.sessions.shard_parts import read_part
 
-    parts: list[Part] = []
-    missing: list[tuple[Share, str]] = []
+    parts: list[ShardPart] = []
+    missing: list[str] = []
     for share in (Share(index, count) for index in range(count)):
         path = directory / share.file_name
         try:
             if path.is_file():
                 parts.append(read_part(path))
             else:
-                missing.append((share, MISSING))
+                missing.append(f"{share} of the session is missing")
         except SessionError as error:
-            missing.append((share, f"cannot be read: {error}"))
+            missing.append(f"{share} of the session cannot be read: {error}")
         progress(share.index + 1, count)
     return parts, missing
 
 
-def _root(parts: list[Part]) -> str:
+def _root(parts: list[ShardPart]) -> str:
     roots = list(dict.fromkeys(part.head.root for part in parts))
     if len(roots) > 1:
         raise SessionError(f"its parts are of different paths: {roots[0]} and {roots[1]}")

@@ -9,20 +9,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rankscope.parsers.files.directory_walk import is_session
 from rankscope.schema import Dataset, DumpsBeside
-from rankscope.sessions import is_session
-from rankscope.sessions.manifest import FORMAT, Asked, Manifest, write_manifest
-from rankscope.sessions.tables import read_tables, write_tables
+from rankscope.sessions.manifest import FORMAT, Manifest, ReadingOptions, write_manifest
+from rankscope.sessions.parquet_tables import read_tables, write_tables
 
 
-def write_session(dataset: Dataset, directory: Path, asked: Asked) -> None:
+def write_session(dataset: Dataset, directory: Path, asked: ReadingOptions) -> None:
     """Writes a session that takes its name when it is whole; it replaces another session there. Raises OSError."""
     with _new_directory(directory) as unfinished:
         rows = write_tables(dataset, unfinished)
         write_manifest(_manifest(dataset, asked, rows), unfinished)
 
 
-def _manifest(dataset: Dataset, asked: Asked, rows: dict[str, int]) -> Manifest:
+def _manifest(dataset: Dataset, asked: ReadingOptions, rows: dict[str, int]) -> Manifest:
     return Manifest(
         format=FORMAT, root=dataset.root, asked=asked, attempt=dataset.attempt, world_size=dataset.world_size,
         left_out=tuple(sorted(dataset.left_out)), beside=(dataset.beside.ranks, dataset.beside.directory), rows=rows,

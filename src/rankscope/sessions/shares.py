@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rankscope.parsers.files.directory_walk import FoundPath
 from rankscope.sessions.manifest import MOST_PARTS
-from rankscope.sessions.tables import SessionError
+from rankscope.sessions.parquet_tables import SessionError
 
 _LAUNCHERS = (
     ("Slurm array", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN"),
@@ -40,9 +40,13 @@ class Share:
         """The name of the file that holds what was read of it."""
         return f"part-{self.index + 1:05}-of-{self.count:05}.zst"
 
+    def place(self, found: FoundPath) -> int:
+        """The index of the share of a file. Its path alone decides, so that tasks agree while files still come."""
+        return zlib.crc32(found.shown.encode()) % self.count
+
     def owns(self, found: FoundPath) -> bool:
-        """Whether a file is in this share. Its path alone decides, so that tasks agree while files still come."""
-        return zlib.crc32(found.shown.encode()) % self.count == self.index
+        """Whether a file is in this share."""
+        return self.place(found) == self.index
 
 
 def share_of(text: str, environment: Mapping[str, str]) -> Share:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -31,8 +32,11 @@ def write_tables(dataset: Dataset, directory: Path) -> dict[str, int]:
     for name in TABLES:
         frame: pl.DataFrame = getattr(dataset, name)
         if frame.height:
+            # through memory, for polars tells no reason where a disk is full
+            content = io.BytesIO()
+            frame.write_parquet(content, compression="zstd", compression_level=1)
             with (directory / f"{name}{SUFFIX}").open("xb") as stream:
-                frame.write_parquet(stream, compression="zstd", compression_level=1)
+                stream.write(content.getbuffer())
                 stream.flush()
                 os.fsync(stream.fileno())
             rows[name] = frame.height

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rankscope
-from rankscope.sessions import MANIFEST
+from rankscope.parsers.files.directory_walk import SESSION_FILE
 
 if TYPE_CHECKING:
     from rankscope.assemble.load import LoadOptions
@@ -41,7 +41,7 @@ def cache_entry(
     None if the cache is turned off, if a file may still change unseen, or if this program runs from its sources, which
     change under the same version.
     """
-    if environment.get(OFF) or (Path(rankscope.__file__).parents[2] / "pyproject.toml").is_file():
+    if environment.get(OFF) or _runs_from_sources():
         return None
     if any(one.mtime_ns is not None and one.mtime_ns > now_ns - YOUNG_NS for one in found):
         return None
@@ -49,6 +49,10 @@ def cache_entry(
 
     directory = platformdirs.user_cache_path("rankscope") / "sessions"
     return CacheEntry(directory / entry_name(found, options), options)
+
+
+def _runs_from_sources() -> bool:
+    return (Path(rankscope.__file__).parents[2] / "pyproject.toml").is_file()
 
 
 def entry_name(found: Sequence[FoundPath], options: LoadOptions) -> str:
@@ -73,11 +77,11 @@ class CacheEntry:
     def dataset(self) -> Dataset | None:
         """The dataset of an earlier read; None if there is none, or it cannot be read."""
         from rankscope.sessions.manifest import read_manifest
+        from rankscope.sessions.parquet_tables import SessionError
         from rankscope.sessions.session_files import read_dataset
-        from rankscope.sessions.tables import SessionError
 
         try:
-            os.utime(self.path / MANIFEST)
+            os.utime(self.path / SESSION_FILE)
             return read_dataset(self.path, read_manifest(self.path))
         except (SessionError, OSError) as error:
             _LOG.debug("not in the cache: %s", error)
@@ -112,7 +116,7 @@ class CacheEntry:
 
 def _last_use_ns(entry: Path) -> int:
     try:
-        return (entry / MANIFEST).stat().st_mtime_ns
+        return (entry / SESSION_FILE).stat().st_mtime_ns
     except OSError:
         return 0
 

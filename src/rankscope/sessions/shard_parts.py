@@ -18,12 +18,12 @@ import zstandard
 
 from rankscope import __version__
 from rankscope.assemble.sources import SourceFile
+from rankscope.kinds.input_kinds import UNREADABLE
 from rankscope.parsers.contents import restore_content
 from rankscope.parsers.files.directory_walk import FoundPath
 from rankscope.parsers.workers.protocol import receive_message, send_message
 from rankscope.sessions.manifest import FORMAT, replaced_file
-from rankscope.sessions.shares import Share
-from rankscope.sessions.tables import SessionError, memory_bytes
+from rankscope.sessions.parquet_tables import SessionError, memory_bytes
 
 _LEVEL = 1
 _BROKEN = (
@@ -39,6 +39,8 @@ class ListedFile(msgspec.Struct, frozen=True, array_like=True):
     shown: str
     size: int
     mtime_ns: int | None
+    own: bool
+    """Whether it is in the share of this task."""
 
 
 class PartHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +49,6 @@ class PartHead(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     rankscope: str
     root: str
-    errors: str = ""
-    """The user's own table of errors."""
     found: tuple[ListedFile, ...] = ()
     """All files that the task found, those of other shares too."""
 
@@ -66,8 +66,8 @@ class _FileFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one task read."""
+class ShardPart:
+    """The files of one share, as one task read them."""
 
     head: PartHead
     sources: list[SourceFile]
@@ -75,13 +75,14 @@ class Part:
     """Files of `sources`, read as logs; they count only if no file of the job tells anything."""
 
 
-def part_head(root: str, found: Iterable[FoundPath]) -> PartHead:
-    """The head of a part that is written now."""
-    listed = tuple(ListedFile(one.shown, one.size, one.mtime_ns) for one in found)
+def part_head(root: str, found: Iterable[FoundPath], own: Iterable[FoundPath]) -> PartHead:
+    """The head of a part that is written now, with the files of its task among all."""
+    mine = {one.shown for one in own}
+    listed = tuple(ListedFile(one.shown, one.size, one.mtime_ns, one.shown in mine) for one in found)
     return PartHead(format=FORMAT, rankscope=__version__, root=root, found=listed)
 
 
-def write_part(path: Path, part: Part) -> None:
+def write_part(path: Path, part: ShardPart) -> None:
     """Writes or replaces a part as a whole. Raises OSError."""
     with replaced_file(path) as file, zstandard.ZstdCompressor(level=_LEVEL).stream_writer(file, closefd=False) as out:
         send_message(out, msgspec.to_builtins(part.head))
@@ -107,10 +108,10 @@ def read_head(path: Path) -> PartHead:
         return _head(path, next(messages)[0])
 
 
-def read_part(path: Path) -> Part:
+def read_part(path: Path) -> ShardPart:
     """A part, if it is whole. Raises SessionError."""
     with _messages(path) as messages:
-        part = Part(_head(path, next(messages)[0]), [], [])
+        part = ShardPart(_head(path, next(messages)[0]), [], [])
         for header, body in messages:
             if "end" in header:
                 if header["end"] == len(part.sources) + len(part.others):
@@ -176,12 +177,8 @@ def _source(facts: _FileFacts, body: memoryview) -> SourceFile:
     return SourceFile(facts.shown, facts.kind, facts.size, facts.mtime_ns, facts.problem, content)
 
 
-def missing_sources(heads: Sequence[PartHead], missing: Sequence[tuple[Share, str]]) -> list[SourceFile]:
-    """Files of shares without a whole part, as files that cannot be read, with the reason."""
-    found = {one.shown: one for head in heads for one in head.found}
-    return [
-        SourceFile(one.shown, "unreadable", one.size, one.mtime_ns, f"{share} of the session {reason}")
-        for one in found.values()
-        for share, reason in missing
-        if share.owns(FoundPath("", one.shown))
-    ]
+def missing_sources(heads: Sequence[PartHead], reason: str) -> list[SourceFile]:
+    """Files that a task has found, and that are in no whole part: they cannot be read, for this reason."""
+    there = {one.shown for head in heads for one in head.found if one.own}
+    found = {one.shown: one for head in heads for one in head.found if one.shown not in there}
+    return [SourceFile(one.shown, UNREADABLE.name, one.size, one.mtime_ns, reason) for one in found.values()]
