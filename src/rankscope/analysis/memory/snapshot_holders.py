@@ -63,7 +63,7 @@ class LoneHolder(NamedTuple):
     """The median of the other ranks."""
 
 
-class SharedPlace(NamedTuple):
+class PlaceOverRanks(NamedTuple):
     """One place of the program over the compared ranks."""
 
     lines: Lines
@@ -86,7 +86,7 @@ class SnapshotMemory(NamedTuple):
     """When: "at_peak", or "at_dump" where a history is missing."""
     lone: tuple[LoneHolder, ...]
     """Those that differ most first."""
-    places: tuple[SharedPlace, ...]
+    places: tuple[PlaceOverRanks, ...]
     """All places of the compared ranks: where one rank holds most first."""
 
 
@@ -129,7 +129,7 @@ def _holders(rows: Sequence[Mapping[str, Any]], stacks: Mapping[int, Lines]) -> 
     return tuple(sorted(found, key=lambda one: -max(one.at_peak, one.at_dump)))
 
 
-def _shared(devices: Sequence[DeviceMemory], moment: str) -> list[SharedPlace]:
+def _shared(devices: Sequence[DeviceMemory], moment: str) -> list[PlaceOverRanks]:
     """The places of the devices, each with the bytes of every rank."""
     held: defaultdict[Lines, dict[int, int]] = defaultdict(dict)
     for device in devices:
@@ -137,11 +137,11 @@ def _shared(devices: Sequence[DeviceMemory], moment: str) -> list[SharedPlace]:
         for one in device.holders:
             if size := getattr(one, moment):
                 held[one.lines][rank] = held[one.lines].get(rank, 0) + size
-    found = (SharedPlace(lines, own) for lines, own in held.items())
+    found = (PlaceOverRanks(lines, own) for lines, own in held.items())
     return sorted(found, key=lambda one: -max(one.held.values()))
 
 
-def _lone(places: Sequence[SharedPlace], ranks: Sequence[int]) -> list[LoneHolder]:
+def _lone(places: Sequence[PlaceOverRanks], ranks: Sequence[int]) -> list[LoneHolder]:
     """Memory that only one rank holds, of at least two ranks."""
     if len(ranks) < 2:
         return []

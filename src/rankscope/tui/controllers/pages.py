@@ -22,7 +22,7 @@ Jump = Selection | Moment | GroupFilter | int | None
 """The target of a page: an operation, a stretch of time, a group to filter by, a finding by its index, or nothing."""
 
 
-TELLING = ("logs", "stacks", "numbers", "memory", "snapshots", "settings")
+TELLING = ("logs", "stacks", "numbers", "memory", "snapshots", "model", "settings")
 """Views that tell most of an input without operations, the fullest first."""
 
 

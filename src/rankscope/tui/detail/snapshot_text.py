@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from rankscope.analysis.memory.snapshot_holders import DeviceMemory, Holder, Lines, SharedPlace, SnapshotMemory
+from rankscope.analysis.memory.snapshot_holders import DeviceMemory, Holder, Lines, PlaceOverRanks, SnapshotMemory
 from rankscope.report.snapshot_page import holder_text, owner_text, size_lines
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, ranks_text
@@ -28,7 +28,7 @@ def device_name(device: DeviceMemory) -> str:
 
 
 def lone_line(memory: SnapshotMemory) -> Line:
-    """What one rank holds alone, the largest."""
+    """The largest place that one rank holds alone."""
     if not memory.lone:
         told = "no rank holds what others do not" if len(memory.compared) > 1 else "one rank: nothing to compare"
         return line(Span(f" {told}", "good" if len(memory.compared) > 1 else "dim"))
@@ -39,7 +39,7 @@ def lone_line(memory: SnapshotMemory) -> Line:
     return line(" ", Span(f"rank {one.rank} HOLDS ALONE", "bad"), where, Span(rest, "dim"))
 
 
-def place_row(place: SharedPlace, ranks: Sequence[int], alone: bool) -> Line:
+def place_row(place: PlaceOverRanks, ranks: Sequence[int], alone: bool) -> Line:
     """A place over ranks: the most with its rank, the median and the least, and its lines."""
     told = place.ordered(ranks)
     rank, most = told[0]
@@ -81,7 +81,7 @@ def device_facts(device: DeviceMemory) -> list[Line]:
     return told + [line(Span(f"{'to do':<8}", "dim"), text) for text in device.advice]
 
 
-def place_facts(place: SharedPlace, ranks: Sequence[int]) -> Line:
+def place_facts(place: PlaceOverRanks, ranks: Sequence[int]) -> Line:
     """The bytes of the ranks that hold most by a place, and the ranks that hold none."""
     told = [one for one in place.ordered(ranks) if one[1]]
     parts = [f"rank {rank} {byte_count(held)}" for rank, held in told[:MOST_RANKS]]

@@ -44,7 +44,7 @@ class Summed(Message):
 
 
 class SnapshotsScreen(ListPage):
-    """Who holds the memory of each device; dismisses with a rank."""
+    """The holders of the memory of each device; dismisses with a rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "part", "ranks or segments"),
@@ -99,7 +99,7 @@ class SnapshotsScreen(ListPage):
     # Drawing
 
     def heading(self) -> list[Line]:
-        """What one rank holds alone, the shown part, and the names of the columns."""
+        """The largest place that one rank holds alone, the shown part, and the names of the columns."""
         if self.memory is None:
             waits = not self.dataset.snapshots.is_empty()
             return [line(Span(" snapshots", "head"), Span("  summing up" if waits else "", "dim"))]
