@@ -31,7 +31,7 @@ _ADDRESS = re.compile(r"(?:ip[-_.])?\d+(?:[-.]\d+){3}$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class PlaceOverRanks:
+class SharedPlace:
     """A place that all culprits share."""
 
     sentence: str
@@ -85,7 +85,7 @@ class Places:
             rank, self.hosts.get(rank), self._pids.get(rank), device=None if slot is None else f"local rank {slot}"
         )
 
-    def shared(self, findings: Sequence[Finding]) -> PlaceOverRanks | None:
+    def shared(self, findings: Sequence[Finding]) -> SharedPlace | None:
         """The place that the culprits of these findings share; None for fewer than two culprits, or without one."""
         ranks = sorted({rank for finding in findings for rank in finding.culprit_ranks})
         hosts = {rank: self.hosts[rank] for rank in ranks if rank in self.hosts}
@@ -97,13 +97,13 @@ class Places:
         found = [self._switch(names), self._same_slot(ranks, len(names), findings)]
         return next((shared for shared in found if shared is not None), None)
 
-    def _node(self, host: str, *, drain: bool) -> PlaceOverRanks | None:
+    def _node(self, host: str, *, drain: bool) -> SharedPlace | None:
         if len(set(self.hosts.values())) == 1:
             return None
         advice = ": drain that node" if drain else ""
-        return PlaceOverRanks(f"All of them are on {host}{advice}.", f"all on {host}{advice}")
+        return SharedPlace(f"All of them are on {host}{advice}.", f"all on {host}{advice}")
 
-    def _switch(self, culprits: set[str]) -> PlaceOverRanks | None:
+    def _switch(self, culprits: set[str]) -> SharedPlace | None:
         """The narrowest switch, rack or name part that holds all culprits' hosts, unless that may be chance."""
         units = self._units
         shared = [u for u in units[min(culprits)] if all(u in units[host] for host in culprits)]
@@ -134,7 +134,7 @@ class Places:
                 out[host] = tuple(".".join(path[: at + 1]) for at in range(len(path) - 1))
         return out if len(out) == len(set(self.hosts.values())) else {}
 
-    def _same_slot(self, ranks: Sequence[int], hosts: int, findings: Sequence[Finding]) -> PlaceOverRanks | None:
+    def _same_slot(self, ranks: Sequence[int], hosts: int, findings: Sequence[Finding]) -> SharedPlace | None:
         """The slot that culprits share on different hosts, unless they are in one group that runs along that slot."""
         slots = {self.slot(rank) for rank in ranks}
         slot = slots.pop()
@@ -143,18 +143,18 @@ class Places:
         along = [f for f in findings if f.group and len(f.culprit_ranks) > 1]
         if any({self.slot(rank) for rank in f.group.ranks} == {slot} for f in along if f.group):
             return None
-        return PlaceOverRanks(
+        return SharedPlace(
             f"Each of them is local rank {slot} of its host: the same slot, or the same rail of the network.",
             f"all local rank {slot} of their hosts",
         )
 
 
-def _under(unit: str, culprits: int, others: int, *, told: bool) -> PlaceOverRanks:
+def _under(unit: str, culprits: int, others: int, *, told: bool) -> SharedPlace:
     if told:
         text = f"Their {plural(culprits, 'host')} are under switch {unit}, {plural(others, 'other host')} are not."
-        return PlaceOverRanks(f"{text} Look at that switch.", f"all under switch {unit}")
+        return SharedPlace(f"{text} Look at that switch.", f"all under switch {unit}")
     text = f"The names of their {plural(culprits, 'host')} have {unit} in common, those of {others} others do not"
-    return PlaceOverRanks(f"{text}: perhaps one rack or switch.", f"all on {unit}")
+    return SharedPlace(f"{text}: perhaps one rack or switch.", f"all on {unit}")
 
 
 def units_of(host: str) -> tuple[str, ...]:

@@ -194,7 +194,8 @@ _ROWS = (
         meaning="a wrapper took most parameters, and a trained one was left out",
     ),
     FindingKind(
-        name="uneven-shards", view="model", worst="warning", meaning="the shards of a rank are far larger than those of its peers",
+        name="uneven-shards", view="model", worst="warning",
+        meaning="the shards of a rank are far larger than those of its peers",
         clears="a dimension that these ranks do not divide",
     ),
     FindingKind(
