@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from rankscope.analysis.memory.memory_peers import sample_rows
 from rankscope.schema import HOST
 from rankscope.text.wording import byte_count
 from rankscope.tui.bins import find, worst
@@ -76,9 +77,13 @@ class MemoryTrack:
 
 def build_track(memory: pl.DataFrame, offsets: Mapping[int, int]) -> MemoryTrack | None:
     """The samples of `Dataset.memory` with times less the offset of each rank; None where no sample has a time."""
-    rows = memory.filter((pl.col("source") != "log") & pl.col("time_ns").is_not_null()).with_columns(
-        kind=pl.col("device").str.split(":").list.first(),
-        held=pl.when(pl.col("device") == HOST).then("reserved").otherwise("allocated"),
+    rows = (
+        sample_rows(memory)
+        .filter(pl.col("time_ns").is_not_null())
+        .with_columns(
+            kind=pl.col("device").str.split(":").list.first(),
+            held=pl.when(pl.col("device") == HOST).then(pl.coalesce("reserved", "allocated")).otherwise("allocated"),
+        )
     )
     rows = rows.filter(pl.col("held").is_not_null())
     if (rows["kind"] != HOST).any():
@@ -100,7 +105,7 @@ def _track(rows: pl.DataFrame) -> MemoryTrack:
     held = rows["held"].to_numpy().astype(np.int64)
     has_capacity = not rows["capacity"].has_nulls()
     scale = rows["capacity"].to_numpy() if has_capacity else np.full(len(held), held.max())
-    tenths = np.minimum(TENTHS * held // np.maximum(scale, 1), TENTHS - 1)
+    tenths = np.clip(TENTHS * held // np.maximum(scale, 1), 0, TENTHS - 1)
     kind = str(rows["kind"][0])
     of = "the capacity" if has_capacity else f"{byte_count(int(held.max()))}, the most"
     return MemoryTrack(

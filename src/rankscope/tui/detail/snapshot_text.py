@@ -57,12 +57,18 @@ def holder_row(holder: Holder, has_peak: bool) -> Line:
 def segment_row(device: DeviceMemory) -> Line:
     """A device: its bytes, its segments, and how its reserved memory is used."""
     facts = device.facts
-    rank = "?" if facts["rank"] is None else str(facts["rank"])
+    rank = _number(facts["rank"])
     names = ("peak", "allocated", "reserved", "segments", "gaps", "cached")
     peak, allocated, reserved, segments, gaps, unused = (facts[name] for name in names)
     sizes = (byte_count(peak) if peak is not None else "-", byte_count(allocated), byte_count(reserved))
     told = " ".join(f"{text:>8}" for text in (*sizes, f"{segments:,}", byte_count(gaps), byte_count(unused)))
-    return line(f" {rank:>4} {facts['device']:>3} {told}  ", *_bar(allocated + facts["pending"], gaps, reserved))
+    return line(
+        f" {rank:>4} {_number(facts['device']):>3} {told}  ", *_bar(allocated + facts["pending"], gaps, reserved)
+    )
+
+
+def _number(told: int | None) -> str:
+    return "?" if told is None or told < 0 else str(told)
 
 
 def _bar(held: int, gaps: int, reserved: int) -> list[Span]:
@@ -96,6 +102,9 @@ def stack_text(lines: Lines) -> list[Line]:
     if not lines:
         return [line(Span("no stack was recorded", "dim"))]
     return [
-        line(Span("by     " if at == 0 else "       ", "dim"), plain(f"{one.function} {one.file}:{one.line}"))
+        line(
+            Span("by     " if at == 0 else "       ", "dim"),
+            plain(f"{one.function} {one.file}:{one.line}" if one.file else one.function),
+        )
         for at, one in enumerate(lines)
     ]
