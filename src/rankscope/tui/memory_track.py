@@ -111,5 +111,5 @@ def _track(rows: pl.DataFrame) -> MemoryTrack:
     return MemoryTrack(
         {int(rank): at for at, rank in enumerate(ranks)}, np.append(first, len(held)).astype(np.int64),
         rows["time"].to_numpy().astype(np.int64), held, (1 + tenths).astype(np.uint8),
-        f"memory of {kind} in tenths of {of}",
+        f"{kind} in tenths of {of}",
     )  # fmt: skip

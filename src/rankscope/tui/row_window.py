@@ -181,6 +181,11 @@ class RankWindow(Window):
         """Whether memory is drawn now."""
         return self.track is not None and self.view.kind == "time"
 
+    @property
+    def memory_words(self) -> list[str]:
+        """The bytes of the drawn memory and their scale; nothing where none is drawn."""
+        return [self.track.note] if self.track is not None and self.has_memory else []
+
     def set_order(self, ordering: Ordering) -> None:
         """Sets the order of the lanes, for good."""
         self.chosen = True

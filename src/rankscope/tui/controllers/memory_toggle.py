@@ -28,6 +28,10 @@ class MemoryToggle:
 
     def toggle(self) -> None:
         """Draws the memory of each rank below its lane, or takes it away."""
+        if self._boards.shown.track is not None and not self._boards.shown.has_memory:
+            # it is arranged, and hidden on the axis of logical time
+            self._times.toggle()
+            return
         self._wanted = not self._wanted
         if self._wanted:
             self._view.note("arranging the samples of memory ...")
@@ -65,7 +69,6 @@ class MemoryToggle:
         self._put(board, track)
         if board is self._boards.operations and not self._boards.on_time:
             self._times.toggle()
-        self._view.note(f"{track.note}; b takes it away")
 
 
 def track_of(board: AnyBoard, model: Model) -> MemoryTrack | None:
