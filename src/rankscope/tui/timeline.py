@@ -18,9 +18,8 @@ from textual.strip import Strip
 from rankscope.text.escaping import plain
 from rankscope.tui.actions import bindings_for
 from rankscope.tui.board import AnyBoard, Board
-from rankscope.tui.lane_paint import Gutter, Line, Painter, compose, gutter_for
+from rankscope.tui.lane_paint import Gutter, Line, Painter, compose, gutter_for, last_rows, memory_lines
 from rankscope.tui.letters import Codes
-from rankscope.tui.memory_rows import last_rows, memory_lines
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.text_bars import Unstyled, shortened
 from rankscope.tui.themes import base_style, face_style
