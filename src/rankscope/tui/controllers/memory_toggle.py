@@ -66,6 +66,7 @@ class MemoryToggle:
             self._wanted = False
             self._view.note("no sample of memory has a time: rankscope.capture records them")
             return
+        self._view.note("")
         self._put(board, track)
         if board is self._boards.operations and not self._boards.on_time:
             self._times.toggle()
