@@ -45,6 +45,7 @@ def test_a_broken_timeline_is_refused(data: bytes) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:.export_memory_timeline:FutureWarning")
 def test_what_torch_writes_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Both forms of one real profile agree, and parameters stand in them with their size."""
     import torch
