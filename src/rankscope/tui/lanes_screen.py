@@ -19,10 +19,9 @@ from rankscope.tui.controllers.bars import LARGE, Bars
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.board_switch import BoardSwitch
 from rankscope.tui.controllers.exports import DumpOffer, Exports
-from rankscope.tui.controllers.filter_menu import FilterMenu, TimeAxis
+from rankscope.tui.controllers.filter_menu import FilterMenu, MemoryToggle, TimeAxis
 from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.job_news import JobNews
-from rankscope.tui.controllers.memory_toggle import MemoryToggle
 from rankscope.tui.controllers.pages import Pages
 from rankscope.tui.controllers.search_walk import Goto, SearchWalk
 from rankscope.tui.detail.pane import DetailLookup, DetailPane

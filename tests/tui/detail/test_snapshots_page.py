@@ -101,3 +101,11 @@ async def test_an_input_of_snapshots_only_opens_their_page() -> None:
     dataset = snapshot_job(caching)
     async with opened_app((dataset, analyse(dataset)), at_start=SnapshotsScreen) as (app, _):
         assert isinstance(app.screen, SnapshotsScreen)
+
+
+async def test_the_page_of_memory_without_samples_names_the_key_of_snapshots() -> None:
+    dataset = snapshot_job(caching)
+    async with opened(MemoryScreen(dataset, analyse(dataset))) as (app, pilot):
+        assert "no samples of memory; a shows the snapshots" in screen_text(app)
+        await pilot.press("a")
+        assert "HOLDS ALONE" in await ready(app, pilot)
