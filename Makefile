@@ -8,7 +8,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 WORKERS ?= 3
 BIN := .venv/bin
 HANG := sample_data/two_groups
-PAGES = README.md CHANGELOG.md CONTRIBUTING.md docs/*.md docs/*.svg benchmarks/results.md sample_data/README.md
+PAGES = README.md CHANGELOG.md CONTRIBUTING.md docs/*.md docs/*.svg docs/*.json benchmarks/results.md sample_data/README.md
 
 .PHONY: demo demo-numbers test lint format screenshot docs golden sample-data bench clean
 

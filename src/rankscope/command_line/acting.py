@@ -1,4 +1,4 @@
-"""Commands that make something: stacks, scripts that replay a job, merged traces, a job that breaks."""
+"""Commands that make something: stacks, scripts that replay a job, merged traces, a job that breaks, schemas."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rankscope.command_line.group import job_source, rankscope
 from rankscope.commands import source_options
 
 SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow", "wrong-gradient")
+SCHEMAS = ("report", "watch", "frame")
 
 
 @rankscope.command()
@@ -137,3 +138,34 @@ def fork(**options: Any) -> int:
     edits = {kind: [str(value) for value in options.pop(kind)] for kind in kinds}
     changes = ForkChanges(edits, *(options.pop(name) for name in ("at", "values", "env", "delay", "timeout")))
     return run(job_source(options.pop("paths"), options), changes=changes, **options)
+
+
+@rankscope.command()
+@click.argument("name", type=click.Choice(SCHEMAS), default=SCHEMAS[0], metavar="[NAME]")
+def schema(name: str) -> int:
+    """Prints the form of what programs read, as JSON.
+
+    \b
+    NAME:
+      report  JSON Schema of `rankscope report --format json` (the default)
+      watch   JSON Schema of a line of `rankscope watch --format json`
+      frame   tables, columns, dtypes, units and enums of all that is read
+    """
+    from rankscope.commands.schemas import run
+
+    return run(name)
+
+
+@rankscope.command()
+@click.argument("directories", nargs=-1, required=True, metavar="DIR...")
+@click.option(
+    "--redact/--no-redact", default=True, help="Replace host names, users and paths in answers (default: yes)."
+)
+def mcp(directories: tuple[str, ...], redact: bool) -> int:
+    """Answers questions of agents about jobs, by the Model Context Protocol.
+
+    It speaks over standard input and output, and reads nothing outside of DIR. Needs the extra rankscope[mcp].
+    """
+    from rankscope.commands.agent_server import run
+
+    return run(directories, redact)
