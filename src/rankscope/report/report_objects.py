@@ -275,6 +275,11 @@ class HeldModelObject(ReportPart):
     state_bytes: Count
     sharded: Count
     whole: Count
+    replicated: Count
+    ignored: Count
+    unwrapped: Count
+    partial: Count
+    buffer_bytes: Count
     total: Count
     differs: bool
 
