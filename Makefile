@@ -71,15 +71,14 @@ bench: .venv/test-extras
 # sdist and wheel, as they go to PyPI
 dist: .venv/release-extras
 	rm -f dist/*.whl dist/*.tar.gz
-	$(BIN)/python -m build --outdir dist >build.log || { cat build.log; exit 1; }
-	@rm build.log
+	$(BIN)/uv build --quiet --python $(BIN)/python --out-dir dist
 	$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
 	$(BIN)/check-wheel-contents dist/*.whl
 
 # the wheel and all that it needs in one file, for nodes without a network; docs/install.md says how it is used
 pyz: .venv/release-extras
 	rm -rf build/pyz
-	$(BIN)/python -m build --wheel --outdir build/pyz >/dev/null
+	$(BIN)/uv build --quiet --python $(BIN)/python --wheel --out-dir build/pyz
 	$(BIN)/python packaging/make_pyz.py $(PYZ_PYTHONS:%=--python %) --machine $(PYZ_MACHINE) --level $(PYZ_LEVEL) \
 		-o $(PYZ) build/pyz/*.whl
 

@@ -9,7 +9,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class ManPagesHook(BuildHookInterface[Any]):
+class ManPagesHook(BuildHookInterface):  # type: ignore[misc]  # mypy skips hatchling
     """Writes the pages before a wheel is packed; an editable installation needs none."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -15,8 +15,8 @@ cd "$scratch"
 ends_with() {
   local expected=$1 code=0
   shift
-  "$@" >said.txt 2>&1 || code=$?
-  test "$code" -eq "$expected" || { echo "exit code $code, not $expected: $*"; cat said.txt; exit 1; }
+  "$@" >said.txt 2>errors.txt || code=$?
+  test "$code" -eq "$expected" || { echo "exit code $code, not $expected: $*"; cat said.txt errors.txt; exit 1; }
 }
 
 ends_with 1 "$program" "$@" report "$samples/two_groups"
