@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
@@ -57,16 +58,17 @@ def _write(output: Path, folders: Mapping[str, Path], about: Mapping[str, str], 
     stored: set[str] = set()
     with output.open("wb") as sink:
         sink.write(SHEBANG)
-        with ZipFile(sink, "w", ZIP_DEFLATED, compresslevel=level) as archive:
+        with ZipFile(sink, "w") as archive:
+            add = partial(_add, archive, level)
             digest = hashlib.sha256(json.dumps(lists, sort_keys=True).encode()).hexdigest()[:12]
-            _add(archive, "__main__.py", START.read_bytes())
-            _add(archive, "about.json", json.dumps({**about, "digest": digest, "pythons": list(lists)}).encode())
+            add("__main__.py", START.read_bytes())
+            add("about.json", json.dumps({**about, "digest": digest, "pythons": list(lists)}).encode())
             for version, names in lists.items():
-                _add(archive, f"files/{version}.json", json.dumps(names).encode())
+                add(f"files/{version}.json", json.dumps(names).encode())
                 for name, content in names.items():
                     if content not in stored:
                         stored.add(content)
-                        _add(archive, content, (folders[version] / name).read_bytes())
+                        add(content, (folders[version] / name).read_bytes())
     output.chmod(0o755)
 
 
@@ -78,9 +80,9 @@ def _contents(folder: Path) -> Iterator[tuple[str, str]]:
             yield name.as_posix(), f"contents/{hashlib.sha256(path.read_bytes()).hexdigest()[:32]}"
 
 
-def _add(archive: ZipFile, name: str, content: bytes) -> None:
+def _add(archive: ZipFile, level: int, name: str, content: bytes) -> None:
     """Adds a file with no time of its own, so that equal inputs make equal archives."""
-    archive.writestr(ZipInfo(name), content, ZIP_DEFLATED)
+    archive.writestr(ZipInfo(name), content, ZIP_DEFLATED, level)
 
 
 if __name__ == "__main__":
