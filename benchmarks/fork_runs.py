@@ -22,9 +22,8 @@ from tests.simulator.loaded import simulated
 from tests.simulator.scenario import ONLY_MODES
 
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.replay.conditions import PLAIN, Delay, ReplayConditions
 from rankscope.analysis.replay.edits import LAST_KINDS, Trial, sweep
-from rankscope.analysis.replay.fitting import Fit
+from rankscope.analysis.replay.schedule_fit import PLAIN, Delay, Fit, ReplayConditions
 from rankscope.commands.fork import changed_fit, fork_base
 from rankscope.commands.fork_run import ForkOutcome, fork_outcome
 from rankscope.report.repro_script import repro_script

@@ -20,7 +20,7 @@ from tests.simulator.scenario import ALL_FAULTS, make
 from benchmarks.fork_runs import HEADER, fork_rows
 from benchmarks.results import machine, put, table
 from rankscope.analysis.replay.edits import Trial, sweep
-from rankscope.analysis.replay.fitting import MOVING, Fit, fit_job
+from rankscope.analysis.replay.schedule_fit import MOVING, Fit, fit_job
 
 REPAIRABLE = (
     "host-stuck", "lost-dump", "crashed", "compute-hang", "wrong-op", "wrong-size", "wrong-dtype", "extra", "skipped",

@@ -23,7 +23,7 @@ from tests.simulator.scenario import ALL_FAULTS, ONLY_MODES, make
 from benchmarks.results import machine, put, table
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.replay.fitting import MOVING
+from rankscope.analysis.replay.schedule_fit import MOVING
 from rankscope.assemble.load import InputError, load
 from rankscope.commands.rehearsal import Rehearsal, chosen, same_verdict
 from rankscope.report.replay_sizes import small_sizes

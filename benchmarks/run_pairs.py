@@ -41,9 +41,8 @@ from benchmarks.results import table
 from rankscope.analysis import analyse
 from rankscope.analysis.comparison.model import ComparedRun, RunComparison
 from rankscope.analysis.comparison.run_comparison import compare_runs
-from rankscope.analysis.comparison.run_metrics import RunMetric
 from rankscope.analysis.comparison.run_sides import compare_sides
-from rankscope.analysis.comparison.run_statistics import Sides, metric_effects
+from rankscope.analysis.comparison.run_statistics import RunMetric, Sides, metric_effects
 from rankscope.analysis.comparison.time_comparison import time_ratio
 
 EDITS: dict[str, tuple[Edit, str]] = {

@@ -14,7 +14,7 @@ from rankscope.analysis.live_state import State
 from rankscope.analysis.model import Confidence
 from rankscope.analysis.presence import Absence
 from rankscope.kinds.finding_kinds import FINDINGS, STATUSES
-from rankscope.tui.detail.number_cells import LOOKS
+from rankscope.tui.detail.number_grid import LOOKS
 from rankscope.tui.detail.screens.mesh_page import MARKS
 from rankscope.tui.letters import LETTERS
 from rankscope.tui.overview import TABLE

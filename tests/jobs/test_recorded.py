@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from rankscope.analysis.traces.recorded_operations import recorded_in_dumps
+from rankscope.analysis.traces.trace_tables import recorded_in_dumps
 from rankscope.assemble.load import load
 from tests.jobs.recorded import COLLECTIVES, STEPS, UNWATCHED, WORLD_SIZE
 

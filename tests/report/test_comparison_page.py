@@ -17,8 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rankscope.analysis.comparison.metric_words import gate_checks, parse_budget
-from rankscope.analysis.comparison.model import ComparedPart, RunComparison
-from rankscope.analysis.comparison.pictures import RunLine, SeriesPicture
+from rankscope.analysis.comparison.model import ComparedPart, RunComparison, RunLine, SeriesPicture
 from rankscope.analysis.comparison.run_comparison import compare_runs
 from rankscope.analysis.comparison.run_sides import compare_sides
 from rankscope.analysis.comparison.time_comparison import TimeRatio

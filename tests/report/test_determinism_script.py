@@ -14,8 +14,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
-from rankscope.analysis.replay.order_rules import order_settings
-from rankscope.analysis.replay.reductions import reductions_of
+from rankscope.analysis.replay.summation_order import order_settings, reductions_of
 from rankscope.cli import rankscope
 from rankscope.report.determinism_script import determinism_script
 from rankscope.schema import Dataset

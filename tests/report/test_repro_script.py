@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from rankscope.analysis import analyse
-from rankscope.analysis.replay.fitting import fit
 from rankscope.analysis.replay.schedule import schedule_of
+from rankscope.analysis.replay.schedule_fit import fit
 from rankscope.assemble.load import load
 from rankscope.capture.replay import GROUPS, expected_place
 from rankscope.capture.replay_record import Groups, Recording, ScheduledCall

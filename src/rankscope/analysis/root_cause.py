@@ -232,7 +232,7 @@ def _has_checks(dataset: Dataset) -> bool:
 def _numbered(facts: Facts, analysis: Analysis) -> Analysis:
     """The analysis with findings on summaries of tensors, and on checks of numbers in logs."""
     if _has_checks(facts.dataset):
-        from rankscope.analysis.logs.numeric_reports import numeric_reports
+        from rankscope.analysis.logs.engine_reports import numeric_reports
         from rankscope.analysis.numbers.number_findings import with_written
 
         analysis = with_written(facts.dataset, analysis, numeric_reports(facts.dataset))

@@ -180,7 +180,7 @@ def _log_scene(
     """The log processes of the chosen attempt; None without a log, at no cost."""
     if not any(source.kind == LOG.name for source in sources):
         return None
-    from rankscope.assemble.logs import restarts as log_attempts
+    from rankscope.assemble.logs import launchers as log_attempts
     from rankscope.assemble.logs.log_tables import read_scene
 
     logs = [source for source in sources if source.log is not None]

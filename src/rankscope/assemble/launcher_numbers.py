@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 import polars as pl
 
-from rankscope.assemble.logs.launcher_prefixes import SRUN, read_front
+from rankscope.assemble.logs.launchers import SRUN, read_front
 from rankscope.assemble.logs.log_processes import LogScene
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.safe_values import RANK_LIMIT

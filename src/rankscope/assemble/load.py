@@ -99,24 +99,31 @@ def load(
     options: LoadOptions = LoadOptions(),
     progress: Callable[[LoadProgress], None] | None = None,
     kept: SparseReading | None = None,
+    found: Sequence[FoundPath] | None = None,
 ) -> Dataset:
     """The Dataset of everything under `paths`. Unreadable files become rows of `files`. Raises InputError without any
     content.
 
-    A sparse read fills `kept`, so that the next one reads only the traces again.
+    A sparse read fills `kept`, so that the next one reads only the traces again. `found` is the result of `walk`, if
+    the caller has it.
     """
-    with _undisturbed():
-        return _load(paths, options, progress, kept)
+    with undisturbed():
+        pattern_of(options.rank_from)
+        there = walk(paths) if found is None else found
+        sources = read_sources(there, options, progress, kept)
+        if not any(source.tells for source in sources):
+            sources = with_other_files(sources, there, options)
+        dataset = assemble_sources(sources, root_of(paths, options), options)
+        return _with_siblings(dataset, paths, options)
 
 
-def _load(
-    paths: Sequence[Path],
+def read_sources(
+    found: Sequence[FoundPath],
     options: LoadOptions,
     progress: Callable[[LoadProgress], None] | None,
-    kept: SparseReading | None,
-) -> Dataset:
-    pattern = pattern_of(options.rank_from)
-    found = _walk(paths)
+    kept: SparseReading | None = None,
+) -> list[SourceFile]:
+    """The content of each found file, in the order of their shown paths. Raises InputError without a worker."""
     known: list[SourceFile] = []
     if kept is not None and options.detail == "all":
         found, known = kept.split_files(found)
@@ -124,26 +131,34 @@ def _load(
     pool = _pool(found, options)
     try:
         _import_numpy()
-        from rankscope.assemble.assembly import assemble
-        from rankscope.assemble.attempts import NoSuchAttemptError
 
-        sources = sorted([*known, *_read(pool, found, progress, kept)], key=lambda s: (s.shown, s.problem or ""))
+        sources = sorted([*known, *_read(pool, found, progress, kept)], key=place_of)
     except WorkerError as error:
         raise InputError(str(error)) from error
     finally:
         pool.close()
     _log_slow(sources)
-    if not any(source.tells for source in sources):
-        sources = _read_as_logs(sources, found, options)
-    root = root_of(paths, options)
+    return sources
+
+
+def place_of(source: SourceFile) -> tuple[str, str]:
+    """The place of a file in the order of all: by its shown path."""
+    return source.shown, source.problem or ""
+
+
+def assemble_sources(sources: Sequence[SourceFile], root: str, options: LoadOptions) -> Dataset:
+    """The Dataset of files in the order of `place_of`. Raises InputError without any content."""
+    from rankscope.assemble.assembly import assemble
+    from rankscope.assemble.attempts import NoSuchAttemptError
+
     if not any(source.tells for source in sources):
         raise InputError(_empty_reason(root, sources))
+    errors = None if options.errors is None else str(options.errors.resolve())
+    pattern = pattern_of(options.rank_from)
     try:
-        errors = None if options.errors is None else str(options.errors.resolve())
-        dataset = assemble(sources, printable_text(root), pattern, options.world_size, options.attempt, errors=errors)
+        return assemble(sources, printable_text(root), pattern, options.world_size, options.attempt, errors=errors)
     except NoSuchAttemptError as error:
         raise InputError(str(error)) from error
-    return _with_siblings(dataset, paths, options)
 
 
 def _with_siblings(dataset: Dataset, paths: Sequence[Path], options: LoadOptions) -> Dataset:
@@ -180,7 +195,7 @@ MOST_OTHER_FILES, MOST_OTHER_BYTES = 64, 64 << 20
 """Most files, and bytes of them, that are read as logs if nothing else is there."""
 
 
-def _read_as_logs(sources: list[SourceFile], found: Sequence[FoundPath], options: LoadOptions) -> list[SourceFile]:
+def with_other_files(sources: list[SourceFile], found: Sequence[FoundPath], options: LoadOptions) -> list[SourceFile]:
     """The sources, with files of no known kind read as if the user had named each: a pasted issue, a note."""
     unknown = {source.shown for source in sources if source.problem == UNKNOWN_KIND}
     some = [replace(one, given=True) for one in found if one.shown in unknown and not one.given]
@@ -217,7 +232,7 @@ def root_of(paths: Sequence[Path], options: LoadOptions) -> str:
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
     """Turns garbage collection off: the load makes hundreds of thousands of objects, and almost no garbage."""
     enabled = gc.isenabled()
     gc.disable()
@@ -247,7 +262,8 @@ def pattern_of(text: str | None) -> re.Pattern[str] | None:
         raise InputError(f"not a regular expression: {text!r} ({error})") from error
 
 
-def _walk(paths: Sequence[Path]) -> list[FoundPath]:
+def walk(paths: Sequence[Path]) -> list[FoundPath]:
+    """Every file under the paths of the user. Raises InputError."""
     if not paths:
         raise InputError("no path given")
     try:
@@ -269,7 +285,7 @@ def environment_of(errors: Path | None) -> dict[str, str]:
     """The environment of worker processes. Raises InputError."""
     if errors is None:
         return {}
-    from rankscope.parsers.logs.c10d.error_table import FORM, read_table
+    from rankscope.parsers.logs.c10d.known_errors import FORM, read_table
     from rankscope.parsers.user_tables import TableError
 
     try:

@@ -177,7 +177,6 @@ def _look_up(text: str, users: str | None) -> dict[str, Any]:
 
 @cache
 def _table(users: str | None) -> KnownErrors:
-    from rankscope.parsers.logs.c10d.error_table import current_table
-    from rankscope.parsers.logs.c10d.known_errors import KnownErrors
+    from rankscope.parsers.logs.c10d.known_errors import KnownErrors, current_table
 
     return KnownErrors(current_table(users)[0])

@@ -18,8 +18,7 @@ from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.matrices import NULL
 from rankscope.parsers.members import shared_members
 from rankscope.parsers.numbers.model import NumbersContent, NumbersGroup, narrowed
-from rankscope.parsers.numbers.records.monitor_tables import MONITOR_SITES, NO_SITE, NO_SLOT
-from rankscope.parsers.numbers.records.msprobe_stacks import StackDocument
+from rankscope.parsers.numbers.records.msprobe_tables import MONITOR_SITES, NO_SITE, NO_SLOT, StackDocument
 from rankscope.parsers.sidecar import Sidecar
 
 _STEP = re.compile(r"(?:^|[/!])step[_\-]?(\d{1,12})(?=[/!])", re.IGNORECASE)

@@ -84,6 +84,24 @@ def export(**options: Any) -> int:
 
 @rankscope.command()
 @source_options.reads_dumps
+@source_options.writes_session
+def ingest(**options: Any) -> int:
+    """Writes what it reads as a session, which opens in a second.
+
+    SESSION is opened like a directory of dumps: rankscope SESSION. With --shard several tasks read at once, each its
+    share of the files, on as many machines as there are:
+
+    \b
+      srun -N8 rankscope ingest DIR -o SESSION --shard
+    """
+    from rankscope.commands.ingest import run
+
+    del options["ascii_only"], options["path_map"]
+    return run(job_source(options.pop("paths"), options), **options)
+
+
+@rankscope.command()
+@source_options.reads_dumps
 @source_options.replays
 def repro(**options: Any) -> int:
     """Writes a script that replays what each rank issued around the failure.

@@ -15,7 +15,7 @@ from rankscope import __version__
 if TYPE_CHECKING:
     from rankscope.commands.source import JobSource
 
-LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors")
+LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors", "no_cache")
 """Options that say how files are read."""
 _HELP = ("-h", "--help")
 _PLAIN_NAME = re.compile(r"[\w.@%+=~-]+")

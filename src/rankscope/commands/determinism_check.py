@@ -22,8 +22,7 @@ def run(source: JobSource, *, times: int, output: str, force: bool, start: bool,
     if start and output == "-":
         raise click.ClickException("--run needs a file: -o determinism.py")
     dataset, analysis = loaded_job(source, output, force)
-    from rankscope.analysis.replay.order_rules import findings_on_order, order_settings
-    from rankscope.analysis.replay.reductions import reductions_of
+    from rankscope.analysis.replay.summation_order import findings_on_order, order_settings, reductions_of
     from rankscope.report.determinism_script import determinism_script, left_out
 
     try:

@@ -19,9 +19,8 @@ from rankscope.text.wording import plural, ranks_text
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
-    from rankscope.analysis.replay.conditions import ReplayConditions
     from rankscope.analysis.replay.edits import Edit, EditKind, Trial
-    from rankscope.analysis.replay.fitting import Fit
+    from rankscope.analysis.replay.schedule_fit import Fit, ReplayConditions
     from rankscope.commands.fork_run import ForkOutcome
     from rankscope.schema import Dataset
 
@@ -62,8 +61,7 @@ class ForkChanges:
 
     def of(self, dataset: Dataset) -> Iterator[Edit]:
         """The changes of the schedule; ValueError if one cannot be read."""
-        from rankscope.analysis.replay.edit_text import parse_place, parse_values
-        from rankscope.analysis.replay.edits import Edit
+        from rankscope.analysis.replay.edits import Edit, parse_place, parse_values
 
         if self.at:
             yield Edit("set", *parse_place(dataset, self.at), values=parse_values(self.values))
@@ -99,7 +97,7 @@ class _Fork:
 
     def sentence(self, trial: Trial | None) -> str:
         """The change of the schedule in words; empty without one."""
-        from rankscope.analysis.replay.edit_text import edit_sentence
+        from rankscope.analysis.replay.edits import edit_sentence
 
         if trial is None:
             return ""
@@ -113,7 +111,7 @@ class _Fork:
 
     def written(self, trial: Trial | None, at: int) -> Path:
         """Writes the script with a change: `fork.py`, then fork-2.py; ClickException if it is there already."""
-        from rankscope.analysis.replay.conditions import check_delays
+        from rankscope.analysis.replay.schedule_fit import check_delays
         from rankscope.report.repro_script import repro_script
 
         best = changed_fit(self.best, trial) if trial else self.best
@@ -141,7 +139,7 @@ def run(
         raise click.ClickException("--run needs a script in a file: -o fork.py")
     output = output or ("fork.py" if start else "")
     dataset, analysis = loaded_job(source, output, force)
-    from rankscope.analysis.replay.conditions import check_delays, parse_conditions
+    from rankscope.analysis.replay.schedule_fit import check_delays, parse_conditions
 
     try:
         best = fork_base(dataset, analysis, start=start)
@@ -165,7 +163,7 @@ def fork_base(dataset: Dataset, analysis: Analysis, *, start: bool, minimize: bo
 
     `minimize` as in `rehearsal.chosen`. ValueError if there is none, or if a replay would mislead.
     """
-    from rankscope.analysis.replay.fitting import fit_job
+    from rankscope.analysis.replay.schedule_fit import fit_job
     from rankscope.analysis.replay.simulator import simulate
 
     if not start:

@@ -17,7 +17,7 @@ from rankscope.commands.view import on_terminal, show_loaded
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
-    from rankscope.analysis.numbers.canonical_names import NameChange
+    from rankscope.analysis.numbers.named_tensors import NameChange
     from rankscope.schema import Dataset
     from rankscope.tui.options import ProgressLike
 
@@ -91,7 +91,7 @@ def _exit_code(analysis: Analysis) -> int:
 
 def _change(text: str) -> NameChange:
     """The change of names; UsageError if it is none."""
-    from rankscope.analysis.numbers.canonical_names import parsed_change
+    from rankscope.analysis.numbers.named_tensors import parsed_change
 
     try:
         return parsed_change(text)
@@ -119,7 +119,7 @@ def _judged(dataset: Dataset, others: list[Dataset], changes: tuple[NameChange, 
 
     judged = None
     if others:
-        from rankscope.analysis.numbers.joint_judgement import judge_beside
+        from rankscope.analysis.numbers.reference import judge_beside
 
         judged = judge_beside(dataset, others[0], others[1:], changes)
     return with_numbers(Facts(dataset), Analysis("", "unknown"), judged)

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.replay.fitting import MOVING, Fit, fit_job
+from rankscope.analysis.replay.replay_source import SchedulePart
 from rankscope.analysis.replay.schedule import Schedule, replay_operations
-from rankscope.analysis.replay.schedule_part import SchedulePart
-from rankscope.analysis.replay.shrinking import keeps_places, restricted, shrunk
+from rankscope.analysis.replay.schedule_fit import MOVING, Fit, fit_job, keeps_places, restricted, shrunk
 from rankscope.analysis.replay.simulator import simulate
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile

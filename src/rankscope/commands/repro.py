@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rankscope.analysis.model import Analysis
-    from rankscope.analysis.replay.schedule_part import SchedulePart
+    from rankscope.analysis.replay.replay_source import SchedulePart
     from rankscope.commands.rehearsal import Rehearsal
     from rankscope.report.replay_sizes import ReplaySizes
     from rankscope.schema import Dataset
@@ -52,8 +52,8 @@ class ReplayForm:
 
     def part(self, dataset: Dataset) -> SchedulePart | None:
         """The part that is asked for; ValueError if its first operation is none."""
-        from rankscope.analysis.replay.edit_text import parse_operation
-        from rankscope.analysis.replay.schedule_part import SchedulePart
+        from rankscope.analysis.replay.edits import parse_operation
+        from rankscope.analysis.replay.replay_source import SchedulePart
 
         if not self.last and not self.begin:
             return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -10,13 +12,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rankscope.parsers.files.directory_walk import is_session
+
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
     from rankscope.assemble.load import LoadOptions, LoadProgress, SparseReading
+    from rankscope.parsers.files.directory_walk import FoundPath
     from rankscope.schema import Dataset
+    from rankscope.sessions.session_cache import CacheEntry
 
 _MOST_UNREAD = 3
 """Most unread files that an error names."""
+_FEWEST_CACHED_BYTES = 16 << 20
+"""Bytes of files below which reading them anew is as fast."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,8 @@ class JobSource:
     """The user's names of the paths if these are fetched copies; empty: the paths themselves."""
     is_compared: bool = False
     """Whether numbers are compared with those of another run."""
+    no_cache: bool = False
+    """Whether the user's cache of earlier reads is left alone."""
 
     @property
     def title(self) -> str:
@@ -84,16 +94,58 @@ class JobSource:
         self, progress: Callable[[LoadStep], None], *, detail: str = "all", kept: SparseReading | None = None
     ) -> Dataset:
         """Reads only; arguments and errors are those of `load`."""
-        from rankscope.assemble.load import InputError, load
+        from rankscope.assemble.load import InputError
+
+        try:
+            if any(map(is_session, paths := [Path(path) for path in self.paths])):
+                return self._session(paths, progress)
+            return self._files(paths, progress, detail, kept)
+        except InputError as error:
+            raise click.ClickException(str(error)) from error
+
+    def _session(self, paths: list[Path], progress: Callable[[LoadStep], None]) -> Dataset:
+        from rankscope.sessions.opening import open_session
+        from rankscope.sessions.parquet_tables import SessionError
+
+        if len(paths) > 1:
+            raise click.ClickException("a session is opened alone: it stands for all files of its job")
+        try:
+            return open_session(paths[0], self.options, lambda done, all_: progress(LoadStep(done, all_, "reading")))
+        except SessionError as error:
+            raise click.ClickException(str(error)) from error
+
+    def _files(
+        self, paths: list[Path], progress: Callable[[LoadStep], None], detail: str, kept: SparseReading | None
+    ) -> Dataset:
+        """The dataset of files, of this read or of an earlier one of the same files."""
+        from rankscope.assemble.load import load, root_of, walk
+        from rankscope.parsers.files.directory_walk import printable_text
 
         def tell(read: LoadProgress) -> None:
             _prepare()
             progress(LoadStep(read.files_done, read.files_total, "reading"))
 
-        try:
-            return load([Path(p) for p in self.paths], replace(self.options, detail=detail), tell, kept)
-        except InputError as error:
-            raise click.ClickException(str(error)) from error
+        options, found = replace(self.options, detail=detail), walk(paths)
+        entry = self._cache_entry(found)
+        known = entry.dataset() if entry else None
+        if known is not None:
+            return replace(known, root=printable_text(root_of(paths, options)))
+        dataset = load(paths, options, tell, kept, found)
+        if entry and (detail == "all" or not dataset.has_traces):
+            entry.keep_later(dataset)
+        return dataset
+
+    def _cache_entry(self, found: Sequence[FoundPath]) -> CacheEntry | None:
+        """The place of these files in the user's cache; None for copies of files, and without a cache."""
+        if (
+            self.no_cache
+            or self.called not in ((), self.paths)
+            or sum(one.size for one in found) < _FEWEST_CACHED_BYTES
+        ):
+            return None
+        from rankscope.sessions.session_cache import cache_entry
+
+        return cache_entry(found, self.options, time.time_ns(), os.environ)
 
 
 @cache

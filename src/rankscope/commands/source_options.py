@@ -66,6 +66,7 @@ def _loads(command: _F) -> _F:
                      help="Processes that read files (default: one for each core, at most 16)."),
         click.option("--errors", type=FILE, metavar="FILE",
                      help="Your own table of known errors; it adds to the one of rankscope."),
+        click.option("--no-cache", is_flag=True, help="Neither use nor fill the cache of earlier reads."),
         click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only."),
     ]  # fmt: skip
     return _with(command, options)
@@ -156,6 +157,7 @@ def reads_dumps(command: _F) -> _F:
                      help="Processes that read files (default: one for each core, at most 16)."),
         click.option("--errors", type=FILE, metavar="FILE",
                      help="Your own table of known errors; it adds to the one of rankscope."),
+        click.option("--no-cache", is_flag=True, help="Neither use nor fill the cache of earlier reads."),
         click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only."),
     ]  # fmt: skip
     return _with(command, options)
@@ -183,6 +185,22 @@ def against_reference(command: _F) -> _F:
                      help="The reference again, with noise of the size of rounding on its input; repeatable."),
         click.option("--rename", multiple=True, metavar="[RANKS:]REGEX=TEXT",
                      help="Names of modules and parameters in the reference, as 4-7:layers\\.0=layers.2; repeatable."),
+    ]  # fmt: skip
+    return _with(command, options)
+
+
+def writes_session(command: _F) -> _F:
+    """Adds the place of a session, and how its reading is shared among tasks."""
+    options = [
+        click.option("-o", "--output", type=FILE, required=True, metavar="SESSION",
+                     help="The directory of the session."),
+        click.option("--force", is_flag=True, help="Replace a session that is there."),
+        click.option("--shard", is_flag=False, flag_value="", metavar="[I/N]",
+                     help="Read only share I of N; alone, as the launcher of this task tells (put it behind PATH)."),
+        click.option("--dask", metavar="ADDRESS",
+                     help="Read all shares as jobs of this Dask scheduler; local starts one here. --shard /N says how "
+                     "many (default: one for each worker)."),
+        click.option("--redact", is_flag=True, help="Replace host names, users and paths, for public threads."),
     ]  # fmt: skip
     return _with(command, options)
 

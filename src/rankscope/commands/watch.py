@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +18,7 @@ import click
 
 from rankscope.commands.output import encoded
 from rankscope.commands.source import JobSource, with_local_paths
+from rankscope.parsers.files.directory_walk import is_session
 from rankscope.parsers.workers.machine_share import users_variables
 from rankscope.text.escaping import plain
 
@@ -42,13 +44,14 @@ DEFAULT_OPTIONS = FollowOptions()
 
 def watcher_for(source: JobSource, follow: FollowOptions) -> Watcher:
     """The watcher for the files of a source; ClickException for bad options."""
-    from pathlib import Path
-
     from rankscope.assemble.load import InputError
     from rankscope.watching.watcher import Watcher, WatchOptions
 
     if source.attempt is not None:
         raise click.ClickException("--attempt: a watched job always shows its newest attempt")
+    fixed = next((path for path in source.paths if is_session(Path(path))), None)
+    if fixed is not None:
+        raise click.ClickException(f"{fixed}: is a session, which does not change; watch the directory of its files")
     try:
         return Watcher([Path(p) for p in source.paths], WatchOptions(source.options, follow.poll, follow.freeze_after))
     except InputError as error:

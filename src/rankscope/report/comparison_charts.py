@@ -9,7 +9,7 @@ from statistics import median
 
 from htpy import Node
 
-from rankscope.analysis.comparison.pictures import RankDot, RankScatter, RunLine, SeriesPicture
+from rankscope.analysis.comparison.model import RankDot, RankScatter, RunLine, SeriesPicture
 from rankscope.analysis.comparison.series_comparison import LEAST_BASELINES, REAL, ROUNDING
 from rankscope.analysis.comparison.time_comparison import LEAST_CHANGE, LEAST_STEPS, TimeRatio
 from rankscope.report.svg_marks import (

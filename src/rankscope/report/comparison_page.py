@@ -17,9 +17,16 @@ from markupsafe import Markup
 
 from rankscope import __version__
 from rankscope.analysis.comparison.metric_words import candidates_text
-from rankscope.analysis.comparison.model import ComparedPart, GateCheck, Hypothesis, RunComparison, RunDifference
+from rankscope.analysis.comparison.model import (
+    ComparedPart,
+    ComparisonPictures,
+    GateCheck,
+    Hypothesis,
+    RunComparison,
+    RunDifference,
+    SettingRow,
+)
 from rankscope.analysis.comparison.picture_data import MOST_POINTS
-from rankscope.analysis.comparison.pictures import ComparisonPictures, SettingRow
 from rankscope.analysis.stack_frames import own_frames
 from rankscope.report.comparison_charts import outliers, ratios_picture, scatter_picture, series_picture
 from rankscope.report.schedule_pictures import heat_picture, lanes_picture

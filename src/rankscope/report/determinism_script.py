@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
-from rankscope.analysis.replay.order_rules import OrderSettings
-from rankscope.analysis.replay.reductions import MOST, Reduction, Reductions
+from rankscope.analysis.replay.summation_order import MOST, OrderSettings, Reduction, Reductions
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide

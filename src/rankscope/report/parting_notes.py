@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rankscope.analysis.replay.fitting import Fit
 from rankscope.analysis.replay.schedule import Key, Schedule, Step
+from rankscope.analysis.replay.schedule_fit import Fit
 from rankscope.analysis.replay.simulator import fits
 from rankscope.report.replay_sizes import type_name
 from rankscope.text.wording import ranks_text

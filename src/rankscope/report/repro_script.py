@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.replay.conditions import PLAIN, ReplayConditions
-from rankscope.analysis.replay.fitting import Fit
 from rankscope.analysis.replay.schedule import Key, Schedule, Splits, Step
+from rankscope.analysis.replay.schedule_fit import PLAIN, Fit, ReplayConditions
 from rankscope.analysis.replay.simulator import first_pending, fits
 from rankscope.analysis.signatures import ROOTED_OPS
 from rankscope.report.parting_notes import parting_notes

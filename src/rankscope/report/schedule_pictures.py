@@ -8,7 +8,7 @@ from itertools import groupby
 
 from htpy import Node
 
-from rankscope.analysis.comparison.pictures import HeatMap, LaneCell, LanePair, MapRow
+from rankscope.analysis.comparison.model import HeatMap, LaneCell, LanePair, MapRow
 from rankscope.analysis.comparison.series_comparison import REAL, ROUNDING
 from rankscope.report.svg_marks import WIDTH, Picture, area, group, rule, sentence, words
 from rankscope.text.wording import clipped, duration, plural, ranks_text

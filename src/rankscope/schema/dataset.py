@@ -13,13 +13,18 @@ from rankscope.schema.measures import ALLOCATIONS, COMPILATIONS, MEMORY, PARAMET
 from rankscope.schema.tables import (
     ATTEMPTS,
     COMMS,
+    FILES,
+    FRONTIERS,
+    GROUPS,
     HOOKS,
     MESSAGES,
+    OPS,
     RAS,
     REPEATS,
     SETTINGS,
     SPAN_VALUES,
     SPANS,
+    STACKS,
     THREADS,
     TRACED,
     TRACES,
@@ -30,6 +35,14 @@ from rankscope.text.wording import ranks_text
 
 # The dataset.
 
+TABLES: dict[str, dict[str, pl.DataType | type[pl.DataType]]] = {
+    "ops": OPS, "groups": GROUPS, "stacks": STACKS, "frontiers": FRONTIERS, "files": FILES, "attempts": ATTEMPTS,
+    "messages": MESSAGES, "settings": SETTINGS, "comms": COMMS, "ras": RAS, "threads": THREADS, "repeats": REPEATS,
+    "samples": SAMPLES, "compilations": COMPILATIONS, "traced": TRACED, "traces": TRACES, "tracks": TRACKS,
+    "spans": SPANS, "span_values": SPAN_VALUES, "tensors": TENSORS, "memory": MEMORY, "snapshots": SNAPSHOTS,
+    "allocations": ALLOCATIONS, "parameters": PARAMETERS,
+}  # fmt: skip
+"""The tables of a Dataset by name, with their columns and types."""
 OVERDUE_NS = 120_000_000_000
 """Time after a timeout at which a dump of the operation is on the disk, with 15 s of waiting."""
 

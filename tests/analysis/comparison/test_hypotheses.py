@@ -10,10 +10,9 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.comparison.hypotheses import LatePlace, late_place
-from rankscope.analysis.comparison.matched_groups import GroupMatching
 from rankscope.analysis.comparison.model import ComparedRun
 from rankscope.analysis.comparison.run_comparison import compare_runs
-from rankscope.analysis.comparison.schedule_alignment import Alignment
+from rankscope.analysis.comparison.schedule_alignment import Alignment, GroupMatching
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, ScheduleRows
 from rankscope.assemble.assembly import assemble
 from rankscope.parsers.series.scalar_rows import SCALARS

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from rankscope.analysis.comparison.model import CellKind, ComparisonPictures, LaneCell
 from rankscope.analysis.comparison.picture_data import (
     MOST_COLUMNS,
     MOST_POINTS,
     comparison_pictures,
 )
-from rankscope.analysis.comparison.pictures import CellKind, ComparisonPictures, LaneCell
 from rankscope.analysis.comparison.schedule_comparison import compare_schedules
 from rankscope.analysis.comparison.series_comparison import compare_series
 from rankscope.analysis.comparison.settings_differences import SettingsComparison

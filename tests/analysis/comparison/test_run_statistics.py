@@ -7,9 +7,9 @@ import pytest
 
 from rankscope.analysis.comparison.metric_words import Budget, gate_checks, parse_budget
 from rankscope.analysis.comparison.model import MetricEffect, RunComparison
-from rankscope.analysis.comparison.outlying_ranks import RankMetric, rank_outliers
-from rankscope.analysis.comparison.run_metrics import RunMetric
+from rankscope.analysis.comparison.run_agreement import RankMetric, rank_outliers
 from rankscope.analysis.comparison.run_statistics import (
+    RunMetric,
     Sides,
     metric_effects,
     outlying_runs,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from rankscope.analysis.comparison.series_choice import common_series
 from rankscope.analysis.comparison.series_comparison import compare_series, recomputed
+from rankscope.analysis.comparison.series_curves import common_series
 from rankscope.parsers.series.scalar_rows import SCALARS
 
 

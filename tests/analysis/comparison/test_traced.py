@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.comparison.kernel_names import kernel_labels
 from rankscope.analysis.comparison.model import ComparedRun, RunComparison
 from rankscope.analysis.comparison.run_comparison import compare_runs
 from rankscope.analysis.comparison.step_costs import StepCosts, step_costs
+from rankscope.analysis.comparison.traced_times import kernel_labels
 from tests.trace_tables import COMPUTE
 from tests.traces import MS, US, TraceBuilder, training
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.logs.numeric_reports import numeric_reports
+from rankscope.analysis.logs.engine_reports import numeric_reports
 from rankscope.analysis.model import Culprit
 from rankscope.assemble.load import load
 from tests.analysis.jobs import running

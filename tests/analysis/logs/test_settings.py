@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.logs.settings.setting_rules import canonical_value, load_rules, pack_rules
-from rankscope.analysis.logs.settings.settings_comparison import edit_distance, intended_name
+from rankscope.analysis.logs.setting_rules import canonical_value, load_rules, pack_rules
+from rankscope.analysis.logs.settings_comparison import edit_distance, intended_name
 from rankscope.analysis.model import Finding
 from tests.analysis.hosts import missing_one
 from tests.builders import JobBuilder

@@ -8,8 +8,8 @@ import numpy as np
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.numbers.joint_judgement import judge_beside
 from rankscope.analysis.numbers.number_findings import with_numbers
+from rankscope.analysis.numbers.reference import judge_beside
 from tests.numbers_writer import NumbersJob, cast
 
 

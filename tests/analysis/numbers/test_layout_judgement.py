@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from rankscope.analysis.numbers import piece_ways
-from rankscope.analysis.numbers.canonical_names import canonical_name, parsed_change
+from rankscope.analysis.numbers import layout_comparison
 from rankscope.analysis.numbers.layout_judgement import have_same_layout, judge_layouts
+from rankscope.analysis.numbers.named_tensors import canonical_name, parsed_change
 from rankscope.analysis.numbers.number_rules import NumbersJudgement
 from rankscope.schema import Dataset
 from tests.numbers_writer import NumbersJob, cast
@@ -164,7 +164,7 @@ def test_rows_are_fitted_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     run = four(spoiled("out0 up", 1))
     whole = judged(run, one(3e-7))
     assert whole.distances is not None
-    monkeypatch.setattr(piece_ways, "CHUNK_ROWS", 3)
+    monkeypatch.setattr(layout_comparison, "CHUNK_ROWS", 3)
     parts = judged(run, one(3e-7))
     assert parts.distances is not None and parts.causes == whole.causes and parts.notes == whole.notes
     assert np.array_equal(parts.distances.off, whole.distances.off, equal_nan=True)

@@ -9,10 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from rankscope.analysis import analyse
-from rankscope.analysis.replay.edit_text import edit_sentence, parse_place
-from rankscope.analysis.replay.edits import Edit, apply_edit, sweep, tried
-from rankscope.analysis.replay.fitting import fit_job
+from rankscope.analysis.replay.edits import Edit, apply_edit, edit_sentence, parse_place, sweep, tried
 from rankscope.analysis.replay.schedule import Schedule, Step
+from rankscope.analysis.replay.schedule_fit import fit_job
 from rankscope.analysis.replay.simulator import Setting
 from rankscope.assemble.load import load
 from rankscope.cli import rankscope

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from rankscope.analysis.replay.paired_transfers import senders_by_turns, with_held_transfers
+from rankscope.analysis.replay.replay_source import senders_by_turns, with_held_transfers
 
 Row = tuple[int, int, int | None, int | None, str, bool]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.replay.order_rules import findings_on_order, order_settings
-from rankscope.analysis.replay.reductions import MOST, reductions_of
+from rankscope.analysis.replay.summation_order import MOST, findings_on_order, order_settings, reductions_of
 from tests.builders import JobBuilder
 
 GROUPS = {"a": [0, 1], "b": [2, 3]}

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.replay.fitting import MOVING, fit, fit_job
 from rankscope.analysis.replay.schedule import Schedule, Step, schedule_of
-from rankscope.analysis.replay.shrinking import keeps_places, restricted, shrunk
+from rankscope.analysis.replay.schedule_fit import MOVING, fit, fit_job, keeps_places, restricted, shrunk
 from rankscope.analysis.replay.simulator import Setting, simulate
 from rankscope.assemble.load import load
 from rankscope.commands.rehearsal import chosen

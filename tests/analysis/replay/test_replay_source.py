@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.replay.fitting import Fit, fit_job
 from rankscope.analysis.replay.replay_source import replay_source
 from rankscope.analysis.replay.schedule import schedule_of
+from rankscope.analysis.replay.schedule_fit import Fit, fit_job
 from rankscope.schema import Dataset
-from tests.assemble.logs.fingerprints.test_groups import ALL, BARRIER, PAIRS, printed, run, seats, steps, told
 from tests.assemble.logs.job import SPLIT, init, job, source, split, step
+from tests.assemble.logs.test_fingerprint_groups import ALL, BARRIER, PAIRS, printed, run, seats, steps, told
 from tests.assemble.logs.test_p2p import pipeline
 from tests.traces import MS, TraceBuilder
 from tests.tui.jobs import hang

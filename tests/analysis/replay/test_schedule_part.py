@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.replay.edit_text import parse_operation
-from rankscope.analysis.replay.fitting import fit_job
+from rankscope.analysis.replay.edits import parse_operation
+from rankscope.analysis.replay.replay_source import SchedulePart
 from rankscope.analysis.replay.schedule import Schedule, schedule_of
-from rankscope.analysis.replay.schedule_part import SchedulePart
+from rankscope.analysis.replay.schedule_fit import fit_job
 from rankscope.assemble.load import load
 from tests.tui.jobs import hang, healthy
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from rankscope.analysis.traces.kernel_patterns import counter_table, kernel_patterns
+from rankscope.analysis.traces.host_time import counter_table, kernel_patterns
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.analysis.traces.trace_story import TraceStory
 from rankscope.report.path_section import counter_lines, pattern_lines

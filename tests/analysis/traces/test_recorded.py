@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis import analyse
-from rankscope.analysis.traces.recorded_operations import (
+from rankscope.analysis.traces.trace_tables import (
     NEAR_NS,
     OperationSeries,
     laid_on,

@@ -27,7 +27,7 @@ LINES = [
 
 
 @given(st.data())
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_numbers_of_any_size(data: st.DataObject) -> None:
     text = "\n".join(LINES)
     numbers = list(re.finditer(r"\d+", text))
@@ -40,7 +40,7 @@ def test_numbers_of_any_size(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_lines_in_any_order_and_cut_anywhere(data: st.DataObject) -> None:
     lines = data.draw(st.permutations(LINES))
     cuts = data.draw(st.lists(st.tuples(st.integers(0, len(lines) - 1), st.integers(0, 200)), max_size=5))

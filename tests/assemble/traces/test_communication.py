@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from rankscope.analysis.traces.trace_story import TraceStory
-from rankscope.parsers.torch_profiler.communication_kernels import FORM, current_table, read_table
+from rankscope.parsers.torch_profiler.event_names import FORM, current_table, read_table
 from rankscope.parsers.user_tables import TableError
 from rankscope.schema import Dataset
 from tests.parsers.torch_profiler.documents import (
@@ -88,13 +88,16 @@ def test_a_user_s_table_adds_and_replaces(tmp_path: Path, monkeypatch: pytest.Mo
         ("id\tpattern\nx\ty\tz\n", "3 cells for 2 columns"),
     ],
 )
-def test_a_table_that_cannot_be_read_is_named(
-    text: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_cannot_be_read_is_named(text: str, why: str, tmp_path: Path) -> None:
     table = tmp_path / "mine.tsv"
     table.write_text(text)
     with pytest.raises(TableError, match=f"mine.tsv.*{why}"):
         read_table(table)
+
+
+def test_a_trace_says_which_table_could_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    why, table = "fits every name", tmp_path / "mine.tsv"
+    table.write_text("id\tpattern\nx\tk*\n")
     monkeypatch.setenv(FORM.variable, str(table))
     dataset = loaded(tmp_path / "t", {"a.json": document(all_reduce(0, 1), about(0))})
     assert why in dataset.files["problem"][0] and current_table()[1] in dataset.files["problem"][0]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.assemble.traces.trace_groups import written_members
+from rankscope.assemble.traces.device_operations import written_members
 from rankscope.parsers.torch_profiler.event_columns import _call, _key
-from rankscope.parsers.torch_profiler.events import CommArgs
+from rankscope.parsers.torch_profiler.event_names import CommArgs
 from tests.parsers.dumps import Recorder
 from tests.parsers.torch_profiler.documents import about, all_reduce, document, loaded
 

@@ -97,7 +97,7 @@ def test_the_sparse_pass_tells_the_same_operations(tmp_path: Path) -> None:
 
 
 def test_a_large_file_is_read_in_ranges(tmp_path: Path) -> None:
-    events = [x("cpu_op", f"aten::op{i % 50}", i, 0.5, pad="x" * 400) for i in range(90_000)]
+    events = [x("cpu_op", f"aten::op{i % 50}", i, 0.5, pad="x" * 2000) for i in range(18_000)]
     data = document([*events, *all_reduce(10, 4)], layout="compact")
     assert len(data) > 32 << 20
     dataset = loaded(tmp_path, {"a.json": data}, LoadOptions(jobs=2))

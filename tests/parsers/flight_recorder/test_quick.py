@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.parsers.flight_recorder import dump_columns, fast_reader, pickle_memo
+from rankscope.parsers.flight_recorder import dump_columns, fast_reader, opcodes
 from rankscope.parsers.flight_recorder.decode import decode_dump
-from rankscope.parsers.flight_recorder.dump_document import split_document
+from rankscope.parsers.flight_recorder.dump_columns import split_document
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError
 from rankscope.parsers.matrices import NULL
@@ -202,7 +202,7 @@ def test_a_place_of_the_memo_that_is_used_twice_is_left_alone() -> None:
 
 @pytest.mark.parametrize("protocol", [2, 5])
 def test_references_are_searched_for_piece_by_piece(monkeypatch: pytest.MonkeyPatch, protocol: int) -> None:
-    monkeypatch.setattr(pickle_memo, "PIECE_BYTES", 7)
+    monkeypatch.setattr(opcodes, "PIECE_BYTES", 7)
     document = pickle.loads(torch_pickle(recorder(60).document()))
     entries = document["entries"]
     for i, entry in enumerate(entries):
@@ -210,7 +210,7 @@ def test_references_are_searched_for_piece_by_piece(monkeypatch: pytest.MonkeyPa
     check(pickle.dumps(document, protocol))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_any_writer_of_any_entries(data: st.DataObject) -> None:
     """Entries with any numbers, texts and stacks, shared or not, by any writer: both ways say the same."""

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankscope.parsers.files.reader import read_file
-from rankscope.parsers.logs import decode, line_tails, log_decoder
+from rankscope.parsers.logs import bounded_rows, decode, log_decoder
 from rankscope.parsers.logs.model import CHECKPOINT_STEP, LogContent, log_from
 from rankscope.parsers.logs.stretches import LogJoiner
 from tests.parsers.logs.lines import coll, info, life, log, read
@@ -95,7 +95,7 @@ def test_blocks_of_any_size_say_the_same(size: int) -> None:
 
 
 def test_a_long_log_is_kept_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_tails, "TAIL_ROWS", 50)
+    monkeypatch.setattr(bounded_rows, "TAIL_ROWS", 50)
     monkeypatch.setattr(log_decoder, "FOLD_ROWS", 100)
     monkeypatch.setattr(decode, "BLOCK_BYTES", 10_000)
     steps = 3 * CHECKPOINT_STEP + 10

@@ -21,7 +21,7 @@ PIECES = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.one_of(PIECES, st.binary(max_size=30)), max_size=60), st.integers(1, 4))
 def test_anything(pieces: list[bytes], parts: int) -> None:
     data = b"".join(pieces)

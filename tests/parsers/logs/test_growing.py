@@ -46,7 +46,7 @@ def hold_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_files, "STEP_BYTES", 2_000)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(0, 10_000), max_size=8), st.integers(0, 40))
 def test_read_in_pieces_it_says_what_the_whole_says(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int], steps: int

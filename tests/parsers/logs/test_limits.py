@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from rankscope.analysis import analyse
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
-from rankscope.parsers.logs import bounded_events, line_tails, stretches
+from rankscope.parsers.logs import bounded_rows, comm_lives, stretches
 from rankscope.parsers.logs.decode import decode_range
 from rankscope.parsers.logs.log_decoder import LogDecoder
 from rankscope.parsers.logs.log_record import Event
 from rankscope.parsers.logs.model import LogContent
-from rankscope.parsers.logs.nccl import comm_lives
 from rankscope.parsers.logs.stretches import LogJoiner
 from rankscope.schema import Dataset
 from tests.assemble.logs.job import MTIME_NS, lane, messages
@@ -31,7 +30,7 @@ CAUSE = "[rank1]: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Dataset:
     """Two ranks with 200 fingerprints each, and a cause at the end, where there is room for 60 of all."""
-    monkeypatch.setattr(bounded_events, "MOST_EVENTS", 60)
+    monkeypatch.setattr(bounded_rows, "MOST_EVENTS", 60)
     content = log(*(printed(rank, seq) for seq in range(200) for rank in range(2)), CAUSE)
     return assemble([SourceFile("train.log", "log", 1000, MTIME_NS, None, content)], "job", None, None, None)
 
@@ -61,7 +60,7 @@ def test_fingerprints_of_several_groups_are_told_of() -> None:
 
 
 def test_of_a_kind_as_much_is_kept_of_a_long_log_as_of_a_short_one() -> None:
-    rows = bounded_events.BoundedKind[Event](160, lambda event: (event.kind, event.rank))
+    rows = bounded_rows.BoundedKind[Event](160, lambda event: (event.kind, event.rank))
     for at in range(4000):
         rows.add([Event("often", at, at, at % 4, None, "", {})])
     assert sum(rows.left_out().values()) == 4000 - len(rows.result())
@@ -69,7 +68,7 @@ def test_of_a_kind_as_much_is_kept_of_a_long_log_as_of_a_short_one() -> None:
 
 
 def test_of_each_kind_the_first_and_the_last_are_kept() -> None:
-    rows = bounded_events.BoundedKind[Event](8, lambda event: (event.kind, event.rank))
+    rows = bounded_rows.BoundedKind[Event](8, lambda event: (event.kind, event.rank))
     for at in range(50):
         rows.add([Event("often", at, at, 0, None, "", {}), *([Event("once", at, at, 1, None, "", {})] * (at == 20))])
     done = rows.result()
@@ -82,18 +81,18 @@ def test_of_each_kind_the_first_and_the_last_are_kept() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 3)), max_size=300), st.integers(1, 60))
 def test_never_much_more_is_kept_than_there_is_room_for(told: list[tuple[str, int]], most: int) -> None:
-    rows = bounded_events.BoundedKind[Event](most, lambda event: (event.kind, event.rank))
+    rows = bounded_rows.BoundedKind[Event](most, lambda event: (event.kind, event.rank))
     for at, (kind, rank) in enumerate(told):
         rows.add([Event(kind, at, at, rank, None, "", {})])
     done = rows.result()
-    assert len(done) <= max(2 * most, 16 * bounded_events.LEAST_PER_KIND)
+    assert len(done) <= max(2 * most, 16 * bounded_rows.LEAST_PER_KIND)
     assert len(done) + sum(rows.left_out().values()) == len(told)
     assert {(e.kind, e.rank) for e in done} == set(told)
 
 
 def test_errors_without_end_take_room_for_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_events, "MOST_EVENTS", 40)
-    monkeypatch.setattr(bounded_events, "MOST_WARNINGS", 20)
+    monkeypatch.setattr(bounded_rows, "MOST_EVENTS", 40)
+    monkeypatch.setattr(bounded_rows, "MOST_WARNINGS", 20)
     lines = [line for at in range(100) for line in (f"[rank{at % 2}]: Connection reset by peer", warned(at))]
     joiner = LogJoiner()
     for _ in range(5):
@@ -135,8 +134,8 @@ def test_communicators_that_ended_long_ago_are_forgotten(monkeypatch: pytest.Mon
 
 
 def test_more_communicators_leave_less_room_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_tails, "MOST_ROWS", 100)
-    monkeypatch.setattr(line_tails, "LEAST_ROWS", 10)
+    monkeypatch.setattr(bounded_rows, "MOST_ROWS", 100)
+    monkeypatch.setattr(bounded_rows, "LEAST_ROWS", 10)
     joiner = LogJoiner()
     for _ in range(10):
         joiner.add(ranged(*(info(coll(comm=f"0x{comm}", count=step)) for step in range(30) for comm in range(1, 6))))
@@ -184,8 +183,8 @@ def test_communicators_that_are_too_many_are_counted(monkeypatch: pytest.MonkeyP
 
 def test_of_the_stacks_of_a_stream_the_last_are_kept() -> None:
     stack = 'Thread 0x00000000000000{:02x} (most recent call first):\n  File "a.py", line {} in f'
-    count = bounded_events.STACKS_PER_STREAM + 3
+    count = bounded_rows.STACKS_PER_STREAM + 3
     content = log(*(f"{stack.format(16, at)}\nTimeout (0:00:10)!" for at in range(count)), CAUSE)
-    frames = [event.values["threads"][0][3][0][2] for event in content.events if event.kind == bounded_events.STACKS]
+    frames = [event.values["threads"][0][3][0][2] for event in content.events if event.kind == bounded_rows.STACKS]
     assert frames == list(range(3, count))
-    assert content.counts[bounded_events.left_out(bounded_events.STACKS)] == 3
+    assert content.counts[bounded_rows.left_out(bounded_rows.STACKS)] == 3

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.parsers.logs import log_decoder
+from rankscope.parsers.logs import bulk_lines, log_decoder
 from rankscope.parsers.logs.model import LogContent
-from rankscope.parsers.logs.nccl import bulk_lines
 from tests.parsers.logs.lines import coll, info, life, log, read
 
 PIECES = (
@@ -51,7 +50,7 @@ def owned(content: LogContent, table: str) -> list[tuple[object, ...]]:
     return [(pids[row.process], *row[1:]) for row in getattr(content, table)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=60))
 def test_lines_say_the_same_together_and_apart(lines: list[str]) -> None:
     together, apart = told(lines, False), told(lines, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.parsers.logs import prefixes
+from rankscope.parsers.logs import log_record
 
 CASES = {
     "[ERROR] 2026-10-11-15:09:34 (PID:2969, Device:0, RankID:101) ERR00100 PTA call acl api failed": (101, "ERR00100"),
@@ -28,7 +28,7 @@ CASES = {
 
 @pytest.mark.parametrize("text", CASES)
 def test_rank_and_rest(text: str) -> None:
-    front = prefixes.strip_prefixes(text)
+    front = log_record.strip_prefixes(text)
     rank, rest = CASES[text]
     assert front.rank == rank
     assert text[front.end :].startswith(rest)
@@ -36,7 +36,7 @@ def test_rank_and_rest(text: str) -> None:
 
 def test_the_time_is_no_part_of_whose_line_it_is() -> None:
     one, two = (
-        prefixes.strip_prefixes(f"[ERROR] 2026-10-11-15:09:{s} (PID:29, Device:0, RankID:1) ERR00100 x")
+        log_record.strip_prefixes(f"[ERROR] 2026-10-11-15:09:{s} (PID:29, Device:0, RankID:1) ERR00100 x")
         for s in (34, 35)
     )
     assert one.label == two.label != ""

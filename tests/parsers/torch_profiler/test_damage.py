@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.torch_profiler import chunks
+from rankscope.parsers.torch_profiler import recognition
 from rankscope.parsers.torch_profiler.model import TraceContent
 from tests.parsers.torch_profiler.documents import (
     LAYOUTS,
@@ -159,8 +159,8 @@ def test_times_and_texts_that_mean_harm(tmp_path: Path) -> None:
 
 
 def test_a_long_stretch_without_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", 1 << 12)
-    monkeypatch.setattr(chunks, "LONGEST_GAP", 1 << 14)
+    monkeypatch.setattr(recognition, "CHUNK_BYTES", 1 << 12)
+    monkeypatch.setattr(recognition, "LONGEST_GAP", 1 << 14)
     data = document(EVENTS)
     half = data.find(b'{\n    "ph"', len(data) // 2)
     content = decoded(data[:half] + b" " * (1 << 16) + data[half:])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankscope.parsers.matrices import NULL
-from rankscope.parsers.torch_profiler import chunks
+from rankscope.parsers.torch_profiler import recognition
 from rankscope.parsers.torch_profiler.decode import decode_range
 from rankscope.parsers.torch_profiler.model import TraceContent, trace_from
 from tests.parsers.torch_profiler.documents import (
@@ -100,7 +100,7 @@ def test_pieces_of_any_size_hold_each_event_once(monkeypatch: pytest.MonkeyPatch
     data = document(again(2))
     expected = spans(decoded(data))
     for size in (97, 256, 1000):
-        monkeypatch.setattr(chunks, "CHUNK_BYTES", size)
+        monkeypatch.setattr(recognition, "CHUNK_BYTES", size)
         assert spans(decoded(data)) == expected
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.comparison.series_choice import common_series
 from rankscope.analysis.comparison.series_comparison import compare_series
-from rankscope.analysis.comparison.series_curves import Curves, SeriesKey, curves, series_keys
-from rankscope.tui.comparison.curve_drawing import PlotArea, draw, mark_line, thinned
+from rankscope.analysis.comparison.series_curves import Curves, SeriesKey, common_series, curves, series_keys
 from rankscope.tui.comparison.difference_map import (
     EQUAL,
     NOTHING,
@@ -19,6 +17,7 @@ from rankscope.tui.comparison.difference_map import (
     value_codes,
 )
 from rankscope.tui.comparison.rank_scatter import outliers
+from rankscope.tui.comparison.series_page import PlotArea, draw, mark_line, thinned
 from tests.tui.comparison.views import ONSET, STEPS, losses, scalars, view_of
 
 LOSS = SeriesKey("loss", None)

@@ -8,9 +8,19 @@ import polars as pl
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.numbers.model import NumberMarks, RowState
 from rankscope.kinds.view_kinds import view_named
-from rankscope.tui.detail.number_cells import FIRST, LOOKS, NEAR, OFF, SAME, rule_codes
-from rankscope.tui.detail.number_grid import binned_line, lines_off, number_grid, worst_cell
-from rankscope.tui.detail.number_text import line_text
+from rankscope.tui.detail.number_grid import (
+    FIRST,
+    LOOKS,
+    NEAR,
+    OFF,
+    SAME,
+    binned_line,
+    line_text,
+    lines_off,
+    number_grid,
+    rule_codes,
+    worst_cell,
+)
 from rankscope.tui.detail.screens.numbers_page import NumbersScreen
 from rankscope.tui.letters import CHARACTERS, SHIFT, Mark
 from rankscope.tui.model import build_model

@@ -7,7 +7,7 @@ from dataclasses import replace
 import polars as pl
 
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.traces.recorded_operations import NEAR_NS
+from rankscope.analysis.traces.trace_tables import NEAR_NS
 from rankscope.schema import Dataset
 from rankscope.tui.model import Model, build_model
 from rankscope.tui.traces.lanes import TraceLanes

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.arrays import Ints, Mask
-from rankscope.analysis.comparison.pictures import (
+from rankscope.analysis.comparison.model import (
     CellKind,
     ComparisonPictures,
     HeatMap,

@@ -11,6 +11,7 @@ from rankscope.analysis.comparison.hypotheses import hypotheses
 from rankscope.analysis.comparison.model import (
     ComparedPart,
     ComparedRun,
+    ComparisonPictures,
     RunComparison,
     RunDifference,
     RunFacts,
@@ -27,10 +28,9 @@ from rankscope.analysis.comparison.part_words import (
     values_part,
 )
 from rankscope.analysis.comparison.picture_data import comparison_pictures
-from rankscope.analysis.comparison.pictures import ComparisonPictures
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, compare_schedules
-from rankscope.analysis.comparison.series_choice import common_series
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, compare_series, recomputed
+from rankscope.analysis.comparison.series_curves import common_series
 from rankscope.analysis.comparison.settings_differences import (
     COUNTED,
     RESUMED,

@@ -12,15 +12,14 @@ from rankscope.analysis.comparison.metric_words import metric_differences, metri
 from rankscope.analysis.comparison.model import (
     ComparedPart,
     ComparedRun,
+    ComparisonPictures,
     MetricEffect,
     Outlier,
     RunComparison,
     RunDifference,
     RunGroups,
 )
-from rankscope.analysis.comparison.outlying_ranks import outlying_ranks
-from rankscope.analysis.comparison.pictures import ComparisonPictures
-from rankscope.analysis.comparison.run_agreement import RerunNoise, agreements, rerun_noise
+from rankscope.analysis.comparison.run_agreement import RerunNoise, agreements, outlying_ranks, rerun_noise
 from rankscope.analysis.comparison.run_comparison import (
     NothingComparableError,
     compared_pair,
@@ -32,10 +31,17 @@ from rankscope.analysis.comparison.run_comparison import (
     run_facts,
     time_differences,
 )
-from rankscope.analysis.comparison.run_metrics import RunMetric, run_metrics
-from rankscope.analysis.comparison.run_statistics import Sides, metric_effects, outlying_runs, runs_needed, smallest_p
-from rankscope.analysis.comparison.series_choice import CommonSeries, common_series
+from rankscope.analysis.comparison.run_statistics import (
+    RunMetric,
+    Sides,
+    metric_effects,
+    outlying_runs,
+    run_metrics,
+    runs_needed,
+    smallest_p,
+)
 from rankscope.analysis.comparison.series_comparison import LEAST_BASELINES, beyond_noise
+from rankscope.analysis.comparison.series_curves import CommonSeries, common_series
 from rankscope.analysis.comparison.time_comparison import LEAST_CHANGE
 from rankscope.analysis.comparison.value_causes import Grounds
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from rankscope.analysis.comparison.model import ComparedRun
-from rankscope.analysis.logs.settings.setting_rules import (
+from rankscope.analysis.logs.setting_rules import (
     ENV_NAME,
     PROCESS_VARIABLES,
     ProcessSettings,
@@ -19,7 +19,7 @@ from rankscope.analysis.logs.settings.setting_rules import (
     process_settings,
     rule_of,
 )
-from rankscope.analysis.replay.order_rules import CARRIED
+from rankscope.analysis.replay.summation_order import CARRIED
 from rankscope.schema import Dataset
 from rankscope.text.secrets import value_of
 from rankscope.text.wording import plural, rank_ranges, ranks_text

@@ -17,7 +17,7 @@ from rankscope.analysis.comparison.model import StackPair
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.numbers.difference_origins import DifferenceOrigin, difference_origins, is_small, last_equal
 from rankscope.analysis.numbers.model import format_of, gamma
-from rankscope.analysis.numbers.sample_values import SampleRows
+from rankscope.analysis.numbers.named_tensors import SampleRows
 from rankscope.analysis.numbers.tensor_matching import ComparedTensors, compared_tensors
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural, ranks_text

@@ -16,8 +16,8 @@ import polars as pl
 
 from rankscope.analysis.comparison.model import ComparedRun, Hypothesis
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison
-from rankscope.analysis.comparison.series_choice import CommonSeries
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, SeriesDifference
+from rankscope.analysis.comparison.series_curves import CommonSeries
 from rankscope.analysis.comparison.settings_differences import (
     COUNTED,
     PREFIX,

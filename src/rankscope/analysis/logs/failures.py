@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rankscope.analysis.logs.exits import RankEnd, exception_name, read_ends, tells_of_others
-from rankscope.analysis.logs.log_lines import LogLine
-from rankscope.analysis.logs.process_names import error_label
+from rankscope.analysis.logs.log_lines import LogLine, error_label
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Frame
 

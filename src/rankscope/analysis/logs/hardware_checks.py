@@ -1,20 +1,29 @@
-"""Broken hardware: results of NCCL's own check, and lines of kernels, drivers and tools that are no proven cause."""
+"""Lines that are no proven cause: broken hardware, by NCCL's own check, kernels and tools; survived errors."""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import polars as pl
 
 from rankscope.analysis.logs.failure_order import same_zone
-from rankscope.analysis.logs.failures import Failure, cut_text
-from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, LogLine, earliest_line, ranks_of
-from rankscope.analysis.logs.process_names import culprits_of, error_label, who_text
+from rankscope.analysis.logs.failures import Failure, cut_text, find_tracebacks
+from rankscope.analysis.logs.log_lines import (
+    CLOCK_SKEW_NS,
+    LogLine,
+    culprits_of,
+    earliest_line,
+    error_label,
+    ranks_of,
+    who_text,
+)
 from rankscope.analysis.model import Culprit, Finding
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration, plural, ranks_text
 
@@ -226,3 +235,141 @@ def _fault_text(line: LogLine) -> str:
     if line.values.get("facts"):
         return cut_text("; ".join(map(str, line.values["facts"])))
     return cut_text(line.text)
+
+
+STEPS_OF_OTHERS = 3
+"""Fewest different steps of other ranks after an exception that show that its rank takes part in them."""
+MOST_SURVIVED = 4
+_KILLED = 128
+"""Exit codes from here on, and negative ones, are of signals."""
+
+
+@dataclass(frozen=True)
+class SurvivedErrors:
+    """The lines of logs, without exceptions that did not end their process."""
+
+    lines: list[LogLine]
+    """Without these exceptions, the known errors in them, and the steps that prove it."""
+    survived: list[LogLine] = field(default_factory=list)
+
+
+def part_survived(lines: Sequence[LogLine], dataset: Dataset) -> SurvivedErrors:
+    """Lines and survived exceptions, apart."""
+    steps = [line for line in lines if line.kind == "step"]
+    alone = _alone(lines)
+    threw = [
+        line for line in lines
+        if (line.file, line.offset) in alone or (EVENTS[line.kind].is_exception and not line.values.get("launcher"))
+    ]  # fmt: skip
+    if not threw:
+        return SurvivedErrors([line for line in lines if line.kind != "step"])
+    judge = _SurvivalJudge(lines, steps, threw, _begun_communicators(dataset))
+    survived = [line for line in threw if judge.survived(line)]
+    blamed = judge.blamed(survived)
+    survived = [line for line in survived if (line.file, line.offset) not in blamed]
+    gone = {(line.file, line.offset) for line in (*survived, *steps)}
+    own = [line for line in survived if line.kind == "traceback"]
+    if own:
+        inside = find_tracebacks([*own, *(line for line in lines if line.pattern)])
+        gone |= {(error.file, error.offset) for _, errors in inside for error in errors}
+    rest = [
+        replace(line, kind="traceback") if line.kind == "survived-exception" else line
+        for line in lines
+        if (line.file, line.offset) not in gone
+    ]
+    return SurvivedErrors(rest, survived)
+
+
+def _alone(lines: Sequence[LogLine]) -> set[tuple[int, int]]:
+    """The places of errors without a traceback that accuse the rank that prints them: a program may go on after one."""
+    own = [
+        line for line in lines
+        if line.kind == "known-error" and line.role == "root" and line.values.get("accuses") == "self"
+        and not line.is_kernel
+    ]  # fmt: skip
+    if not own:
+        return set()
+    inside = {(error.file, error.offset) for _, errors in find_tracebacks(lines) for error in errors}
+    return {(line.file, line.offset) for line in own} - inside
+
+
+def survived_finding(survived: Sequence[LogLine]) -> Finding | None:
+    """A note on survived exceptions; None without any."""
+    if not survived:
+        return None
+    first = survived[0]
+    name = cut_text(first.text) if first.text else "an exception"
+    more = f" and {plural(len(survived) - 1, 'more exception')}" if len(survived) > 1 else ""
+    return Finding(
+        kind="known-error",
+        severity="info",
+        title=f"{who_text(survived)} went on after {name} ({first.place}){more}",
+        explanation=(
+            "Python ignored these errors, a program logged them as harmless, or steps followed: they are no cause."
+        ),
+        evidence=tuple(line.evidence() for line in survived[:MOST_SURVIVED]),
+    )
+
+
+@dataclass(frozen=True)
+class _SurvivalJudge:
+    lines: Sequence[LogLine]
+    steps: Sequence[LogLine]
+    threw: Sequence[LogLine]
+    begun: Mapping[tuple[int, int], int]
+    """By file and rank the last line in which a communicator begins."""
+
+    def survived(self, line: LogLine) -> bool:
+        """Whether the process of an error survived it."""
+        told = line.kind == "survived-exception" or bool(line.values.get("survived"))
+        return told or self._went_on(line) or self._others_went_on(line)
+
+    def blamed(self, survived: Sequence[LogLine]) -> set[tuple[int, int]]:
+        """The last of them of each rank that ended with an error code and has no other traceback."""
+        gone = {(line.file, line.offset) for line in survived}
+        open_ = {line.who for line in self.threw if (line.file, line.offset) not in gone}
+        last = {line.who: line for line in survived if line.values.get("survived") != "ignored"}
+        ended = {line.who for line in self.lines if _failed(line)} - open_
+        return {(line.file, line.offset) for who, line in last.items() if line.rank is not None and who in ended}
+
+    def _went_on(self, line: LogLine) -> bool:
+        own = line.rank is not None or bool(line.values.get("label")) or line.pid is not None
+        stepped = own and any(s.who == line.who and s.file == line.file and s.offset > line.offset for s in self.steps)
+        return stepped or (line.rank is not None and self.begun.get((line.file, line.rank), 0) > line.line)
+
+    def _others_went_on(self, line: LogLine) -> bool:
+        """Whether other ranks did several steps after it, and did not only print old ones while the job ended."""
+        later = [step for step in self.steps if step.file == line.file and step.offset > line.offset]
+        later = later[: bisect_right([step.offset for step in later], self._next(line))]
+        numbers = {step.values["step"] for step in later if step.values.get("step") is not None}
+        if len(numbers) < STEPS_OF_OTHERS:
+            return False
+        if all(step.time_ns is not None for step in later):
+            return True
+        after = [other for other in self.lines if other.file != line.file or other.offset > line.offset]
+        rivals = any(EVENTS[o.kind].is_exception and o.who != line.who and o.offset > later[-1].offset for o in after)
+        return rivals or not any(_ends(other) for other in after)
+
+    def _next(self, line: LogLine) -> int:
+        """The offset of the next traceback of another process in the file."""
+        found = (o.offset for o in self.threw if o.file == line.file and o.offset > line.offset and o.who != line.who)
+        return min(found, default=1 << 62)
+
+
+def _failed(line: LogLine) -> bool:
+    code = line.values.get("exitcode")
+    return EVENTS[line.kind].exit_of == "process" and isinstance(code, int) and 0 < code < _KILLED
+
+
+def _ends(line: LogLine) -> bool:
+    """Whether a line shows that the job ends."""
+    kind = EVENTS[line.kind]
+    return line.role == "victim" or (kind.is_failure and not kind.is_exception and line.kind != "known-error")
+
+
+def _begun_communicators(dataset: Dataset) -> dict[tuple[int, int], int]:
+    begun: defaultdict[tuple[int, int], int] = defaultdict(int)
+    told = dataset.comms.drop_nulls(["file", "rank", "line"]).select("file", "rank", "line")
+    for file, rank, line in told.iter_rows():
+        begun[file, rank] = max(line, begun[file, rank])
+    return dict(begun)

@@ -10,10 +10,16 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.analysis.logs.failures import cut_text, find_tracebacks, stack_of, without_ended
-from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, earliest_line, ranks_of, read_noise
-from rankscope.analysis.logs.nccl_errors import failed_call
-from rankscope.analysis.logs.process_names import error_label, who_text
-from rankscope.analysis.logs.unmatched_sends import uneven_pairs_text
+from rankscope.analysis.logs.log_lines import (
+    TIMEOUT_PATTERNS,
+    LogLine,
+    earliest_line,
+    error_label,
+    ranks_of,
+    read_noise,
+    who_text,
+)
+from rankscope.analysis.logs.nccl_errors import failed_call, uneven_pairs_text
 from rankscope.analysis.model import Finding
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset

@@ -13,10 +13,18 @@ from rankscope.analysis.freeze import Freeze
 from rankscope.analysis.logs.c10d_reports import find_named
 from rankscope.analysis.logs.engine_reports import find_analysed, find_experts
 from rankscope.analysis.logs.exits import JobEnds, read_ends
-from rankscope.analysis.logs.failure_order import find_first, read_clocks
+from rankscope.analysis.logs.failure_order import failed_finding, find_first, late_finding, read_clocks
 from rankscope.analysis.logs.failures import Failure, find_failures, with_ranks
 from rankscope.analysis.logs.first_exit import find_ended, find_left, find_unheard
-from rankscope.analysis.logs.hardware_checks import UntimelyFault, find_diagnosed, find_faults, split_timely
+from rankscope.analysis.logs.hardware_checks import (
+    SurvivedErrors,
+    UntimelyFault,
+    find_diagnosed,
+    find_faults,
+    part_survived,
+    split_timely,
+    survived_finding,
+)
 from rankscope.analysis.logs.initialisation import (
     PARAMETER_PATTERNS,
     find_init_hangs,
@@ -34,12 +42,9 @@ from rankscope.analysis.logs.known_causes import (
 )
 from rankscope.analysis.logs.late_arrival import find_absent, find_late_arrival, find_silent
 from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, read_lines
-from rankscope.analysis.logs.nccl_errors import returned_errors, unknown_causes
-from rankscope.analysis.logs.rank_failures import failed_finding, late_finding
+from rankscope.analysis.logs.nccl_errors import find_counted, find_unmatched, returned_errors, unknown_causes
 from rankscope.analysis.logs.ras_findings import find_ras
-from rankscope.analysis.logs.settings.settings_comparison import find_settings
-from rankscope.analysis.logs.survived_errors import SurvivedErrors, part_survived, survived_finding
-from rankscope.analysis.logs.unmatched_sends import find_counted, find_unmatched
+from rankscope.analysis.logs.settings_comparison import find_settings
 from rankscope.analysis.model import Finding
 from rankscope.analysis.places import Places
 from rankscope.kinds.finding_kinds import FINDINGS

@@ -1,18 +1,19 @@
-"""Log lines that matter to a verdict, in a comparable order."""
+"""Log lines that matter to a verdict, in a comparable order, and the names of their processes: by rank or process."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 import polars as pl
 
-from rankscope.analysis.model import Evidence
+from rankscope.analysis.model import Culprit, Evidence
 from rankscope.kinds.event_kinds import BULK, EVENTS
 from rankscope.schema import Dataset
+from rankscope.text.wording import rank_ranges, ranks_text
 
 TIMEOUT_PATTERNS = (
     "watchdog-timeout", "blocking-wait-timeout", "gloo-timeout", "store-wait", "store-id-timeout",
@@ -176,3 +177,127 @@ def precedes(one: LogLine, other: LogLine, apart_ns: int = 0) -> bool:
     if one.until_ns is None or other.since_ns is None:
         return False
     return one.until_ns + apart_ns < other.since_ns
+
+
+MOST_NAMED = 4
+LONGEST_HOST = 24
+MOST_TASKS = 1 << 16
+UNKNOWN_PROCESS = "a process"
+
+
+def culprits_of(lines: Sequence[LogLine], place: Callable[[int], Culprit]) -> tuple[Culprit, ...]:
+    """Each process once as a culprit, ranks first; `place` adds the host of a rank."""
+    ranks = sorted({line.rank for line in lines if line.rank is not None})
+    known = [_placed(place(rank), next(line for line in lines if line.rank == rank)) for rank in ranks]
+    unknown = {line.who: line for line in lines if line.rank is None}
+    return (*known, *(Culprit(None, line.host, line.pid, _device(line)) for line in unknown.values()))
+
+
+def who_text(lines: Sequence[LogLine]) -> str:
+    """ "rank 3", "ranks 3,5", "process 4711 on node07 (GPU 3)", "a process"."""
+    ranks = sorted({line.rank for line in lines if line.rank is not None})
+    rest = list({line.who: _process(line) for line in lines if line.rank is None}.values())
+    named = [name for name in rest if name != UNKNOWN_PROCESS]
+    named = sorted(named) if all(name.startswith("[Rank ") for name in named) else named
+    rest = named if named or ranks else rest[:1]
+    more = [f"{len(rest) - MOST_NAMED} more"] if len(rest) > MOST_NAMED else []
+    parts = [*([ranks_text(ranks)] if ranks else []), *rest[:MOST_NAMED], *more]
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def _placed(culprit: Culprit, line: LogLine) -> Culprit:
+    return Culprit(culprit.rank, culprit.host or line.host, line.pid, culprit.device or _device(line))
+
+
+def _device(line: LogLine) -> str | None:
+    return None if line.device is None else f"GPU {line.device}"
+
+
+def _process(line: LogLine) -> str:
+    label = str(line.values.get("label") or "").strip(" :|")
+    local = line.values.get("local_rank")
+    beside = f" (local rank {local})" if local is not None else f" ({line.in_group})" if line.in_group else ""
+    part = line.part if line.pid is None else ""
+    told = line.in_group or part or _tasks(line)
+    told = told or (f"the process of local rank {local}" if beside else UNKNOWN_PROCESS)
+    name = f"process {line.pid}{beside}" if line.pid is not None else f"the process behind {label}" if label else told
+    short = line.host if line.host is None or len(line.host) <= LONGEST_HOST else f"{line.host[: LONGEST_HOST - 1]}…"
+    host = f" on {short}" if short else ""
+    return f"{name}{host}" + (f" (GPU {line.device})" if line.device is not None and not part else "")
+
+
+def _tasks(line: LogLine) -> str:
+    """ "task 5", "tasks 4-7" for what srun says of its tasks; "" for other lines."""
+    ranges = line.values.get("tasks") or ()
+    numbers = [number for first, last in ranges for number in range(first, min(last, first + MOST_TASKS) + 1)]
+    return f"{'task' if len(numbers) == 1 else 'tasks'} {rank_ranges(numbers)}" if numbers else ""
+
+
+# Names of known errors in titles.
+
+_NAMES = {
+    "shared-memory": "/dev/shm too small or full", "nccl-usage": "invalid usage of NCCL",
+    "nccl-argument": "invalid argument to NCCL", "nccl-cuda": "CUDA error inside NCCL",
+    "segfault": "segmentation fault",
+    "ecc": "uncorrectable memory error of the GPU", "xid": "GPU fault reported by the driver (Xid)",
+    "no-interface": "no network interface of that name", "data-loader": "a data loader's worker died",
+    "ib-memory": "memory not registered with the network card", "imex": "no access to IMEX channels",
+    "ib-completion": "failed transfer over InfiniBand", "ib-queue-pair": "no connection over InfiniBand",
+    "ib-port-event": "event of an InfiniBand port", "ofi-request": "failed transfer over libfabric",
+    "store-timeout": "nobody answers at the rendezvous", "connection-timeout": "connection timed out",
+    "nccl-versions": "different versions of NCCL", "nccl-mismatch": "mismatched collective found by NCCL",
+    "gloo-full-mesh": "gloo cannot connect its ranks", "time-limit": "ended by the scheduler",
+    "rendezvous": "not all nodes came together", "ray-memory": "the memory of a node ran out",
+    "cancelled": "the step was cancelled", "fabric": "the NVSwitches are not set up",
+    "no-kernel-image": "no code for this GPU in the build", "device-ordinal": "asks for a GPU that is not there",
+    "device-busy": "the GPU is busy or unavailable", "horovod-stalled": "Horovod waits for it",
+    "async-error": "an error that NCCL reported to the watchdog", "watchdog-ended": "the watchdog ended it",
+    "remote-error": "another rank failed first", "store-dump-flag": "lost the store",
+    "store-closed": "lost the store", "store-id-timeout": "waited for the first rank of its group",
+    "store-unique-id": "lost the first rank of its group", "store-wait": "waited for another rank",
+    "nccl-remote": "the other end went away", "nccl-system": "a call to the system failed under NCCL",
+    "nccl-internal": "internal error of NCCL", "nccl-aborted": "its communicator was aborted",
+    "connection-refused": "connection refused", "peer-closed": "the other end closed the connection",
+    "peer-reset": "the other end broke the connection", "proxy-failed": "the proxy of NCCL failed",
+    "gloo-closed": "the other end closed the connection", "gloo-reset": "a gloo connection broke",
+    "gloo-refused": "gloo cannot connect to another rank", "gloo-timeout": "waited for another rank",
+    "hccl-timeout": "waited for another rank", "worker-failed": "a worker failed",
+    "ddp-no-parameters": "the exchange of parameter counts broke off",
+    "communicator-revoked": "another rank gave the communicator up",
+    "socket-address": "a rank was given an invalid address", "connection-aborted": "connection refused or lost",
+    "shared-memory-gone": "shared memory of another process is not there",
+    "hccl-stream-timeout": "a task of the device did not end", "hccl-init": "could not set up its group",
+    "hccl-peer": "cannot connect to another rank",
+    "hccl-inconsistent": "ranks gave HCCL different arguments", "hccl-versions": "different versions of HCCL",
+    "hccl-ranktable": "the rank table is wrong", "hccl-setting": "a setting that HCCL refuses",
+    "hccl-process-left": "the communication process of the device did not start",
+    "store-unreachable": "nobody answers at the rendezvous", "host-not-found": "the name of a host is not known",
+    "host-unresolved": "the name of a host is not known", "socket-family": "no socket could be made",
+    "xid-cleanup": "the driver ended it on its GPU", "gpu-hang": "the GPU hung",
+    "horovod-shut-down": "Horovod shut it down", "mpi-peer-gone": "the other end went away",
+    "nan-gradient": "gradients that are not finite", "nan-result": "a result that is not finite",
+    "wrong-sizes": "parallel sizes that do not fit the number of ranks",
+    "disk-full": "disk full", "others-failed": "says that another rank failed",
+    "experts-timeout": "waited for other ranks", "engine-call-timeout": "waited for its workers",
+    "clients-missing": "not all processes came to the rendezvous",
+    "ended-from-outside": "ended by a signal from outside",
+}  # fmt: skip
+"""Known errors whose id is too short."""
+_WORDS = {"cuda": "CUDA", "nccl": "NCCL", "gpu": "GPU", "ib": "IB", "ecc": "ECC", "xid": "Xid", "imex": "IMEX"}
+
+
+_XID = re.compile(
+    r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{4,20})\): (\d{1,4})(?:.{0,200}caused by previous Xid (\d{1,4}))?"
+)
+
+
+def error_label(error: LogLine) -> str:
+    """The id of a known error in words."""
+    if error.is_hardware and (told := _XID.search(error.text)) is not None:
+        after = f" after Xid {told[3]}" if told[3] else ""
+        lost = f"{_NAMES.get(error.pattern, 'GPU lost')}: " if error.pattern in ("gpu-lost", "ecc") else ""
+        return f"{lost}Xid {told[2]} of the GPU at {told[1]}{after}, reported by the driver"
+    if error.pattern in _NAMES:
+        return _NAMES[error.pattern]
+    words = [_WORDS.get(word, word) for word in error.pattern.split("-")]
+    return " ".join(words)

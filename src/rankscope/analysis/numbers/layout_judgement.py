@@ -7,13 +7,18 @@ from dataclasses import replace
 
 import polars as pl
 
-from rankscope.analysis.numbers.canonical_names import NameChange, with_canonical_names
+from rankscope.analysis.numbers.collective_units import reference_marks
 from rankscope.analysis.numbers.layout_causes import VARIANT, begins_with, layout_causes
 from rankscope.analysis.numbers.layout_comparison import LayoutComparison, compare_layouts
 from rankscope.analysis.numbers.model import BrokenRule, RuleCount
-from rankscope.analysis.numbers.named_tensors import IS_BATCH, NamedTensors, named_tensors
+from rankscope.analysis.numbers.named_tensors import (
+    IS_BATCH,
+    NameChange,
+    NamedTensors,
+    named_tensors,
+    with_canonical_names,
+)
 from rankscope.analysis.numbers.number_rules import NumberCause, NumbersJudgement
-from rankscope.analysis.numbers.row_marks import reference_marks
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural
 

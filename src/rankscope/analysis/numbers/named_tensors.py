@@ -1,8 +1,9 @@
-"""Tensors of a run by their names: pieces of ranks with their places, and the whole tensors that they make."""
+"""Tensors of a run by names without wrappers: pieces of ranks with their places, and whole tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,10 +11,116 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.numbers.canonical_names import NameChange, with_canonical_names
 from rankscope.analysis.numbers.model import Floats
-from rankscope.analysis.numbers.sample_values import SampleRows
 from rankscope.schema import MOST_SAMPLES, Dataset
+
+_WRAPPER = re.compile(
+    r"^(?:module|_forward_module)(?:\.|$)"
+    r"|(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|_dp_module)(?:\.|$)"
+)
+"""Modules that DDP, DeepSpeed, torch.compile, FSDP and activation checkpointing put around others."""
+_CHANGE = re.compile(r"(?:(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*):)?(.+)=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class NameChange:
+    """A change of names in the run under test."""
+
+    pattern: re.Pattern[str]
+    text: str
+    """It takes the place of each match; `\\1` is the first group of the pattern."""
+    ranks: frozenset[int] | None = None
+    """Ranks whose names change; None for all."""
+
+
+def parsed_change(text: str) -> NameChange:
+    """The change that "RANKS:REGEX=TEXT" or "REGEX=TEXT" asks for; RANKS are as in "0,4-7".
+
+    Raises ValueError, with a message for users.
+    """
+    found = _CHANGE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not REGEX=TEXT")
+    ranks, regex, new = found.groups()
+    try:
+        pattern = re.compile(regex)
+        pattern.sub(new, "")
+    except (re.error, IndexError) as error:
+        raise ValueError(f"{regex!r} cannot be used: {error}") from None
+    return NameChange(pattern, new, _members(ranks) if ranks else None)
+
+
+def _members(text: str) -> frozenset[int]:
+    """Ranks of "0,4-7". Raises ValueError if there are too many."""
+    spans = [part.partition("-") for part in text.split(",")]
+    ranges = [range(int(first), int(last or first) + 1) for first, _, last in spans]
+    if sum(map(len, ranges)) > _MOST_RANKS:
+        raise ValueError(f"{text!r} names more than {_MOST_RANKS} ranks")
+    return frozenset(rank for one in ranges for rank in one)
+
+
+_MOST_RANKS = 1 << 20
+
+
+def canonical_name(name: str, rank: int, changes: Sequence[NameChange] = ()) -> str:
+    """The name without wrappers, then changed.
+
+    >>> canonical_name("module._orig_mod.layers.0.weight", 0)
+    'layers.0.weight'
+    """
+    before = ""
+    while before != name:
+        before, name = name, _WRAPPER.sub("", name)
+    name = name.removesuffix(".")
+    for change in changes:
+        if change.ranks is None or rank in change.ranks:
+            name = change.pattern.sub(change.text, name)
+    return name
+
+
+def with_canonical_names(rows: pl.DataFrame, changes: Sequence[NameChange] = ()) -> pl.DataFrame:
+    """Rows with canonical names; columns `rank` and `name`, a string."""
+    known = rows.select("rank", "name").unique(maintain_order=True)
+    pairs: Iterable[tuple[int, str | None]] = known.rows()
+    told = [canonical_name(name or "", rank, changes) for rank, name in pairs]
+    known = known.with_columns(canonical=pl.Series(told, dtype=pl.String))
+    joined = rows.join(known, on=["rank", "name"], how="left", nulls_equal=True, maintain_order="left")
+    return joined.with_columns(name=pl.col("canonical")).drop("canonical")
+
+
+Bits = npt.NDArray[np.uint64]
+
+
+class SampleRows:
+    """The samples of all tensors of a dataset."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.tensors = dataset.tensors
+
+    def take(self, rows: pl.Series) -> tuple[Floats, Bits]:
+        """Samples of rows, shape (rows, MOST_SAMPLES), NaN where there is none, and a bit for each that is there."""
+        told = self.tensors.select("samples", "held")[rows.to_numpy()]
+        bits = told["held"].to_numpy()
+        return unpacked(told["samples"], bits), bits
+
+
+def unpacked(samples: pl.Series, held: Bits) -> Floats:
+    """Samples at their places, shape (rows, MOST_SAMPLES), NaN where `held` has no bit."""
+    out = np.full((len(held), MOST_SAMPLES), np.nan)
+    there = spread(held)
+    is_wide = samples.bin.size().to_numpy() > 4 * there.sum(axis=1)
+    for kind, own in (("<f4", ~is_wide), ("<f8", is_wide)):
+        if own.any():
+            data = b"".join(samples.filter(pl.Series(own)).to_list())
+            place = there & own[:, None]
+            out[place] = np.frombuffer(data, kind)
+    return out
+
+
+def spread(bits: Bits) -> npt.NDArray[np.bool_]:
+    """A truth for each sample, shape (rows, MOST_SAMPLES)."""
+    return np.unpackbits(bits.view(np.uint8), bitorder="little").reshape(-1, MOST_SAMPLES).view(np.bool_)
+
 
 CALL = ["step", "site", "name", "call", "slot", "data"]
 """Key of a whole tensor: `call` counts the calls of a module in the step, `data` is the hash of the batch of the call,

@@ -9,13 +9,12 @@ from functools import cached_property
 
 import polars as pl
 
-from rankscope.analysis.numbers.collective_units import CollectiveUnits, collective_units
+from rankscope.analysis.numbers.collective_units import CollectiveUnits, JudgedRules, collective_units, row_marks
 from rankscope.analysis.numbers.equality_checks import MOST_BROKEN, check_equality
 from rankscope.analysis.numbers.model import RULES, BrokenRule, NumberMarks, ReferenceMarks, RowState, RuleCount
-from rankscope.analysis.numbers.printed_records import check_printed, hash_kind, with_marks
 from rankscope.analysis.numbers.replica_checks import check_replicas
-from rankscope.analysis.numbers.row_marks import JudgedRules, row_marks
 from rankscope.analysis.numbers.sum_checks import SumChecks, check_sums, contribution_note
+from rankscope.analysis.numbers.tensor_matching import check_printed, hash_kind, with_marks
 from rankscope.analysis.numbers.wrong_values import NonFiniteSource, ValueSpread, find_nonfinite
 from rankscope.schema import Dataset
 

@@ -12,9 +12,8 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.analysis.numbers.collective_units import CollectiveUnits, group_kinds
-from rankscope.analysis.numbers.equality_checks import MOST_BROKEN, EqualityChecks
+from rankscope.analysis.numbers.equality_checks import MOST_BROKEN, EqualityChecks, check_twins, is_varied
 from rankscope.analysis.numbers.model import BrokenRule
-from rankscope.analysis.numbers.twin_checks import check_twins, is_varied
 from rankscope.schema import Dataset
 from rankscope.text.wording import ranks_text
 

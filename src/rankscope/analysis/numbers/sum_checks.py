@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.numbers.collective_units import REDUCTIONS, CollectiveUnits
+from rankscope.analysis.numbers.collective_units import NEAREST, REDUCTIONS, CollectiveUnits, nearest_limits
 from rankscope.analysis.numbers.model import Floats, Ints, NumberFormat, format_of, gamma, rounded
-from rankscope.analysis.numbers.row_marks import NEAREST, nearest_limits
-from rankscope.analysis.numbers.sample_values import SampleRows, spread
+from rankscope.analysis.numbers.named_tensors import SampleRows, spread
 from rankscope.schema import Dataset
 
 BLOCK_ROWS = 1 << 15

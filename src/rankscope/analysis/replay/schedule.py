@@ -18,9 +18,13 @@ import polars as pl
 
 from rankscope.analysis.collective_calls import collect_calls
 from rankscope.analysis.logical_time import in_program_order, logical_columns
-from rankscope.analysis.replay.paired_transfers import paired_transfers, with_held_transfers
-from rankscope.analysis.replay.replay_source import ReplaySource, replay_source
-from rankscope.analysis.replay.schedule_part import SchedulePart
+from rankscope.analysis.replay.replay_source import (
+    ReplaySource,
+    SchedulePart,
+    paired_transfers,
+    replay_source,
+    with_held_transfers,
+)
 from rankscope.analysis.signatures import UNEVEN_OPS, UNTOLD_OPS, element_count, wire_name
 from rankscope.schema import Dataset
 

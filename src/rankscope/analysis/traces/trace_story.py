@@ -13,7 +13,7 @@ from rankscope.analysis.signatures import element_count
 from rankscope.analysis.traces.clock_alignment import FileClocks, align_clocks
 from rankscope.analysis.traces.critical_path import CriticalPaths, critical_paths
 from rankscope.analysis.traces.device_spans import SpanIndex
-from rankscope.analysis.traces.kernel_patterns import counter_table, kernel_patterns
+from rankscope.analysis.traces.host_time import counter_table, kernel_patterns
 from rankscope.analysis.traces.late_ranks import LatenessTest, LateRank, UnsteadyRank, lateness_test
 from rankscope.analysis.traces.lateness import (
     MATCH_COLUMNS,
@@ -27,8 +27,7 @@ from rankscope.analysis.traces.lateness import (
 from rankscope.analysis.traces.lateness_causes import LatenessExplainer
 from rankscope.analysis.traces.matching import Matching, cluster_windows, executed_rows, jobs_of, match_rows
 from rankscope.analysis.traces.model import BANDWIDTH, MATCHED, STEPS, Columns, Lateness, TraceAnalysis
-from rankscope.analysis.traces.recorded_operations import recorded_in_dumps
-from rankscope.analysis.traces.trace_tables import tables_of_all
+from rankscope.analysis.traces.trace_tables import recorded_in_dumps, tables_of_all
 from rankscope.analysis.traces.window_offset import AGREEMENT_NS
 from rankscope.schema import Dataset, Group
 from rankscope.text.wording import plural

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from rankscope.assemble.logs import log_values
+from rankscope.assemble.logs import log_processes
 from rankscope.assemble.logs.log_groups import DEFAULT_GROUP, GroupMention, LogGroups, mentioned_group
-from rankscope.assemble.logs.log_processes import LogScene
-from rankscope.assemble.logs.log_values import int64_or_none, print_time, valid_size
+from rankscope.assemble.logs.log_processes import LogScene, int64_or_none, print_time, valid_size
 from rankscope.parsers.logs.log_record import Event
 from rankscope.parsers.safe_values import RANK_LIMIT
 
@@ -300,13 +299,13 @@ class _ClaimReader:
             self._first.get((rank, values.get("ran_ms"), claimed_work(event))),
             int64_or_none(values.get("ran_ms")),
         )
-        op, sent, received = log_values.c10d_op(values.get("op")), values.get("numel_in"), values.get("numel_out")
+        op, sent, received = log_processes.c10d_op(values.get("op")), values.get("numel_in"), values.get("numel_out")
         if op == "coalesced" and event.torn and None in (sent, received):
             # its number may be that of sends and receives
             return
         # a batch of sends and receives has no elements; a group of collectives without any is rarer
         is_p2p = op in ("send", "recv") or (op == "coalesced" and not sent and not received)
-        op = log_values.coalesced_op(op, sent, received)
+        op = log_processes.coalesced_op(op, sent, received)
         self._groups.has_p2p[at] |= is_p2p
         self._claims[rank, at].add(
             self._row(
@@ -350,7 +349,7 @@ class _ClaimReader:
                 claim.enqueued = max(seq, claim.enqueued or 0)
                 claim.started = max(seq, claim.started or 0)
                 claim.completed = max(seq, claim.completed or 0) if done else claim.completed
-                claim.add(self._row(event, seq, log_values.c10d_op(op), "completed" if done else "started"))
+                claim.add(self._row(event, seq, log_processes.c10d_op(op), "completed" if done else "started"))
 
 
 # Operations and process groups in single lines of c10d.

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rankscope.assemble.logs.log_processes import CommLife, LogFile, LogScene
+from rankscope.parsers.logs.comm_lives import END_STATES
 from rankscope.parsers.logs.model import Comm
-from rankscope.parsers.logs.nccl.comm_lives import END_STATES
 from rankscope.parsers.logs.stretches import is_continued, join_contents
 from rankscope.parsers.matrices import NULL, Numbers
 

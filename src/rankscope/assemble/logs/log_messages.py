@@ -13,12 +13,11 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.logs.log_groups import LogGroups
-from rankscope.assemble.logs.log_processes import LogFile, LogProcess, LogScene
-from rankscope.assemble.logs.log_values import int64_or_none, print_time, valid_rank
+from rankscope.assemble.logs.log_processes import LogFile, LogProcess, LogScene, int64_or_none, print_time, valid_rank
 from rankscope.assemble.py_spy_ranks import RankedStacks
 from rankscope.kinds.event_kinds import EVENTS, SEVERITIES
 from rankscope.parsers.contents import StackFrame
-from rankscope.parsers.logs.bounded_events import left_out
+from rankscope.parsers.logs.bounded_rows import left_out
 from rankscope.parsers.logs.c10d.thread_dumps import KIND
 from rankscope.parsers.logs.log_record import Event
 from rankscope.parsers.logs.model import CODES, NUMBERS, NcclWarning

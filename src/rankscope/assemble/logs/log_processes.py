@@ -1,13 +1,21 @@
-"""Log processes of one attempt, and the lives of their communicators, over all files."""
+"""Log processes of one attempt, the lives of their communicators over all files, and checked numbers of lines."""
 
 from __future__ import annotations
 
+import calendar
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import orjson
 
 from rankscope.assemble.sources import SourceFile
+from rankscope.parsers.logs.log_record import Stamp
 from rankscope.parsers.logs.model import Comm, LogContent
+from rankscope.parsers.safe_values import RANK_LIMIT
 
 
 class LogFile(NamedTuple):
@@ -137,3 +145,162 @@ class LogScene:
             if life.identity and life.stands:
                 found[life.identity].append(life)
         return dict(found)
+
+
+_LONG = 1 << 62
+_INT = 1 << 31
+
+
+def int64_or_none(value: Any) -> int | None:
+    """An integer for a column of 64 bits; else None."""
+    fits = isinstance(value, int) and not isinstance(value, bool) and -_LONG < value < _LONG
+    return value if fits else None
+
+
+def int32_or_none(value: Any) -> int | None:
+    """An integer for a column of 32 bits; else None."""
+    found = int64_or_none(value)
+    return found if found is not None and -_INT < found < _INT else None
+
+
+def valid_rank(value: Any) -> int | None:
+    """A rank, or a place in a group; else None."""
+    found = int64_or_none(value)
+    return found if found is not None and 0 <= found < RANK_LIMIT else None
+
+
+def valid_size(value: Any) -> int | None:
+    """A number of ranks; else None."""
+    found = int64_or_none(value)
+    return found if found is not None and 0 < found <= RANK_LIMIT else None
+
+
+# Times of lines as nanoseconds since the epoch, if known.
+
+_SECOND = 1_000_000_000
+_DAY = 86_400 * _SECOND
+
+
+def print_time(stamp: Stamp | None, written_ns: int | None) -> int | None:
+    """The time of a line; a missing year is the last one in which that day was before the file was written."""
+    if stamp is None or not stamp.has_date:
+        return None
+    if stamp.has_year:
+        return stamp.ns
+    if written_ns is None:
+        return None
+    for midnight_ns in _midnights(stamp.ns // _DAY, written_ns // _DAY):
+        there = midnight_ns + stamp.ns % _DAY
+        if there <= written_ns + _DAY:
+            return there
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _midnights(day: int, written: int) -> tuple[int, ...]:
+    """The starts of a day of any year, in the year of another day and in the year before."""
+    parts = time.gmtime(day * _DAY // _SECOND)
+    year = time.gmtime(written * _DAY // _SECOND).tm_year
+    dates = [(candidate, parts.tm_mon, parts.tm_mday, 0, 0, 0) for candidate in (year, year - 1)]
+    return tuple(calendar.timegm(date) * _SECOND for date in dates)
+
+
+# Names of operations and types in logs, in the words of the flight recorder.
+
+NCCL_OPS = {
+    "AllReduce": "all_reduce", "AllGather": "_all_gather_base", "ReduceScatter": "_reduce_scatter_base",
+    "Broadcast": "broadcast", "Reduce": "reduce", "Send": "send", "Recv": "recv", "AlltoAll": "all_to_all",
+    "AllToAll": "all_to_all", "AlltoAllv": "all_to_all", "AllToAllv": "all_to_all", "Gather": "gather",
+    "Scatter": "scatter", "AllReduceWithBias": "all_reduce", "mscclpp_ncclAllReduce": "all_reduce",
+    "mscclpp_ncclAllGather": "_all_gather_base", "PutSignal": "put_signal", "Signal": "signal",
+    "WaitSignal": "wait_signal",
+}  # fmt: skip
+"""Operations by their name in a COLL or CALL line; other names stay."""
+C10D_OPS = {
+    "ALLREDUCE": "all_reduce", "ALLREDUCE_COALESCED": "allreduce_coalesced", "REDUCE": "reduce",
+    "BROADCAST": "broadcast", "ALLGATHER": "all_gather", "_ALLGATHER_BASE": "_all_gather_base",
+    "ALLGATHER_BASE": "_all_gather_base", "ALLGATHER_COALESCED": "all_gather_into_tensor_coalesced",
+    "GATHER": "gather", "SCATTER": "scatter", "REDUCE_SCATTER": "reduce_scatter",
+    "_REDUCE_SCATTER_BASE": "_reduce_scatter_base", "ALLTOALL_BASE": "all_to_all", "ALLTOALL": "all_to_all",
+    "SEND": "send", "RECV": "recv", "RECVANYSOURCE": "recv", "BARRIER": "barrier", "COALESCED": "coalesced",
+}  # fmt: skip
+"""Operations by c10d's OpType."""
+WIRE_OPS = {
+    "_all_gather_base": "all_gather", "_allgather_base": "all_gather", "allgather": "all_gather",
+    "all_gather_into_tensor": "all_gather", "_reduce_scatter_base": "reduce_scatter", "allreduce": "all_reduce",
+    "reduce_scatter_tensor": "reduce_scatter", "_broadcast_oop": "broadcast", "_reduce_oop": "reduce",
+    "alltoall": "all_to_all", "alltoall_base": "all_to_all", "all_to_all_single": "all_to_all",
+    "barrier": "all_reduce", "all_reduce_barrier": "all_reduce",
+}  # fmt: skip
+"""Launched operations of NCCL, by the recorder's operation: a barrier is an all_reduce of one element."""
+DTYPES = (
+    "Char", "Byte", "Int", "UInt32", "Long", "UInt64", "Half", "Float", "Double", "BFloat16", "Float8_e4m3fn",
+    "Float8_e5m2",
+)  # fmt: skip
+"""Types by NCCL's number."""
+WIRE_DTYPES = {"Bool": "Byte", "Float8_e4m3fnuz": "Byte", "Float8_e5m2fnuz": "Byte"}
+"""Types that NCCL transfers as another type."""
+
+
+class ShapeTexts(NamedTuple):
+    """JSON texts of shapes; None if unknown."""
+
+    sent: str | None
+    received: str | None
+
+
+def nccl_op(name: str) -> str:
+    """The recorder's name of a COLL line's operation."""
+    return NCCL_OPS.get(name, name)
+
+
+def c10d_op(name: str | None) -> str | None:
+    """The operation of an OpType; None without one, and for UNKNOWN."""
+    return None if name in (None, "", "UNKNOWN") else C10D_OPS.get(name, name.lower())
+
+
+def coalesced_op(op: str | None, sent: int | None, received: int | None) -> str | None:
+    """The operation of which a coalesced work has several, by the elements of its first one; any other as it is."""
+    if op != "coalesced" or not sent or not received:
+        return op
+    if sent == received:
+        return "allreduce_coalesced"
+    return "all_gather_into_tensor_coalesced" if received > sent else "reduce_scatter_tensor_coalesced"
+
+
+def wire_op(op: str) -> str:
+    """The operation that NCCL launches for a recorder's one."""
+    return WIRE_OPS.get(op, op)
+
+
+def dtype_text(number: int) -> str | None:
+    """JSON text of the type with NCCL's number; None for an unknown one."""
+    return f'["{DTYPES[number]}"]' if 0 <= number < len(DTYPES) else None
+
+
+def shape_texts(op: str, count: int | None, members: int | None) -> ShapeTexts:
+    """Shapes of a COLL line: its count is the elements that a rank sends in a gather, or receives in a scatter."""
+    if count is None:
+        return ShapeTexts(None, None)
+    one, all_ = f"[[{count}]]", None if members is None else f"[[{count * members}]]"
+    gathers, scatters = op in ("AllGather", "Gather"), op in ("ReduceScatter", "Scatter")
+    return ShapeTexts(all_ if scatters else one, all_ if gathers else one)
+
+
+def wire_key(op: str | None, in_sizes: str | None, in_dtypes: str | None) -> str:
+    """Operation, elements and type as NCCL gets them: equal for a line of a log and an entry of a recorder."""
+    name = wire_op(op or "")
+    if op is not None and op.endswith("barrier"):
+        return f"{name} 1 Float"
+    counted = name in ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter")
+    count = element_count(in_sizes) if counted else None
+    kind = (in_dtypes or "").strip('[]"')
+    return f"{name} {'?' if count is None else count} {WIRE_DTYPES.get(kind, kind)}"
+
+
+def element_count(sizes: str | None) -> int | None:
+    """Elements of all tensors in a JSON list of shapes; None for another text."""
+    try:
+        return sum(prod(shape) for shape in orjson.loads(sizes)) if sizes else None
+    except (orjson.JSONDecodeError, TypeError):
+        return None

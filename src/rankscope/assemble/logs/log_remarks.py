@@ -10,11 +10,11 @@ import numpy as np
 import orjson
 import polars as pl
 
-from rankscope.assemble.logs import log_values
+from rankscope.assemble.logs import log_processes
+from rankscope.assemble.logs.launchers import run_offsets
 from rankscope.assemble.logs.log_processes import CommLife, LogScene
-from rankscope.assemble.logs.restarts import run_offsets
 from rankscope.assemble.logs.seq_numbering import SeqNumbering
-from rankscope.parsers.logs.bounded_events import LEFT_OUT, STACKS, left_out
+from rankscope.parsers.logs.bounded_rows import LEFT_OUT, STACKS, left_out
 from rankscope.parsers.logs.model import IS_P2P
 from rankscope.parsers.matrices import NULL
 from rankscope.text.wording import plural
@@ -222,6 +222,6 @@ def as_wire_rows(rows: pl.DataFrame) -> pl.DataFrame:
     parts = ["op", "in_sizes", "in_dtypes"]
     distinct = rows.select(parts).unique()
     texts = distinct.select(pl.all().cast(pl.String))
-    keys = [log_values.wire_key(op, sizes, dtypes) for op, sizes, dtypes in texts.iter_rows()]
+    keys = [log_processes.wire_key(op, sizes, dtypes) for op, sizes, dtypes in texts.iter_rows()]
     table = distinct.with_columns(wire=pl.Series(keys, dtype=pl.String))
     return rows.join(table, on=parts, how="left", nulls_equal=True, maintain_order="left")

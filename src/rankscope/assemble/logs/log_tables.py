@@ -11,24 +11,33 @@ import orjson
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.logs import launcher_prefixes, log_messages, log_remarks, process_ranks
+from rankscope.assemble.logs import launchers, log_messages, log_remarks, process_ranks
 from rankscope.assemble.logs.c10d_claims import Claim, Claims, highest_rank, read_reports
-from rankscope.assemble.logs.claimed_operations import (
+from rankscope.assemble.logs.comm_groups import group_evidence, housed_rows
+from rankscope.assemble.logs.comm_lifetimes import CommMemory, FileSeries, fill_life, join_lives, series_of
+from rankscope.assemble.logs.fingerprint_groups import place_fingerprints
+from rankscope.assemble.logs.launchers import only_run
+from rankscope.assemble.logs.log_groups import LogGroups
+from rankscope.assemble.logs.log_operations import (
     add_absent_rows,
     add_claimed_rows,
     claimed_frontiers,
     last_counted,
     seen_in,
 )
-from rankscope.assemble.logs.comm_groups import group_evidence, housed_rows
-from rankscope.assemble.logs.comm_lifetimes import CommMemory, FileSeries, fill_life, join_lives, series_of
-from rankscope.assemble.logs.fingerprints.fingerprint_groups import place_fingerprints
-from rankscope.assemble.logs.log_groups import LogGroups
-from rankscope.assemble.logs.log_processes import CommLife, LogFile, LogProcess, LogScene
+from rankscope.assemble.logs.log_processes import (
+    CommLife,
+    LogFile,
+    LogProcess,
+    LogScene,
+    int32_or_none,
+    int64_or_none,
+    print_time,
+    valid_rank,
+    valid_size,
+)
 from rankscope.assemble.logs.log_remarks import LogAgreement, compare_logs
-from rankscope.assemble.logs.log_values import int32_or_none, int64_or_none, print_time, valid_rank, valid_size
 from rankscope.assemble.logs.process_ranks import identify_lives
-from rankscope.assemble.logs.restarts import only_run
 from rankscope.assemble.logs.seq_numbering import SeqNumbering, number_lives
 from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.event_kinds import EVENTS
@@ -50,8 +59,8 @@ def read_scene(
     communicators from earlier reads of these logs.
     """
     scene = build_scene(sources, run)
-    launcher_prefixes.settle_local_prefixes(scene)
-    launcher_prefixes.settle_labels(scene, world)
+    launchers.settle_local_prefixes(scene)
+    launchers.settle_labels(scene, world)
     if recall is not None:
         recall.remind(scene)
     identify_lives(scene)

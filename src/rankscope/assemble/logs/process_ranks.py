@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from rankscope.assemble import file_names
-from rankscope.assemble.logs.launcher_prefixes import MPIRUN, SRUN, read_front
+from rankscope.assemble.logs.launchers import MPIRUN, SRUN, read_front
 from rankscope.assemble.logs.log_processes import CommLife, LogScene
 from rankscope.kinds.event_kinds import EVENTS
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.matrices import Numbers
 from rankscope.parsers.torch_profiler import event_names
-from rankscope.parsers.torch_profiler.communication_kernels import communicating_names
+from rankscope.parsers.torch_profiler.event_names import communicating_names
 from rankscope.parsers.torch_profiler.model import TraceContent
 
 Mask = npt.NDArray[np.bool_]

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+SESSION_FILE = "rankscope-session.json"
+"""Name of the file that makes a directory a session of rankscope, which is opened alone."""
 _SPECIAL = (
     (stat.S_ISFIFO, "a pipe: not opened"),
     (stat.S_ISSOCK, "a socket: not opened"),
@@ -45,6 +47,11 @@ def walk_paths(paths: Sequence[Path]) -> list[FoundPath]:
         base = "" if len(paths) == 1 else str(path)
         walker.add(str(path), base if path.is_dir() else base or path.name)
     return sorted(walker.found, key=lambda found: found.shown)
+
+
+def is_session(path: Path) -> bool:
+    """Whether a path is the directory of a session."""
+    return (path / SESSION_FILE).is_file()
 
 
 class _DirectoryWalk:
@@ -87,6 +94,9 @@ class _DirectoryWalk:
             entries = sorted(os.scandir(path), key=lambda e: e.name)
         except OSError as error:
             self._refuse(path, shown, _reason(error))
+            return
+        if any(entry.name == SESSION_FILE for entry in entries):
+            self._refuse(path, shown, "a session of rankscope: opened alone")
             return
         for entry in entries:
             child = (entry.path, f"{shown}/{entry.name}" if shown else entry.name)

@@ -11,11 +11,10 @@ from typing import IO
 
 from rankscope.parsers import streams
 from rankscope.parsers.contents import LogStretch
-from rankscope.parsers.logs import prefixes
+from rankscope.parsers.logs import log_record, ras_output
 from rankscope.parsers.logs.c10d.event_builder import PYTEST_MARK
 from rankscope.parsers.logs.decode import decode_range, line_start
 from rankscope.parsers.logs.model import LogContent
-from rankscope.parsers.logs.nccl import ras_output
 from rankscope.parsers.logs.record_reader import COLOUR, NCCL_HEAD, unwrapped
 from rankscope.parsers.streams import memory_limit
 
@@ -66,7 +65,7 @@ def _recognised(stream: IO[bytes], size: int, named: bool, given: bool) -> bytes
 def is_growable(stream: IO[bytes], size: int, named: bool = False, given: bool = False) -> bool:
     """Whether a plain file is a log that can be read from any line on. Moves the stream. `named`, `given`: see
     `read_log`."""
-    from rankscope.parsers.logs.nccl import ras_output
+    from rankscope.parsers.logs import ras_output
 
     stream.seek(0)
     first = _recognised(stream, size, named, given)
@@ -277,9 +276,9 @@ def _is_line(line: bytes) -> bool:
     text = COLOUR.sub(b"", line[:4096]).decode("utf-8", "replace")
     if (inner := unwrapped(line)) is not None:
         text = COLOUR.sub(b"", inner[0]).decode("utf-8", "replace")
-    front = prefixes.strip_prefixes(text)
+    front = log_record.strip_prefixes(text)
     if text.startswith(PYTEST_MARK, front.end):
-        front, text = prefixes.LinePrefix(0, None, "", None), text[front.end + len(PYTEST_MARK) :].lstrip()
+        front, text = log_record.LinePrefix(0, None, "", None), text[front.end + len(PYTEST_MARK) :].lstrip()
     patterns = (_LINES, _ENDS, _BARE, _INSPECTOR, _EVENT, _RAS)
     bar = _BAR.search(text)
     if bar is not None and _LINES.search(text, bar.end()):

@@ -3,7 +3,7 @@
 The recorder writes each string and frame once and then refers to it, so most entries have the same opcodes with other
 numbers in them. numpy reads those in parallel, one field of all entries at a time. Entries that define something new
 are cut out, unpickled, and put back. Any unexpected byte leaves the file to the ordinary way. Python's pickler writes
-the same layout, with a full memo; see pickle_memo.py.
+the same layout, with a full memo; see `opcodes.py`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from rankscope.parsers.flight_recorder.dump_columns import (
     TIME_COLUMNS,
     Entry,
     Row,
+    is_dump,
     number_values,
+    split_document,
 )
-from rankscope.parsers.flight_recorder.dump_document import is_dump, split_document
 from rankscope.parsers.flight_recorder.fields import FLAG_VALUES, SINGLE_REFERENCE, combine_fields
 from rankscope.parsers.flight_recorder.model import NUMBERS, Dump
-from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, without_frames
+from rankscope.parsers.flight_recorder.opcodes import Mask, OtherLayoutError, without_frames
 from rankscope.parsers.flight_recorder.pickle_layout import DURATION_KEY, PickleLayout
-from rankscope.parsers.flight_recorder.pickle_memo import Mask
 from rankscope.parsers.matrices import NULL, Codes, Numbers
 from rankscope.parsers.safe_values import RefusedError, SafeUnpickler
 

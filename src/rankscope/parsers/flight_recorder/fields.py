@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.parsers.flight_recorder import opcodes as op
-from rankscope.parsers.flight_recorder.pickle_memo import Mask, MemoPuts
+from rankscope.parsers.flight_recorder.opcodes import Mask, MemoPuts
 from rankscope.parsers.matrices import NULL, Numbers
 
 _INTEGERS = (op.INT1, op.INT2, op.INT4, op.LONG1, op.NONE)

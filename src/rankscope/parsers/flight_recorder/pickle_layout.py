@@ -16,8 +16,7 @@ import numpy.typing as npt
 from rankscope.parsers.flight_recorder import opcodes as op
 from rankscope.parsers.flight_recorder.dump_columns import CALL_KEYS, NUMBER_KEYS, number_values
 from rankscope.parsers.flight_recorder.fields import EntryFields, field_positions
-from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, entry_end
-from rankscope.parsers.flight_recorder.pickle_memo import Mask
+from rankscope.parsers.flight_recorder.opcodes import Mask, OtherLayoutError, entry_end
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.safe_values import SafeUnpickler
 

@@ -11,10 +11,10 @@ from typing import IO, Any, NamedTuple
 
 import orjson
 
+from rankscope.parsers.logs import ras_output
 from rankscope.parsers.logs.log_decoder import LogDecoder
 from rankscope.parsers.logs.model import LogContent
-from rankscope.parsers.logs.nccl import ras_output
-from rankscope.parsers.logs.nccl.packed_words import LEADING_BYTES, PAD_BYTES
+from rankscope.parsers.logs.packed_words import LEADING_BYTES, PAD_BYTES
 from rankscope.parsers.logs.record_reader import NCCL_HEAD
 from rankscope.parsers.streams import STREAM_ERRORS, TooLargeError
 

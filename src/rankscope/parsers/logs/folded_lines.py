@@ -16,11 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankscope.parsers.logs import prefixes
+from rankscope.parsers.logs import coll_lines, comm_lives, log_record
+from rankscope.parsers.logs.coll_lines import BlockLines
 from rankscope.parsers.logs.log_record import Record
-from rankscope.parsers.logs.nccl import coll_lines, comm_lives
-from rankscope.parsers.logs.nccl.coll_blocks import BlockLines
-from rankscope.parsers.logs.nccl.packed_words import PAD_BYTES, Places
+from rankscope.parsers.logs.packed_words import PAD_BYTES, Places
 from rankscope.parsers.logs.record_reader import HEAD
 
 NARROWEST, WIDEST = 60, 400
@@ -139,7 +138,7 @@ def _folded_lines(full: list[int], texts: _BlockTexts) -> Iterator[_FoldedLine]:
 
 
 def _begins(text: str) -> bool:
-    return bool(_LINE_START.match(text) or HEAD.match(text) or prefixes.strip_prefixes(text).end)
+    return bool(_LINE_START.match(text) or HEAD.match(text) or log_record.strip_prefixes(text).end)
 
 
 def _is_proven(runs: list[_FoldedLine], alone: int) -> bool:

@@ -8,26 +8,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rankscope.parsers.logs import bounded_events
+from rankscope.parsers.logs import bounded_rows, coll_lines, comm_lives
+from rankscope.parsers.logs import packed_words as w
+from rankscope.parsers.logs.bounded_rows import CommTails, move_phantoms, rehomed
+from rankscope.parsers.logs.bulk_lines import CHANNEL_STARTS, TUNING_SIGN, InfoLine, MessageShapes, UnheardLines
 from rankscope.parsers.logs.c10d.known_errors import WordScreen
 from rankscope.parsers.logs.c10d.survival_signs import FAR_LINES, NEAR_LINES, STEP_WORDS
+from rankscope.parsers.logs.coll_lines import HEAD_BYTES, BlockLines, OperationRows, coll_rows
+from rankscope.parsers.logs.comm_lives import CommTable, ProcessTable, WarningReader
 from rankscope.parsers.logs.folded_lines import WrappedMessages, unfold_lines
-from rankscope.parsers.logs.line_heads import LineFronts
-from rankscope.parsers.logs.line_tails import CommTails, move_phantoms, rehomed
 from rankscope.parsers.logs.log_record import Event, Record
 from rankscope.parsers.logs.model import MOST_SETTINGS, LogContent, LogSetting
-from rankscope.parsers.logs.nccl import coll_lines, comm_lives, nccl_warnings
-from rankscope.parsers.logs.nccl import packed_words as w
-from rankscope.parsers.logs.nccl.bulk_lines import CHANNEL_STARTS, TUNING_SIGN, InfoLine, MessageShapes, UnheardLines
-from rankscope.parsers.logs.nccl.coll_blocks import HEAD_BYTES, BlockLines, coll_rows
-from rankscope.parsers.logs.nccl.coll_lines import OperationRows
-from rankscope.parsers.logs.nccl.comm_lives import CommTable, ProcessTable
-from rankscope.parsers.logs.nccl.inspector import InspectorReader
-from rankscope.parsers.logs.nccl.nccl_warnings import WarningReader
-from rankscope.parsers.logs.nccl.packed_words import NcclHead, Places, nccl_head
-from rankscope.parsers.logs.nccl.ras_output import SIGNS as RAS_SIGNS
-from rankscope.parsers.logs.nccl.ras_output import RasReader
-from rankscope.parsers.logs.operation_lines import OperationReader
+from rankscope.parsers.logs.operation_lines import LineFronts, OperationReader
+from rankscope.parsers.logs.packed_words import NcclHead, Places, nccl_head
+from rankscope.parsers.logs.ras_output import SIGNS as RAS_SIGNS
+from rankscope.parsers.logs.ras_output import InspectorReader, RasReader
 from rankscope.parsers.logs.record_reader import LINE_BYTES, WORDS, RecordSplitter
 from rankscope.parsers.matrices import Codes, Numbers
 
@@ -56,7 +51,7 @@ class LogDecoder:
         self._recognition = EventRecognition()
         self._wrapped = WrappedMessages(self._recognition.literals)
         self._waiting: list[Record] = []
-        self._events = bounded_events.bounded_events(bounded_events.MOST_EVENTS // 2 if ranged else 0)
+        self._events = bounded_rows.bounded_events(bounded_rows.MOST_EVENTS // 2 if ranged else 0)
         self._settings: set[tuple[int, str, str]] = set()
         self._fronts = LineFronts(self._splitter, self.processes)
         self._operations = OperationReader(self.processes, self.comms, self.rows, self._fronts, self.counts)
@@ -160,7 +155,7 @@ class LogDecoder:
         for rows in (self._events, self.warnings):
             content.counts.update(rows.left_out())
         if self.comms.lost:
-            content.counts[bounded_events.left_out("communicator")] = self.comms.lost
+            content.counts[bounded_rows.left_out("communicator")] = self.comms.lost
         if content.ranged:
             content.numbers, content.codes = self._taken()
         else:
@@ -212,7 +207,7 @@ class LogDecoder:
 
     def _headless(self, record: Record) -> bool:
         """Takes the end of a line without its head, and the version, which never has one."""
-        told = nccl_warnings.version_pair(record.text)
+        told = comm_lives.version_pair(record.text)
         if told is not None:
             self._setting(-1, told, record)
             return True
@@ -227,7 +222,7 @@ class LogDecoder:
         self.counts[found.level] += 1
         process = self.processes.of(found.host, found.pid, record, glued)
         if process is None:
-            self.counts[bounded_events.left_out("process")] += 1
+            self.counts[bounded_rows.left_out("process")] += 1
             return
         self.processes.count(process, 1, record.offset if record.torn else None)
         if found.level in ("WARN", "ERROR"):
@@ -277,7 +272,7 @@ class LogDecoder:
         return life is not None
 
     def _told(self, process: int, message: str, record: Record) -> bool:
-        told = nccl_warnings.setting_pair(message)
+        told = comm_lives.setting_pair(message)
         if told is not None:
             self._setting(process, told, record)
         return told is not None
@@ -345,7 +340,7 @@ class EventRecognition:
 
     def _ready(self) -> Recogniser:
         if self._recogniser is None:
-            from rankscope.parsers.logs.c10d.error_table import current_table
+            from rankscope.parsers.logs.c10d.known_errors import current_table
             from rankscope.parsers.logs.c10d.recogniser import Recogniser
 
             table, self.problem = current_table()

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import orjson
 
-from rankscope.parsers.logs import prefixes, timestamps
+from rankscope.parsers.logs import log_record
 from rankscope.parsers.logs.log_record import Record, Stamp
-from rankscope.parsers.logs.nccl.packed_words import LEVELS
+from rankscope.parsers.logs.packed_words import LEVELS
 
 LINE_BYTES = 1 << 16
 """Longest text without a line end; longer ones are cut."""
@@ -22,15 +22,15 @@ NCCL_HEAD = (
 )
 """`host:pid:tid [device] place NCCL LEVEL`, as src/debug.cc of NCCL writes it."""
 _TORCH_HEAD = (
-    rf"\[(?:{timestamps.GLOG} |[IWEF] )(?:\d{{1,10}} )?[\w./\-]{{1,200}}\.(?:cpp|hpp|h|cu|cc|py):\d{{1,6}}\]"
-    rf"|(?<![\w.]){timestamps.GLOG} \d{{1,10}} [\w./\-]{{1,200}}\.(?:cpp|hpp|h|cu|cc|py):\d{{1,6}}\]"
+    rf"\[(?:{log_record.GLOG} |[IWEF] )(?:\d{{1,10}} )?[\w./\-]{{1,200}}\.(?:cpp|hpp|h|cu|cc|py):\d{{1,6}}\]"
+    rf"|(?<![\w.]){log_record.GLOG} \d{{1,10}} [\w./\-]{{1,200}}\.(?:cpp|hpp|h|cu|cc|py):\d{{1,6}}\]"
 )
 """`[E1120 12:34:56.789012345 ProcessGroupNCCL.cpp:616]` and its older and glog's forms."""
 HEAD = re.compile(rf"(?P<nccl>{NCCL_HEAD})|(?P<rank>\[rank\d{{1,7}}\]: ?(?:{_TORCH_HEAD})?)|(?P<torch>{_TORCH_HEAD})")
 """The head of a record."""
 _SIGNS = re.compile(r"NCCL|\[rank\d|\.(?:cpp|hpp|h|cu|cc|py):\d|\d WARN")
 _PROCESS = re.compile(r"(?:\[[^\]]*\] ?)?([\w.<>\-]{1,255}):(\d{1,10})[: ]")
-_TORCH_STAMP = re.compile(rf"\[?(?={timestamps.GLOG} )")
+_TORCH_STAMP = re.compile(rf"\[?(?={log_record.GLOG} )")
 _HOST = re.compile(
     r"(?!\w*(?:Error|Exception|Warning):)"
     r"([A-Za-z][\w.\-]{0,254}(?::\d{1,6})?): (?=Traceback \(most recent call last\):| {2}File \"|\[rank\d"
@@ -76,22 +76,22 @@ class RecordSplitter:
     def _piece(self, piece: bytes, offset: int, number: int, torn: bool, collected: Stamp | None) -> Iterator[Record]:
         text = piece.decode("utf-8", "replace")
         exact = len(text) == len(piece)
-        front = self._named(text, prefixes.strip_prefixes(text))
+        front = self._named(text, log_record.strip_prefixes(text))
         cuts = self._cuts(text, front.end)
         pieces = list(zip(cuts, [*cuts[1:], len(text)], strict=True))
         for i, (start, end) in enumerate(pieces):
             if i and not text[start:end].strip(_BLANK):
                 continue
-            own = front if i == 0 else prefixes.strip_prefixes(text[start:end])
+            own = front if i == 0 else log_record.strip_prefixes(text[start:end])
             body = text[front.end if i == 0 else start + own.end : end]
             if i == 0 and len(pieces) > 1 and not body.strip(_BLANK):
                 continue
-            body, cut = prefixes.REPEAT_MARK.sub("", body), torn or i < len(pieces) - 1
+            body, cut = log_record.REPEAT_MARK.sub("", body), torn or i < len(pieces) - 1
             at = start if exact else len(text[:start].encode("utf-8", "surrogatepass"))
             stamp = _head_stamp(body) or own.stamp or collected
             yield Record(offset + min(at, len(piece)), number, body, own.rank, own.label, stamp, cut, own.level)
 
-    def _named(self, text: str, front: prefixes.LinePrefix) -> prefixes.LinePrefix:
+    def _named(self, text: str, front: log_record.LinePrefix) -> log_record.LinePrefix:
         """The prefixes of a line with a host name, once a line has proved it to be one."""
         found = _HOST.match(text, 0)
         if found is not None and len(self._labels) < _MOST_HOSTS and not _SOURCE.search(found[1]):
@@ -102,7 +102,7 @@ class RecordSplitter:
         if not colon or name not in self._labels:
             return front
         start = len(name) + 2
-        more = prefixes.strip_prefixes(text[start:])
+        more = log_record.strip_prefixes(text[start:])
         return more._replace(end=start + more.end, label=text[:start] + more.label)
 
     def _cuts(self, text: str, start: int) -> list[int]:
@@ -141,7 +141,7 @@ class RecordSplitter:
 
 def _head_stamp(text: str) -> Stamp | None:
     found = _TORCH_STAMP.match(text)
-    return timestamps.read_stamp(text[found.end() : found.end() + 40]) if found else None
+    return log_record.read_stamp(text[found.end() : found.end() + 40]) if found else None
 
 
 # Lines that collectors keep as JSON: Docker, fluentd and similar tools, cloud logging.
@@ -165,5 +165,5 @@ def unwrapped(line: bytes) -> tuple[bytes, Stamp | None] | None:
     time = next((row[name] for name in _TIMES if isinstance(row.get(name), str)), None)
     if text is None:
         return None
-    stamp = timestamps.read_stamp(time) if time is not None else None
+    stamp = log_record.read_stamp(time) if time is not None else None
     return text.rstrip("\r\n").encode("utf-8", "replace"), stamp

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from rankscope.parsers.contents import LogStretch
-from rankscope.parsers.logs import bounded_events
-from rankscope.parsers.logs.line_tails import CommTails, move_phantoms
+from rankscope.parsers.logs import bounded_rows
+from rankscope.parsers.logs.bounded_rows import CommTails, move_phantoms
+from rankscope.parsers.logs.comm_lives import END_STATES
 from rankscope.parsers.logs.model import CODES, MOST_SETTINGS, NUMBERS, Comm, LogContent, LogWriter
-from rankscope.parsers.logs.nccl.comm_lives import END_STATES
-from rankscope.parsers.logs.nccl.inspector import MOST_ROWS as MOST_INSPECTED
-from rankscope.parsers.logs.nccl.ras_output import MOST_ROWS as MOST_RAS
+from rankscope.parsers.logs.ras_output import MOST_ROWS as MOST_INSPECTED
+from rankscope.parsers.logs.ras_output import MOST_ROWS as MOST_RAS
 
 
 class LogJoiner:
@@ -30,7 +30,7 @@ class LogJoiner:
         self._settings: set[tuple[int, str, str]] = set()
         self._inspected: dict[Any, int] = {}
         self._tails = CommTails()
-        self._events, self._warnings = bounded_events.bounded_events(), bounded_events.bounded_warnings()
+        self._events, self._warnings = bounded_rows.bounded_events(), bounded_rows.bounded_warnings()
         self._problems: list[str] = []
 
     def add(self, part: LogContent) -> None:
@@ -120,7 +120,7 @@ class LogJoiner:
         if kept_rows is None:
             return
         moved = {at: i for i, at in enumerate(kept_rows)}
-        self._counts[bounded_events.left_out("communicator")] += len(rows) - len(moved)
+        self._counts[bounded_rows.left_out("communicator")] += len(rows) - len(moved)
         self._last = {key: moved[at] for key, at in self._last.items() if at in moved}
         self._tails.move(moved)
         self._content.comms = [

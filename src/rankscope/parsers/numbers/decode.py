@@ -36,8 +36,7 @@ from rankscope.parsers.numbers.model import (
     named_values,
     narrowed,
 )
-from rankscope.parsers.numbers.numbers_line import NumbersLine
-from rankscope.parsers.numbers.packed_samples import Packed, SamplePacker
+from rankscope.parsers.numbers.numbers_line import NumbersLine, Packed, SamplePacker
 from rankscope.parsers.safe_values import safe_text
 from rankscope.parsers.streams import STREAM_ERRORS
 from rankscope.text.wording import plural

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import polars as pl
 
-from rankscope.parsers.logs import timestamps
+from rankscope.parsers.logs import log_record
 from rankscope.parsers.series import metric_names
 from rankscope.parsers.series.metric_names import EPOCH, Quantity
 from rankscope.parsers.series.printed_numbers import LARGEST_STEP, PrintedNumber, printed_number
@@ -99,7 +99,7 @@ def _time(row: Mapping[str, Any]) -> int | None:
     """The time of a print: a text with its date, or seconds since the epoch."""
     for key in _TIMES:
         value = row.get(key)
-        if isinstance(value, str) and (stamp := timestamps.read_stamp(value)) is not None and stamp.has_year:
+        if isinstance(value, str) and (stamp := log_record.read_stamp(value)) is not None and stamp.has_year:
             return stamp.ns
         if isinstance(value, int | float) and 1e9 < value < 1e10:
             return int(value * 1e9)

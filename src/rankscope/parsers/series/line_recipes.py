@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rankscope.parsers.logs import timestamps
-from rankscope.parsers.logs.prefixes import strip_prefixes
+from rankscope.parsers.logs import log_record
+from rankscope.parsers.logs.log_record import strip_prefixes
 from rankscope.parsers.series import metric_names
 from rankscope.parsers.series.metric_names import Quantity
 from rankscope.parsers.series.printed_numbers import NUMBER
@@ -38,8 +38,8 @@ _FROM_ZERO = re.compile(r"Epoch: \[|Train: \d|Epoch:? \d+: +\d+%")
 _BAR = re.compile(r"(?:\||%\s)\s*(\d+)/(\d+|\?) \[\d+:\d\d")
 _CLOCK_GOES_ON = re.compile(r":\d\d")
 _FRACTION = re.compile(r"\s*/\s*(?=\d)")
-_TIME = re.compile(rf"{timestamps.FULL}|{timestamps.GLOG}|{timestamps.SYSLOG}|{timestamps.CLOCK}")
-_FULL = re.compile(timestamps.FULL)
+_TIME = re.compile(rf"{log_record.FULL}|{log_record.GLOG}|{log_record.SYSLOG}|{log_record.CLOCK}")
+_FULL = re.compile(log_record.FULL)
 _PROSE = ("with", "and", "at", "the", "current", "is", "average", "avg", "for", "in", "after", "-")
 _EPOCH_PLACE, _BAR_PLACE, _ONLY_EPOCH_PLACE = 50, 60, 70
 _RANK = re.compile(r"\[Rank (\d{1,7})\]", re.IGNORECASE)
@@ -132,9 +132,9 @@ def _number_before(text: str, end: int) -> int | None:
 
 def _zone(text: str, found: list[re.Match[str]], places: tuple[ValuePlace, ...]) -> int | None:
     time = _FULL.search(text, 0, found[places[0].number].start() if places else len(text))
-    if time is None or (whole := timestamps.read_stamp(time[0])) is None:
+    if time is None or (whole := log_record.read_stamp(time[0])) is None:
         return None
-    plain = timestamps.read_stamp(re.sub(r"(?:Z|[+-]\d\d:?\d\d)$", "", time[0]))
+    plain = log_record.read_stamp(re.sub(r"(?:Z|[+-]\d\d:?\d\d)$", "", time[0]))
     return None if plain is None else plain.ns - whole.ns
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.parsers.logs.decode import log_blocks
-from rankscope.parsers.logs.nccl.packed_words import PAD_BYTES
+from rankscope.parsers.logs.packed_words import PAD_BYTES
 from rankscope.parsers.logs.record_reader import COLOUR, LINE_BYTES, unwrapped
 from rankscope.parsers.series.json_series import json_line
 from rankscope.parsers.series.line_recipes import NUMBERS, LineRecipe, StepPlace, line_recipe

@@ -9,8 +9,8 @@ from typing import IO
 import polars as pl
 
 from rankscope.parsers.logs.decode import log_blocks
-from rankscope.parsers.logs.nccl.packed_words import PAD_BYTES
-from rankscope.parsers.logs.prefixes import strip_prefixes
+from rankscope.parsers.logs.log_record import strip_prefixes
+from rankscope.parsers.logs.packed_words import PAD_BYTES
 from rankscope.parsers.logs.record_reader import COLOUR, LINE_BYTES
 from rankscope.parsers.series import metric_names
 from rankscope.parsers.series.json_series import whole_number

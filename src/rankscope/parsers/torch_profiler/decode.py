@@ -17,15 +17,8 @@ import numpy.typing as npt
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.matrices import NULL
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE, DETAILS, event_names
-from rankscope.parsers.torch_profiler.chunks import (
-    BOUNDARY,
-    EventPiece,
-    TraceMargins,
-    end_of,
-    event_pieces,
-)
 from rankscope.parsers.torch_profiler.event_columns import EventColumns
-from rankscope.parsers.torch_profiler.events import (
+from rankscope.parsers.torch_profiler.event_names import (
     EVENT,
     EVENTS,
     JSON_ERRORS,
@@ -35,7 +28,14 @@ from rankscope.parsers.torch_profiler.events import (
     MetadataEvent,
 )
 from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TraceContent, TraceHeader, trace_header
-from rankscope.parsers.torch_profiler.recognition import TraceOrigin
+from rankscope.parsers.torch_profiler.recognition import (
+    BOUNDARY,
+    EventPiece,
+    TraceMargins,
+    TraceOrigin,
+    end_of,
+    event_pieces,
+)
 
 
 def read_trace(stream: IO[bytes], size: int, part: tuple[int, int] = (0, 1)) -> TraceContent:

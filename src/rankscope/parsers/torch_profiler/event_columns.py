@@ -16,7 +16,7 @@ import numpy.typing as npt
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.safe_values import TEXT_LIMIT, safe_integer, safe_text
 from rankscope.parsers.torch_profiler import event_names
-from rankscope.parsers.torch_profiler.events import (
+from rankscope.parsers.torch_profiler.event_names import (
     COMMS,
     JSON_ERRORS,
     LINKS,

@@ -17,7 +17,7 @@ from rankscope.analysis.comparison.model import ComparedRun
 from rankscope.analysis.comparison.run_sides import WholeComparison
 from rankscope.text.wording import duration
 from rankscope.tui.comparison.compared_view import ComparedView, TargetPage, shown
-from rankscope.tui.comparison.curve_drawing import Drawing, recoloured
+from rankscope.tui.comparison.series_page import Drawing, recoloured
 from rankscope.tui.detail.screens.heat_page import METRICS
 from rankscope.tui.key_hints import Hint
 from rankscope.tui.options import ViewOptions

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.traces.recorded_operations import UNKNOWN_NUMBER, OperationSeries, same_operations, series_of
+from rankscope.analysis.traces.trace_tables import UNKNOWN_NUMBER, OperationSeries, same_operations, series_of
 from rankscope.tui.model import Model
 from rankscope.tui.traces.lanes import TraceLanes
 

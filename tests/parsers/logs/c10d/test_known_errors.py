@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.logs.c10d.error_table import (
+from rankscope.parsers.logs.c10d.known_errors import (
     ROLES,
     packaged_table,
     read_table,

@@ -10,31 +10,45 @@ from pathlib import Path
 
 import pytest
 
+from rankscope.analysis import analyse
+from rankscope.assemble.load import load
 from rankscope.parsers.logs.log_record import Event
+from tests.assemble.logs.job import groups
 from tests.parsers.logs.c10d.lines import everything, values
 
 pytestmark = pytest.mark.torch
 Said = Callable[[str], list[Event]]
+LAUNCHED = ("killed", "raises")
+"""Faults of which torchrun prints a summary; ranks with another one need no launcher."""
 
 
 @pytest.fixture(scope="module")
-def said() -> Said:
-    """The events of a job with a fault; each job runs once."""
-    logs: dict[str, list[Event]] = {}
+def printed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The output of a job with a fault; each job runs once."""
+    folder = tmp_path_factory.mktemp("jobs")
 
-    def run(fault: str) -> list[Event]:
-        if fault not in logs:
-            logs[fault] = everything(log(fault))
-        return logs[fault]
+    def run(fault: str) -> Path:
+        path = folder / f"{fault}.log"
+        if not path.exists():
+            path.write_bytes(output(fault, folder))
+        return path
 
     return run
 
 
-def log(fault: str) -> str:
+@pytest.fixture(scope="module")
+def said(printed: Callable[[str], Path]) -> Said:
+    """The events of a job with a fault."""
+    return lambda fault: everything(printed(fault).read_text("utf-8", "replace"))
+
+
+def output(fault: str, folder: Path) -> bytes:
     """All that the ranks and torchrun print."""
-    script = str(Path(__file__).parent / "job.py")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--rdzv-backend", "c10d"]
-    command += ["--rdzv-endpoint", "localhost:0", script, fault]
+    job = [str(Path(__file__).parent / "job.py"), fault]
+    command = [sys.executable, *job, str(folder / f"{fault}.store")]
+    if fault in LAUNCHED:
+        launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "4", "--rdzv-backend", "c10d"]
+        command = [sys.executable, *launcher, "--rdzv-endpoint", "localhost:0", *job]
     settings = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "TORCH_CPP_LOG_LEVEL": "INFO", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command,
@@ -45,7 +59,7 @@ def log(fault: str) -> str:
         timeout=600,
     )
     assert done.returncode != 0
-    return done.stdout.decode("utf-8", "replace")
+    return done.stdout
 
 
 def of_kind(events: list[Event], kind: str) -> list[Event]:
@@ -70,6 +84,19 @@ def test_a_mismatch_is_told_by_those_who_met_it(said: Said) -> None:
         assert 2 in event.values["ranks"]
         assert {f[1] for f in event.values["fingerprints"]} == {"ALLREDUCE", "BROADCAST"}
         assert [aspect[0] for aspect in event.values["aspects"]] == ["op type"]
+
+
+def test_its_lanes_are_those_of_one_group_and_the_odd_rank_is_accused(printed: Callable[[str], Path]) -> None:
+    dataset = load([printed("mismatch")])
+    assert groups(dataset) == {"0": (0, 1, 2, 3)}
+    rows = dataset.ops.filter(source="c10d-log")
+    last = rows.group_by("rank").last().sort("rank")
+    assert last["op"].to_list() == ["all_reduce", "all_reduce", "broadcast", "all_reduce"]
+    assert set(last["in_sizes"]) == {"[[2, 3]]"}
+    assert rows["created_ns"].null_count() == 0
+    assert dataset.seen_ranks == (0, 1, 2, 3)
+    analysis = analyse(dataset)
+    assert (analysis.status, analysis.culprits) == ("mismatch", (2,))
 
 
 def test_a_monitored_barrier_names_who_is_late(said: Said) -> None:

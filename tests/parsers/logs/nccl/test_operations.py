@@ -50,7 +50,7 @@ lines = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(lines, max_size=40), st.sampled_from(("\n", "\r\n")))
 def test_the_fast_way_says_what_the_slow_way_says(text: list[str], end: str) -> None:
     data = "".join(line + end for line in text)

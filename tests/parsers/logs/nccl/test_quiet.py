@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.parsers.logs.line_heads import without_time
-from rankscope.parsers.logs.nccl.bulk_lines import MessageShapes
+from rankscope.parsers.logs.bulk_lines import MessageShapes
+from rankscope.parsers.logs.operation_lines import without_time
 from tests.parsers.logs.lines import COMM, info, life, log
 
 NOISE = [

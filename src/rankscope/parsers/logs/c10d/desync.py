@@ -1,6 +1,7 @@
-"""Reports on which ranks of a group did not come: of TORCH_NCCL_DESYNC_DEBUG, and of analysers of dumps.
+"""Reports on which ranks of a group did not come, and the stack of the failed collective.
 
-Source: torch's TraceUtils.h, torch/distributed/flight_recorder, and the attribution of nvidia-resiliency-ext.
+The reports are of TORCH_NCCL_DESYNC_DEBUG, and of analysers of dumps. Source: torch's TraceUtils.h,
+torch/distributed/flight_recorder, and the attribution of nvidia-resiliency-ext.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from rankscope.parsers.logs.log_record import Event, Record
 LITERALS = (
     "Timeout at collective: ", "Not all ranks joining collective", "ollective sequence number: ", "hanging ranks: ",
     " does not have a coalesced end.", " has an empty op list.", "missed FR dumps from ranks", "input_sizes=[",
-    "Missing dump files from ranks",
+    "Missing dump files from ranks", "Stack trace of the failed collective: ",
 )  # fmt: skip
 LINE_LIMIT = 4096
 """Most lines of one report: one for each sequence number that ranks are at."""
@@ -169,8 +170,8 @@ class AnalyserLine:
         return [message_event("analyser-report", self._record, ranks=self._ranks, **told)]
 
 
-def begins(record: Record) -> DesyncReport | AnalysedCollective | AnalyserLine | None:
-    """A report that begins with this record."""
+def begins(record: Record) -> DesyncReport | AnalysedCollective | AnalyserLine | FailedStack | None:
+    """A report that begins with this record; only this line of it has the prefix of its rank."""
     text = record.text[:TEXT_LIMIT].rstrip()
     start = _START.search(text)
     if start is not None:
@@ -182,8 +183,41 @@ def begins(record: Record) -> DesyncReport | AnalysedCollective | AnalyserLine |
         return AnalyserLine(record, "the attribution of NVRx", "hanging", _numbers(hanging[1]))
     if (lacking := _NO_DUMP.search(text)) is not None:
         return AnalyserLine(record, TORCHFRTRACE, "no-dump", _numbers(lacking[1]))
+    if _STACK_HEAD in record.text:
+        return FailedStack(record)
     return AnalyserLine(record, TORCHFRTRACE, "table", []) if _TABLE.match(text) else None
 
 
 def _numbers(listed: str) -> list[int]:
     return [int(n) for n in re.findall(r"\d{1,9}", listed)]
+
+
+# The stack of the failed collective, which torch 2.6 and later print below the message of the watchdog.
+
+_STACK_HEAD = "Stack trace of the failed collective: "
+FRAME_LIMIT = 256
+_STACK_FRAME = re.compile(r"^#(\d{1,4}) (.{1,1000}?) from (.{0,4096}):(\d{1,9})$")
+
+
+class FailedStack:
+    """Collector of one stack; value `frames`, innermost first, of rows [function, file, line]."""
+
+    patience = 8
+    quotes = True
+    told_rank = None
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._frames: list[list[str | int]] = []
+
+    def consumes(self, record: Record) -> bool:
+        """Whether a line is the next frame; reads it if so."""
+        frame = _STACK_FRAME.match(record.text[:TEXT_LIMIT].strip())
+        if frame is None or int(frame[1]) != len(self._frames) or len(self._frames) >= FRAME_LIMIT:
+            return False
+        self._frames.append([frame[2], frame[3], int(frame[4])])
+        return True
+
+    def result(self) -> list[Event]:
+        """The event, at the line that announces the stack."""
+        return [message_event("failed-collective-stack", self._record, frames=self._frames)] if self._frames else []

@@ -1,10 +1,10 @@
-"""Lines of ProcessGroupNCCL when a group is made: its settings, and its communicator; and where it was never
-destroyed."""
+"""Lines of c10d when a group is made and destroyed, and for each collective with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from rankscope.parsers.logs.c10d.event_builder import matched_number, message_event
 from rankscope.parsers.logs.log_record import Event, Record
@@ -13,7 +13,7 @@ LITERALS = (
     "created ncclComm_ ", "initialization options: ", " environments: ", "in store based barrier ",
     " is setting up NCCL communicator", "[c10d - trace] set key:",
     "has NOT been destroyed before it is being destructed",
-    "destroy_process_group() was not called before program exit",
+    "destroy_process_group() was not called before program exit", "CollectiveFingerPrint(", "monitoredBarrier",
 )  # fmt: skip
 SETTING_LIMIT = 64
 _CREATED = re.compile(
@@ -31,6 +31,8 @@ _SETTING = re.compile(r"([A-Za-z][\w ]{0,60}?(?:\(ms\))?)(?: \([^)]{0,200}\))?: 
 
 def events(record: Record) -> Iterator[Event]:
     """The events in a record."""
+    if any(word in record.text for word in _CALL_WORDS):
+        yield from _call_events(record)
     yield from _startup_events(record)
     yield from _store_events(record)
     if _UNDESTROYED.search(record.text) is not None:
@@ -115,3 +117,81 @@ def _store_events(record: Record) -> Iterator[Event]:
             "pg-seat", record, name=seat["name"], device=seat["device"], place=int(seat["place"]),
             address=seat["address"],
         )._replace(rank=None)  # fmt: skip
+
+
+_CALL_WORDS = ("CollectiveFingerPrint(", "monitoredBarrier")
+_PRINT = re.compile(
+    r"CollectiveFingerPrint\(SequenceNumber=(?P<seq>\d{1,18})(?:, )?OpType=(?P<op>[A-Za-z_]{1,64})(?=[,)])"
+    r"(?:, TensorShape=\[(?P<shape>[\d, ]*)\], TensorDtypes=(?P<dtype>[^,()]{1,200})"
+    r", TensorDeviceTypes=(?P<device>.*))?"
+)
+_DEVICE = re.compile(r"device=(\w{1,32})")
+_MISMATCH = re.compile(r"Detected mismatch between collectives on ranks\. Rank (\d{1,9}) is running collective: ")
+_OTHER_RANK = re.compile(r", but Rank (\d{1,9}) is running collective: ")
+_ASPECTS = re.compile(r"Collectives differ in the following aspects:(.{0,1000})")
+_ASPECT = re.compile(
+    r"(Sequence number|Op type|(?:Tensor )+(?:shapes|dtypes|devices)): ?(.*?) ?vs (.*?)(?=\s{2}|\t|\s*$)"
+)
+_FAILED_RANKS = re.compile(r"Ranks? (\d[\d, ]{0,8000}) failed to pass monitoredBarrier in (\d+) ms")
+_REPORTER = re.compile(r"\[Rank (\d{1,9})\]: ")
+_REACHED_RANK = re.compile(r"Rank (\d{1,9}) successfully reached monitoredBarrier")
+_LATE_RANK = re.compile(r"Rank (\d{1,9}) timed out in monitoredBarrier after (\d+) ms")
+
+
+# Lines of TORCH_DISTRIBUTED_DEBUG=DETAIL for every collective, and of monitored barriers.
+
+
+def _call_events(record: Record) -> Iterator[Event]:
+    """The events in a record."""
+    text = record.text
+    if (mismatch := _MISMATCH.search(text)) is not None:
+        yield message_event("fingerprint-mismatch", record, **_mismatch(text, mismatch))
+    elif "Running collective: " in text and (printed := _PRINT.search(text)) is not None:
+        yield message_event("fingerprint", record, **_print_fields(printed))
+    elif "monitoredBarrier" in text:
+        yield from _barrier(record)
+
+
+def _print_fields(printed: re.Match[str]) -> dict[str, Any]:
+    """`seq`, `op`, `shape`, `dtype`, `device`; the last three are None for a collective without a tensor."""
+    device = _DEVICE.search(printed["device"] or "")
+    shape = None if printed["shape"] is None else [int(n) for n in re.findall(r"\d{1,18}", printed["shape"])]
+    return {
+        "seq": int(printed["seq"]), "op": printed["op"], "shape": shape, "dtype": printed["dtype"],
+        "device": device[1] if device else None,
+    }  # fmt: skip
+
+
+def _mismatch(text: str, mismatch: re.Match[str]) -> dict[str, Any]:
+    """`ranks` of the group, their `fingerprints` [seq, op, shape, dtype, device], `aspects` [what, one, other]."""
+    other = _OTHER_RANK.search(text, mismatch.end())
+    ends = other.start() if other else len(text)
+    first, second = _PRINT.search(text, mismatch.end(), ends), _PRINT.search(text, other.end()) if other else None
+    aspects = _ASPECTS.search(text)
+    return {
+        "ranks": [int(mismatch[1]), *([int(other[1])] if other else [])],
+        "fingerprints": [list(_print_fields(p).values()) for p in (first, second) if p is not None],
+        "aspects": [[re.sub(r"(?:Tensor )+", "", a[1]).lower(), a[2], a[3]] for a in _ASPECT.finditer(aspects[1])]
+        if aspects
+        else [],
+    }
+
+
+def _barrier(record: Record) -> Iterator[Event]:
+    """Values: `outcome`, `failed_ranks`, `reporter`, `timeout_ms`, all of the group's ranks."""
+    text = record.text
+    reporter = matched_number(record, _REPORTER.search(text))
+    if (failed := _FAILED_RANKS.search(text)) is not None:
+        ranks = sorted({int(r) for r in re.findall(r"\d{1,9}", failed[1])})
+        values: dict[str, Any] = {
+            "outcome": "failed",
+            "failed_ranks": ranks,
+            "timeout_ms": matched_number(record, failed, 2),
+        }
+        yield message_event("monitored-barrier", record, **values, reporter=reporter)
+    elif (late := _LATE_RANK.search(text)) is not None:
+        values = {"outcome": "timed-out", "failed_ranks": [], "timeout_ms": matched_number(record, late, 2)}
+        yield message_event("monitored-barrier", record, **values, reporter=int(late[1]))
+    elif (reached := _REACHED_RANK.search(text)) is not None:
+        values = {"outcome": "reached", "failed_ranks": [], "timeout_ms": None}
+        yield message_event("monitored-barrier", record, **values, reporter=int(reached[1]))

@@ -7,52 +7,38 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from rankscope.parsers.logs import comm_lives
 from rankscope.parsers.logs.c10d import (
     collect_env,
-    debug_summary,
     desync,
     endings,
-    failed_stack,
-    fingerprints,
     group_setup,
-    hardware_lines,
-    numeric_checks,
-    pytest_output,
-    recompilations,
+    library_lines,
     survival_signs,
     thread_dumps,
     torchrun,
     tracebacks,
     watchdog,
-    worker_processes,
 )
-from rankscope.parsers.logs.c10d.error_table import KnownError, packaged_table
 from rankscope.parsers.logs.c10d.event_builder import PYTEST_MARK, TEXT_LIMIT
-from rankscope.parsers.logs.c10d.known_errors import KnownErrors, WordScreen
+from rankscope.parsers.logs.c10d.known_errors import KnownError, KnownErrors, WordScreen, packaged_table
 from rankscope.parsers.logs.log_record import Event, Record
-from rankscope.parsers.logs.nccl import nccl_warnings
 
 OPEN_LIMIT = 1 << 16
 _BULK = " opCount "
 """Mark of NCCL's COLL debugging, up to gigabytes: such lines hold no event."""
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
-_LINES = (watchdog, fingerprints, group_setup, endings, worker_processes, recompilations, hardware_lines, nccl_warnings,
-          torchrun, numeric_checks)  # fmt: skip
+_LINES = (watchdog, group_setup, endings, library_lines, comm_lives, torchrun)
 _SPANS = (
     thread_dumps,
-    debug_summary,
     tracebacks,
     torchrun,
     desync,
-    failed_stack,
     collect_env,
-    worker_processes,
-    hardware_lines,
-    pytest_output,
+    library_lines,
+    endings,
 )
-_PLAIN = (desync, failed_stack)
-"""Reports in which only the first line has the prefix of its rank."""
 
 
 class Recogniser:
@@ -70,7 +56,7 @@ class Recogniser:
         self._opened = 0
         self._maybe: list[Record] = []
         self._above: Record | None = None
-        self._code = pytest_output.CodeLines()
+        self._code = tracebacks.CodeLines()
         self._signs, self._steps = survival_signs.SignReader(), survival_signs.StepReader()
 
     @property
@@ -115,7 +101,7 @@ class Recogniser:
         return left
 
     def _line(self, record: Record, wanted: bool) -> Iterator[Event]:
-        record, span = pytest_output.unmarked(record), None
+        record, span = tracebacks.unmarked(record), None
         if wanted and self._code.has(record):
             return
         if self._opened:
@@ -125,7 +111,7 @@ class Recogniser:
             return
         if span is None:
             yield from self._begun(record)
-        elif isinstance(span, tracebacks.Traceback) and (listed := worker_processes.begins(record)) is not None:
+        elif isinstance(span, tracebacks.Traceback) and (listed := library_lines.begins(record)) is not None:
             # an exception of Ray, with a list of dead workers below it
             self._open[_stream(record)].append(_OpenReport(listed))
             self._opened += 1
@@ -163,11 +149,11 @@ class Recogniser:
     def _begun(self, record: Record) -> Iterator[Event]:
         words = f"{PYTEST_MARK}{record.text}" if record.label.endswith(PYTEST_MARK) else record.text
         for module in (m for m in _SPANS if any(word in words for word in m.LITERALS)):
-            span = module.begins(self._attributed(record) if module in _PLAIN else record)
+            span = module.begins(self._attributed(record) if module is desync else record)
             if span is None:
                 continue
             bare = (
-                module in _PLAIN
+                module is desync
                 or (module is tracebacks and record.stamp is not None and tracebacks.inline(record))
                 or (module is thread_dumps and thread_dumps.heads_other_lines(record))
             )

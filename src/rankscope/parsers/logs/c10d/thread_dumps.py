@@ -12,6 +12,12 @@
 The debug server of torch 2.15 writes those of all ranks into one file, each below `=== Rank 2: http://… ===`.
 Source: Python/traceback.c of CPython 3.8 to 3.14, pystack 1.7, torch/distributed/debug/_debug_handlers.py.
 Lines of the program and its variables, which pystack can print, are never kept: they may hold secrets.
+
+    PARTIAL DATA: 2/4 workers responded
+      Rank 0: TimeoutError:
+      Rank 2: ClientOSError: [Errno 104] Connection reset by peer
+
+Source: format_fetch_summary in torch/distributed/debug/_frontend.py.
 """
 
 from __future__ import annotations
@@ -27,7 +33,7 @@ from rankscope.schema import AT_CRASH
 
 LITERALS = (
     "(most recent call first):", "Traceback for thread ", "=== Rank ", "Fatal Python error: ", "dump for PID",
-    *(f"Process {digit}" for digit in range(1, 10)),
+    *(f"Process {digit}" for digit in range(1, 10)), "PARTIAL DATA: ",
 )  # fmt: skip
 KIND = "thread-dump"
 MAIN = "MainThread"
@@ -281,11 +287,13 @@ def heads_other_lines(record: Record) -> bool:
     return "dump for PID" in record.text and _PYSPY_HEADING.search(record.text) is not None
 
 
-def begins(record: Record) -> ThreadDump | PySpyDump | None:
+def begins(record: Record) -> ThreadDump | PySpyDump | DebugSummary | None:
     """A dump, or a section of a file with many ranks, that begins with this record."""
     bare = record.text[:TEXT_LIMIT].strip()
     if _PYSPY_PROCESS.match(bare) or heads_other_lines(record):
         return PySpyDump(record)
+    if (summary := _SUMMARY.match(bare)) is not None:
+        return DebugSummary(record, int(summary[2]))
     begun = _is_fatal(bare) or any(form.match(bare) for form in (_FIRST, _LAST, _SECTION))
     return ThreadDump(record) if begun else None
 
@@ -334,3 +342,47 @@ def _host(url: str) -> str | None:
         return urlsplit(url).hostname
     except ValueError:
         return None
+
+
+# Ranks that did not answer the debug server, as its files of stacks say at their top.
+
+NO_ANSWER = "no-answer"
+RANK_LIMIT = 1 << 16
+_SUMMARY = re.compile(r"^PARTIAL DATA: (\d{1,7})/(\d{1,7}) workers responded$")
+_RANK = re.compile(r"^\s{1,4}Rank (\d{1,7}): ?(.{0,300})$")
+_NO_HANDLER = re.compile(r"^Handler \S{1,100} not found")
+
+
+class DebugSummary:
+    """Collector of the ranks that did not answer: an event for each, with `reason`, and `size` of the job."""
+
+    patience = 0
+    quotes = True
+    told_rank = None
+
+    def __init__(self, record: Record, size: int) -> None:
+        self._record, self._size = record, size
+        self._found: list[tuple[Record, int, str]] = []
+
+    def consumes(self, record: Record) -> bool:
+        """Whether a line names a rank; reads it if so."""
+        found = _RANK.match(record.text[:TEXT_LIMIT].rstrip())
+        if found is None or len(self._found) >= RANK_LIMIT:
+            return False
+        self._found.append((record, int(found[1]), found[2].strip()))
+        return True
+
+    def result(self) -> list[Event]:
+        """The events, at the lines of the ranks; none for a process that answered without support."""
+        return [
+            self._event(record, rank, reason)
+            for record, rank, reason in self._found
+            if rank < self._size and not _NO_HANDLER.match(reason)
+        ]
+
+    def _event(self, record: Record, rank: int, reason: str) -> Event:
+        why = f": {reason.rstrip(': ')}" if reason else ""
+        made = message_event(
+            NO_ANSWER, record, f"rank {rank} did not answer the debug server{why}", reason=reason, size=self._size
+        )
+        return made._replace(rank=rank)

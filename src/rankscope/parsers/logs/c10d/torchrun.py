@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event, shown_text
-from rankscope.parsers.logs.log_record import Event, Record
-from rankscope.parsers.logs.timestamps import read_stamp
+from rankscope.parsers.logs.log_record import Event, Record, read_stamp
 
 LITERALS = (
     "Failures:", "Root Cause", "max_nodes", "nproc_per_node", "group_world_size=", "global_ranks=[", "num_local_procs=",

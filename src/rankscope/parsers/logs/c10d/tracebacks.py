@@ -1,4 +1,7 @@
-"""Exceptions of Python, with their causes."""
+"""Exceptions of Python, with their causes.
+
+Source of those of failed tests: _pytest/_code/code.py and reports.py.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event, shown_text
+from rankscope.parsers.logs.c10d.event_builder import PYTEST_MARK, TEXT_LIMIT, message_event, shown_text
 from rankscope.parsers.logs.c10d.survival_signs import SurvivalSign, is_step
 from rankscope.parsers.logs.log_record import Event, Record
 
 HEAD = "Traceback (most recent call last):"
-LITERALS = (HEAD, ".RayTaskError", '  File "')
+_TEST_WORDS = (PYTEST_MARK, "_ _ _ _ _ _", "____ ", "- Captured ", "= short test summary", "= warnings summary")
+LITERALS = (HEAD, ".RayTaskError", '  File "', *_TEST_WORDS)
 FRAME_LIMIT = 512
 CHAIN_LIMIT = 16
 FOREIGN_LIMIT = 64
@@ -214,14 +218,82 @@ def _is_launchers(last: _Link) -> bool:
     return last.kind.rsplit(".", 1)[-1] in _SPAWNED or inner.endswith(_SPAWN)
 
 
-def begins(record: Record) -> Traceback | None:
-    """A traceback that begins with this record, also one whose beginning is missing."""
+def begins(record: Record) -> Traceback | TestException | None:
+    """A traceback that begins with this record, also one whose beginning is missing, or the exception of a test."""
     text = record.text.strip()
     inline = text.endswith(HEAD) and _INLINE.search(text[-200:]) is not None
     begun = text == HEAD or inline or _TASK.match(text) or _PASSED.match(text) or _FRAME.match(record.text)
-    return Traceback(record) if begun else None
+    if begun:
+        return Traceback(record)
+    found = EXCEPTION.match(text) if record.label.endswith(PYTEST_MARK) else None
+    return TestException(record, found[1], found[2] or "") if found else None
 
 
 def inline(record: Record) -> bool:
     """Whether a traceback begins at the end of another message, whose prefix its lines lack."""
     return record.text.rstrip().endswith(HEAD) and record.text.strip() != HEAD
+
+
+# Output of pytest for a failed test: lines `E   ` with the exception, and code around them.
+
+_SECTION = re.compile(r"(?:_ ){6,}|_{3,} \S.{0,200} _{3,}$")
+_OVER = re.compile(r"={3,} \S.{0,200} ={3,}$|-{3,} Captured \S.{0,100} -{3,}$")
+_CODE = re.compile(r">?\s{4,}\S")
+
+
+def unmarked(record: Record) -> Record:
+    """The line without the mark of an exception; its label then holds the mark."""
+    text = record.text
+    if not text.startswith("E") or not (text.startswith(PYTEST_MARK) or text.rstrip() == "E"):
+        return record
+    return record._replace(text=text[len(PYTEST_MARK) :], label=record.label + PYTEST_MARK)
+
+
+class CodeLines:
+    """Recognition of lines of code in a report: they quote messages that nobody printed."""
+
+    def __init__(self) -> None:
+        self._inside = False
+
+    def has(self, record: Record) -> bool:
+        """Whether a line is code. Takes lines in the order of the log."""
+        text = record.text
+        if _SECTION.match(text):
+            self._inside = True
+        elif _OVER.match(text):
+            self._inside = False
+        return self._inside and not record.label.endswith(PYTEST_MARK) and _CODE.match(text) is not None
+
+
+class TestException:
+    """Collector of the exception of a failed test. Values as of a traceback, without frames."""
+
+    patience = 0
+    quotes = False
+    told_rank = None
+
+    def __init__(self, record: Record, kind: str, message: str) -> None:
+        self._record, self._kind, self._message, self._last = record, kind, [message], record.line
+
+    def consumes(self, record: Record) -> bool:
+        """Whether a line continues the message; reads it if so."""
+        if (
+            not record.label.endswith(PYTEST_MARK)
+            or record.line != self._last + 1
+            or HEAD in record.text
+            or len(self._message) >= MESSAGE_LINES
+        ):
+            return False
+        self._last = record.line
+        self._message.append(record.text.strip())
+        return True
+
+    def result(self) -> list[Event]:
+        """The event, at the first line."""
+        message = "\n".join(self._message).strip()
+        return [
+            message_event(
+                "traceback", self._record, f"{self._kind}: {message}" if message else self._kind, exception=self._kind,
+                message=message, frames=[], causes=[], mixed=False, launcher=False,
+            )
+        ]  # fmt: skip

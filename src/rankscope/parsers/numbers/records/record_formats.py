@@ -34,23 +34,23 @@ FORMATS = (
     ),
     RecordFormat(
         re.compile(rb"\s*\{\s*(?:" + _STACKS + rb"|" + _TREE + rb")"),
-        f"{_PACKAGE}.msprobe_stacks:decode_stack_document",
+        f"{_PACKAGE}.msprobe_tables:decode_stack_document",
     ),
     RecordFormat(
         re.compile(rb"(?:\xef\xbb\xbf)?vpp_stage,(?:\w{1,40},){0,20}(?:name|module_name)(?:,|\r?\n|$)"),
-        f"{_PACKAGE}.monitor_tables:decode_monitor_table",
+        f"{_PACKAGE}.msprobe_tables:decode_monitor_table",
     ),
     RecordFormat(
         re.compile(rb"\s*(?:[\d\-:, .T]{8,32} - )?[A-Z]{4,8} - [^\n]{1,400}\siteration=\d{1,12}\s{1,60}value="),
-        f"{_PACKAGE}.inspect_logs:decode_inspect_log",
+        f"{_PACKAGE}.text_records:decode_inspect_log",
     ),
     RecordFormat(
         re.compile(rb"\s*Total captured activations: \d{1,12}\r?\n"),
-        f"{_PACKAGE}.activation_logs:decode_activation_log",
+        f"{_PACKAGE}.text_records:decode_activation_log",
     ),
     RecordFormat(
         re.compile(rb"\s*(?:\[nn\.Mod\] |# File: |\[?\w{1,60}::[\w.]{1,200}\]?\(|redistribute_input)"),
-        f"{_PACKAGE}.debug_mode_texts:decode_debug_text",
+        f"{_PACKAGE}.text_records:decode_debug_text",
         re.compile(rb"::[\w.]{1,200}\([^\n]{0,400}?\b(?:dt|ft|t)(?:\$\d{1,12})?: [a-z]\w{0,16}\["),
     ),
 )  # fmt: skip
@@ -80,6 +80,6 @@ def decode_record(data: bytes) -> DecodedFile:
 def record_from(header: dict[str, Any], body: memoryview, rows: int) -> DecodedFile:
     """The content whose `header()` and `body()` these are."""
     from rankscope.parsers.numbers.model import numbers_from
-    from rankscope.parsers.numbers.records.msprobe_stacks import stack_document_from
+    from rankscope.parsers.numbers.records.msprobe_tables import stack_document_from
 
     return stack_document_from(header) if "is_stack_document" in header else numbers_from(header, body, rows)

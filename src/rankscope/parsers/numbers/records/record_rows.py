@@ -12,8 +12,7 @@ from typing import Any
 from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.numbers.decode import MOST_ROWS, LineColumns
 from rankscope.parsers.numbers.model import NumbersContent, NumbersGroup, NumbersHeader
-from rankscope.parsers.numbers.numbers_line import NumbersLine
-from rankscope.parsers.numbers.packed_samples import NONE
+from rankscope.parsers.numbers.numbers_line import NONE, NumbersLine
 from rankscope.text.wording import plural
 
 BATCH_ROWS = 4096

@@ -17,19 +17,24 @@ from rankscope.kinds.finding_kinds import STATUSES
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, ranks_text
-from rankscope.tui.detail.number_cells import (
+from rankscope.tui.detail.number_grid import (
     FIRST,
     FOLLOWS,
     LOOKS,
     SUSPICIOUS,
     WRONG,
     Codes,
+    NumberGrid,
+    binned_line,
+    cell_text,
     legend,
+    line_text,
+    lines_off,
+    number_grid,
     reference_codes,
     rule_codes,
+    worst_cell,
 )
-from rankscope.tui.detail.number_grid import NumberGrid, binned_line, lines_off, number_grid, worst_cell
-from rankscope.tui.detail.number_text import cell_text, line_text
 from rankscope.tui.detail.screens.heat_page import GridPage, cell_runs
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection

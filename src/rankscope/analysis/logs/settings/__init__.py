@@ -1,1 +1,0 @@
-"""Settings and versions that should agree over all ranks, and do not."""

@@ -1,0 +1,95 @@
+"""The manifest of a session: what wrote it, of what, and what must be there. A JSON file in its directory."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Annotated
+
+import msgspec
+
+from rankscope import __version__
+from rankscope.parsers.files.directory_walk import SESSION_FILE
+from rankscope.sessions.parquet_tables import MOST_RANKS, SessionError
+
+FORMAT = 1
+"""Number of the form of sessions; another one is refused by name."""
+MOST_PARTS = 1 << 16
+_MOST_BYTES = 16 << 20
+
+
+Rank = Annotated[int, msgspec.Meta(ge=0, lt=MOST_RANKS)]
+RankCount = Annotated[int, msgspec.Meta(ge=0, le=MOST_RANKS)]
+
+
+class ReadingOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The options of the user that decide what is read."""
+
+    rank_from: str | None = None
+    world_size: int | None = None
+    attempt: int | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of a session. Either `rows` or `parts` is filled."""
+
+    format: int
+    rankscope: str = __version__
+    """The version that wrote it."""
+    root: str = ""
+    """The paths of the user."""
+    asked: ReadingOptions = ReadingOptions()
+    attempt: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)] = 0
+    world_size: RankCount = 0
+    left_out: tuple[Rank, ...] = ()
+    beside: tuple[tuple[Rank, ...], str] = ((), "")
+    """Ranks whose dumps lie beside the given files, and their directory."""
+    rows: dict[str, Annotated[int, msgspec.Meta(gt=0)]] = {}
+    """Rows of each table that has any."""
+    parts: Annotated[int, msgspec.Meta(ge=0, le=MOST_PARTS)] = 0
+    """Number of parts, each the share of one task; 0 for tables."""
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest of a session. Raises SessionError for one of another form, and for anything else."""
+    path = directory / SESSION_FILE
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise SessionError(f"{SESSION_FILE} is too large for a manifest")
+        text = path.read_bytes()
+        form = msgspec.json.decode(text, type=_Form)
+        if form.format != FORMAT:
+            raise SessionError(f"it has form {form.format}, of rankscope {form.rankscope:.20}; this one reads {FORMAT}")
+        return msgspec.json.decode(text, type=Manifest)
+    except OSError as error:
+        raise SessionError(f"{SESSION_FILE}: {error.strerror or error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SessionError(f"{SESSION_FILE} is no manifest: {error}") from error
+
+
+class _Form(msgspec.Struct):
+    format: int
+    rankscope: str = "of an unknown version"
+
+
+def write_manifest(manifest: Manifest, directory: Path) -> None:
+    """Writes or replaces the manifest as a whole. Raises OSError."""
+    with replaced_file(directory / SESSION_FILE) as stream:
+        stream.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+
+
+@contextmanager
+def replaced_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes its name when all of it is on the disk, and leaves nothing behind if that fails."""
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with unfinished.open("xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,97 @@
+"""Opening of a session: its tables as a Dataset, or its parts, which are assembled as if one task had read them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rankscope.sessions.manifest import Manifest, ReadingOptions, read_manifest
+from rankscope.sessions.parquet_tables import SessionError
+from rankscope.sessions.session_files import read_dataset
+from rankscope.sessions.shares import Share
+
+if TYPE_CHECKING:
+    from rankscope.assemble.load import LoadOptions
+    from rankscope.schema import Dataset
+    from rankscope.sessions.shard_parts import ShardPart
+
+LATE = "it came after its part of the session was written"
+
+
+def open_session(
+    directory: Path, options: LoadOptions, progress: Callable[[int, int], None] = lambda _done, _all: None
+) -> Dataset:
+    """The Dataset of a session; `progress` gets the parts done and all. Raises SessionError, with its directory."""
+    try:
+        manifest = read_manifest(directory)
+        if options.errors is not None:
+            raise SessionError("its logs are read already: --errors goes with ingest")
+        if manifest.parts:
+            return _merged(directory, manifest, options, progress)
+        _check_asked(manifest, options)
+        return read_dataset(directory, manifest)
+    except SessionError as error:
+        raise SessionError(f"{directory}: this session cannot be opened: {error}") from error
+
+
+def asked_of(options: LoadOptions) -> ReadingOptions:
+    """The options that decide what a session of tables holds."""
+    return ReadingOptions(options.rank_from, options.world_size, options.attempt)
+
+
+def _check_asked(manifest: Manifest, options: LoadOptions) -> None:
+    """Raises SessionError if the user asks for another reading than the one that the session holds."""
+    if options.attempt is not None and options.attempt != manifest.attempt:
+        raise SessionError(f"it holds attempt {manifest.attempt} only; ingest the files with --attempt")
+    for name in ("rank_from", "world_size"):
+        asked = getattr(options, name)
+        if asked is not None and asked != getattr(manifest.asked, name):
+            raise SessionError(f"it was read without this --{name.replace('_', '-')}; give it to ingest")
+
+
+def _merged(directory: Path, manifest: Manifest, options: LoadOptions, progress: Callable[[int, int], None]) -> Dataset:
+    """The parts that are there, assembled; files of others are told as unread."""
+    from rankscope.assemble.load import InputError, assemble_sources, place_of, undisturbed
+    from rankscope.sessions.shard_parts import missing_sources
+
+    parts, missing = _read_parts(directory, manifest.parts, progress)
+    if not parts:
+        raise SessionError(f"none of its parts can be read: {missing[0]}")
+    with undisturbed():
+        sources = sorted((source for part in parts for source in part.sources), key=place_of)
+        if not any(source.tells for source in sources):
+            told = {source.shown: source for part in parts for source in part.others}
+            sources = [told.get(source.shown, source) for source in sources]
+        unread = missing_sources([part.head for part in parts], "; ".join(missing) or LATE)
+        sources = sorted([*sources, *unread], key=place_of)
+        try:
+            return assemble_sources(sources, _root(parts), options)
+        except InputError as error:
+            raise SessionError(str(error)) from error
+
+
+def _read_parts(directory: Path, count: int, progress: Callable[[int, int], None]) -> tuple[list[ShardPart], list[str]]:
+    """The parts that can be read, and why the others cannot."""
+    from rankscope.sessions.shard_parts import read_part
+
+    parts: list[ShardPart] = []
+    missing: list[str] = []
+    for share in (Share(index, count) for index in range(count)):
+        path = directory / share.file_name
+        try:
+            if path.is_file():
+                parts.append(read_part(path))
+            else:
+                missing.append(f"{share} of the session is missing")
+        except SessionError as error:
+            missing.append(f"{share} of the session cannot be read: {error}")
+        progress(share.index + 1, count)
+    return parts, missing
+
+
+def _root(parts: list[ShardPart]) -> str:
+    roots = list(dict.fromkeys(part.head.root for part in parts))
+    if len(roots) > 1:
+        raise SessionError(f"its parts are of different paths: {roots[0]} and {roots[1]}")
+    return roots[0]
