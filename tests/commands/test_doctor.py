@@ -84,7 +84,7 @@ def test_limits_are_held_against_what_rankscope_starts() -> None:
         address_space=1 << 30,
     )  # fmt: skip
     assert set(troubles(limits=tight)) == {
-        "threads (ulimit -u)", "threads (control group)", "open files (ulimit -n)", "memory", "memory (control group)",
+        "threads (ulimit -u)", "threads (cgroup)", "open files (ulimit -n)", "memory", "memory (cgroup)",
         "address space (ulimit -v)",
     }  # fmt: skip
     assert troubles(limits=dataclasses.replace(FREE, processes=4096, control_group_processes=4096)) == {}
@@ -128,6 +128,12 @@ def test_each_trouble_stands_with_its_advice_and_is_counted() -> None:
     at = next(number for number, line in enumerate(lines) if line.startswith("  X"))
     assert "avx2" in lines[at] and "better: pip install" in lines[at + 1]
     assert "1 broken (X), 1 with advice (!)" in lines[-1]
+    assert max(map(len, lines)) < 80
+
+
+def test_an_empty_value_and_a_long_word_keep_their_line() -> None:
+    lines = list(doctor.as_lines([MachineCheck("t", "empty", ""), MachineCheck("t", "long", "x" * 200)]))
+    assert [line.split() for line in lines[1:3]] == [["ok", "empty"], ["ok", "long", "x" * 200]]
 
 
 def test_facts_of_this_machine(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -18,8 +19,8 @@ from rankscope.text.escaping import plain
 
 MARKS = {"good": "ok", "advice": "!", "bad": "X"}
 _SUMMARY = (("bad", "broken (X)"), ("advice", "with advice (!)"), ("good", "good"))
-_NAME_WIDTH = 26
-_INDENT = " " * 4
+_NAME_WIDTH = 25
+_WIDTH = 79
 
 
 def run(path: str, *, form: Literal["text", "json"], ascii_only: bool) -> int:
@@ -37,12 +38,20 @@ def as_lines(checks: Sequence[MachineCheck]) -> Iterator[str]:
     for topic, own in groupby(checks, key=lambda check: check.topic):
         yield topic
         for check in own:
-            yield f"  {MARKS[check.state]:<3}{check.name:<{_NAME_WIDTH}} {plain(check.value)}"
+            yield from _wrapped(f"  {MARKS[check.state]:<3}{check.name:<{_NAME_WIDTH}}", plain(check.value))
             if check.better:
-                yield f"{_INDENT} better: {plain(check.better)}"
+                yield from _wrapped("     better: ", plain(check.better))
     counts = [f"{sum(check.state == state for check in checks)} {word}" for state, word in _SUMMARY]
     yield ""
     yield f"{len(checks)} checks: {', '.join(counts)}"
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    """A text behind its head, further lines below its first word; words stay whole, because they may be pasted."""
+    wrapper = textwrap.TextWrapper(
+        _WIDTH, head, " " * len(head), break_long_words=False, break_on_hyphens=False
+    )  # fmt: skip
+    return wrapper.wrap(text) or [head.rstrip()]
 
 
 def as_json(checks: Sequence[MachineCheck]) -> bytes:

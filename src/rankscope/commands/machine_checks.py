@@ -133,14 +133,14 @@ def limit_checks(facts: LimitFacts) -> Iterator[MachineCheck]:
     yield MachineCheck("limits", "cores", f"{facts.cores} of {facts.cores_of_machine}")
     yield _processes_check("threads (ulimit -u)", facts.processes, facts.running or 0, "ulimit -u 4096")
     yield _processes_check(
-        "threads (control group)", facts.control_group_processes, 0, "a larger pids limit of the container or of Slurm"
+        "threads (cgroup)", facts.control_group_processes, 0, "a larger pids limit of the container or of Slurm"
     )
     yield _check(
         "limits", "open files (ulimit -n)", _amount(facts.open_files), "ulimit -n 1024",
         wrong=facts.open_files is not None and facts.open_files < MIN_OPEN_FILES,
     )  # fmt: skip
     yield _memory_check("memory", facts.memory, "a machine with more, for the dumps of a thousand ranks")
-    yield _memory_check("memory (control group)", facts.control_group_memory, "a larger limit: srun --mem=8G")
+    yield _memory_check("memory (cgroup)", facts.control_group_memory, "a larger limit: srun --mem=8G")
     yield _memory_check("address space (ulimit -v)", facts.address_space, "ulimit -v unlimited")
 
 
