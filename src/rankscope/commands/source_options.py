@@ -7,13 +7,28 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from rankscope.analysis.comparison.metric_words import Budget
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-FILE = click.Path(readable=False)
-"""A path that shells complete; commands say themselves whether it can be read."""
+
+
+class FileName(click.types.StringParamType):
+    """A path or address as it was typed, which shells complete; commands say themselves whether it can be read."""
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click calls it so
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Leaves the names of files to the shell."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+FILE = FileName()
 
 
 def _regex(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
