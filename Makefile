@@ -14,7 +14,7 @@ PYZ_LEVEL ?= 6
 PYZ = dist/rankscope$(if $(filter-out x86_64,$(PYZ_MACHINE)),-$(PYZ_MACHINE)).pyz
 BIN := .venv/bin
 HANG := sample_data/two_groups
-PAGES = README.md CHANGELOG.md CONTRIBUTING.md docs/*.md docs/*.svg benchmarks/results.md sample_data/README.md
+PAGES = README.md CHANGELOG.md CONTRIBUTING.md docs/*.md docs/*.svg docs/*.json benchmarks/results.md sample_data/README.md
 
 .PHONY: demo demo-numbers test lint format screenshot docs golden sample-data bench dist pyz man clean
 
@@ -33,7 +33,8 @@ lint: .venv/dev-extras
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml recipes/github/workflow.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions recipes/github/action.yml
 
 format: .venv/dev-extras
 	$(BIN)/ruff check --fix

@@ -54,6 +54,8 @@ class LoadOptions:
     is_sampled: bool = False
     """Whether the samples of all tensors are read, to compare them with another run; else those of reductions, which
     are all that the rules of one run look at."""
+    within: tuple[Path, ...] = ()
+    """Directories out of which no link is followed; empty if links may lead anywhere."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def load(
     """
     with undisturbed():
         pattern_of(options.rank_from)
-        there = walk(paths) if found is None else found
+        there = walk(paths, options.within) if found is None else found
         sources = read_sources(there, options, progress, kept)
         if not any(source.tells for source in sources):
             sources = with_other_files(sources, there, options)
@@ -262,12 +264,12 @@ def pattern_of(text: str | None) -> re.Pattern[str] | None:
         raise InputError(f"not a regular expression: {text!r} ({error})") from error
 
 
-def walk(paths: Sequence[Path]) -> list[FoundPath]:
-    """Every file under the paths of the user. Raises InputError."""
+def walk(paths: Sequence[Path], within: Sequence[Path] = ()) -> list[FoundPath]:
+    """Every file under the paths of the user; no link leads out of `within`, if given. Raises InputError."""
     if not paths:
         raise InputError("no path given")
     try:
-        return walk_paths(paths)
+        return walk_paths(paths, within)
     except OSError as error:
         raise InputError(f"{printable_text(str(error.filename))}: {error.strerror}") from error
 

@@ -1,4 +1,4 @@
-"""Commands that make something: stacks, scripts that replay a job, merged traces, a job that breaks, a completion."""
+"""Commands that make something: stacks, scripts, merged traces, a job that breaks, schemas, a completion."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rankscope.commands import source_options
 SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow", "wrong-gradient")
 COMPLETE_VARIABLE = "_RANKSCOPE_COMPLETE"
 """Environment variable by which the script of a shell asks for completions; click reads it."""
+SCHEMAS = ("report", "watch", "frame")
 
 
 @rankscope.command()
@@ -174,3 +175,34 @@ def doctor(**options: Any) -> int:
     from rankscope.commands.doctor import run
 
     return run(**options)
+
+
+@rankscope.command()
+@click.argument("name", type=click.Choice(SCHEMAS), default=SCHEMAS[0], metavar="[NAME]")
+def schema(name: str) -> int:
+    """Prints the form of what programs read, as JSON.
+
+    \b
+    NAME:
+      report  JSON Schema of `rankscope report --format json` (the default)
+      watch   JSON Schema of a line of `rankscope watch --format json`
+      frame   tables, columns, dtypes, units and enums of all that is read
+    """
+    from rankscope.commands.schemas import run
+
+    return run(name)
+
+
+@rankscope.command()
+@click.argument("directories", nargs=-1, type=source_options.FILE, required=True, metavar="DIR...")
+@click.option(
+    "--redact/--no-redact", default=True, help="Replace host names, users and paths in answers (default: yes)."
+)
+def mcp(directories: tuple[str, ...], redact: bool) -> int:
+    """Answers questions of agents about jobs, by the Model Context Protocol.
+
+    It speaks over standard input and output, and reads nothing outside of DIR. Needs the extra rankscope[mcp].
+    """
+    from rankscope.commands.agent_server import run
+
+    return run(directories, redact)

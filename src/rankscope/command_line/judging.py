@@ -71,6 +71,7 @@ def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
     "-f", "--format", "form", type=click.Choice(("text", "json")), default="text", help="Format of the lines."
 )
 @click.option("--until-frozen", is_flag=True, help="End with exit code 1 when the job freezes or fails.")
+@click.option("--metrics", metavar="FILE.prom", help="Keep metrics there, for Prometheus' textfile collector.")
 def watch(**options: Any) -> int:
     """Follows a job: a line for each change of its verdict."""
     from rankscope.commands.watch import run

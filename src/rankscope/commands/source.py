@@ -51,6 +51,8 @@ class JobSource:
     """The user's names of the paths if these are fetched copies; empty: the paths themselves."""
     is_compared: bool = False
     """Whether numbers are compared with those of another run."""
+    within: tuple[Path, ...] = ()
+    """Directories out of which no link is followed; empty if links may lead anywhere."""
     no_cache: bool = False
     """Whether the user's cache of earlier reads is left alone."""
 
@@ -66,8 +68,9 @@ class JobSource:
 
         errors = Path(self.errors) if self.errors is not None else None
         return LoadOptions(
-            self.rank_from, self.world_size, self.attempt, self.jobs, errors, self.called, is_sampled=self.is_compared
-        )
+            self.rank_from, self.world_size, self.attempt, self.jobs, errors, self.called, is_sampled=self.is_compared,
+            within=self.within,
+        )  # fmt: skip
 
     def check(self, *, may_come: bool = False) -> None:
         """Raises an error for missing paths before anything is opened, unless they `may_come` into their directory."""
@@ -125,7 +128,7 @@ class JobSource:
             _prepare()
             progress(LoadStep(read.files_done, read.files_total, "reading"))
 
-        options, found = replace(self.options, detail=detail), walk(paths)
+        options, found = replace(self.options, detail=detail), walk(paths, self.within)
         entry = self._cache_entry(found)
         known = entry.dataset() if entry else None
         if known is not None:
