@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 from rankscope.commands.machine_facts import FolderFacts, LimitFacts, MachineFacts, PolarsFacts, TerminalFacts
 from rankscope.commands.stacks import MISSING_PY_SPY
 from rankscope.parsers.workers.machine_share import MOST_PROCESSES, MOST_THREADS
+from rankscope.sessions.session_cache import OFF
 from rankscope.text.wording import byte_count
 from rankscope.tui.options import palette_of, unicode_of
 from rankscope.watching.observer import POLL_S, is_silent
@@ -201,5 +202,5 @@ def cache_check(facts: FolderFacts) -> MachineCheck:
     if not facts.writable:
         value = f"{value}; it cannot be written"
     full = facts.free is not None and facts.free < MIN_FREE
-    better = "room there, or export XDG_CACHE_HOME=/tmp/$USER-cache"
+    better = f"room there, export XDG_CACHE_HOME=/tmp/$USER-cache, or {OFF}=1 to keep nothing"
     return _check("cache", "folder", value, better, wrong=full or not facts.writable)
