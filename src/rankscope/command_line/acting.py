@@ -1,15 +1,18 @@
-"""Commands that make something: stacks, scripts that replay a job, merged traces, a job that breaks, schemas."""
+"""Commands that make something: stacks, scripts, merged traces, a job that breaks, schemas, a completion."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
 from rankscope.command_line.group import job_source, rankscope
 from rankscope.commands import source_options
 
 SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow", "wrong-gradient")
+COMPLETE_VARIABLE = "_RANKSCOPE_COMPLETE"
+"""Environment variable by which the script of a shell asks for completions; click reads it."""
 SCHEMAS = ("report", "watch", "frame")
 
 
@@ -60,7 +63,9 @@ def stacks(**options: Any) -> int:
 
 @rankscope.command()
 @source_options.reads_dumps
-@click.option("-o", "--output", required=True, metavar="FILE", help="A new file, .json or .json.gz.")
+@click.option(
+    "-o", "--output", type=source_options.FILE, required=True, metavar="FILE", help="A new file, .json or .json.gz."
+)
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @click.option(
     "--flows/--no-flows",
@@ -141,6 +146,38 @@ def fork(**options: Any) -> int:
 
 
 @rankscope.command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+def completion(shell: str) -> int:
+    """Prints the script that completes commands, options and paths in a shell.
+
+    \b
+    bash  rankscope completion bash > ~/.local/share/bash-completion/completions/rankscope
+    zsh   rankscope completion zsh > ~/.zfunc/_rankscope    (a folder of fpath, before compinit)
+    fish  rankscope completion fish > ~/.config/fish/completions/rankscope.fish
+    """
+    completion_class = get_completion_class(shell)
+    if completion_class is None:
+        raise click.ClickException(f"click knows no completion for {shell}")
+    click.echo(completion_class(rankscope, {}, "rankscope", COMPLETE_VARIABLE).source())
+    return 0
+
+
+@rankscope.command()
+@click.argument("path", type=source_options.FILE, default=".", metavar="[PATH]")
+@click.option("-f", "--format", "form", type=click.Choice(("text", "json")), default="text", help="Format.")
+@click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only.")
+def doctor(**options: Any) -> int:
+    """Tells whether rankscope runs well here, and what would be better.
+
+    It looks at the terminal, at the file system of PATH (default: here), at limits of threads, files and memory, at the
+    processor and at versions. Exit codes: 0, or 1 if something does not work.
+    """
+    from rankscope.commands.doctor import run
+
+    return run(**options)
+
+
+@rankscope.command()
 @click.argument("name", type=click.Choice(SCHEMAS), default=SCHEMAS[0], metavar="[NAME]")
 def schema(name: str) -> int:
     """Prints the form of what programs read, as JSON.
@@ -157,7 +194,7 @@ def schema(name: str) -> int:
 
 
 @rankscope.command()
-@click.argument("directories", nargs=-1, required=True, metavar="DIR...")
+@click.argument("directories", nargs=-1, type=source_options.FILE, required=True, metavar="DIR...")
 @click.option(
     "--redact/--no-redact", default=True, help="Replace host names, users and paths in answers (default: yes)."
 )

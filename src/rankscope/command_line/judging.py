@@ -25,6 +25,12 @@ def _view_name(_ctx: click.Context, _param: click.Parameter, value: str | None) 
     return value
 
 
+def _view_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    from rankscope.kinds.view_kinds import VIEW_NAMES
+
+    return [name for name in VIEW_NAMES if name.startswith(incomplete)]
+
+
 @rankscope.command(hidden=True)
 @source_options.reads_dumps
 @click.option("--palette", type=click.Choice(_PALETTES), help="Colours (default: those of the terminal).")
@@ -33,6 +39,7 @@ def _view_name(_ctx: click.Context, _param: click.Parameter, value: str | None) 
 @click.option(
     "--view",
     callback=_view_name,
+    shell_complete=_view_names,
     metavar="NAME",
     help="Open a view at the start: findings, logs, groups, stacks, settings, numbers, memory, mesh, files, "
     "heat, breakdown, path, patterns or time.",
