@@ -183,8 +183,8 @@ def schema(name: str) -> int:
     """Prints the form of what programs read, as JSON.
 
     \b
-    NAME:
-      report  JSON Schema of `rankscope report --format json` (the default)
+    NAME (default: report):
+      report  JSON Schema of `rankscope report --format json`
       watch   JSON Schema of a line of `rankscope watch --format json`
       frame   tables, columns, dtypes, units and enums of all that is read
     """
