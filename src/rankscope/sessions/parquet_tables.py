@@ -48,7 +48,7 @@ def read_tables(directory: Path, rows: Mapping[str, int]) -> dict[str, pl.DataFr
     unknown = sorted(set(rows) - set(TABLES))
     if unknown:
         raise SessionError(
-            f"its table {unknown[0]!r} is of a newer rankscope: update rankscope, or ingest the files again"
+            f"its table {unknown[0]!r} is of a newer rankscope: update rankscope, or ingest again"
         )
     needed = sum(count * row_bytes(name) for name, count in rows.items())
     if needed > (limit := memory_bytes()):
