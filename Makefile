@@ -1,16 +1,22 @@
 # make demo    the app on a bundled hang (without a terminal: the report)
 # make demo-numbers    a real job whose gradient goes wrong while you watch; needs torch in .venv
 # make test    the whole test suite
+# make dist    sdist and wheel, checked
+# make pyz     one file for Python 3.11 to 3.14 and no network; PYZ_PYTHONS=3.12 makes a smaller one
 # They make .venv and install what they need. PYTHON and WORKERS can be set.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # three on two cores: a tenth of the suite waits for jobs
 WORKERS ?= 3
+PYZ_PYTHONS ?= 3.11 3.12 3.13 3.14
+PYZ_MACHINE ?= x86_64
+PYZ_LEVEL ?= 6
+PYZ = dist/rankscope$(if $(filter-out x86_64,$(PYZ_MACHINE)),-$(PYZ_MACHINE)).pyz
 BIN := .venv/bin
 HANG := sample_data/two_groups
-PAGES = README.md CHANGELOG.md CONTRIBUTING.md docs/*.md docs/*.svg benchmarks/results.md sample_data/README.md
+PAGES = README.md CHANGELOG.md CONTRIBUTING.md docs/*.md docs/*.svg docs/*.json benchmarks/results.md sample_data/README.md
 
-.PHONY: demo demo-numbers test lint format screenshot docs golden sample-data bench clean
+.PHONY: demo demo-numbers test lint format screenshot docs golden sample-data bench dist pyz man clean
 
 demo: .venv/installed
 	@$(BIN)/rankscope $(HANG) || test $$? -eq 1
@@ -27,6 +33,8 @@ lint: .venv/dev-extras
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml recipes/github/workflow.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions recipes/github/action.yml
 
 format: .venv/dev-extras
 	$(BIN)/ruff check --fix
@@ -61,6 +69,24 @@ bench: .venv/test-extras
 	$(BIN)/python -m benchmarks.numbers_overhead
 	$(BIN)/python -m benchmarks.trace_frames
 
+# sdist and wheel, as they go to PyPI
+dist: .venv/release-extras
+	rm -f dist/*.whl dist/*.tar.gz
+	$(BIN)/uv build --quiet --python $(BIN)/python --out-dir dist
+	$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
+	$(BIN)/check-wheel-contents dist/*.whl
+
+# the wheel and all that it needs in one file, for nodes without a network; docs/install.md says how it is used
+pyz: .venv/release-extras
+	rm -rf build/pyz
+	$(BIN)/uv build --quiet --python $(BIN)/python --wheel --out-dir build/pyz
+	$(BIN)/python packaging/make_pyz.py $(PYZ_PYTHONS:%=--python %) --machine $(PYZ_MACHINE) --level $(PYZ_LEVEL) \
+		-o $(PYZ) build/pyz/*.whl
+
+# the man pages of the wheel, in build/man
+man: .venv/release-extras
+	$(BIN)/python packaging/man_pages.py build/man
+
 clean:
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
@@ -81,4 +107,8 @@ clean:
 
 .venv/docs-extras: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $@ .venv/installed
+
+.venv/release-extras: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[release]'
 	@touch $@ .venv/installed

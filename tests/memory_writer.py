@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.memory_samples import decode_samples
+from rankscope.parsers.memory_snapshots.decode import decode_bytes
 from rankscope.schema import Dataset
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -43,3 +45,31 @@ def sampled_job(
         data = sample_file(rank, rows)
         sources.append(SourceFile(f"memory_rank_{rank}.jsonl", "memory", len(data), 0, None, decode_samples(data)))
     return assemble(sources, "", None, None, None)
+
+
+def snapshot_job(held: Callable[[int], Mapping[str, int]], ranks: int = 4, history: bool = True) -> Dataset:
+    """The Dataset of a job in whose snapshots rank `r` holds `held(r)`: bytes by the function that allocated them."""
+    sources = []
+    for rank in range(ranks):
+        data = pickle.dumps(_snapshot(rank, held(rank), history))
+        name = f"snapshot_rank_{rank}.pickle"
+        sources.append(SourceFile(name, "memory-snapshot", len(data), 0, None, decode_bytes(data)))
+    return assemble(sources, "", None, None, None)
+
+
+def _snapshot(rank: int, held: Mapping[str, int], history: bool) -> dict[str, Any]:
+    """A snapshot of one device: each block is followed by a gap of an eighth, and a segment is unused."""
+    events: list[dict[str, Any]] = []
+    blocks: list[dict[str, Any]] = []
+    for line, (function, size) in enumerate(held.items(), 7):
+        frames = [
+            {"name": function, "filename": "/job/model/parts.py", "line": line},
+            {"name": "train_step", "filename": "/job/train.py", "line": 81},
+        ]
+        live = {"address": line << 40, "size": size, "requested_size": size, "frames": frames}
+        blocks += [{**live, "state": "active_allocated"}, {"address": 1, "size": size // 8, "state": "inactive"}]
+        events.append({"action": "alloc", "addr": line << 40, "size": size, "frames": frames, "time_us": line})
+    used = {"device": rank, "address": 0, "total_size": sum(block["size"] for block in blocks), "blocks": blocks}
+    free = {"address": 9, "size": GIB, "state": "inactive"}
+    segments = [used, {"device": rank, "address": 9, "total_size": GIB, "blocks": [free]}]
+    return {"segments": segments, "device_traces": [*([[]] * rank), events] if history else []}

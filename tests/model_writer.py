@@ -27,6 +27,12 @@ def parameter(name: str, shape: Sequence[int], parts: int = 1, **values: Any) ->
     }  # fmt: skip
 
 
+def buffer(name: str, shape: Sequence[int]) -> Row:
+    """A buffer of a rank."""
+    sizes = {"bytes": prod(shape) * 4, "gradient_bytes": 0, "state_bytes": 0}
+    return parameter(name, shape, buffer=True, requires_grad=False, **sizes)
+
+
 def transformer(parts: int, **values: Any) -> list[Row]:
     """An embedding, two blocks and a norm."""
     shapes = {"embed": (2048, 256), **{f"{at}.{name}": shape for at in range(2) for name, shape in BLOCK.items()}}
@@ -36,7 +42,11 @@ def transformer(parts: int, **values: Any) -> list[Row]:
 def model_file(rank: int, rows: Sequence[Mapping[str, Any]], ranks: Sequence[int] = ()) -> bytes:
     """The record of a rank; `ranks`: the members of its mesh."""
     meshes = [{"names": ["dp"], "shape": [len(ranks)], "ranks": [[rank, 1, 1] for rank in ranks]}] if ranks else []
-    head = {"rankscope_model": 1, "rank": rank, "host": "node1", "parameters": len(rows), "meshes": meshes}
+    held = sum(not row.get("buffer") for row in rows)
+    head = {
+        "rankscope_model": 1, "rank": rank, "host": "node1", "parameters": held, "buffers": len(rows) - held,
+        "meshes": meshes,
+    }  # fmt: skip
     return b"".join(json.dumps(line).encode() + b"\n" for line in (head, *rows))
 
 

@@ -1,3 +1,3 @@
 """Names the rank that broke a distributed PyTorch job, from what the job left behind."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

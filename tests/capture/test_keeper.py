@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+from rankscope.parsers.workers.machine_share import module_command
 from tests.watching.hand_clock import PATIENCE_S
 
 CHILD = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)"
@@ -22,7 +23,7 @@ def is_there(pid: int) -> bool:
 
 
 def kept(code: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-P", "-m", "rankscope.capture.keeper", sys.executable, "-c", code]
+    command = module_command("rankscope.capture.keeper", sys.executable, "-c", code)
     return subprocess.Popen(command, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

@@ -123,7 +123,7 @@ def hostile(evil: str = EVIL) -> tuple[Dataset, Analysis]:
     note = replace(analysis.findings[2], title=evil, explanation=evil)
     found = replace(analysis, verdict=evil, findings=(finding, follower, note))
     stacks = dataset.stacks.with_columns(function=pl.lit(evil), file=pl.lit(evil))
-    said = line(2, evil, "root", host=evil, kind=evil, pattern=evil, values=evil)
+    said = line(2, evil, "root", host=evil, pattern=evil, values=evil)
     dataset = with_logs(replace(dataset, files=files), [said], [setting(r, evil, f"{evil}{r % 2}") for r in range(4)])
     files = dataset.files.with_columns(path=pl.lit(evil))
     return replace(dataset, files=files, stacks=stacks, root=evil), found

@@ -133,3 +133,17 @@ def test_what_names_nobody_stays() -> None:
 )
 def test_text_is_taken_apart_with_care(text: str, shown: str) -> None:
     assert StandInNames(["gpu07"], ["eve"]).text(text) == shown
+
+
+def test_whole_logs_keep_the_lines_that_no_report_shows() -> None:
+    dataset, analysis = _job()
+    quiet = line(1, "NCCL INFO from node07, as /home/alice/x", "context", host="node07.corp.example")
+    told = replace(dataset, messages=pl.concat([dataset.messages, pl.DataFrame([quiet]).select(
+        pl.col(name).cast(dtype) if name in quiet else pl.lit(None, dtype).alias(name)
+        for name, dtype in dataset.messages.schema.items()
+    )]))  # fmt: skip
+    kept, _ = redact(told, analysis, whole_logs=True)
+    assert kept.messages["text"][-1].startswith("NCCL INFO from host-")
+    assert not [secret for secret in SECRETS if secret in str(kept.messages.rows())]
+    dropped, _ = redact(told, analysis)
+    assert dropped.messages["text"][-1] == ""

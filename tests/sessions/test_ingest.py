@@ -92,7 +92,7 @@ def test_a_killed_task_is_run_again_and_the_others_read_nothing(tmp_path: Path, 
         rankscope(["report", str(session)])
         assert "part 2 of 2 of the session is missing" in capsys.readouterr().out
     assert rankscope(["ingest", str(job), "-o", str(session), "--shard", "1/2"]) == 0
-    assert "part 1 of 2 is there already, of the same files: nothing to read" in capsys.readouterr().err
+    assert "part 1 of 2 exists, and its files have not changed: nothing to read" in capsys.readouterr().err
     assert rankscope(["ingest", str(job), "-o", str(session), "--shard", "2/2"]) == 0
     capsys.readouterr()
     assert _report(session, capsys) == _report(job, capsys)

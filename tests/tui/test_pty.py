@@ -56,6 +56,16 @@ def test_opens_walks_and_quits() -> None:
         assert f"rankscope report {SAMPLE}" in left
 
 
+def test_the_edge_of_a_pane_follows_its_words() -> None:
+    with Terminal(command(), ENV, (130, 40)) as terminal:
+        terminal.until("because ")
+        terminal.until(lambda text: "by distance" not in text)
+        terminal.press("r")
+        terminal.until(lambda text: "by distance" in text.splitlines()[3])
+        terminal.press("q")
+        assert terminal.wait() == 0
+
+
 def test_changed_cells_show_what_whole_frames_show_in_half_of_the_bytes() -> None:
     keys = "hhlhllh"  # each moves the cursor, whatever else the machine does
     full = {**ENV, "RANKSCOPE_FULL_FRAMES": "1"}

@@ -55,6 +55,8 @@ class LoadOptions:
     is_sampled: bool = False
     """Whether the samples of all tensors are read, to compare them with another run; else those of reductions, which
     are all that the rules of one run look at."""
+    within: tuple[Path, ...] = ()
+    """Directories out of which no link is followed; empty if links may lead anywhere."""
     ranks: frozenset[int] | None = None
     """The ranks to read; None for all."""
     groups: tuple[str, ...] = ()
@@ -292,22 +294,25 @@ def pattern_of(text: str | None) -> re.Pattern[str] | None:
 
 
 def walk(paths: Sequence[Path], options: LoadOptions = LoadOptions()) -> list[FoundPath]:
-    """Every file under the paths of the user that may tell of the ranks he wants. Raises InputError."""
+    """Every file under the paths of the user that may tell of the ranks he wants; no link leads out of the directories
+    `within`, if given. Raises InputError."""
     if options.ranks is None:
-        return _walk(paths)
+        return _walk(paths, options.within)
     from rankscope.assemble.read_parts import may_tell
 
-    found = _walk(paths, may_tell(options.ranks, pattern_of(options.rank_from)))
+    found = _walk(paths, options.within, may_tell(options.ranks, pattern_of(options.rank_from)))
     if not found:
         raise InputError(f"{printable_text(root_of(paths, options))}: no file of the ranks that were asked for")
     return found
 
 
-def _walk(paths: Sequence[Path], wanted: Callable[[str], bool] | None = None) -> list[FoundPath]:
+def _walk(
+    paths: Sequence[Path], within: Sequence[Path], wanted: Callable[[str], bool] | None = None
+) -> list[FoundPath]:
     if not paths:
         raise InputError("no path given")
     try:
-        return walk_paths(paths, wanted)
+        return walk_paths(paths, within, wanted)
     except OSError as error:
         raise InputError(f"{printable_text(str(error.filename))}: {error.strerror}") from error
 

@@ -83,6 +83,8 @@ def _event_rows(window: TraceWindow) -> pl.DataFrame:
     }
     columns["time_ns"] = columns["time_ns"] + window.base_ns
     devices = [names[key] for key in zip(types, places, strict=True)]
+    # the allocator of the host reserves nothing, and says 0
+    columns["reserved"] = np.where(np.array(devices) == schema.HOST, NULL, columns["reserved"])
     return _frame({**columns, "device": devices}, window.rank, window.host or None, window.place, "profiler")
 
 

@@ -115,7 +115,7 @@ def _values(record: ModelRecord, line: ParameterLine) -> tuple[Any, ...]:
     layout = layout_of(line.placements, sizes)
     names = [*(mesh.names if mesh is not None else ()), *("",) * len(sizes)]
     return (
-        line.name, line.shape, line.local, line.dtype, line.requires_grad, line.device,
+        line.name, line.shape, line.local, line.dtype, line.requires_grad, line.buffer, line.device,
         line.wrapper or "" if line.wrapper is None or line.wrapper in schema.WRAPPERS else _OTHER,
         " ".join(line.placements or ()), _mesh_text(names, sizes), layout,
         _layout(line.gradient_placements, sizes, layout if line.gradient_bytes else None),

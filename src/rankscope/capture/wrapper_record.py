@@ -1,6 +1,9 @@
-"""Wrappers of parameters: FSDP2, FSDP1, DDP, and the meshes and process groups that hold replicas or shards of them.
+"""Wrappers of parameters: FSDP2, FSDP1, DDP, DeepSpeed, Megatron, and the meshes and process groups behind them.
 
 Tables of wrappers are private to torch, and read as of torch 2.2 to 2.13; one that is not there is passed over.
+DeepSpeed and Megatron are known by names of their classes and by attributes of their parameters: `ds_tensor`,
+`ds_shape` and `ds_process_group` (deepspeed/runtime/zero/partition_parameters.py), `tensor_model_parallel` and
+`partition_dim` (megatron/core/tensor_parallel/layers.py).
 """
 
 from __future__ import annotations
@@ -10,7 +13,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 FSDP2, FSDP1, DDP, TP, IGNORED = "fsdp2", "fsdp1", "ddp", "tp", "ignored"
+ZERO, MEGATRON = "zero", "megatron"
 FLAT = ("S(flat)",)
+_FOREIGN = {
+    "DeepSpeedEngine": ("deepspeed", ZERO), "PipelineEngine": ("deepspeed", ZERO),
+    "DistributedDataParallel": ("megatron", MEGATRON), "Float16Module": ("megatron", None),
+}  # fmt: skip
+"""Classes outside of torch that hold a model as `module`: their package, and the wrapper they are."""
 MOST_RUNS = 1024
 """Most runs of ranks that are written of a group."""
 
@@ -26,14 +35,16 @@ class WrappedTensor(NamedTuple):
     shape: tuple[int, ...] | None = None
     """The shape before it was sharded, where the tensor does not tell it."""
     placements: tuple[str, ...] | None = None
-    """`FLAT` for a shard of FSDP1, which cuts all parameters of a module as one row of elements."""
+    """`FLAT` for a shard of FSDP1, which cuts all parameters of a module as one row of elements; so does ZeRO-3."""
+    local: Any = None
+    """The shard, where another tensor than `tensor` holds it."""
 
 
 def wrapped_tensors(part: Any) -> dict[int, WrappedTensor]:
     """The parameters below a module that wrappers know, by their `id`."""
     found: dict[int, WrappedTensor] = {}
     for module in part.modules():
-        for tensor, known in (*_of_fsdp2(module), *_of_fsdp1(module), *_of_ddp(module)):
+        for tensor, known in (*_of_fsdp2(module), *_of_fsdp1(module), *_of_ddp(module), *_of_foreign(module)):
             found.setdefault(id(tensor), known)
     for module in part.modules():
         if hasattr(module, "_get_fsdp_state"):
@@ -71,12 +82,53 @@ def _of_fsdp1(module: Any) -> Iterator[tuple[Any, WrappedTensor]]:
         yield tensor, WrappedTensor(FSDP1, tensor, group, tuple(shape), cut)
 
 
-def ddp_paths(part: Any) -> list[str]:
-    """The dotted names of the modules that DDP wraps."""
+def _of_foreign(module: Any) -> Iterator[tuple[Any, WrappedTensor]]:
+    """The parameters that an engine of DeepSpeed or DDP of Megatron holds; they may be sharded or not."""
+    wrapper = _foreign(module)[1]
+    if wrapper == ZERO:
+        for tensor in module.module.parameters():
+            yield tensor, _of_zero(tensor)
+    elif wrapper == MEGATRON:
+        for tensor in module.module.parameters():
+            if tensor.requires_grad:
+                yield tensor, _of_megatron(tensor, module)
+
+
+def _of_zero(tensor: Any) -> WrappedTensor:
+    """A parameter of DeepSpeed: of stage 3 with its shard, of the others whole."""
+    shard = getattr(tensor, "ds_tensor", None)
+    group = getattr(tensor, "ds_process_group", None)
+    if shard is None:
+        return WrappedTensor(ZERO, tensor, group)
+    return WrappedTensor(ZERO, tensor, group, tuple(tensor.ds_shape), FLAT, shard)
+
+
+def _of_megatron(tensor: Any, wrapper: Any) -> WrappedTensor:
+    """A parameter of Megatron; of tensor parallel layers it is a part along one dimension."""
+    is_expert = not getattr(tensor, "allreduce", True)
+    group = getattr(wrapper, "expt_dp_group" if is_expert else "dp_group", None)
+    parts = wrapper.tp_group.size() if getattr(tensor, "tensor_model_parallel", False) else 1
+    if parts == 1:
+        return WrappedTensor(MEGATRON, tensor, group)
+    shape, cut = list(tensor.shape), int(tensor.partition_dim)
+    shape[cut] *= parts
+    return WrappedTensor(MEGATRON, tensor, group, tuple(shape), (f"S({cut})",))
+
+
+def _foreign(module: Any) -> tuple[str, str | None]:
+    """The package and the wrapper of a module that is not of torch; ("", None) if it is none."""
+    kind = type(module)
+    package, wrapper = _FOREIGN.get(kind.__name__, ("", None))
+    is_known = package and kind.__module__.partition(".")[0] == package and hasattr(module, "module")
+    return (package, wrapper) if is_known else ("", None)
+
+
+def wrapper_paths(part: Any) -> list[str]:
+    """The dotted names of modules that hold the model as `module`, innermost first."""
     package = sys.modules.get("torch.nn.parallel")
-    if package is None:
-        return []
-    return [path for path, module in part.named_modules() if isinstance(module, package.DistributedDataParallel)]
+    known = (package.DistributedDataParallel,) if package is not None else ()
+    found = [path for path, module in part.named_modules() if isinstance(module, known) or _foreign(module)[0]]
+    return sorted(found, key=len, reverse=True)
 
 
 def _of_ddp(module: Any) -> Iterator[tuple[Any, WrappedTensor]]:

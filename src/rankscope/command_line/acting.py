@@ -1,15 +1,19 @@
-"""Commands that make something: stacks, scripts that replay a job, merged traces, a job that breaks."""
+"""Commands that make something: stacks, scripts, merged traces, a job that breaks, schemas, a completion."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
 from rankscope.command_line.group import job_source, rankscope
 from rankscope.commands import source_options
 
 SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow", "wrong-gradient")
+COMPLETE_VARIABLE = "_RANKSCOPE_COMPLETE"
+"""Environment variable by which the script of a shell asks for completions; click reads it."""
+SCHEMAS = ("report", "watch", "frame")
 
 
 @rankscope.command()
@@ -60,7 +64,9 @@ def stacks(**options: Any) -> int:
 @rankscope.command()
 @source_options.reads_dumps
 @source_options.reads_parts
-@click.option("-o", "--output", required=True, metavar="FILE", help="A new file, .json or .json.gz.")
+@click.option(
+    "-o", "--output", type=source_options.FILE, required=True, metavar="FILE", help="A new file, .json or .json.gz."
+)
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @click.option(
     "--flows/--no-flows",
@@ -139,3 +145,66 @@ def fork(**options: Any) -> int:
     edits = {kind: [str(value) for value in options.pop(kind)] for kind in kinds}
     changes = ForkChanges(edits, *(options.pop(name) for name in ("at", "values", "env", "delay", "timeout")))
     return run(job_source(options.pop("paths"), options), changes=changes, **options)
+
+
+@rankscope.command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+def completion(shell: str) -> int:
+    """Prints the script that completes commands, options and paths in a shell.
+
+    \b
+    bash  rankscope completion bash > ~/.local/share/bash-completion/completions/rankscope
+    zsh   rankscope completion zsh > ~/.zfunc/_rankscope    (a folder of fpath, before compinit)
+    fish  rankscope completion fish > ~/.config/fish/completions/rankscope.fish
+    """
+    completion_class = get_completion_class(shell)
+    if completion_class is None:
+        raise click.ClickException(f"click knows no completion for {shell}")
+    click.echo(completion_class(rankscope, {}, "rankscope", COMPLETE_VARIABLE).source())
+    return 0
+
+
+@rankscope.command()
+@click.argument("path", type=source_options.FILE, default=".", metavar="[PATH]")
+@click.option("-f", "--format", "form", type=click.Choice(("text", "json")), default="text", help="Format.")
+@click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only.")
+def doctor(**options: Any) -> int:
+    """Tells whether rankscope runs well here, and what would be better.
+
+    It looks at the terminal, at the file system of PATH (default: here), at limits of threads, files and memory, at the
+    processor and at versions. Exit codes: 0, or 1 if something does not work.
+    """
+    from rankscope.commands.doctor import run
+
+    return run(**options)
+
+
+@rankscope.command()
+@click.argument("name", type=click.Choice(SCHEMAS), default=SCHEMAS[0], metavar="[NAME]")
+def schema(name: str) -> int:
+    """Prints the form of what programs read, as JSON.
+
+    \b
+    NAME (default: report):
+      report  JSON Schema of `rankscope report --format json`
+      watch   JSON Schema of a line of `rankscope watch --format json`
+      frame   tables, columns, dtypes, units and enums of all that is read
+    """
+    from rankscope.commands.schemas import run
+
+    return run(name)
+
+
+@rankscope.command()
+@click.argument("directories", nargs=-1, type=source_options.FILE, required=True, metavar="DIR...")
+@click.option(
+    "--redact/--no-redact", default=True, help="Replace host names, users and paths in answers (default: yes)."
+)
+def mcp(directories: tuple[str, ...], redact: bool) -> int:
+    """Answers questions of agents about jobs, by the Model Context Protocol.
+
+    It speaks over standard input and output, and reads nothing outside of DIR. Needs the extra rankscope[mcp].
+    """
+    from rankscope.commands.agent_server import run
+
+    return run(directories, redact)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from rankscope import __version__
 
@@ -17,6 +20,8 @@ LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors", "no_cache")
 PARTS = ("ranks", "groups", "last")
 """Options that say what part of a job is read, of the commands that have them."""
 _HELP = ("-h", "--help")
+_PLAIN_NAME = re.compile(r"[\w.@%+=~-]+")
+"""Names of files that every shell takes as they are."""
 
 
 class _OpensByDefault(click.Group):
@@ -24,11 +29,20 @@ class _OpensByDefault(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Inserts `view` before arguments that begin with neither a command nor an option of the group."""
-        if not args:
+        if not args and not ctx.resilient_parsing:
             raise click.UsageError("no PATH given: name a directory of dumps, logs or traces", ctx)
-        if args[0] not in (*self.commands, *_HELP, "--version"):
+        if args and args[0] not in (*self.commands, *_HELP, "--version"):
             args = ["view", *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Completes the first word: a command, a file beside it if a letter is given, or an option of `view`."""
+        if incomplete.startswith("-"):
+            options = self.commands["view"].shell_complete(ctx, incomplete) + super().shell_complete(ctx, incomplete)
+            return list({option.value: option for option in options}.values())
+        if "/" in incomplete or incomplete.startswith("~"):
+            return [CompletionItem(incomplete, type="file")]
+        return [*super().shell_complete(ctx, incomplete), *_files_here(incomplete)]
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Prints both usages."""
@@ -43,6 +57,14 @@ class _OpensByDefault(click.Group):
         with formatter.section("Options"):
             formatter.write_dl(list(dict.fromkeys(filter(None, records))))
         self.format_commands(ctx, formatter)
+
+
+def _files_here(incomplete: str) -> list[CompletionItem]:
+    """Files of the working directory whose names begin so: shells add none of their own to a list of commands."""
+    if not incomplete:
+        return []
+    names = sorted(path.name for path in Path.cwd().iterdir() if path.name.startswith(incomplete))
+    return [CompletionItem(name) for name in names if _PLAIN_NAME.fullmatch(name)]
 
 
 @click.group(cls=_OpensByDefault, context_settings={"help_option_names": _HELP, "max_content_width": 80})

@@ -25,6 +25,12 @@ def _view_name(_ctx: click.Context, _param: click.Parameter, value: str | None) 
     return value
 
 
+def _view_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    from rankscope.kinds.view_kinds import VIEW_NAMES
+
+    return [name for name in VIEW_NAMES if name.startswith(incomplete)]
+
+
 @rankscope.command(hidden=True)
 @source_options.reads_dumps
 @source_options.reads_parts
@@ -34,6 +40,7 @@ def _view_name(_ctx: click.Context, _param: click.Parameter, value: str | None) 
 @click.option(
     "--view",
     callback=_view_name,
+    shell_complete=_view_names,
     metavar="NAME",
     help="Open a view at the start: findings, logs, groups, stacks, settings, numbers, memory, mesh, files, "
     "heat, breakdown, path, patterns or time.",
@@ -67,6 +74,7 @@ def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
     "-f", "--format", "form", type=click.Choice(("text", "json")), default="text", help="Format of the lines."
 )
 @click.option("--until-frozen", is_flag=True, help="End with exit code 1 when the job freezes or fails.")
+@click.option("--metrics", metavar="FILE.prom", help="Keep metrics there, for Prometheus' textfile collector.")
 def watch(**options: Any) -> int:
     """Follows a job: a line for each change of its verdict."""
     from rankscope.commands.watch import run

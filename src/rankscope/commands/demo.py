@@ -21,7 +21,7 @@ from rankscope.commands import report, view
 from rankscope.commands.output import ProgressLine, write_report
 from rankscope.commands.source import JobSource, LoadStep
 from rankscope.commands.watch import FollowOptions
-from rankscope.parsers.workers.machine_share import users_variables
+from rankscope.parsers.workers.machine_share import module_command, users_variables
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
@@ -85,7 +85,7 @@ def _job(scenario: str, at: int, scratch: Path) -> Generator[DemoJob]:
     """The job; it ends with this context, or when this process is killed, because it reads a pipe to its end."""
     output, directory = scratch / "output", scratch / "dumps"
     directory.mkdir()
-    command = [sys.executable, "-m", "rankscope.capture.demo", scenario, str(scratch), str(at)]
+    command = module_command("rankscope.capture.demo", scenario, str(scratch), str(at))
     with output.open("wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,

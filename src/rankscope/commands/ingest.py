@@ -114,7 +114,7 @@ def write_share(
     try:
         found = walk([Path(one) for one in source.paths])
         if _is_read(path, found, share):
-            return f"{share} is there already, of the same files: nothing to read"
+            return f"{share} exists, and its files have not changed: nothing to read"
         count = _write_part(source, path, found, share, progress)
     except InputError as error:
         raise click.ClickException(str(error)) from error

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -21,6 +20,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.assemble.load import InputError, load
 from rankscope.commands.rehearsal import same_verdict
 from rankscope.commands.source import JobSource
+from rankscope.parsers.workers.machine_share import module_command
 
 LIMIT_S = 600
 """The longest that a script may take."""
@@ -86,7 +86,7 @@ def script_process(
     if shutil.which(python) is None:
         raise click.ClickException(f"{python}: no such program")
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "rankscope.capture.keeper", python, str(script)],
+        module_command("rankscope.capture.keeper", python, str(script)),
         env={**os.environ, **(environment or {})},
         start_new_session=True, stdin=subprocess.PIPE, stdout=output, stderr=output,
     )  # fmt: skip

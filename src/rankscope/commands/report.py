@@ -79,7 +79,9 @@ def _load(source: JobSource) -> tuple[Dataset, Analysis]:
         return source.load(narrator)
 
 
-def redacted_report(dataset: Dataset, analysis: Analysis, keep_source_names: bool) -> tuple[Dataset, Analysis]:
+def redacted_report(
+    dataset: Dataset, analysis: Analysis, keep_source_names: bool, whole_logs: bool = False
+) -> tuple[Dataset, Analysis]:
     """Both without names, including those of this machine, whose paths and logs may be among the dumps."""
     from rankscope.report.redact import redact
 
@@ -87,7 +89,7 @@ def redacted_report(dataset: Dataset, analysis: Analysis, keep_source_names: boo
         users = [getpass.getuser()]
     except (KeyError, OSError):
         users = []
-    return redact(dataset, analysis, [os.uname().nodename], users, keep_source_names)
+    return redact(dataset, analysis, [os.uname().nodename], users, keep_source_names, whole_logs)
 
 
 def log_to_stderr() -> None:

@@ -55,6 +55,8 @@ class JobSource:
     groups: tuple[str, ...] = ()
     last: int | None = None
     """The part of the job to read; see LoadOptions."""
+    within: tuple[Path, ...] = ()
+    """Directories out of which no link is followed; empty if links may lead anywhere."""
     no_cache: bool = False
     """Whether the user's cache of earlier reads is left alone."""
 
@@ -71,7 +73,7 @@ class JobSource:
         errors = Path(self.errors) if self.errors is not None else None
         return LoadOptions(
             self.rank_from, self.world_size, self.attempt, self.jobs, errors, self.called, is_sampled=self.is_compared,
-            ranks=self.ranks, groups=self.groups, last=self.last,
+            ranks=self.ranks, groups=self.groups, last=self.last, within=self.within,
         )  # fmt: skip
 
     def check(self, *, may_come: bool = False) -> None:

@@ -7,11 +7,28 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from rankscope.analysis.comparison.metric_words import Budget
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class FileName(click.types.StringParamType):
+    """A path or address as it was typed, which shells complete; commands say themselves whether it can be read."""
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click calls it so
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Leaves the names of files to the shell."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+FILE = FileName()
 
 
 def _regex(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -78,7 +95,7 @@ def _loads(command: _F) -> _F:
                      help="The attempt to read; 0 is the oldest (default: the newest)."),
         click.option("--jobs", type=click.IntRange(1), metavar="N",
                      help="Processes that read files (default: one for each core, at most 16)."),
-        click.option("--errors", metavar="FILE",
+        click.option("--errors", type=FILE, metavar="FILE",
                      help="Your own table of known errors; it adds to the one of rankscope."),
         click.option("--no-cache", is_flag=True, help="Neither use nor fill the cache of earlier reads."),
         click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only."),
@@ -132,10 +149,10 @@ def _budgets(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]
 def compares(command: _F) -> _F:
     """Adds the arguments and options for the comparison of runs."""
     options = [
-        click.argument("paths", nargs=-1, metavar="A B [C...]"),
-        click.option("--baseline", "baselines", multiple=True, metavar="A1 A2..",
+        click.argument("paths", nargs=-1, type=FILE, metavar="A B [C...]"),
+        click.option("--baseline", "baselines", multiple=True, type=FILE, metavar="A1 A2..",
                      help="Reruns of one setting, to compare with; A1 may stand alone before the options."),
-        click.option("--candidate", "candidates", multiple=True, metavar="B1 B2..",
+        click.option("--candidate", "candidates", multiple=True, type=FILE, metavar="B1 B2..",
                      help="Reruns of another setting. Three and more a side tell noise from change."),
         click.option("--gate", "budgets", multiple=True, metavar="METRIC=N%", callback=_budgets,
                      help="Exit code 1 only if B is worse by more: step=3%, loss=0.5%, or any other metric; or only "
@@ -148,7 +165,7 @@ def compares(command: _F) -> _F:
                      help="Lines of logs with values; groups (?P<step>..), (?P<loss>..) and so on."),
         click.option("-f", "--format", "form", type=click.Choice(("text", "markdown", "json", "html")),
                      help="Format (default: by the suffix of FILE, else text); html is a page with pictures."),
-        click.option("-o", "--output", metavar="FILE", help="Write to FILE, which must not exist."),
+        click.option("-o", "--output", type=FILE, metavar="FILE", help="Write to FILE, which must not exist."),
         click.option("--force", is_flag=True, help="Overwrite FILE."),
         click.option("--redact", is_flag=True, help="Replace host names, users and paths, for public threads."),
     ]  # fmt: skip
@@ -158,7 +175,7 @@ def compares(command: _F) -> _F:
 def reads_dumps(command: _F) -> _F:
     """Adds the common arguments of commands that read dumps."""
     options = [
-        click.argument("paths", nargs=-1, required=True, metavar="PATH..."),
+        click.argument("paths", nargs=-1, type=FILE, required=True, metavar="PATH..."),
         click.option("--rank-from", metavar="REGEX", callback=_regex,
                      help="Regular expression; its first group is the rank in a file's path."),
         click.option("--world-size", type=click.IntRange(1, 2**20), metavar="N",
@@ -169,7 +186,7 @@ def reads_dumps(command: _F) -> _F:
                      help="Look for source files of the job below TO instead of FROM; repeatable."),
         click.option("--jobs", type=click.IntRange(1), metavar="N",
                      help="Processes that read files (default: one for each core, at most 16)."),
-        click.option("--errors", metavar="FILE",
+        click.option("--errors", type=FILE, metavar="FILE",
                      help="Your own table of known errors; it adds to the one of rankscope."),
         click.option("--no-cache", is_flag=True, help="Neither use nor fill the cache of earlier reads."),
         click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only."),
@@ -195,7 +212,7 @@ def reports(command: _F) -> _F:
     options = [
         click.option("-f", "--format", "form", type=click.Choice(("text", "markdown", "json")),
                      help="Format (default: by the suffix of FILE, else text)."),
-        click.option("-o", "--output", metavar="FILE", help="Write to FILE, which must not exist."),
+        click.option("-o", "--output", type=FILE, metavar="FILE", help="Write to FILE, which must not exist."),
         click.option("--force", is_flag=True, help="Overwrite FILE."),
         click.option("--redact", is_flag=True, help="Replace host names, users and paths, for public threads."),
         click.option("--redact-sources", is_flag=True, help="As --redact, and names of source files too."),
@@ -206,8 +223,9 @@ def reports(command: _F) -> _F:
 def against_reference(command: _F) -> _F:
     """Adds a trusted run, and runs that tell how much it varies."""
     options = [
-        click.option("--reference", metavar="REF", help="A trusted run, of the same or another parallelism."),
-        click.option("--perturbed", multiple=True, metavar="RUN",
+        click.option("--reference", type=FILE, metavar="REF",
+                     help="A trusted run, of the same or another parallelism."),
+        click.option("--perturbed", multiple=True, type=FILE, metavar="RUN",
                      help="The reference again, with noise of the size of rounding on its input; repeatable."),
         click.option("--rename", multiple=True, metavar="[RANKS:]REGEX=TEXT",
                      help="Names of modules and parameters in the reference, as 4-7:layers\\.0=layers.2; repeatable."),
@@ -218,7 +236,8 @@ def against_reference(command: _F) -> _F:
 def writes_session(command: _F) -> _F:
     """Adds the place of a session, and how its reading is shared among tasks."""
     options = [
-        click.option("-o", "--output", required=True, metavar="SESSION", help="The directory of the session."),
+        click.option("-o", "--output", type=FILE, required=True, metavar="SESSION",
+                     help="The directory of the session."),
         click.option("--force", is_flag=True, help="Replace a session that is there."),
         click.option("--shard", is_flag=False, flag_value="", metavar="[I/N]",
                      help="Read only share I of N; alone, as the launcher of this task tells (put it behind PATH)."),
@@ -233,7 +252,7 @@ def writes_session(command: _F) -> _F:
 def replays(command: _F) -> _F:
     """Adds the options for replaying the operations of a job."""
     options = [
-        click.option("-o", "--output", default="", metavar="FILE",
+        click.option("-o", "--output", type=FILE, default="", metavar="FILE",
                      help="The script; - prints it (default: repro.py, with --determinism determinism.py)."),
         click.option("--force", is_flag=True, help="Overwrite FILE."),
         click.option("--last", type=click.IntRange(1), metavar="N",
@@ -255,7 +274,7 @@ def replays(command: _F) -> _F:
                      help="Run the script here, and hold its verdict against the job's."),
         click.option("--watch", is_flag=True, help="With --run: follow the replay in the app."),
         click.option("--step", is_flag=True, help="With --run: each rank waits at each operation, until S is pressed."),
-        click.option("--python", default="", metavar="PROGRAM",
+        click.option("--python", type=FILE, default="", metavar="PROGRAM",
                      help="Python with torch, for --run (default: the one of rankscope)."),
     ]  # fmt: skip
     return _with(command, options)
@@ -287,9 +306,9 @@ def forks(command: _F) -> _F:
         click.option("--timeout", type=click.FloatRange(1, 60), metavar="SECONDS",
                      help="Each operation of the script fails after SECONDS instead of hanging."),
         click.option("--run", "start", is_flag=True, help="Run the scripts here; of a sweep the best few."),
-        click.option("--python", default="", metavar="PROGRAM",
+        click.option("--python", type=FILE, default="", metavar="PROGRAM",
                      help="Python with torch, for --run (default: the one of rankscope)."),
-        click.option("-o", "--output", default="", metavar="FILE",
+        click.option("-o", "--output", type=FILE, default="", metavar="FILE",
                      help="Write the script with the first change (with --run: fork.py, fork-2.py, ...)."),
         click.option("--force", is_flag=True, help="Overwrite FILE."),
     ]  # fmt: skip
@@ -312,8 +331,8 @@ def follows(command: _F) -> _F:
 def takes_stacks(command: _F) -> _F:
     """Adds the options of py-spy, and those of reading what it wrote."""
     options = [
-        click.argument("paths", nargs=-1, metavar="[PATH]..."),
-        click.option("-o", "--output", "directory", metavar="DIR", default=".",
+        click.argument("paths", nargs=-1, type=FILE, metavar="[PATH]..."),
+        click.option("-o", "--output", "directory", type=FILE, metavar="DIR", default=".",
                      help="Directory for the files (default: here)."),
         click.option("--pid", "pids", type=click.IntRange(1), multiple=True, metavar="PID",
                      help="Only this process; repeatable."),
@@ -328,7 +347,7 @@ def takes_stacks(command: _F) -> _F:
                      help="Record stacks over S seconds instead of dumping them once."),
         click.option("--rank", type=click.IntRange(0), metavar="RANK",
                      help="With PATH: the rank to hold against the others (default: the one that differs most)."),
-        click.option("--export", metavar="FILE",
+        click.option("--export", type=FILE, metavar="FILE",
                      help="With PATH: also write FILE, for speedscope if it ends in .json, else as folded stacks."),
         click.option("--force", is_flag=True, help="Overwrite FILE."),
     ]  # fmt: skip

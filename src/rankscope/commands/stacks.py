@@ -96,9 +96,14 @@ def run(
     return 0 if dumped else 2
 
 
-def _py_spy() -> str:
+def py_spy_program() -> str | None:
+    """The path of py-spy: on PATH, or beside this Python; None if it is in neither place."""
     beside = Path(sys.executable).with_name("py-spy")
-    program = shutil.which("py-spy") or (str(beside) if beside.is_file() else None)
+    return shutil.which("py-spy") or (str(beside) if beside.is_file() else None)
+
+
+def _py_spy() -> str:
+    program = py_spy_program()
     if program is None:
         raise click.ClickException(MISSING_PY_SPY)
     return program

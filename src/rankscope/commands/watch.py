@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from rankscope.commands.metrics_file import MetricsFile, metrics_path
 from rankscope.commands.output import encoded
 from rankscope.commands.source import JobSource, with_local_paths
 from rankscope.parsers.files.directory_walk import is_session
@@ -24,9 +25,13 @@ from rankscope.text.escaping import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+    from typing import TypeAlias
 
     from rankscope.watching.update import FollowProgress, JobUpdate
     from rankscope.watching.watcher import Watcher
+
+    Receiver: TypeAlias = Callable[[JobUpdate | FollowProgress], None]
 
 
 @dataclass(frozen=True)
@@ -124,24 +129,46 @@ def run(
     follow: FollowOptions = DEFAULT_OPTIONS,
     ascii_only: bool = False,
     path_map: tuple[tuple[str, str], ...] = (),
+    metrics: str | None = None,
 ) -> int:
-    """Follows until a signal; the exit code says whether the last verdict was critical."""
+    """Follows until a signal; the exit code says whether the last verdict was critical.
+
+    `metrics` is a file for the textfile collector of Prometheus.
+    """
     source.check(may_come=True)
+    path = metrics_path(metrics)
     watcher = watcher_for(source, follow)
     gc.enable()
     printer = _StatusPrinter(watcher, form, ascii_only, until_frozen, path_map, _hook(follow))
-    with _ended_by_signals(watcher):
-        _run(watcher, printer)
+    with _ended_by_signals(watcher), _metrics(path, source.title) as receivers:
+        _run(watcher, [*receivers, printer.publish])
     if printer.hook is not None and until_frozen:
         printer.hook.wait()
     return int(printer.critical or (until_frozen and printer.alarmed))
 
 
-def _run(watcher: Watcher, printer: _StatusPrinter) -> None:
+@contextmanager
+def _metrics(path: Path | None, title: str) -> Iterator[list[Receiver]]:
+    """The receivers that write metrics into a file: none without a path."""
+    if path is None:
+        yield []
+        return
+    file = MetricsFile(path, title, _say)
+    try:
+        yield [file.publish]
+    finally:
+        file.close()
+
+
+def _run(watcher: Watcher, receivers: Sequence[Receiver]) -> None:
     from rankscope.parsers.workers.pool import WorkerError
 
+    def publish(news: JobUpdate | FollowProgress) -> None:
+        for receive in receivers:
+            receive(news)
+
     try:
-        watcher.run(printer.publish)
+        watcher.run(publish)
     except WorkerError as error:
         raise click.ClickException(str(error)) from error
 

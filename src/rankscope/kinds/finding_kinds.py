@@ -56,6 +56,8 @@ class FindingKind:
     """Status of a verdict with such a finding first."""
     status_alone: Status = "hang"
     """Status of a verdict with such a finding first, if no rank waits for it."""
+    view: str = ""
+    """Name of the view of its records; "" for findings of the lanes, logs and stacks."""
     needs_stillness: bool = False
     """In a watched job that moves, it proves nothing and is only a suspicion."""
     absent: Absent = "nobody"
@@ -174,25 +176,26 @@ _ROWS = (
         meaning="an allocator had reserved enough memory for a request that failed, in pieces that were too small",
     ),
     FindingKind(
-        name="model-mismatch", worst="warning",
+        name="model-mismatch", view="model", worst="warning",
         meaning="ranks hold another model than their peers: names, shapes, types, frozen or not, wrapper, placement",
         rule="ranks that share a mesh or a wrapper hold the same parameters: the few that differ are accused",
         clears="a design in which these ranks hold a part of their own",
     ),
     FindingKind(
-        name="partial-tensor", worst="warning",
+        name="partial-tensor", view="model", worst="warning",
         meaning="a parameter or gradient is a summand of a DTensor that nobody reduced",
     ),
     FindingKind(
-        name="unsharded-parameter", worst="warning",
+        name="unsharded-parameter", view="model", worst="warning",
         meaning="each rank holds a large parameter whole, though nearly all others of its size are sharded",
     ),
     FindingKind(
-        name="unwrapped-parameter", worst="warning",
+        name="unwrapped-parameter", view="model", worst="warning",
         meaning="a wrapper took most parameters, and a trained one was left out",
     ),
     FindingKind(
-        name="uneven-shards", worst="warning", meaning="the shards of a rank are far larger than those of its peers",
+        name="uneven-shards", view="model", worst="warning",
+        meaning="the shards of a rank are far larger than those of its peers",
         clears="a dimension that these ranks do not divide",
     ),
     FindingKind(

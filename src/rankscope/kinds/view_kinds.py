@@ -68,6 +68,19 @@ VIEWS: tuple[ViewKind, ...] = (
         " -o dumps train.py; or give traces that torch.profiler recorded with profile_memory=True",
     ),
     ViewKind(
+        name="snapshots", key="a", meaning="memory snapshots: who holds it, on which rank",
+        also="allocations segments fragmentation cuda pickle", page="tui.detail.screens.snapshots_page:SnapshotsScreen",
+        empty="no memory snapshot",
+        fill="call torch.cuda.memory._record_memory_history() at the start and"
+        ' torch.cuda.memory._dump_snapshot(f"snapshot_rank_{rank}.pickle") on each rank, and give the files',
+    ),
+    ViewKind(
+        name="model", key="o", meaning="the model on each rank: sharded, replicated, loose",
+        also="parameters buffers gradients optimizer fsdp ddp wrapper placements",
+        page="tui.detail.screens.model_page:ModelScreen", empty="no record of a model",
+        fill="call rankscope.capture.describe(model, optimizer) in the job on each rank, behind the wrappers",
+    ),
+    ViewKind(
         name="mesh", key="m", meaning="ranks as a grid of dp, pp, tp", also="device topology parallel",
         page="tui.detail.screens.mesh_page:MeshScreen", empty="no mesh: the groups do not clearly form a grid",
         fill="give the dumps of all ranks; with rankscope.capture in the job they name all members of each group",

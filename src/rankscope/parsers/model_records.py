@@ -52,17 +52,19 @@ class ModelHeader(msgspec.Struct):
     time_ns: Time | None = None
     model: str | None = None
     parameters: Count = 0
+    buffers: Count = 0
     meshes: Annotated[list[RecordedMesh], msgspec.Meta(max_length=MOST_MESHES)] = []
 
 
 class ParameterLine(msgspec.Struct):
-    """One parameter on this rank; sizes are bytes, shapes in elements."""
+    """One parameter or buffer on this rank; sizes are bytes, shapes in elements."""
 
     name: str
     shape: Shape
     local: Shape
     dtype: Word
     requires_grad: bool = True
+    buffer: bool = False
     device: Word = ""
     wrapper: Word | None = None
     mesh: Count | None = None
@@ -121,9 +123,9 @@ def decode_model(data: bytes) -> ModelRecord:
         raise NotThisKindError("the record of a model without a rank in its first line") from error
     lines = [text for text in rest.split(b"\n", MOST_PARAMETER_LINES)[:MOST_PARAMETER_LINES] if text.strip()]
     found = [line for text in lines if (line := _parameter(text)) is not None]
-    lost, left = len(lines) - len(found), head.parameters - len(lines)
+    lost, left = len(lines) - len(found), head.parameters + head.buffers - len(lines)
     notes = [f"{plural(lost, 'line')} that cannot be read"] if lost else []
-    notes += [f"{plural(left, 'parameter')} missing at its end"] if left > 0 else []
+    notes += [f"{plural(left, 'line')} missing at its end"] if left > 0 else []
     if head.rankscope_model > VERSION:
         notes.append(f"its format {head.rankscope_model} is newer than {VERSION}: some of it may be missing")
     head.host, head.model = safe_text(head.host), safe_text(head.model)

@@ -48,7 +48,7 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
             "inputs": dataset.files.select("path", "kind", "rank", "rows", "problem", "recorder").to_dicts(),
             "findings": [finding_json(f) for f in analysis.findings],
             "mesh": _mesh(analysis.mesh, {rank for f in analysis.findings for rank in f.culprit_ranks}),
-            "why": [_why(w) for w in analysis.whys],
+            "why": [answer_json(w) for w in analysis.whys],
             "messages": said,
             "more_messages": more,
             "settings": settings_section.json_rows(dataset),
@@ -107,7 +107,8 @@ def _limit(one: BrokenLimit) -> Json:
     return {"rule": one.rule, "standing": one.standing, "value": value, "limit": limit}
 
 
-def _why(w: RankExplanation) -> Json:
+def answer_json(w: RankExplanation) -> Json:
+    """The answer for one rank, in the form it has in the report."""
     lines = [{"about": r.about, **_evidence(r.evidence)} for r in w.lines]
     return {"rank": w.rank, "accused": w.accused, "finding": w.finding, "title": w.title, "lines": lines}
 

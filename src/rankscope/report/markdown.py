@@ -151,7 +151,7 @@ def _model(analysis: Analysis) -> Iterator[str]:
 
         rows = list(model_section.shown_rows(analysis.model))
         yield f"## {model_section.TITLE}"
-        yield _table(model_section.HEAD, iter(rows))
+        yield _table(model_section.shown_head(analysis.model), iter(rows))
         yield from (note.replace("*", "\\*") for note in model_section.notes(analysis.model, len(rows)))
 
 

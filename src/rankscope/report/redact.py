@@ -36,13 +36,15 @@ def redact(
     hosts: Iterable[str] = (),
     users: Iterable[str] = (),
     keep_source_names: bool = True,
+    whole_logs: bool = False,
 ) -> tuple[Dataset, Analysis]:
     """The data of a report with names replaced: host-1, user-1, dir-1; one name has one stand-in everywhere.
 
-    `hosts` and `users` are further names to replace, of the machine that makes the report. Text is replaced in every
+    `hosts` and `users` are further names to replace, of the machine that makes the report. Lines of logs that no report
+    shows lose their text, unless `whole_logs` keeps them. Text is replaced in every
     column that `schema.text_columns` does not call rankscope's own, in the root and in the analysis.
     """
-    told = replace(dataset, messages=_said(dataset))
+    told = dataset if whole_logs else replace(dataset, messages=_said(dataset))
     names = StandInNames(
         [*_hosts(told, analysis), *hosts], [*users, *_valued(told, _USER_VARIABLES)], keep_source_names
     )

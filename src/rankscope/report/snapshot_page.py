@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from rankscope.analysis.memory.snapshot_holders import DeviceMemory, Holder, Lines, LoneHolder, SnapshotMemory
+from rankscope.schema import Frame
 from rankscope.text.escaping import markdown, plain
 from rankscope.text.wording import byte_count, clipped, duration, plural, ranks_text
 
@@ -33,17 +34,27 @@ def holder_text(lines: Lines) -> str:
     """The innermost lines of the job: "forward model.py:7 < step train.py:12"."""
     if not lines:
         return "no stack was recorded"
-    return " < ".join(plain(f"{f.function} {PurePath(f.file).name}:{f.line}", 200) for f in lines[:3])
+    return " < ".join(plain(f"{f.function}{_place(f)}", 200) for f in lines[:3])
+
+
+def _place(frame: Frame) -> str:
+    """The file and the line of a frame; "" for a category of tensors, which has none."""
+    return f" {PurePath(frame.file).name}:{frame.line}" if frame.file else ""
 
 
 def owner_text(rank: int | None, device: int) -> str:
     """The rank and its device in words."""
-    return f"{'rank unknown' if rank is None else f'rank {rank}'}, device {device}"
+    return f"{'rank unknown' if rank is None else f'rank {rank}'}, device {'unknown' if device < 0 else device}"
 
 
 def size_lines(device: DeviceMemory) -> Iterator[tuple[str, str]]:
     """Facts on a device: label and text."""
     facts = device.facts
+    if not facts["segments"]:
+        ago = f", {duration(facts['ago_ns'])} before the end" if facts["ago_ns"] is not None else ""
+        yield "dump", f"{byte_count(facts['allocated'])} in tensors; segments are not told"
+        yield "peak", f"{byte_count(facts['peak'])} in tensors{ago}"
+        return
     pending = f", {byte_count(facts['pending'])} freed and waiting for a stream" if facts["pending"] else ""
     yield (
         "dump",

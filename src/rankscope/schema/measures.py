@@ -87,7 +87,7 @@ MEMORY: dict[str, pl.DataType | type[pl.DataType]] = {
 
 LAYOUTS = ("whole", "sharded", "partial")
 """Share of a tensor that a rank holds: all of it, a part, or a summand that is not reduced."""
-WRAPPERS = ("", "fsdp2", "fsdp1", "ddp", "tp", "ignored", "other")
+WRAPPERS = ("", "fsdp2", "fsdp1", "ddp", "zero", "megatron", "tp", "ignored", "other")
 """Wrapper that took a parameter; "tp" is a plan of DTensor, "ignored" one that was told to leave it, "" none."""
 
 PARAMETERS: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -97,6 +97,7 @@ PARAMETERS: dict[str, pl.DataType | type[pl.DataType]] = {
     "local": pl.List(pl.Int64),  # on this rank
     "dtype": pl.Categorical,  # as torch names it: "bfloat16"
     "requires_grad": pl.Boolean,
+    "buffer": pl.Boolean,  # a buffer of the model, which nobody trains
     "device": pl.Categorical,  # "cuda:3", "cpu", "meta"
     "wrapper": pl.Enum(WRAPPERS),
     "placements": pl.Categorical,  # of a DTensor: "S(0) R"; "" for a plain tensor
@@ -114,7 +115,7 @@ PARAMETERS: dict[str, pl.DataType | type[pl.DataType]] = {
     "file": pl.UInt32,  # row of `files`
     "line": pl.Int64,
 }
-"""One row for each parameter of each rank, sorted by rank, then in the order of the model."""
+"""One row for each parameter and buffer of each rank, sorted by rank, then in the order of the model."""
 
 # Compilations, and stacks over time.
 

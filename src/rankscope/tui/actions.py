@@ -83,6 +83,8 @@ ACTIONS: tuple[Action, ...] = (
            "lanes", also="drag window selection"),
     Action("zoom_undo", ("Z",), "undo the last zoom", "Zoom", "lanes", also="back"),
     Action("axis", ("t",), "axis: logical sequence or time", "Show", "screen", "time", also="clock wall"),
+    Action("memory", ("b",), "memory of each rank below its lane, on the axis of time", "Show", "screen",
+           also="bytes allocated reserved gpu samples"),
     Action("unfold", ("u",), "unfold or fold the lane", "Show", "lanes", "unfold", also="expand collapse"),
     Action("unfold_all", ("U",), "unfold or fold all lanes", "Show", "lanes", also="expand collapse"),
     Action("line_up", ("a",), "line up this collective on all ranks; again: next one", "Show", "screen", "line up",

@@ -28,7 +28,7 @@ class Found:
 
 def lane_words(board: Board, wanted: Filter, found: Found | None) -> list[str]:
     """The state of the lanes: rows, filter, search, marker, order, clocks."""
-    pieces = [_rows_text(board)]
+    pieces = [_rows_text(board), *board.memory_words]
     if wanted:
         pieces.append(f"only {describe(wanted, board.model)}")
     if found is not None:

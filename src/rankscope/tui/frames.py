@@ -81,7 +81,9 @@ class PaneFrame(Unstyled):
         if self.is_framed and (more, foot) != (self._more, self._foot):
             self._more, self._foot = more, foot
             width, height = self.outer_size
-            self.refresh(Region(0, 0, width, 1), Region(0, height - 1, width, 1))
+            edges = (Region(0, at, width, 1).translate(-self.content_offset) for at in (0, height - 1))
+            # regions count from the content on
+            self.refresh(*edges)
 
     def on_descendant_focus(self) -> None:
         """Draws heavy edges."""

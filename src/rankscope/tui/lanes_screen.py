@@ -19,7 +19,7 @@ from rankscope.tui.controllers.bars import LARGE, Bars
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.board_switch import BoardSwitch
 from rankscope.tui.controllers.exports import DumpOffer, Exports
-from rankscope.tui.controllers.filter_menu import FilterMenu, TimeAxis
+from rankscope.tui.controllers.filter_menu import FilterMenu, MemoryToggle, TimeAxis
 from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.job_news import JobNews
 from rankscope.tui.controllers.pages import Pages
@@ -88,6 +88,7 @@ class LanesScreen(Screen[None]):
         self.filters = FilterMenu(self, self.boards, self.search, self.times)
         self.findings = FindingsWalk(self, self.boards, self.search, self.filters)
         self.switch = BoardSwitch(self, self.boards, self.search, self.times, self.findings)
+        self.memory = MemoryToggle(self, self.boards, self.times)
         news = (self, self.boards, self.search, self.findings)
         self.news = JobNews(*news) if first is None else Following(*news, first)
         self.bars = Bars(self, self.boards, self.search, self.news)
@@ -120,6 +121,7 @@ class LanesScreen(Screen[None]):
             "line_up": partial(self.switch.line_up, 1),
             "line_up_back": partial(self.switch.line_up, -1),
             "order": self.switch.change_order,
+            "memory": self.memory.toggle,
             "follow": self.news.follow,
             "pause": self.news.pause,
             "ask_dumps": DumpOffer(self, self.boards).offer,
@@ -249,7 +251,7 @@ class LanesScreen(Screen[None]):
         """
         findings, board = self.findings, self.boards.shown
         fresh = findings.at_finding or board.finding is None
-        if fresh and self.boards.has_lanes and self.room > 0 and board.settle(self.room):
+        if fresh and self.boards.has_lanes and self.room > 0 and board.settle(self.room // self.lanes.lines_of_row):
             self.lanes.changed()
             return
         left = self.query_one("#left").styles.inline
@@ -259,7 +261,7 @@ class LanesScreen(Screen[None]):
             return
         beside = self.lanes.ruled + self.bar("status").size.height
         before = left.height.value if left.height is not None else 0
-        need = board.count + beside
+        need = board.count * self.lanes.lines_of_row + beside
         height = min(self.room + beside, need if findings.at_finding else max(need, int(before)))
         if self.room > 0 and height != before:
             self.query_one("#left").styles.height = height
@@ -319,6 +321,7 @@ class LanesScreen(Screen[None]):
         self.set_class(alone, "-told")
         self.detail.stands_alone(alone)
         self.lanes.show(self.boards.shown)
+        self.memory.renew()
         self._fit_lanes()
         if changes:
             self.set_focus(self.main_pane)

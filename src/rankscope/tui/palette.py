@@ -17,11 +17,14 @@ CURSOR = 64
 BUSY, COPY, HOST, PATIENT, FAINT, THIN = range(len(Mark), len(Mark) + 6)
 """Styles beside those of marks: a device computes, data moves, a host works, a host waits, nothing happens, a device
 computes now and then."""
+HELD = THIN + 1
+"""The first of five styles for memory that a rank holds, the fullest last."""
 _CELLS: dict[int, str] = {
     Mark.DONE: "done", Mark.UNSURE: "unsure", Mark.GONE: "gone", Mark.SCHEDULED: "scheduled", Mark.STARTED: "started",
     Mark.MISMATCH: "mismatch", Mark.MISMATCH_PENDING: "mismatch", Mark.MISSING: "missing", Mark.ABSENT: "absent",
     Mark.WRONG_NUMBERS: "mismatch",
     BUSY: "busy", COPY: "copy", HOST: "host", PATIENT: "patient", FAINT: "faint", THIN: "thin",
+    **{HELD + at: f"heat{at}" for at in range(5)},
 }  # fmt: skip
 """The face of each style of a cell."""
 

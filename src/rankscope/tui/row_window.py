@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rankscope.tui import axis
 from rankscope.tui.axis import View
+from rankscope.tui.memory_track import MemoryTrack
 from rankscope.tui.model import Model
 from rankscope.tui.order import Ordering
 
@@ -170,8 +171,20 @@ class RankWindow(Window):
         """The width and the most rows that the order was made for."""
         self.order: Ints | None = None
         """The lanes in their order; None until it is made. It stays when the window moves."""
+        self.track: MemoryTrack | None = None
+        """Memory that is drawn below the lanes on the axis of time."""
         self.fresh: frozenset[int] = frozenset()
         """Ranks of a watched job that changed since the last key."""
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether memory is drawn now."""
+        return self.track is not None and self.view.kind == "time"
+
+    @property
+    def memory_words(self) -> list[str]:
+        """The bytes of the drawn memory and their scale; nothing where none is drawn."""
+        return [self.track.note] if self.track is not None and self.has_memory else []
 
     def set_order(self, ordering: Ordering) -> None:
         """Sets the order of the lanes, for good."""

@@ -18,7 +18,7 @@ from textual.strip import Strip
 from rankscope.text.escaping import plain
 from rankscope.tui.actions import bindings_for
 from rankscope.tui.board import AnyBoard, Board
-from rankscope.tui.lane_paint import Gutter, Line, Painter, compose, gutter_for
+from rankscope.tui.lane_paint import Gutter, Line, Painter, compose, gutter_for, last_rows, memory_lines
 from rankscope.tui.letters import Codes
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.text_bars import Unstyled, shortened
@@ -57,6 +57,8 @@ class Timeline(Unstyled, can_focus=True):
         self._lines: list[Strip] = []
         self.present: Codes = np.zeros(0, np.uint8)
         """The codes of the cells in view, each once."""
+        self._rows: list[int] = []
+        """The row of the board on each line below the ruler."""
         self._pressed = -TWICE
         self._drag_from: int | None = None
         """The unit at which the button of the mouse went down."""
@@ -84,6 +86,8 @@ class Timeline(Unstyled, can_focus=True):
     def changed(self) -> None:
         """Draws the board anew, and counts a move."""
         # without a size, drawing has no use: the board is drawn when there is one
+        if self.board is not None and self.size and self.board.height != self._height:
+            self._fit()
         self._lines = self._draw() if self.size else []
         self.refresh()
         self.moves += 1
@@ -107,7 +111,17 @@ class Timeline(Unstyled, can_focus=True):
 
     def _fit(self) -> None:
         if self.board is not None and self.size.width and self.size.height:
-            self.board.resize(self.size.width - self.head.width, self.size.height - self.ruled)
+            self.board.resize(self.size.width - self.head.width, self._height)
+
+    @property
+    def _height(self) -> int:
+        """The rows of the board that have room, with a line of memory below each where memory is drawn."""
+        return max((self.size.height - self.ruled) // self.lines_of_row, 1)
+
+    @property
+    def lines_of_row(self) -> int:
+        """The most lines that a row takes."""
+        return 2 if self.board is not None and self.board.has_memory else 1
 
     def _draw(self) -> list[Strip]:
         board = self.board
@@ -120,10 +134,23 @@ class Timeline(Unstyled, can_focus=True):
             times = self._ruler(
                 board, "  time" if board.lined is None else "  from arrival", time_line(board, board.width), width
             )
-            lines, codes = compose_traces(board, head)
-            return [steps, times, *self._paint(lines, codes)]
+            lines, codes = compose_traces(board, head, self.size.height - self.ruled)
+            return [steps, times, *self._paint(self._with_memory(board, lines), codes)]
         assert isinstance(head, Gutter)
-        return [self._ruler(board, *self._ruler_text(board), width), *self._paint(*compose(board, head))]
+        lines, codes = compose(board, head)
+        ruler = self._ruler(board, *self._ruler_text(board), width)
+        return [ruler, *self._paint(self._with_memory(board, lines), codes)]
+
+    def _with_memory(self, board: AnyBoard, lines: list[Line]) -> list[Line]:
+        """The lines of the board, with memory below the last row of each rank, and the row of each line."""
+        rows = range(board.top, board.top + len(lines))
+        shown = [(row, line) for row, line in zip(rows, lines, strict=True)]
+        if board.has_memory:
+            below = dict(zip(last_rows(board, rows), memory_lines(board, rows, self.head.width), strict=True))
+            shown = [(row, one) for row, line in shown for one in (line, below.get(row)) if one is not None]
+        shown = shown[: self.size.height - self.ruled]
+        self._rows = [row for row, _ in shown]
+        return [line for _, line in shown]
 
     def _paint(self, lines: list[Line], codes: Codes) -> list[Strip]:
         self.present = np.flatnonzero(np.bincount(codes.reshape(-1), minlength=1)).astype(np.uint8)
@@ -170,7 +197,8 @@ class Timeline(Unstyled, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """Puts the cursor under the mouse."""
         if self.board is not None and event.y >= self.ruled:
-            self.board.go_row(self.board.top + event.y - self.ruled)
+            line = event.y - self.ruled
+            self.board.go_row(self._rows[line] if line < len(self._rows) else self.board.count - 1)
             if event.x >= self.head.width:
                 self.board.go_unit(self._unit_at(event.x))
             self.changed()

@@ -13,7 +13,7 @@ from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
 from rankscope.report.text import render_text
 from rankscope.schema import Dataset
-from tests.model_writer import Row, described_job, parameter, transformer
+from tests.model_writer import Row, buffer, described_job, parameter, transformer
 
 PAIRS = (range(2), range(2, 4))
 KINDS = ("model-mismatch", "partial-tensor", "unsharded-parameter", "unwrapped-parameter", "uneven-shards")
@@ -138,3 +138,16 @@ def test_reports_list_what_each_rank_holds_with_outliers_first() -> None:
     assert b'"model":{"ranks":[{"rank":0,"parameters":8,"bytes":' in render_json(job, found).replace(b" ", b"").replace(
         b"\n", b""
     )
+
+
+def test_coverage_adds_up_and_buffers_are_counted_and_not_compared() -> None:
+    def rows(rank: int) -> list[Row]:
+        kept = [*transformer(4), parameter("head", (8, 256), wrapper="ignored"), parameter("loose", (8, 256))]
+        return [*kept, parameter("twin", (4, 256), wrapper="ddp"), buffer("rope", (64 * (1 + rank), 4))]
+
+    analysis = analyse(described_job(rows))
+    assert analysis.model is not None and not analysis.model.differences
+    (first, *_) = analysis.model.held.rows(named=True)
+    parts = [first[name] for name in ("sharded", "replicated", "ignored", "unwrapped", "partial")]
+    assert parts[1:] == [4096, 8192, 8192, 0] and sum(parts) == first["bytes"]
+    assert analysis.model.held["buffer_bytes"].to_list() == [1024 * (1 + rank) for rank in range(4)]

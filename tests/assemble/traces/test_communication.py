@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from rankscope.analysis.traces.trace_story import TraceStory
-from rankscope.parsers.torch_profiler.event_names import FORM, current_table, read_table
+from rankscope.assemble.traces.trace_window import FORM, current_table, read_table
 from rankscope.parsers.user_tables import TableError
 from rankscope.schema import Dataset
 from tests.parsers.torch_profiler.documents import (

@@ -96,11 +96,11 @@ def test_a_file_is_asked_for_its_size_once_and_a_file_nobody_wants_never(
         return stat(path, **how)
 
     monkeypatch.setattr(Path, "stat", counted)
-    found = walk_paths([tmp_path], lambda shown: shown != "rank_1")
+    found = walk_paths([tmp_path], (), lambda shown: shown != "rank_1")
     assert [one.shown for one in found] == ["rank_0", "rank_2"]
     assert sorted(name for name in asked if name != tmp_path.name) == ["rank_0", "rank_2"]
 
 
 def test_a_given_file_that_nobody_wants_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "rank_1").write_bytes(b"x")
-    assert walk_paths([tmp_path / "rank_1"], lambda shown: shown != "rank_1") == []
+    assert walk_paths([tmp_path / "rank_1"], (), lambda shown: shown != "rank_1") == []

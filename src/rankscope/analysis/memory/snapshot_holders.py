@@ -63,6 +63,19 @@ class LoneHolder(NamedTuple):
     """The median of the other ranks."""
 
 
+class PlaceOverRanks(NamedTuple):
+    """One place of the program over the compared ranks."""
+
+    lines: Lines
+    """() for memory whose stack was not recorded."""
+    held: Mapping[int, int]
+    """Bytes by rank; a rank that holds none is not in it."""
+
+    def ordered(self, ranks: Sequence[int]) -> list[tuple[int, int]]:
+        """(rank, bytes) of each of the ranks, those that hold most first."""
+        return sorted(((rank, self.held.get(rank, 0)) for rank in ranks), key=lambda one: (-one[1], one[0]))
+
+
 class SnapshotMemory(NamedTuple):
     """All snapshots of a job."""
 
@@ -73,6 +86,8 @@ class SnapshotMemory(NamedTuple):
     """When: "at_peak", or "at_dump" where a history is missing."""
     lone: tuple[LoneHolder, ...]
     """Those that differ most first."""
+    places: tuple[PlaceOverRanks, ...]
+    """All places of the compared ranks: where one rank holds most first."""
 
 
 def snapshot_memory(dataset: Dataset) -> SnapshotMemory:
@@ -90,7 +105,8 @@ def snapshot_memory(dataset: Dataset) -> SnapshotMemory:
     newest = {one.facts["rank"]: one.facts["file"] for one in devices if one.facts["rank"] is not None}
     compared = [one for one in devices if newest.get(one.facts["rank"]) == one.facts["file"]]
     moment = "at_peak" if all(one.facts["peak"] is not None for one in compared) else "at_dump"
-    return SnapshotMemory(devices, tuple(sorted(newest)), moment, tuple(_lone(compared, moment)))
+    places = _shared(compared, moment)
+    return SnapshotMemory(devices, tuple(sorted(newest)), moment, tuple(_lone(places, tuple(newest))), tuple(places))
 
 
 def _own_lines(dataset: Dataset) -> dict[int, Lines]:
@@ -113,19 +129,24 @@ def _holders(rows: Sequence[Mapping[str, Any]], stacks: Mapping[int, Lines]) -> 
     return tuple(sorted(found, key=lambda one: -max(one.at_peak, one.at_dump)))
 
 
-def _lone(devices: Sequence[DeviceMemory], moment: str) -> list[LoneHolder]:
-    """Memory that only one rank holds, of at least two ranks."""
+def _shared(devices: Sequence[DeviceMemory], moment: str) -> list[PlaceOverRanks]:
+    """The places of the devices, each with the bytes of every rank."""
     held: defaultdict[Lines, dict[int, int]] = defaultdict(dict)
-    whole: defaultdict[int, int] = defaultdict(int)
     for device in devices:
         rank = device.facts["rank"]
-        whole[rank] += 0
         for one in device.holders:
-            size = getattr(one, moment)
-            whole[rank] += size
-            if one.lines:
+            if size := getattr(one, moment):
                 held[one.lines][rank] = held[one.lines].get(rank, 0) + size
-    told = (_alone(lines, own, whole) for lines, own in held.items() if len(whole) > 1)
+    found = (PlaceOverRanks(lines, own) for lines, own in held.items())
+    return sorted(found, key=lambda one: -max(one.held.values()))
+
+
+def _lone(places: Sequence[PlaceOverRanks], ranks: Sequence[int]) -> list[LoneHolder]:
+    """Memory that only one rank holds, of at least two ranks."""
+    if len(ranks) < 2:
+        return []
+    whole = {rank: sum(one.held.get(rank, 0) for one in places) for rank in ranks}
+    told = (_alone(one.lines, one.held, whole) for one in places if one.lines)
     found = [one for one in told if one is not None]
     return sorted(found, key=lambda one: one.others - one.held)
 

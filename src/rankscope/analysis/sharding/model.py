@@ -84,7 +84,7 @@ class ModelAnalysis:
     """Results from records of models."""
 
     held: pl.DataFrame
-    """A row for each rank: rank, stage, parameters, bytes, gradient_bytes, state_bytes, sharded, whole, total."""
+    """A row for each rank, as `shard_outliers.held_by_rank` makes them."""
     differences: tuple[ModelDifference, ...]
     whole: tuple[WholeParameter, ...]
     loose: tuple[LooseParameters, ...]

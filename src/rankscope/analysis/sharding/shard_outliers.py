@@ -19,26 +19,42 @@ HEAVY_SHARE = 0.25
 HEAVY_BYTES = 64 << 20
 """Least excess over the peers: a share of what they hold, and bytes."""
 MOST_NAMES = 3
-_WRAPPERS = ("fsdp2", "fsdp1", "ddp")
+COVERAGES = ("sharded", "replicated", "ignored", "unwrapped", "partial")
+"""How ranks share a parameter: each holds a part, each holds all and a wrapper or a mesh knows it, all though a wrapper
+was told to leave it, all and no wrapper took it, or a summand."""
+_WRAPPERS = ("fsdp2", "fsdp1", "ddp", "zero", "megatron")
 """Wrappers that reduce gradients."""
 
 
-def held_by_rank(rows: pl.DataFrame) -> pl.DataFrame:
-    """Bytes that each rank holds, in rows of `model_peers.with_stages`.
+def held_by_rank(rows: pl.DataFrame, buffers: pl.DataFrame) -> pl.DataFrame:
+    """Bytes that each rank holds, in rows of `model_peers.with_stages` and rows of buffers.
 
     Columns: rank, stage, parameters (number), bytes, gradient_bytes, state_bytes, sharded and whole (parts of `bytes`),
-    total (of the whole parameters).
+    total (of the whole parameters), parts of `bytes` by `coverage_of`, and buffer_bytes.
     """
     is_sharded = pl.col("layout") == "sharded"
+    told = buffers.group_by("rank").agg(buffer_bytes=pl.col("bytes").sum())
+    parts = {name: pl.col("bytes").filter(coverage_of() == name).sum() for name in COVERAGES if name != "sharded"}
     return (
         rows.group_by("rank", maintain_order=True)
         .agg(
             pl.col("stage").first(), parameters=pl.len(), bytes=pl.col("bytes").sum(),
             gradient_bytes=pl.col("gradient_bytes").sum(), state_bytes=pl.col("state_bytes").sum(),
             sharded=pl.col("bytes").filter(is_sharded).sum(), whole=pl.col("bytes").filter(~is_sharded).sum(),
-            total=pl.col("whole_bytes").sum(),
+            total=pl.col("whole_bytes").sum(), **parts,
         )
+        .join(told, on="rank", how="left").with_columns(pl.col("buffer_bytes").fill_null(0))
         .sort("rank")
+    )  # fmt: skip
+
+
+def coverage_of() -> pl.Expr:
+    """One of `COVERAGES` for each row: how the ranks share the parameter."""
+    return (
+        pl.when(pl.col("layout") != "whole").then(pl.col("layout").cast(pl.String))
+        .when(pl.col("wrapper") == "").then(pl.lit("unwrapped"))
+        .when(pl.col("wrapper") == "ignored").then(pl.lit("ignored"))
+        .otherwise(pl.lit("replicated"))
     )  # fmt: skip
 
 

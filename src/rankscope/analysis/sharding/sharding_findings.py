@@ -36,12 +36,13 @@ WARN_SHARE = 0.1
 def with_models(facts: Facts, analysis: Analysis) -> Analysis:
     """The analysis with findings on models; they stand behind the causes."""
     dataset = facts.dataset
-    rows = with_stages(dataset.parameters, analysis.mesh)
+    is_buffer = dataset.parameters["buffer"]
+    rows = with_stages(dataset.parameters.filter(~is_buffer), analysis.mesh)
     partial = find_partial(rows)
     differences = [one for one in find_differences(rows) if not _is_partial(one, partial)]
     shared = bool(rows["sure"].all())
     odd = frozenset(rank for one in differences for rank in one.odd)
-    held = held_by_rank(rows)
+    held = held_by_rank(rows, dataset.parameters.filter(is_buffer))
     model = ModelAnalysis(
         held, tuple(differences), tuple(find_whole(rows, odd)), tuple(find_loose(rows, odd)), tuple(partial),
         tuple(find_heavy(rows, held)),

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from rankscope.assemble.logs.c10d_claims import Claims, not_before, printing_rank
+from rankscope.assemble.logs.c10d_claims import Claims, printing_rank
 from rankscope.assemble.logs.fingerprint_rows import (
     WORLD_GROUP,
     CallNumbers,
     Fingerprint,
     NamedGroup,
     PrintedEvent,
-    PrintedLane,
     PrintedLanes,
     add_fingerprints,
     distinct_lines,
@@ -23,12 +22,11 @@ from rankscope.assemble.logs.fingerprint_rows import (
     lanes_of,
     named_groups,
     speakers,
-    timed_lanes,
 )
 from rankscope.assemble.logs.lockstep import FailureReports, LaneProgress, Lockstep, PeerQuote, last_teams
 from rankscope.assemble.logs.log_groups import DEFAULT_GROUP, LogGroups
 from rankscope.assemble.logs.log_messages import failed_ranks
-from rankscope.assemble.logs.log_processes import LogScene, int64_or_none, print_time, valid_rank
+from rankscope.assemble.logs.log_processes import LogScene, int64_or_none, valid_rank
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.logs.bounded_rows import left_out
 from rankscope.parsers.logs.log_record import Event
@@ -83,8 +81,7 @@ class _SeveralGroups:
         if not lanes or not named:
             return None
         reports = read_reports(self._said, lanes, self._calls)
-        written = {number: log.source.mtime_ns for number, log in enumerate(scene.logs)}
-        return solve_groups(lanes, JobFacts(named, whole_lanes, failed_ranks(scene), reports, written))
+        return solve_groups(lanes, named, reports, whole=whole_lanes, failed=failed_ranks(scene))
 
     def _row_of(self, named: NamedGroup) -> int:
         """The row of a group: one with the same name or members, or a new one."""
@@ -218,29 +215,6 @@ def _quote(told: PrintedEvent, last: Fingerprint, calls: CallNumbers) -> PeerQuo
     return PeerQuote(places[1], other_seq, calls.number(other))
 
 
-MOST_RUNS, MOST_LINES = 24, 400_000
-"""Most tried ways through the lanes, and most lines in all of them."""
-
-
-class JobFacts(NamedTuple):
-    """Facts about the job, beside the lanes."""
-
-    named: Sequence[NamedGroup]
-    """All groups."""
-    whole: bool
-    """Lanes begin at the start of the job."""
-    failed: bool
-    """The job failed."""
-    reports: FailureReports
-    written: Mapping[int, int | None]
-    """The last write time of each log."""
-
-
-class _Run(NamedTuple):
-    step: Lockstep
-    played: dict[int, LaneProgress]
-
-
 class Solution(NamedTuple):
     """Groups, and the group of each line of each rank; None for an unknown one."""
 
@@ -248,32 +222,17 @@ class Solution(NamedTuple):
     of: dict[int, list[int | None]]
 
 
-def solve_groups(lanes: PrintedLanes, job: JobFacts) -> Solution | None:
-    """The solution in which all lines fit; None without one."""
-    groups = [own.members for own in job.named]
-    runs = next((runs for order in seat_orders(lanes, job.written) if (runs := _solver_runs(order, groups, job))), None)
-    return _solved(runs, job) if runs else None
+def solve_groups(
+    lanes: PrintedLanes, named: Sequence[NamedGroup], reports: FailureReports, *, whole: bool, failed: bool
+) -> Solution | None:
+    """The solution in which all lines fit; None without one, or where nothing tells several from each other.
 
-
-def _solver_runs(lanes: PrintedLanes, groups: Sequence[tuple[int, ...]], job: JobFacts) -> list[_Run]:
-    """The ways through the lanes up to the last line of each rank; none beyond the limit."""
-    todo: list[tuple[int, ...]] = [()]
-    found: list[_Run] = []
-    most = max(2, min(MOST_RUNS, MOST_LINES // max(1, sum(len(lane.prints) for lane in lanes.values()))))
-    for tries in range(most + 1):
-        if not todo:
-            return found
-        guesses = todo.pop()
-        if tries == most:
-            break
-        step = Lockstep(lanes, groups, job.whole, job.failed, guesses)
-        played = step.play()
-        if all(_to_the_end(lanes, rank, own) for rank, own in played.items()):
-            found.append(_Run(step, played))
-        for at in range(len(guesses), len(step.choices)):
-            done = (*guesses, *(0 for _ in range(len(guesses), at)))
-            todo += [(*done, other) for other in range(1, step.choices[at])]
-    return []
+    `whole`: lanes begin at the start of the job; `failed`: the job failed.
+    """
+    step = Lockstep(lanes, [own.members for own in named], whole, failed)
+    played = step.play()
+    fits = all(_to_the_end(lanes, rank, own) for rank, own in played.items())
+    return _solved(step, played, named, reports) if fits else None
 
 
 def _to_the_end(lanes: PrintedLanes, rank: int, played: LaneProgress) -> bool:
@@ -281,46 +240,20 @@ def _to_the_end(lanes: PrintedLanes, rank: int, played: LaneProgress) -> bool:
     return rest == 0 or (rest == 1 and bool(played.open))
 
 
-def _solved(runs: Sequence[_Run], job: JobFacts) -> Solution:
-    step, played = runs[0]
-    groups = _ambiguous_groups(job.named)
+def _solved(
+    step: Lockstep, played: Mapping[int, LaneProgress], named: Sequence[NamedGroup], reports: FailureReports
+) -> Solution:
+    groups = _ambiguous_groups(named)
     numbers: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
-    for at, named in enumerate(groups):
-        numbers[named.members].append(at)
-    agreed = len({_content(run) for run in runs}) == 1
-    teams = {rank: list(own.teams) for rank, own in played.items()} if agreed else _common(runs)
+    for at, group in enumerate(groups):
+        numbers[group.members].append(at)
+    teams = {rank: list(own.teams) for rank, own in played.items()}
     mixed = {team for team, members in enumerate(step.teams) if _is_mixed(step, team, teams[members[0]], members[0])}
-    last = {} if mixed or not agreed else last_teams(step, played, job.reports) or {}
+    last = {} if mixed else last_teams(step, played, reports) or {}
     for rank, team in last.items():
         teams[rank][played[rank].at] = team
     of = {rank: _numbered_lines(step, rank, own, mixed, numbers) for rank, own in teams.items()}
     return Solution(groups, of)
-
-
-def _content(run: _Run) -> frozenset[tuple[int, int, int, int]]:
-    """The operations of each rank on each team, without the order of equal lines."""
-    lanes = run.step.lanes
-    return frozenset(
-        (rank, -1 if team is None else team, p.seq, p.call)
-        for rank, own in run.played.items() for p, team in zip(lanes[rank].prints, own.teams, strict=True)
-    )  # fmt: skip
-
-
-def _common(runs: Sequence[_Run]) -> dict[int, list[int | None]]:
-    """Teams of lines that are equal in all ways, for meetings in which they are equal for all members."""
-    step = runs[0].step
-    teams: dict[int, list[int | None]] = {}
-    for rank in step.lanes:
-        every = zip(*(run.played[rank].teams for run in runs), strict=True)
-        teams[rank] = [own[0] if len(set(own)) == 1 else None for own in every]
-    present = Counter(
-        (team, p.seq) for rank, own in teams.items() for team, p in zip(own, step.lanes[rank].prints, strict=True)
-    )
-    for rank, own in teams.items():
-        for at, (team, p) in enumerate(zip(own, step.lanes[rank].prints, strict=True)):
-            if team is not None and present[team, p.seq] % len(step.teams[team]):
-                own[at] = None
-    return teams
 
 
 def _ambiguous_groups(named: Sequence[NamedGroup]) -> list[NamedGroup]:
@@ -360,31 +293,3 @@ def _numbered_lines(
         found.append(numbers[step.teams[team]][seen[team, printed.seq]])
         seen[team, printed.seq] += 1
     return found
-
-
-# Print order of lines of different ranks.
-
-_FINE_NS = 1_000_000
-"""Finest time resolution that orders lines; coarser times order nothing."""
-
-
-def seat_orders(lanes: PrintedLanes, written: Mapping[int, int | None]) -> Iterator[dict[int, PrintedLane]]:
-    """The lanes with times, the most reliable first: the order of lines in one log, their time stamps, no times.
-
-    An order counts only if all ranks fit it: launchers mix lines, and hosts have separate clocks. `written` holds the
-    last write time of each log.
-    """
-    if len({log for lane in lanes.values() for log, _ in lane.events}) == 1:
-        yield timed_lanes(lanes, {rank: [event.offset + 1 for _, event in lane.events] for rank, lane in lanes.items()})
-    stamped = {rank: list(_stamped(lane, written)) for rank, lane in lanes.items()}
-    if all(None not in times for times in stamped.values()):
-        yield timed_lanes(lanes, {rank: [t for t in times if t is not None] for rank, times in stamped.items()})
-    yield dict(lanes)
-
-
-def _stamped(lane: PrintedLane, written: Mapping[int, int | None]) -> Iterator[int | None]:
-    before: int | None = None
-    for log, event in lane.events:
-        fine = event.stamp is not None and event.stamp.resolution_ns <= _FINE_NS
-        before = not_before(print_time(event.stamp, written[log]) if fine else None, before)
-        yield before

@@ -107,7 +107,6 @@ def named_groups(events: Iterable[Event]) -> list[NamedGroup] | None:
 
 # Fingerprints of each rank in the order of its program, before their groups are known.
 
-NO_TIME = 1 << 62
 _CALL = ("op", "shape", "dtype", "device")
 
 
@@ -126,10 +125,6 @@ class Fingerprint(NamedTuple):
     seq: int
     call: int
     """Number of operation, shape, type and device: all members of a group must call the same."""
-    came: int
-    """Rising number of its print time, comparable between ranks; 0 if unknown."""
-    left: int
-    """Print time of the next line of its rank, which was in this operation until then. NO_TIME for the last one."""
 
 
 @dataclass
@@ -165,18 +160,8 @@ def lanes_of(events: Iterable[tuple[int, int, Event]], calls: CallNumbers) -> di
         lane = lanes.setdefault(rank, PrintedLane(rank))
         lane.events.append((log, event))
         call = calls.number(values.get(name) for name in _CALL)
-        lane.prints.append(Fingerprint(values["rank_in_group"], values["seq"], call, 0, NO_TIME))
+        lane.prints.append(Fingerprint(values["rank_in_group"], values["seq"], call))
     return lanes
-
-
-def timed_lanes(lanes: PrintedLanes, times: Mapping[int, Sequence[int]]) -> dict[int, PrintedLane]:
-    """The lanes, with the time of each line by rank."""
-    return {rank: PrintedLane(rank, lane.events, _timed(lane.prints, times[rank])) for rank, lane in lanes.items()}
-
-
-def _timed(prints: Sequence[Fingerprint], times: Sequence[int]) -> list[Fingerprint]:
-    left = [*times[1:], NO_TIME]
-    return [p._replace(came=came, left=until) for p, came, until in zip(prints, times, left, strict=True)]
 
 
 def speakers(scene: LogScene, *kinds: str) -> list[PrintedEvent]:

@@ -7,13 +7,12 @@ them go on. A line of only one possible group decides for the lines that it meet
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rankscope.assemble.logs.fingerprint_rows import NO_TIME, Fingerprint, PrintedLanes, Seat
+from rankscope.assemble.logs.fingerprint_rows import Fingerprint, PrintedLanes, Seat
 
 
 class OperationSlot(NamedTuple):
@@ -42,15 +41,8 @@ class Lockstep:
     It is a Python loop over operations, because a line depends on all earlier lines of other ranks.
     """
 
-    def __init__(
-        self, lanes: PrintedLanes, groups: Sequence[tuple[int, ...]], whole: bool, failed: bool,
-        guesses: Sequence[int] = (),
-    ) -> None:  # fmt: skip
-        """`whole`: lanes begin at the start of the job; `failed`: the job failed.
-
-        `guesses` holds the choices among several complete meetings, in order, where nothing decides; by default the
-        first.
-        """
+    def __init__(self, lanes: PrintedLanes, groups: Sequence[tuple[int, ...]], whole: bool, failed: bool) -> None:
+        """`whole`: lanes begin at the start of the job; `failed`: the job failed."""
         self.lanes, self._whole, self._failed = lanes, whole, failed
         counted = Counter(groups)
         self.teams = list(counted)
@@ -67,9 +59,6 @@ class Lockstep:
         self._sure: defaultdict[OperationSlot, set[int]] = defaultdict(set)
         self._sooner: list[OperationSlot] = []
         self._later: dict[OperationSlot, None] = {}
-        self._guesses = list(guesses)
-        self.choices: list[int] = []
-        """The number of options of each guess."""
         self._before: dict[int, dict[int, int]] = {}
         self._left = Counter((Seat(rank, p.place), p.seq, p.call) for rank, lane in lanes.items() for p in lane.prints)
         self._calls = Counter((seat, seq) for seat, seq, _ in self._left)
@@ -139,11 +128,7 @@ class Lockstep:
         return not started and not all((seat, meeting.seq, meeting.call) in self._left for seat in seats)
 
     def _complete(self, meeting: OperationSlot) -> bool:
-        members = self.teams[meeting.team]
-        if self._present.get(meeting, 0) < len(members):
-            return False
-        heads = [self._head(rank) for rank in members]
-        return max(head.came for head in heads) < min(head.left for head in heads)
+        return self._present.get(meeting, 0) == len(self.teams[meeting.team])
 
     def _next(self) -> OperationSlot | None:
         """A complete meeting: first one that is the only option of a line, then one that each of its lines could
@@ -159,20 +144,13 @@ class Lockstep:
                 return meeting
         for meeting in [m for m in self._later if not self._complete(m)]:
             del self._later[meeting]
-        ready = sorted(self._later, key=lambda m: max(self._head(rank).came for rank in self.teams[m.team]))
-        return next(filter(self._harmless, ready), None) or self._guess()
+        return next(filter(self._harmless, self._later), None) or self._only()
 
-    def _guess(self) -> OperationSlot | None:
-        """One of the complete meetings: a member went on, so some of them took place."""
+    def _only(self) -> OperationSlot | None:
+        """The only complete meeting: a member went on, so it took place."""
         found = {meeting for rank in self.lanes for meeting in self._open[rank] if self._complete(meeting)}
-        went_on = sorted(m for m in found if not (self._failed and all(map(self._is_last, self.teams[m.team]))))
-        if not went_on:
-            return None
-        if len(went_on) == 1:
-            return went_on[0]
-        at = self._guesses[len(self.choices)] if len(self.choices) < len(self._guesses) else 0
-        self.choices.append(len(went_on))
-        return went_on[at]
+        went_on = [m for m in found if not (self._failed and all(map(self._is_last, self.teams[m.team])))]
+        return went_on[0] if len(went_on) == 1 else None
 
     def _instead(self, meeting: OperationSlot) -> OperationSlot | None:
         """Another meeting with equal lines, whose members seem to be one step behind."""
@@ -187,17 +165,13 @@ class Lockstep:
         return None
 
     def _again(self, other: OperationSlot, meeting: OperationSlot) -> bool:
-        """Whether ranks that first meet elsewhere have a further equal line for this meeting, early enough."""
-        until = min(self._head(rank).left for rank in self._sure[meeting])
-        both = set(self.teams[other.team]) & set(self.teams[meeting.team])
-        return all(self._like(rank) < until for rank in both)
+        """Whether ranks that first meet elsewhere have a further equal line for this meeting."""
+        return all(map(self._repeats, set(self.teams[other.team]) & set(self.teams[meeting.team])))
 
-    def _like(self, rank: int) -> int:
-        """The print time of the next equal line of a rank; NO_TIME without one."""
+    def _repeats(self, rank: int) -> bool:
+        """Whether a later line of a rank equals its next one."""
         head, at = self._head(rank), self._at[rank]
-        alike = self._alike[self._seat(rank), head.seq, head.call]
-        following = bisect_right(alike, at)
-        return self.lanes[rank].prints[alike[following]].came if following < len(alike) else NO_TIME
+        return self._alike[self._seat(rank), head.seq, head.call][-1] > at
 
     def _seat(self, rank: int) -> Seat:
         return Seat(rank, self._head(rank).place)
@@ -316,7 +290,7 @@ class _LastLines:
         members = self._step.teams[team]
         other = members[quote.place] if quote.place < len(members) else -1
         head = self._heads.get(other)
-        return head == (quote.place, quote.seq, quote.call, *head[3:]) and team in self.open[other] if head else False
+        return head is not None and tuple(head) == tuple(quote) and team in self.open[other]
 
     def missed(self, rank: int, places: frozenset[int]) -> None:
         """Keeps only groups in which the absent members can be elsewhere, and all others there."""

@@ -7,7 +7,7 @@ opCount is no sequence number, and the time of a line is its host's.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,19 +30,14 @@ def collective_rows(
     scene: LogScene,
     groups: list[tuple[int, ...]],
     numbering: Mapping[tuple[int, int], SeqNumbering],
-    dated: Collection[int] | None = None,
-    only: Collection[int] | None = None,
 ) -> pl.DataFrame:
     """Rows of `ops` with `line` behind them, for all communicators with known group and rank.
 
-    `numbering`, by log and communicator, maps ordinals to sequence numbers, if known. `dated` are the numbers of logs
-    whose times order lines, if known from more lines than these, and `only` those with any operation, if not all logs
-    are needed.
+    `numbering`, by log and communicator, maps ordinals to sequence numbers, if known.
     """
     ops: dict[str, int] = {}
-    dated = dated_logs(scene) if dated is None else dated
-    numbers = range(len(scene.logs)) if only is None else sorted(only)
-    parts = [_log_columns(scene, number, ops, dated=number in dated) for number in numbers]
+    dated = dated_logs(scene)
+    parts = [_log_columns(scene, number, ops, dated=number in dated) for number in range(len(scene.logs))]
     if not any(part["life"].size for part in parts):
         return empty_rows()
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

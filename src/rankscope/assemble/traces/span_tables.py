@@ -12,10 +12,9 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.sources import WindowSpans
-from rankscope.assemble.traces.trace_window import Mask, TraceWindow
+from rankscope.assemble.traces.trace_window import CATEGORY, Mask, TraceWindow
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.torch_profiler import event_names
-from rankscope.parsers.torch_profiler.event_names import CATEGORY
 from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TracedCall
 
 

@@ -18,10 +18,9 @@ from rankscope.assemble.sources import SourceFile
 from rankscope.assemble.traces import device_operations, span_tables, trace_ranks
 from rankscope.assemble.traces.device_operations import DeviceOperation, TraceGroups
 from rankscope.assemble.traces.span_tables import SpanRoles
-from rankscope.assemble.traces.trace_window import TraceWindow, settle_clock_bases
+from rankscope.assemble.traces.trace_window import TraceWindow, current_table, settle_clock_bases
 from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.matrices import NULL, Numbers
-from rankscope.parsers.torch_profiler.event_names import current_table
 from rankscope.parsers.torch_profiler.model import TracedCall
 
 Tables = dict[str, pl.DataFrame]

@@ -1,21 +1,28 @@
-"""Window of one process in one trace: its arrays, and the meaning of names and lanes."""
+"""Window of one process in one trace: its arrays, the meaning of names and lanes, and kernels that communicate.
+
+torch's profiler describes collectives of process groups only. One-shot all-reduces, expert parallelism and symmetric
+memory wait for other ranks as well: a rank that spins in one of their kernels does not compute.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import PurePosixPath
+from functools import cache, cached_property
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.matrices import Numbers
 from rankscope.parsers.torch_profiler import event_names
-from rankscope.parsers.torch_profiler.event_names import communicating_names
 from rankscope.parsers.torch_profiler.model import TraceContent
+from rankscope.parsers.user_tables import TableError, TableForm, checked_pattern, merge_tables
 
 Mask = npt.NDArray[np.bool_]
 ABSOLUTE_NS = 10**17
@@ -158,3 +165,66 @@ def settle_clock_bases(windows: list[TraceWindow]) -> None:
 
 _NO_BASE = "the base of its clock is cut off: its times cannot be compared with other files"
 _BORROWED_BASE = "the base of its clock is cut off: the base of the other traces is used"
+
+
+# Kernels that communicate without a call of a process group: a table of the package, and a user's own of that form.
+
+CATEGORY = "collective_comm"
+"""Category of such kernels, as Kineto has it for devices that tell them apart."""
+FORM = TableForm(
+    "rankscope.assemble.traces", "communication_kernels.tsv", "RANKSCOPE_KERNELS", "kernels",
+    ("id", "library", "pattern", "source"), ("id", "pattern"),
+)  # fmt: skip
+
+
+class KernelPattern(NamedTuple):
+    """Kernels of one library."""
+
+    id: str
+    library: str
+    pattern: str
+    """A regular expression of Rust's regex crate, which takes linear time for any pattern; searched in names."""
+    source: str
+
+
+@cache
+def packaged_table() -> tuple[KernelPattern, ...]:
+    """The table that comes with rankscope."""
+    return _read(FORM.packaged_text(), FORM.file_name)
+
+
+@cache
+def _table_with(path: Path | None) -> tuple[tuple[KernelPattern, ...], str | None]:
+    if path is None:
+        return packaged_table(), None
+    try:
+        return merge_tables(packaged_table(), read_table(path)), None
+    except TableError as error:
+        return packaged_table(), str(error)
+
+
+def current_table() -> tuple[tuple[KernelPattern, ...], str | None]:
+    """The table of rankscope with the user's own, and why that cannot be read."""
+    return _table_with(FORM.users_path())
+
+
+def read_table(path: Path) -> tuple[KernelPattern, ...]:
+    """A user's own table with the columns `id` and `pattern` at least. Raises TableError."""
+    return _read(FORM.text_of(path), str(path))
+
+
+def communicating_names(names: Sequence[str]) -> set[int]:
+    """The places of names of kernels that communicate."""
+    table, _ = current_table()
+    pattern = "|".join(f"(?:{row.pattern})" for row in table)
+    column = pl.Series(names, dtype=pl.String)
+    return set(column.str.contains(pattern).fill_null(False).arg_true().to_list())
+
+
+def _read(text: str, name: str) -> tuple[KernelPattern, ...]:
+    found = []
+    for place, values in FORM.rows(text, name):
+        if checked_pattern(values["pattern"], place):
+            raise TableError(f"{place}: pattern: it fits every name")
+        found.append(KernelPattern(**values))
+    return tuple(found)

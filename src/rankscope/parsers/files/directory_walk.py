@@ -38,14 +38,18 @@ class FoundPath:
     """The user named this file, not only a directory above it."""
 
 
-def walk_paths(paths: Sequence[Path], wanted: Callable[[str], bool] | None = None) -> list[FoundPath]:
+def walk_paths(
+    paths: Sequence[Path], within: Sequence[Path] = (), wanted: Callable[[str], bool] | None = None
+) -> list[FoundPath]:
     """Everything under `paths`, sorted, each directory and file once. Raises FileNotFoundError for a missing path.
 
-    Files whose shown path is not `wanted` are left out, and below directories not even asked for their size.
+    Links that lead out of all of the directories `within`, if any are given, are not followed. Files whose shown path
+    is not `wanted` are left out, and below directories not even asked for their size.
     """
     for path in paths:
         path.stat()
-    walker = _DirectoryWalk(frozenset(map(str, paths)), wanted or (lambda _: True))
+    roots = tuple(path.resolve() for path in within)
+    walker = _DirectoryWalk(frozenset(map(str, paths)), roots, wanted or (lambda _: True))
     for path in paths:
         base = "" if len(paths) == 1 else str(path)
         walker.add(str(path), base if path.is_dir() else base or path.name)
@@ -60,9 +64,8 @@ def is_session(path: Path) -> bool:
 class _DirectoryWalk:
     """A walk that visits real directories before links to them, so that each file is shown under its own path."""
 
-    def __init__(self, given: Set[str], wanted: Callable[[str], bool]) -> None:
-        self.given = given
-        self.wanted = wanted
+    def __init__(self, given: Set[str], within: Sequence[Path], wanted: Callable[[str], bool]) -> None:
+        self.given, self.within, self.wanted = given, within, wanted
         self.found: list[FoundPath] = []
         self.seen: set[tuple[int, int]] = set()
         self.links: list[tuple[str, str]] = []
@@ -105,9 +108,16 @@ class _DirectoryWalk:
         for entry in entries:
             child = (entry.path, f"{shown}/{entry.name}" if shown else entry.name)
             if entry.is_symlink():
-                self.links.append(child)
+                if self._leads_out(entry.path):
+                    self._refuse(*child, "a link out of the directories that may be read: not opened")
+                else:
+                    self.links.append(child)
             elif not entry.is_file(follow_symlinks=False) or self.wanted(child[1]):
                 yield child
+
+    def _leads_out(self, link: str) -> bool:
+        target = Path(os.path.realpath(link))
+        return bool(self.within) and not any(target.is_relative_to(root) for root in self.within)
 
     def _file(self, path: str, shown: str, about: os.stat_result) -> None:
         if stat.S_ISFIFO(about.st_mode) and path not in self.given:

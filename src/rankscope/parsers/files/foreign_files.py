@@ -31,12 +31,8 @@ FOREIGN_KINDS = (
     ),
     ForeignKind("an execution trace (Chakra) in its binary form, not a profiler trace", TRACE, name=r"\.et"),
     ForeignKind(
-        "a memory timeline of torch.profiler: it holds memory, not collectives", TRACE,
-        rb"\s*\[\s*\[\s*-?\d{1,20}\s*,\s*\d\s*,\s*-?\d{1,20}\s*,\s*-?\d{1,4}\s*\]",
-    ),
-    ForeignKind(
-        "a memory timeline of torch.profiler: it holds memory, not collectives", TRACE,
-        rb"\s*(?:<!DOCTYPE html>\s*)?<html>|\s*\[\s*\[", r"mem(?:ory)?[_.\-]?timeline[\w.\-]{0,80}\.(?:html|json)",
+        "a picture of a memory timeline of torch.profiler: export it as .json.gz or .raw.json.gz", TRACE,
+        rb"\s*(?:<!DOCTYPE html>\s*)?<html>", r"mem(?:ory)?[_.\-]?timeline[\w.\-]{0,80}\.html",
     ),
     ForeignKind("results of rocprofv3", TRACE, rb'\s*\{\s*"rocprofiler-sdk-tool"'),
     ForeignKind("results of rocprofv3", TRACE, rb'\s*"Kind","(?:Agent_Id|Domain|Function|Process_Id)'),

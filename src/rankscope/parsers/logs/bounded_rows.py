@@ -134,9 +134,9 @@ def bounded_events(most: int = 0) -> BoundedKind[Event]:
     return BoundedKind(most or MOST_EVENTS, _event_kind, lambda event: event.kind == "fingerprint")
 
 
-def bounded_warnings(most: int = 0) -> BoundedKind[NcclWarning]:
+def bounded_warnings() -> BoundedKind[NcclWarning]:
     """A bounded list of warnings."""
-    return BoundedKind(most or MOST_WARNINGS, _warning_kind)
+    return BoundedKind(MOST_WARNINGS, _warning_kind)
 
 
 def _event_kind(event: Event) -> tuple[Hashable, ...]:

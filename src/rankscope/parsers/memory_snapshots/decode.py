@@ -14,6 +14,7 @@ import msgspec
 
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.memory_snapshots.allocation_history import HistoryRows
+from rankscope.parsers.memory_snapshots.category_timeline import decode_timeline, looks_like_timeline
 from rankscope.parsers.memory_snapshots.entry_stream import EntryUnpickler, entry_stream
 from rankscope.parsers.memory_snapshots.model import MemorySnapshot
 from rankscope.parsers.memory_snapshots.snapshot_sizes import snapshot_of
@@ -55,8 +56,8 @@ class SnapshotText(msgspec.Struct):
 
 
 def looks_like_snapshot(head: bytes) -> bool:
-    """Whether a file with these first bytes holds a memory snapshot."""
-    return _PICKLED.match(head) is not None or _TEXT.match(head) is not None
+    """Whether a file with these first bytes holds a memory snapshot, or a memory timeline of torch.profiler."""
+    return _PICKLED.match(head) is not None or _TEXT.match(head) is not None or looks_like_timeline(head)
 
 
 def decode_bytes(data: bytes) -> MemorySnapshot:
@@ -95,6 +96,8 @@ def _text(stream: IO[bytes]) -> MemorySnapshot:
         data += chunk
         if len(data) > MEMORY_BYTES:
             raise TooLargeError(f"holds more than {byte_count(MEMORY_BYTES)}: refused")
+    if looks_like_timeline(bytes(data[:256])):
+        return decode_timeline(bytes(data))
     try:
         if data.lstrip()[:1] == b"[":
             return snapshot_of({"segments": msgspec.json.decode(data)}, HistoryRows())

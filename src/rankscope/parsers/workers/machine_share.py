@@ -51,6 +51,19 @@ def interpreter_command(start: str, *arguments: str) -> list[str]:
 
     `start` is the program; it has to take its `sys.path` from `sys.argv` behind `arguments`.
     """
-    package = str(Path(__file__).resolve().parents[3])
-    path = dict.fromkeys([package, *filter(None, sys.path)])
+    path = dict.fromkeys([_package_folder(), *filter(None, sys.path)])
     return [sys.executable, "-S", "-E", "-c", start, *arguments, *path]
+
+
+_RUN_MODULE = """import runpy, sys
+sys.path.append(sys.argv.pop(1))
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)"""
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """A command that runs a module of this package, which need not be installed: `rankscope.pyz` unpacks it."""
+    return [sys.executable, "-P", "-c", _RUN_MODULE, _package_folder(), module, *arguments]
+
+
+def _package_folder() -> str:
+    return str(Path(__file__).resolve().parents[3])

@@ -164,7 +164,7 @@ WAITERS = 0.25
 
 def trace_words(board: TraceBoard, wanted: Filter, found: Found | None) -> list[str]:
     """The state of the lanes of traces, and the agreement of their clocks."""
-    pieces = [_rows_text(board)]
+    pieces = [_rows_text(board), *board.memory_words]
     if board.lined is not None:
         pieces.append(f"lined up on {plural(len(board.lined.arrived), 'arrival')}, esc ends it")
     if wanted:

@@ -22,7 +22,7 @@ Jump = Selection | Moment | GroupFilter | int | None
 """The target of a page: an operation, a stretch of time, a group to filter by, a finding by its index, or nothing."""
 
 
-TELLING = ("logs", "stacks", "numbers", "memory", "settings")
+TELLING = ("logs", "stacks", "numbers", "memory", "snapshots", "model", "settings")
 """Views that tell most of an input without operations, the fullest first."""
 
 
@@ -68,9 +68,10 @@ class Pages:
         self._view.choose("view", choices, lambda index: self._open(rows[index]))
 
     def open_first(self) -> None:
-        """Opens the view of the options; without one, the fullest view of an input with neither lanes nor findings."""
+        """Opens the view of the options; without one, the fullest view of an input with neither lanes nor causes."""
         whole, name = self._boards.whole, self._view.options.view
-        if not name and not self._boards.has_lanes and not whole.analysis.findings:
+        telling = any(finding.severity != "info" for finding in whole.analysis.findings)
+        if not name and not self._boards.has_lanes and not telling:
             name = self._fullest()
         if name:
             self._open(view_named(name))

@@ -42,9 +42,9 @@ def gutter_for(width: int, ranks: int) -> TraceGutter:
     return TraceGutter(label, 8 if width < 100 else 18)
 
 
-def compose(board: TraceBoard, gutter: TraceGutter) -> tuple[list[Line], Codes]:
-    """The content of the rows in view, and the codes of their cells."""
-    rows = board.rows[board.top : board.top + board.height]
+def compose(board: TraceBoard, gutter: TraceGutter, count: int = 0) -> tuple[list[Line], Codes]:
+    """The content of the rows in view, or of `count` rows from their first on, and the codes of their cells."""
+    rows = board.rows[board.top : board.top + (count or board.height)]
     if not rows:
         return [], np.zeros(0, np.uint8)
     asked, edges = board.cells_of(rows)

@@ -39,6 +39,7 @@ from rankscope.tui.detail.memory_text import (
     verdict_line,
 )
 from rankscope.tui.detail.screens.heat_page import GridPage, cell_runs, row_head
+from rankscope.tui.detail.screens.page import Result
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Moment
 from rankscope.tui.styled_text import Line, Span, cut, line, wrapped
@@ -77,6 +78,7 @@ class MemoryScreen(GridPage):
         Binding("m", "size(1)", "sizes", key_display="m M"),
         Binding("M", "size(-1)", "sizes", show=False),
         Binding("d", "device", "host or device"),
+        Binding("a", "snapshots", "snapshots"),
         Binding("u", "unfold", "unfold"),
         Binding("w,plus,equals_sign", "zoom(-1)", "zoom, all", key_display="w s 0"),
         Binding("s,minus", "zoom(1)", "zoom out", show=False),
@@ -316,7 +318,21 @@ class MemoryScreen(GridPage):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether a key has a use here: one kind of device leaves no other."""
+        if action == "snapshots":
+            return not self.dataset.snapshots.is_empty()
         return len(self.grids) > 1 if action.startswith("device") else super().check_action(action, parameters)
+
+    def action_snapshots(self) -> None:
+        """Opens the page of snapshots over this one; a rank chosen there is one chosen here."""
+        from rankscope.tui.detail.screens.snapshots_page import SnapshotsScreen
+
+        page = SnapshotsScreen(self.dataset, self.analysis, self.options)
+        self.app.push_screen(page, self._leave)
+
+    def _leave(self, result: Result) -> None:
+        """Closes this page too, if a rank was chosen in a page over it."""
+        if result is not None:
+            self.dismiss(result)
 
     def action_device(self) -> None:
         """Shows the next kind of device, and the same rank there."""
@@ -361,4 +377,6 @@ class MemoryScreen(GridPage):
         """The text for an empty list: what to record, or what was looked for."""
         if not self.grids and not self.lacks_data(self.dataset, self.analysis):
             return [line(Span("arranging the samples", "dim"))]
+        if not self.grids and not self.dataset.snapshots.is_empty():
+            return [line(Span("no samples of memory", "warn"), "; ", Span("a", "bold"), " shows the snapshots")]
         return super().nothing()

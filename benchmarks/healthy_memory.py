@@ -1,0 +1,118 @@
+"""Whether healthy real jobs accuse anybody of their memory: `python -m benchmarks.healthy_memory [--only ddp,tp]`.
+
+Each is a job of two gloo ranks on this machine (`benchmarks.memory_job`) whose memory is sampled and whose model is
+recorded. One more job leaks on rank 1, so that the samples are known to be enough to name a rank. Run it from the root
+of the repository; it needs torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.memory_job import RANKS
+from benchmarks.results import machine, put, table
+
+HEALTHY = {
+    "ddp": "DistributedDataParallel",
+    "fsdp2": "fully_shard of each block",
+    "fsdp1": "FullyShardedDataParallel",
+    "tp": "tensor parallel, columns then rows",
+    "pp": "two stages of a pipeline, four microbatches",
+    "accumulation": "gradients of four batches",
+    "checkpointing": "activations computed again",
+    "uneven-last-batch": "a quarter of a batch at the end of each epoch",
+    "evaluation": "every 50 steps a batch 16 times as large",
+    "cache": "rank 0 fills a cache of 120 MiB that then stays",
+    "loader-workers": "two workers of a data loader",
+}
+LEAK = "leak"
+STEPS = 400
+LONGEST_JOB_S = 600
+
+
+class Judged(NamedTuple):
+    """The answer of a report on one job."""
+
+    variant: str
+    status: str
+    accused: tuple[int, ...]
+    """Ranks that any finding names as culprits."""
+    kinds: tuple[str, ...]
+    samples: int
+    """Samples of the rank with fewest."""
+    growth: int
+    """Bytes of the host between the first quarter of the samples and the last, of the rank that grows most."""
+
+
+def run_job(variant: str, folder: Path, steps: int = STEPS) -> Path:
+    """Runs the ranks of a variant; returns the directory of their dumps. RuntimeError if one fails."""
+    folder.mkdir(parents=True, exist_ok=True)
+    dumps, ranks = folder / "dumps", []
+    same = {"WORLD_SIZE": str(RANKS), "STORE": str(folder / "store"), "GLOO_SOCKET_IFNAME": "lo"}
+    for rank in range(RANKS):
+        command = [sys.executable, "-m", "benchmarks.memory_job", variant, str(dumps), str(steps)]
+        with (folder / f"output_{rank}").open("wb") as output:
+            environment = {**os.environ, **same, "RANK": str(rank)}
+            ranks.append(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
+    try:
+        codes = [process.wait(LONGEST_JOB_S) for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+    if any(codes):
+        raise RuntimeError(f"{variant} ended with {codes}: {(folder / 'output_0').read_text()[-2000:]}")
+    return dumps
+
+
+def judge(variant: str, dumps: Path) -> Judged:
+    """The report on the dumps of a job."""
+    command = [sys.executable, "-m", "rankscope", "report", str(dumps), "-f", "json"]
+    told = json.loads(subprocess.run(command, capture_output=True, check=False, timeout=LONGEST_JOB_S).stdout)
+    accused = {rank for finding in told["findings"] for rank in finding["culprit_ranks"]}
+    held = told["memory"]["ranks"]
+    growth = max(_growth(dumps / f"memory_rank_{rank}.jsonl") for rank in range(RANKS))
+    kinds = tuple(sorted({finding["kind"] for finding in told["findings"]}))
+    return Judged(variant, told["status"], tuple(sorted(accused)), kinds, min(row["samples"] for row in held), growth)
+
+
+def _growth(path: Path) -> int:
+    """Bytes of the host that a rank gains behind the first quarter of its samples."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    held = [row["reserved"] for row in rows if row["device"] == "host"]
+    return int(held[-1] - held[len(held) // 4])
+
+
+def main(wanted: Sequence[str], steps: int) -> int:
+    """Runs the jobs one after the other, and writes the table; 1 if a healthy one accuses or the leak is missed."""
+    found = []
+    with tempfile.TemporaryDirectory() as directory:
+        for variant in wanted:
+            found.append(judge(variant, run_job(variant, Path(directory) / variant, steps)))
+            print(found[-1], flush=True)
+    if set(wanted) == {*HEALTHY, LEAK}:
+        rows = [
+            (one.variant, HEALTHY.get(one.variant, "rank 1 keeps 1 MiB of each step"), one.samples,
+             f"{one.growth / (1 << 20):.0f} MiB", ", ".join(map(str, one.accused)) or "nobody")
+            for one in found
+        ]  # fmt: skip
+        head = ("job", "its memory", "samples", "growth behind the first quarter", "accused")
+        put("Memory of healthy jobs", f"{table(head, rows)}\n\n{steps} steps, two ranks each. {machine()}")
+    wrong = [one.variant for one in found if one.accused != ((1,) if one.variant == LEAK else ())]
+    print(f"{len(found) - len(wrong)} of {len(found)} right{': wrong are ' + ', '.join(wrong) if wrong else ''}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default=",".join([*HEALTHY, LEAK]), help="variants, separated by commas")
+    parser.add_argument("--steps", type=int, default=STEPS)
+    told = parser.parse_args()
+    raise SystemExit(main(told.only.split(","), told.steps))

@@ -1,0 +1,78 @@
+"""Writes docs/*.schema.json and docs/schema.md from the code: `python -m docs.schemas`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rankscope.command_line.acting import SCHEMAS
+from rankscope.commands.schemas import schema_text
+
+ROOT = Path(__file__).parent
+HEAD = """\
+# Schemas
+
+```sh
+rankscope schema report                     # JSON Schema, draft 2020-12, of `report` and `numbers` with `--format json`
+rankscope schema watch                      # of a line of `rankscope watch --format json`
+rankscope schema frame                      # tables, columns, dtypes, units and enums of all that is read
+rankscope report dumps/ --format json > job.json
+rankscope schema > report.schema.json && check-jsonschema --schemafile report.schema.json job.json
+```
+
+The same lie here as files: [report.schema.json](report.schema.json), [watch.schema.json](watch.schema.json) and
+[frame.schema.json](frame.schema.json). [The report](report.md) explains the keys.
+
+## Versions
+
+Each report has `schema`: 1, which increases with a change that breaks a reader, and `tool.version`, the release that
+wrote it. Releases may add keys and kinds under the same number. The schemas are strict: they refuse keys and kinds that
+their release does not know. So hold a report against the schema of its own release, or skip `additionalProperties` and
+the enums of kinds.
+
+In Python a report becomes typed objects, without a schema:
+
+```python
+import msgspec
+from rankscope.report.report_objects import JobReport
+
+report = msgspec.json.decode(open("job.json", "rb").read(), type=JobReport)
+print([finding.culprit_ranks for finding in report.findings if finding.root_cause])
+```
+
+## The frame
+
+All inputs become these tables of [polars](https://docs.pola.rs). Times are integer nanoseconds since the epoch, ranks
+are global ranks. Tables are joined by `file`, `group`, `stack_id`, `track` and `rank`.
+"""
+
+
+def pages() -> dict[str, bytes]:
+    """Content of each generated file, by its name."""
+    schemas = {f"{name}.schema.json": schema_text(name) for name in SCHEMAS}
+    frame = json.loads(schemas["frame.schema.json"])
+    return {**schemas, "schema.md": (HEAD + "".join(_tables(frame))).encode()}
+
+
+def _tables(frame: dict[str, Any]) -> Iterator[str]:
+    for name, table in frame["tables"].items():
+        yield f"\n### {name}\n\n"
+        if table["description"]:
+            yield f"{table['description']}\n\n"
+        yield "| column | dtype | unit | |\n| --- | --- | --- | --- |\n"
+        for column in table["columns"]:
+            values = ", ".join(f"`{value}`" for value in column.get("enum", ()) if value)
+            about = "; ".join(filter(None, (column.get("description", "").replace("|", "\\|"), values)))
+            yield f"| `{column['name']}` | {column['dtype']} | {column.get('unit', '')} | {about} |\n"
+
+
+def write() -> None:
+    """Writes every file anew."""
+    for name, content in pages().items():
+        (ROOT / name).write_bytes(content)
+
+
+if __name__ == "__main__":
+    write()
