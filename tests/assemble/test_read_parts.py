@@ -118,9 +118,10 @@ def test_a_file_that_does_not_name_its_rank_is_opened_and_its_rows_are_left_out(
 def test_a_cut_ring_is_a_shorter_ring_that_has_wrapped(tmp_path: Path) -> None:
     folder = written(tmp_path)
     whole, _ = judged(folder)
-    part, _ = judged(folder, last=3)
+    part, said = judged(folder, last=3)
     assert part.ops.height < whole.ops.height
     assert part.dumps["wrapped"].all()
+    assert "ring-wrapped" not in {finding.kind for finding in said.findings}, "no ring had overwritten anything"
     assert part.ops["record_id"].max() == whole.ops["record_id"].max()
     known = part.frontiers.join(whole.frontiers, on=["rank", "group"], suffix="_of_whole").drop_nulls("last_enqueued")
     assert known["last_enqueued"].equals(known["last_enqueued_of_whole"], check_names=False)

@@ -131,8 +131,8 @@ def unrecorded_operations(facts: Facts, _: bool) -> list[Finding]:
 def wrapped_rings(facts: Facts, hung: bool) -> list[Finding]:
     """Rings that had overwritten older operations when a hang was found."""
     files = facts.dataset.dumps.filter(pl.col("wrapped").fill_null(False))
-    if files.is_empty() or not hung:
-        return []
+    if files.is_empty() or not hung or facts.dataset.parts.cuts_rings:
+        return []  # the verdict says what the user left out
     ranks = files["rank"].drop_nulls().to_list()
     return [
         _note(

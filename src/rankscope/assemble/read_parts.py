@@ -54,7 +54,9 @@ def narrowed(dataset: Dataset, ranks: frozenset[int] | None, groups: tuple[str, 
         ),
     ]
     known = dataset if ranks is None else _of_ranks(dataset, ranks)
-    return replace(known, parts=ReadParts(", ".join(words), has_gaps=bool(groups)))
+    return replace(
+        known, parts=ReadParts(", ".join(words), cuts_rings=bool(groups) or last is not None, has_gaps=bool(groups))
+    )
 
 
 def _rank_words(dataset: Dataset, ranks: frozenset[int]) -> str:

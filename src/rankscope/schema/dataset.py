@@ -84,6 +84,8 @@ class ReadParts(NamedTuple):
 
     words: str = ""
     """As "4 of 12 groups, the last 50 entries of each dump"; empty for all of it."""
+    cuts_rings: bool = False
+    """Older entries of dumps were left out, by --last or --groups."""
     has_gaps: bool = False
     """Dumps lack entries of left-out groups among those that were read."""
 
