@@ -102,6 +102,10 @@ class SparseReading:
         if source.trace is not None:
             self._sparse.add(stamp)
 
+    def clear(self) -> None:
+        """Lets go of everything: no second read comes."""
+        self._read.clear()
+
     def split_files(self, found: Sequence[FoundPath]) -> tuple[list[FoundPath], list[SourceFile]]:
         """The files that must be read, and the contents of the others, which are then dropped."""
         stamps = {(f.path, f.size, f.mtime_ns): f for f in found}
