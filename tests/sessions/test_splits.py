@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from rankscope.analysis import analyse
 from rankscope.assemble.load import LoadOptions, load
-from rankscope.sessions.opening import open_session
+from rankscope.sessions.opening import asked_of, open_session
+from rankscope.sessions.session_files import write_session
 from rankscope.sessions.shares import Share
 from tests.sessions.written import SAMPLES, parts_of, report_of
 
@@ -101,3 +102,22 @@ def test_options_of_the_assembly_hold_for_parts(tmp_path: Path) -> None:
     dataset = open_session(parts, LoadOptions(world_size=6))
     assert dataset.world_size == 6
     assert dataset.missing_ranks == (4, 5)
+
+
+PARTS = [
+    LoadOptions(last=5),
+    LoadOptions(ranks=frozenset({0, 3})),
+    LoadOptions(groups=("tensor_parallel",)),
+    LoadOptions(ranks=frozenset({1, 2}), last=8, groups=("data_parallel",)),
+    LoadOptions(world_size=7),
+]
+
+
+@pytest.mark.parametrize("options", PARTS)
+def test_a_part_of_the_job_is_the_same_from_one_task_and_from_several(options: LoadOptions, tmp_path: Path) -> None:
+    job = SAMPLES / "two_groups"
+    whole = load([job], options)
+    parts = parts_of(job, tmp_path / "s", 3, Share(0, 3).place, options)
+    assert report_of(open_session(parts, LoadOptions())) == report_of(whole)
+    write_session(whole, tmp_path / "t", asked_of(options))
+    assert report_of(open_session(tmp_path / "t", LoadOptions())) == report_of(whole)

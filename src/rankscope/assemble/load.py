@@ -139,7 +139,7 @@ def load(
         if not any(source.tells for source in sources):
             sources = with_other_files(sources, there, options)
         dataset = assemble_sources(sources, root_of(paths, options), options)
-        return _part_of(dataset, options) if options.is_part else _with_siblings(dataset, paths, options)
+        return part_of(dataset, options) if options.is_part else _with_siblings(dataset, paths, options)
 
 
 def read_sources(
@@ -186,7 +186,7 @@ def assemble_sources(sources: Sequence[SourceFile], root: str, options: LoadOpti
         raise InputError(str(error)) from error
 
 
-def _part_of(dataset: Dataset, options: LoadOptions) -> Dataset:
+def part_of(dataset: Dataset, options: LoadOptions) -> Dataset:
     """The part of the dataset that the user wants. Raises InputError if it is empty."""
     from rankscope.assemble.read_parts import NoSuchPartError, narrowed
 

@@ -13,6 +13,7 @@ import msgspec
 
 from rankscope import __version__
 from rankscope.parsers.files.directory_walk import SESSION_FILE
+from rankscope.schema.dataset import ALL_PARTS, ReadParts
 from rankscope.sessions.parquet_tables import MOST_RANKS, SessionError
 
 FORMAT = 1
@@ -31,6 +32,9 @@ class ReadingOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rank_from: str | None = None
     world_size: int | None = None
     attempt: int | None = None
+    ranks: tuple[Rank, ...] | None = None
+    groups: tuple[str, ...] = ()
+    last: Annotated[int, msgspec.Meta(gt=0)] | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +51,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[Rank, ...] = ()
     beside: tuple[tuple[Rank, ...], str] = ((), "")
     """Ranks whose dumps lie beside the given files, and their directory."""
+    part: ReadParts = ALL_PARTS
+    """The part of the job that the tables hold."""
     rows: dict[str, Annotated[int, msgspec.Meta(gt=0)]] = {}
     """Rows of each table that has any."""
     parts: Annotated[int, msgspec.Meta(ge=0, le=MOST_PARTS)] = 0

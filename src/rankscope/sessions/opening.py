@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,18 @@ def open_session(
 
 def asked_of(options: LoadOptions) -> ReadingOptions:
     """The options that decide what a session of tables holds."""
-    return ReadingOptions(options.rank_from, options.world_size, options.attempt)
+    ranks = None if options.ranks is None else tuple(sorted(options.ranks))
+    return ReadingOptions(
+        options.rank_from, options.world_size, options.attempt, ranks, tuple(options.groups), options.last
+    )
+
+
+def _as_asked(options: LoadOptions, asked: ReadingOptions) -> LoadOptions:
+    """The options for the assembly of parts: those of now, else those that the parts were read with."""
+    own = {name: getattr(options, name) for name in ("rank_from", "world_size", "attempt")}
+    rest = {name: getattr(asked, name) for name, value in own.items() if value is None}
+    ranks = None if asked.ranks is None else frozenset(asked.ranks)
+    return replace(options, **rest, ranks=ranks, groups=asked.groups, last=asked.last)
 
 
 def _check_asked(manifest: Manifest, options: LoadOptions) -> None:
@@ -52,7 +64,7 @@ def _check_asked(manifest: Manifest, options: LoadOptions) -> None:
 
 def _merged(directory: Path, manifest: Manifest, options: LoadOptions, progress: Callable[[int, int], None]) -> Dataset:
     """The parts that are there, assembled; files of others are told as unread."""
-    from rankscope.assemble.load import InputError, assemble_sources, place_of, undisturbed
+    from rankscope.assemble.load import InputError, assemble_sources, part_of, place_of, undisturbed
     from rankscope.sessions.shard_parts import missing_sources
 
     parts, missing = _read_parts(directory, manifest.parts, progress)
@@ -66,7 +78,9 @@ def _merged(directory: Path, manifest: Manifest, options: LoadOptions, progress:
         unread = missing_sources([part.head for part in parts], "; ".join(missing) or LATE)
         sources = sorted([*sources, *unread], key=place_of)
         try:
-            return assemble_sources(sources, _root(parts), options)
+            options = _as_asked(options, manifest.asked)
+            dataset = assemble_sources(sources, _root(parts), options)
+            return part_of(dataset, options) if options.is_part else dataset
         except InputError as error:
             raise SessionError(str(error)) from error
 

@@ -26,6 +26,7 @@ def _manifest(dataset: Dataset, asked: ReadingOptions, rows: dict[str, int]) -> 
     return Manifest(
         format=FORMAT, root=dataset.root, asked=asked, attempt=dataset.attempt, world_size=dataset.world_size,
         left_out=tuple(sorted(dataset.left_out)), beside=(dataset.beside.ranks, dataset.beside.directory), rows=rows,
+        part=dataset.parts,
     )  # fmt: skip
 
 
@@ -47,5 +48,6 @@ def read_dataset(directory: Path, manifest: Manifest) -> Dataset:
     filled: dict[str, Any] = {
         **read_tables(directory, manifest.rows), "attempt": manifest.attempt, "world_size": manifest.world_size,
         "left_out": frozenset(manifest.left_out), "root": manifest.root, "beside": DumpsBeside(*manifest.beside),
+        "parts": manifest.part,
     }  # fmt: skip
     return Dataset(**filled)
