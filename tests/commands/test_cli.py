@@ -13,6 +13,7 @@ import pytest
 
 from rankscope import __version__
 from rankscope.cli import run
+from rankscope.command_line.group import LOADING, rankscope
 from rankscope.commands import view
 from rankscope.commands.source import JobSource
 from tests.parsers.dumps import job, named
@@ -164,3 +165,25 @@ def test_the_debug_log_says_which_dumps_were_read_the_slow_way(tmp_path: Path, d
         "rankscope: nccl_trace_rank_1 was read the slow way: an entry holds what no recorder writes",
     ]
     assert done.stderr.splitlines() == (told if debug else [])
+
+
+@pytest.mark.parametrize(
+    ("command", "unused"),
+    [
+        ("export", {"path_map", "ascii_only"}),
+        ("ingest", {"path_map", "ascii_only", "no_cache"}),
+        ("repro", {"path_map", "ascii_only"}),
+        ("fork", {"path_map", "ascii_only"}),
+        ("next", {"path_map"}),
+        ("watch", {"no_cache"}),
+        ("report", set()),
+    ],
+)
+def test_a_command_takes_the_options_of_reading_that_it_uses(command: str, unused: set[str]) -> None:
+    names = {param.name for param in rankscope.commands[command].params}
+    assert {"paths", *LOADING, "path_map", "ascii_only"} - names == unused
+
+
+def test_an_option_that_a_command_does_not_use_is_refused(tmp_path: Path, capsys: Captured) -> None:
+    assert run(["ingest", str(tmp_path), "-o", "session", "--ascii"]) == 2
+    assert "No such option '--ascii'" in capsys.readouterr().err

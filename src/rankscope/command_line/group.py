@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rankscope.commands.source import JobSource
 
 LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors", "no_cache")
-"""Options that say how files are read."""
+"""Options that say how files are read; commands that keep nothing of a read have no `no_cache`."""
 _HELP = ("-h", "--help")
 _PLAIN_NAME = re.compile(r"[\w.@%+=~-]+")
 """Names of files that every shell takes as they are."""
@@ -97,4 +97,4 @@ def job_source(paths: tuple[str, ...], options: dict[str, Any], called: tuple[st
     """The paths with their options, which are taken out of `options`."""
     from rankscope.commands.source import JobSource
 
-    return JobSource(paths, **{name: options.pop(name) for name in LOADING}, called=called)
+    return JobSource(paths, **{name: options.pop(name) for name in LOADING if name in options}, called=called)

@@ -65,7 +65,9 @@ def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
 
 
 @rankscope.command()
-@source_options.reads_dumps
+@source_options.reads_files
+@source_options.maps_sources
+@source_options.shows_text
 @source_options.follows
 @click.option(
     "-f", "--format", "form", type=click.Choice(("text", "json")), default="text", help="Format of the lines."
@@ -95,7 +97,9 @@ def report(**options: Any) -> int:
 
 
 @rankscope.command(name="next")
-@source_options.reads_dumps
+@source_options.reads_files
+@source_options.keeps_reads
+@source_options.shows_text
 def next_steps(**options: Any) -> int:
     """Prints the commands that collect what the verdict lacks.
 
@@ -104,7 +108,6 @@ def next_steps(**options: Any) -> int:
     """
     from rankscope.commands.next_steps import run
 
-    del options["path_map"]
     return on_local_paths(run, options, again=False)
 
 
