@@ -79,6 +79,16 @@ def reads_dumps(command: _F) -> _F:
     return reads_files(keeps_reads(maps_sources(shows_text(command))))
 
 
+class ShareName(click.types.StringParamType):
+    """A share of the files, as 3/8; says where to put an option that took a path for its share."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The text; an error for one that is no share."""
+        if value and re.fullmatch(r"\d*/\d+", value, re.ASCII) is None:
+            self.fail(f"{value!r} is no share such as 3/8; the option alone goes behind PATH", param)
+        return super().convert(value, param, ctx)
+
+
 def _loads(command: _F) -> _F:
     """Adds the options for reading files."""
     options = [
@@ -215,7 +225,7 @@ def writes_session(command: _F) -> _F:
         click.option("-o", "--output", type=FILE, required=True, metavar="SESSION",
                      help="The directory of the session."),
         click.option("--force", is_flag=True, help="Replace a session that is there."),
-        click.option("--shard", is_flag=False, flag_value="", metavar="[I/N]",
+        click.option("--shard", is_flag=False, flag_value="", type=ShareName(), metavar="[I/N]",
                      help="Read only share I of N; alone, as the launcher of this task tells (put it behind PATH)."),
         click.option("--dask", metavar="ADDRESS",
                      help="Read all shares as jobs of this Dask scheduler; local starts one here. --shard /N says how "
