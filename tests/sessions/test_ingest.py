@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import shutil
 import signal
@@ -16,6 +17,7 @@ import pytest
 from rankscope.cli import run as rankscope
 from rankscope.sessions.shares import Share
 from rankscope.text.wording import byte_count
+from tests.model_writer import model_file, transformer
 from tests.sessions.written import SAMPLES
 
 JOB = SAMPLES / "two_groups"
@@ -43,6 +45,13 @@ def test_the_size_of_a_small_session_is_told(tmp_path: Path, capsys: Captured) -
     assert rankscope(["ingest", str(JOB), "-o", str(place)]) == 0
     size = byte_count(sum(path.stat().st_size for path in place.iterdir()))
     assert f"operations, {size}; rankscope '{place}' opens it" in capsys.readouterr().err
+
+
+def test_a_session_without_operations_tells_its_files(tmp_path: Path, capsys: Captured) -> None:
+    parameters = tmp_path / "model_rank_0.jsonl"
+    parameters.write_bytes(model_file(0, transformer(1)))
+    assert rankscope(["ingest", str(parameters), "-o", str(tmp_path / "s")]) == 0
+    assert re.search(r"s: 1 file, 1 rank, \d+ KiB; ", capsys.readouterr().err)
 
 
 def test_a_share_that_is_a_path_is_told_where_to_stand(tmp_path: Path, capsys: Captured) -> None:

@@ -74,9 +74,11 @@ def _write_whole(source: JobSource, directory: Path, force: bool, redact: bool) 
         directory.parent.mkdir(parents=True, exist_ok=True)
         write_session(dataset, directory, asked_of(source.options))
     size = sum(path.stat().st_size for path in directory.iterdir())
-    held = (
-        f"{plural(len(dataset.told_ranks), 'rank')}, {plural(dataset.ops.height + dataset.traced.height, 'operation')}"
-    )
+    counts = (
+        (dataset.files.height, "file"), (len(dataset.told_ranks), "rank"),
+        (dataset.ops.height + dataset.traced.height, "operation"),
+    )  # fmt: skip
+    held = ", ".join(plural(count, noun) for count, noun in counts if count)
     opens = shlex.join(["rankscope", str(directory)])
     click.echo(f"{directory}: {held}, {byte_count(size)}; {opens} opens it", err=True)
     return 0
