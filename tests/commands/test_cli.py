@@ -184,6 +184,11 @@ def test_a_command_takes_the_options_of_reading_that_it_uses(command: str, unuse
     assert {"paths", *LOADING, "path_map", "ascii_only"} - names == unused
 
 
+def test_an_option_without_its_value_leads_to_the_help_of_its_command(capsys: Captured) -> None:
+    assert run(["watch", "dumps", "--metrics"]) == 2
+    assert "requires an argument (see rankscope watch --help)" in capsys.readouterr().err
+
+
 def test_an_option_that_a_command_does_not_use_is_refused(tmp_path: Path, capsys: Captured) -> None:
     assert run(["ingest", str(tmp_path), "-o", "session", "--ascii"]) == 2
     assert "No such option '--ascii'" in capsys.readouterr().err
