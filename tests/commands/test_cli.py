@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import types
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from rankscope import __version__
@@ -16,6 +18,7 @@ from rankscope.cli import run
 from rankscope.command_line.group import LOADING, rankscope
 from rankscope.commands import view
 from rankscope.commands.source import JobSource
+from rankscope.kinds.view_kinds import VIEW_NAMES
 from tests.parsers.dumps import job, named
 
 Captured = pytest.CaptureFixture[str]
@@ -165,6 +168,12 @@ def test_the_debug_log_says_which_dumps_were_read_the_slow_way(tmp_path: Path, d
         "rankscope: nccl_trace_rank_1 was read the slow way: an entry holds what no recorder writes",
     ]
     assert done.stderr.splitlines() == (told if debug else [])
+
+
+def test_the_help_names_each_view() -> None:
+    (view_option,) = (param for param in rankscope.commands["view"].params if param.name == "view")
+    told = re.findall(r"\w+", view_option.get_help_record(click.Context(rankscope))[1])  # type: ignore[index]
+    assert set(VIEW_NAMES) <= set(told)
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ def _view_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -
     callback=_view_name,
     shell_complete=_view_names,
     metavar="NAME",
-    help="Open a view at the start: findings, logs, groups, stacks, settings, numbers, memory, mesh, files, "
-    "heat, breakdown, path, patterns or time.",
+    help="Open a view at the start: findings, logs, groups, stacks, settings, numbers, memory, snapshots, model, mesh, "
+    "files, heat, breakdown, path, patterns or time.",
 )
 @click.option("--watch", is_flag=True, help="Follow the job while it runs.")
 @source_options.follows
