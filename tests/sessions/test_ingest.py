@@ -80,6 +80,9 @@ def test_what_is_no_session_is_never_replaced(tmp_path: Path, capsys: Captured) 
     assert "is there, and no session" in capsys.readouterr().err
     assert rankscope(["ingest", str(JOB), "-o", str(tmp_path), "--shard", "1/2"]) == 2
     assert "is not empty, and no session" in capsys.readouterr().err
+    for more in ([], ["--shard", "1/2"]):
+        assert rankscope(["ingest", str(JOB), "-o", str(tmp_path / "thesis.tex"), *more]) == 2
+        assert "is there, and no session" in capsys.readouterr().err
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 

@@ -137,6 +137,8 @@ def _begin(directory: Path, share: Share) -> None:
     from rankscope.sessions.manifest import FORMAT, Manifest, read_manifest, write_manifest
     from rankscope.sessions.parquet_tables import SessionError
 
+    if directory.exists() and not directory.is_dir():
+        raise click.ClickException(f"{directory}: is there, and no session")
     directory.mkdir(parents=True, exist_ok=True)
     if is_session(directory):
         try:

@@ -47,9 +47,7 @@ def read_tables(directory: Path, rows: Mapping[str, int]) -> dict[str, pl.DataFr
     """The tables with these numbers of rows; all others are empty. Raises SessionError."""
     unknown = sorted(set(rows) - set(TABLES))
     if unknown:
-        raise SessionError(
-            f"its table {unknown[0]!r} is of a newer rankscope: update rankscope, or ingest again"
-        )
+        raise SessionError(f"its table {unknown[0]!r} is of a newer rankscope: update rankscope, or ingest again")
     needed = sum(count * row_bytes(name) for name, count in rows.items())
     if needed > (limit := memory_bytes()):
         raise SessionError(f"its tables need {needed >> 20:,} MiB of memory, this machine has {limit >> 20:,} MiB")
