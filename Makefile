@@ -64,7 +64,7 @@ sample-data: .venv/test-extras
 # writes benchmarks/results.md
 bench: .venv/test-extras
 	$(BIN)/python -m benchmarks.accuracy
-	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.capture
 	$(BIN)/python -m benchmarks.numbers_overhead
 	$(BIN)/python -m benchmarks.trace_frames

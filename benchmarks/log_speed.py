@@ -39,16 +39,27 @@ def write_log(path: Path, megabytes: int) -> int:
     rng, written, count = random.Random(0), 0, 0
     with path.open("w") as file:
         while written < megabytes * 1_000_000:
-            rank, step = count % RANKS, count // RANKS
-            line = (
-                f"worker-{rank // 4}:{41_000 + rank}:{41_000 + rank + step % 3 * 7} [{rank}] NCCL INFO "
-                f"{OPS[step * 7 % 4]}: opCount {step:x} sendbuff 0x7f{rng.getrandbits(40):010x} "
-                f"recvbuff 0x7f{rng.getrandbits(40):010x} count {step * 7919 % 30_000_000} datatype {step % 10} op 0 "
-                f"root 0 comm 0x55be{rank:08x} [nranks={RANKS}] stream 0x55bef0208bd0\n"
-            )
-            written += file.write(line)
+            written += file.write(_line(rng, count % RANKS, count // RANKS, RANKS))
             count += 1
     return count
+
+
+def write_logs(folder: Path, ranks: int, lines: int) -> None:
+    """A log of so many lines for each rank."""
+    rng = random.Random(0)
+    folder.mkdir(parents=True)
+    for rank in range(ranks):
+        text = "".join(_line(rng, rank, step, ranks) for step in range(lines))
+        (folder / f"rank_{rank}.log").write_text(text)
+
+
+def _line(rng: random.Random, rank: int, step: int, ranks: int) -> str:
+    return (
+        f"worker-{rank // 8}:{41_000 + rank}:{41_000 + rank + step % 3 * 7} [{rank % 8}] NCCL INFO "
+        f"{OPS[step * 7 % 4]}: opCount {step:x} sendbuff 0x7f{rng.getrandbits(40):010x} "
+        f"recvbuff 0x7f{rng.getrandbits(40):010x} count {step * 7919 % 30_000_000} datatype {step % 10} op 0 "
+        f"root 0 comm 0x55be{rank:08x} [nranks={ranks}] stream 0x55bef0208bd0\n"
+    )
 
 
 TRACEBACK = (

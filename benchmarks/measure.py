@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ class Run:
     code: int
     cpu_seconds: float = 0.0
     """Of all its processes."""
+    together_mb: float = 0.0
+    """Proportional memory (PSS) of all its processes at their peak; 0 if it was not looked at."""
+    output: bytes = b""
 
 
 def run(command: Sequence[str], log: Path | None = None) -> Run:
@@ -36,6 +40,51 @@ def run(command: Sequence[str], log: Path | None = None) -> Run:
         seconds = time.perf_counter() - begin
     process.returncode = os.waitstatus_to_exitcode(status)
     return Run(seconds, usage.ru_maxrss / 1024, process.returncode, usage.ru_utime + usage.ru_stime)
+
+
+LOOK_S = 0.05
+"""Interval of the looks at the memory of all processes."""
+
+
+def run_watched(command: Sequence[str]) -> Run:
+    """Runs a command and looks at the memory of all its processes together; its output is kept."""
+    begin, peak = time.perf_counter(), 0
+    with tempfile.TemporaryFile() as out, subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL) as process:
+        # wait4 tells the processor time; the process is a zombie until then
+        while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            peak = max(peak, memory_of_tree(process.pid))
+            time.sleep(LOOK_S)
+        seconds = time.perf_counter() - begin
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        spent = usage.ru_utime + usage.ru_stime
+        return Run(seconds, usage.ru_maxrss / 1024, process.returncode, spent, peak / 1e6, out.read())
+
+
+def memory_of_tree(pid: int) -> int:
+    """Proportional memory of a process and all below it, in bytes."""
+    return sum(map(_memory, _tree(pid)))
+
+
+def _tree(pid: int) -> list[int]:
+    found = [pid]
+    for parent in found:
+        for task in Path(f"/proc/{parent}/task").glob("*/children"):
+            try:
+                found += map(int, task.read_text().split())
+            except OSError:
+                continue
+    return found
+
+
+def _memory(pid: int) -> int:
+    """Proportional memory of a process in bytes; 0 if it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
 
 
 def alternate(commands: Mapping[str, Sequence[str]], times: int) -> dict[str, Run]:

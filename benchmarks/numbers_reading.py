@@ -20,10 +20,9 @@ from pathlib import Path
 import orjson
 
 from benchmarks.make_numbers import make
+from benchmarks.measure import LOOK_S, memory_of_tree
 from benchmarks.results import machine, put, table
 
-LOOK_S = 0.05
-"""Interval of the looks at the memory of all processes."""
 EXPLANATION = """A healthy run of {ranks} ranks and {steps} steps, {rows:,} rows in {size:.0f} MB, files in memory
 before; samples are {form}.
 *reading* is `load` up to the last file, in worker processes; *assembling* its rest; *judging* all rules. *msgspec*,
@@ -92,32 +91,12 @@ def measured(folder: Path, way: str) -> tuple[list[tuple[str, float, float]], fl
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         while process.poll() is None:
-            peak = max(peak, sum(map(_memory, _tree(process.pid))))
+            peak = max(peak, memory_of_tree(process.pid))
             time.sleep(LOOK_S)
         told = process.stdout.read()
     if process.returncode:
         raise SystemExit(f"{way} fails: exit {process.returncode}")
     return orjson.loads(told), peak
-
-
-def _tree(pid: int) -> list[int]:
-    found = [pid]
-    for parent in found:
-        for task in Path(f"/proc/{parent}/task").glob("*/children"):
-            try:
-                found += map(int, task.read_text().split())
-            except OSError:
-                continue
-    return found
-
-
-def _memory(pid: int) -> int:
-    """Proportional memory of a process in bytes; 0 if it is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
 
 
 def main() -> None:

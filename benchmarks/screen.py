@@ -10,6 +10,7 @@ import select
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from statistics import median
 import pyte
 
 LIMIT_S = 20.0
+LONG_LIMIT_S = 600.0
 COLUMNS, LINES = 100, 30
 
 
@@ -35,7 +37,12 @@ def first_screen(folder: Path, runner: Sequence[str], times: int = 5) -> str:
     )
 
 
-def _watch(command: Sequence[str], wanted: str) -> tuple[float, float]:
+def verdict_after(folder: Path, verdict: str) -> float:
+    """Seconds from the shell until the app shows the verdict."""
+    return _watch([sys.executable, "-m", "rankscope", str(folder)], verdict, LONG_LIMIT_S)[1]
+
+
+def _watch(command: Sequence[str], wanted: str, limit: float = LIMIT_S) -> tuple[float, float]:
     """Seconds until the screen shows any letter, and until it shows `wanted`."""
     begin = time.perf_counter()
     pid, terminal = pty.fork()
@@ -43,18 +50,18 @@ def _watch(command: Sequence[str], wanted: str) -> tuple[float, float]:
         os.execvpe(command[0], list(command), {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"})
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     try:
-        return _read(terminal, wanted, begin)
+        return _read(terminal, wanted, begin, limit)
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         os.close(terminal)
 
 
-def _read(terminal: int, wanted: str, begin: float) -> tuple[float, float]:
+def _read(terminal: int, wanted: str, begin: float, limit: float) -> tuple[float, float]:
     screen = pyte.Screen(COLUMNS, LINES)
     stream = pyte.ByteStream(screen)
     anything: float | None = None
-    while (passed := time.perf_counter() - begin) < LIMIT_S:
+    while (passed := time.perf_counter() - begin) < limit:
         if not select.select([terminal], [], [], 0.01)[0]:
             continue
         stream.feed(os.read(terminal, 1 << 16))
@@ -63,4 +70,4 @@ def _read(terminal: int, wanted: str, begin: float) -> tuple[float, float]:
             anything = time.perf_counter() - begin
         if wanted in text:
             return anything or passed, time.perf_counter() - begin
-    raise SystemExit(f"the app did not show {wanted!r} within {LIMIT_S} s; it shows:\n{text}")
+    raise SystemExit(f"the app did not show {wanted!r} within {limit} s; it shows:\n{text}")

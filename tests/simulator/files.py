@@ -11,13 +11,14 @@ from tests.simulator.dump import View
 
 def written(view: View) -> bytes:
     """The file that the recorder of these options would write."""
-    content = _content(view)
+    document = content(view)
     if view.options.torch_pickled and not view.options.json:
-        return torch_pickle(content)
-    return dump.encode(content, view.options)
+        return torch_pickle(document)
+    return dump.encode(document, view.options)
 
 
-def _content(view: View) -> dict[str, Any]:
+def content(view: View) -> dict[str, Any]:
+    """The dump as a document."""
     match view.options.recorder:
         case "legacy":
             state: dict[str, Any] = {"nccl_comm_state": {}} if view.options.torch_pickled else {}

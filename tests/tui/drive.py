@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from typing import Any
 
 from textual.app import App
 from textual.pilot import Pilot
 from textual.screen import Screen
+from textual.worker import WorkerCancelled
 
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
@@ -65,10 +66,17 @@ async def until(pilot: Pilot[None], ready: Callable[[], object]) -> None:
 
 async def settle(app: RankscopeApp, pilot: Pilot[None]) -> None:
     """Waits until threads are done and the detail has followed."""
-    await app.workers.wait_for_complete()
+    await workers_done(app)
     await pilot.pause()
     await pilot.pause()
     await until(pilot, lambda: app.screen is not app.lanes or not app.lanes.detail_is_due)
+
+
+async def workers_done(app: App[Any]) -> None:
+    """Waits until no thread runs; one that another replaced is done, too."""
+    while any(not worker.is_finished for worker in app.workers):
+        with suppress(WorkerCancelled):
+            await app.workers.wait_for_complete()
 
 
 async def press(app: RankscopeApp, pilot: Pilot[None], *keys: str) -> None:

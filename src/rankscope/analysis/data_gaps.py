@@ -60,7 +60,8 @@ def missing_dumps(facts: Facts, _: bool) -> list[Finding]:
 def _unopened(facts: Facts) -> Finding:
     dataset = facts.dataset
     text = "Only the given dumps were read; the others may show who is to blame."
-    step = f"Open them all: rankscope {dataset.beside.directory}"
+    where = dataset.beside.directory
+    step = f"Open them all: rankscope {where}" if where else "Read all ranks: leave out --ranks"
     return _note("missing-dump", dataset.unopened, text, steps=(step,))
 
 
@@ -130,8 +131,8 @@ def unrecorded_operations(facts: Facts, _: bool) -> list[Finding]:
 def wrapped_rings(facts: Facts, hung: bool) -> list[Finding]:
     """Rings that had overwritten older operations when a hang was found."""
     files = facts.dataset.dumps.filter(pl.col("wrapped").fill_null(False))
-    if files.is_empty() or not hung:
-        return []
+    if files.is_empty() or not hung or facts.dataset.parts.cuts_rings:
+        return []  # the verdict says what the user left out
     ranks = files["rank"].drop_nulls().to_list()
     return [
         _note(

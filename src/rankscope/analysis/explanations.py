@@ -148,7 +148,8 @@ def _company(view: RankView, cause: Finding | None) -> str:
 
 def _unseen(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
     lost = "its dump could not be read" if view.rank in view.dataset.unread_dumps else "it left no dump"
-    lost = "its dump was not opened" if view.rank in view.dataset.unopened_ranks else lost
+    unread = "its dump was not opened" if view.dataset.beside.directory else "--ranks left it out"
+    lost = unread if view.rank in view.dataset.unopened_ranks else lost
     if not view.groups:
         return f"{lost}, and no group lists it: it may not be part of the job"
     waiting = [rank for rank, steps in analysis.waits.items() if any(s.for_rank == view.rank for s in steps)]

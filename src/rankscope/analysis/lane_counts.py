@@ -275,7 +275,12 @@ class LaneCounts:
     def _collectives(self) -> dict[int, tuple[Ints, Ints, Ints]]:
         """By rank: rows, groups and keys of its collectives."""
         known = ~pl.col("is_p2p") & pl.col("seq").is_not_null() & pl.col("group").is_not_null()
-        rows = self.facts.dataset.ops.select("rank", "group", "seq", "is_p2p").with_row_index("row").filter(known)
+        ops = self.facts.dataset.ops
+        rows = ops.select("rank", "group", "seq", "is_p2p").with_row_index("row").filter(known)
+        if self.facts.dataset.parts.has_gaps:
+            # sends and receives before the last gap are not all there
+            after_gap = (pl.col("record_id").diff() == 1).fill_null(value=False).reverse().cum_min().reverse()
+            rows = rows.filter(ops.select(after_gap.over("rank")).to_series().gather(rows["row"]))
         table = rows.select("rank", *(pl.col(name).cast(pl.Int64) for name in ("row", "group", "seq")))
         starts = np.flatnonzero(np.diff(table["rank"].to_numpy(), prepend=-1))
         row, group, seq = (table[name].to_numpy() for name in ("row", "group", "seq"))

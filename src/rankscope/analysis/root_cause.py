@@ -49,7 +49,13 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) 
     roots += find_gone(facts, judge, roots) if freeze.stopped is True else []
     suspects, roots = _still(facts, _explained(_independent(roots)), freeze, reliability)
     concluded = _conclude(FindingWriter(facts, graph, judge), reliability, freeze, roots, suspects)
-    return _described(facts, _remembered(facts, _numbered(facts, _traced(facts, concluded))))
+    return _parted(facts, _described(facts, _remembered(facts, _numbered(facts, _traced(facts, concluded)))))
+
+
+def _parted(facts: Facts, analysis: Analysis) -> Analysis:
+    """The analysis, whose verdict says what part of the job was read."""
+    words = facts.dataset.parts.words
+    return replace(analysis, verdict=f"{analysis.verdict} (read: {words})") if words else analysis
 
 
 def _with_waits(facts: Facts, freeze: Freeze) -> Facts:

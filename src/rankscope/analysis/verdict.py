@@ -215,7 +215,8 @@ def _at_rest(situation: VerdictBasis, ranks: str) -> tuple[Status, str] | None:
     if nothing is not None:
         return FINDINGS[nothing.kind].status, nothing.title
     if situation.facts.dataset.unopened:
-        return "unknown", f"{ranks}: {situation.facts.dataset.unopened}: open the directory"
+        how = ": open the directory" if situation.facts.dataset.beside.directory else ""
+        return "unknown", f"{ranks}: {situation.facts.dataset.unopened}{how}"
     if situation.pending:
         unnoticed = "; completions are noticed up to a second late: dump again" if situation.facts.hook_groups else ""
         return "unknown", f"{ranks}: operations are pending, and these dumps do not show why{unnoticed}"

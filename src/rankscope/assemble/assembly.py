@@ -48,9 +48,8 @@ def assemble(
     scene = _log_scene(sources, places, run, known, recall)
     seen = _host_stacks(sources, runs, chosen, pattern, known, _log_stacks(scene))
     windows = _trace_windows(sources, run)
-    told = [one.world for one in (windows, scene) if one is not None]
-    highest = max((r for s in seen for r in s.ranks.values()), default=-1)
-    world = world_size or max(_world(used, sources, chosen), 1 + highest, *told)
+    told = [one.world for one in (windows, scene) if one is not None] + [1 + r for s in seen for r in s.ranks.values()]
+    world = world_size or max([_world(used, sources, chosen), *told])
     tables = dump_tables(used, [places[id(s)] for s in used], world)
     tables, world = _with_logs_and_traces(tables, scene, windows, world, fixed=world_size)
     _add_threads(tables, seen, places)
@@ -67,6 +66,7 @@ def assemble(
         left_out=left_out_ranks(used, world),
         root=root,
         beside=schema.DumpsBeside(),
+        parts=schema.ReadParts(),
     )
 
 

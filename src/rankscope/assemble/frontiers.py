@@ -113,6 +113,8 @@ def _uncounted(dump: Dump, group_of_call: Sequence[int]) -> dict[int, int]:
 
 def has_timing(dump: Dump) -> bool:
     """Whether start events were recorded, as shown by a start or a duration. A hook records none."""
+    if dump.omitted is not None and dump.omitted.any_started:
+        return True
     seen = any((dump.column(name) != NULL).any() for name in ("started_ns", "duration_ns"))
     return bool(seen) or any(call.state == "started" for call in dump.calls)
 

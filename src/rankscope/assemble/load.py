@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import re
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankscope.kinds.input_kinds import NOT_A_FILE, UNKNOWN, UNKNOWN_KIND
-from rankscope.parsers.contents import SAMPLES_VARIABLE
+from rankscope.parsers.contents import RINGS_VARIABLE, SAMPLES_VARIABLE
 from rankscope.parsers.files.directory_walk import FoundPath, printable_text, walk_paths
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE
 from rankscope.parsers.workers.byte_ranges import FileRanges
@@ -56,6 +57,24 @@ class LoadOptions:
     are all that the rules of one run look at."""
     within: tuple[Path, ...] = ()
     """Directories out of which no link is followed; empty if links may lead anywhere."""
+    ranks: frozenset[int] | None = None
+    """The ranks to read; None for all."""
+    groups: tuple[str, ...] = ()
+    """Names or descriptions of the groups whose history is read; empty for all."""
+    last: int | None = None
+    """Number of the last entries of each dump to read; None for all."""
+
+    @property
+    def is_part(self) -> bool:
+        """Whether only a part of the job is read."""
+        return self.ranks is not None or bool(self.groups) or self.last is not None
+
+    @property
+    def rings(self) -> str:
+        """The value of RINGS_VARIABLE; empty for whole rings."""
+        if not self.groups and self.last is None:
+            return ""
+        return json.dumps({"last": self.last, "groups": list(self.groups) or None})
 
 
 @dataclass(frozen=True)
@@ -82,6 +101,10 @@ class SparseReading:
         self._read.setdefault(stamp, []).append(source)
         if source.trace is not None:
             self._sparse.add(stamp)
+
+    def clear(self) -> None:
+        """Lets go of everything: no second read comes."""
+        self._read.clear()
 
     def split_files(self, found: Sequence[FoundPath]) -> tuple[list[FoundPath], list[SourceFile]]:
         """The files that must be read, and the contents of the others, which are then dropped."""
@@ -111,12 +134,12 @@ def load(
     """
     with undisturbed():
         pattern_of(options.rank_from)
-        there = walk(paths, options.within) if found is None else found
+        there = walk(paths, options) if found is None else found
         sources = read_sources(there, options, progress, kept)
         if not any(source.tells for source in sources):
             sources = with_other_files(sources, there, options)
         dataset = assemble_sources(sources, root_of(paths, options), options)
-        return _with_siblings(dataset, paths, options)
+        return _part_of(dataset, options) if options.is_part else _with_siblings(dataset, paths, options)
 
 
 def read_sources(
@@ -160,6 +183,16 @@ def assemble_sources(sources: Sequence[SourceFile], root: str, options: LoadOpti
     try:
         return assemble(sources, printable_text(root), pattern, options.world_size, options.attempt, errors=errors)
     except NoSuchAttemptError as error:
+        raise InputError(str(error)) from error
+
+
+def _part_of(dataset: Dataset, options: LoadOptions) -> Dataset:
+    """The part of the dataset that the user wants. Raises InputError if it is empty."""
+    from rankscope.assemble.read_parts import NoSuchPartError, narrowed
+
+    try:
+        return narrowed(dataset, options.ranks, options.groups, options.last)
+    except NoSuchPartError as error:
         raise InputError(str(error)) from error
 
 
@@ -264,18 +297,33 @@ def pattern_of(text: str | None) -> re.Pattern[str] | None:
         raise InputError(f"not a regular expression: {text!r} ({error})") from error
 
 
-def walk(paths: Sequence[Path], within: Sequence[Path] = ()) -> list[FoundPath]:
-    """Every file under the paths of the user; no link leads out of `within`, if given. Raises InputError."""
+def walk(paths: Sequence[Path], options: LoadOptions = LoadOptions()) -> list[FoundPath]:
+    """Every file under the paths of the user that may tell of the ranks he wants; no link leads out of the directories
+    `within`, if given. Raises InputError."""
+    if options.ranks is None:
+        return _walk(paths, options.within)
+    from rankscope.assemble.read_parts import may_tell
+
+    found = _walk(paths, options.within, may_tell(options.ranks, pattern_of(options.rank_from)))
+    if not found:
+        raise InputError(f"{printable_text(root_of(paths, options))}: no file of the ranks that were asked for")
+    return found
+
+
+def _walk(
+    paths: Sequence[Path], within: Sequence[Path], wanted: Callable[[str], bool] | None = None
+) -> list[FoundPath]:
     if not paths:
         raise InputError("no path given")
     try:
-        return walk_paths(paths, within)
+        return walk_paths(paths, within, wanted)
     except OSError as error:
         raise InputError(f"{printable_text(str(error.filename))}: {error.strerror}") from error
 
 
 def _pool(found: Sequence[FoundPath], options: LoadOptions) -> Pool:
     environment = {**environment_of(options.errors), DETAIL_VARIABLE: options.detail}
+    environment[RINGS_VARIABLE] = options.rings
     environment[SAMPLES_VARIABLE] = "all" if options.is_sampled else "sums"
     try:
         return Pool([f for f in found if f.problem is None], options.jobs, environment)

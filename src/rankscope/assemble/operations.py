@@ -174,22 +174,33 @@ _CARRIED_COLUMNS = ("state", "retired", "started_ns", "completed_ns")
 
 def resolve_coalesced(ops: pl.DataFrame) -> pl.DataFrame:
     """Marks inner operations and closers; inner ones get the closer's state, and the closer gets their sort."""
-    ops = ops.with_row_index("row")
     closing = pl.col("names_closer") & (pl.col("in_sizes") == "[]") & (pl.col("out_sizes") == "[]")
-    closers = ops.filter(closing)
-    if closers.is_empty():
-        return ops.drop("row")
-    table = closers.select(
-        *_KEY, pl.col("row").alias("closer"), *(pl.col(c).alias(f"closer_{c}") for c in _CARRIED_COLUMNS)
-    )
-    joined = ops.join(table.unique(_KEY, keep="first"), on=_KEY, how="left", nulls_equal=True, maintain_order="left")
-    inner = (pl.col("row") < pl.col("closer")).fill_null(False)
-    is_closer = pl.col("row").is_in(closers["row"].implode())
-    kind = pl.when(is_closer).then(pl.lit("closer")).when(inner).then(pl.lit("inner")).otherwise(pl.lit("none"))
-    carried = [pl.when(inner).then(pl.col(f"closer_{c}")).otherwise(pl.col(c)).alias(c) for c in _CARRIED_COLUMNS]
-    is_p2p = pl.col("is_p2p") | pl.col("row").is_in(_pair_closers(closers, joined.filter(inner)).implode())
-    return (
-        joined.with_columns(kind.alias("coalesced"), is_p2p.alias("is_p2p"), *carried).select(ops.columns).drop("row")
+    closes = ops.select(closing.fill_null(value=False)).to_series()
+    if not closes.any():
+        return ops
+    # few groups coalesce: all others stay as they are
+    some = ops.select(pl.col("group").is_in(ops["group"].filter(closes).unique().implode())).to_series()
+    near = ops.lazy().select("op", "is_p2p", *_KEY).with_row_index("row").filter(some).collect()
+    closers = near.filter(closes.filter(some))
+    first = closers.select(*_KEY, closer="row").unique(_KEY, keep="first")
+    inner = near.join(first, on=_KEY, nulls_equal=True).filter(pl.col("row") < pl.col("closer"))
+    return _with_closers(ops, closers["row"], inner["row"], inner["closer"], _pair_closers(closers, inner))
+
+
+def _with_closers(
+    ops: pl.DataFrame, closers: pl.Series, inner: pl.Series, closer_of: pl.Series, pairs: pl.Series
+) -> pl.DataFrame:
+    """The operations with roles by row; `pairs` are the closers of sends and receives."""
+    role, source = np.zeros(ops.height, np.uint8), np.arange(ops.height, dtype=np.uint32)
+    role[inner], role[closers] = 1, 2
+    source[inner] = closer_of
+    is_pair = np.zeros(ops.height, np.bool_)
+    is_pair[pairs] = True
+    taken = pl.Series(source)
+    return ops.with_columns(
+        *(ops[name].gather(taken) for name in _CARRIED_COLUMNS),
+        is_p2p=pl.col("is_p2p") | pl.Series(is_pair),
+        coalesced=pl.Series(schema.COALESCED, dtype=schema.Coalesced).gather(pl.Series(role)),
     )
 
 

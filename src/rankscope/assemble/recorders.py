@@ -86,6 +86,8 @@ def completeness(dump: Dump, recorder: str | None) -> Completeness:
     if not dump.rows and not dump.truncated and dump.status == []:
         return Completeness(False, "none")  # nothing was ever recorded
     filtered = _filtered(dump, recorder)
+    if dump.omitted is not None and filtered == "none":
+        return Completeness(True, filtered)  # as if the ring had been short
     records = dump.column("record_id")
     if not dump.rows or filtered != "none" or records.min() == NULL:
         return Completeness(None, filtered)
@@ -99,7 +101,7 @@ def _filtered(dump: Dump, recorder: str | None) -> str:
         return _filtered_empty(dump, recorder)
     records = dump.column("record_id")
     numbered = records.min() != NULL
-    if numbered and np.any(np.diff(records) != 1):
+    if dump.omitted.has_gaps if dump.omitted is not None else numbered and np.any(np.diff(records) != 1):
         return "only-active"
     if recorder == BLIND_HOOK or records_no_states(dump) or _any_completed(dump):
         return "none"
@@ -118,6 +120,8 @@ def _filtered_empty(dump: Dump, recorder: str | None) -> str:
 
 
 def _any_completed(dump: Dump) -> bool:
+    if dump.omitted is not None:
+        return dump.omitted.any_completed
     states = [call.state == "completed" for call in dump.calls]
     return bool(np.array(states)[dump.code("call")].any())
 

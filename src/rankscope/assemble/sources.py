@@ -214,6 +214,9 @@ class SourceFile:
             return None
         times = [self.dump.column(name) for name in ("created_ns", "completed_ns")]
         known = np.concatenate([t[t != NULL] for t in times])
+        omitted = self.dump.omitted
+        if omitted is not None and omitted.begin_ns is not None:
+            known = np.append(known, omitted.begin_ns)
         return (int(known.min()), int(known.max())) if known.size else None
 
     @cached_property

@@ -64,6 +64,7 @@ def stacks(**options: Any) -> int:
 @rankscope.command()
 @source_options.reads_files
 @source_options.keeps_reads
+@source_options.reads_parts
 @click.option(
     "-o", "--output", type=source_options.FILE, required=True, metavar="FILE", help="A new file, .json or .json.gz."
 )
@@ -128,6 +129,7 @@ def repro(**options: Any) -> int:
 @rankscope.command()
 @source_options.reads_files
 @source_options.keeps_reads
+@source_options.reads_parts
 @source_options.forks
 def fork(**options: Any) -> int:
     """Tells whether the job still hangs with one change.

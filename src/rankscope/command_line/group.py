@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors", "no_cache")
 """Options that say how files are read; commands that keep nothing of a read have no `no_cache`."""
+PARTS = ("ranks", "groups", "last")
+"""Options that say what part of a job is read, of the commands that have them."""
 _HELP = ("-h", "--help")
 _PLAIN_NAME = re.compile(r"[\w.@%+=~-]+")
 """Names of files that every shell takes as they are."""
@@ -97,4 +99,10 @@ def job_source(paths: tuple[str, ...], options: dict[str, Any], called: tuple[st
     """The paths with their options, which are taken out of `options`."""
     from rankscope.commands.source import JobSource
 
-    return JobSource(paths, **{name: options.pop(name) for name in LOADING if name in options}, called=called)
+    return JobSource(paths, **{name: options.pop(name) for name in _reading(options)}, called=called)
+
+
+def _reading(options: dict[str, Any]) -> list[str]:
+    # `repro --last` counts the collectives of its script
+    parted = all(name in options for name in PARTS)
+    return [name for name in (*LOADING, *(PARTS if parted else ())) if name in options]

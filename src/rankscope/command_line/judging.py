@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rankscope.command_line.group import LOADING, job_source, on_local_paths, rankscope
+from rankscope.command_line.group import LOADING, PARTS, job_source, on_local_paths, rankscope
 from rankscope.commands import source_options
 
 DEBUG = "RANKSCOPE_DEBUG"
@@ -33,6 +33,7 @@ def _view_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -
 
 @rankscope.command(hidden=True)
 @source_options.reads_dumps
+@source_options.reads_parts
 @click.option("--palette", type=click.Choice(_PALETTES), help="Colours (default: those of the terminal).")
 @click.option("--theme", type=click.Choice(_THEMES), help="Colours of the screen (default: RANKSCOPE_THEME, or dark).")
 @click.option("--mouse/--no-mouse", default=None, help="Use the mouse (default: yes, except over SSH).")
@@ -53,6 +54,8 @@ def view(**options: Any) -> int:
 
     if not options["watch"] and any(options[name] is not None for name in _FOLLOWING):
         raise click.UsageError("--poll, --freeze-after and --on-freeze need --watch")
+    if options["watch"] and any(options[name] for name in PARTS):
+        raise click.UsageError("--watch reads the whole job: leave out --ranks, --groups and --last")
     return on_local_paths(run, _with_follow(options), again=options["watch"])
 
 
@@ -83,6 +86,7 @@ def watch(**options: Any) -> int:
 
 @rankscope.command()
 @source_options.reads_dumps
+@source_options.reads_parts
 @source_options.reports
 @click.option(
     "--why", type=click.IntRange(0), multiple=True, metavar="RANK", help="Say why RANK is accused or not; repeatable."
@@ -100,6 +104,7 @@ def report(**options: Any) -> int:
 @source_options.reads_files
 @source_options.keeps_reads
 @source_options.shows_text
+@source_options.reads_parts
 def next_steps(**options: Any) -> int:
     """Prints the commands that collect what the verdict lacks.
 
@@ -113,6 +118,7 @@ def next_steps(**options: Any) -> int:
 
 @rankscope.command()
 @source_options.reads_dumps
+@source_options.reads_parts
 @source_options.reports
 @source_options.against_reference
 def numbers(**options: Any) -> int:
@@ -129,6 +135,7 @@ def numbers(**options: Any) -> int:
 
 @rankscope.command()
 @source_options.reads_dumps
+@source_options.reads_parts
 @source_options.reports
 def memory(**options: Any) -> int:
     """Tells who holds the memory of each device, in snapshots of torch.

@@ -51,6 +51,10 @@ class JobSource:
     """The user's names of the paths if these are fetched copies; empty: the paths themselves."""
     is_compared: bool = False
     """Whether numbers are compared with those of another run."""
+    ranks: frozenset[int] | None = None
+    groups: tuple[str, ...] = ()
+    last: int | None = None
+    """The part of the job to read; see LoadOptions."""
     within: tuple[Path, ...] = ()
     """Directories out of which no link is followed; empty if links may lead anywhere."""
     no_cache: bool = False
@@ -69,7 +73,7 @@ class JobSource:
         errors = Path(self.errors) if self.errors is not None else None
         return LoadOptions(
             self.rank_from, self.world_size, self.attempt, self.jobs, errors, self.called, is_sampled=self.is_compared,
-            within=self.within,
+            ranks=self.ranks, groups=self.groups, last=self.last, within=self.within,
         )  # fmt: skip
 
     def check(self, *, may_come: bool = False) -> None:
@@ -112,6 +116,8 @@ class JobSource:
 
         if len(paths) > 1:
             raise click.ClickException("a session is opened alone: it stands for all files of its job")
+        if self.options.is_part:
+            raise click.ClickException("a session is opened whole: --ranks, --groups and --last read files")
         try:
             return open_session(paths[0], self.options, lambda done, all_: progress(LoadStep(done, all_, "reading")))
         except SessionError as error:
@@ -128,7 +134,8 @@ class JobSource:
             _prepare()
             progress(LoadStep(read.files_done, read.files_total, "reading"))
 
-        options, found = replace(self.options, detail=detail), walk(paths, self.within)
+        options = replace(self.options, detail=detail)
+        found = walk(paths, options)
         entry = self._cache_entry(found)
         known = entry.dataset() if entry else None
         if known is not None:
@@ -139,9 +146,10 @@ class JobSource:
         return dataset
 
     def _cache_entry(self, found: Sequence[FoundPath]) -> CacheEntry | None:
-        """The place of these files in the user's cache; None for copies of files, and without a cache."""
+        """The place of these files in the user's cache; None for copies of files or a part, and without a cache."""
         if (
             self.no_cache
+            or self.options.is_part
             or self.called not in ((), self.paths)
             or sum(one.size for one in found) < _FEWEST_CACHED_BYTES
         ):

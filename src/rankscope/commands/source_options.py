@@ -58,6 +58,22 @@ def _prefixes(_ctx: click.Context, _param: click.Parameter, values: Sequence[str
     return tuple((source, target) for source, _, target in pairs)
 
 
+def _ranks(_ctx: click.Context, _param: click.Parameter, value: str | None) -> frozenset[int] | None:
+    if value is None:
+        return None
+    found: set[int] = set()
+    for part in value.split(","):
+        match = re.fullmatch(r"\s*(\d{1,7})(?:-(\d{1,7}))?\s*", part, re.ASCII)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise click.BadParameter(f"{part!r} is not a rank or a range of ranks; ranks are written as 0-7,12")
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return frozenset(found)
+
+
+def _names(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, value.split(","))))
+
+
 class RepetitionCount(click.IntRange):
     """A number behind an option that may stand alone; says where to put an option that took a path for its number."""
 
@@ -191,6 +207,19 @@ def compares(command: _F) -> _F:
         click.option("--redact", is_flag=True, help="Replace host names, users and paths, for public threads."),
     ]  # fmt: skip
     return _with(_loads(keeps_reads(shows_text(command))), options)
+
+
+def reads_parts(command: _F) -> _F:
+    """Adds the options that read a part of a job."""
+    options = [
+        click.option("--ranks", metavar="0-7,12", callback=_ranks,
+                     help="Only these ranks; files of others are not opened."),
+        click.option("--groups", metavar="NAME,...", default="", callback=_names,
+                     help="Only the history of these groups, by name or description."),
+        click.option("--last", type=click.IntRange(1), metavar="N",
+                     help="Only the last N entries of each dump, and what is unfinished."),
+    ]  # fmt: skip
+    return _with(command, options)
 
 
 def reports(command: _F) -> _F:

@@ -132,7 +132,10 @@ def _readings(source: JobSource) -> tuple[Load, Load]:
 def _first(source: JobSource, kept: SparseReading, progress: Callable[[LoadStep], None]) -> tuple[Dataset, Analysis]:
     """The first reading: only collectives and steps of traces, in a third of the time."""
     try:
-        return source.load(progress, detail="collectives", kept=kept)
+        dataset, analysis = source.load(progress, detail="collectives", kept=kept)
+        if not dataset.has_traces:
+            kept.clear()
+        return dataset, analysis
     finally:
         gc.freeze()
         gc.enable()

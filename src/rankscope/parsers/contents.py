@@ -10,6 +10,9 @@ from rankscope.kinds.input_kinds import INPUTS, InputKind
 SAMPLES_VARIABLE = "RANKSCOPE_NUMBER_SAMPLES"
 """Variable of worker processes: "sums" for samples of reductions only, which are all that rules of one run compare."""
 
+RINGS_VARIABLE = "RANKSCOPE_RINGS"
+"""Variable of worker processes: the entries of each dump that the user wants, as JSON; see `ring_cut`."""
+
 
 class DecodedFile(Protocol):
     """The content of one file. A new kind of file has such a class and a row in `kinds.input_kinds`."""

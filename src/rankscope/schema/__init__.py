@@ -5,7 +5,7 @@ states and sources are enums. Repeated values are rows of other tables, joined b
 trusted: it is escaped where it leaves the program.
 """
 
-from rankscope.schema.dataset import Dataset, DumpsBeside, Frame, Group
+from rankscope.schema.dataset import Dataset, DumpsBeside, Frame, Group, ReadParts
 from rankscope.schema.measures import (
     ALLOCATIONS,
     COMPILATION_KINDS,
@@ -125,6 +125,7 @@ __all__ = [
     "Group",
     "Membership",
     "RankSource",
+    "ReadParts",
     "Source",
     "State",
     "TrackKind",

@@ -69,13 +69,28 @@ class Group:
 
 
 class DumpsBeside(NamedTuple):
-    """Dumps that lie beside the files that the user gave, and were not opened."""
+    """Ranks that the user left out, or whose dumps lie beside the files that he gave."""
 
     ranks: tuple[int, ...] = ()
     directory: str = ""
+    """Empty for ranks that an option left out."""
 
 
 NOTHING_BESIDE = DumpsBeside()
+
+
+class ReadParts(NamedTuple):
+    """The part of the job that the user wants."""
+
+    words: str = ""
+    """As "4 of 12 groups, the last 50 entries of each dump"; empty for all of it."""
+    cuts_rings: bool = False
+    """Older entries of dumps were left out, by --last or --groups."""
+    has_gaps: bool = False
+    """Dumps lack entries of left-out groups among those that were read."""
+
+
+ALL_PARTS = ReadParts()
 
 
 @dataclass(frozen=True)
@@ -122,6 +137,7 @@ class Dataset:
     root: str = ""
     """The paths of the user, for titles."""
     beside: DumpsBeside = NOTHING_BESIDE
+    parts: ReadParts = ALL_PARTS
 
     @property
     def told_by_logs(self) -> bool:
@@ -275,9 +291,10 @@ class Dataset:
 
     @cached_property
     def unopened_ranks(self) -> tuple[int, ...]:
-        """Those of `missing_ranks` whose dumps lie beside the given files: they left one."""
+        """Those of `unseen_ranks` that the user left out, or whose dumps lie beside the given files: no rank that is
+        missing."""
         beside = set(self.beside.ranks)
-        return tuple(rank for rank in self.missing_ranks if rank in beside)
+        return tuple(rank for rank in self.unseen_ranks if rank in beside)
 
     @property
     def unopened(self) -> str:
@@ -285,6 +302,8 @@ class Dataset:
         if not self.unopened_ranks:
             return ""
         one = len(self.unopened_ranks) == 1
+        if not self.beside.directory:
+            return f"{ranks_text(self.unopened_ranks)} {'was' if one else 'were'} left out by --ranks"
         dumps, lie, were = ("the dump", "lies", "was") if one else ("the dumps", "lie", "were")
         where = "this directory" if self.beside.directory == "." else self.beside.directory
         return f"{dumps} of {ranks_text(self.unopened_ranks)} {lie} in {where} and {were} not opened"

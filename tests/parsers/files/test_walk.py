@@ -81,3 +81,26 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         walk_paths([tmp_path / "nothing"])
+
+
+def test_a_file_is_asked_for_its_size_once_and_a_file_nobody_wants_never(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("rank_0", "rank_1", "rank_2"):
+        (tmp_path / name).write_bytes(b"x")
+    asked: list[str] = []
+    stat = Path.stat
+
+    def counted(path: Path, **how: bool) -> os.stat_result:
+        asked.append(path.name)
+        return stat(path, **how)
+
+    monkeypatch.setattr(Path, "stat", counted)
+    found = walk_paths([tmp_path], (), lambda shown: shown != "rank_1")
+    assert [one.shown for one in found] == ["rank_0", "rank_2"]
+    assert sorted(name for name in asked if name != tmp_path.name) == ["rank_0", "rank_2"]
+
+
+def test_a_given_file_that_nobody_wants_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "rank_1").write_bytes(b"x")
+    assert walk_paths([tmp_path / "rank_1"], (), lambda shown: shown != "rank_1") == []

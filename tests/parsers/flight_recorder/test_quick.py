@@ -286,9 +286,10 @@ def test_a_dump_says_why_it_took_longer() -> None:
 def test_short_files_are_left_to_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:
     data = recorder(40).pickle()
     memoised = pickle.dumps(pickle.loads(data), protocol=2)
-    monkeypatch.setattr(fast_reader, "SMALLEST_FILE", len(data))
+    monkeypatch.setattr(fast_reader, "SMALLEST_FILE", len(data) - data.index(b"entries"))
     assert fast_reader.is_suited(data)
     assert not fast_reader.is_suited(data[:-1])
+    assert not fast_reader.is_suited(data[:4] + bytes(1000) + data[4:-1]), "the members of a large group count not"
     monkeypatch.setattr(fast_reader, "SMALLEST_FILE", len(memoised) // 2 + 1)
     assert not fast_reader.is_suited(memoised)
     assert not fast_reader.is_suited(b"{" * len(data))

@@ -38,6 +38,7 @@ from tests.memory_writer import sampled_job
 from tests.tui.detail.number_jobs import flipped, referenced
 from tests.tui.detail.samples import CULPRIT, DP, HOSTILE, LAST_SEQ, TP, hang, hostile, looked
 from tests.tui.detail.show import opened, screen_text
+from tests.tui.drive import workers_done
 
 FOLDER = Path(__file__).parent / "golden"
 NARROW, WIDE = (80, 24), (130, 40)
@@ -103,7 +104,7 @@ def pane_text(case: tuple[Dataset, Analysis], selection: Selection, width: int, 
 async def page_text(page: Page, size: tuple[int, int], *keys: str) -> str:
     """What a screen shows after some keys."""
     async with opened(page, size) as (app, pilot):
-        await app.workers.wait_for_complete()
+        await workers_done(app)
         await pilot.pause()
         await pilot.press(*keys)
         await pilot.pause()

@@ -17,7 +17,7 @@ from tests.analysis.memory.test_memory_findings import leak
 from tests.builders import START_NS
 from tests.memory_writer import GIB, MIB, sampled_job
 from tests.tui.detail.show import opened, screen_text
-from tests.tui.drive import PLAIN, board_of, press
+from tests.tui.drive import PLAIN, board_of, press, until, workers_done
 from tests.tui.drive import opened as opened_app
 from tests.tui.jobs import hang
 
@@ -70,7 +70,7 @@ async def test_the_rank_that_leaks_is_under_the_cursor_and_keys_walk() -> None:
     dataset = sampled_job(leak, ranks=64)
     page = MemoryScreen(dataset, analyse(dataset))
     async with opened(page) as (app, pilot):
-        await app.workers.wait_for_complete()
+        await workers_done(app)
         await pilot.pause()
         assert "rank 2 LEAKS  grows by" in screen_text(app) and page.size_shown == "growth"
         assert page.listing.cursor == 1 and page.listing.count == 10
@@ -81,16 +81,14 @@ async def test_the_rank_that_leaks_is_under_the_cursor_and_keys_walk() -> None:
         await pilot.press("u", "w")
         assert page.listing.count == 64 and page.listing.cursor == 2 and len(page.columns) == 120
         page.find("40")
-        await app.workers.wait_for_complete()
-        await pilot.pause()
-        assert page.listing.count == 1 and "no leak is found" in screen_text(app)
+        await until(pilot, lambda: page.listing.count == 1 and "no leak is found" in screen_text(app))
 
 
 async def test_where_most_ranks_grow_none_is_marked() -> None:
     dataset = sampled_job(lambda _, step: 20 * GIB + step * 50 * MIB)
     page = MemoryScreen(dataset, analyse(dataset))
     async with opened(page) as (app, pilot):
-        await app.workers.wait_for_complete()
+        await workers_done(app)
         await pilot.pause()
         assert page.marks == [] and "4 of 4 ranks grows" in screen_text(app)
         assert page.size_shown == "growth" and "most ranks grow, so none is" in screen_text(app)

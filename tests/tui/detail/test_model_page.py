@@ -8,6 +8,7 @@ from rankscope.tui.detail.screens.model_page import ModelScreen
 from tests.model_writer import Row, buffer, described_job, parameter, transformer
 from tests.tui.detail.show import OneScreen, opened, screen_text
 from tests.tui.drive import opened as opened_app
+from tests.tui.drive import workers_done
 
 
 def mixed(rank: int) -> list[Row]:
@@ -24,7 +25,7 @@ def page_of(dataset: Dataset) -> ModelScreen:
 
 async def settled(app: OneScreen) -> str:
     """The text once the parameters are summed up."""
-    await app.workers.wait_for_complete()
+    await workers_done(app)
     return screen_text(app)
 
 

@@ -29,6 +29,7 @@ from tests.builders import JobBuilder
 from tests.numbers_writer import NumbersJob
 from tests.tui.detail.number_jobs import dumped, flipped, judged, recorded, referenced
 from tests.tui.detail.show import UNSET, opened, screen_text
+from tests.tui.drive import workers_done
 
 
 def test_a_line_is_an_operation_of_twin_groups() -> None:
@@ -68,7 +69,7 @@ async def test_the_first_wrong_cell_is_under_the_cursor_and_keys_walk() -> None:
     dataset, analysis = flipped()
     page = NumbersScreen(dataset, analysis)
     async with opened(page) as (app, pilot):
-        await app.workers.wait_for_complete()
+        await workers_done(app)
         await pilot.pause()
         text = screen_text(app)
         assert "rank 4  step 2  all_reduce #6 (sum) of group tp1" in text and "WRONG  E1 (proof)" in text
@@ -88,7 +89,7 @@ async def test_the_first_wrong_cell_is_under_the_cursor_and_keys_walk() -> None:
 
 async def test_enter_leads_to_the_lanes_where_a_dump_has_it() -> None:
     async with opened(NumbersScreen(*dumped())) as (app, pilot):
-        await app.workers.wait_for_complete()
+        await workers_done(app)
         await pilot.pause()
         await pilot.press("enter")
         await pilot.pause()
@@ -105,7 +106,7 @@ def test_lanes_mark_the_collective() -> None:
 async def test_a_reference_has_a_view_of_its_own() -> None:
     page = NumbersScreen(*referenced())
     async with opened(page) as (app, pilot):
-        await app.workers.wait_for_complete()
+        await workers_done(app)
         await pilot.pause()
         assert "against the reference" in screen_text(app) and "FIRST DIFFERENCE" in screen_text(app)
         await pilot.press("m")
@@ -116,7 +117,7 @@ async def test_names_from_files_are_plain_and_searched() -> None:
     dataset = recorded(flip=False, name="bad\x1b[2J[red]layer").dataset()
     page = NumbersScreen(dataset, judged(dataset))
     async with opened(page) as (app, pilot):
-        await app.workers.wait_for_complete()
+        await workers_done(app)
         await pilot.pause()
         assert "\x1b" not in screen_text(app) and "[red]layer" in screen_text(app)
         page.find("step 3")

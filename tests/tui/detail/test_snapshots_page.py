@@ -16,6 +16,7 @@ from tests.memory_writer import GIB, MIB, sampled_job, snapshot_job
 from tests.tui.detail.samples import hang
 from tests.tui.detail.show import OneScreen, opened, screen_text
 from tests.tui.drive import opened as opened_app
+from tests.tui.drive import workers_done
 
 
 def caching(rank: int) -> dict[str, int]:
@@ -31,7 +32,7 @@ def page_of(dataset: Dataset) -> SnapshotsScreen:
 
 async def ready(app: OneScreen, pilot: Pilot[None]) -> str:
     """The text once the snapshots are summed up."""
-    await app.workers.wait_for_complete()
+    await workers_done(app)
     await pilot.pause()
     return screen_text(app)
 

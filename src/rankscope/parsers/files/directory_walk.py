@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,14 +38,18 @@ class FoundPath:
     """The user named this file, not only a directory above it."""
 
 
-def walk_paths(paths: Sequence[Path], within: Sequence[Path] = ()) -> list[FoundPath]:
+def walk_paths(
+    paths: Sequence[Path], within: Sequence[Path] = (), wanted: Callable[[str], bool] | None = None
+) -> list[FoundPath]:
     """Everything under `paths`, sorted, each directory and file once. Raises FileNotFoundError for a missing path.
 
-    Links that lead out of all of the directories `within`, if any are given, are not followed.
+    Links that lead out of all of the directories `within`, if any are given, are not followed. Files whose shown path
+    is not `wanted` are left out, and below directories not even asked for their size.
     """
     for path in paths:
         path.stat()
-    walker = _DirectoryWalk(frozenset(map(str, paths)), tuple(path.resolve() for path in within))
+    roots = tuple(path.resolve() for path in within)
+    walker = _DirectoryWalk(frozenset(map(str, paths)), roots, wanted or (lambda _: True))
     for path in paths:
         base = "" if len(paths) == 1 else str(path)
         walker.add(str(path), base if path.is_dir() else base or path.name)
@@ -60,8 +64,8 @@ def is_session(path: Path) -> bool:
 class _DirectoryWalk:
     """A walk that visits real directories before links to them, so that each file is shown under its own path."""
 
-    def __init__(self, given: Set[str], within: Sequence[Path] = ()) -> None:
-        self.given, self.within = given, within
+    def __init__(self, given: Set[str], within: Sequence[Path], wanted: Callable[[str], bool]) -> None:
+        self.given, self.within, self.wanted = given, within, wanted
         self.found: list[FoundPath] = []
         self.seen: set[tuple[int, int]] = set()
         self.links: list[tuple[str, str]] = []
@@ -108,7 +112,7 @@ class _DirectoryWalk:
                     self._refuse(*child, "a link out of the directories that may be read: not opened")
                 else:
                     self.links.append(child)
-            else:
+            elif not entry.is_file(follow_symlinks=False) or self.wanted(child[1]):
                 yield child
 
     def _leads_out(self, link: str) -> bool:
@@ -121,7 +125,7 @@ class _DirectoryWalk:
         special = next((reason for test, reason in _SPECIAL if test(about.st_mode)), None)
         if special is not None:
             self._refuse(path, shown, special)
-        elif self._first(about):
+        elif self.wanted(shown) and self._first(about):
             name, given = printable_text(shown), path in self.given
             self.found.append(FoundPath(path, name, about.st_size, about.st_mtime_ns, None, about.st_ino, given))
 

@@ -17,6 +17,7 @@ from rankscope.parsers.flight_recorder import clog, dump_columns, fast_reader
 from rankscope.parsers.flight_recorder.dump_columns import FRAME_LIMIT, is_dump, split_document
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError
+from rankscope.parsers.flight_recorder.ring_cut import cut_as_chosen
 from rankscope.parsers.safe_values import RefusedError, SafeUnpickler, safe_integer, safe_text, safe_truth
 
 MOST_SLOW_CUTS = 64
@@ -136,7 +137,12 @@ def looks_like_dump(head: bytes) -> bool:
 
 
 def decode_dump(data: bytes) -> Dump:
-    """The dump in `data`. Raises NotADumpError, or RefusedError for a pickle that asks for a global."""
+    """The dump in `data`, with the entries that the user wants. Raises NotADumpError, or RefusedError for a pickle that
+    asks for a global."""
+    return cut_as_chosen(_decoded(data))
+
+
+def _decoded(data: bytes) -> Dump:
     if clog.looks_like_clog(data[:_HEAD]):
         return clog.decode_clog(data)
     slow = None

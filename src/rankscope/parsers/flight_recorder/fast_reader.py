@@ -36,7 +36,8 @@ from rankscope.parsers.matrices import NULL, Codes, Numbers
 from rankscope.parsers.safe_values import RefusedError, SafeUnpickler
 
 SMALLEST_FILE = 1 << 16
-"""Smallest file for this reader; unpickling is as fast for shorter ones, and with a full memo up to twice this size."""
+"""Fewest bytes of entries for this reader; unpickling is as fast for fewer, and with a full memo up to twice as many.
+The members of a group of thousands of ranks, which stand before the entries, take longer than a short ring."""
 LEAST_SHARE = 1 / 3
 """Smallest share of entries for parallel reading; with less, unpickling all of them is faster."""
 _PLAIN_STACK = re.compile(rb"\](?:\((?:h.|j.{4})*e|(?:h.|j.{4})a)?|h.|j.{4}", re.DOTALL)
@@ -46,7 +47,8 @@ _PLAIN_LISTS = re.compile(rb"(?:h.|j.{4}|[\](ea]|K.|M..|J.{4}|\x8a\x08.{8})*", r
 def is_suited(data: bytes) -> bool:
     """Whether `decode_fast` is worth a try: a pickle, and no short one."""
     everything_put = data[2:3] == bytes([op.FRAME]) or data[3:4] == bytes([op.PUT1])
-    return data.startswith(b"\x80") and len(data) >= SMALLEST_FILE * (2 if everything_put else 1)
+    entries = len(data) - max(0, data.find(b"entries"))
+    return data.startswith(b"\x80") and entries >= SMALLEST_FILE * (2 if everything_put else 1)
 
 
 def decode_fast(data: bytes) -> Dump:

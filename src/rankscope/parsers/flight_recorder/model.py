@@ -52,6 +52,18 @@ class GroupStatus(NamedTuple):
     completed: int
 
 
+class OmittedEntries(NamedTuple):
+    """Entries that were read and left out, for the user wants only the last ones; facts on the whole dump."""
+
+    entries: int
+    has_gaps: bool
+    """Record numbers of the whole dump leave some out."""
+    any_completed: bool
+    any_started: bool
+    begin_ns: int | None
+    """The first time of an issue."""
+
+
 _TABLES: dict[str, type[Any]] = {
     "status": GroupStatus,
     "calls": RecordedCall,
@@ -86,6 +98,8 @@ class Dump(ColumnMatrix):
     problem: str | None = None
     slow: str | None = None
     """The reason why the read took three times as long as usual; None if it did not."""
+    omitted: OmittedEntries | None = None
+    """None if the dump holds all entries of its file."""
     numbers: Numbers = field(default_factory=lambda: np.empty((len(NUMBERS), 0), np.int64))
     """Shape (len(NUMBERS), entries)."""
     codes: Codes = field(default_factory=lambda: np.empty((len(CODES), 0), np.int32))
@@ -104,7 +118,9 @@ class Dump(ColumnMatrix):
             rows = getattr(self, name)
             header[name] = None if rows is None else list(map(tuple, rows))
         replayed = None if self.replayed is None else self.replayed.packed
-        return {**header, "config": [group.row() for group in self.config], "replayed": replayed}
+        omitted = None if self.omitted is None else tuple(self.omitted)
+        config = [group.row() for group in self.config]
+        return {**header, "config": config, "replayed": replayed, "omitted": omitted}
 
     def body(self) -> list[memoryview]:
         """The arrays as bytes."""
@@ -119,4 +135,6 @@ def dump_from(header: dict[str, Any], body: memoryview, rows: int) -> Dump:
     named = {k: list(map(kind._make, header[k])) for k, kind in _TABLES.items() if header[k] is not None}
     config = list(map(config_from, header["config"]))
     replayed = None if header["replayed"] is None else unpack_members(header["replayed"])
-    return Dump(**{**header, **named, "config": config, "replayed": replayed}, numbers=numbers, codes=codes)
+    omitted = None if header["omitted"] is None else OmittedEntries(*header["omitted"])
+    own = {"config": config, "replayed": replayed, "omitted": omitted}
+    return Dump(**{**header, **named, **own}, numbers=numbers, codes=codes)

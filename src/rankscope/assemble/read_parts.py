@@ -1,0 +1,87 @@
+"""Part of a job that the user wants read: some ranks, some groups, the last entries of each rank.
+
+Files whose name says another rank are not opened. Workers leave out entries (see `parsers.flight_recorder.ring_cut`);
+here go the rows of other ranks that shared files held, and the facts that keep their absence from being a finding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+import polars as pl
+
+from rankscope.assemble import file_names
+from rankscope.schema import Dataset
+from rankscope.schema.dataset import DumpsBeside, ReadParts
+from rankscope.text.wording import plural, ranks_text
+
+_TABLES = ("ops", "frontiers", "messages", "settings", "comms", "threads")
+"""Tables of which no other table names rows, and which files of several ranks fill."""
+MOST_NAMES = 12
+"""Most names of groups in a message."""
+
+
+class NoSuchPartError(Exception):
+    """The job has no such rank or group; the message is for the user."""
+
+
+def may_tell(ranks: Collection[int], pattern: re.Pattern[str] | None) -> Callable[[str], bool]:
+    """A function from a path to whether its file may tell of these ranks: its path says no other one."""
+    known = {None, *ranks}
+    return lambda shown: _told_rank(shown, pattern) in known
+
+
+def _told_rank(shown: str, pattern: re.Pattern[str] | None) -> int | None:
+    """The rank that the user's expression finds in a path, or that the path calls so; a bare number is none."""
+    told = file_names.rank_by(pattern, shown) if pattern is not None else None
+    if told is None and file_names.says_rank(shown):
+        return file_names.rank_of(shown)
+    return told
+
+
+def narrowed(dataset: Dataset, ranks: frozenset[int] | None, groups: tuple[str, ...], last: int | None) -> Dataset:
+    """The dataset of the chosen part, which says what was left out. Raises NoSuchPartError."""
+    chosen = _chosen_groups(dataset, groups) if groups else ()
+    words = [
+        *([] if ranks is None else [_rank_words(dataset, ranks)]),
+        *([f"{len(chosen):,} of {plural(dataset.groups.height, 'group')}"] if groups else []),
+        *(
+            []
+            if last is None
+            else ["the last entry of each dump" if last == 1 else f"the last {last:,} entries of each dump"]
+        ),
+    ]
+    known = dataset if ranks is None else _of_ranks(dataset, ranks)
+    return replace(
+        known, parts=ReadParts(", ".join(words), cuts_rings=bool(groups) or last is not None, has_gaps=bool(groups))
+    )
+
+
+def _rank_words(dataset: Dataset, ranks: frozenset[int]) -> str:
+    here = [rank for rank in dataset.every_rank if rank in ranks]
+    if not here:
+        raise NoSuchPartError(f"no file tells of {ranks_text(sorted(ranks))}")
+    return f"{ranks_text(here)} of {dataset.world_size:,}"
+
+
+def _of_ranks(dataset: Dataset, ranks: frozenset[int]) -> Dataset:
+    mine = pl.col("rank").is_null() | pl.col("rank").is_in(sorted(ranks))
+    tables = {name: getattr(dataset, name).filter(mine) for name in _TABLES}
+    used = dataset.files.with_columns(used=pl.col("used") & mine)
+    others = tuple(rank for rank in dataset.every_rank if rank not in ranks)
+    return replace(dataset, **tables, files=used, beside=DumpsBeside(others))
+
+
+def _chosen_groups(dataset: Dataset, names: tuple[str, ...]) -> tuple[int, ...]:
+    """The groups with these names or descriptions."""
+    table = dataset.groups.select("group", "name", "description")
+    there = {*table["name"], *table["description"]}
+    wrong = [name for name in names if name not in there]
+    if wrong:
+        known = sorted({text for text in table["description"] if text} or there)
+        more = f" and {len(known) - MOST_NAMES:,} more" if len(known) > MOST_NAMES else ""
+        raise NoSuchPartError(f"no group {wrong[0]}; there are {', '.join(known[:MOST_NAMES])}{more}")
+    named = pl.col("name").is_in(names) | pl.col("description").is_in(names)
+    return tuple(table.filter(named)["group"])
