@@ -15,7 +15,7 @@ import pytest
 
 from rankscope import __version__
 from rankscope.cli import run
-from rankscope.command_line.group import LOADING, rankscope
+from rankscope.command_line.group import LOADING, PARTS, rankscope
 from rankscope.commands import view
 from rankscope.commands.source import JobSource
 from rankscope.kinds.view_kinds import VIEW_NAMES
@@ -179,18 +179,19 @@ def test_the_help_names_each_view() -> None:
 @pytest.mark.parametrize(
     ("command", "unused"),
     [
-        ("export", {"path_map", "ascii_only"}),
-        ("ingest", {"path_map", "ascii_only", "no_cache"}),
-        ("repro", {"path_map", "ascii_only"}),
+        ("export", {"path_map", "ascii_only", "groups", "last"}),
+        ("ingest", {"path_map", "ascii_only", "no_cache", *PARTS}),
+        ("repro", {"path_map", "ascii_only", "ranks", "groups"}),
         ("fork", {"path_map", "ascii_only"}),
         ("next", {"path_map"}),
-        ("watch", {"no_cache"}),
+        ("watch", {"no_cache", *PARTS}),
+        ("memory", {"groups", "last"}),
         ("report", set()),
     ],
 )
 def test_a_command_takes_the_options_of_reading_that_it_uses(command: str, unused: set[str]) -> None:
     names = {param.name for param in rankscope.commands[command].params}
-    assert {"paths", *LOADING, "path_map", "ascii_only"} - names == unused
+    assert {"paths", *LOADING, *PARTS, "path_map", "ascii_only"} - names == unused
 
 
 def test_an_option_without_its_value_leads_to_the_help_of_its_command(capsys: Captured) -> None:

@@ -64,7 +64,7 @@ def stacks(**options: Any) -> int:
 @rankscope.command()
 @source_options.reads_files
 @source_options.keeps_reads
-@source_options.reads_parts
+@source_options.reads_ranks
 @click.option(
     "-o", "--output", type=source_options.FILE, required=True, metavar="FILE", help="A new file, .json or .json.gz."
 )

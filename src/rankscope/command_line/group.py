@@ -104,5 +104,5 @@ def job_source(paths: tuple[str, ...], options: dict[str, Any], called: tuple[st
 
 def _reading(options: dict[str, Any]) -> list[str]:
     # `repro --last` counts the collectives of its script
-    parted = all(name in options for name in PARTS)
-    return [name for name in (*LOADING, *(PARTS if parted else ())) if name in options]
+    parts = PARTS if "ranks" in options else ()
+    return [name for name in (*LOADING, *parts) if name in options]

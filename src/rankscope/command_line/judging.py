@@ -135,7 +135,7 @@ def numbers(**options: Any) -> int:
 
 @rankscope.command()
 @source_options.reads_dumps
-@source_options.reads_parts
+@source_options.reads_ranks
 @source_options.reports
 def memory(**options: Any) -> int:
     """Tells who holds the memory of each device, in snapshots of torch.

@@ -209,11 +209,16 @@ def compares(command: _F) -> _F:
     return _with(_loads(keeps_reads(shows_text(command))), options)
 
 
+def reads_ranks(command: _F) -> _F:
+    """Adds the option that reads some ranks of a job."""
+    text = "Only these ranks; files of others are not opened."
+    return _with(command, [click.option("--ranks", metavar="0-7,12", callback=_ranks, help=text)])
+
+
 def reads_parts(command: _F) -> _F:
-    """Adds the options that read a part of a job."""
+    """Adds the options that read a part of a job: some ranks, and of their dumps some groups or the last entries."""
     options = [
-        click.option("--ranks", metavar="0-7,12", callback=_ranks,
-                     help="Only these ranks; files of others are not opened."),
+        reads_ranks,
         click.option("--groups", metavar="NAME,...", default="", callback=_names,
                      help="Only the history of these groups, by name or description."),
         click.option("--last", type=click.IntRange(1), metavar="N",
