@@ -52,8 +52,7 @@ def run(args: Sequence[str]) -> int:
     try:
         return rankscope.main(list(args), prog_name="rankscope", standalone_mode=False) or 0
     except click.UsageError as error:
-        path = error.ctx.command_path if error.ctx else "rankscope"
-        return _fail(f"{error.format_message().rstrip('.')} (see {path} --help)", args)
+        return _fail(f"{error.format_message().rstrip('.')} (see {_command_of(error, args)} --help)", args)
     except click.ClickException as error:
         return _fail(error.format_message(), args)
     except (click.Abort, KeyboardInterrupt):
@@ -67,6 +66,13 @@ def run(args: Sequence[str]) -> int:
         if os.environ.get(DEBUG):
             raise
         return _fail(_about(error), args)
+
+
+def _command_of(error: click.UsageError, args: Sequence[str]) -> str:
+    """The command whose help explains an error; click does not tell it for an option without its value."""
+    if error.ctx:
+        return error.ctx.command_path
+    return f"rankscope {args[0]}" if args[:1] and args[0] in rankscope.commands else "rankscope"
 
 
 def _about(error: BaseException) -> str:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import types
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from rankscope import __version__
 from rankscope.cli import run
+from rankscope.command_line.group import LOADING, PARTS, rankscope
 from rankscope.commands import view
 from rankscope.commands.source import JobSource
+from rankscope.kinds.view_kinds import VIEW_NAMES
 from tests.parsers.dumps import job, named
 
 Captured = pytest.CaptureFixture[str]
@@ -164,3 +168,37 @@ def test_the_debug_log_says_which_dumps_were_read_the_slow_way(tmp_path: Path, d
         "rankscope: nccl_trace_rank_1 was read the slow way: an entry holds what no recorder writes",
     ]
     assert done.stderr.splitlines() == (told if debug else [])
+
+
+def test_the_help_names_each_view() -> None:
+    (view_option,) = (param for param in rankscope.commands["view"].params if param.name == "view")
+    told = re.findall(r"\w+", view_option.get_help_record(click.Context(rankscope))[1])  # type: ignore[index]
+    assert set(VIEW_NAMES) <= set(told)
+
+
+@pytest.mark.parametrize(
+    ("command", "unused"),
+    [
+        ("export", {"path_map", "ascii_only", "groups", "last"}),
+        ("ingest", {"path_map", "ascii_only", "no_cache", *PARTS}),
+        ("repro", {"path_map", "ascii_only", "ranks", "groups"}),
+        ("fork", {"path_map", "ascii_only"}),
+        ("next", {"path_map"}),
+        ("watch", {"no_cache", *PARTS}),
+        ("memory", {"groups", "last"}),
+        ("report", set()),
+    ],
+)
+def test_a_command_takes_the_options_of_reading_that_it_uses(command: str, unused: set[str]) -> None:
+    names = {param.name for param in rankscope.commands[command].params}
+    assert {"paths", *LOADING, *PARTS, "path_map", "ascii_only"} - names == unused
+
+
+def test_an_option_without_its_value_leads_to_the_help_of_its_command(capsys: Captured) -> None:
+    assert run(["watch", "dumps", "--metrics"]) == 2
+    assert "requires an argument (see rankscope watch --help)" in capsys.readouterr().err
+
+
+def test_an_option_that_a_command_does_not_use_is_refused(tmp_path: Path, capsys: Captured) -> None:
+    assert run(["ingest", str(tmp_path), "-o", "session", "--ascii"]) == 2
+    assert "No such option '--ascii'" in capsys.readouterr().err

@@ -131,6 +131,12 @@ def test_each_trouble_stands_with_its_advice_and_is_counted() -> None:
     assert max(map(len, lines)) < 80
 
 
+def test_a_blank_stands_between_a_name_and_its_value() -> None:
+    checks = list(all_checks(FINE))
+    words = [line.split() for line in doctor.as_lines(checks)]
+    assert all(any(line[1 : 1 + len(name)] == name for line in words) for name in [one.name.split() for one in checks])
+
+
 def test_an_empty_value_and_a_long_word_keep_their_line() -> None:
     lines = list(doctor.as_lines([MachineCheck("t", "empty", ""), MachineCheck("t", "long", "x" * 200)]))
     assert [line.split() for line in lines[1:3]] == [["ok", "empty"], ["ok", "long", "x" * 200]]

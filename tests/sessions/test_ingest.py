@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import shutil
 import signal
@@ -15,6 +16,8 @@ import pytest
 
 from rankscope.cli import run as rankscope
 from rankscope.sessions.shares import Share
+from rankscope.text.wording import byte_count
+from tests.model_writer import model_file, transformer
 from tests.sessions.written import SAMPLES
 
 JOB = SAMPLES / "two_groups"
@@ -37,6 +40,32 @@ def test_a_session_opens_like_its_directory(tmp_path: Path, capsys: Captured) ->
     assert _report(tmp_path / "s", capsys) == _report(JOB, capsys)
 
 
+def test_the_size_of_a_small_session_is_told(tmp_path: Path, capsys: Captured) -> None:
+    place = tmp_path / "my session"
+    assert rankscope(["ingest", str(JOB), "-o", str(place)]) == 0
+    size = byte_count(sum(path.stat().st_size for path in place.iterdir()))
+    assert f"operations, {size}; rankscope '{place}' opens it" in capsys.readouterr().err
+
+
+def test_a_session_without_operations_tells_its_files(tmp_path: Path, capsys: Captured) -> None:
+    parameters = tmp_path / "model_rank_0.jsonl"
+    parameters.write_bytes(model_file(0, transformer(1)))
+    assert rankscope(["ingest", str(parameters), "-o", str(tmp_path / "s")]) == 0
+    assert re.search(r"s: 1 file, 1 rank, \d+ KiB; ", capsys.readouterr().err)
+
+
+def test_a_share_that_is_a_path_is_told_where_to_stand(tmp_path: Path, capsys: Captured) -> None:
+    assert rankscope(["ingest", "--shard", str(JOB), "-o", str(tmp_path / "s")]) == 2
+    assert "the option alone goes behind PATH" in capsys.readouterr().err
+
+
+def test_a_session_is_not_shared_out_again(tmp_path: Path, capsys: Captured) -> None:
+    assert rankscope(["ingest", str(JOB), "-o", str(tmp_path / "s"), "--shard", "1/1"]) == 0
+    assert rankscope(["ingest", str(tmp_path / "s"), "-o", str(tmp_path / "t"), "--shard", "1/2"]) == 2
+    assert "is a session already" in capsys.readouterr().err
+    assert not (tmp_path / "t").exists()
+
+
 def test_a_session_is_replaced_only_by_force(tmp_path: Path, capsys: Captured) -> None:
     arguments = ["ingest", str(JOB), "-o", str(tmp_path / "s")]
     assert rankscope(arguments) == 0
@@ -51,6 +80,9 @@ def test_what_is_no_session_is_never_replaced(tmp_path: Path, capsys: Captured) 
     assert "is there, and no session" in capsys.readouterr().err
     assert rankscope(["ingest", str(JOB), "-o", str(tmp_path), "--shard", "1/2"]) == 2
     assert "is not empty, and no session" in capsys.readouterr().err
+    for more in ([], ["--shard", "1/2"]):
+        assert rankscope(["ingest", str(JOB), "-o", str(tmp_path / "thesis.tex"), *more]) == 2
+        assert "is there, and no session" in capsys.readouterr().err
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
@@ -139,6 +171,13 @@ def test_a_cluster_of_dask_writes_all_parts(tmp_path: Path, capsys: Captured) ->
         assert rankscope(["ingest", str(JOB), "-o", str(tmp_path / "s"), "--dask", address]) == 0
     assert "part 2 of 2 written" in capsys.readouterr().err
     assert _report(tmp_path / "s", capsys) == _report(JOB, capsys)
+
+
+@pytest.mark.parametrize("shard", ["1/3", "/0", "/123456789"])
+def test_dask_is_told_only_the_number_of_shares(shard: str, tmp_path: Path, capsys: Captured) -> None:
+    pytest.importorskip("dask.distributed")
+    assert rankscope(["ingest", str(JOB), "-o", str(tmp_path / "s"), "--dask", "local", "--shard", shard]) == 2
+    assert "with --dask, --shard tells only how many: /N" in capsys.readouterr().err
 
 
 def test_a_session_is_opened_alone_and_not_followed(tmp_path: Path, capsys: Captured) -> None:

@@ -25,7 +25,7 @@ SCHEMAS = ("report", "watch", "frame")
     metavar="STEP",
     help="Step in which the job breaks (default: 50).",
 )
-@click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only.")
+@source_options.shows_text
 def demo(**options: Any) -> int:
     """Runs a job of four ranks on this machine that breaks while you watch.
 
@@ -62,8 +62,9 @@ def stacks(**options: Any) -> int:
 
 
 @rankscope.command()
-@source_options.reads_dumps
-@source_options.reads_parts
+@source_options.reads_files
+@source_options.keeps_reads
+@source_options.reads_ranks
 @click.option(
     "-o", "--output", type=source_options.FILE, required=True, metavar="FILE", help="A new file, .json or .json.gz."
 )
@@ -80,12 +81,11 @@ def export(**options: Any) -> int:
     """
     from rankscope.commands.export import run
 
-    del options["ascii_only"], options["path_map"]
     return run(job_source(options.pop("paths"), options), **options)
 
 
 @rankscope.command()
-@source_options.reads_dumps
+@source_options.reads_files
 @source_options.writes_session
 def ingest(**options: Any) -> int:
     """Writes what it reads as a session, which opens in a second.
@@ -98,12 +98,12 @@ def ingest(**options: Any) -> int:
     """
     from rankscope.commands.ingest import run
 
-    del options["ascii_only"], options["path_map"]
     return run(job_source(options.pop("paths"), options), **options)
 
 
 @rankscope.command()
-@source_options.reads_dumps
+@source_options.reads_files
+@source_options.keeps_reads
 @source_options.replays
 def repro(**options: Any) -> int:
     """Writes a script that replays what each rank issued around the failure.
@@ -114,7 +114,6 @@ def repro(**options: Any) -> int:
     """
     from rankscope.commands.repro import ReplayForm, ReplayRun, run
 
-    del options["ascii_only"], options["path_map"]
     source, times = job_source(options.pop("paths"), options), options.pop("determinism")
     how = ReplayRun(*(options.pop(name) for name in ("start", "watch", "step", "python")))
     what = ReplayForm(*(options.pop(name) for name in ("last", "begin", "sizes", "memory", "form")))
@@ -128,7 +127,8 @@ def repro(**options: Any) -> int:
 
 
 @rankscope.command()
-@source_options.reads_dumps
+@source_options.reads_files
+@source_options.keeps_reads
 @source_options.reads_parts
 @source_options.forks
 def fork(**options: Any) -> int:
@@ -140,7 +140,6 @@ def fork(**options: Any) -> int:
     """
     from rankscope.commands.fork import ForkChanges, run
 
-    del options["ascii_only"], options["path_map"]
     kinds = ("skip", "insert", "match", "swap", "release", "fill")
     edits = {kind: [str(value) for value in options.pop(kind)] for kind in kinds}
     changes = ForkChanges(edits, *(options.pop(name) for name in ("at", "values", "env", "delay", "timeout")))
@@ -167,7 +166,7 @@ def completion(shell: str) -> int:
 @rankscope.command()
 @click.argument("path", type=source_options.FILE, default=".", metavar="[PATH]")
 @click.option("-f", "--format", "form", type=click.Choice(("text", "json")), default="text", help="Format.")
-@click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only.")
+@source_options.shows_text
 def doctor(**options: Any) -> int:
     """Tells whether rankscope runs well here, and what would be better.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rankscope.commands.source import JobSource
 
 LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors", "no_cache")
-"""Options that say how files are read."""
+"""Options that say how files are read; commands that keep nothing of a read have no `no_cache`."""
 PARTS = ("ranks", "groups", "last")
 """Options that say what part of a job is read, of the commands that have them."""
 _HELP = ("-h", "--help")
@@ -104,5 +104,5 @@ def job_source(paths: tuple[str, ...], options: dict[str, Any], called: tuple[st
 
 def _reading(options: dict[str, Any]) -> list[str]:
     # `repro --last` counts the collectives of its script
-    parted = all(name in options for name in PARTS)
-    return [*LOADING, *(PARTS if parted else ())]
+    parts = PARTS if "ranks" in options else ()
+    return [name for name in (*LOADING, *parts) if name in options]

@@ -42,8 +42,8 @@ def _view_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -
     callback=_view_name,
     shell_complete=_view_names,
     metavar="NAME",
-    help="Open a view at the start: findings, logs, groups, stacks, settings, numbers, memory, mesh, files, "
-    "heat, breakdown, path, patterns or time.",
+    help="Open a view at the start: findings, logs, groups, stacks, settings, numbers, memory, snapshots, model, mesh, "
+    "files, heat, breakdown, path, patterns or time.",
 )
 @click.option("--watch", is_flag=True, help="Follow the job while it runs.")
 @source_options.follows
@@ -68,7 +68,9 @@ def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
 
 
 @rankscope.command()
-@source_options.reads_dumps
+@source_options.reads_files
+@source_options.maps_sources
+@source_options.shows_text
 @source_options.follows
 @click.option(
     "-f", "--format", "form", type=click.Choice(("text", "json")), default="text", help="Format of the lines."
@@ -99,7 +101,9 @@ def report(**options: Any) -> int:
 
 
 @rankscope.command(name="next")
-@source_options.reads_dumps
+@source_options.reads_files
+@source_options.keeps_reads
+@source_options.shows_text
 @source_options.reads_parts
 def next_steps(**options: Any) -> int:
     """Prints the commands that collect what the verdict lacks.
@@ -109,7 +113,6 @@ def next_steps(**options: Any) -> int:
     """
     from rankscope.commands.next_steps import run
 
-    del options["path_map"]
     return on_local_paths(run, options, again=False)
 
 
@@ -132,7 +135,7 @@ def numbers(**options: Any) -> int:
 
 @rankscope.command()
 @source_options.reads_dumps
-@source_options.reads_parts
+@source_options.reads_ranks
 @source_options.reports
 def memory(**options: Any) -> int:
     """Tells who holds the memory of each device, in snapshots of torch.

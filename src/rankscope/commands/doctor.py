@@ -19,7 +19,7 @@ from rankscope.text.escaping import plain
 
 MARKS = {"good": "ok", "advice": "!", "bad": "X"}
 _SUMMARY = (("bad", "broken (X)"), ("advice", "with advice (!)"), ("good", "good"))
-_NAME_WIDTH = 25
+_NAME_WIDTH = 26
 _WIDTH = 79
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ import click
 from rankscope.commands.output import ProgressLine
 from rankscope.commands.source import JobSource, LoadStep
 from rankscope.parsers.files.directory_walk import is_session
-from rankscope.text.wording import plural
+from rankscope.text.wording import byte_count, plural
 
 if TYPE_CHECKING:
     from rankscope.assemble.load import LoadProgress
@@ -36,6 +37,7 @@ def run(
             return _write_whole(source, directory, force, redact)
         if redact:
             raise click.UsageError("--redact needs all files: it goes with a session of one task")
+        _refuse_session(source)
         return _on_dask(source, directory, shard, dask) if dask is not None else _own_part(source, directory, shard)
     except OSError as error:
         raise click.ClickException(f"{output}: {error.strerror or error}") from error
@@ -46,6 +48,12 @@ def _refuse_inside(source: JobSource, directory: Path) -> None:
     for path in map(Path, source.paths):
         if path.is_dir() and not is_session(path) and directory.resolve().is_relative_to(path.resolve()):
             raise click.ClickException(f"{directory}: lies below {path}, which is read; choose a place outside of it")
+
+
+def _refuse_session(source: JobSource) -> None:
+    """Raises an error for a session as the input of several tasks: its files cannot be shared out."""
+    for path in filter(is_session, map(Path, source.paths)):
+        raise click.UsageError(f"{path} is a session already: one task makes another of it, without --shard and --dask")
 
 
 # One process: a session of tables.
@@ -66,10 +74,13 @@ def _write_whole(source: JobSource, directory: Path, force: bool, redact: bool) 
         directory.parent.mkdir(parents=True, exist_ok=True)
         write_session(dataset, directory, asked_of(source.options))
     size = sum(path.stat().st_size for path in directory.iterdir())
-    held = (
-        f"{plural(len(dataset.told_ranks), 'rank')}, {plural(dataset.ops.height + dataset.traced.height, 'operation')}"
-    )
-    click.echo(f"{directory}: {held}, {size / (1 << 20):,.1f} MiB; rankscope {directory} opens it", err=True)
+    counts = (
+        (dataset.files.height, "file"), (len(dataset.told_ranks), "rank"),
+        (dataset.ops.height + dataset.traced.height, "operation"),
+    )  # fmt: skip
+    held = ", ".join(plural(count, noun) for count, noun in counts if count)
+    opens = shlex.join(["rankscope", str(directory)])
+    click.echo(f"{directory}: {held}, {byte_count(size)}; {opens} opens it", err=True)
     return 0
 
 
@@ -126,6 +137,8 @@ def _begin(directory: Path, share: Share) -> None:
     from rankscope.sessions.manifest import FORMAT, Manifest, read_manifest, write_manifest
     from rankscope.sessions.parquet_tables import SessionError
 
+    if directory.exists() and not directory.is_dir():
+        raise click.ClickException(f"{directory}: is there, and no session")
     directory.mkdir(parents=True, exist_ok=True)
     if is_session(directory):
         try:
@@ -181,6 +194,18 @@ def _write_part(
 # The same as jobs of Dask.
 
 
+def _share_count(shard: str | None) -> int | None:
+    """The number of shares that `--shard /N` asks of Dask; None without. Raises UsageError for another share."""
+    if not shard:
+        return None
+    from rankscope.sessions.manifest import MOST_PARTS
+
+    number, _, count = shard.partition("/")
+    if number or not 1 <= int(count) <= MOST_PARTS:
+        raise click.UsageError(f"with --dask, --shard tells only how many: /N, from /1 to /{MOST_PARTS}")
+    return int(count)
+
+
 def _on_dask(source: JobSource, directory: Path, shard: str | None, address: str) -> int:
     """Writes all parts, each as a job of a Dask cluster: one for each of its workers, or as many as `shard` says."""
     try:
@@ -189,9 +214,10 @@ def _on_dask(source: JobSource, directory: Path, shard: str | None, address: str
         raise click.ClickException("--dask needs another package: pip install 'rankscope[dask]'") from error
     from rankscope.sessions.shares import Share
 
+    asked = _share_count(shard)
     source = replace(source, paths=tuple(str(Path(path).absolute()) for path in source.paths), called=source.paths)
     with Client(None if address == "local" else address) as client:
-        count = int(shard.lstrip("/")) if shard else max(1, len(client.scheduler_info()["workers"]))
+        count = asked or max(1, len(client.scheduler_info()["workers"]))
         shares = [Share(index, count) for index in range(count)]
         _begin(directory, shares[0])
         jobs: list[Any] = client.map(partial(write_share, source, directory.absolute()), shares, pure=False)

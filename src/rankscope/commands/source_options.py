@@ -84,6 +84,27 @@ class RepetitionCount(click.IntRange):
         return super().convert(value, param, ctx)
 
 
+def reads_files(command: _F) -> _F:
+    """Adds the files of a job, and how they are read."""
+    paths = click.argument("paths", nargs=-1, type=FILE, required=True, metavar="PATH...")
+    return _with(_loads(command), [paths])
+
+
+def reads_dumps(command: _F) -> _F:
+    """Adds the files of a job, how they are read, and how text and source files of them are shown."""
+    return reads_files(keeps_reads(maps_sources(shows_text(command))))
+
+
+class ShareName(click.types.StringParamType):
+    """A share of the files, as 3/8; says where to put an option that took a path for its share."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The text; an error for one that is no share."""
+        if value and re.fullmatch(r"\d*/\d+", value, re.ASCII) is None:
+            self.fail(f"{value!r} is no share such as 3/8; the option alone goes behind PATH", param)
+        return super().convert(value, param, ctx)
+
+
 def _loads(command: _F) -> _F:
     """Adds the options for reading files."""
     options = [
@@ -97,10 +118,26 @@ def _loads(command: _F) -> _F:
                      help="Processes that read files (default: one for each core, at most 16)."),
         click.option("--errors", type=FILE, metavar="FILE",
                      help="Your own table of known errors; it adds to the one of rankscope."),
-        click.option("--no-cache", is_flag=True, help="Neither use nor fill the cache of earlier reads."),
-        click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only."),
     ]  # fmt: skip
     return _with(command, options)
+
+
+def keeps_reads(command: _F) -> _F:
+    """Adds the option for the cache; commands that never keep a read do without."""
+    option = click.option("--no-cache", is_flag=True, help="Neither use nor fill the cache of earlier reads.")
+    return _with(command, [option])
+
+
+def maps_sources(command: _F) -> _F:
+    """Adds the option for source files that lie elsewhere; commands that name none do without."""
+    text = "Look for source files of the job below TO instead of FROM; repeatable."
+    option = click.option("--path-map", "path_map", multiple=True, metavar="FROM=TO", callback=_prefixes, help=text)
+    return _with(command, [option])
+
+
+def shows_text(command: _F) -> _F:
+    """Adds the option for ASCII; commands that write files for programs do without."""
+    return _with(command, [click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only.")])
 
 
 def _with(command: _F, options: Sequence[Callable[[_F], _F]]) -> _F:
@@ -169,36 +206,19 @@ def compares(command: _F) -> _F:
         click.option("--force", is_flag=True, help="Overwrite FILE."),
         click.option("--redact", is_flag=True, help="Replace host names, users and paths, for public threads."),
     ]  # fmt: skip
-    return _with(_loads(command), options)
+    return _with(_loads(keeps_reads(shows_text(command))), options)
 
 
-def reads_dumps(command: _F) -> _F:
-    """Adds the common arguments of commands that read dumps."""
-    options = [
-        click.argument("paths", nargs=-1, type=FILE, required=True, metavar="PATH..."),
-        click.option("--rank-from", metavar="REGEX", callback=_regex,
-                     help="Regular expression; its first group is the rank in a file's path."),
-        click.option("--world-size", type=click.IntRange(1, 2**20), metavar="N",
-                     help="Number of ranks of the job (default: what the files tell)."),
-        click.option("--attempt", type=click.IntRange(0), metavar="N",
-                     help="The attempt to read; 0 is the oldest (default: the newest)."),
-        click.option("--path-map", "path_map", multiple=True, metavar="FROM=TO", callback=_prefixes,
-                     help="Look for source files of the job below TO instead of FROM; repeatable."),
-        click.option("--jobs", type=click.IntRange(1), metavar="N",
-                     help="Processes that read files (default: one for each core, at most 16)."),
-        click.option("--errors", type=FILE, metavar="FILE",
-                     help="Your own table of known errors; it adds to the one of rankscope."),
-        click.option("--no-cache", is_flag=True, help="Neither use nor fill the cache of earlier reads."),
-        click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only."),
-    ]  # fmt: skip
-    return _with(command, options)
+def reads_ranks(command: _F) -> _F:
+    """Adds the option that reads some ranks of a job."""
+    text = "Only these ranks; files of others are not opened."
+    return _with(command, [click.option("--ranks", metavar="0-7,12", callback=_ranks, help=text)])
 
 
 def reads_parts(command: _F) -> _F:
-    """Adds the options that read a part of a job."""
+    """Adds the options that read a part of a job: some ranks, and of their dumps some groups or the last entries."""
     options = [
-        click.option("--ranks", metavar="0-7,12", callback=_ranks,
-                     help="Only these ranks; files of others are not opened."),
+        reads_ranks,
         click.option("--groups", metavar="NAME,...", default="", callback=_names,
                      help="Only the history of these groups, by name or description."),
         click.option("--last", type=click.IntRange(1), metavar="N",
@@ -239,7 +259,7 @@ def writes_session(command: _F) -> _F:
         click.option("-o", "--output", type=FILE, required=True, metavar="SESSION",
                      help="The directory of the session."),
         click.option("--force", is_flag=True, help="Replace a session that is there."),
-        click.option("--shard", is_flag=False, flag_value="", metavar="[I/N]",
+        click.option("--shard", is_flag=False, flag_value="", type=ShareName(), metavar="[I/N]",
                      help="Read only share I of N; alone, as the launcher of this task tells (put it behind PATH)."),
         click.option("--dask", metavar="ADDRESS",
                      help="Read all shares as jobs of this Dask scheduler; local starts one here. --shard /N says how "

@@ -62,13 +62,16 @@ def share_of(text: str, environment: Mapping[str, str]) -> Share:
         if all(one is not None and one.isdecimal() for one in told):
             own, many, first = (int(one) for one in told if one is not None)
             return _checked(own - first, many, launcher)
+    for launcher, index, *_ in _LAUNCHERS:
+        if environment.get(index, "").isdecimal():
+            raise SessionError(f"{launcher} tells the number of this task, not how many there are: --shard /8 says it")
     names = ", ".join(dict.fromkeys(name for name, *_ in _LAUNCHERS))
     raise SessionError(f"no launcher tells the share of this task ({names}): name it, as --shard 3/8")
 
 
 def _checked(index: int, count: int, source: str) -> Share:
     if not 0 <= index < count <= MOST_PARTS:
-        raise SessionError(f"{source} tells part {index + 1} of {count}: not a share")
+        raise SessionError(f"{source} tells part {index + 1} of {count}, which is no share; name it, as --shard 3/8")
     return Share(index, count)
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 from textual.pilot import Pilot
 
 from rankscope.analysis import analyse
+from rankscope.analysis.memory.snapshot_holders import PlaceOverRanks
 from rankscope.schema import Dataset
 from rankscope.tui.detail.screens.memory_page import MemoryScreen
-from rankscope.tui.detail.screens.snapshots_page import SnapshotsScreen
+from rankscope.tui.detail.screens.snapshots_page import SnapshotsScreen, place_facts
 from rankscope.tui.selection import Selection
 from tests.memory_writer import GIB, MIB, sampled_job, snapshot_job
 from tests.tui.detail.samples import hang
@@ -43,9 +44,16 @@ async def test_the_place_that_one_rank_holds_alone_comes_first() -> None:
         assert "rank 2 HOLDS ALONE  2 GiB, the others none: remember parts.py:9" in text
         rows = text.splitlines()[3:6]
         assert [row.split()[:2] for row in rows] == [[">", "!"], ["12", "GiB"], ["9", "GiB"]]
-        assert "held   rank 2 2 GiB; none on ranks 0,1,3" in text and "train_step /job/train.py:81" in text
+        assert "held   2 GiB on rank 2; none on ranks 0,1,3" in text and "train_step /job/train.py:81" in text
         await pilot.press("j", "j")
-        assert "held   rank 3 9 GiB, rank 2 9 GiB, rank 1 9 GiB, rank 0 9 GiB" in screen_text(app)
+        assert "held   9 GiB on ranks 0-3" in screen_text(app)
+
+
+def test_ranks_stand_behind_the_size_that_they_hold() -> None:
+    place = PlaceOverRanks((), {rank: (rank // 2) << 30 for rank in range(24)})
+    text = place_facts(place, range(24)).plain
+    assert "held   11 GiB on ranks 22,23, 10 GiB on ranks 20,21, 9 GiB" in text
+    assert "4 GiB on ranks 8,9, less on 6 ranks more" in text
 
 
 async def test_keys_show_devices_and_segments() -> None:

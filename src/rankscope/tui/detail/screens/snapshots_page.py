@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import median
 from typing import ClassVar, Literal
 
@@ -36,8 +37,8 @@ SEGMENT_HEADS = " rank dev" + "".join(
 )  # fmt: skip
 BAR = 10
 """Cells of the bar that shows how the reserved memory is used."""
-MOST_RANKS = 8
-"""Most ranks whose bytes stand below the list, those with most first."""
+MOST_SIZES = 8
+"""Most sizes that stand below the list, each with the ranks that hold so much, the largest first."""
 Part = Literal["ranks", "device", "segments"]
 """What the rows are: places over ranks, places of one device, or devices with their segments."""
 
@@ -311,10 +312,12 @@ def device_facts(device: DeviceMemory) -> list[Line]:
 
 
 def place_facts(place: PlaceOverRanks, ranks: Sequence[int]) -> Line:
-    """The bytes of the ranks that hold most by a place, and the ranks that hold none."""
-    told = [one for one in place.ordered(ranks) if one[1]]
-    parts = [f"rank {rank} {byte_count(held)}" for rank, held in told[:MOST_RANKS]]
-    parts += [f"{len(told) - MOST_RANKS:,} more"] if len(told) > MOST_RANKS else []
+    """The bytes that ranks hold by a place, the most first, and the ranks that hold none."""
+    told = groupby((one for one in place.ordered(ranks) if one[1]), key=lambda one: byte_count(one[1]))
+    sizes = [(size, [rank for rank, _ in own]) for size, own in told]
+    parts = [f"{size} on {ranks_text(own, 40)}" for size, own in sizes[:MOST_SIZES]]
+    rest = sum(len(own) for _, own in sizes[MOST_SIZES:])
+    parts += [f"less on {plural(rest, 'rank')} more"] if rest else []
     without = [rank for rank in ranks if rank not in place.held]
     none = f"; none on {ranks_text(without, 40)}" if without else ""
     return line(Span("held   ", "dim"), f"{', '.join(parts)}{none}")
