@@ -140,6 +140,19 @@ def test_a_part_of_files_that_changed_is_written_anew(tmp_path: Path, capsys: Ca
     assert _report(tmp_path / "s", capsys) == _report(job, capsys)
 
 
+def test_tasks_read_a_part_of_the_job_with_the_same_options(tmp_path: Path, capsys: Captured) -> None:
+    last = ["--last", "5"]
+    for number in (1, 2):
+        share = ["--shard", f"{number}/2"]
+        assert rankscope(["ingest", str(JOB), "-o", str(tmp_path / "s"), *share, *last]) == 0
+    capsys.readouterr()
+    rankscope(["report", str(JOB), "-f", "json", *last])
+    assert capsys.readouterr().out == _report(tmp_path / "s", capsys)
+    assert rankscope(["ingest", str(JOB), "-o", str(tmp_path / "s"), "--shard", "1/2"]) == 2
+    assert "a session read with other options" in capsys.readouterr().err
+    assert rankscope(["report", str(tmp_path / "s"), *last]) == 2
+
+
 def test_another_number_of_parts_is_refused(tmp_path: Path, capsys: Captured) -> None:
     assert rankscope(["ingest", str(JOB), "-o", str(tmp_path / "s"), "--shard", "1/2"]) == 0
     assert rankscope(["ingest", str(JOB), "-o", str(tmp_path / "s"), "--shard", "1/3"]) == 2

@@ -86,6 +86,7 @@ def export(**options: Any) -> int:
 
 @rankscope.command()
 @source_options.reads_files
+@source_options.reads_parts
 @source_options.writes_session
 def ingest(**options: Any) -> int:
     """Writes what it reads as a session, which opens in a second.

@@ -120,10 +120,10 @@ def write_share(
     """
     from rankscope.assemble.load import InputError, walk
 
-    _begin(directory, share)
+    _begin(source, directory, share)
     path = directory / share.file_name
     try:
-        found = walk([Path(one) for one in source.paths])
+        found = walk([Path(one) for one in source.paths], source.options)
         if _is_read(path, found, share):
             return f"{share} exists, and its files have not changed: nothing to read"
         count = _write_part(source, path, found, share, progress)
@@ -132,9 +132,10 @@ def write_share(
     return f"{share} written, of {count:,} of {plural(len(found), 'file')}"
 
 
-def _begin(directory: Path, share: Share) -> None:
+def _begin(source: JobSource, directory: Path, share: Share) -> None:
     """Writes the manifest, which is the same for each task. Raises ClickException for another session."""
     from rankscope.sessions.manifest import FORMAT, Manifest, read_manifest, write_manifest
+    from rankscope.sessions.opening import asked_of
     from rankscope.sessions.parquet_tables import SessionError
 
     if directory.exists() and not directory.is_dir():
@@ -142,16 +143,18 @@ def _begin(directory: Path, share: Share) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     if is_session(directory):
         try:
-            there = read_manifest(directory).parts
+            there = read_manifest(directory)
         except SessionError as error:
             raise click.ClickException(f"{directory}: {error}") from error
-        if there != share.count:
-            held = f"of {plural(there, 'part')}" if there else "of one task"
+        if there.parts != share.count:
+            held = f"of {plural(there.parts, 'part')}" if there.parts else "of one task"
             raise click.ClickException(f"{directory}: a session {held}, not of {share.count:,}; choose another place")
+        if there.asked != asked_of(source.options):
+            raise click.ClickException(f"{directory}: a session read with other options; choose another place")
     elif any(not path.name.startswith(".") for path in directory.iterdir()) and not is_session(directory):
         raise click.ClickException(f"{directory}: is not empty, and no session")
     else:
-        write_manifest(Manifest(format=FORMAT, parts=share.count), directory)
+        write_manifest(Manifest(format=FORMAT, parts=share.count, asked=asked_of(source.options)), directory)
 
 
 def _is_read(path: Path, found: Sequence[FoundPath], share: Share) -> bool:
@@ -219,7 +222,7 @@ def _on_dask(source: JobSource, directory: Path, shard: str | None, address: str
     with Client(None if address == "local" else address) as client:
         count = asked or max(1, len(client.scheduler_info()["workers"]))
         shares = [Share(index, count) for index in range(count)]
-        _begin(directory, shares[0])
+        _begin(source, directory, shares[0])
         jobs: list[Any] = client.map(partial(write_share, source, directory.absolute()), shares, pure=False)
         for job in as_completed(jobs):
             click.echo(f"{directory}: {job.result()}", err=True)
