@@ -180,7 +180,7 @@ def test_the_help_names_each_view() -> None:
     ("command", "unused"),
     [
         ("export", {"path_map", "ascii_only", "groups", "last"}),
-        ("ingest", {"path_map", "ascii_only", "no_cache", *PARTS}),
+        ("ingest", {"path_map", "ascii_only", "no_cache"}),
         ("repro", {"path_map", "ascii_only", "ranks", "groups"}),
         ("fork", {"path_map", "ascii_only"}),
         ("next", {"path_map"}),

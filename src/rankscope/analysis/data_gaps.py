@@ -80,7 +80,8 @@ def _missing(facts: Facts, missing: tuple[int, ...]) -> Finding:
     title = (
         f"no dump of {ranks_text(missing)}" if len(missing) < 20 else f"no dump of {len(missing):,} of {size:,} ranks"
     )
-    steps = ("Collect them from the hosts' local disks, if they exist.",)
+    there = "Their files exist: read what is said of each, and collect or read them again."
+    steps = ("Collect them from the hosts' local disks, if they exist." if none else there,)
     return _note("missing-dump", title, text, steps=steps, about=missing)
 
 

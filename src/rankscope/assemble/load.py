@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,7 +140,14 @@ def load(
         if not any(source.tells for source in sources):
             sources = with_other_files(sources, there, options)
         dataset = assemble_sources(sources, root_of(paths, options), options)
-        return part_of(dataset, options) if options.is_part else _with_siblings(dataset, paths, options)
+        if options.is_part:
+            return part_of(dataset, options)
+        copied = options.called and tuple(map(Path, options.called)) != tuple(paths)
+        if copied or not dataset.missing_ranks:
+            return dataset
+        from rankscope.assemble.read_parts import with_siblings
+
+        return with_siblings(dataset, paths)
 
 
 def read_sources(
@@ -156,7 +164,7 @@ def read_sources(
     pool = _pool(found, options)
     try:
         _import_numpy()
-
+        import_module("rankscope.assemble.assembly")  # while the workers read
         sources = sorted([*known, *_read(pool, found, progress, kept)], key=place_of)
     except WorkerError as error:
         raise InputError(str(error)) from error
@@ -194,36 +202,6 @@ def part_of(dataset: Dataset, options: LoadOptions) -> Dataset:
         return narrowed(dataset, options.ranks, options.groups, options.last)
     except NoSuchPartError as error:
         raise InputError(str(error)) from error
-
-
-def _with_siblings(dataset: Dataset, paths: Sequence[Path], options: LoadOptions) -> Dataset:
-    """The dataset with the ranks whose dumps lie beside the given ones, if nothing but dumps was given."""
-    copied = options.called and tuple(map(Path, options.called)) != tuple(paths)
-    if not dataset.missing_ranks or copied or any(path.is_dir() for path in paths):
-        return dataset
-    from dataclasses import replace
-
-    from rankscope.schema.dataset import DumpsBeside, sibling_name
-
-    own = {printable_text(name): path for path in paths for name in (path.name, str(path))}
-    found: dict[int, str] = {}
-    for shown, rank in dataset.dumps.select("path", "rank").drop_nulls().iter_rows():
-        path = own.get(shown)
-        if path is None or str(rank) not in path.name:
-            continue
-        pattern, there = sibling_name(path.name, rank), _names_in(path.parent)
-        found |= {r: str(path.parent) for r in dataset.missing_ranks if pattern.format(r) in there}
-    if not found:
-        return dataset
-    at = printable_text(next(iter(found.values())))
-    return replace(dataset, beside=DumpsBeside(tuple(sorted(found)), at))
-
-
-def _names_in(directory: Path) -> frozenset[str]:
-    try:
-        return frozenset(path.name for path in directory.iterdir())
-    except OSError:
-        return frozenset()
 
 
 MOST_OTHER_FILES, MOST_OTHER_BYTES = 64, 64 << 20

@@ -1,4 +1,4 @@
-"""Part of a job that the user wants read: some ranks, some groups, the last entries of each rank.
+"""Part of a job that the user wants read: some ranks, some groups, the last entries of each rank; or some of its files.
 
 Files whose name says another rank are not opened. Workers leave out entries (see `parsers.flight_recorder.ring_cut`);
 here go the rows of other ranks that shared files held, and the facts that keep their absence from being a finding.
@@ -7,14 +7,16 @@ here go the rows of other ranks that shared files held, and the facts that keep 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 
 from rankscope.assemble import file_names
+from rankscope.parsers.files.directory_walk import printable_text
 from rankscope.schema import Dataset
-from rankscope.schema.dataset import DumpsBeside, ReadParts
+from rankscope.schema.dataset import DumpsBeside, ReadParts, sibling_name
 from rankscope.text.wording import plural, ranks_text
 
 _TABLES = ("ops", "frontiers", "messages", "settings", "comms", "threads")
@@ -81,7 +83,34 @@ def _chosen_groups(dataset: Dataset, names: tuple[str, ...]) -> tuple[int, ...]:
     wrong = [name for name in names if name not in there]
     if wrong:
         known = sorted({text for text in table["description"] if text} or there)
+        if not known:
+            raise NoSuchPartError(f"no group {wrong[0]}: the files name no group")
         more = f" and {len(known) - MOST_NAMES:,} more" if len(known) > MOST_NAMES else ""
         raise NoSuchPartError(f"no group {wrong[0]}; there are {', '.join(known[:MOST_NAMES])}{more}")
     named = pl.col("name").is_in(names) | pl.col("description").is_in(names)
     return tuple(table.filter(named)["group"])
+
+
+def with_siblings(dataset: Dataset, paths: Sequence[Path]) -> Dataset:
+    """The dataset with the ranks whose dumps lie beside the given ones, if nothing but dumps was given."""
+    if any(path.is_dir() for path in paths):
+        return dataset
+    own = {printable_text(name): path for path in paths for name in (path.name, str(path))}
+    found: dict[int, str] = {}
+    for shown, rank in dataset.dumps.select("path", "rank").drop_nulls().iter_rows():
+        path = own.get(shown)
+        if path is None or str(rank) not in path.name:
+            continue
+        pattern, there = sibling_name(path.name, rank), _names_in(path.parent)
+        found |= {r: str(path.parent) for r in dataset.missing_ranks if pattern.format(r) in there}
+    if not found:
+        return dataset
+    at = printable_text(next(iter(found.values())))
+    return replace(dataset, beside=DumpsBeside(tuple(sorted(found)), at))
+
+
+def _names_in(directory: Path) -> frozenset[str]:
+    try:
+        return frozenset(path.name for path in directory.iterdir())
+    except OSError:
+        return frozenset()

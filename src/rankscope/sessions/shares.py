@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rankscope.parsers.files.directory_walk import FoundPath
@@ -12,8 +12,8 @@ from rankscope.sessions.manifest import MOST_PARTS
 from rankscope.sessions.parquet_tables import SessionError
 
 _LAUNCHERS = (
-    ("Slurm array", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN"),
     ("Slurm", "SLURM_PROCID", "SLURM_NTASKS", None),
+    ("Slurm array", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN"),
     ("torchrun", "RANK", "WORLD_SIZE", None),
     ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", None),
     ("MPI", "PMI_RANK", "PMI_SIZE", None),
@@ -57,16 +57,24 @@ def share_of(text: str, environment: Mapping[str, str]) -> Share:
     number, count = match.groups()
     if number is not None:
         return _checked(int(number) - 1, int(count), "--shard")
-    for launcher, index, tasks, lowest in _LAUNCHERS:
-        told = [environment.get(index), count or environment.get(tasks), environment.get(lowest or "", "0")]
-        if all(one is not None and one.isdecimal() for one in told):
-            own, many, first = (int(one) for one in told if one is not None)
-            return _checked(own - first, many, launcher)
+    told = list(_told_shares(count, environment))
+    if told:
+        # an array of single tasks runs each as the only one of its step
+        return _checked(*next((one for one in told if environment.get(one[3]) != "1"), told[0])[:3])
     for launcher, index, *_ in _LAUNCHERS:
         if environment.get(index, "").isdecimal():
             raise SessionError(f"{launcher} tells the number of this task, not how many there are: --shard /8 says it")
     names = ", ".join(dict.fromkeys(name for name, *_ in _LAUNCHERS))
     raise SessionError(f"no launcher tells the share of this task ({names}): name it, as --shard 3/8")
+
+
+def _told_shares(count: str | None, environment: Mapping[str, str]) -> Iterator[tuple[int, int, str, str]]:
+    """Index, number of tasks, launcher and its variable for that number, of each launcher that tells both."""
+    for launcher, index, tasks, lowest in _LAUNCHERS:
+        told = [environment.get(index), count or environment.get(tasks), environment.get(lowest or "", "0")]
+        if all(one is not None and one.isdecimal() for one in told):
+            own, many, first = (int(one) for one in told if one is not None)
+            yield own - first, many, launcher, tasks
 
 
 def _checked(index: int, count: int, source: str) -> Share:

@@ -7,6 +7,7 @@ import io
 import os
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,13 @@ def test_what_became_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert [c.kind for c in read_file(str(tmp_path / "pipe"), 10)] == ["not-a-file"]
     assert [c.kind for c in read_file(str(tmp_path / "gone"), 10)] == ["unreadable"]
+
+
+@pytest.mark.parametrize("packed", [tar, lambda members: gzip.compress(tar(members))])
+def test_json_of_an_unknown_kind_costs_an_archive_nothing(
+    tmp_path: Path, packed: Callable[[dict[str, bytes]], bytes]
+) -> None:
+    members = {"args.json": b'{"steps": 100, "layers": [1, 2, 3]}', "dump": dump()}
+    path = tmp_path / "job.tar"
+    path.write_bytes(packed(members))
+    assert [one.kind for one in read_file(str(path), path.stat().st_size)][:2] == ["unknown", "flight-recorder"]

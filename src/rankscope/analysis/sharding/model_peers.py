@@ -133,7 +133,7 @@ def _text(aspect: str, value: object) -> str:
     if aspect == "requires_grad":
         return "trained" if value else "frozen"
     if aspect == "wrapper":
-        return str(value) or "no wrapper"
+        return str(value) or "none"
     if aspect == "placements":
         return str(value) or "a plain tensor"
     return str(value).replace(" ", "")

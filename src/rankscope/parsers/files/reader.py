@@ -215,7 +215,7 @@ def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent |
         return place.found(UNKNOWN, foreign) if first else None
     kinds = kinds_of(head, place.size)
     if not kinds and head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        stream, kinds = _later_kinds(stream)
+        stream, kinds = _later_kinds(stream, place)
     if not kinds and head:
         parts = None if place.depth or place.inner else (place.part, place.parts)
         found = log_files.read_log(stream, place.size, parts, place.named, place.given)
@@ -238,11 +238,12 @@ LATER_BYTES = 4 << 20
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 
 
-def _later_kinds(stream: IO[bytes]) -> tuple[IO[bytes], list[InputKind]]:
+def _later_kinds(stream: IO[bytes], place: _FilePlace) -> tuple[IO[bytes], list[InputKind]]:
     """The stream at its beginning, and the kind of a document that begins with something else than what tells it."""
     begin = stream.read(LATER_BYTES)
     kinds = [TRACE] if _EVENTS.search(begin) is not None else []
-    if stream.seekable():
+    # a member of a tar stream does not even tell whether it is seekable
+    if not place.inner and stream.seekable():
         stream.seek(0)
         return stream, kinds
     return streams.replayed(begin, stream), kinds
