@@ -52,13 +52,16 @@ class Judged(NamedTuple):
     """Bytes of the host between the first quarter of the samples and the last, of the rank that grows most."""
 
 
-def run_job(variant: str, folder: Path, steps: int = STEPS) -> Path:
-    """Runs the ranks of a variant; returns the directory of their dumps. RuntimeError if one fails."""
+def run_job(variant: str, folder: Path, steps: int = STEPS, sampled: str = "rarely") -> Path:
+    """Runs the ranks of a variant; returns the directory of their dumps. RuntimeError if one fails.
+
+    `sampled` is "rarely", as in any job, or "always": each step then, so that no speed of a machine counts.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     dumps, ranks = folder / "dumps", []
     same = {"WORLD_SIZE": str(RANKS), "STORE": str(folder / "store"), "GLOO_SOCKET_IFNAME": "lo"}
     for rank in range(RANKS):
-        command = [sys.executable, "-m", "benchmarks.memory_job", variant, str(dumps), str(steps)]
+        command = [sys.executable, "-m", "benchmarks.memory_job", variant, str(dumps), str(steps), sampled]
         with (folder / f"output_{rank}").open("wb") as output:
             environment = {**os.environ, **same, "RANK": str(rank)}
             ranks.append(subprocess.Popen(command, env=environment, stdout=output, stderr=output))

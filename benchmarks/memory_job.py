@@ -5,6 +5,7 @@ Each variant uses memory in another way, and all but `leak` are healthy.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import sys
@@ -24,11 +25,14 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
 import rankscope.capture
+from rankscope.capture import memory_record
 
 RANKS = 2
 WIDTH, LAYERS, BATCH = 256, 4, 64
 MIB_ELEMENTS = 1 << 18
 """Elements of a tensor of one MiB."""
+LEAKED_MIB = 4
+"""MiB that the leak keeps of each step."""
 KEYS = 120
 """Different entries of the cache: it has nearly all of them after a third of the steps."""
 
@@ -154,14 +158,16 @@ def _hold(variant: str, rank: int, step: int, chance: random.Random, kept: dict[
     """What a variant keeps beyond a step: a cache on rank 0, or a leak on rank 1."""
     key = chance.randrange(KEYS) if variant == "cache" and rank == 0 else step
     if (variant == "cache" and rank == 0) or (variant == "leak" and rank == 1):
-        kept.setdefault(key, torch.full((MIB_ELEMENTS,), 1.0))
+        kept.setdefault(key, torch.full((MIB_ELEMENTS * (LEAKED_MIB if variant == "leak" else 1),), 1.0))
 
 
-def main(variant: str, dumps: str, steps: int) -> None:
+def main(variant: str, dumps: str, steps: int, sampled: str) -> None:
     """Runs a rank with the capture in it."""
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
-    rankscope.capture.start(dumps, memory=0.02)
+    if sampled == "always":
+        memory_record.MOST_COST = math.inf
+    rankscope.capture.start(dumps, memory=1e-9 if sampled == "always" else 0.02)
     store = f"file://{os.environ['STORE']}"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=RANKS, timeout=timedelta(seconds=120))
     train(variant, steps, rank)
@@ -171,4 +177,4 @@ def main(variant: str, dumps: str, steps: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])

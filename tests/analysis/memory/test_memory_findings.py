@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
@@ -90,3 +91,12 @@ def test_a_healthy_job_accuses_nobody(name: str) -> None:
 
 def test_few_samples_tell_no_leak() -> None:
     assert memory_findings(sampled_job(leak, samples=16)) == []
+
+
+def test_memory_that_a_job_gives_back_behind_its_last_step_hides_no_leak() -> None:
+    samples = 120
+    given_back = sampled_job(lambda rank, step: 20 * GIB + (rank == 2) * step * 50 * MIB, samples=samples).memory
+    last = pl.col("step") == samples - 1
+    end = given_back.filter(last).with_columns(allocated=pl.lit(GIB, pl.Int64))
+    (growth,) = find_growths(pl.concat([given_back, end, end]))
+    assert growth.rank == 2

@@ -49,6 +49,8 @@ def _floors(memory: pl.DataFrame) -> pl.DataFrame:
         .with_columns(bytes=held, by_step=steps.fill_null(value=False))
         .with_columns(x=pl.when("by_step").then(pl.col("step")).otherwise(pl.col("time_ns") / 1e9).cast(pl.Float64))
         .drop_nulls(["bytes", "x"])
+        # behind the last step a job gives its memory back, before it ends
+        .filter(~pl.col("by_step") | (pl.col("step") < pl.col("step").max().over(key)))
         .with_columns(begin=pl.col("x").min().over(key), span=(pl.col("x").max() - pl.col("x").min()).over(key))
         .filter(pl.col("x") > pl.col("begin") + WARM_UP * pl.col("span"))
         .with_columns(samples=pl.len().over(key), place=pl.int_range(pl.len()).over(key))
