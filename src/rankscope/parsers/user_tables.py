@@ -7,7 +7,7 @@ out. `id` and `pattern` are always columns. A user's row with the id of a row of
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -122,3 +122,15 @@ def merge_tables(own: Iterable[_R], users: Iterable[_R]) -> tuple[_R, ...]:
     """Both tables, the user's first; an id of the user's replaces the one of the package."""
     first = {row.id: row for row in users}
     return (*first.values(), *(row for row in own if row.id not in first))
+
+
+def with_users_rows(
+    own: tuple[_R, ...], read: Callable[[Path], Iterable[_R]], path: Path | None
+) -> tuple[tuple[_R, ...], str | None]:
+    """The table of the package with the user's at `path`, if there is one, and why that cannot be read."""
+    if path is None:
+        return own, None
+    try:
+        return merge_tables(own, read(path)), None
+    except TableError as error:
+        return own, str(error)

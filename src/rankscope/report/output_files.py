@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import IO
 
 
 def write_new(path: Path, content: bytes) -> None:
     """Writes a new file; raises FileExistsError if it exists."""
     with path.open("xb") as out:
         out.write(content)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """A new file, which is removed if its writing fails. Raises FileExistsError if it exists."""
+    with path.open("xb") as out:
+        try:
+            yield out
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
 
 def write_next(directory: Path, stem: str, content: bytes) -> Path:
@@ -28,15 +42,19 @@ def write_next(directory: Path, stem: str, content: bytes) -> Path:
 
 def overwrite(path: Path, content: bytes) -> None:
     """Replaces the file atomically: readers see the old or the new content, complete."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
+    with replaced_file(path) as out:
+        out.write(content)
+
+
+@contextmanager
+def replaced_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes its name when all of it is on the disk, and leaves nothing behind if that fails."""
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(content)
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        with unfinished.open("xb") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)

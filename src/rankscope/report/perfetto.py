@@ -23,7 +23,7 @@ import polars as pl
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.report.markdown import render_markdown
-from rankscope.report.output_files import write_next
+from rankscope.report.output_files import new_file, replaced_file, write_next
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 
@@ -101,20 +101,11 @@ def save_merged(dataset: Dataset, analysis: Analysis, path: Path, *, flows: bool
 
     FileExistsError if it exists and `force` is not set. An incomplete file is removed.
     """
-    target = path.with_name(f".{path.name}.part") if force else path
-    with target.open("wb" if force else "xb") as raw:
-        try:
-            if path.suffix != ".gz":
-                written = write_merged(dataset, analysis, raw, flows=flows)
-            else:
-                with closing(gzip.GzipFile("", "wb", COMPRESSION_LEVEL, raw, mtime=0)) as packed:
-                    written = write_merged(dataset, analysis, packed, flows=flows)
-        except BaseException:
-            target.unlink(missing_ok=True)
-            raise
-    if force:
-        target.replace(path)
-    return written
+    with replaced_file(path) if force else new_file(path) as raw:
+        if path.suffix != ".gz":
+            return write_merged(dataset, analysis, raw, flows=flows)
+        with closing(gzip.GzipFile("", "wb", COMPRESSION_LEVEL, raw, mtime=0)) as packed:
+            return write_merged(dataset, analysis, packed, flows=flows)
 
 
 def export_merged(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 import msgspec
 
 from rankscope import __version__
 from rankscope.parsers.files.directory_walk import SESSION_FILE
+from rankscope.report.output_files import overwrite
 from rankscope.schema.dataset import ALL_PARTS, ReadParts
 from rankscope.sessions.parquet_tables import MOST_RANKS, SessionError
 
@@ -83,19 +80,4 @@ class _Form(msgspec.Struct):
 
 def write_manifest(manifest: Manifest, directory: Path) -> None:
     """Writes or replaces the manifest as a whole. Raises OSError."""
-    with replaced_file(directory / SESSION_FILE) as stream:
-        stream.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
-
-
-@contextmanager
-def replaced_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name when all of it is on the disk, and leaves nothing behind if that fails."""
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with unfinished.open("xb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    overwrite(directory / SESSION_FILE, msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")

@@ -22,7 +22,8 @@ from rankscope.kinds.input_kinds import UNREADABLE
 from rankscope.parsers.contents import restore_content
 from rankscope.parsers.files.directory_walk import FoundPath
 from rankscope.parsers.workers.protocol import receive_message, send_message
-from rankscope.sessions.manifest import FORMAT, replaced_file
+from rankscope.report.output_files import replaced_file
+from rankscope.sessions.manifest import FORMAT
 from rankscope.sessions.parquet_tables import SessionError, memory_bytes
 
 _LEVEL = 1

@@ -22,7 +22,7 @@ from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.matrices import Numbers
 from rankscope.parsers.torch_profiler import event_names
 from rankscope.parsers.torch_profiler.model import TraceContent
-from rankscope.parsers.user_tables import TableError, TableForm, checked_pattern, merge_tables
+from rankscope.parsers.user_tables import TableError, TableForm, checked_pattern, with_users_rows
 
 Mask = npt.NDArray[np.bool_]
 ABSOLUTE_NS = 10**17
@@ -195,12 +195,7 @@ def packaged_table() -> tuple[KernelPattern, ...]:
 
 @cache
 def _table_with(path: Path | None) -> tuple[tuple[KernelPattern, ...], str | None]:
-    if path is None:
-        return packaged_table(), None
-    try:
-        return merge_tables(packaged_table(), read_table(path)), None
-    except TableError as error:
-        return packaged_table(), str(error)
+    return with_users_rows(packaged_table(), read_table, path)
 
 
 def current_table() -> tuple[tuple[KernelPattern, ...], str | None]:

@@ -14,7 +14,7 @@ import polars as pl
 from rankscope.parsers.logs.c10d import survival_signs
 from rankscope.parsers.logs.c10d.event_builder import message_event
 from rankscope.parsers.logs.log_record import Event, Record
-from rankscope.parsers.user_tables import TableError, TableForm, bad_pattern, checked_pattern, merge_tables
+from rankscope.parsers.user_tables import TableError, TableForm, bad_pattern, checked_pattern, with_users_rows
 
 ROLES = ("root", "victim", "context", "noise")
 """Roles of a line: a cause, a consequence in another rank, useful context, or noise. In order of rank."""
@@ -54,13 +54,7 @@ def packaged_table() -> tuple[KnownError, ...]:
 @cache
 def current_table(users: str | None = None) -> tuple[tuple[KnownError, ...], str | None]:
     """The table of rankscope with the user's own, at `users` or where it usually is, and why that cannot be read."""
-    path = FORM.users_path(users)
-    if path is None:
-        return packaged_table(), None
-    try:
-        return merge_tables(packaged_table(), read_table(path)), None
-    except TableError as error:
-        return packaged_table(), str(error)
+    return with_users_rows(packaged_table(), read_table, FORM.users_path(users))
 
 
 def read_table(path: Path) -> tuple[KnownError, ...]:
