@@ -34,6 +34,11 @@ def by_definition(tensor: torch.Tensor, place: ShardPlace) -> int:
     return total & MASK
 
 
+def whole_numbers(*shape: int) -> torch.Tensor:
+    """Random whole numbers: their sums are exact, in whatever order a processor adds them."""
+    return torch.randint(-50, 51, shape).float()
+
+
 def summary(tensor: torch.Tensor, place: ShardPlace | None = None, block: int = 1 << 17) -> tuple[int, list[float]]:
     """The hash of a tensor, and its statistics and samples."""
     buffer = RowBuffer(tensor.device)
@@ -50,20 +55,20 @@ def test_hash_and_statistics_are_those_of_the_elements(dtype: torch.dtype) -> No
     assert found == by_definition(tensor, whole(tensor.shape))
     values = tensor.to(torch.float64)
     expected = [values.sum(), values.norm(), values.min(), values.max(), (values == 0).sum()]
-    assert numbers[:5] == pytest.approx([float(value) for value in expected])
+    assert numbers[:5] == pytest.approx([float(value) for value in expected], rel=1e-5)
     assert numbers[8:72] == [float(values.flatten()[at]) for at in sampled(whole(tensor.shape))[0]]
 
 
 @pytest.mark.parametrize("block", [1 << 17, 35, 4])
 def test_blocks_change_nothing(block: int) -> None:
-    tensor = torch.randn(6, 7)
+    tensor = whole_numbers(6, 7)
     found, numbers = summary(tensor, block=block)
     assert found == by_definition(tensor, whole(tensor.shape))
-    assert numbers == pytest.approx(summary(tensor)[1], rel=1e-5)
+    assert numbers == pytest.approx(summary(tensor)[1], rel=1e-6)
 
 
 def test_shards_on_any_dimension_add_up() -> None:
-    tensor = torch.randn(4, 6, 10).bfloat16()
+    tensor = whole_numbers(4, 6, 10).bfloat16()
     cuts = itertools.product((slice(0, 1), slice(1, 4)), (slice(0, 4), slice(4, 6)), (slice(0, 3), slice(3, 10)))
     hashes, projection = 0, 0.0
     held: dict[int, float] = {}
@@ -75,7 +80,7 @@ def test_shards_on_any_dimension_add_up() -> None:
         held |= dict(zip(sampled(place)[1], numbers[8:], strict=False))
     found, numbers = summary(tensor)
     assert hashes & MASK == found
-    assert projection == pytest.approx(numbers[5], rel=1e-4)
+    assert projection == numbers[5]
     assert [held[k] for k in range(64)] == numbers[8:]
 
 
