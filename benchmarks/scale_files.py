@@ -6,13 +6,14 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.make_dumps import make
-from benchmarks.measure import run_watched
+from benchmarks.measure import Run, run_watched
 from benchmarks.results import table
 
 RANKS = (8, 64)
@@ -50,21 +51,55 @@ def _counted(folder: Path, ranks: int, runner: Sequence[str]) -> Counter[str]:
     return Counter(kinds[call] for call in calls if call in kinds)
 
 
+OTHERS = {
+    "arrays of 128 bytes": ("npy", b"\x93NUMPY" + bytes(122)),
+    "texts of 8 KiB": (
+        "py",
+        (b"def area(width: int, height: int) -> int:\n    return width * height\n\n\n" * 112)[:8192],
+    ),
+}
+"""Kinds of files of others: suffix and content."""
+_HEADS = """import os, sys
+for directory, _, names in os.walk(sys.argv[1]):
+    for name in names:
+        with open(os.path.join(directory, name), "rb") as file:
+            file.read(512)"""
+"""A program that does nothing but open each file and read its head."""
+
+
 def unrelated_tree(root: Path, runner: Sequence[str], count: int) -> str:
-    """A sentence on a job of 8 ranks in a tree of so many small files that are not of it."""
+    """A table on a job of 8 ranks in trees of so many small files that are not of it."""
     make(root / "dumps", 8, 200)
-    alone = run_watched([*runner, "report", str(root), "--format", "json"])
-    for number in range(count):
-        directory = root / f"data_{number // PER_DIRECTORY:04d}"
-        if number % PER_DIRECTORY == 0:
-            directory.mkdir()
-        (directory / f"sample_{number}.npy").write_bytes(b"\x93NUMPY" + bytes(122))
-    among = run_watched([*runner, "report", str(root), "--format", "json"])
+    report = [*runner, "report", str(root), "--format", "json", "--no-cache"]
+    alone = run_watched(report)
+    rows = [["alone", *_costs(alone), "-"]]
+    for others in OTHERS:
+        data = root / "data"
+        _write_others(data, others, count)
+        bare = run_watched([sys.executable, "-c", _HEADS, str(root)])
+        among = run_watched(report)
+        shutil.rmtree(data)
+        if json.loads(among.output)["verdict"] != json.loads(alone.output)["verdict"]:
+            raise SystemExit("the verdict differs among files of others")
+        rows.append([f"among {count:,} {others}", *_costs(among), f"{among.cpu_seconds / bare.cpu_seconds:.1f}"])
     shutil.rmtree(root)
-    if json.loads(among.output)["verdict"] != json.loads(alone.output)["verdict"]:
-        raise SystemExit("the verdict differs among files of others")
-    return (
-        f"The dumps of 8 ranks among {count:,} other files: {among.seconds:.1f} s on the clock and "
-        f"{among.cpu_seconds:.1f} s of processors in {among.together_mb:.0f} MB; alone {alone.seconds:.1f} s, "
-        f"{alone.cpu_seconds:.1f} s and {alone.together_mb:.0f} MB."
+    about = (
+        "The dumps of 8 ranks, and files of others; *x heads*: processor time over that of a program that does nothing"
     )
+    return f"{about}\nbut open each file and read 512 bytes.\n\n{table(TREE_HEADER, rows)}"
+
+
+TREE_HEADER = ["8 ranks", "on the clock", "processors", "peak", "x heads"]
+
+
+def _costs(run: Run) -> list[str]:
+    return [f"{run.seconds:.1f} s", f"{run.cpu_seconds:.1f} s", f"{run.together_mb:.0f} MB"]
+
+
+def _write_others(data: Path, others: str, count: int) -> None:
+    suffix, content = OTHERS[others]
+    for number in range(count):
+        directory = data / f"{number // PER_DIRECTORY:04d}"
+        if number % PER_DIRECTORY == 0:
+            directory.mkdir(parents=True)
+        (directory / f"sample_{number}.{suffix}").write_bytes(content)
