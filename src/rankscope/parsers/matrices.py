@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 Numbers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
 
 NULL = int(np.iinfo(np.int64).min)
 """The value for absent or unknown numbers in number columns."""

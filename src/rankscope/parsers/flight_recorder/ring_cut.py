@@ -12,15 +12,13 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rankscope.parsers.contents import RINGS_VARIABLE
 from rankscope.parsers.flight_recorder.model import Dump, OmittedEntries
-from rankscope.parsers.matrices import NULL
+from rankscope.parsers.matrices import NULL, Mask
 
 LEAST_ENTRIES = 64
 """Last entries of a dump that are read of all groups, chosen or not: they show how it came to the end."""
-Mask = npt.NDArray[np.bool_]
 
 
 class RingChoice(NamedTuple):
