@@ -199,7 +199,8 @@ def _check_text(dump: Dump, size: int) -> None:
     """Raises MemoryError if the tables are longer than the file can hold, as with one long name in a million places."""
     ranks = sum(len(group.ranks or ()) for group in dump.config)
     rows = chain(dump.config, dump.calls, dump.shapes, dump.frames)
-    if ranks + sum(len(value) for row in rows for value in row if isinstance(value, str)) > FREE_CHARACTERS + 16 * size:
+    characters = sum([len(value) for row in rows for value in row if type(value) is str])
+    if ranks + characters > FREE_CHARACTERS + 16 * size:
         raise MemoryError
 
 

@@ -6,6 +6,8 @@ index. An entry with such a value may be left out only if nothing refers to it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -59,15 +61,15 @@ class MemoPuts:
         next_index = known + np.cumsum(self.implied)
         self.first, self.last = next_index - self.implied, next_index - 1
 
-    def unused(self, left_out: Mask, thinned: bytes) -> Mask:
-        """The entries of `left_out` whose memo values nothing can refer to.
+    def unused(self, left_out: Mask, without: Callable[[Mask], bytes]) -> Mask:
+        """The entries of `left_out` whose memo values nothing refers to in the dump `without` them.
 
-        `thinned` is the dump without them: each has the references of one that is there.
+        Each of them has the references of one that is there.
         """
         some = left_out & (self.last >= self.first)
         if np.count_nonzero(some) * ENTRIES_PER_PUT <= np.count_nonzero(left_out):
             return left_out & ~some
-        referred = _referred(thinned)
+        referred = _referred(without(left_out))
         kept = left_out & self.rising
         return kept & (np.searchsorted(referred, self.last, "right") <= np.searchsorted(referred, self.first))
 

@@ -77,7 +77,7 @@ class PickledEntries:
                 self._classify(padded, which[begin : begin + step], width)
         self.puts.assign_indices(self.data, self.starts, self.ends, self.known)
         repeated = self.alike != np.arange(len(self.alike))
-        return self.puts.unused(repeated, self.without(repeated))
+        return self.puts.unused(repeated, self.without)
 
     def _classify(self, padded: bytes, which: Numbers, width: int) -> None:
         """Finds them for the pieces `which`, of at most `width` words."""
