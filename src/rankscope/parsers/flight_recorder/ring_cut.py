@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -59,9 +60,8 @@ def cut_ring(dump: Dump, choice: RingChoice) -> Dump:
     kept: Mask = wanted | (np.arange(dump.rows) >= begin)
     if kept.all():
         return dump
-    dump.omitted = _omitted(dump, int(dump.rows - kept.sum()))
-    dump.numbers, dump.codes = dump.numbers[:, kept], dump.codes[:, kept]
-    return dump
+    omitted = _omitted(dump, int(dump.rows - kept.sum()))
+    return replace(dump, omitted=omitted, numbers=dump.numbers[:, kept], codes=dump.codes[:, kept])
 
 
 def _wanted(dump: Dump, choice: RingChoice) -> Mask:
@@ -88,7 +88,7 @@ def _first_unfinished(dump: Dump, before: int) -> int:
     latest = np.full(int(number.max()) + 1, -1)
     np.maximum.at(latest, number[finished], np.flatnonzero(finished))
     waited = np.flatnonzero(~finished & (np.arange(dump.rows) >= latest[number]))
-    return min([before, *waited[:1].tolist()])
+    return int(waited[0]) if len(waited) and waited[0] < before else before
 
 
 def _row_numbers(*columns: Numbers) -> Numbers:
