@@ -12,7 +12,6 @@ from typing import IO, Any, NamedTuple
 import orjson
 
 from rankscope.parsers.logs import ras_output
-from rankscope.parsers.logs.log_decoder import LogDecoder
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.packed_words import LEADING_BYTES, PAD_BYTES
 from rankscope.parsers.logs.record_reader import NCCL_HEAD
@@ -48,6 +47,9 @@ def decode_range(
     stream: IO[bytes], start: int, end: int | None, first: bytes = b"", ranged: bool = False
 ) -> LogContent:
     """The bytes from `start`, where the stream stands, to `end`."""
+    # with polars, which a process that reads only dumps starts without
+    from rankscope.parsers.logs.log_decoder import LogDecoder
+
     decoder, problem = LogDecoder(ranged), None
     try:
         for block in log_blocks(stream, start, end, first):
