@@ -156,12 +156,12 @@ def load(
 
 def _early(sources: Sequence[SourceFile], root: str, options: LoadOptions) -> Dataset | None:
     """The Dataset of the last entries of all dumps; None if the whole takes no longer."""
-    from rankscope.assemble.read_parts import EARLY_ENTRIES, announced, are_long
+    from rankscope.assemble.read_parts import EARLY_ENTRIES, announced, are_long, last_entries
 
     if not are_long(sources):
         return None
-    ends = [source.with_last_entries(EARLY_ENTRIES) for source in sources]
-    return announced(part_of(assemble_sources(ends, root, options), replace(options, last=EARLY_ENTRIES)))
+    dataset = assemble_sources(list(map(last_entries, sources)), root, options)
+    return announced(part_of(dataset, replace(options, last=EARLY_ENTRIES)))
 
 
 def read_sources(

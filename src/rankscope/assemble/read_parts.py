@@ -16,6 +16,7 @@ import polars as pl
 from rankscope.assemble import file_names
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.files.directory_walk import printable_text
+from rankscope.parsers.flight_recorder.ring_cut import RingChoice, cut_ring
 from rankscope.schema import Dataset
 from rankscope.schema.dataset import DumpsBeside, ReadParts, sibling_name
 from rankscope.text.wording import plural, ranks_text
@@ -37,6 +38,14 @@ class NoSuchPartError(Exception):
 def are_long(sources: Sequence[SourceFile]) -> bool:
     """Whether the dumps are so long that the user sees an early verdict from their last entries."""
     return sum(source.dump.rows for source in sources if source.dump is not None) >= FEWEST_EARLY_ROWS
+
+
+def last_entries(source: SourceFile) -> SourceFile:
+    """A file before its assembly with others, with the last entries of its dump."""
+    other = source.renewed()
+    if source.dump is not None:
+        other.content = other.__dict__["dump"] = cut_ring(source.dump, RingChoice(EARLY_ENTRIES))
+    return other
 
 
 def announced(dataset: Dataset) -> Dataset:

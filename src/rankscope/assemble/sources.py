@@ -18,7 +18,6 @@ from rankscope.assemble.recorders import Completeness, completeness, recorder_of
 from rankscope.kinds.input_kinds import LOG, TRACE
 from rankscope.parsers.contents import DecodedFile
 from rankscope.parsers.flight_recorder.model import Dump
-from rankscope.parsers.flight_recorder.ring_cut import RingChoice, cut_ring
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.members import GroupConfig
 from rankscope.parsers.py_spy.model import Snapshot
@@ -101,13 +100,6 @@ class SourceFile:
         """The file before its assembly with others; results from its content alone are kept."""
         other = SourceFile(self.shown, self.kind, self.size, self.mtime_ns, self.problem, self.content)
         other.__dict__.update({name: getattr(self, name) for name in _OWN_TABLES})
-        return other
-
-    def with_last_entries(self, count: int) -> SourceFile:
-        """The file before its assembly with others, with the last entries of its dump."""
-        other = self.renewed()
-        if self.dump is not None:
-            other.content = other.__dict__["dump"] = cut_ring(self.dump, RingChoice(count))
         return other
 
     @cached_property
