@@ -155,7 +155,7 @@ def _at_most(wanted: int, hard: int) -> int:
 def _address_space() -> int:
     """Bytes of address space in use; 0 where the system does not say."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        pages = int(Path("/proc/self/statm").read_bytes().split()[0])
     except (OSError, ValueError):
         return 16 << 30
     return pages * resource.getpagesize()

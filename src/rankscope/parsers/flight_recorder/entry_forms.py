@@ -167,8 +167,10 @@ class FormTable:
     def _try(self, rows: Numbers, which: Numbers, guess: Numbers, forms: Numbers, first: Numbers) -> Numbers:
         """Sets `forms` and `first` of those entries `which` that have the guessed form; the others."""
         places: dict[bytes, int] = {}
-        contents = (rows.take(which, 0) & self._kept.take(guess, 0)).view(f"V{8 * self._words}").ravel().tolist()
-        alike = np.array(list(map(places.setdefault, contents, range(len(which)))), np.int64)
+        kept = self._kept.take(guess, 0)
+        kept &= rows if len(which) == len(rows) else rows[which]
+        contents = kept.view(f"V{8 * self._words}").ravel().tolist()
+        alike = np.fromiter(map(places.setdefault, contents, range(len(which))), np.int64, len(which))
         # an entry with the content of a fitting one fits, too: nothing but numbers is left out of it
         some = np.array(list(places.values()), np.int64)
         fits = np.zeros(len(which), np.bool_)

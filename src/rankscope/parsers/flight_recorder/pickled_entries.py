@@ -69,12 +69,13 @@ class PickledEntries:
         padded = self.data + bytes(8 * MOST_WORDS)
         lengths = self.ends - self.starts
         # what stands behind the entries belongs to the last piece
-        widths = np.append(_widths(lengths[:-1]), MOST_WORDS + 1)
-        for width in np.unique(widths).tolist():
-            which = np.flatnonzero(widths == width) if width <= MOST_WORDS else np.arange(0)
-            step = BLOCK_WORDS // width
-            for begin in range(0, len(which), step):
-                self._classify(padded, which[begin : begin + step], width)
+        lengths[-1] = len(padded)
+        shorter, width = 0, FEWEST_WORDS
+        while width <= MOST_WORDS:
+            which = np.flatnonzero((lengths > shorter) & (lengths <= 8 * width))
+            for begin in range(0, len(which), BLOCK_WORDS // width):
+                self._classify(padded, which[begin : begin + BLOCK_WORDS // width], width)
+            shorter, width = 8 * width, 2 * width
         self.puts.assign_indices(self.data, self.starts, self.ends, self.known)
         repeated = self.alike != np.arange(len(self.alike))
         return self.puts.unused(repeated, self.without)
@@ -92,10 +93,9 @@ class PickledEntries:
         which, starts, forms = which[copies], starts[copies], forms[copies]
         words: Numbers = np.ndarray((len(self.data),), "<i8", padded, strides=(1,))
         self.numbers[:, which] = table.numbers_at(words, starts, forms)
-        for number in np.unique(forms).tolist():
-            form = table.forms[number]
-            if form.puts:
-                mine = forms == number
+        for number, form in enumerate(table.forms):
+            mine = np.flatnonzero(forms == number) if form.puts else ()
+            if len(mine):
                 self.puts.note(which[mine], form, words, starts[mine])
 
     def without(self, left_out: Mask) -> bytes:
@@ -126,12 +126,6 @@ def positions(data: bytes, text: bytes) -> Numbers:
     for i, byte in enumerate(text[2:], 2):
         found = found[array[found + i] == byte]
     return found
-
-
-def _widths(lengths: Numbers) -> Numbers:
-    """The words for pieces of these lengths."""
-    steps = np.ceil(np.log2(np.maximum(lengths, 1) / (8 * FEWEST_WORDS))).astype(np.int64)
-    return FEWEST_WORDS << np.clip(steps, 0, 16)
 
 
 @lru_cache(64)
