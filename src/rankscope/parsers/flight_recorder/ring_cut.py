@@ -16,13 +16,10 @@ import numpy as np
 
 from rankscope.parsers.contents import RINGS_VARIABLE
 from rankscope.parsers.flight_recorder.model import Dump, OmittedEntries
-from rankscope.parsers.matrices import NULL, Mask, Numbers
+from rankscope.parsers.matrices import NULL, Mask, row_keys
 
 LEAST_ENTRIES = 64
 """Last entries of a dump that are read of all groups, chosen or not: they show how it came to the end."""
-
-_MOST_ROWS = 1 << 62
-"""Most possible rows that a number of 64 bits tells apart."""
 
 
 class RingChoice(NamedTuple):
@@ -84,24 +81,12 @@ def _first_unfinished(dump: Dump, before: int) -> int:
     names = [call.name if call.name is not None else call.pg_id for call in dump.calls]
     index = {name: number for number, name in enumerate(dict.fromkeys(names))}
     group = np.array([index[name] for name in names], np.int64)[dump.code("call")]
-    number = _row_numbers(group, dump.column("seq"), dump.column("p2p_seq"))
+    keys = row_keys(group, dump.column("seq"), dump.column("p2p_seq"))
+    _, number = np.unique(keys, return_inverse=True)
     latest = np.full(int(number.max()) + 1, -1)
     np.maximum.at(latest, number[finished], np.flatnonzero(finished))
     waited = np.flatnonzero(~finished & (np.arange(dump.rows) >= latest[number]))
     return int(waited[0]) if len(waited) and waited[0] < before else before
-
-
-def _row_numbers(*columns: Numbers) -> Numbers:
-    """A number for each distinct row of these columns; np.unique over rows takes five times as long."""
-    number, size = np.zeros(len(columns[0]), np.int64), 1
-    for column in columns:
-        low, high = int(column.min()), int(column.max())
-        if size * (high - low + 1) >= _MOST_ROWS:
-            column = np.unique(column, return_inverse=True)[1]  # noqa: PLW2901 - the same column in small numbers
-            low, high = 0, int(column.max())
-        number, size = number * (high - low + 1) + (column - low), size * (high - low + 1)
-    places: Numbers = np.unique(number, return_inverse=True)[1]
-    return places
 
 
 def _aborted(dump: Dump) -> Mask:
