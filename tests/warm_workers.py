@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from rankscope.parsers.workers import pool
 
@@ -34,9 +34,9 @@ class WarmThread(pool.WorkerThread):
         self.ready = True
         return waiting[1]
 
-    def _ask(self, task: pool.Task) -> None:
+    def _ask(self, batch: Sequence[pool.Task], put: Callable[[pool.Result], None]) -> None:
         self.asking = True
-        super()._ask(task)
+        super()._ask(batch, put)
         self.asking = False
 
     def stop(self) -> None:

@@ -29,8 +29,8 @@ _ATTEMPT = re.compile(r"^(?:attempt|restart|retry|try|run|incarnation|job)[_.\-]
 
 def _parts(shown: str) -> tuple[str, list[str]]:
     """The file name, and the names of the directories and archives above it, nearest first."""
-    path = PurePosixPath(shown.replace("!", "/"))
-    return path.name, [parent.name for parent in path.parents if parent.name]
+    names = [name for name in shown.replace("!", "/").split("/") if name not in ("", ".")]
+    return names[-1] if names else "", names[-2::-1]
 
 
 def _stem(name: str) -> str:

@@ -46,7 +46,8 @@ def open_regular(path: str) -> IO[bytes]:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise NotAFileError("not a regular file")
-    return os.fdopen(descriptor, "rb")
+    # with a given size, Python does not ask whether it is a terminal
+    return os.fdopen(descriptor, "rb", io.DEFAULT_BUFFER_SIZE)
 
 
 class BoundedStream(io.RawIOBase):

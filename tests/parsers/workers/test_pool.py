@@ -6,6 +6,7 @@ import os
 import time
 from itertools import count
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
@@ -119,3 +120,42 @@ def test_as_many_workers_as_the_files_are_worth() -> None:
     assert workers_for(files(1, 1 << 30), 16) == 16
     assert workers_for([FoundPath("dumps.tar.gz", "dumps.tar.gz", 1 << 30)], 16) == 16
     assert workers_for([], 16) == 1
+
+
+def test_files_of_a_batch_come_back_once_whatever_one_of_them_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_START", SABOTAGED)
+    monkeypatch.setattr(pool, "FAREWELL_SECONDS", MINUTES)
+    names = [f"rank_{i}" for i in range(150)]
+    found = folder(tmp_path, [*names, "killer", "leaver"])
+    for name in names[::3]:
+        (tmp_path / f"{name}.npy").write_bytes(b"\x93NUMPY" + bytes(100))
+    found = walk_paths([tmp_path])
+    got = list(Pool(found, 1).run())
+    assert sorted(r.task.found.shown for r in got if r.last) == [one.shown for one in found]
+    told = {r.task.found.shown: (r.kind, r.problem) for r in got if r.kind is not None}
+    assert len(told) == len(found) == sum(r.kind is not None for r in got)
+    assert [name for name, (kind, _) in told.items() if kind == "unreadable"] == ["killer", "leaver"]
+    assert {told[f"{name}.npy"][0] for name in names[::3]} == {"unknown"}
+    assert all(told[name] == ("flight-recorder", None) for name in names)
+
+
+def test_small_files_share_messages_and_large_ones_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[int]] = []
+    send = pool.send_message
+
+    def noted(stream: IO[bytes], header: dict[str, Any]) -> None:
+        asked.append([file["size"] for file in header["files"]])
+        send(stream, header)
+
+    monkeypatch.setattr(pool, "send_message", noted)
+    for number in range(1000):
+        (tmp_path / f"sample_{number}").write_bytes(bytes(100))
+    for number in range(20):
+        (tmp_path / f"large_{number}").write_bytes(bytes(pool.BATCH_BYTES))
+    list(Pool(walk_paths([tmp_path]), 1).run())
+    assert [len(sizes) for sizes in asked[:20]] == [1] * 20
+    assert sum(map(len, asked)) == 1020 and len(asked) < 150
+    assert asked[-1] == [100], "the last ones are shared between processes"
+    assert max(map(sum, asked)) <= pool.BATCH_BYTES

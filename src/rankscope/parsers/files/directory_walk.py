@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 SESSION_FILE = "rankscope-session.json"
 """Name of the file that makes a directory a session of rankscope, which is opened alone."""
@@ -61,6 +63,13 @@ def is_session(path: Path) -> bool:
     return (path / SESSION_FILE).is_file()
 
 
+class _Place(NamedTuple):
+    path: str
+    shown: str
+    stat: Callable[[], os.stat_result]
+    """Follows a link."""
+
+
 class _DirectoryWalk:
     """A walk that visits real directories before links to them, so that each file is shown under its own path."""
 
@@ -68,20 +77,20 @@ class _DirectoryWalk:
         self.given, self.within, self.wanted = given, within, wanted
         self.found: list[FoundPath] = []
         self.seen: set[tuple[int, int]] = set()
-        self.links: list[tuple[str, str]] = []
+        self.links: deque[_Place] = deque()
 
     def add(self, path: str, shown: str) -> None:
         """Visits a path, and then the links below it."""
-        self._visit(path, shown)
+        self._visit(_Place(path, shown, Path(path).stat))
         while self.links:
-            self._visit(*self.links.pop(0))
+            self._visit(self.links.popleft())
 
-    def _visit(self, path: str, shown: str) -> None:
-        pending = [(path, shown)]
+    def _visit(self, place: _Place) -> None:
+        pending = [place]
         while pending:
-            at, name = pending.pop()
+            at, name, ask = pending.pop()
             try:
-                about = Path(at).stat()
+                about = ask()
             except OSError as error:
                 self._refuse(at, name, "a link that leads nowhere" if Path(at).is_symlink() else _reason(error))
                 continue
@@ -96,7 +105,7 @@ class _DirectoryWalk:
         self.seen.add(key)
         return fresh
 
-    def _children(self, path: str, shown: str) -> Iterator[tuple[str, str]]:
+    def _children(self, path: str, shown: str) -> Iterator[_Place]:
         try:
             entries = sorted(os.scandir(path), key=lambda e: e.name)
         except OSError as error:
@@ -106,13 +115,13 @@ class _DirectoryWalk:
             self._refuse(path, shown, "a session of rankscope: opened alone")
             return
         for entry in entries:
-            child = (entry.path, f"{shown}/{entry.name}" if shown else entry.name)
+            child = _Place(entry.path, f"{shown}/{entry.name}" if shown else entry.name, entry.stat)
             if entry.is_symlink():
                 if self._leads_out(entry.path):
-                    self._refuse(*child, "a link out of the directories that may be read: not opened")
+                    self._refuse(child.path, child.shown, "a link out of the directories that may be read: not opened")
                 else:
                     self.links.append(child)
-            elif not entry.is_file(follow_symlinks=False) or self.wanted(child[1]):
+            elif not entry.is_file(follow_symlinks=False) or self.wanted(child.shown):
                 yield child
 
     def _leads_out(self, link: str) -> bool:

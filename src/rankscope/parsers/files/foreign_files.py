@@ -64,15 +64,20 @@ FOREIGN_KINDS = (
     ForeignKind("weights of a model", LOGS, name=r"\.safetensors"),
 )  # fmt: skip
 
+_PACKED = r"(?:\.(?:gz|zst|xz|bz2))?$"
 _PATTERNS = tuple(
-    (kind, re.compile(kind.head), re.compile(rf"{kind.name}(?:\.(?:gz|zst|xz|bz2))?$", re.IGNORECASE))
-    for kind in FOREIGN_KINDS
+    (kind, re.compile(kind.head), re.compile(kind.name + _PACKED, re.IGNORECASE)) for kind in FOREIGN_KINDS
 )
+_ANY_HEAD = re.compile(b"|".join(kind.head for kind in FOREIGN_KINDS if kind.head))
+_ANY_NAME = re.compile(f"(?:{'|'.join(kind.name for kind in FOREIGN_KINDS if kind.name)}){_PACKED}", re.IGNORECASE)
+"""All together: most files are none of these, and a tree may hold many."""
 
 
 def foreign_name(head: bytes, path: str) -> str | None:
     """The kind of a file with these first bytes, and what to collect instead; None if it is none of these."""
     name = re.split(r"[/\\!]", path)[-1]
+    if not _ANY_HEAD.match(head) and not _ANY_NAME.search(name):
+        return None
     for kind, begins, ends in _PATTERNS:
         if (not kind.head or begins.match(head) is not None) and (not kind.name or ends.search(name) is not None):
             return f"{kind.what}: {kind.instead}"

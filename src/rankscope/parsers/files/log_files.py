@@ -175,21 +175,22 @@ HEAD_BYTES = 1 << 16
 """Bytes that are checked at the beginning of a file, and at each sample."""
 SAMPLE_PLACES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Places of samples in a large file, as shares of its size."""
-_SIGNS = re.compile(
-    rb"NCCL|RCCL|\[rank\d|ProcessGroup|torch[./]distributed|Traceback \(most|_perf\"|\[[IWEF]\d{3,4} |Job summary"
-    rb"| operation counts| managed by process "
-    rb"|\[[IWEF] |PyTorch version: |opCount|Communicators\.\.\.|\"event\"|srun: error"
-    rb"|slurmstepd: |Error: |Exception: |Error\): |\(raylet|ray\.exceptions|\[launch\.py|died unexpectedly"
-    rb"|died, exit code|  exitcode  : |Root Cause \(first"
-    rb"|store based barrier|NVRM: |oom-kill|Kill(?:ed)? process|NVSMI LOG|hca_id:|# Port counters|Health Monitor Report"
-    rb"|SXid \(|mlx5_core |amdgpu |NIC Link is Down|what\(\): |terminate called|missing ranks|[Ww]atchdog timeout"
-    rb"|hit an exception|RAS Monitor Mode|\bE[A-Z]\d{4}: |noticed that process|RankID:"
-    rb"|most recent call (?:first|last)\):|Fatal Python error: |/handler/(?:dump_traceback|pyspy_dump)"
-    rb"|Py-?[Ss]py dump for PID"
-    rb"|does not have a coalesced end|has an empty op list|dumps? (?:files )?from ranks |input_sizes=\["
-    rb"|Thread \d{1,19} \((?:active|idle)|collective, sequence number: |ollective sequence number: |hanging ranks: "
-    rb"|DeepEP |__recompiles|__graph_breaks|hit config\."
-)
+_SIGNS = (
+    b"NCCL", b"RCCL", b"[rank", b"ProcessGroup", b"torch.distributed", b"torch/distributed", b"Traceback (most",
+    b'_perf"', b"Job summary", b" operation counts", b" managed by process ", b"PyTorch version: ", b"opCount",
+    b"Communicators...", b'"event"', b"srun: error", b"slurmstepd: ", b"Error: ", b"Exception: ", b"Error): ",
+    b"(raylet", b"ray.exceptions", b"[launch.py", b"died unexpectedly", b"died, exit code", b"  exitcode  : ",
+    b"Root Cause (first", b"store based barrier", b"NVRM: ", b"oom-kill", b"Kill process", b"Killed process",
+    b"NVSMI LOG", b"hca_id:", b"# Port counters", b"Health Monitor Report", b"SXid (", b"mlx5_core ", b"amdgpu ",
+    b"NIC Link is Down", b"what(): ", b"terminate called", b"missing ranks", b"atchdog timeout", b"hit an exception",
+    b"RAS Monitor Mode", b"noticed that process", b"RankID:", b"most recent call first):", b"most recent call last):",
+    b"Fatal Python error: ", b"/handler/dump_traceback", b"/handler/pyspy_dump", b"py dump for PID",
+    b"does not have a coalesced end", b"has an empty op list", b" from ranks ", b"input_sizes=[",
+    b"ollective, sequence number: ", b"ollective sequence number: ", b"hanging ranks: ", b"DeepEP ", b"__recompiles",
+    b"__graph_breaks", b"hit config.",
+)  # fmt: skip
+"""Words of lines that may tell of a job. Looking for each is three times as fast as one expression of all."""
+_SIGN_FORMS = re.compile(rb"\[[IWEF](?:\d{3,4})? |E[A-Z]\d{4}: |Thread \d{1,19} \((?:active|idle)")
 _STAMP = r"[VDIWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} "
 _LINES = re.compile(
     rf"{NCCL_HEAD}|(?:NCCL|RCCL) version\s*:? \d"
@@ -257,9 +258,14 @@ def looks_like_log(text: bytes) -> bool:
         return False
     if ras_output.looks_like_document(text):
         return True
-    if not _SIGNS.search(text):
+    signs, formed = [sign for sign in _SIGNS if sign in text], _SIGN_FORMS.search(text) is not None
+    if not signs and not formed:
         return False
-    return any(_is_line(line) for line in re.split(rb"[\r\n]", text) if _SIGNS.search(line))
+    return any(
+        _is_line(line)
+        for line in re.split(rb"[\r\n]", text)
+        if any(sign in line for sign in signs) or (formed and _SIGN_FORMS.search(line))
+    )
 
 
 def is_log_inside(stream: IO[bytes], size: int) -> bool:

@@ -169,13 +169,12 @@ def _damage() -> tuple[type[Exception], ...]:
 
 def _by_head(stream: Any, head: bytes, place: _FilePlace) -> Iterator[FileContent]:
     inner = streams.unpack_stream(stream, head, place.size)
-    deeper = replace(place, depth=place.depth + 1)
     if place.depth > MOST_LAYERS:
         yield place.found(ARCHIVE, "packed too many times: refused")
     elif inner is not None:
-        yield from _contents(inner, deeper)
+        yield from _contents(inner, replace(place, depth=place.depth + 1))
     elif streams.is_tar(head) or streams.is_zip(head):
-        yield from _members(_archived(stream, head, place), deeper)
+        yield from _members(_archived(stream, head, place), replace(place, depth=place.depth + 1))
     else:
         found = _decoded(stream, head, place)
         if found is not None:

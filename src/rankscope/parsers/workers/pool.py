@@ -35,6 +35,10 @@ PIPE_BYTES = 1 << 20
 """Size of a pipe: a dump fits in, so its worker continues at once. Linux allows users no more."""
 RENEWED_AFTER = 10_000
 """Files after which a new process replaces a worker: its heap grows, and a watched job runs for days."""
+BATCH_FILES, BATCH_BYTES = 64, 1 << 20
+"""Most files, and bytes of them, of one message to a process: a message costs as much as many small files."""
+BATCH_SHARE = 16
+"""A batch takes at most one of so many waiting files, so that processes share the last ones evenly."""
 MOST_WAITING = 16
 """Most waiting results; with more, no further ranges of files are read."""
 WAIT_SECONDS = 0.01
@@ -189,25 +193,41 @@ class WorkerThread(threading.Thread):
         self.stopped = threading.Event()
         self.ready = False
         self.served = 0
-        self.stamp: tuple[int, int, int] | None = None
+        self.next: Task | None = None
+        """A task that did not fit into the last batch."""
         self.process = self._process()
 
     def run(self) -> None:
         """Takes tasks until there are none."""
-        while not self.stopped.is_set() and (task := self.tasks.get()) is not None:
-            self.served += 1
-            if self.served % RENEWED_AFTER == 0:
-                self._renew()
-            if not self.ready and not self._wait_until_ready():
-                self.results.put(Result(task, fatal="the worker process does not start", last=True))
-                return
-            self.stamp = None
-            while task.parts > 1 and self.results.qsize() > MOST_WAITING and not self.stopped.wait(WAIT_SECONDS):
+        while not self.stopped.is_set() and (batch := self._batch()):
+            while batch[0].parts > 1 and self.results.qsize() > MOST_WAITING and not self.stopped.wait(WAIT_SECONDS):
                 pass  # for a file beyond memory, no more is read than can be joined
-            problem = self._serve(task)
-            if not self.stopped.is_set():
-                kind = "unreadable" if problem else None
-                self.results.put(Result(task, kind=kind, problem=problem, stamp=self.stamp, last=True))
+            try:
+                # a batch with a file that ends the process is read again, each file by itself
+                if len(batch) == 1 or not self._serve_batch(batch):
+                    for task in batch:
+                        self._serve(task)
+            except WorkerError as error:
+                self.results.put(Result(batch[0], fatal=str(error), last=True))
+                return
+
+    def _batch(self) -> list[Task]:
+        """The next task, or several small ones if many wait; empty at the end."""
+        first, self.next = self.next or self.tasks.get(), None
+        batch = [] if first is None else [first]
+        left = BATCH_BYTES - sum(task.found.size for task in batch)
+        most = min(BATCH_FILES, self.tasks.qsize() // BATCH_SHARE) if batch and batch[0].parts == 1 else 0
+        with contextlib.suppress(queue.Empty):
+            while len(batch) < most:
+                if (task := self.tasks.get_nowait()) is None:
+                    self.tasks.put(None)
+                    break
+                left -= task.found.size
+                if left < 0 or task.parts > 1:
+                    self.next = task
+                    break
+                batch.append(task)
+        return batch
 
     def stop(self) -> None:
         """Kills the process."""
@@ -228,10 +248,32 @@ class WorkerThread(threading.Thread):
         self.ready = True
         return True
 
-    def _serve(self, task: Task) -> str | None:
-        """Lets the process decode one file; returns the reason for a failure."""
+    def _serve_batch(self, batch: Sequence[Task]) -> bool:
+        """Lets the process decode several files; gives their results only if it reads all of them."""
+        results: list[Result] = []
+        if self._failure(batch, results.append) is not None:
+            return False
+        for result in results:
+            self.results.put(result)
+        return True
+
+    def _serve(self, task: Task) -> None:
+        """Lets the process decode one file, which is unreadable if it does not."""
+        problem = self._failure([task], self.results.put)
+        if problem is not None and not self.stopped.is_set():
+            self.results.put(Result(task, kind="unreadable", problem=problem, last=True))
+
+    def _failure(self, batch: Sequence[Task], put: Callable[[Result], None]) -> str | None:
+        """Lets the process decode files; returns the reason for a failure. Raises WorkerError if none starts."""
+        self.served += len(batch)
+        if self.served > RENEWED_AFTER:
+            self._renew()
+        if self.stopped.is_set():
+            return "stopped"
+        if not self.ready and not self._wait_until_ready():
+            raise WorkerError("the worker process does not start")
         try:
-            self._ask(task)
+            self._ask(batch, put)
         except _SlowError:
             problem = "takes too long to decode: given up"
         except _BROKEN:
@@ -245,33 +287,24 @@ class WorkerThread(threading.Thread):
     def _renew(self) -> None:
         """Replaces the process by a new one."""
         _end(self.process)
-        self.ready = False
+        self.ready, self.served = False, 0
         self.process = self._process()
         if self.stopped.is_set():  # stopped meanwhile
             _end(self.process)
 
-    def _ask(self, task: Task) -> None:
+    def _ask(self, batch: Sequence[Task], put: Callable[[Result], None]) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None
-        found = task.found
-        order: dict[str, Any] = {
-            "path": os.fsencode(found.path).hex(),
-            "size": found.size,
-            "part": task.part,
-            "parts": task.parts,
-        }
-        if found.given:
-            order["given"] = True
-        if task.tail is not None:
-            order["tail"] = [task.tail.start, task.tail.mark, task.tail.ended]
-        send_message(self.process.stdin, order)
-        seconds = BASE_SECONDS + found.size / BYTES_PER_SECOND
+        send_message(self.process.stdin, {"files": [_order(task) for task in batch]})
+        seconds = BASE_SECONDS + sum(task.found.size for task in batch) / BYTES_PER_SECOND
         output = self.process.stdout
         while True:
             header, body = receive_message(lambda count: _read(output, count, self.now() + seconds, self.now))
-            if "done" in header:
-                self.stamp = _stamp(header["stamp"])
+            for content in header["contents"]:
+                put(_result(batch[content["place"]], content, body))
+            if "stamps" in header:
+                for task, stamp in zip(batch, header["stamps"], strict=True):
+                    put(Result(task, stamp=_stamp(stamp), last=True))
                 return
-            self.results.put(_result(task, header, body))
 
     def _death(self) -> str:
         try:
@@ -314,6 +347,14 @@ def _read(stream: IO[bytes], count: int, deadline: float, now: Now) -> bytearray
             raise EOFError
         view = view[got:]
     return data
+
+
+def _order(task: Task) -> dict[str, Any]:
+    """A task for a process, as JSON."""
+    found, tail = task.found, task.tail
+    order: dict[str, Any] = {"path": os.fsencode(found.path).hex(), "size": found.size}
+    order |= {"part": task.part, "parts": task.parts, "given": found.given}
+    return order if tail is None else {**order, "tail": [tail.start, tail.mark, tail.ended]}
 
 
 def _result(task: Task, header: dict[str, Any], body: memoryview) -> Result:

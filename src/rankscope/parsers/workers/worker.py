@@ -1,4 +1,4 @@
-"""The loop of a worker process: it takes one file at a time and sends its content."""
+"""The loop of a worker process: it takes some files at a time and sends their contents."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from typing import IO, Any
 
 from rankscope.parsers.files.reader import FileContent, follow_log, read_file
@@ -14,7 +15,9 @@ from rankscope.parsers.streams import limit_worker
 from rankscope.parsers.workers.protocol import receive_message, send_message
 
 COLLECT_EVERY = 4096
-"""Files between two collections of reference cycles."""
+"""Messages between two collections of reference cycles."""
+MOST_TOLD = 64
+"""Most files or members of archives without content that one message tells of."""
 NICENESS = 5
 """Niceness of a process that reads changed files, so that the screen stays fast."""
 
@@ -32,42 +35,48 @@ def main() -> None:
     send_message(sink, {"ready": True})
     for count in itertools.count(1):
         try:
-            task, _ = receive_message(lambda count: _exactly(source, count))
+            order, _ = receive_message(lambda count: _exactly(source, count))
         except EOFError:
             return
-        _serve(task, sink)
+        _serve(order, sink)
         if count % COLLECT_EVERY == 0:
             # a watched job lasts for days
             gc.collect()
 
 
-def _serve(task: dict[str, Any], sink: IO[bytes]) -> None:
-    path, stamp = os.fsdecode(bytes.fromhex(task["path"])), None
-    if "tail" in task and os.nice(0) < NICENESS:
+def _serve(order: dict[str, Any], sink: IO[bytes]) -> None:
+    """Sends the contents of files, those without arrays together, and at the end the stamp of each file."""
+    stamps, told = [], list[dict[str, Any]]()
+    most = MOST_TOLD if len(order["files"]) > 1 else 1
+    for place, file in enumerate(order["files"]):
+        stamps.append(None)
+        for content in _contents(file):
+            if content.stamp is not None:
+                stamps[-1] = content.stamp
+                continue
+            told.append(_header(place, content))
+            if content.decoded is not None or len(told) >= most:
+                send_message(sink, {"contents": told}, content.decoded.body() if content.decoded else ())
+                told.clear()
+    send_message(sink, {"contents": told, "stamps": stamps})
+
+
+def _contents(file: dict[str, Any]) -> Iterator[FileContent]:
+    path, given = os.fsdecode(bytes.fromhex(file["path"])), file["given"]
+    if "tail" not in file:
+        return read_file(path, file["size"], file["part"], file["parts"], given)
+    if os.nice(0) < NICENESS:
         os.nice(NICENESS - os.nice(0))
-    given = "given" in task
-    if "tail" in task:
-        start, mark, ended = task["tail"]
-        contents = follow_log(path, start, mark, ended, given)
-    else:
-        contents = read_file(path, task["size"], task["part"], task["parts"], given)
-    for content in contents:
-        if content.stamp is not None:
-            stamp = content.stamp
-        else:
-            send_message(sink, *_message(content))
-    send_message(sink, {"done": True, "stamp": stamp})
+    return follow_log(path, *file["tail"], given)
 
 
-def _message(content: FileContent) -> tuple[dict[str, Any], list[memoryview]]:
-    header = {
-        "inner": content.inner, "kind": content.kind, "problem": content.problem, "size": content.size,
-        "mtime_ns": content.mtime_ns, "stretch": content.stretch and list(content.stretch), "rows": 0, "decoded": None,
-    }  # fmt: skip
-    if content.decoded is None:
-        return header, []
+def _header(place: int, content: FileContent) -> dict[str, Any]:
     decoded = content.decoded
-    return {**header, "rows": decoded.rows, "decoded": decoded.header()}, decoded.body()
+    return {
+        "place": place, "inner": content.inner, "kind": content.kind, "problem": content.problem, "size": content.size,
+        "mtime_ns": content.mtime_ns, "stretch": content.stretch and list(content.stretch),
+        "rows": decoded.rows if decoded else 0, "decoded": decoded.header() if decoded else None,
+    }  # fmt: skip
 
 
 def _exactly(source: IO[bytes], count: int) -> bytearray:
