@@ -56,7 +56,12 @@ def only(tmp_path: Path, data: bytes) -> FileContent:
     return content
 
 
-PACKERS = {"gzip": gzip.compress, "zstd": zstandard.compress, "xz": lzma.compress, "bzip2": bz2.compress}
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "zstd": zstandard.compress,
+    "xz": lzma.compress,
+    "bzip2": bz2.compress,
+}
 FOLDER = {"./dumps/rank_0": dump(0), "dumps/rank_1": dump(1), "dumps/train.log": b"hello"}
 PACKED = {
     "plain": dump(),
