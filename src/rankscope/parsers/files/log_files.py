@@ -185,7 +185,7 @@ _SIGNS = re.compile(
     rb"|SXid \(|mlx5_core |amdgpu |NIC Link is Down|what\(\): |terminate called|missing ranks|[Ww]atchdog timeout"
     rb"|hit an exception|RAS Monitor Mode|\bE[A-Z]\d{4}: |noticed that process|RankID:"
     rb"|most recent call (?:first|last)\):|Fatal Python error: |/handler/(?:dump_traceback|pyspy_dump)"
-    rb"|Py-?[Ss]py dump for PID"
+    rb"|Py-?[Ss]py dump for PID|OOMKilled|PBS: job killed: |TERM_(?:MEM|RUN)LIMIT: "
     rb"|does not have a coalesced end|has an empty op list|dumps? (?:files )?from ranks |input_sizes=\["
     rb"|Thread \d{1,19} \((?:active|idle)|collective, sequence number: |ollective sequence number: |hanging ranks: "
     rb"|DeepEP |__recompiles|__graph_breaks|hit config\."
@@ -225,6 +225,7 @@ _ENDS = re.compile(
     r"|AssertionError: Missing dump files from ranks |[a-z_]\w{0,60}\((?:s=\d+ d=\d+, )?input_sizes=\[\["
     r"|Thread (?:0x[0-9A-Fa-f]{1,16}|\d{1,19}) \((?:active|idle)(?:\+gil)?\)(?:: \"|\s*$)"
     r"|Input/output mismatch in the collective sequence number: \d|hanging ranks: [\[{(]?\d"
+    r"|\s*Reason:\s+OOMKilled\s*$|=>> PBS: job killed: |TERM_(?:MEM|RUN)LIMIT: job killed"
     r"|(?:Stalled ops:)?.{1,300}\[missing ranks: \d|One or more tensors were submitted to be reduced"
 )
 """Beginnings of lines in which launchers, schedulers, Ray and servers report an end, and of exceptions that name parts

@@ -170,7 +170,7 @@ _TABLE = {
     "sglang": rf"\[(?:{FULL})(?: (?:DP|TP|PP|EP|ATTN_TP|MOE_DP)\d{{1,5}}){{1,6}}\] ?",
     "raylet": rf"\[{FULL} [A-Z] \d{{1,10}} \d{{1,10}}\] (?:\([\w.\-]{{1,60}}\) )?[\w.]{{1,100}}\.cc:\d{{1,6}}: ",
     "minute": r" ?\d{4}-\d\d-\d\d \d\d:\d\d (?=\S)",
-    "logging": rf"- [\w.\-]{{1,100}} - {_LEVEL} - ",
+    "logging": rf"- [\w.\-]{{1,100}} - {_LEVEL} - |(?<=\d )\[{_LEVEL}\] ",
     "role": r"\[[A-Za-z][\w.\-]{0,100}\|\d{1,7}\]: ?",
     "dmesg": rf"\[(?: {{0,8}}\d{{1,9}}\.\d{{6}}|{SYSLOG})\] ",
     "facility": r"(?:kern|user|daemon|syslog) {0,6}:(?:emerg|alert|crit|err|warn|notice|info|debug) {0,5}: ",
