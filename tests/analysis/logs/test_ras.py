@@ -177,7 +177,7 @@ def marked(name: str, status: dict[int, dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_who_got_an_error_of_its_own_is_named_before_those_that_lost_it(tmp_path: Path) -> None:
-    status = {1: {"async_error": 6}, 2: {"async_error": 1}, 3: {"abort_flag": True}}
+    status: dict[int, dict[str, Any]] = {1: {"async_error": 6}, 2: {"async_error": 1}, 3: {"abort_flag": True}}
     found = read(tmp_path, answer(marked("0xaa", status)))
     assert (found.culprits, found.status) == ((2,), "failed")
     assert "rank 2 got ncclUnhandledCudaError from NCCL" in found.verdict
