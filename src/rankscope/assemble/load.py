@@ -389,7 +389,9 @@ def _empty_reason(root: str, sources: Sequence[SourceFile]) -> str:
         return f"{printable_text(root)}: no files; {_WANTED}"
     # what is known of a file helps more than that it is not known
     told = sorted(sources, key=lambda s: s.problem in (UNKNOWN_KIND, None))
-    reasons = [f"{s.shown}: {s.problem or 'no line names a rank or an error'}" for s in told][:5]
+    reasons = [
+        f"{s.shown}: {s.problem or 'no line reports an operation, an error or the end of a process'}" for s in told
+    ][:5]
     more = f" and {len(sources) - len(reasons):,} more" if len(sources) > len(reasons) else ""
     looked = f"{plural(len(sources), 'file')} ({'; '.join(reasons)}{more})"
     return f"{printable_text(root)}: no dump, stack, log or trace in {looked}; {_WANTED}"
