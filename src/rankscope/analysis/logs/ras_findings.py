@@ -97,7 +97,7 @@ class _CommReport:
         others = f", {len(aborted):,} aborted" if aborted else ""
         told = self._finding(
             accused, f"{self._name(accused)} {what}, according to NCCL's RAS",
-            f"Of communicator {self.comm}, {plural(len(failed), 'rank')} failed{others}.",
+            f"{plural(len(failed), 'rank')} of communicator {self.comm} failed{others}.",
             sure=bool(own), reason="RAS does not show which error came first",
         )  # fmt: skip
         return [replace(told, kind="rank-failed", severity="critical", candidates=())]
@@ -110,7 +110,7 @@ class _CommReport:
         return [
             self._finding(
                 gone, f"{self._name(gone)} took a communicator down that others still use, according to NCCL's RAS",
-                f"Of communicator {self.comm}, {plural(len(self.peers) - len(gone), 'rank')} did not.",
+                f"{plural(len(self.peers) - len(gone), 'rank')} of communicator {self.comm} did not.",
                 sure=False, reason="ranks that end a little earlier than others look alike",
             )
         ]  # fmt: skip
