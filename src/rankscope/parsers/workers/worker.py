@@ -68,7 +68,8 @@ def _contents(file: dict[str, Any]) -> Iterator[FileContent]:
         return read_file(path, file["size"], file["part"], file["parts"], given)
     if os.nice(0) < NICENESS:
         os.nice(NICENESS - os.nice(0))
-    return follow_log(path, *file["tail"], given=given)
+    start, mark, ended = file["tail"]
+    return follow_log(path, start, mark, ended, given)
 
 
 def _header(place: int, content: FileContent) -> dict[str, Any]:
