@@ -1,4 +1,4 @@
-"""How fast one dump is decoded, by who wrote it: side by side, against unpickling all of it.
+"""How fast one dump is decoded, by who wrote it: kind by kind, against unpickling all of it.
 
 Run from the root of the repository: `python -m benchmarks.dump_ways DUMP`, with a pickled dump of version 2.10.
 """
@@ -22,10 +22,10 @@ from rankscope.parsers.flight_recorder import fast_reader
 from rankscope.parsers.flight_recorder.decode import decode_whole_dump
 
 HEADER = [
-    "written by", "kB", "entries", "side by side, ms", "pickle.loads, ms", "x pickle", "unpickled, ms", "x unpickled",
+    "written by", "kB", "entries", "kind by kind, ms", "pickle.loads, ms", "x pickle", "unpickled, ms", "x unpickled",
 ]  # fmt: skip
 EXPLANATION = """One of these dumps, as others write it: time of the processor to decode it in a process that reads,
-*side by side*, by bare `pickle.loads`, and *unpickled* with the columns made of that. Ratios are medians over {times}
+*kind by kind*, by bare `pickle.loads`, and *unpickled* with the columns made of that. Ratios are medians over {times}
 rounds, all ways in turn; below 1 is faster."""
 
 

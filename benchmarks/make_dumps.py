@@ -26,7 +26,7 @@ from tests.simulator.options import DumpOptions
 from tests.simulator.programs import Style
 from tests.simulator.topology import Layout, Topology, build
 
-from rankscope.parsers.flight_recorder.fields import field_positions
+from rankscope.parsers.flight_recorder.pickled_entries import positions
 
 ENTRIES = 2000
 """Entries of each rank, as the recorder keeps by default."""
@@ -113,7 +113,7 @@ def templates(layout: Layout, entries: int, writer: str) -> dict[tuple[int, int,
 
 def _times(data: bytes) -> npt.NDArray[np.int64]:
     """The places of all times; the two bytes before them may also be a part of another number."""
-    places = field_positions(data, _LONG) + len(_LONG)
+    places = positions(data, _LONG) + len(_LONG)
     words: npt.NDArray[np.int64] = np.ndarray((len(data) - 7,), "<i8", data, strides=(1,))
     return places[np.abs(words[places] - START) < DAY_NS]
 

@@ -46,6 +46,9 @@ def frames(stack: Stack) -> list[Frame]:
         ((("FileBaton.wait", "torch/utils/file_baton.py", 1), *MAIN), "compile", "building an extension"),
         ((("Pdb.interaction", "pdb.py", 1), ("Pdb.set_trace", "pdb.py", 2), *MAIN), "debugger", "in a debugger"),
         ((("get_data", "<frozen importlib._bootstrap_external>", 1131), *MAIN), "import", "importing modules"),
+        ((("wait", "torch/distributed/_functional_collectives.py", 140), *MAIN), "collective", "in wait"),
+        ((("synchronize", "horovod/torch/mpi_ops.py", 900), *MAIN), "collective", "in synchronize"),
+        ((("allreduce", "ray/util/collective/collective.py", 300), *MAIN), "collective", "in allreduce"),
         ((), "none", "without a frame"),
     ],
 )

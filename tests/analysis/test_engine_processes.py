@@ -103,7 +103,13 @@ def test_a_watchdog_that_prints_the_stacks_of_its_process(tmp_path: Path) -> Non
     assert analyse(dataset).culprits == (1,)
 
 
-@pytest.mark.parametrize("front", ["node-1  | ", "> ", "[pod/srv-0/main] "])
+FRONTS = [
+    "node-1  | ", "> ", "[pod/srv-0/main] ", "2026-03-02 10:00:00,123 ", "2026-03-02T10:00:00.1234567Z ",
+    "Mar 02 10:00:00 n7 serve[417]: ", "<13>1 2026-03-02T10:00:00.1Z n7 serve 417 - - ", "    ", "a/srv.log:",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("front", FRONTS)
 def test_stacks_with_the_prefix_of_a_collector(tmp_path: Path, front: str) -> None:
     lines = ["Pyspy dump for PID 55:", *process(55, REDUCE, "sglang::scheduler_TP0").splitlines(), "done"]
     (tmp_path / "server.log").write_text("".join(f"{front}{line}\n" for line in lines))

@@ -19,6 +19,7 @@ from rankscope.assemble.file_names import attempt_of, host_of, rank_by, rank_of
         ("gpu-17.cluster.local.pci0_rank_12", 12, "gpu-17.cluster.local"),
         ("_dump_7", 7, None),
         ("rank_3.json", 3, None),
+        ("global_rank=3.txt", 3, None),
         ("rank3.json", 3, None),
         ("comm_lib_trace_rank_12.pkl", 12, None),
         ("fr_trace_0.json", 0, None),

@@ -79,7 +79,7 @@ def test_a_named_text_without_events_and_a_binary_are_refused(capsys: Captured, 
     (tmp_path / "poem.txt").write_text("roses are red\n" * 10)
     (tmp_path / "a.bin").write_bytes(b"\x7fELF" + bytes(range(256)) * 4)
     assert run(["report", str(tmp_path / "poem.txt")]) == 2
-    assert "poem.txt: no line names a rank or an error" in capsys.readouterr().err
+    assert "poem.txt: no line reports an operation, an error or the end of a process" in capsys.readouterr().err
     assert run(["report", str(tmp_path / "a.bin")]) == 2
     assert "a.bin: not a kind of file that is known" in capsys.readouterr().err
 
@@ -94,3 +94,9 @@ def test_lines_below_a_container_or_quoted_in_a_directory(
     (tmp_path / name).write_text("".join(f"{front}{line}\n" for line in LOG.splitlines()))
     assert run(["report", str(tmp_path)]) == 1
     assert "rank 5 gave up waiting in allreduce #85" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_an_exception_alone_is_a_failure_of_its_rank(capsys: Captured, tmp_path: Path) -> None:
+    (tmp_path / "errors.txt").write_text("[rank1]: RuntimeError: the loader gave nothing\n")
+    assert run(["report", str(tmp_path / "errors.txt")]) == 1
+    assert "rank 1 failed: RuntimeError: the loader gave nothing" in capsys.readouterr().out.replace("\n", " ")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rankscope.assemble import read_parts
 from rankscope.assemble.load import LoadOptions, SparseReading, load
 from rankscope.schema import Dataset
 from tests.parsers.dumps import job as recorders
@@ -57,6 +59,21 @@ def test_what_has_changed_meanwhile_is_read_again(job: Path) -> None:
     second = load([job], kept=kept)
     assert first.ops["rank"].unique().sort().to_list() == [0, 1]
     assert second.ops["rank"].unique().to_list() == [0]
+
+
+def test_long_dumps_give_their_last_entries_first(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_parts, "FEWEST_EARLY_ROWS", 6)
+    monkeypatch.setattr(read_parts, "EARLY_ENTRIES", 2)
+    kept = SparseReading()
+    first = load([job], SPARSE, kept=kept)
+    assert first.ops.group_by("rank").len()["len"].to_list() == [2, 2]
+    assert (first.parts.words, first.parts.whole_follows) == ("the last 2 entries of each dump", True)
+    second = load([job], kept=kept)
+    assert same(second, load([job]))
+    assert not second.parts.whole_follows
+    assert not load([job], replace(SPARSE, last=2), kept=SparseReading()).parts.whole_follows, "the user asked for it"
+    monkeypatch.setattr(read_parts, "FEWEST_EARLY_ROWS", 7)
+    assert load([job], SPARSE, kept=SparseReading()).ops.height == 6
 
 
 def test_without_a_first_reading_everything_is_read(job: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.assemble.load import LoadOptions, load, walk
+from rankscope.assemble import read_parts
+from rankscope.assemble.load import LoadOptions, SparseReading, load, walk
 from rankscope.commands import source
 from rankscope.commands.source import JobSource
 from rankscope.parsers.files.directory_walk import SESSION_FILE
@@ -116,3 +117,10 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     entry = CacheEntry(tmp_path / "file" / "entry", LoadOptions())
     entry.keep(load([SAMPLES / "two_groups"]))
     assert entry.dataset() is None
+
+
+def test_an_early_verdict_is_not_kept(job: Path, used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_parts, "FEWEST_EARLY_ROWS", 1)
+    early = JobSource((str(job),)).read(lambda _step: None, detail="collectives", kept=SparseReading())
+    assert early.parts.whole_follows
+    assert not used.exists() or not list(used.iterdir())

@@ -91,6 +91,7 @@ def test_ranks_are_counted_where_there_is_no_room(ranks: Collection[int], width:
 def test_ranks_with_the_noun() -> None:
     assert [ranks_text(r) for r in ([], [4], [4, 4], [4, 5])] == ["no rank", "rank 4", "rank 4", "ranks 4,5"]
     assert ranks_text(range(0, 1000, 2), 12) == "ranks 0,2,4,6,+496"
+    assert len(ranks_text(range(0, 9000, 2))) <= len("ranks ") + 60
     assert [wait_text(r) for r in ([4], [4, 5])] == ["Rank 4 waits", "Ranks 4,5 wait"]
 
 

@@ -14,7 +14,7 @@ from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS
 from rankscope.schema import HOOKS, UNRANKED
-from rankscope.text.wording import byte_count, plural, rank_ranges, ranks_text
+from rankscope.text.wording import byte_count, plural, ranks_text
 
 MOST_GROUPS = 3
 _LISTED_KINDS = [kind.name for kind in INPUTS.values() if not kind.told_if_broken]
@@ -138,7 +138,7 @@ def wrapped_rings(facts: Facts, hung: bool) -> list[Finding]:
     return [
         _note(
             "ring-wrapped", f"the ring of {plural(len(ranks), 'rank')} had overwritten older operations",
-            f"Only the newest operations of ranks {rank_ranges(ranks)} were kept; older ones cannot be compared.",
+            f"Only the newest operations of {ranks_text(ranks)} were kept; older ones cannot be compared.",
             about=tuple(sorted(ranks)),
             steps=("Set TORCH_FR_BUFFER_SIZE (TORCH_NCCL_TRACE_BUFFER_SIZE before 2.10) higher to keep more.",),
         )

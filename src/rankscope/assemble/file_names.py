@@ -10,9 +10,11 @@ from rankscope.parsers.safe_values import RANK_LIMIT
 
 REMEMBERED_PATHS = 1 << 16
 """Number of paths whose parsed names are remembered, for a watched job."""
-_SUFFIX = re.compile(r"\.(?:json|pkl|pickle|pt|bin|txt|log|dump|trace|old|bak|gz|zst|tar|tgz|zip)$", re.IGNORECASE)
+_SUFFIX = re.compile(
+    r"\.(?:json|pkl|pickle|pt|bin|txt|log|dump|trace|old|bak|gz|zst|xz|bz2|tar|tgz|txz|tbz2|zip)$", re.IGNORECASE
+)
 _TIMESTAMP = re.compile(r"[_.\-]?\d{8}[_T\-]?\d{4,6}(?=$|[_.\-])|[_.\-]\d{9,}(?=$|[_.\-])")
-_RANK = re.compile(r"(?:^|[^a-zA-Z])(?<!local.)rank[_.\-]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_RANK = re.compile(r"(?:^|[^a-zA-Z])(?<!local.)rank[_.\-=]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _HOST_RANK = re.compile(r"rank[_.\-](?P<host>[a-zA-Z][\w.\-]*?)[_.\-](?P<rank>\d{1,7})$", re.IGNORECASE)
 _LAST_NUMBER = re.compile(r"(?:^|[_.\-a-zA-Z])(\d{1,6})$")
 _HOST_BEFORE = re.compile(r"^(?P<host>[\w\-]+(?:\.[\w\-]+)*?)\.pci\d+_rank")

@@ -130,8 +130,8 @@ def load(
     """The Dataset of everything under `paths`. Unreadable files become rows of `files`. Raises InputError without any
     content.
 
-    A sparse read fills `kept`, so that the next one reads only the traces again. `found` is the result of `walk`, if
-    the caller has it.
+    A sparse read fills `kept`, so that the next one reads only the traces again; of long dumps it takes only the last
+    entries, and the next one all. `found` is the result of `walk`, if the caller has it.
     """
     with undisturbed():
         pattern_of(options.rank_from)
@@ -139,6 +139,10 @@ def load(
         sources = read_sources(there, options, progress, kept)
         if not any(source.tells for source in sources):
             sources = with_other_files(sources, there, options)
+        if kept is not None and options.detail != "all" and options.last is None:
+            early = _early(sources, root_of(paths, options), options)
+            if early is not None:
+                return early
         dataset = assemble_sources(sources, root_of(paths, options), options)
         if options.is_part:
             return part_of(dataset, options)
@@ -148,6 +152,16 @@ def load(
         from rankscope.assemble.read_parts import with_siblings
 
         return with_siblings(dataset, paths)
+
+
+def _early(sources: Sequence[SourceFile], root: str, options: LoadOptions) -> Dataset | None:
+    """The Dataset of the last entries of all dumps; None if the whole takes no longer."""
+    from rankscope.assemble.read_parts import EARLY_ENTRIES, announced, are_long, last_entries
+
+    if not are_long(sources):
+        return None
+    dataset = assemble_sources(list(map(last_entries, sources)), root, options)
+    return announced(part_of(dataset, replace(options, last=EARLY_ENTRIES)))
 
 
 def read_sources(
@@ -375,7 +389,9 @@ def _empty_reason(root: str, sources: Sequence[SourceFile]) -> str:
         return f"{printable_text(root)}: no files; {_WANTED}"
     # what is known of a file helps more than that it is not known
     told = sorted(sources, key=lambda s: s.problem in (UNKNOWN_KIND, None))
-    reasons = [f"{s.shown}: {s.problem or 'no line names a rank or an error'}" for s in told][:5]
+    reasons = [
+        f"{s.shown}: {s.problem or 'no line reports an operation, an error or the end of a process'}" for s in told
+    ][:5]
     more = f" and {len(sources) - len(reasons):,} more" if len(sources) > len(reasons) else ""
     looked = f"{plural(len(sources), 'file')} ({'; '.join(reasons)}{more})"
     return f"{printable_text(root)}: no dump, stack, log or trace in {looked}; {_WANTED}"

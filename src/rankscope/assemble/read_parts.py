@@ -14,19 +14,43 @@ from pathlib import Path
 import polars as pl
 
 from rankscope.assemble import file_names
+from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.files.directory_walk import printable_text
+from rankscope.parsers.flight_recorder.ring_cut import RingChoice, cut_ring
 from rankscope.schema import Dataset
 from rankscope.schema.dataset import DumpsBeside, ReadParts, sibling_name
 from rankscope.text.wording import plural, ranks_text
 
 _TABLES = ("ops", "frontiers", "messages", "settings", "comms", "threads")
 """Tables of which no other table names rows, and which files of several ranks fill."""
+EARLY_ENTRIES = 64
+"""Last entries of each dump for an early verdict: the frontiers, and how the ranks came there."""
+FEWEST_EARLY_ROWS = 1 << 20
+"""Fewest entries of all dumps for which an early verdict is made; fewer are judged in a second."""
 MOST_NAMES = 12
 """Most names of groups in a message."""
 
 
 class NoSuchPartError(Exception):
     """The job has no such rank or group; the message is for the user."""
+
+
+def are_long(sources: Sequence[SourceFile]) -> bool:
+    """Whether the dumps are so long that the user sees an early verdict from their last entries."""
+    return sum(source.dump.rows for source in sources if source.dump is not None) >= FEWEST_EARLY_ROWS
+
+
+def last_entries(source: SourceFile) -> SourceFile:
+    """A file before its assembly with others, with the last entries of its dump."""
+    other = source.renewed()
+    if source.dump is not None:
+        other.content = other.__dict__["dump"] = cut_ring(source.dump, RingChoice(EARLY_ENTRIES))
+    return other
+
+
+def announced(dataset: Dataset) -> Dataset:
+    """The dataset of a part of which the whole follows."""
+    return replace(dataset, parts=dataset.parts._replace(whole_follows=True))
 
 
 def may_tell(ranks: Collection[int], pattern: re.Pattern[str] | None) -> Callable[[str], bool]:

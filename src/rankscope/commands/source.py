@@ -141,7 +141,7 @@ class JobSource:
         if known is not None:
             return replace(known, root=printable_text(root_of(paths, options)))
         dataset = load(paths, options, tell, kept, found)
-        if entry and (detail == "all" or not dataset.has_traces):
+        if entry and (detail == "all" or not dataset.has_traces) and not dataset.parts.whole_follows:
             entry.keep_later(dataset)
         return dataset
 

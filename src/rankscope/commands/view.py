@@ -122,7 +122,7 @@ def _app_that_follows(source: JobSource, follow: FollowOptions, options: ViewOpt
 
 
 def _readings(source: JobSource) -> tuple[Load, Load]:
-    """The first reading, and the second one, which opens only traces again."""
+    """The first reading, which makes an early verdict, and the second one, which opens only traces again."""
     from rankscope.assemble.load import SparseReading
 
     kept = SparseReading()
@@ -130,10 +130,10 @@ def _readings(source: JobSource) -> tuple[Load, Load]:
 
 
 def _first(source: JobSource, kept: SparseReading, progress: Callable[[LoadStep], None]) -> tuple[Dataset, Analysis]:
-    """The first reading: only collectives and steps of traces, in a third of the time."""
+    """The first reading: only collectives and steps of traces, and the last entries of long dumps."""
     try:
         dataset, analysis = source.load(progress, detail="collectives", kept=kept)
-        if not dataset.has_traces:
+        if not dataset.has_traces and not dataset.parts.whole_follows:
             kept.clear()
         return dataset, analysis
     finally:

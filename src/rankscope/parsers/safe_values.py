@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -87,3 +88,9 @@ class SafeUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> NoReturn:
         """Raises RefusedError."""
         raise RefusedError(module, name)
+
+
+def safe_unpickler(data: bytes) -> SafeUnpickler:
+    """An unpickler of bytes."""
+    # a BufferedReader has peek(), without which the C unpickler makes a call for every opcode
+    return SafeUnpickler(io.BufferedReader(io.BytesIO(data)))

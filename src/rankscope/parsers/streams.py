@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import gzip
 import io
+import lzma
 import os
+import re
 import resource
 import stat
 import zlib
@@ -36,7 +39,7 @@ class NotAFileError(Exception):
     """The path is no longer a regular file."""
 
 
-STREAM_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError, OSError)
+STREAM_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError, lzma.LZMAError, OSError)
 """Errors that a torn or damaged packed file raises during the read."""
 
 
@@ -72,9 +75,13 @@ class BoundedStream(io.RawIOBase):
         return len(data)
 
 
+_GZIP, _ZSTD, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00"
+_BZIP2 = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")
+
+
 def is_packed(head: bytes) -> bool:
-    """Whether the first bytes are those of a gzip or zstd file."""
-    return head.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd"))
+    """Whether the first bytes are those of a file packed by gzip, zstd, xz or bzip2."""
+    return head.startswith((_GZIP, _ZSTD, _XZ)) or _BZIP2.match(head) is not None
 
 
 def is_tar(head: bytes) -> bool:
@@ -88,14 +95,18 @@ def is_zip(head: bytes) -> bool:
 
 
 def unpack_stream(stream: IO[bytes], head: bytes, size: int) -> io.BufferedReader | None:
-    """The unpacked stream of a gzip or zstd file of `size` bytes; None if `head` begins neither."""
-    limit = FREE_BYTES + MOST_EXPANSION * size
-    if head.startswith(b"\x1f\x8b"):
-        return io.BufferedReader(BoundedStream(gzip.GzipFile(fileobj=stream), limit))  # type: ignore[arg-type]
-    if head.startswith(b"\x28\xb5\x2f\xfd"):
-        reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(stream, read_across_frames=True)
-        return io.BufferedReader(BoundedStream(reader, limit))
-    return None
+    """The unpacked stream of a file of `size` bytes; None if `head` does not begin a packed one."""
+    if not is_packed(head):
+        return None
+    return io.BufferedReader(BoundedStream(_unpacked(stream, head), FREE_BYTES + MOST_EXPANSION * size))
+
+
+def _unpacked(stream: IO[bytes], head: bytes) -> Any:
+    if head.startswith(_GZIP):
+        return gzip.GzipFile(fileobj=stream)
+    if head.startswith(_ZSTD):
+        return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(stream, read_across_frames=True)
+    return lzma.LZMAFile(stream) if head.startswith(_XZ) else bz2.BZ2File(stream)
 
 
 def _read_some(stream: IO[bytes], count: int) -> bytes:
@@ -156,7 +167,7 @@ def _at_most(wanted: int, hard: int) -> int:
 def _address_space() -> int:
     """Bytes of address space in use; 0 where the system does not say."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        pages = int(Path("/proc/self/statm").read_bytes().split()[0])
     except (OSError, ValueError):
         return 16 << 30
     return pages * resource.getpagesize()

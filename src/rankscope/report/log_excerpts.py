@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from rankscope.report import words
 from rankscope.schema import Dataset
 from rankscope.text.secrets import hide
 from rankscope.text.wording import moment, ranks_text
@@ -45,7 +44,7 @@ class LogExcerpt(NamedTuple):
     def who(self) -> str:
         """The ranks of the lines: "ranks 3-7"; "unknown rank on node07" if none is known."""
         unknown = f"unknown rank on {self.host}" if self.host else "unknown rank"
-        return ranks_text(self.ranks, words.LONGEST_RANGES) if self.ranks else unknown
+        return ranks_text(self.ranks) if self.ranks else unknown
 
 
 def filled_time() -> pl.Expr:

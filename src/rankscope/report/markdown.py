@@ -41,7 +41,7 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     yield f"# {analysis.status.capitalize()}: {_inline(analysis.verdict)}"
     unread = tuple(dataset.unread_dumps)
     none = dataset.dumpless_ranks
-    culprits = ranks_text(analysis.culprits, words.LONGEST_RANGES) if analysis.culprits else ""
+    culprits = ranks_text(analysis.culprits) if analysis.culprits else ""
     hosts = "; ".join(dict.fromkeys(words.who(f) for f in analysis.findings if f.root_cause and words.who(f)))
     rows = [
         ("Culprits", hosts or culprits),
@@ -50,8 +50,8 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
         ("Read", words.summary(dataset)),
         ("Mesh", str(analysis.mesh) if analysis.mesh is not None else ""),
         ("Not opened", dataset.unopened),
-        ("No dump of", ranks_text(none, words.LONGEST_RANGES) if none else ""),
-        ("No readable dump of", ranks_text(unread, words.LONGEST_RANGES) if unread else ""),
+        ("No dump of", ranks_text(none) if none else ""),
+        ("No readable dump of", ranks_text(unread) if unread else ""),
     ]
     yield from _facts(rows)
 
@@ -72,7 +72,7 @@ def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis
             ("Kind", finding.kind),
             ("Who", words.who(finding)),
             ("On the mesh", words.on_mesh(finding, analysis.mesh)),
-            (words.instead(finding), ranks_text(others, words.LONGEST_RANGES) if others else ""),
+            (words.instead(finding), ranks_text(others) if others else ""),
             ("Where", words.place(finding)),
             ("Held up", words.held_up(finding)),
             ("Confidence", words.certainty(finding)),

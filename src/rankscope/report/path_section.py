@@ -12,11 +12,10 @@ import polars as pl
 from rankscope.analysis.traces.critical_path import path_totals, step_lengths, top_names
 from rankscope.analysis.traces.model import PATH_KINDS, PATTERN_JOINT, TraceAnalysis
 from rankscope.analysis.traces.trace_story import group_label
-from rankscope.report import words
 from rankscope.report.trace_section import table_lines
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
-from rankscope.text.wording import clipped, duration, plural, rank_ranges, ranks_text, short_name
+from rankscope.text.wording import LONGEST_RANGES, clipped, duration, plural, rank_ranges, ranks_text, short_name
 
 HEAD = ("ranks", "on the path", "compute", "comm", "memory", "launch", "host")
 _MOST_NAMES, _MOST_WAITS, _MOST_RANKS = 5, 4, 6
@@ -48,7 +47,7 @@ def ranks_on_path(traces: TraceAnalysis) -> list[Cells]:
 
 def _row(ranks: tuple[int, ...], parts: dict[tuple[int, str], float]) -> Cells:
     shares = [sum(parts.get((rank, kind), 0.0) for rank in ranks) for kind in PATH_KINDS]
-    return rank_ranges(ranks, words.LONGEST_RANGES), *(f"{100 * share:.0f} %" for share in (sum(shares), *shares))
+    return rank_ranges(ranks, LONGEST_RANGES), *(f"{100 * share:.0f} %" for share in (sum(shares), *shares))
 
 
 def text_lines(dataset: Dataset, traces: TraceAnalysis) -> list[str]:
@@ -83,7 +82,7 @@ def _longest(traces: TraceAnalysis, steps: int) -> Iterator[str]:
     for kind, name, ranks, totals, share in table.iter_rows():
         # ranks come by their time: those that have nearly all of it
         first = next(at for at in range(len(ranks)) if sum(totals[: at + 1]) >= _NEARLY * sum(totals))
-        where = ranks_text(sorted(ranks[: first + 1]), words.LONGEST_RANGES)
+        where = ranks_text(sorted(ranks[: first + 1]))
         time = duration(sum(totals) // steps)
         yield f"{part_phrase(kind, name)}, {where}: {time}{per} ({100 * share:.0f} %)"
 
@@ -104,7 +103,7 @@ def _waits(dataset: Dataset, traces: TraceAnalysis, steps: int) -> Iterator[str]
     ).sort(["total", "for_rank", "group", "op"], descending=[True, False, False, False])  # fmt: skip
     whole = int(step_lengths(traces.path)["length_ns"].sum())
     for row in table.filter(pl.col("total") >= _LEAST_SHARE * whole).head(_MOST_WAITS).iter_rows(named=True):
-        who = rank_ranges(row["ranks"], words.LONGEST_RANGES)
+        who = rank_ranges(row["ranks"], LONGEST_RANGES)
         verb, noun = ("waits", "rank") if len(row["ranks"]) == 1 else ("wait", "ranks")
         of = group_label(dataset.group_list, row["group"], dataset.world_size)
         often = "" if steps == 1 else f" in {row['steps']} of {plural(steps, 'step')}"
@@ -136,7 +135,7 @@ def pattern_lines(traces: TraceAnalysis, most: int = _MOST_PATTERNS) -> list[str
     """The patterns with most time, in words."""
     table = pattern_table(traces)
     lines = [
-        f"{operator_name(operator)}, {plural(count, 'time')} on {ranks_text(ranks, words.LONGEST_RANGES)}, "
+        f"{operator_name(operator)}, {plural(count, 'time')} on {ranks_text(ranks)}, "
         f"{duration(total)}: {kernel_names(kernels, length)}"
         for operator, kernels, length, count, total, ranks in table.head(most).iter_rows()
     ]

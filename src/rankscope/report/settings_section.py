@@ -9,7 +9,6 @@ import polars as pl
 
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import FINDINGS
-from rankscope.report import words
 from rankscope.schema import ENVIRONMENTS, Dataset
 from rankscope.text.secrets import value_of
 from rankscope.text.wording import plural, ranks_text
@@ -139,7 +138,7 @@ def _silent(rows: pl.DataFrame) -> pl.DataFrame:
 
 def value_phrase(value: SettingValue) -> str:
     """A value with its ranks: "Tree on rank 15"."""
-    who = [ranks_text(value.ranks, words.LONGEST_RANGES)] if value.ranks else []
+    who = [ranks_text(value.ranks)] if value.ranks else []
     who += [f"{plural(value.unknown, 'process')} of unknown rank"] if value.unknown else []
     return f"{value.shown} on {' and '.join(who)}"
 

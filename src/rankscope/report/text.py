@@ -54,9 +54,9 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
         yield from _wrap(dataset.unopened)
     if none:
         noun = "flight recorder dump" if dataset.noun == "dump" and dataset.dumps.is_empty() else dataset.noun
-        yield from _wrap(f"no {noun} of {ranks_text(none, words.LONGEST_RANGES)}")
+        yield from _wrap(f"no {noun} of {ranks_text(none)}")
     if dataset.unread_dumps:
-        yield from _wrap(f"no readable dump of {ranks_text(tuple(dataset.unread_dumps), words.LONGEST_RANGES)}")
+        yield from _wrap(f"no readable dump of {ranks_text(tuple(dataset.unread_dumps))}")
 
 
 def _why(why: RankExplanation) -> Iterator[str]:
@@ -81,7 +81,7 @@ def _details(finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator
     others = tuple(r for r in finding.candidates if r not in finding.culprit_ranks)
     yield "who", [words.who(finding)]
     yield "mesh", [words.on_mesh(finding, analysis.mesh)]
-    yield words.instead(finding).lower(), [ranks_text(others, words.LONGEST_RANGES)] if others else []
+    yield words.instead(finding).lower(), [ranks_text(others)] if others else []
     yield "where", [words.place(finding)]
     yield "held up", [words.held_up(finding)]
     yield "confidence", [words.certainty(finding)] if finding.severity != "info" else []

@@ -11,9 +11,8 @@ import polars as pl
 from rankscope.analysis.traces.lateness import LastRankRun, is_short, last_rank_runs
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.analysis.traces.trace_story import group_label
-from rankscope.report import words
 from rankscope.schema import Dataset
-from rankscope.text.wording import byte_count, duration, plural, rank_ranges, ranks_text
+from rankscope.text.wording import LONGEST_RANGES, byte_count, duration, plural, rank_ranges, ranks_text
 
 MOST_ROWS = 8
 """Most rows of a table in a report for people."""
@@ -68,7 +67,7 @@ def _alike(one: _BreakdownRow, other: _BreakdownRow) -> bool:
 def _cells(row: _BreakdownRow, ranks: list[int]) -> Cells:
     shares = [f"{share:.0f} %" for share in row.shares] or ["?"] * len(_PARTS)
     late = duration(row.late_ns) if row.late_ns >= 1000 else "-"
-    return rank_ranges(ranks, words.LONGEST_RANGES), duration(row.step_ns), *shares, late
+    return rank_ranges(ranks, LONGEST_RANGES), duration(row.step_ns), *shares, late
 
 
 def bandwidth(dataset: Dataset, traces: TraceAnalysis) -> list[Cells]:

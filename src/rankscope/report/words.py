@@ -24,15 +24,13 @@ from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.input_kinds import INPUTS
 from rankscope.schema import Dataset, Frame
 from rankscope.text.secrets import hide
-from rankscope.text.wording import duration, group_name, moment, plural, rank_ranges, ranks_text
+from rankscope.text.wording import LONGEST_RANGES, duration, group_name, moment, plural, rank_ranges, ranks_text
 
 if TYPE_CHECKING:
     from rankscope.analysis.host_stacks import HostThread
 
 LONGEST_LINE = 2_000
 """Characters shown of one title, explanation or line of evidence."""
-LONGEST_RANGES = 60
-"""Characters of a list of ranks."""
 MOST_EVIDENCE = 8
 MOST_FRAMES = 20
 MOST_STEPS = 8
@@ -57,14 +55,14 @@ def place(finding: Finding) -> str:
         parts.append(f"with rank {finding.peer}")
     if group := finding.group:
         name = group_name(group.id, group.description)
-        parts.append(f"{'in ' if any(parts) else ''}{name}, {ranks_text(group.ranks, LONGEST_RANGES)}")
+        parts.append(f"{'in ' if any(parts) else ''}{name}, {ranks_text(group.ranks)}")
     return " ".join(p for p in parts if p)
 
 
 def who(finding: Finding) -> str:
     """The accused: "rank 3 on node07"; "" if nobody is."""
     if not finding.culprits:
-        return ranks_text(finding.culprit_ranks, LONGEST_RANGES) if finding.culprit_ranks else ""
+        return ranks_text(finding.culprit_ranks) if finding.culprit_ranks else ""
     hosts: dict[tuple[str, ...], list[Culprit]] = {}
     for culprit in finding.culprits:
         key = () if culprit.rank is None else (culprit.host or "",)
@@ -78,7 +76,7 @@ def _accused(members: list[Culprit]) -> str:
         return ", ".join(map(_without_rank, members))
     first = members[0]
     device = f", {first.device}" if first.device and len(members) == 1 else ""
-    return ranks_text(ranks, LONGEST_RANGES) + (f" on {first.host}" if first.host else "") + device
+    return ranks_text(ranks) + (f" on {first.host}" if first.host else "") + device
 
 
 def on_mesh(finding: Finding, mesh: Mesh | None) -> str:

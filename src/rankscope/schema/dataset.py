@@ -88,6 +88,8 @@ class ReadParts(NamedTuple):
     """Older entries of dumps were left out, by --last or --groups."""
     has_gaps: bool = False
     """Dumps lack entries of left-out groups among those that were read."""
+    whole_follows: bool = False
+    """The rest is being read while this part is shown."""
 
 
 ALL_PARTS = ReadParts()

@@ -119,7 +119,11 @@ def _ranges(ordered: Sequence[int]) -> list[tuple[str, int]]:
     return found
 
 
-def ranks_text(ranks: Collection[int], width: int | None = None) -> str:
+LONGEST_RANGES = 60
+"""Characters for the ranks in a sentence: jobs have thousands; the JSON of a finding holds them all."""
+
+
+def ranks_text(ranks: Collection[int], width: int | None = LONGEST_RANGES) -> str:
     """Ranks with the noun: "rank 3", "ranks 3,5-7", their numbers in at most `width` characters; "no rank"."""
     if not ranks:
         return "no rank"

@@ -64,7 +64,7 @@ class RankscopeApp(App[None]):
     ) -> None:
         """Gets the job from `load`, or from `watch` while the job runs.
 
-        If `load` reads only a part of the traces, `rest` reads all of them while the screen shows that part.
+        If `load` reads only a part of the files, `rest` reads all of them while the screen shows that part.
         """
         super().__init__(driver_class=_driver_class(options))
         self.load, self.rest = load, rest
@@ -194,7 +194,7 @@ class RankscopeApp(App[None]):
         self.post_message(Progressed(Progress(0, 0, "arranging the lanes")))
         model = build_model(dataset, analysis)
         self.post_message(Loaded(model, worst_by_column(model)))
-        if self.rest is None or model.traces is None or not model.traces.is_partial:
+        if self.rest is None or not model.is_partial:
             return
         try:
             dataset, analysis = self.rest(ProgressThrottle(self))
@@ -209,7 +209,7 @@ class RankscopeApp(App[None]):
         if event.model is not None and event.overview is not None:
             self.lanes.news.complete(event.model, event.overview)
         else:
-            self.lanes.note(f"the rest of the traces was not read: {plain(event.problem)}")
+            self.lanes.news.give_up(event.problem)
 
     @on(Progressed)
     def _progressed(self, event: Progressed) -> None:

@@ -46,6 +46,11 @@ class Model:
     traces: TraceLanes | None = None
     """The lanes of the traces; None without any."""
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether the rest of the files is still being read."""
+        return self.dataset.parts.whole_follows or (self.traces is not None and self.traces.is_partial)
+
     @cached_property
     def bounds(self) -> Ints:
         """Lane i holds items `bounds[i]:bounds[i+1]`."""

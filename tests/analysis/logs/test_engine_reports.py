@@ -102,7 +102,14 @@ def test_errors_that_torchfrtrace_found(tmp_path: Path) -> None:
     text = "Collective sequence number: 3 has errors\ninternal record id: 2\ngroup info: 0:default_pg\n"
     text += "collective: nccl:all_reduce\nerror msg: Culprit rank 1; Error type: COLLECTIVE_TYPE_MISMATCH\n"
     analysis = read(tmp_path, text)
-    assert analysis.verdict.startswith("torchfrtrace says that rank 1 did not fit at all_reduce #3 of default_pg")
+    fits = "torchfrtrace says that rank 1 did not fit at all_reduce #3 of default_pg: collective type mismatch"
+    assert analysis.verdict.startswith(fits)
+
+
+def test_lines_with_time_and_level(tmp_path: Path) -> None:
+    text = "Not all ranks joining collective, sequence number: 3\ngroup info: 0:default_pg\nmissing ranks: {2}\n"
+    text = "".join(f"2026-02-03 09:15:20,123 [INFO] {line}\n" for line in text.splitlines())
+    assert read(tmp_path, text).findings[0].candidates == (2,)
 
 
 @pytest.mark.parametrize(

@@ -166,3 +166,46 @@ def test_a_pasted_block_without_its_head(tmp_path: Path, front: str, cut: int) -
     analysis = analyse(load([tmp_path]))
     assert "launched 639 AllReduce, others up to 640" in analysis.verdict
     assert "process 323032 on n7 (GPU 1)" in first(analysis).next_steps[0]
+
+
+def marked(name: str, status: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """A communicator of four in which nobody is behind, with more flags of some."""
+    whole = comm(name, list(range(4)), {})
+    for rank, more in status.items():
+        whole["ranks"][rank]["status"] |= more
+    return whole
+
+
+def test_who_got_an_error_of_its_own_is_named_before_those_that_lost_it(tmp_path: Path) -> None:
+    status: dict[int, dict[str, Any]] = {1: {"async_error": 6}, 2: {"async_error": 1}, 3: {"abort_flag": True}}
+    found = read(tmp_path, answer(marked("0xaa", status)))
+    assert (found.culprits, found.status) == ((2,), "failed")
+    assert "rank 2 got ncclUnhandledCudaError from NCCL" in found.verdict
+
+
+@pytest.mark.parametrize("more", [{"async_error": 6}, {"async_error": "ncclRemoteError"}, {"abort_flag": True}])
+def test_who_only_lost_another_rank_is_told_and_not_suspected(tmp_path: Path, more: dict[str, Any]) -> None:
+    found = read(tmp_path, answer(marked("0xaa", {1: more})))
+    (failed,) = (f for f in found.findings if f.kind == "rank-failed")
+    assert (found.culprits, failed.candidates, failed.root_cause) == ((), (), False)
+    assert found.status == "failed" and found.verdict.startswith("rank 1 ")
+
+
+def test_who_takes_a_communicator_down_alone_is_a_suspect(tmp_path: Path) -> None:
+    found = first(read(tmp_path, answer(marked("0xaa", {2: {"finalize_called": True}}))))
+    assert (found.candidates, found.culprit_ranks) == ((2,), ())
+    assert "rank 2 took a communicator down that others still use" in found.title
+
+
+def test_all_that_end_together_are_none(tmp_path: Path) -> None:
+    ending = marked("0xaa", {rank: {"destroy_flag": True} for rank in range(4)})
+    assert not [f for f in read(tmp_path, answer(ending)).findings if f.kind in ("missing-rank", "rank-failed")]
+
+
+def test_a_torn_answer_keeps_whole_ranks(tmp_path: Path) -> None:
+    text = answer(comm("0xaa", list(range(8)), {6: 49}))
+    (tmp_path / "ras.json").write_text("\ufeff" + text[: text.index('"pid": 7007')])
+    dataset = load([tmp_path])
+    found = first(analyse(dataset))
+    assert found.candidates == (6,) and "rank 6 launched 49 AllGather" in found.title
+    assert "cut off" in dataset.files["problem"][0]

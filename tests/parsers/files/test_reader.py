@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import os
 import tarfile
 import zipfile
@@ -54,16 +56,25 @@ def only(tmp_path: Path, data: bytes) -> FileContent:
     return content
 
 
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "zstd": zstandard.compress,
+    "xz": lzma.compress,
+    "bzip2": bz2.compress,
+}
 FOLDER = {"./dumps/rank_0": dump(0), "dumps/rank_1": dump(1), "dumps/train.log": b"hello"}
 PACKED = {
     "plain": dump(),
     "gzip": gzip.compress(dump()),
     "zstd": zstandard.compress(dump()),
+    "xz": lzma.compress(dump()),
+    "bzip2": bz2.compress(dump()),
     "gzip of zstd": gzip.compress(zstandard.compress(dump())),
     "two gzip members": gzip.compress(dump()[:100]) + gzip.compress(dump()[100:]),
 }
 ARCHIVES = {
     "tar": tar(FOLDER), "tar.gz": gzip.compress(tar(FOLDER)), "tar.zst": zstandard.compress(tar(FOLDER)),
+    "tar.xz": lzma.compress(tar(FOLDER)), "tar.bz2": bz2.compress(tar(FOLDER)),
     "zip": zipped(FOLDER), "old tar": tar(FOLDER, tarfile.USTAR_FORMAT),
 }  # fmt: skip
 
@@ -120,7 +131,7 @@ def test_what_in_an_archive_is_no_file(tmp_path: Path) -> None:
 def test_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "FREE_BYTES", 1 << 16)
     flood = b"\x80\x02}" + bytes(4 << 20)
-    for data in (gzip.compress(flood), zstandard.compress(flood), gzip.compress(tar({"rank_0": flood}))):
+    for data in (*(pack(flood) for pack in PACKERS.values()), gzip.compress(tar({"rank_0": flood}))):
         content = contents(tmp_path, data)[-1]
         assert content.kind == "unreadable"
         assert "expands to more than" in str(content.problem)
@@ -140,12 +151,12 @@ def test_a_file_too_large_for_any_dump(tmp_path: Path, monkeypatch: pytest.Monke
     assert "holds more than" in str(only(tmp_path, b"\x80\x02}" + bytes(streams.CHUNK_BYTES + 1)).problem)
 
 
-@pytest.mark.parametrize("name", ["gzip", "zstd"])
+@pytest.mark.parametrize("name", ["gzip", "zstd", "xz"])
 def test_a_torn_packed_dump_keeps_what_is_whole(tmp_path: Path, name: str) -> None:
     made = Recorder(0, {"0": ("default_pg", [0, 1])})
     for _ in range(2000):
         made.collective()
-    packed = gzip.compress(made.pickle()) if name == "gzip" else zstandard.compress(made.pickle())
+    packed = PACKERS[name](made.pickle())
     content = only(tmp_path, packed[: len(packed) * 2 // 3])
     assert content.decoded is not None
     assert 100 < content.decoded.rows < 2000

@@ -46,7 +46,7 @@ PREFIXES = {
     "[2026-04-22 21:34:20] ": (None, ""),
     "Nov 22 05:52:56 node-1 train[123]: ": (None, None),
     "LOG1.0.txt:": (None, "LOG1.0.txt:"),
-    "logs/rank_3.log:17:": (None, "logs/rank_3.log:17:"),
+    "logs/rank_3.log:17:": (None, "logs/rank_3.log:"),
     "[0m ": (None, ""),
     "2026-09-17 13:40:02,123 3: [rank3]: ": (3, "3: [rank3]: "),
     " [36m(Worker pid=615) [0m ": (None, "(Worker pid=615) "),
@@ -178,3 +178,8 @@ def test_the_name_of_a_host_in_front_of_every_line_once_one_tells_that_it_is_one
         ("", "worker-1: loss 3"), ("worker-1: ", "Traceback (most recent call last):"), ("worker-1: ", "    main()"),
         ("", "note: loss 3"),
     ]  # fmt: skip
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
+    marked = list(RecordSplitter().records("\ufeff[2026-04-22 21:34:20 TP3] it".encode(), 0, 1))
+    assert [(record.text, record.rank) for record in marked] == [("it", 3)]

@@ -11,7 +11,7 @@ from typing import IO, Any
 import pytest
 
 from rankscope.parsers.files.directory_walk import FoundPath, walk_paths
-from rankscope.parsers.workers import pool
+from rankscope.parsers.workers import pool, protocol
 from rankscope.parsers.workers.pool import Now, Pool, Result, WorkerError, workers_for
 from tests.parsers.dumps import Recorder
 
@@ -143,7 +143,7 @@ def test_files_of_a_batch_come_back_once_whatever_one_of_them_does(
 
 def test_small_files_share_messages_and_large_ones_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
-    send = pool.send_message
+    send = protocol.send_message
 
     def noted(stream: IO[bytes], header: dict[str, Any]) -> None:
         asked.append([file["size"] for file in header["files"]])

@@ -150,7 +150,11 @@ def _said(values: Mapping[str, object], ranks: Sequence[int]) -> str:
         return f"{who} {'hangs' if len(ranks) == 1 else 'hang'}"
     of = f" of {values['desc']}" if values.get("desc") else ""
     where = f"{values.get('op') or 'the collective'} #{values['seq']}{of}"
-    return f"{who} never joined {where}" if what == "missing" else f"{who} did not fit at {where}"
+    if what == "missing":
+        return f"{who} never joined {where}"
+    kinds = values.get("kinds")
+    why = [str(kind).replace("_", " ").lower() for kind in kinds] if isinstance(kinds, list) else []
+    return f"{who} did not fit at {where}" + (f": {', '.join(why)}" if why else "")
 
 
 def _group(values: Mapping[str, object]) -> GroupRef | None:

@@ -38,7 +38,7 @@ _OTHER_FINDING_PATTERNS = frozenset(
 )
 """Patterns whose lines have a finding of their own."""
 _UNSURE_PATTERNS = frozenset(
-    {"port-in-use", "no-route", "nccl-versions", "time-limit", "cancelled", "ended-from-outside"}
+    {"port-in-use", "no-route", "nccl-versions", "time-limit", "preempted", "cancelled", "ended-from-outside"}
 )
 """Causes that alone do not show a failure of the job: often only tried, or printed by the side that ended it."""
 _SHUTDOWN_PATTERNS = frozenset({"store-closed", "store-dump-flag"})

@@ -2,52 +2,37 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import orjson
 
+from rankscope.analysis.logs.ras_answers import (
+    EarlierAnswer,
+    RasAnswers,
+    RasPeer,
+    crowds_of,
+    peers_of,
+    row_text,
+    rows_by_comm,
+)
 from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef
 from rankscope.schema import Dataset
-from rankscope.text.wording import duration, plural, ranks_text
+from rankscope.text.wording import plural, ranks_text
 
 DEAD_STATES = ("DEAD", "PEER_DEAD")
 MISSING_STATES = ("UNRESPONSIVE", "TIMEOUT", "NOCOMM", "MISSING", "INCOMPLETE")
+LEAVING_STATES = ("FINALIZE", "DESTROY")
+RESULTS = {
+    "1": "ncclUnhandledCudaError", "2": "ncclSystemError", "3": "ncclInternalError", "4": "ncclInvalidArgument",
+    "5": "ncclInvalidUsage", "6": "ncclRemoteError", "7": "ncclInProgress", "8": "ncclTimeout",
+}  # fmt: skip
+"""Names of NCCL's results (src/nccl.h.in), which RAS prints as numbers."""
+REMOTE_ERRORS = ("6", "ncclRemoteError", "7", "ncclInProgress", "8", "ncclTimeout")
+"""Results that another rank causes."""
 MOST_EVIDENCE = 8
 MOST_PROCESSES = 4
-LEAST_APART_NS = 20_000_000_000
-"""Least time between two answers that shows a standstill: a step of a job takes less."""
 _MOMENTS = "counts differ for moments while a job runs: ask again, and see which ranks stay behind"
-
-
-@dataclass(frozen=True)
-class _Peer:
-    """One rank of one communicator, from RAS or Inspector."""
-
-    own: int | None
-    """Rank in the communicator."""
-    rank: int | None
-    """Global rank, if it is known."""
-    host: str | None
-    pid: int | None
-    device: int | None
-    status: str
-    counts: dict[str, int]
-    evidence: Evidence
-
-    @property
-    def key(self) -> tuple[int | None, str | None, int | None]:
-        """Identity in all answers about one communicator."""
-        return self.own, self.host, self.pid
-
-    @property
-    def process(self) -> str:
-        """ "process 902 on 10.1.0.2 (GPU 0)"; "" if nothing is known of it."""
-        parts = [f"process {self.pid}" if self.pid is not None else "", f"on {self.host}" if self.host else ""]
-        device = f"(GPU {self.device})" if self.device is not None else ""
-        return " ".join(part for part in (*parts, device) if part)
 
 
 def find_ras(dataset: Dataset, still: bool, place: Callable[[int], Culprit]) -> list[Finding]:
@@ -56,163 +41,16 @@ def find_ras(dataset: Dataset, still: bool, place: Callable[[int], Culprit]) -> 
         return []
     found: list[Finding] = []
     answers, stood = RasAnswers(dataset), []
-    for (source, comm), rows in _by_comm(answers.newest).items():
-        peers = list(_peers(rows, answers))
+    for (source, comm), rows in rows_by_comm(answers.newest).items():
+        peers = list(peers_of(rows, answers))
         group = next((row["group"] for row in rows if row["group"] is not None), None)
         earlier = answers.earlier(source, comm)
-        told = _CommReport(dataset, source, comm, group, peers, place, _crowds(rows), earlier)
-        found += [*told.gone(), *told.laggards(still)]
+        told = _CommReport(dataset, source, comm, group, peers, place, crowds_of(rows), earlier)
+        found += [*told.gone(), *told.faulty(), *told.leaving(), *told.laggards(still)]
         stood += [told.has_stood] if source == "ras" and peers and earlier is not None else []
     if stood and all(stood) and not found:
         found.append(_standstill(answers))
     return sorted(found, key=lambda f: (not f.root_cause, -len(f.culprits)))
-
-
-Row = dict[str, Any]
-
-
-class RasAnswers:
-    """The answers of RAS in the order of time, and the ranks of processes in the largest communicator."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        self.dataset = dataset
-        self.paths = dict(dataset.files.select("file", "path").iter_rows())
-        rows = list(dataset.ras.iter_rows(named=True))
-        self._answers: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
-        written = dict(dataset.files.select("file", "mtime_ns").iter_rows())
-        for row in rows:
-            at = row["time_ns"] if row["time_ns"] is not None else written.get(row["file"])
-            key = (row["source"] != "ras", at or 0, row["file"], row["answer"] or 0)
-            self._answers[key if row["source"] == "ras" else (True,)].append(row)
-        self._order = sorted(self._answers, key=lambda key: key if len(key) > 1 else (True, 0, 0, 0))
-        self.sizes: dict[tuple[str, str], int] = {}
-        for row in rows:
-            if row["size"]:
-                comm = row["source"], row["comm"]
-                self.sizes[comm] = max(self.sizes.get(comm, 0), row["size"])
-        self.parts = False
-        """Several communicators are the largest, so that none of them is that of the job."""
-        self.global_ranks = self._global_ranks(rows)
-
-    @property
-    def newest(self) -> list[Row]:
-        """The rows of the newest answer, and of the Inspector; of files written at one time, all."""
-        told = [key for key in self._order if len(key) > 1]
-        last = [key for key in told if told and key[1] == told[-1][1] and (key[2] != told[-1][2] or key == told[-1])]
-        return [row for key in (*last, *([(True,)] if (True,) in self._answers else [])) for row in self._answers[key]]
-
-    def earlier(self, source: str, comm: str) -> _Earlier | None:
-        """The last older answer about a communicator; None without one."""
-        told = [key for key in self._order if len(key) > 1]
-        if source != "ras" or len(told) < 2:
-            return None
-        now = told[-1]
-        for key in reversed(told[:-1]):
-            rows = [row for row in self._answers[key] if row["comm"] == comm]
-            if rows and (key[1] != now[1] or key[2] == now[2]):
-                timed = all(row["time_ns"] is not None for row in (rows[0], self._answers[now][0]))
-                counts = {peer.key: peer.counts for peer in _peers(rows, self)}
-                return _Earlier(counts, _crowds(rows), now[1] - key[1] if timed else None)
-        return None
-
-    def _global_ranks(self, rows: Sequence[Row]) -> dict[tuple[str, int, int | None], int]:
-        """Ranks by host, process and device in the largest communicator: those of the job, if it is the only one of
-        its size or all of that size agree."""
-        largest = max((size for (source, _), size in self.sizes.items() if source == "ras"), default=0)
-        if largest < max(self.dataset.world_size, 2):
-            return {}
-        found: dict[tuple[str, int, int | None], int] = {}
-        unclear = set()
-        for row in rows:
-            known = row["rank"] is not None and row["pid"] is not None and row["host"]
-            if not known or self.sizes.get((row["source"], row["comm"])) != largest:
-                continue
-            key = row["host"], row["pid"], row["device"]
-            if found.setdefault(key, row["rank"]) != row["rank"]:
-                unclear.add(key)
-        self.parts = bool(unclear) or len(found) > largest
-        return {} if self.parts else found
-
-
-@dataclass(frozen=True)
-class _Earlier:
-    """An older answer about one communicator."""
-
-    counts: dict[Any, dict[str, int]]
-    crowds: dict[str, dict[int, int]]
-    apart_ns: int | None
-    """Time until the newest answer; None if it is not printed."""
-
-    @property
-    def is_far(self) -> bool:
-        """Whether the answers are so far apart that a running job launches something between them."""
-        return self.apart_ns is not None and self.apart_ns >= LEAST_APART_NS
-
-    @property
-    def text(self) -> str:
-        """ "two answers 5 min apart"."""
-        return "two answers" + (f" {duration(self.apart_ns)} apart" if self.apart_ns is not None else "")
-
-
-def _by_comm(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
-    out: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row["rank"] is not None or row["pid"] is not None or _crowds([row]):
-            out[row["source"], row["comm"]].append(row)
-    return dict(out)
-
-
-def _crowds(rows: Sequence[Row]) -> dict[str, dict[int, int]]:
-    """By kind of operation and number: how many ranks are at it, of whom the text of RAS names only some."""
-    out: defaultdict[str, dict[int, int]] = defaultdict(dict)
-    for row in rows:
-        if row["rank"] is None and row["pid"] is None and row["present"] is not None and row["missing"] is None:
-            for kind, count in orjson.loads(row["counts"] or "{}").items():
-                out[kind][count] = row["present"]
-    return dict(out)
-
-
-def _peers(rows: Sequence[Row], answers: RasAnswers) -> Iterator[_Peer]:
-    """The peers of a communicator; several rows of one rank, as Inspector writes for its kinds of operations, are
-    merged."""
-    merged: dict[Any, Row] = {}
-    for row in (row for row in rows if row["rank"] is not None or row["pid"] is not None):
-        key = (row["rank"], row["host"] or "", row["pid"])
-        known = merged.setdefault(key, {**row, "counts": {}})
-        known["counts"] |= orjson.loads(row["counts"] or "{}")
-        known["status"] = row["status"] or known["status"]
-    for row in merged.values():
-        size = answers.sizes.get((row["source"], row["comm"]))
-        yield _Peer(
-            row["rank"], _global(row, answers, size), row["host"] or None, row["pid"], row["device"],
-            (row["status"] or "").split(" ")[0], row["counts"],
-            Evidence(_row_text(row), answers.paths.get(row["file"]), line=row["line"]),
-        )  # fmt: skip
-
-
-def _row_text(row: Row) -> str:
-    """The words of a row; for a row of JSON its values."""
-    if row["text"]:
-        return str(row["text"])
-    who = f"rank {row['rank']} of communicator {row['comm']}" if row["rank"] is not None else str(row["comm"])
-    where = f", process {row['pid']} on {row['host'] or 'an unnamed host'}" if row["pid"] is not None else ""
-    device = f", GPU {row['device']}" if row["device"] is not None else ""
-    counts = ", ".join(f"{kind} {count}" for kind, count in row["counts"].items() if count)
-    return f"{who}{where}{device}: {row['status']}{f', launched {counts}' if counts else ''}"
-
-
-def _global(row: Row, answers: RasAnswers, size: int | None) -> int | None:
-    own, group, dataset = row["rank"], row["group"], answers.dataset
-    if row["host"] and row["pid"] is not None:
-        told = answers.global_ranks.get((row["host"], row["pid"], row["device"]))
-        if told is not None:
-            return told
-    if own is None:
-        return None
-    if group is not None and group < len(dataset.group_list):
-        members = dataset.group_list[group].ranks
-        return members[own] if own < len(members) else None
-    return own if size is not None and size == dataset.world_size and not answers.parts else None
 
 
 @dataclass(frozen=True)
@@ -223,10 +61,10 @@ class _CommReport:
     source: str
     comm: str
     group: int | None
-    peers: list[_Peer]
+    peers: list[RasPeer]
     place: Callable[[int], Culprit]
     crowds: dict[str, dict[int, int]]
-    earlier: _Earlier | None
+    earlier: EarlierAnswer | None
 
     def gone(self) -> list[Finding]:
         """Peers that do not answer."""
@@ -246,13 +84,44 @@ class _CommReport:
             )
         ]  # fmt: skip
 
+    def faulty(self) -> list[Finding]:
+        """Peers whose communicator returned an error; who only lost another one, or was aborted, is no suspect."""
+        failed = [p for p in self.peers if p.status == "ERROR"]
+        aborted = [p for p in self.peers if p.status == "ABORT"]
+        own = [p for p in failed if p.error not in REMOTE_ERRORS]
+        accused = own or failed or aborted
+        if not accused:
+            return []
+        errors = sorted({RESULTS.get(p.error, p.error) for p in accused if p.error})
+        what = f"got {' and '.join(errors)} from NCCL" if errors else "aborted a communicator"
+        others = f", {len(aborted):,} aborted" if aborted else ""
+        told = self._finding(
+            accused, f"{self._name(accused)} {what}, according to NCCL's RAS",
+            f"{plural(len(failed), 'rank')} of communicator {self.comm} failed{others}.",
+            sure=bool(own), reason="RAS does not show which error came first",
+        )  # fmt: skip
+        return [replace(told, kind="rank-failed", severity="critical", candidates=())]
+
+    def leaving(self) -> list[Finding]:
+        """Peers that take the communicator down while most do not."""
+        gone = [p for p in self.peers if p.status in LEAVING_STATES]
+        if not gone or 2 * len(gone) >= len(self.peers):
+            return []
+        return [
+            self._finding(
+                gone, f"{self._name(gone)} took a communicator down that others still use, according to NCCL's RAS",
+                f"{plural(len(self.peers) - len(gone), 'rank')} of communicator {self.comm} did not.",
+                sure=False, reason="ranks that end a little earlier than others look alike",
+            )
+        ]  # fmt: skip
+
     def laggards(self, still: bool) -> list[Finding]:
         """The ranks that launched fewer operations than most; not the rest if only a few are ahead."""
         if self.earlier is not None and self.earlier.is_far and self._moved(self.earlier):
             return []
         return self._unnamed() or self._named(still)
 
-    def _moved(self, earlier: _Earlier) -> bool:
+    def _moved(self, earlier: EarlierAnswer) -> bool:
         """Whether anybody who is behind launched something since an older answer: the job goes on."""
         for kind in {kind for peer in self.peers for kind in peer.counts} | set(self.crowds):
             now = [*(p.counts[kind] for p in self.peers if kind in p.counts), *self.crowds.get(kind, ())]
@@ -325,7 +194,7 @@ class _CommReport:
             return _MOMENTS
         return "two answers have the same counts, but the time between them is not known"
 
-    def _name(self, peers: list[_Peer]) -> str:
+    def _name(self, peers: list[RasPeer]) -> str:
         ranks = sorted(p.rank for p in peers if p.rank is not None)
         if len(ranks) == len(peers):
             return ranks_text(ranks)
@@ -334,7 +203,7 @@ class _CommReport:
             return f"{ranks_text(own)} of communicator {self.comm}"
         return plural(len(peers), "process") if len(peers) != 1 else f"process {peers[0].pid} on {peers[0].host}"
 
-    def _finding(self, accused: list[_Peer], title: str, text: str, sure: bool, reason: str) -> Finding:
+    def _finding(self, accused: list[RasPeer], title: str, text: str, sure: bool, reason: str) -> Finding:
         ranks = tuple(sorted({p.rank for p in accused if p.rank is not None}))
         known = self.dataset.group_list[self.group] if self.group is not None else None
         unknown = tuple(Culprit(None, p.host, p.pid, _device(p)) for p in accused if p.rank is None)
@@ -357,27 +226,27 @@ class _CommReport:
             next_steps=(f"Read the log and take stacks of {self._name(accused)}{self._processes(accused)}.",),
         )
 
-    def _known(self, peer: _Peer) -> Culprit:
+    def _known(self, peer: RasPeer) -> Culprit:
         """A culprit with what RAS knows of its process."""
         known = self.place(peer.rank if peer.rank is not None else -1)
         return Culprit(peer.rank, known.host or peer.host, peer.pid, known.device or _device(peer))
 
     @staticmethod
-    def _processes(peers: list[_Peer]) -> str:
+    def _processes(peers: list[RasPeer]) -> str:
         """Where to find these ranks, for a command line."""
         told = [peer.process for peer in peers[:MOST_PROCESSES] if peer.process and peer.own is not None]
         more = f" and {len(peers) - MOST_PROCESSES} more" if len(peers) > MOST_PROCESSES else ""
         return f": {', '.join(told)}{more}" if told else ""
 
 
-def _device(peer: _Peer) -> str | None:
+def _device(peer: RasPeer) -> str | None:
     return None if peer.device is None else f"GPU {peer.device}"
 
 
 def _standstill(answers: RasAnswers) -> Finding:
     """All communicators stood still, and nobody is behind."""
     evidence = [
-        Evidence(_row_text({**row, "counts": orjson.loads(row["counts"] or "{}")}), answers.paths.get(row["file"]))
+        Evidence(row_text({**row, "counts": orjson.loads(row["counts"] or "{}")}), answers.paths.get(row["file"]))
         for row in answers.newest
         if row["rank"] is not None
     ]

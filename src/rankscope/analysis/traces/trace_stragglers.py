@@ -17,8 +17,6 @@ from rankscope.analysis.traces.trace_story import TraceStory, group_label
 from rankscope.schema import Dataset, Frame
 from rankscope.text.wording import digits, duration, plural, ranks_text
 
-LONGEST_RANGES = 60
-"""Longest list of ranks in a reason."""
 MOST_EVIDENCE = 3
 """Most collectives quoted as evidence."""
 FEWEST_UNITS = 5
@@ -145,7 +143,7 @@ class StragglerWriter:
         missing = sorted(set(members) - self.story.traced_ranks)
         if not missing or not own["partial"].any():
             return ""
-        return f"{ranks_text(missing, LONGEST_RANGES)} {'was' if len(missing) == 1 else 'were'}"
+        return f"{ranks_text(missing)} {'was' if len(missing) == 1 else 'were'}"
 
     def _evidence(self, late: LateRank, here: pl.DataFrame, own: pl.DataFrame) -> tuple[Evidence, ...]:
         """The collectives at which it was latest: its own arrival, and the longest waiting member of the first one."""

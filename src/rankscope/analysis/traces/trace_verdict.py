@@ -203,10 +203,6 @@ def _are_sisters(routes: Sequence[Sequence[int]], hosts: Mapping[int, str]) -> b
     return len(set(ranks)) == len(ranks) and len(crossed) == 1
 
 
-LONGEST_RANGES = 60
-"""Longest list of ranks in a verdict."""
-
-
 def with_traces(analysis: Analysis, story: TraceStory) -> Analysis:
     """The analysis with the results of traces: findings, `traces`, and the verdict if nothing worse is known."""
     dataset = story.dataset
@@ -304,7 +300,7 @@ def _not_late(story: TraceStory, text: str, untraced: Sequence[int]) -> tuple[St
         )
     if untraced:
         was = "was" if len(untraced) == 1 else "were"
-        missing = ranks_text(untraced, LONGEST_RANGES)
+        missing = ranks_text(untraced)
         return "unknown", f"{text}: none of these ranks comes late again and again; {missing} {was} not traced"
     once = f", rank {lost.rank} once, by {duration(lost.most_ns)}" if lost is not None else ""
     return "healthy", f"{text}: nobody comes late again and again{once}"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from rankscope.assemble import file_names
 from rankscope.assemble.logs.launchers import MPIRUN, SRUN, read_front
-from rankscope.assemble.logs.log_processes import CommLife, LogScene
+from rankscope.assemble.logs.log_processes import CommLife, LogFile, LogScene
 from rankscope.kinds.event_kinds import EVENTS
 
 AGREEING_TASKS = 2
@@ -31,6 +31,7 @@ def settle_process_ranks(scene: LogScene, world: int, highest: int, pattern: re.
         if len(speaker.told) == 1 and not speaker.old:
             speaker.rank, speaker.how = min(speaker.told), "prefix"
     _by_name(scene, pattern)
+    _by_lines(scene)
     size, lives = _world(scene, world, highest)
     for life in lives:
         life.rank = life.comm.rank
@@ -90,6 +91,33 @@ def _by_name(scene: LogScene, pattern: re.Pattern[str] | None) -> None:
                 speaker = scene.speakers[at]
                 if speaker.rank is None:
                     speaker.rank, speaker.how = told, "name"
+
+
+FEWEST_LOGS = 3
+"""Fewest logs that each name a rank of their own, as those of a job that keeps a log for each process."""
+
+
+def _by_lines(scene: LogScene) -> None:
+    """Sets the rank of a log of one process by those of its lines that name it: others of its lines name none."""
+    told: dict[int, list[LogFile]] = defaultdict(list)
+    for log in scene.logs:
+        ranks = _named_ranks(log)
+        if len(ranks) == 1 and len(set(log.speakers)) <= 1:
+            told[ranks.pop()].append(log)
+    if sum(len(logs) == 1 for logs in told.values()) < FEWEST_LOGS:
+        return
+    for rank, logs in told.items():
+        source = logs[0].source
+        if len(logs) == 1 and source.rank is None:
+            source.rank, source.rank_source = rank, "content"
+
+
+def _named_ranks(log: LogFile) -> set[int]:
+    """The ranks of the writers of a log's lines; none where a launcher's prefix shows that several may have written."""
+    events = [e for e in log.content.events if not (EVENTS[e.kind].of_others or EVENTS[e.kind].by_launcher)]
+    if any(event.values.get("label") or event.values.get("front") for event in events):
+        return set()
+    return {event.rank for event in events if event.rank is not None}
 
 
 def _world(scene: LogScene, world: int, highest: int) -> tuple[int, list[CommLife]]:

@@ -62,6 +62,12 @@ FOREIGN_KINDS = (
     ),
     ForeignKind("a text in UTF-16", "convert it with iconv -f UTF-16 -t UTF-8", rb"\xff\xfe|\xfe\xff"),
     ForeignKind("weights of a model", LOGS, name=r"\.safetensors"),
+    ForeignKind("a file packed by lz4", "unpack it with lz4 -d", rb"\x04\x22\x4d\x18"),
+    ForeignKind("an archive of 7-Zip", "unpack it with 7z x", rb"7z\xbc\xaf\x27\x1c"),
+    ForeignKind("an archive of RAR", "unpack it with unrar x", rb"Rar!\x1a\x07"),
+    ForeignKind("a file packed by compress", "unpack it with uncompress", rb"\x1f\x9d"),
+    ForeignKind("a file packed by lzip", "unpack it with lzip -d", rb"LZIP\x01"),
+    ForeignKind("a file packed by Snappy", "unpack it with snzip -d", rb"\xff\x06\x00\x00sNaPpY"),
 )  # fmt: skip
 
 _PACKED = r"(?:\.(?:gz|zst|xz|bz2))?$"

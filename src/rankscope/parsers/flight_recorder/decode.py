@@ -18,7 +18,7 @@ from rankscope.parsers.flight_recorder.dump_columns import FRAME_LIMIT, is_dump,
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError
 from rankscope.parsers.flight_recorder.ring_cut import cut_as_chosen
-from rankscope.parsers.safe_values import RefusedError, SafeUnpickler, safe_integer, safe_text, safe_truth
+from rankscope.parsers.safe_values import RefusedError, safe_integer, safe_text, safe_truth, safe_unpickler
 
 MOST_SLOW_CUTS = 64
 """Most places, counted from the end, at which a torn file is cut before the slow reader takes it."""
@@ -43,8 +43,7 @@ class _SlowUnpickler(pickle._Unpickler):
 
 def unpickle_safely(data: bytes) -> Any:
     """The object in `data`. Raises RefusedError for a global, and any error for damaged bytes."""
-    # a BufferedReader has peek(), without which the C unpickler makes a call for every opcode
-    return SafeUnpickler(io.BufferedReader(io.BytesIO(data))).load()
+    return safe_unpickler(data).load()
 
 
 def salvage_pickle(data: bytes) -> Any:
@@ -200,7 +199,8 @@ def _check_text(dump: Dump, size: int) -> None:
     """Raises MemoryError if the tables are longer than the file can hold, as with one long name in a million places."""
     ranks = sum(len(group.ranks or ()) for group in dump.config)
     rows = chain(dump.config, dump.calls, dump.shapes, dump.frames)
-    if ranks + sum(len(value) for row in rows for value in row if isinstance(value, str)) > FREE_CHARACTERS + 16 * size:
+    characters = sum([len(value) for row in rows for value in row if type(value) is str])
+    if ranks + characters > FREE_CHARACTERS + 16 * size:
         raise MemoryError
 
 

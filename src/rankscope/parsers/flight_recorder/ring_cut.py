@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rankscope.parsers.contents import RINGS_VARIABLE
 from rankscope.parsers.flight_recorder.model import Dump, OmittedEntries
-from rankscope.parsers.matrices import NULL
+from rankscope.parsers.matrices import NULL, Mask, row_keys
 
 LEAST_ENTRIES = 64
 """Last entries of a dump that are read of all groups, chosen or not: they show how it came to the end."""
-Mask = npt.NDArray[np.bool_]
 
 
 class RingChoice(NamedTuple):
@@ -54,14 +53,12 @@ def cut_ring(dump: Dump, choice: RingChoice) -> Dump:
         return dump
     wanted = _wanted(dump, choice)
     least = LEAST_ENTRIES if choice.groups is not None else choice.last or dump.rows
-    unfinished = np.flatnonzero(~_finished(dump))
-    begin = min([max(0, dump.rows - least), *unfinished[:1].tolist()])
+    begin = _first_unfinished(dump, max(0, dump.rows - least))
     kept: Mask = wanted | (np.arange(dump.rows) >= begin)
     if kept.all():
         return dump
-    dump.omitted = _omitted(dump, int(dump.rows - kept.sum()))
-    dump.numbers, dump.codes = dump.numbers[:, kept], dump.codes[:, kept]
-    return dump
+    omitted = _omitted(dump, int(dump.rows - kept.sum()))
+    return replace(dump, omitted=omitted, numbers=dump.numbers[:, kept], codes=dump.codes[:, kept])
 
 
 def _wanted(dump: Dump, choice: RingChoice) -> Mask:
@@ -74,22 +71,22 @@ def _wanted(dump: Dump, choice: RingChoice) -> Mask:
     return wanted
 
 
-def _finished(dump: Dump) -> Mask:
-    """The entries that nobody waits in; those of a coalesced group are finished with its closer."""
+def _first_unfinished(dump: Dump, before: int) -> int:
+    """The first entry that somebody may wait in, or `before`; those of a coalesced group are finished with its
+    closer."""
     done = [call.state == "completed" or call.retired is True for call in dump.calls]
     finished: Mask = np.array(done, np.bool_)[dump.code("call")] & ~_aborted(dump)
-    if finished.all():
-        return finished
+    if finished[:before].all():
+        return before
     names = [call.name if call.name is not None else call.pg_id for call in dump.calls]
     index = {name: number for number, name in enumerate(dict.fromkeys(names))}
     group = np.array([index[name] for name in names], np.int64)[dump.code("call")]
-    keys = np.stack([group, dump.column("seq"), dump.column("p2p_seq")])
-    _, number = np.unique(keys, axis=1, return_inverse=True)
-    number = number.reshape(-1)
+    keys = row_keys(group, dump.column("seq"), dump.column("p2p_seq"))
+    _, number = np.unique(keys, return_inverse=True)
     latest = np.full(int(number.max()) + 1, -1)
     np.maximum.at(latest, number[finished], np.flatnonzero(finished))
-    together: Mask = finished | (np.arange(dump.rows) < latest[number])
-    return together
+    waited = np.flatnonzero(~finished & (np.arange(dump.rows) >= latest[number]))
+    return int(waited[0]) if len(waited) and waited[0] < before else before
 
 
 def _aborted(dump: Dump) -> Mask:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import json
@@ -12,7 +13,6 @@ from typing import IO, Any, NamedTuple
 import orjson
 
 from rankscope.parsers.logs import ras_output
-from rankscope.parsers.logs.log_decoder import LogDecoder
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.packed_words import LEADING_BYTES, PAD_BYTES
 from rankscope.parsers.logs.record_reader import NCCL_HEAD
@@ -48,6 +48,9 @@ def decode_range(
     stream: IO[bytes], start: int, end: int | None, first: bytes = b"", ranged: bool = False
 ) -> LogContent:
     """The bytes from `start`, where the stream stands, to `end`."""
+    # with polars, which a process that reads only dumps starts without
+    from rankscope.parsers.logs.log_decoder import LogDecoder
+
     decoder, problem = LogDecoder(ranged), None
     try:
         for block in log_blocks(stream, start, end, first):
@@ -93,31 +96,54 @@ def _mended(data: bytes) -> Any:
 
 def _document(data: bytes) -> LogContent | None:
     """The JSON of queries to RAS, one after the other; None for anything else."""
-    told = ras_output.RasReader()
+    told, problem = ras_output.RasReader(), None
+    data = data.removeprefix(codecs.BOM_UTF8)
     try:
         documents = [orjson.loads(data)]
     except orjson.JSONDecodeError:
         mended = _mended(data)
-        documents = [mended] if mended is not None else _one_by_one(data.decode("utf-8", "replace"))
+        documents, problem = ([mended], None) if mended is not None else _one_by_one(data.decode("utf-8", "replace"))
     if not [document for document in documents if told.document(document)]:
         return None
-    return LogContent(ras=told.result())
+    content = LogContent(ras=told.result())
+    content.problem = problem
+    return content
 
 
 MOST_DOCUMENTS = 4096
 
 
-def _one_by_one(text: str) -> list[Any]:
-    """The JSON documents at the beginning of a text, up to the first damage."""
+def _one_by_one(text: str) -> tuple[list[Any], str | None]:
+    """The JSON documents at the beginning of a text, of the first damaged one its whole parts, and the damage."""
     decoder, at = json.JSONDecoder(), 0
     found: list[Any] = []
     while len(found) < MOST_DOCUMENTS and (begin := text.find("{", at)) >= 0 and not text[at:begin].strip():
         try:
             document, at = decoder.raw_decode(text, begin)
         except (ValueError, RecursionError):
-            break
+            with contextlib.suppress(ValueError, RecursionError):
+                found.append(json.loads(_closed(text[begin:])))
+            return found, "cut off or damaged: whole ranks kept"
         found.append(document)
-    return found
+    return found, None
+
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]')
+_CLOSERS = {"{": "}", "[": "]"}
+
+
+def _closed(text: str) -> str:
+    """A torn document up to its last whole object or list, with the brackets closed that are open there."""
+    opened: list[str] = []
+    end, left = 0, ""
+    for token in _TOKEN.finditer(text):
+        if token[0] in _CLOSERS:
+            opened.append(_CLOSERS[token[0]])
+        elif token[0][0] != '"':
+            if not opened or opened.pop() != token[0]:
+                break
+            end, left = token.end(), "".join(reversed(opened))
+    return text[:end] + left
 
 
 # A log as blocks of whole lines; only one block is in memory at a time.

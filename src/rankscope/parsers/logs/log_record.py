@@ -139,10 +139,13 @@ _STACK = (
     r"|Fatal Python error: | {1,2}File \"| {4}\((?:Python|C)\) File \")"
 )
 """Text that must follow such a prefix in lines of stacks."""
+_DATED = r"(?=\[\d{4}-\d\d-\d\d[ T])"
 _BLANK = r"(?: (?! File \"| {3}\S))?"
 """The blank that torch puts behind its prefix, and torchrun does not: it may be of a traceback, which is indented."""
 _TAG_BLANK = r"(?: (?! \S| {3}\S))?"
 """The blank that Open MPI 5 puts behind its tag, and Open MPI 4 does not: it may be of an indented line."""
+_INDENTED = r"[ \t](?= {2}File \"| {4}(?:\S| {4}))"
+"""One blank, before lines of tracebacks and stacks: the others are their indentation."""
 _LEVEL = r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 _TABLE = {
     "rank": rf"\[rank\d{{1,7}}\]:{_BLANK}",
@@ -154,7 +157,9 @@ _TABLE = {
     "ray": r"\([A-Za-z_][^\n]{0,200}?\bpid=\d{1,10}(?:, ip=\[?[0-9A-Fa-f.:]{2,45}\]?)?\) ?",
     "bracketed": rf"\[(?:{FULL}|{SYSLOG}(?=\][\[<]))\] ?",
     "ctime": rf"(?:{SYSLOG})(?=\[\d{{1,9}},\d|<std)",
-    "stamp": rf"(?:{FULL}|{CLOCK}|{SYSLOG}):?[ \t]+",
+    "journal": rf"(?:{FULL}|{SYSLOG}) [A-Za-z0-9][\w.\-]{{0,254}} [\w.\-/]{{1,64}}\[\d{{1,10}}\]:(?: |$)",
+    "syslog": rf"<\d{{1,3}}>1 (?:{FULL}) (?:\S{{1,255}} ){{4}}(?:-|(?:\[[^\]]{{0,1000}}\]){{1,8}})(?: |$)",
+    "stamp": rf"(?:{FULL}|{CLOCK}|{SYSLOG}):?(?:{_INDENTED}|[ \t]+)",
     "cri": r"std(?:out|err) [FP] ",
     "colour": r" ?\[\d{1,3}(?:;\d{1,3}){0,4}m ?",
     "stream": (
@@ -165,13 +170,13 @@ _TABLE = {
     "sglang": rf"\[(?:{FULL})(?: (?:DP|TP|PP|EP|ATTN_TP|MOE_DP)\d{{1,5}}){{1,6}}\] ?",
     "raylet": rf"\[{FULL} [A-Z] \d{{1,10}} \d{{1,10}}\] (?:\([\w.\-]{{1,60}}\) )?[\w.]{{1,100}}\.cc:\d{{1,6}}: ",
     "minute": r" ?\d{4}-\d\d-\d\d \d\d:\d\d (?=\S)",
-    "logging": rf"- [\w.\-]{{1,100}} - {_LEVEL} - ",
+    "logging": rf"- [\w.\-]{{1,100}} - {_LEVEL} - |(?<=\d )\[{_LEVEL}\] ",
     "role": r"\[[A-Za-z][\w.\-]{0,100}\|\d{1,7}\]: ?",
     "dmesg": rf"\[(?: {{0,8}}\d{{1,9}}\.\d{{6}}|{SYSLOG})\] ",
     "facility": r"(?:kern|user|daemon|syslog) {0,6}:(?:emerg|alert|crit|err|warn|notice|info|debug) {0,5}: ",
     "kernel": r"(?:[\w.\-]{1,255} )?kernel: ",
-    "srun": r" {0,6}\d{1,6}: (?=\S| {2,60}\S)",
-    "quote": r"(?:>[ \t]?){1,8}(?=\S| {2})",
+    "srun": r" {0,6}\d{1,6}: (?=\S| {2,60}\S|$)",
+    "quote": r"(?:>[ \t]?){1,8}(?=\S| {2}|$)",
     "compose": r"(?:\d\d:\d\d:\d\d )?[A-Za-z0-9][\w.\-@]{0,127} {1,64}\|(?: (?!\|)|$)",
     "rich": rf"(?:\[(?:\d\d/\d\d/\d\d )?\d\d:\d\d:\d\d\]| {{10,22}}) {{1,3}}{_LEVEL} {{1,8}}",
     "determined": r"[0-9a-f]{8} (?:\[rank=\d{1,7}\] )?\|\| ",
@@ -179,20 +184,24 @@ _TABLE = {
     "address": r"\d{1,3}(?:\.\d{1,3}){3}: ",
     "index": rf"\[\d{{1,6}}\] ?{_HEAD}|\[\d{{1,6}}\]: ?(?:{_HEAD}|{_STACK})",
     "host": rf"[A-Za-z][\w.\-]{{0,254}}(?:\[\d{{1,10}}\])?: {_HEAD}",
-    "grep": r"[\w./\-]{0,512}?\.(?:txt|log|out|err|o)(?:\.\d{1,9})?[:-](?:\d{1,9}[:-])? ?(?=\S)",
+    "grep": r"[\w./\-]{0,512}?\.(?:txt|log|out|err|o)(?:\.\d{1,9})?[:-](?:\d{1,9}[:-])?(?: (?=\S)|(?=\S| {2}|$))",
     "pod": r"\[pod/[\w.\-]{1,253}/[\w.\-]{1,63}\] ?",
-    "stern": rf"[a-z0-9][a-z0-9.\-]{{1,252}} [a-z0-9][a-z0-9.\-]{{0,62}} {_HEAD}",
+    "stern": rf"[a-z0-9][a-z0-9.\-]{{1,252}} [a-z0-9][a-z0-9.\-]{{0,62}} (?:{_HEAD}|{_STACK}|{_DATED}|$)",
     "node": rf"[A-Za-z][\w.\-]{{0,254}}[ \t]+{_HEAD}",
     "named": rf"\[[A-Za-z][\w.|:\-]{{0,63}}\]:? ?(?:{_HEAD}|{_STACK})",
     "table": rf" {{0,8}}\| ?(?=\d{{4}}-\d\d-\d\d[ T])|\| ?{_HEAD}",
-    "indent": rf"[ \t]{{1,16}}{_HEAD}",
+    "indent": rf"[ \t]{{1,16}}(?:{_HEAD}|{_DATED})",
+    "number": rf"\d{{1,9}}[:-](?:{_HEAD}|{_STACK})",
     "unit": rf"[A-Za-z][\w.\-]{{0,254}} [\w.\-/]{{1,64}}\[\d{{1,10}}\]: {_HEAD}",
 }
 _PREFIX = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _TABLE.items()))
 _TIMES = ("bracketed", "stamp", "ctime", "dmesg", "sglang", "raylet")
 _SILENT = (
-    "cri", "colour", "stream", "vllm", "minute", "logging", "indent", "table", "facility", "quote", "rich",
+    "cri", "colour", "stream", "vllm", "minute", "logging", "indent", "table", "facility", "quote", "rich", "number",
 )  # fmt: skip
+_TIMED, _TIME = ("npu", "journal", "syslog"), re.compile(f"{FULL}|{SYSLOG}")
+"""Prefixes with the time of the line and its process, in this order."""
+_GREPPED = re.compile(r"(\.[a-z]+(?:\.\d+)?)[:-](?:\d+[:-])? ?$")
 _LEVELLED, _LEVEL_WORD = ("vllm", "logging", "npu"), re.compile(_LEVEL)
 _RANKED = {
     "rank": re.compile(r"\[rank(\d{1,7})\]"),
@@ -232,11 +241,12 @@ def strip_prefixes(text: str) -> LinePrefix:
             rank = _rank(kind or "", found[0], rank)
         if kind in _TIMES:
             stamp = stamp or read_stamp(found[0].lstrip("["))
-        elif kind == "npu":
-            # the time between level and process does not belong to the label
-            _, _, told = found[0].partition("] ")
-            stamp = stamp or read_stamp(told)
-            labels.append(told[told.index("(") :])
+        elif kind in _TIMED and (time := _TIME.search(found[0])) is not None:
+            stamp = stamp or read_stamp(time[0])
+            labels.append(found[0][time.end() :].lstrip())
+        elif kind == "grep":
+            # numbers of lines look like numbers of processes
+            labels.append(_GREPPED.sub(r"\1:", found[0]))
         elif kind not in _SILENT and not found[0].startswith("kernel: "):
             labels.append(found[0])
         if kind in _LEVELLED and (told_level := _LEVEL_WORD.search(found[0])) is not None:

@@ -42,7 +42,7 @@ _MISSING_STATE = re.compile(r"\b(DEAD|TIMEOUT|NOCOMM|INCOMPLETE|UNRESPONSIVE)\b"
 _BEGINS = ("Job summary", "Communicators...", "RAS Monitor Mode")
 SIGNS = ("Job summary", "Communicators...", "PEER_", " operation counts", " managed by process ", " MISMATCH")
 """Words of which a line has one that may begin an answer, also one whose head was not copied along."""
-_DOCUMENT = re.compile(rb'\s*\{(?s:.{0,4096})"(?:communicators_count|communicators|nccl_version)"\s*:')
+_DOCUMENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{(?s:.{0,4096})"(?:communicators_count|communicators|nccl_version)"\s*:')
 
 
 def looks_like_document(head: bytes) -> bool:
@@ -259,9 +259,12 @@ def _status(rank: dict[str, Any], missing: bool) -> str:
     if missing:
         return "MISSING"
     error = safe_text(status.get("async_error")) or safe_integer(status.get("async_error"))
-    if status.get("abort_flag"):
-        return "ABORT"
-    return f"ERROR {error}" if error not in (None, 0, "", "0", "ncclSuccess") else "RUNNING"
+    if error not in (None, 0, "", "0", "ncclSuccess"):
+        return f"ERROR {error}"
+    return next((word for flag, word in _FLAGS if status.get(flag)), "RUNNING")
+
+
+_FLAGS = (("abort_flag", "ABORT"), ("destroy_flag", "DESTROY"), ("finalize_called", "FINALIZE"))
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 
@@ -56,6 +57,8 @@ class RecordSplitter:
 
     def records(self, line: bytes, offset: int, number: int, whole: bool = True) -> Iterator[Record]:
         """The records of one line, without progress bars. `whole`: the line has its line end."""
+        if not offset:
+            line = line.removeprefix(codecs.BOM_UTF8)
         if b"\x1b" in line:
             line = COLOUR.sub(b"", line)
         line = line.rstrip(b"\r\n")

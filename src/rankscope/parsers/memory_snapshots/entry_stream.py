@@ -11,7 +11,7 @@ import re
 from typing import IO, Any
 
 from rankscope.parsers.memory_snapshots.allocation_history import HistoryRows
-from rankscope.parsers.safe_values import RefusedError, SafeUnpickler
+from rankscope.parsers.safe_values import RefusedError, SafeUnpickler, safe_unpickler
 
 BLOCK_BYTES = 1 << 20
 MOST_BEGIN = 512 << 20
@@ -119,7 +119,7 @@ def entry_stream(stream: IO[bytes]) -> io.BufferedReader:
 
 def _key_in(begin: bytes) -> bytes:
     """The reference to the key "action", with which an entry begins, in a pickle that ends with the key itself."""
-    reader = SafeUnpickler(io.BufferedReader(io.BytesIO(begin + b".")))
+    reader = safe_unpickler(begin + b".")
     try:
         if reader.load() != "action":
             return b""

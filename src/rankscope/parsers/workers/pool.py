@@ -26,9 +26,9 @@ BYTES_PER_SECOND = 1 << 19
 """Each file has BASE_SECONDS, and a second for this many bytes, between two messages of its worker."""
 BYTES_PER_WORKER = 4 << 20
 """Bytes for which one more process is started: its start takes as long as decoding them."""
-ARCHIVE_SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".zip")
+ARCHIVE_SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".txz", ".tar.xz", ".tbz2", ".tar.bz2", ".zip")
 """Suffixes of large files whose members are shared between all workers, if they are archives."""
-PACKED_SUFFIXES = (*ARCHIVE_SUFFIXES, ".gz", ".zst")
+PACKED_SUFFIXES = (*ARCHIVE_SUFFIXES, ".gz", ".zst", ".xz", ".bz2")
 RANGE_BYTES = 16 << 20
 """Bytes of a range of another large file: ranges of a log are read separately."""
 PIPE_BYTES = 1 << 20

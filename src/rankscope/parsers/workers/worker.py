@@ -46,7 +46,8 @@ def main() -> None:
 
 def _serve(order: dict[str, Any], sink: IO[bytes]) -> None:
     """Sends the contents of files, those without arrays together, and at the end the stamp of each file."""
-    stamps, told = [], list[dict[str, Any]]()
+    stamps: list[tuple[int, int, int] | None] = []
+    told: list[dict[str, Any]] = []
     most = MOST_TOLD if len(order["files"]) > 1 else 1
     for place, file in enumerate(order["files"]):
         stamps.append(None)
@@ -67,7 +68,8 @@ def _contents(file: dict[str, Any]) -> Iterator[FileContent]:
         return read_file(path, file["size"], file["part"], file["parts"], given)
     if os.nice(0) < NICENESS:
         os.nice(NICENESS - os.nice(0))
-    return follow_log(path, *file["tail"], given)
+    start, mark, ended = file["tail"]
+    return follow_log(path, start, mark, ended, given)
 
 
 def _header(place: int, content: FileContent) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""The rest of the traces of a job that is read once."""
+"""The rest of a job that is read once, after its first part."""
 
 from __future__ import annotations
 
 from rich.text import Text
 
 from rankscope.analysis.model import Analysis
+from rankscope.text.escaping import plain
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.main_view import MainView
@@ -21,6 +22,8 @@ class JobNews:
         self._view, self._boards, self._search, self._findings = view, boards, search, findings
         self._touched = False
         """Whether any key was pressed: then later data does not move the view."""
+        self._ended = False
+        """Whether no later data comes, for it was not read."""
 
     def begin(self) -> None:
         """Shows the first finding."""
@@ -35,6 +38,7 @@ class JobNews:
 
     def complete(self, model: Model, overview: Codes) -> None:
         """Shows all data instead of a part; the view keeps its place."""
+        before = self.analysis
         at = self._boards.take(model, overview)
         at = 0 if at is None and self._boards.shown.finding is None and model.analysis.findings else at
         self._boards.blame(at)
@@ -43,7 +47,12 @@ class JobNews:
         if not self._touched:
             self._findings.show(at)
         self._view.draw_head()
-        self._view.note("")
+        self._view.note(_news(before, model.analysis))
+
+    def give_up(self, problem: str) -> None:
+        """Says why the rest was not read; the part stays."""
+        self._ended = True
+        self._view.note(f"the rest of the files was not read: {plain(problem)}")
 
     def moved(self) -> None:
         """Notes that the cursor or the window of the lanes has moved."""
@@ -81,4 +90,19 @@ class JobNews:
 
     def state(self) -> Text:
         """The text before the keys."""
-        return Text()
+        parts = self._boards.whole.dataset.parts
+        if not parts.whole_follows:
+            return Text()
+        return Text(f" only {parts.words}{'' if self._ended else ', reading the rest ...'}  ", "dim")
+
+
+def _news(before: Analysis, after: Analysis) -> str:
+    """A line for the user if all files give another verdict than the first part did; else ""."""
+    if _answer(before) == _answer(after):
+        return ""
+    return f"all files are read, and the verdict is another one; before: {plain(before.verdict)}"
+
+
+def _answer(analysis: Analysis) -> tuple[object, ...]:
+    cause = analysis.cause
+    return (analysis.status, None if cause is None else (cause.kind, cause.culprit_ranks))

@@ -155,7 +155,7 @@ def _otherwise(finding: Finding) -> list[str]:
     """Other ranks that may be to blame: the counter-evidence."""
     others = [rank for rank in finding.candidates if rank not in finding.culprit_ranks]
     instead = " instead" if finding.culprit_ranks else ""
-    return [f"{ranks_text(others, words.LONGEST_RANGES)} may be to blame{instead}"] if others else []
+    return [f"{ranks_text(others)} may be to blame{instead}"] if others else []
 
 
 def _cause(analysis: Analysis, finding: Finding) -> list[str]:

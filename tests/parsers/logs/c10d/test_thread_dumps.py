@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from rankscope.parsers.logs.c10d import thread_dumps
+from rankscope.parsers.logs.c10d.recogniser import Recogniser
+from rankscope.parsers.logs.record_reader import RecordSplitter
 from rankscope.schema import AT_CRASH
 from tests.parsers.logs.c10d.lines import events, everything, only
 
@@ -119,6 +121,14 @@ def test_two_processes_are_two_dumps_though_no_thread_comes_twice() -> None:
 
 def test_a_filter_that_takes_empty_lines_away_splits_nothing() -> None:
     assert [len(found) for found in dumps("\n".join((*OTHER, *MAIN)))] == [2]
+
+
+@pytest.mark.parametrize("front", ["> ", "3: ", "train-0 pytorch ", "node-1  | "])
+def test_an_empty_line_with_a_prefix_is_empty(front: str) -> None:
+    lines = [f"{front}{line}".encode() for line in DUMP.split("\n")]
+    splitter, recogniser = RecordSplitter(), Recogniser()
+    found = recogniser.feed_all([record for line in lines for record in splitter.records(line, 1, 1)])
+    assert [len(event.values["threads"]) for event in (*found, *recogniser.finish())] == [2]
 
 
 def test_ranks_that_print_at_the_same_time_are_told_apart_by_their_prefix() -> None:

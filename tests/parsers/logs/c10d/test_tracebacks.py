@@ -199,3 +199,28 @@ def test_an_actor_that_died_is_told_below_a_traceback_too() -> None:
         "\tclass_name: Worker\n\tpid: 4711\n\tip: 10.0.0.7\n"
     )
     assert [event.kind for event in events(listed)] == ["traceback", "worker-died"]
+
+
+@pytest.mark.parametrize("line", ["RuntimeError: the loader gave nothing", "AssertionError", "my.own.StepError: x"])
+def test_an_exception_alone_behind_the_prefix_of_torch(line: str) -> None:
+    event = only(f"step 3\n[rank1]: {line}\nbye")
+    assert (event.kind, event.rank, event.line, event.torn) == ("traceback", 1, 2, True)
+    assert event.text == line
+    assert event.values["exception"] == line.partition(":")[0]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: the loader gave nothing",  # anybody may print it
+        "[rank1]: UserWarning: no shuffle", "[rank1]: Loss: 2.5", "[rank1]: Error rate: 0.5",
+        "[rank1]: ValueError: bad sample, skipping it", "[rank1]:     raise RuntimeError: x",
+    ],
+)  # fmt: skip
+def test_a_line_that_only_looks_like_one(line: str) -> None:
+    assert events(f"step 3\n{line}\nstep 4") == []
+
+
+def test_what_is_known_of_an_exception_alone_is_told_once() -> None:
+    (event,) = everything("[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+    assert (event.kind, event.rank, event.values["id"]) == ("known-error", 1, "cuda-out-of-memory")

@@ -104,7 +104,12 @@ def test_the_json() -> None:
 
 
 def test_torn_json() -> None:
-    assert read(json.dumps(QUERY)[:-20]).ras == []
+    whole = read(json.dumps(QUERY))
+    for cut in (20, 200):
+        torn = read(json.dumps(QUERY)[:-cut])
+        assert 1 < len(torn.ras) <= len(whole.ras) and torn.ras == whole.ras[: len(torn.ras)]
+        assert "cut off" in str(torn.problem)
+    assert read(json.dumps(QUERY)[:40]).ras == []
 
 
 def test_events_of_the_monitor() -> None:

@@ -92,6 +92,8 @@ _FIELD = re.compile(
     r"|(?:total )?(?:in|out)put (?:sizes|numel)|world size): ?(.{0,8000})$"
 )
 _CULPRIT = re.compile(r"Culprit rank (\d{1,7})")
+_ERROR_KIND = re.compile(r"\b([A-Z]{2,20}(?:_[A-Z]{2,20}){0,4}_MISMATCH)\b")
+MOST_ERROR_KINDS = 4
 _STACK_LINE = re.compile(r"collective stack trace: *$")
 _FRAME = re.compile(r"\s?(\S.{0,300}) at (\S.{0,4000}):(\d{1,9})$")
 
@@ -99,8 +101,9 @@ _FRAME = re.compile(r"\s?(\S.{0,300}) at (\S.{0,4000}):(\d{1,9})$")
 class AnalysedCollective:
     """Collector of what an analyser says of one collective.
 
-    Values: `tool`; `what`, "missing" or "errors"; `ranks` that it names; `seq`, `op`, `group` and its description
-    `desc`, `expected` ranks, and `frames`, innermost first.
+    Values: `tool`; `what`, "missing" or "errors"; `ranks` that it names; `kinds` of errors, as
+    COLLECTIVE_TYPE_MISMATCH; `seq`, `op`, `group` and its description `desc`, `expected` ranks, and `frames`,
+    innermost first.
     """
 
     patience = 2
@@ -143,6 +146,7 @@ class AnalysedCollective:
             self._values["expected"] = _numbers(value)
         elif name == "error msg":
             self._values["ranks"] = [int(number) for number in _CULPRIT.findall(value)]
+            self._values["kinds"] = sorted(set(_ERROR_KIND.findall(value)))[:MOST_ERROR_KINDS]
 
     def result(self) -> list[Event]:
         """The event, at its first line."""

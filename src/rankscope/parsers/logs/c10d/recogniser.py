@@ -150,7 +150,7 @@ class Recogniser:
         words = f"{PYTEST_MARK}{record.text}" if record.label.endswith(PYTEST_MARK) else record.text
         for module in (m for m in _SPANS if any(word in words for word in m.LITERALS)):
             span = module.begins(self._attributed(record) if module is desync else record)
-            if span is None:
+            if span is None or (module is tracebacks and tracebacks.is_alone(record) and self._is_told(record)):
                 continue
             bare = (
                 module is desync
@@ -167,6 +167,11 @@ class Recogniser:
             self._opened += 1
             if self._opened > OPEN_LIMIT:
                 yield from self._close(stream, stream[0])
+
+    def _is_told(self, record: Record) -> bool:
+        """Whether other events tell what a line says."""
+        told = any(True for module in _LINES for _ in module.events(record))
+        return told or any(event.values["role"] in ("root", "victim") for event in self._known.events([record]))
 
     def _attributed(self, record: Record) -> Record:
         """A line without a rank, with the rank of the line above if that ends with the reporter's rank."""

@@ -241,6 +241,7 @@ class PySpyDump:
         self._frames = 0
         self._threads: list[list[Any]] = []
         self._pid, self._command = 0, ""
+        self._margin = _margin(record.text)
         heading, process = _PYSPY_HEADING.search(record.text), _PYSPY_PROCESS.match(record.text)
         self._begun = process is not None
         self.told_rank = record.rank
@@ -251,12 +252,13 @@ class PySpyDump:
 
     def consumes(self, record: Record) -> bool:
         """Whether a line belongs to it; reads it if so."""
-        text = record.text[:TEXT_LIMIT].rstrip()
+        text = record.text[:TEXT_LIMIT].removeprefix(self._margin).rstrip()
         process = _PYSPY_PROCESS.match(text)
         if process is not None:
             if self._begun:
                 return False
             self._begun, self._pid, self._command = True, int(process[1]), process[2]
+            self._margin += _margin(text)
             return True
         if not text or _PYSPY_BESIDE.match(text):
             return True
@@ -280,6 +282,11 @@ class PySpyDump:
         told = {"tool": "py-spy", "pid": self._pid, "command": self._command, "id": self._pid}
         text = f"stacks of {len(self._threads)} threads of process {self._pid}"
         return [message_event(KIND, self._record, text, threads=self._threads, **told)]
+
+
+def _margin(text: str) -> str:
+    """The blanks before a line of a process, and so before all lines of its dump."""
+    return text[: len(text) - len(text.lstrip(" "))]
 
 
 def heads_other_lines(record: Record) -> bool:

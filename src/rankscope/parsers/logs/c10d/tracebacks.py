@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rankscope.parsers.logs.c10d.event_builder import PYTEST_MARK, TEXT_LIMIT, message_event, shown_text
-from rankscope.parsers.logs.c10d.survival_signs import SurvivalSign, is_step
+from rankscope.parsers.logs.c10d.survival_signs import SurvivalSign, goes_on, is_step
 from rankscope.parsers.logs.log_record import Event, Record
 
 HEAD = "Traceback (most recent call last):"
 _TEST_WORDS = (PYTEST_MARK, "_ _ _ _ _ _", "____ ", "- Captured ", "= short test summary", "= warnings summary")
-LITERALS = (HEAD, ".RayTaskError", '  File "', *_TEST_WORDS)
+LITERALS = (HEAD, ".RayTaskError", '  File "', "Error", "Exception", "KeyboardInterrupt", *_TEST_WORDS)
 FRAME_LIMIT = 512
 CHAIN_LIMIT = 16
 FOREIGN_LIMIT = 64
@@ -27,6 +27,8 @@ EXCEPTION = re.compile(
     r"^((?:[A-Za-z_<][\w<>]{0,100}\.){0,16}(?:[A-Z]\w{0,100}|[a-z]\w{0,100}error|error|timeout))(?:: (.*)|:\s*)?$"
 )
 """The line of an exception: its name and message."""
+_OF_TORCH = re.compile(r"\[rank\d{1,7}\]: ?$")
+_FAILED = re.compile(r"(?:Error|Exception|KeyboardInterrupt)$")
 _CAUSES = {
     "The above exception was the direct cause of the following exception:": "cause",
     "During handling of the above exception, another exception occurred:": "context",
@@ -82,10 +84,11 @@ class Traceback:
         self.told_rank = int(passed[1]) if passed else None
         """The rank of the exception, where another rank prints it: a checkpoint gathers those of all ranks."""
         self._record = record if passed is None else record._replace(rank=self.told_rank)
-        self._headless = _FRAME.match(record.text) is not None
+        alone = _alone(record)
+        self._headless = alone is not None or _FRAME.match(record.text) is not None
         """Its beginning is missing: it counts only if an exception follows directly below its frames."""
         self._indent = 0 if self._headless else len(record.text) - len(record.text.lstrip())
-        self._chain = [_Link()]
+        self._chain = [_Link(kind=alone[1], message=[alone[2] or ""]) if alone is not None else _Link()]
         self._mixed = False
         self.sign: SurvivalSign | None = None
         """The sign above it that the process survived it."""
@@ -96,7 +99,7 @@ class Traceback:
         self._task(record.text)
         self._waits = ""
         """The text between two exceptions: the next traceback belongs to the chain."""
-        self.quotes = self._headless and self._frame(record.text)
+        self.quotes = alone is None and self._headless and self._frame(record.text)
         """Whether the last line is code, not a message."""
 
     def consumes(self, record: Record) -> bool:
@@ -219,14 +222,25 @@ def _is_launchers(last: _Link) -> bool:
 
 
 def begins(record: Record) -> Traceback | TestException | None:
-    """A traceback that begins with this record, also one whose beginning is missing, or the exception of a test."""
+    """A traceback that begins with this record, also one of which only the end is there, or the exception of a test."""
     text = record.text.strip()
     inline = text.endswith(HEAD) and _INLINE.search(text[-200:]) is not None
     begun = text == HEAD or inline or _TASK.match(text) or _PASSED.match(text) or _FRAME.match(record.text)
-    if begun:
+    if begun or _alone(record):
         return Traceback(record)
     found = EXCEPTION.match(text) if record.label.endswith(PYTEST_MARK) else None
     return TestException(record, found[1], found[2] or "") if found else None
+
+
+def _alone(record: Record) -> re.Match[str] | None:
+    """An exception without its traceback, as grep leaves it, behind the prefix that torch gives uncaught ones."""
+    found = EXCEPTION.match(record.text) if record.rank is not None and _OF_TORCH.search(record.label) else None
+    return found if found is not None and _FAILED.search(found[1]) and not goes_on(record.text) else None
+
+
+def is_alone(record: Record) -> bool:
+    """Whether a line is an exception without its traceback."""
+    return _alone(record) is not None
 
 
 def inline(record: Record) -> bool:
