@@ -210,6 +210,7 @@ class Facts:
 
 # Sends and receives, each matched as the k-th between two ranks of a group.
 
+_PAIR_COLUMNS = ["rank", "group", "peer", "p2p_seq", "created_ns", "library", "op", "state", "in_sizes"]
 LANE_COLUMNS = ["group", "src", "dst", "is_send"]
 
 
@@ -223,7 +224,8 @@ def collect_pairs(dataset: Dataset, presence: Presence) -> pl.DataFrame:
     # few jobs have sends and receives, and comparing names of operations is slow
     places = dataset.ops["is_p2p"].fill_null(value=False).arg_true()
     rows = (
-        dataset.ops[places].insert_column(0, places.alias("row"))
+        dataset.ops.select(_PAIR_COLUMNS)[places]
+        .insert_column(0, places.alias("row"))
         .filter(pl.col("op").cast(pl.String).is_in(["send", "recv"]) & pl.col("peer").is_not_null())
         .select(
             "row", "rank", "group", "peer", "p2p_seq", "created_ns", "library",

@@ -65,6 +65,9 @@ def _alone(ranks: list[int], counts: list[int]) -> tuple[int, int, int] | None:
     return None
 
 
+_MARKED = ("rank", "group", "is_p2p", "seq", "p2p_seq", "op_id", "record_id", "op", "coalesced")
+
+
 def _marks(facts: Facts, group: Group) -> pl.DataFrame:
     """Collectives that every member issued, in order: place, pairs (of the first member), ranks, counts, whole.
 
@@ -80,7 +83,7 @@ def _marks(facts: Facts, group: Group) -> pl.DataFrame:
     came = pl.col("ranks").list.len()
     whole_until = pl.col("seq").filter("whole").max().over("label")
     return (
-        facts.dataset.ops.with_row_index("row")
+        facts.dataset.ops.select(*_MARKED).with_row_index("row")
         .filter(pl.col("rank").is_in(group.ranks))
         .with_columns(run=pl.col("record_id") - pl.int_range(pl.len()).over("rank"))
         .with_columns(

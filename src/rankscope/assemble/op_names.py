@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _P2P = re.compile(r"^[^:]*:?(?:send|recv) (\d{1,9})(?:->|<-)(\d{1,9}|\?)")
 STATELESS_LIBRARIES = frozenset({"gloo"})
@@ -12,18 +13,25 @@ DEVICE_LIBRARIES = frozenset({"nccl", "nccl2", "nccl-lazy", "ncclx", "rccl", "rc
 P2P_OPS = frozenset({"send", "recv"})
 
 
+_few = lru_cache(1 << 12)
+"""A job has few distinct names, and each stands in the tables of thousands of dumps."""
+
+
+@_few
 def library_of(profiling_name: str) -> str:
     """The text before the first ':'; empty without one."""
     library, colon, _ = profiling_name.partition(":")
     return library if colon else ""
 
 
+@_few
 def op_of(profiling_name: str) -> str:
     """The operation, without the library and the text behind it."""
     rest = profiling_name.partition(":")[2] or profiling_name
     return rest.partition(" ")[0] or rest
 
 
+@_few
 def p2p_ranks(profiling_name: str) -> tuple[int, int | None] | None:
     """Own place in the group and the peer's, None for a receive from any source; None for a name without places.
 

@@ -109,7 +109,7 @@ def entry_rows(
         columns[name] = _nullable(np.concatenate([np.empty(0, np.int64), *(d.numbers[i] for d in dumps)]))
     codes = {name: _joined_codes(dumps, name) for name in CODES}
     calls = call_meanings(list(sources), groups)
-    columns.update({name: calls[name].gather(codes["call"]) for name in calls.columns})
+    columns.update(calls.select(pl.all().gather(codes["call"])).to_dict())
     for name in RecordedShape._fields:
         table = [getattr(shape, name) for dump in dumps for shape in dump.shapes]
         columns[name] = pl.Series(table, dtype=pl.String).cast(schema.OPS[name]).gather(codes["shape"])
@@ -181,12 +181,12 @@ def resolve_coalesced(ops: pl.DataFrame) -> pl.DataFrame:
     # few groups coalesce: all others stay as they are
     some = ops.select(pl.col("group").is_in(ops["group"].filter(closes).unique().implode())).to_series()
     near = ops.lazy().select("op", "is_p2p", *_KEY).with_row_index("row").filter(some).collect()
-    # one key is joined in half the time of four
-    keys = [near[name].cast(pl.Int64).fill_null(NULL).to_numpy() for name in _KEY]
-    near = near.with_columns(key=pl.Series(row_keys(*keys)))
     closers = near.filter(closes.filter(some))
-    first = closers.select("key", closer="row").unique("key", keep="first")
-    inner = near.join(first, on="key").filter(pl.col("row") < pl.col("closer"))
+    key = row_keys(*(near[name].cast(pl.Int64).fill_null(NULL).to_numpy() for name in _KEY))
+    distinct, first = np.unique(key[closes.filter(some)], return_index=True)
+    place = np.minimum(np.searchsorted(distinct, key), len(distinct) - 1)
+    near = near.with_columns(closer=closers["row"].gather(pl.Series(first[place])))
+    inner = near.filter((pl.col("row") < pl.col("closer")) & pl.Series(distinct[place] == key))
     return _with_closers(ops, closers["row"], inner["row"], inner["closer"], _pair_closers(closers, inner))
 
 

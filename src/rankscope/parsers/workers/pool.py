@@ -35,7 +35,7 @@ PIPE_BYTES = 1 << 20
 """Size of a pipe: a dump fits in, so its worker continues at once. Linux allows users no more."""
 RENEWED_AFTER = 10_000
 """Files after which a new process replaces a worker: its heap grows, and a watched job runs for days."""
-BATCH_FILES, BATCH_BYTES = 64, 1 << 20
+BATCH_FILES, BATCH_BYTES = 64, 1 << 23
 """Most files, and bytes of them, of one message to a process: a message costs as much as many small files."""
 BATCH_SHARE = 16
 """A batch takes at most one of so many waiting files, so that processes share the last ones evenly."""
