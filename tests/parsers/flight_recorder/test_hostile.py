@@ -81,11 +81,15 @@ def test_a_few_bytes_allocate_no_gigabytes(data: bytes) -> None:
 def test_one_list_shared_by_many_entries() -> None:
     """Linear in the file, quadratic once it is written out."""
     document = recorder(1).document()
-    shared = [[1] * 8] * 20_000
-    document["entries"] = [{**document["entries"][0], "input_sizes": shared} for _ in range(300)]
+    entry = {**document["entries"][0], "input_sizes": [[1] * 8] * 20_000}
+    document["entries"] = [{**entry, "pg_id": i} for i in range(300)]
     data = pickle.dumps(document, protocol=2)
     with memory_limit(len(data)), pytest.raises(MemoryError):
         decode_dump(data)
+    document["entries"] = [{**entry, "record_id": i} for i in range(300)]
+    data = pickle.dumps(document, protocol=2)
+    with memory_limit(len(data)):
+        assert len(decode_dump(data).shapes) == 1, "entries of one kind write it out once"
 
 
 def test_one_long_name_referred_to_again_and_again() -> None:

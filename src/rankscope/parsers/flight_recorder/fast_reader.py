@@ -17,7 +17,7 @@ from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, without_
 from rankscope.parsers.flight_recorder.pickled_entries import PickledEntries
 from rankscope.parsers.safe_values import RefusedError, safe_unpickler
 
-SMALLEST_FILE = 1 << 16
+SMALLEST_FILE = 24 << 10
 """Fewest bytes of entries for this reader; unpickling is as fast for fewer, and with a full memo up to twice as many.
 The members of a group of thousands of ranks, which stand before the entries, take longer than a short ring."""
 
