@@ -13,8 +13,9 @@ Mask = npt.NDArray[np.bool_]
 
 NULL = int(np.iinfo(np.int64).min)
 """The value for absent or unknown numbers in number columns."""
-_MOST_ROWS = 1 << 62
-"""Most possible rows that a number of 64 bits tells apart."""
+_WIDEST, _MOST_KEYS = 1 << 31, 1 << 62
+"""Widest range of a column, and most possible rows, for which a key of 64 bits needs no sorting: more is made dense, to
+fewer values than there are rows."""
 
 
 class ColumnMatrix:
@@ -37,13 +38,21 @@ class ColumnMatrix:
 
 
 def row_keys(*columns: Numbers) -> Numbers:
-    """One number for each row of these columns, equal for equal rows: it is sorted and joined in a fraction of the
+    """One number for each row of these columns, equal for equal rows only: it is sorted and joined in a fraction of the
     time."""
-    number, size = np.zeros(len(columns[0]), np.int64), 1
+    key, size = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         low, high = int(column.min()), int(column.max())
-        if size * (high - low + 1) >= _MOST_ROWS:
-            column = np.unique(column, return_inverse=True)[1]  # noqa: PLW2901 - the same column in small numbers
-            low, high = 0, int(column.max())
-        number, size = number * (high - low + 1) + (column - low), size * (high - low + 1)
-    return number
+        if high - low >= _WIDEST:
+            column, low, high = _dense(column)  # noqa: PLW2901 - the same column in small numbers
+        if size * (high - low + 1) > _MOST_KEYS:
+            key, _, highest = _dense(key)
+            size = highest + 1
+        key, size = key * (high - low + 1) + (column - low), size * (high - low + 1)
+    return key
+
+
+def _dense(values: Numbers) -> tuple[Numbers, int, int]:
+    """The place of each value among the distinct ones, the lowest and the highest."""
+    distinct, places = np.unique(values, return_inverse=True)
+    return places, 0, len(distinct) - 1

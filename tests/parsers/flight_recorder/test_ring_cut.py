@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankscope.assemble.recorders import completeness
 from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.parsers.flight_recorder.model import Dump, dump_from
 from rankscope.parsers.flight_recorder.ring_cut import LEAST_ENTRIES, RingChoice, cut_ring
+from rankscope.parsers.matrices import NULL, row_keys
 from tests.parsers.dumps import Groups, Recorder
 
 GROUPS: Groups = {"0": ("default_pg", [0, 1]), "1": ("tp", [0, 1])}
@@ -81,3 +82,19 @@ def test_what_was_left_out_crosses_processes() -> None:
     again = dump_from(one.header(), memoryview(b"".join(map(bytes, one.body()))), one.rows)
     assert again.omitted == one.omitted
     assert np.array_equal(again.numbers, one.numbers)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_keys_tell_rows_apart_however_wide_their_columns_are(data: st.DataObject) -> None:
+    values = st.sampled_from([NULL, -(2**62), -1, 0, 1, 5, 2**31, 2**40, 2**62]) | st.integers(0, 2**31 - 1)
+    rows = data.draw(st.lists(st.tuples(values, values, values, values), min_size=1, max_size=30))
+    columns = [np.array(column, np.int64) for column in zip(*rows, strict=True)]
+    keys = row_keys(*columns).tolist()
+    assert len(set(zip(rows, keys, strict=True))) == len(set(rows)) == len(set(keys))
+
+
+def test_keys_of_many_wide_columns_do_not_wrap() -> None:
+    first = np.array([0, 2**61, *[0] * 7], np.int64)
+    second = np.array([0, 0, *(i << 40 for i in range(1, 8))], np.int64)
+    assert len(set(row_keys(first, second).tolist())) == 9, "2**61 times 8 values is 0 in 64 bits"
