@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.signatures import with_signatures
+from rankscope.analysis.signatures import KEY_COLUMNS, signatures
 from rankscope.schema import Dataset, State
 
 IS_PENDING = pl.col("state").is_in(["scheduled", "started"])
@@ -20,12 +20,11 @@ def collect_calls(dataset: Dataset) -> pl.DataFrame:
     can be compared if a wrapped ring holds only some of them. A completion after the timeout was made by an abort
     (pytorch PR 119249) and counts as pending.
     """
-    rows = (
-        dataset.ops.with_row_index("row")
-        .select("row", *_CALL_COLUMNS)
-        .filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())
-    )
-    rows = _real_state(with_signatures(rows), dataset.frontiers).select(
+    collectives = dataset.ops.lazy().with_row_index("row").filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())
+    # the arguments take half of the memory of a row: they go before the other columns come
+    signed = signatures(collectives.select(KEY_COLUMNS).collect())
+    rows = collectives.select("row", *_CALL_COLUMNS).collect().hstack(signed)
+    rows = _real_state(rows, dataset.frontiers).select(
         "row", "rank", "group", "seq", "op", "key", "rooted", "elements", "dtype", "state", "coalesced",
         "created_ns", "completed_ns", "duration_ns", "library",
     )  # fmt: skip
@@ -50,8 +49,8 @@ def _begins(dataset: Dataset) -> pl.Series:
 
 
 _CALL_COLUMNS = [
-    "rank", "group", "seq", "is_p2p", "op", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes", "state", "coalesced",
-    "created_ns", "completed_ns", "duration_ns", "timeout_ms", "library",
+    "rank", "group", "seq", "op", "state", "coalesced", "created_ns", "completed_ns", "duration_ns", "timeout_ms",
+    "library",
 ]  # fmt: skip
 
 

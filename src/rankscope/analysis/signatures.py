@@ -41,11 +41,17 @@ MOST_COMBINATIONS = 1 << 21
 """Most combinations of operation, sizes and types for a table of all combinations."""
 MOST_NUMBERS = 1 << 62
 """Most combinations for which each combination has a number."""
-_KEY_COLUMNS = ["op", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes"]
+KEY_COLUMNS = ["op", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes"]
+"""The columns of ops that make a signature."""
 
 
 def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
-    """`rows` of ops with their signature: `key`, `elements`, `dtype` (null: not comparable), and `rooted`.
+    """`rows` of ops with their signatures; see `signatures`."""
+    return rows.hstack(signatures(rows))
+
+
+def signatures(rows: pl.DataFrame) -> pl.DataFrame:
+    """The signatures of `rows`, which have KEY_COLUMNS: `key`, `elements`, `dtype` (null: not comparable), `rooted`.
 
     `key` is the operation on the wire, null for the closer of a coalesced group and for an unknown one; `rooted` is
     true if one member may finish before another has joined.
@@ -53,24 +59,24 @@ def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
     distinct, place = distinct_calls(rows)
     texts = distinct.select(pl.all().cast(pl.String))
     keys = [None if op in UNTOLD_OPS else wire_name(op) for op in texts["op"].to_list()]
-    table = distinct.with_columns(
+    table = pl.DataFrame([
         pl.Series("key", keys, dtype=pl.Categorical),
         pl.Series("rooted", [key in ROOTED_OPS for key in keys], dtype=pl.Boolean),
         pl.Series("elements", [_elements(*row[:3]) for row in texts.iter_rows()], dtype=pl.Int64),
         pl.Series("dtype", [_dtype(row[0], *row[3:]) for row in texts.iter_rows()], dtype=pl.Categorical),
-    )
-    return rows.hstack([table[name].gather(place) for name in ("key", "rooted", "elements", "dtype")])
+    ])  # fmt: skip
+    return table.select(pl.all().gather(place))
 
 
 def distinct_calls(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
-    """The distinct values of `_KEY_COLUMNS`, and the index of each row's value."""
+    """The distinct values of `KEY_COLUMNS`, and the index of each row's value."""
     # local categories, released after use
     own = pl.Categorical(pl.Categories.random())
-    columns = rows.select(_KEY_COLUMNS).with_columns(pl.col(pl.String).cast(own)).select(pl.all().to_physical())
+    columns = rows.select(KEY_COLUMNS).with_columns(pl.col(pl.String).cast(own)).select(pl.all().to_physical())
     # null comes after the largest
     sizes = [(top or 0) + 2 for top in columns.select(pl.all().max()).row(0)]
     if prod(sizes) > MOST_NUMBERS:
-        code = rows.select(pl.struct(_KEY_COLUMNS).rank("dense")).to_series().to_numpy().astype(np.int64)
+        code = rows.select(pl.struct(KEY_COLUMNS).rank("dense")).to_series().to_numpy().astype(np.int64)
     else:
         code = np.zeros(rows.height, np.int64)
         for column, size in zip(columns, sizes, strict=True):
@@ -85,7 +91,7 @@ def distinct_calls(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     occurs = np.flatnonzero(row_of >= 0)
     place_of = np.zeros(len(row_of), np.uint32)
     place_of[occurs] = np.arange(len(occurs), dtype=np.uint32)
-    return rows.select(_KEY_COLUMNS)[row_of[occurs]], pl.Series(place_of[code], dtype=pl.UInt32)
+    return rows.select(KEY_COLUMNS)[row_of[occurs]], pl.Series(place_of[code], dtype=pl.UInt32)
 
 
 def wire_name(op: str) -> str:
