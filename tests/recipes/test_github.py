@@ -94,7 +94,11 @@ def test_the_programs_of_the_action_are_on_the_path_of_its_own_step_alone(
         assert "GITHUB_PATH" not in step.get("run", "")
     (report,) = [step["run"] for step in ACTION["runs"]["steps"] if step.get("id") == "report"]
     (tmp_path / "step.sh").write_text(report)
-    of_github = {"RUNNER_TEMP": str(tmp_path), "GITHUB_ACTION_PATH": str(RECIPES / "github"), "PATH": os.environ["PATH"]}
+    of_github = {
+        "RUNNER_TEMP": str(tmp_path),
+        "GITHUB_ACTION_PATH": str(RECIPES / "github"),
+        "PATH": os.environ["PATH"],
+    }
     told = {**runner, **of_github, "DUMPS": str(SAMPLES / "two_groups")}
     assert run_script(tmp_path / "step.sh", told, tmp_path).returncode == 0
     assert outputs(tmp_path)["culprits"] == "3"
