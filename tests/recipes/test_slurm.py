@@ -90,7 +90,7 @@ def test_other_nodes_leave_only_their_kernel_lines(job: dict[str, str], tmp_path
     [
         ({"SLURM_JOB_EXIT_CODE": "0"}, False),
         ({"SLURM_JOB_EXIT_CODE": "0", "SLURM_JOB_DERIVED_EC": "1"}, True),
-        # cancelled, or at its time limit: an epilog of Slurm 26.05 is told 0
+        # cancelled, or at its time limit: epilogs of Slurm 22.05 and 26.05 are told 0
         ({"SLURM_JOB_EXIT_CODE": "0", "ENDED": "0:15"}, True),
         ({"SLURM_JOB_EXIT_CODE": "15"}, True),
         ({"SLURM_JOB_ID": "4712"}, False),
