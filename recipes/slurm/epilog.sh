@@ -1,5 +1,6 @@
 #!/bin/bash
-# Epilog of Slurm: of a job that failed, keeps what the kernel said on each node, and writes a report on the first node.
+# Epilog of Slurm: of a job with dumps, keeps what the kernel said on each node; of one that failed, writes a report on
+# the first node.
 #
 # slurm.conf: Epilog=/etc/slurm/rankscope_epilog.sh
 #
@@ -26,15 +27,19 @@ as_user() {
     fi
 }
 
-# Whether the job failed: its script, or any of its steps. Older versions of Slurm do not tell.
+# Whether the job failed: its script, or any of its steps. Older versions of Slurm do not tell. A job that was cancelled
+# or ran into its time limit, as most that hang, has 0 here: only the controller knows the signal that ended it.
 failed() {
-    [ -z "${SLURM_JOB_EXIT_CODE+set}" ] || [ "$SLURM_JOB_EXIT_CODE" != 0 ] || [ "${SLURM_JOB_DERIVED_EC:-0}" != 0 ]
+    if [ -z "${SLURM_JOB_EXIT_CODE+set}" ] || [ "$SLURM_JOB_EXIT_CODE" != 0 ] || [ "${SLURM_JOB_DERIVED_EC:-0}" != 0 ]; then
+        return 0
+    fi
+    timeout 10 scontrol --oneliner show job "$SLURM_JOB_ID" 2>/dev/null | grep -qE ' ExitCode=[0-9]+:[1-9]'
 }
 
 kernel_lines() {
     local since=${SLURM_JOB_START_TIME:-}
     if ! journalctl -k -q -o short-iso ${since:+--since "@$since"} 2>/dev/null; then
-        dmesg --time-format iso 2>/dev/null
+        dmesg --time-format iso ${since:+--since "@$since"} 2>/dev/null
     fi | grep -E "$KERNEL" | tail -n 1000
 }
 
@@ -57,14 +62,15 @@ report() { # DUMPS
 
 main() {
     local dumps=${SLURM_JOB_WORK_DIR:-/nonexistent}/rankscope-${SLURM_JOB_ID:-0} lines
-    if ! failed || ! as_user test -d "$dumps"; then
+    if ! as_user test -d "$dumps"; then
         return
     fi
     lines=$(kernel_lines)
     if [ -n "$lines" ]; then
         as_user tee "$dumps/kernel_${SLURMD_NODENAME:-$(hostname -s)}.log" <<<"$lines" >/dev/null
     fi
-    if first_node; then
+    # the prolog gives each job a directory, and most jobs leave nothing in it
+    if first_node && ! as_user rmdir "$dumps" 2>/dev/null && failed; then
         report "$dumps"
     fi
 }

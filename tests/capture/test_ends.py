@@ -25,7 +25,7 @@ def rank():
 {body}
 
 if __name__ == "__main__":
-    process = multiprocessing.get_context("fork").Process(target=rank)
+    process = multiprocessing.get_context("{method}").Process(target=rank)
     process.start()
     process.join()
 """
@@ -59,16 +59,25 @@ def test_the_end_of_a_process(tmp_path: Path, then: str, told: dict[str, Any]) -
     assert (tmp_path / "dumps" / "exception_rank_0.log").exists() == (told["reason"] == "exception")
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize(
     ("body", "reason"),
     [("raise RuntimeError('step failed')", "exception"), (SPAWNED, "exception"), ("sys.exit(1)", "exit"),
      ("pass", "exit")],
 )  # fmt: skip
-def test_the_end_of_a_child_of_multiprocessing(tmp_path: Path, body: str, reason: str) -> None:
-    text = CHILD.format(body="\n".join(f"    {line}" for line in body.splitlines()))
+def test_the_end_of_a_child_of_multiprocessing(tmp_path: Path, body: str, reason: str, method: str) -> None:
+    text = CHILD.format(body="\n".join(f"    {line}" for line in body.splitlines()), method=method)
     told = ended(tmp_path, text)
     error = {"error": "RuntimeError: step failed"} if reason == "exception" else {}
     assert told == {"reason": reason, **error}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="older children tell their exit functions how they end")
+def test_a_child_whose_lines_another_tool_follows_says_what_stays_unknown(tmp_path: Path) -> None:
+    taken = CHILD.replace("import rankscope", "sys.monitoring.use_tool_id(4, 'other')\n    import rankscope", 1)
+    told = ended(tmp_path, taken.format(body="    raise RuntimeError('step failed')", method="fork"))
+    problems = json.loads((tmp_path / "dumps" / "capture_rank_0.json").read_bytes())["problems"]
+    assert told == {"reason": "exit"} and "ends this process may stay unknown: other" in str(problems)
 
 
 UNTIL_TOLD = """import os, time

@@ -27,6 +27,7 @@ def test_without_torch_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, ca
     assert f"{sys.executable} -m pip install torch" in capsys.readouterr().err
 
 
+@pytest.mark.torch
 def test_a_job_that_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Captured) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -81,3 +82,23 @@ def test_inputs_reach_the_script_as_variables_only() -> None:
     told = {value["value"].split(".")[-1].rstrip(" }") for value in ACTION["outputs"].values()}
     assert told <= {"found", "report", "status", "verdict", "culprits"} and len(told) == 4
     assert ACTION["inputs"]["redact"]["default"] == "true"
+
+
+def test_the_programs_of_the_action_are_on_the_path_of_its_own_step_alone(
+    runner: dict[str, str], tmp_path: Path
+) -> None:
+    """Its environment has a Python of its own, which must not become the one of later steps."""
+    (tmp_path / "rankscope-venv").mkdir()
+    with_rankscope(tmp_path / "rankscope-venv" / "bin")
+    for step in ACTION["runs"]["steps"]:
+        assert "GITHUB_PATH" not in step.get("run", "")
+    (report,) = [step["run"] for step in ACTION["runs"]["steps"] if step.get("id") == "report"]
+    (tmp_path / "step.sh").write_text(report)
+    of_github = {
+        "RUNNER_TEMP": str(tmp_path),
+        "GITHUB_ACTION_PATH": str(RECIPES / "github"),
+        "PATH": os.environ["PATH"],
+    }
+    told = {**runner, **of_github, "DUMPS": str(SAMPLES / "two_groups")}
+    assert run_script(tmp_path / "step.sh", told, tmp_path).returncode == 0
+    assert outputs(tmp_path)["culprits"] == "3"

@@ -13,6 +13,10 @@ import pytest
 from tests.recipes.scripts import RECIPES, SAMPLES, run_script, stand_in, with_rankscope
 
 PROLOG, EPILOG = RECIPES / "slurm" / "task_prolog.sh", RECIPES / "slurm" / "epilog.sh"
+SCONTROL = """if [ "$*" = 'show hostnames node[07-08]' ]; then printf 'node07\\nnode08\\n'
+elif [ "$*" = '--oneliner show job 4711' ]; then echo "JobId=4711 JobState=COMPLETING ExitCode=${ENDED:-0:0} RunTime=1"
+else exit 1; fi"""
+"""Stands in for scontrol; the controller knows of the job that it ended with `ENDED`, exit code and signal."""
 XID = "2026-11-20T22:00:20+00:00 node07 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=9, GPU has fallen off the bus."
 
 
@@ -56,7 +60,7 @@ def job(tmp_path: Path) -> dict[str, str]:
     shutil.copytree(SAMPLES / "two_groups", tmp_path / "rankscope-4711")
     tools = tmp_path / "tools"
     path = with_rankscope(tools)
-    stand_in(tools, "scontrol", "printf 'node07\\nnode08\\n'")
+    stand_in(tools, "scontrol", SCONTROL)
     stand_in(tools, "journalctl", f"echo 'ordinary line'; echo {shlex.quote(XID)}")
     stand_in(tools, "logger", f'echo "$@" >> {tmp_path}/syslog')
     return {
@@ -86,6 +90,8 @@ def test_other_nodes_leave_only_their_kernel_lines(job: dict[str, str], tmp_path
     [
         ({"SLURM_JOB_EXIT_CODE": "0"}, False),
         ({"SLURM_JOB_EXIT_CODE": "0", "SLURM_JOB_DERIVED_EC": "1"}, True),
+        # cancelled, or at its time limit: epilogs of Slurm 22.05 and 26.05 are told 0
+        ({"SLURM_JOB_EXIT_CODE": "0", "ENDED": "0:15"}, True),
         ({"SLURM_JOB_EXIT_CODE": "15"}, True),
         ({"SLURM_JOB_ID": "4712"}, False),
     ],
@@ -95,7 +101,19 @@ def test_only_failed_jobs_with_dumps_are_reported(
 ) -> None:
     assert run_script(EPILOG, {**job, **changed}, tmp_path).returncode == 0
     assert (tmp_path / "rankscope-4711.md").exists() == reports
-    assert (tmp_path / "rankscope-4711" / "kernel_node07.log").exists() == reports
+    assert (tmp_path / "rankscope-4711" / "comm_lib_trace_rank_0").exists()
+
+
+@pytest.mark.parametrize("code", ["0", "256"])
+def test_a_directory_in_which_nothing_lies_goes(job: dict[str, str], tmp_path: Path, code: str) -> None:
+    """The prolog makes one for each job."""
+    shutil.rmtree(tmp_path / "rankscope-4711")
+    (tmp_path / "rankscope-4711").mkdir()
+    stand_in(tmp_path / "tools", "journalctl", "echo 'ordinary line'")
+    other = {**job, "SLURMD_NODENAME": "node08", "SLURM_JOB_EXIT_CODE": code}
+    assert run_script(EPILOG, other, tmp_path).returncode == 0 and (tmp_path / "rankscope-4711").is_dir()
+    assert run_script(EPILOG, {**job, "SLURM_JOB_EXIT_CODE": code}, tmp_path).returncode == 0
+    assert not list(tmp_path.glob("rankscope-4711*")) and not (tmp_path / "syslog").exists()
 
 
 def test_versions_of_slurm_that_tell_no_exit_code_report_always(job: dict[str, str], tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ def test_ranks_that_are_not_in_a_replay_are_not_missing(tmp_path: Path) -> None:
     assert load([tmp_path]).missing_ranks == (0, 1)
 
 
+@pytest.mark.torch
 def test_a_replay_over_gloo_stops_where_the_job_stopped_with_its_verdict(tmp_path: Path) -> None:
     script = tmp_path / "repro.py"
     command = [sys.executable, "-m", "rankscope", "repro", str(SAMPLES / "two_groups"), "-o", str(script), "--run"]

@@ -6,6 +6,7 @@ import atexit
 import functools
 import logging
 import multiprocessing
+import multiprocessing.process
 import multiprocessing.util
 import os
 import signal
@@ -13,7 +14,8 @@ import sys
 import threading
 import time
 import traceback
-from types import TracebackType
+from collections.abc import Callable
+from types import CodeType, TracebackType
 from typing import Any, cast
 
 from . import identity
@@ -30,6 +32,8 @@ TERM_WAIT_S = 8.0
 """Longest wait of its death by SIGTERM; torchrun waits 30 s before it kills."""
 TRACEBACK_LIMIT = 1 << 20
 """Characters of the traceback that are kept, the last ones."""
+MONITORING_TOOL = 4
+"""Number of this tool for `sys.monitoring`; debuggers, coverage and profilers have others."""
 _running: dict[int, Agent] = {}
 """Agents by process id: a fork inherits its parent's entry, which is not its own."""
 
@@ -45,6 +49,7 @@ class Agent:
         self.signals = self._take_signals(settings.signal)
         self.sampler.look = self._look
         self._previous_hook = sys.excepthook
+        self._unhandled: BaseException | None = None
         self._problem(turn_recorder_on(identity.initialized()))
 
     def start(self) -> None:
@@ -54,6 +59,7 @@ class Agent:
         if multiprocessing.parent_process() is not None:
             # a process of multiprocessing ends without its exit handlers
             multiprocessing.util.Finalize(None, self._on_exit, exitpriority=100)
+            self._problem(_watch_child(self._on_child_exception))
         if identity.distributed() is not None:
             self._hook_destroy()
         else:
@@ -126,10 +132,14 @@ class Agent:
 
     def _on_exit(self) -> None:
         if _running.pop(os.getpid(), None) is self:
-            error = _unhandled(sys.exc_info()[1])
+            error, self._unhandled = _unhandled(sys.exc_info()[1]) or self._unhandled, None
             if error is not None:
                 self._failed(error)
             self._end("exit", None, END_WAIT_S, last=True)
+
+    def _on_child_exception(self, error: BaseException) -> None:
+        if os.getpid() == self.pid:
+            self._unhandled = _unhandled(error)
 
     def _wait_for_torch(self) -> None:
         while identity.distributed() is None:
@@ -153,6 +163,33 @@ def _unhandled(error: BaseException | None) -> BaseException | None:
     while isinstance(error, SystemExit):
         error = error.__context__ if error.code not in (None, 0) else None
     return error
+
+
+def _watch_child(note: Callable[[BaseException], None]) -> str | None:
+    """Calls `note` with the exception that ends this child of multiprocessing; says why it cannot, if so.
+
+    Since Python 3.13 the exit functions of a child run when its exception is forgotten. Only the handlers of
+    `BaseProcess._bootstrap` see it, so each of their lines is an event; nothing else of the job is followed.
+    """
+    monitoring: Any = getattr(sys, "monitoring", None)  # since 3.12
+    if monitoring is None:
+        return None
+
+    def at_line(_code: CodeType, _line: int) -> None:
+        error = sys.exc_info()[1]
+        if error is not None:
+            note(error)
+
+    try:
+        monitoring.use_tool_id(MONITORING_TOOL, "rankscope.capture")
+    except ValueError:
+        other = monitoring.get_tool(MONITORING_TOOL)
+        return f"the exception that ends this process may stay unknown: {other} has the place of rankscope"
+    line = monitoring.events.LINE
+    monitoring.register_callback(MONITORING_TOOL, line, at_line)
+    bootstrap = cast(Any, multiprocessing.process.BaseProcess)._bootstrap.__code__
+    monitoring.set_local_events(MONITORING_TOOL, bootstrap, line)
+    return None
 
 
 def _with_dump(original: Any) -> Any:

@@ -151,7 +151,7 @@ def test_deep_and_wrong_values_do_no_harm() -> None:
     """A file that nests too deep is refused; values of the wrong kind are left out."""
     deep = b'{"task": "statistics", "level": "L1", "data": {"Tensor.a.0.forward": %s}}'
     with pytest.raises(NotThisKindError, match="cannot be read"):
-        decode_record(deep % (b"[" * 100_000 + b"]" * 100_000))
+        decode_record(deep % (b"[" * 1_000_000 + b"]" * 1_000_000))
     wrong = b'{"output": [{"shape": [1e9, -1], "dtype": 3, "Max": {}, "Mean": "x", "md5": 4}, [[[[[[[[1]]]]]]]]]}'
     (row,) = rows("step0/rank0/dump.json", deep % wrong)
     assert row == (0, 0, "forward", "Tensor.a", "out0", None, None, None, None, None, None, None, "msprobe")

@@ -154,6 +154,7 @@ async def test_an_editor_that_cannot_start_is_said(tmp_path: Path, monkeypatch: 
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "attention.py").write_text("pass\n")
     options = ViewOptions(path_map=(("/app", str(tmp_path)),))
+    monkeypatch.setenv("VISUAL", "ed")
     async with opened(member(options)) as (app, pilot):
         assert "cannot be handed" in await bottom(app, pilot, "e")
     monkeypatch.setattr(OneScreen, "suspend", _suspended)

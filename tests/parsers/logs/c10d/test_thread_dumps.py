@@ -93,6 +93,15 @@ def test_names_of_python_3_14_and_its_c_stack() -> None:
     assert [thread[:2] for thread in threads(text)] == [[0x7F70B9D0A740, "MainThread"], [0x1F00, "loader"]]
 
 
+@pytest.mark.parametrize(
+    ("printed", "name"),
+    [("Thread-1 (_pin_", "Thread (_pin_loop)"), ("Thread-12", "Thread (_pin_loop)"), ("Thread-safe", "Thread-safe")],
+)
+def test_a_name_that_the_system_cut_is_the_function(printed: str, name: str) -> None:
+    head = OTHER[0].replace(" (most", f" [{printed}] (most")
+    assert threads("\n".join((head, *OTHER[1:], "", *MAIN)))[1][1] == name
+
+
 def test_one_thread_alone_need_not_be_the_main_one() -> None:
     (thread,) = threads('Stack (most recent call first):\n  File "a.py", line 3 in f\n  File ???, line ??? in ???')
     assert thread == [None, "", None, [["f", "a.py", 3], ["???", "???", 0]]]

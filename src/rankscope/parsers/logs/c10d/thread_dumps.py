@@ -60,6 +60,8 @@ _ALARM = re.compile(r"^(?:Timeout \(\d{1,5}:\d\d:\d\d(?:\.\d{1,6})?\)!|(Fatal) P
 _ENDS = re.compile(r"^(?:Current thread's C stack trace |Extension modules: )")
 _CUT_LINE = re.compile(r"^\s{0,2}\.\.\.$")
 _START_FUNCTIONS = ("_bootstrap", "_bootstrap_inner")
+_GIVEN_NAME = re.compile(r"Thread-\d{1,9}(?: \(.{0,100})?$")
+"""A name that `threading` gives. The system keeps 15 bytes of it, and Python 3.14 prints those: `Thread-1 (_serv`."""
 
 
 @dataclass
@@ -336,12 +338,12 @@ def _pystack(text: str) -> list[str | int] | None:
 
 
 def _name(thread: _Thread) -> str:
-    """A name in the style of `threading`, which names a thread after its function; empty if unknown."""
-    if thread.name:
+    """Its own name, or one in the style of `threading`, which names a thread after its function; empty if unknown."""
+    if thread.name and not _GIVEN_NAME.match(thread.name):
         return thread.name
     names = [str(frame[0]) for frame in thread.python]
     at = len(names) - 1 - names[::-1].index("_bootstrap_inner") if "_bootstrap_inner" in names else 0
-    return f"Thread ({names[at - 2]})" if at >= 2 and names[at - 1] == "run" else ""
+    return f"Thread ({names[at - 2]})" if at >= 2 and names[at - 1] == "run" else thread.name
 
 
 def _host(url: str) -> str | None:
