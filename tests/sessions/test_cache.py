@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rankscope.assemble import read_parts
-from rankscope.assemble.load import LoadOptions, SparseReading, load, walk
+from rankscope.assemble.held_sources import SparseReading
+from rankscope.assemble.load import LoadOptions, load, walk
 from rankscope.commands import source
 from rankscope.commands.source import JobSource
 from rankscope.parsers.files.directory_walk import SESSION_FILE
