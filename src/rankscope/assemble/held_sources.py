@@ -101,7 +101,7 @@ def entry_bytes() -> int:
 
 def needed_bytes(dump: Dump) -> int:
     """The memory of a dump with all that follows from it: its rows of tables, their analysis, the screen."""
-    rows = sum(map(len, (dump.calls, dump.shapes, dump.frames, dump.stacks)))
+    rows = len(dump.calls) + len(dump.shapes) + len(dump.frames) + len(dump.stacks)
     return DUMP_BYTES + ROW_BYTES * rows + ENTRY_BYTES * dump.rows
 
 

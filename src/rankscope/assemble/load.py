@@ -158,8 +158,9 @@ def read_sources(
     try:
         _import_numpy()
         import_module("rankscope.assemble.assembly")  # while the workers read
-        for source in known if room is not None else ():
-            room.take(source)
+        if room is not None:
+            for source in known:
+                room.take(source)
         sources = sorted([*known, *_read(pool, found, progress, kept, room)], key=place_of)
     except (WorkerError, NoMemoryError) as error:
         raise InputError(str(error)) from error

@@ -12,17 +12,30 @@ import resource
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 VARIABLE = "RANKSCOPE_MEMORY"
 """Environment variable with the most memory that rankscope takes, as 4G: for a machine that others use, too."""
 SHARE = 0.6
 """Share of the memory that entries may take; worker processes, logs and libraries need the rest."""
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_VERSION_1 = ("memory.limit_in_bytes",), "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")
-_VERSION_2 = ("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file")
-"""Files with the limits of a control group, the file with its use, and rows of `memory.stat` that count as free."""
 _NO_LIMIT = 1 << 62
 """Version 1 writes the highest number of its counter for no limit."""
+
+
+class _GroupFiles(NamedTuple):
+    """Names of files of a control group."""
+
+    limits: tuple[str, ...]
+    use: str
+    free: tuple[str, ...]
+    """Rows of `memory.stat`, of bytes that the kernel takes back when it needs them."""
+
+
+_VERSION_1 = _GroupFiles(
+    ("memory.limit_in_bytes",), "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")
+)
+_VERSION_2 = _GroupFiles(("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file"))
 
 
 class MemorySizeError(ValueError):
@@ -95,22 +108,23 @@ def _group_rooms(own: str, root: Path) -> Iterator[int]:
     for line in own.splitlines():
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         if not controllers:
-            top, (limits, use, free) = root, _VERSION_2
+            top, version = root, _VERSION_2
         elif "memory" in controllers.split(","):
-            top, (limits, use, free) = root / "memory", _VERSION_1
+            top, version = root / "memory", _VERSION_1
         else:
             continue
         folder = top / path.lstrip("/")
         for group in (folder, *folder.parents):
             if group.is_relative_to(top):
-                known = [kernel_number(group / name) or 0 for name in limits]
-                yield from [max(0, limit - _used(group, use, free)) for limit in known if 0 < limit < _NO_LIMIT]
+                known = [kernel_number(group / name) for name in version.limits]
+                limits = [limit for limit in known if limit is not None and limit < _NO_LIMIT]
+                yield from [max(0, limit - _used(group, version)) for limit in limits]
 
 
-def _used(group: Path, use: str, free: tuple[str, ...]) -> int:
+def _used(group: Path, version: _GroupFiles) -> int:
     """Bytes that a control group takes and cannot give back."""
     counts = dict(line.split(" ", 1) for line in kernel_text(group / "memory.stat").splitlines() if " " in line)
-    return max(0, (kernel_number(group / use) or 0) - sum(int(counts.get(name, 0)) for name in free))
+    return max(0, (kernel_number(group / version.use) or 0) - sum(int(counts.get(name, 0)) for name in version.free))
 
 
 def kernel_text(path: Path) -> str:

@@ -16,7 +16,7 @@ from rankscope.assemble.held_sources import ENTRY_BYTES, MORE_MEMORY, SMALL_BYTE
 from rankscope.assemble.machine_memory import SHARE, MemorySizeError, memory_limits
 from rankscope.schema import Dataset, empty
 from rankscope.schema.dataset import TABLES
-from rankscope.sessions.table_rings import NARROW_BYTES, TableRings, cut_rings, with_cut_rings
+from rankscope.sessions.table_rings import NARROW_BYTES, ROW, TableRings, cut_rings, with_cut_rings
 from rankscope.text.wording import byte_count
 
 MOST_RANKS = 1 << 20
@@ -76,7 +76,7 @@ def read_tables(directory: Path, rows: Mapping[str, int], memory: int | None = N
     tables = tables if rings is None else with_cut_rings(tables, rings)
     for problem in _broken_references(tables):
         raise SessionError(problem)
-    return StoredTables(tables, rings and rings.last)
+    return StoredTables(tables, None if rings is None else rings.last)
 
 
 def lent_bytes() -> int:
@@ -107,20 +107,23 @@ def _table(directory: Path, name: str, rows: int) -> pl.DataFrame:
     if not rows:
         return empty(TABLES[name])
     with _parquet_errors(f"{name}{SUFFIX}"):
-        return _scanned(directory, name, rows).collect()
+        return _scanned(directory, name, rows).drop(ROW).collect()
 
 
 def _scanned(directory: Path, name: str, rows: int) -> pl.LazyFrame:
-    """One table, not read yet. Raises SessionError if it has another form."""
+    """One table, not read yet, with the numbers of its rows as ROW. Raises SessionError if it has another form."""
     path, columns = directory / f"{name}{SUFFIX}", TABLES[name]
     if not stat.S_ISREG(path.stat().st_mode):
         raise SessionError(f"{path.name} is no regular file")
     there = pl.read_parquet_schema(path)
     _check_form(path.name, there, columns)
-    scan = pl.scan_parquet(path, glob=False)
+    # numbers of the scan itself: a filter by them is made while the file is read
+    scan = pl.scan_parquet(path, glob=False, row_index_name=ROW)
     if (counted := scan.select(pl.len()).collect().item()) != rows:
         raise SessionError(f"{path.name} has {counted:,} rows, not {rows:,}: its writing was cut short")
-    return scan.select([pl.col(n) if n in there else pl.lit(None, t).alias(n) for n, t in columns.items()])
+    return scan.select(
+        [pl.col(ROW), *(pl.col(n) if n in there else pl.lit(None, t).alias(n) for n, t in columns.items())]
+    )
 
 
 @contextmanager

@@ -14,6 +14,8 @@ import polars as pl
 from rankscope.assemble.held_sources import ENTRY_BYTES
 from rankscope.schema import SOURCES
 
+ROW = "table row"
+"""Column with the number of a row in its table."""
 NARROW_BYTES = 24
 """Memory of a row while the rows to read are chosen."""
 _IS_RING = pl.col("source") == SOURCES[0]
@@ -36,28 +38,27 @@ class TableRings:
 
 
 def cut_rings(scan: pl.LazyFrame, room: int) -> TableRings | None:
-    """The last rows of each ring of a table with the columns of `ops`, of which there are as many as `room` bytes allow.
+    """The last rows of each ring of a table with the columns of `ops` and ROW, as many as `room` bytes allow.
 
     None if there is no room for even one of each.
     """
-    rows = scan.select("file", held=~_IS_RING | ~_DONE | _ABORTED).with_row_index("row").collect(engine="streaming")
+    rows = scan.select(ROW, "file", held=~_IS_RING | ~_DONE | _ABORTED).collect(engine="streaming")
     end = pl.when(pl.col("held").any()).then(pl.len() - pl.col("held").cast(pl.UInt8).arg_max()).otherwise(0)
     rings = rows.group_by("file").agg(count=pl.len(), held=end)
     last = _most_rows(rings, room // ENTRY_BYTES)
     if last is None:
         return None
     kept = pl.max_horizontal(pl.min_horizontal(pl.len(), last), end)
-    begins = rows.group_by("file").agg(row=pl.col("row").tail(kept).first(), first=pl.col("row").first())
-    begin = pl.col("file").replace_strict(begins["file"], begins["row"], return_dtype=pl.UInt32)
-    placed = scan.with_row_index("row")
-    chosen = placed.filter(pl.col("row") >= begin).drop("row").collect(engine="streaming")
-    gone = placed.filter(pl.col("row") < begin).select("rank", "group").unique().collect(engine="streaming")
-    return TableRings(last, chosen, begins.filter(pl.col("row") > pl.col("first"))["file"], gone)
+    begins = rows.group_by("file").agg(begin=pl.col(ROW).tail(kept).first(), first=pl.col(ROW).first())
+    begin = pl.col("file").replace_strict(begins["file"], begins["begin"], return_dtype=pl.UInt32)
+    chosen = scan.filter(pl.col(ROW) >= begin).drop(ROW).collect(engine="streaming")
+    gone = scan.filter(pl.col(ROW) < begin).select("rank", "group").unique().collect(engine="streaming")
+    return TableRings(last, chosen, begins.filter(pl.col("begin") > pl.col("first"))["file"], gone)
 
 
 def _most_rows(rings: pl.DataFrame, most: int) -> int | None:
     """The highest power of two such that all rings together keep at most as many rows; None without one."""
-    longest = int(rings["count"].max() or 1)  # type: ignore[call-overload]
+    longest = max(rings["count"], default=1)
     for exponent in range((longest - 1).bit_length() - 1, -1, -1):
         kept = rings.select(pl.max_horizontal(pl.col("count").clip(upper_bound=1 << exponent), "held").sum()).item()
         if kept <= most:
@@ -79,8 +80,9 @@ def _frontiers(frontiers: pl.DataFrame, rings: TableRings) -> pl.DataFrame:
     gone = rings.pairs.drop_nulls().with_columns(gone=pl.lit(value=True))
     table = frontiers.join(gone, on=keys, how="left", maintain_order="left")
     table = table.join(kept, on=keys, how="left", maintain_order="left")
-    older = pl.when(pl.col("first").is_not_null()).then(pl.col("first") > 1)
-    older = older.when(pl.col("first_kept").is_not_null()).then(pl.lit(value=True))
+    older = pl.when(pl.col("first").is_not_null()).then(pl.col("first") > 1).when(
+        pl.col("first_kept").is_not_null()
+    ).then(pl.lit(value=True))  # fmt: skip
     known = pl.col("gone") & (pl.col("filtered") == "none") & pl.col("wrapped").is_not_null()
     return table.with_columns(
         first_kept=pl.when("gone").then("first").otherwise("first_kept"),
