@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from rankscope.assemble.load import InputError, LoadOptions, load
 from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.input_kinds import DUMP
 from rankscope.parsers.flight_recorder.decode import decode_dump
+from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.ring_cut import RingChoice, cut_ring
 from rankscope.report.json import render_json
 from rankscope.schema import Dataset
@@ -107,6 +109,12 @@ def memory_for(job: Path, last: int) -> int:
     return sum(needed_bytes(cut_ring(dump, RingChoice(last))) for dump in dumps)
 
 
+def dumps_in_memory() -> int:
+    """Number of dumps that anything holds."""
+    gc.collect()
+    return sum(isinstance(one, Dump) for one in gc.get_objects())
+
+
 def report(dataset: Dataset) -> bytes:
     """The JSON report."""
     return render_json(dataset, analyse(dataset), False)
@@ -149,9 +157,11 @@ def test_the_second_reading_has_the_room_of_the_first(job: Path, monkeypatch: py
     monkeypatch.setattr(read_parts, "FEWEST_EARLY_ROWS", 1)
     monkeypatch.setattr(read_parts, "EARLY_ENTRIES", 4)
     kept, options = SparseReading(), replace(SPARSE, memory=memory_for(job, 32))
+    before = dumps_in_memory()
     first = load([job], options, kept=kept)
     assert (first.parts.words, first.parts.whole_follows) == ("the last 4 entries of each dump", True)
     second = load([job], LoadOptions(), kept=kept)
+    assert dumps_in_memory() == before, "nothing holds what was assembled"
     assert (second.parts.words, second.parts.whole_follows) == (
         "the last 32 entries of each dump, as memory is short", False,
     )  # fmt: skip

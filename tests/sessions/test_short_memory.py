@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankscope.analysis import analyse
+from rankscope.assemble import held_sources
 from rankscope.assemble.held_sources import ENTRY_BYTES, needed_bytes
 from rankscope.assemble.load import LoadOptions, load, walk
 from rankscope.assemble.read_parts import shortened
+from rankscope.cli import run
 from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.ring_cut import RingChoice, cut_ring
@@ -85,6 +87,20 @@ def test_a_session_of_parts_is_cut_as_it_is_read(tmp_path: Path) -> None:
     assert report_of(cut) == report_of(load([folder], LoadOptions(memory=memory)))
     with pytest.raises(SessionError, match="even with their last entries only"):
         open_session(session, LoadOptions(memory=1000))
+
+
+def test_ingest_writes_what_fits_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    scenario("host-stuck", "full").write(folder, ALL_MODES["full"])
+    memory = sum(map(needed_bytes, dumps_of(folder)))
+    monkeypatch.setattr(held_sources, "SMALL_BYTES", 0)
+    monkeypatch.setattr(held_sources, "entry_bytes", lambda: memory)
+    assert run(["ingest", str(folder), "-o", str(tmp_path / "s")]) == 0
+    assert f"(read: {WORDS})" in capsys.readouterr().err
+    assert open_session(tmp_path / "s", LoadOptions()).parts.words == WORDS
 
 
 def test_a_damaged_part_leaves_its_room_to_others(tmp_path: Path) -> None:

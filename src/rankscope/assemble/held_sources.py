@@ -120,8 +120,11 @@ class SparseReading:
         self._room: RingRoom | None = None
 
     def room(self, memory: int | None) -> RingRoom:
-        """The room of this read: the first one's, if there was one, for what it has read takes memory already."""
-        self._room = RingRoom(memory) if self._room is None else self._room.emptied()
+        """The room of this read; that of the first one for the second, for what is read takes memory already."""
+        if self._room is not None:
+            again, self._room = self._room.emptied(), None
+            return again
+        self._room = RingRoom(memory)
         return self._room
 
     def add(self, found: FoundPath, source: SourceFile) -> None:
