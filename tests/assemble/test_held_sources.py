@@ -69,11 +69,11 @@ def test_the_cut_depends_on_the_dumps_and_not_on_their_order(
 
 
 def test_dumps_without_room_for_an_entry_are_refused_by_name() -> None:
-    room = RingRoom(100_000)
+    room = RingRoom(50_000)
     with pytest.raises(NoMemoryError, match=r"3 dumps need .* of memory even with their last entries only.*--ranks"):
         for _ in range(3):
             room.take(source(5))
-    room = RingRoom(100_000)
+    room = RingRoom(50_000)
     with pytest.raises(NoMemoryError):
         room.take(source(1, pending=500))  # who waits for whom stays whole
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ENTRY_BYTES = 450
 """Memory of an entry of a dump, read, assembled, judged and shown; docs/speed.md has the measurement."""
-DUMP_BYTES = 1 << 15
+DUMP_BYTES = 1 << 14
 """Memory of a dump without its entries and the rows of its tables."""
 ROW_BYTES = 400
 """Memory of a row of a dump's tables: a call, a shape, a frame or a stack, as objects of Python."""
