@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from rankscope.analysis.data_gaps import find_gaps
@@ -35,6 +36,10 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) 
     freeze = _freeze(facts)
     freeze = freeze if settle is None else settle(freeze)
     facts = _with_waits(facts, freeze)
+    with ThreadPoolExecutor(1) as beside:
+        # the largest tables: polars makes them without the lock of the interpreter
+        calls = beside.submit(lambda: facts.calls)
+        _ = facts.pairs, calls.result()
     reliability, cohorts = judge_reliability(facts), ReplicaCohorts(facts)
     uneven = find_uneven_lanes(facts, still=freeze.stopped is True)
     graph = build_graph(facts, reliability, uneven.instances)

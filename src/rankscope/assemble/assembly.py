@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
@@ -337,9 +338,10 @@ def dump_tables(used: list[SourceFile], places: list[int], world: int) -> dict[s
         return {**{name: schema.empty(columns) for name, columns in tables.items()}, "stacks": StackIds().table()}
     _settle_recorders(used)
     groups, stacks = resolve_groups(used, world), StackIds()
-    frame = entry_rows(used, places, groups, stacks)
-    facts = [facts_of(i, source, groups) for i, source in enumerate(used)]
-    return {**_tables(frame, used, places, groups, facts), "stacks": stacks.table()}
+    with ThreadPoolExecutor(1) as beside:  # polars and numpy work without the lock of the interpreter
+        rows = beside.submit(entry_rows, used, places, groups, stacks)
+        facts = [facts_of(i, source, groups) for i, source in enumerate(used)]
+    return {**_tables(rows.result(), used, places, groups, facts), "stacks": stacks.table()}
 
 
 def _settle_recorders(sources: Sequence[SourceFile]) -> None:

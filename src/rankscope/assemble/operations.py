@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,7 @@ from rankscope.assemble.recorders import records_no_states
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.flight_recorder.model import CODES, NUMBERS, Dump, RecordedCall, RecordedShape
-from rankscope.parsers.matrices import NULL, row_keys
+from rankscope.parsers.matrices import NULL, Numbers, row_keys
 from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.schema import BLIND_HOOK, STATES
 
@@ -104,18 +104,20 @@ def entry_rows(
 ) -> pl.DataFrame:
     """The raw entries of each source, in the words of the frame; no row depends on another one."""
     dumps = [source.dump or Dump() for source in sources]
-    columns: dict[str, Any] = {}
-    for i, name in enumerate(NUMBERS):
-        columns[name] = _nullable(np.concatenate([np.empty(0, np.int64), *(d.numbers[i] for d in dumps)]))
-    codes = {name: _joined_codes(dumps, name) for name in CODES}
-    calls = call_meanings(list(sources), groups)
-    columns.update(calls.select(pl.all().gather(codes["call"])).to_dict())
-    for name in RecordedShape._fields:
-        table = [getattr(shape, name) for dump in dumps for shape in dump.shapes]
-        columns[name] = pl.Series(table, dtype=pl.String).cast(schema.OPS[name]).gather(codes["shape"])
-    columns["stack_id"] = stacks.ids(dumps).gather(codes["stack"])
-    columns.update(_per_source(sources, places, [dump.rows for dump in dumps]))
-    frame = pl.DataFrame(columns)
+    shapes = [shape for dump in dumps for shape in dump.shapes]
+    repeated = {
+        "call": call_meanings(list(sources), groups),
+        "shape": pl.DataFrame({name: _shape_column(shapes, name) for name in RecordedShape._fields}),
+        "stack": pl.DataFrame({"stack_id": stacks.ids(dumps)}),
+        "source": _source_columns(sources, places),
+    }
+    of_entry = np.repeat(np.arange(len(dumps), dtype=np.uint32), [dump.rows for dump in dumps])
+    codes = pl.DataFrame({**{name: _joined_codes(dumps, name) for name in CODES}, "source": of_entry})
+    # one call: polars gathers several columns at a time
+    frame = codes.select(
+        pl.lit(values).gather(pl.col(code)).alias(values.name) for code, table in repeated.items() for values in table
+    )
+    frame = frame.with_columns(_nullable(name, [dump.column(name) for dump in dumps]) for name in NUMBERS)
     hooked = [place for place, source in zip(places, sources, strict=True) if source.recorder == schema.HOOK]
     return _as_hooks_mean(frame, hooked).with_columns(
         pl.lit(schema.SOURCES[0], schema.Source).alias("source"),
@@ -140,20 +142,25 @@ def _as_hooks_mean(frame: pl.DataFrame, hooked: list[int]) -> pl.DataFrame:
     )
 
 
-def _per_source(sources: Sequence[SourceFile], places: Sequence[int], counts: Sequence[int]) -> dict[str, pl.Series]:
+def _shape_column(shapes: Sequence[RecordedShape], name: str) -> pl.Series:
+    return pl.Series(name, [getattr(shape, name) for shape in shapes], dtype=pl.String).cast(schema.OPS[name])
+
+
+def _source_columns(sources: Sequence[SourceFile], places: Sequence[int]) -> pl.DataFrame:
     """Columns with one value for all entries of a dump."""
-    table = {
-        "file": pl.Series(places, dtype=pl.UInt32),
-        "rank": pl.Series([s.rank for s in sources], dtype=pl.Int32),
-        "attempt": pl.Series([s.attempt for s in sources], dtype=pl.UInt16),
-        "host": pl.Series([s.host for s in sources], dtype=pl.String).cast(pl.Categorical),
-    }
-    source_of_row = pl.Series(np.repeat(np.arange(len(sources), dtype=np.uint32), counts))
-    return {name: values.gather(source_of_row) for name, values in table.items()}
+    return pl.DataFrame(
+        {
+            "file": pl.Series(places, dtype=pl.UInt32),
+            "rank": pl.Series([s.rank for s in sources], dtype=pl.Int32),
+            "attempt": pl.Series([s.attempt for s in sources], dtype=pl.UInt16),
+            "host": pl.Series([s.host for s in sources], dtype=pl.String).cast(pl.Categorical),
+        }
+    )
 
 
-def _nullable(values: np.ndarray[Any, np.dtype[np.int64]]) -> pl.Series:
-    series = pl.Series(values)
+def _nullable(name: str, parts: Sequence[Numbers]) -> pl.Series:
+    values = np.concatenate([np.empty(0, np.int64), *parts])
+    series = pl.Series(name, values)
     return series.replace(NULL, None) if len(values) and values.min() == NULL else series
 
 
@@ -212,10 +219,13 @@ def _pair_closers(closers: pl.DataFrame, inner: pl.DataFrame) -> pl.Series:
 
     A closer whose operations were overwritten in the ring has the sort of all others of its group and name.
     """
-    sorts = inner.group_by("closer").agg(pl.col("is_p2p").any().alias("pairs"))
-    told = closers.select("row", "group", "op").join(sorts, left_on="row", right_on="closer", how="left")
-    alike = pl.col("pairs").all().over("group", "op") & pl.col("pairs").is_not_null().any().over("group", "op")
-    return told.filter(pl.coalesce("pairs", alike))["row"]
+    place = np.searchsorted(closers["row"].to_numpy(), inner["closer"].to_numpy())
+    told, pairs = np.zeros((2, closers.height), np.bool_)
+    told[place] = True
+    pairs[place[inner["is_p2p"].to_numpy()]] = True
+    told_sorts = closers.filter(told).with_columns(pairs=pl.Series(pairs[told])).group_by("group", "op")
+    others = closers.filter(~told).join(told_sorts.agg(pl.col("pairs").all()), on=["group", "op"])
+    return pl.concat([closers["row"].filter(pl.Series(pairs)), others.filter("pairs")["row"]])
 
 
 def complete_filtered(

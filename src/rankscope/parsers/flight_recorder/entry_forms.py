@@ -26,7 +26,7 @@ MOST_NEW = 64
 MOST_FORMS = 4096
 """Most forms that a process keeps for one set of keys."""
 _INTEGERS = (op.INT1, op.INT2, op.INT4, op.LONG1)
-_WORD = 8
+_WORD, _SLOT_BITS = 8, 16
 _OPENING = re.compile(rb"(?:e\()?\}(?:q.|r.{4}|\x94)?", re.DOTALL)
 """From the end of an entry to the mark of the next one. Python's pickler splits a list into parts of 1000 items."""
 
@@ -143,6 +143,9 @@ class FormTable:
         """For each length in bytes, the forms of that length, in columns."""
         self._fixed, self._template, self._kept = np.zeros((3, 1, words), np.int64)
         self._numbers = np.zeros((4, 1, len(NUMBERS)), np.int64)
+        self._weights = np.random.default_rng(0).integers(1, np.iinfo(np.int64).max, words) | 1
+        """Sums with these weights send equal entries to the same slot, where they are compared."""
+        self._slots = np.zeros(1 << _SLOT_BITS, np.int64)
 
     def match(self, rows: Numbers, lengths: Numbers, piece: Callable[[int], bytes]) -> tuple[Numbers, Numbers]:
         """The form of each entry, or -1, and the first entry that differs from it only in its numbers.
@@ -166,18 +169,27 @@ class FormTable:
 
     def _try(self, rows: Numbers, which: Numbers, guess: Numbers, forms: Numbers, first: Numbers) -> Numbers:
         """Sets `forms` and `first` of those entries `which` that have the guessed form; the others."""
-        places: dict[bytes, int] = {}
         kept = self._kept.take(guess, 0)
         kept &= rows if len(which) == len(rows) else rows[which]
-        contents = kept.view(f"V{8 * self._words}").ravel().tolist()
-        alike = np.fromiter(map(places.setdefault, contents, range(len(which))), np.int64, len(which))
+        like = self._first_alike(kept, guess)
+        some = np.flatnonzero(like == np.arange(len(like)))
         # an entry with the content of a fitting one fits, too: nothing but numbers is left out of it
-        some = np.array(list(places.values()), np.int64)
         fits = np.zeros(len(which), np.bool_)
         fits[some] = self._fits(rows[which[some]], guess[some])
-        fits = fits[alike]
-        forms[which[fits]], first[which[fits]] = guess[fits], which[alike[fits]]
+        fits = fits[like]
+        forms[which[fits]], first[which[fits]] = guess[fits], which[like[fits]]
         return which[~fits]
+
+    def _first_alike(self, kept: Numbers, guess: Numbers) -> Numbers:
+        """The first entry of the same kind, or the entry itself; two kinds that share a slot are rare."""
+        order = np.arange(len(kept))
+        slot = np.einsum("ij,j->i", kept, self._weights).view(np.uint64) >> np.uint64(64 - _SLOT_BITS)
+        self._slots[slot[::-1]] = order[::-1]
+        like: Numbers = self._slots[slot]
+        same = kept.take(like, 0) == kept
+        if same.all() and (guess[like] == guess).all():
+            return like
+        return np.where(same.all(axis=1) & (guess[like] == guess), like, order)
 
     def _fits(self, rows: Numbers, guess: Numbers) -> Mask:
         differ = (rows & self._fixed[guess]) ^ self._template[guess]
@@ -185,7 +197,7 @@ class FormTable:
         return fits
 
     def numbers_at(self, words: Numbers, starts: Numbers, forms: Numbers) -> Numbers:
-        """The numbers of entries that begin at `starts`, in rows of NUMBERS; `words` begin at each byte."""
+        """The numbers of entries that begin at `starts`, in columns of NUMBERS; `words` begin at each byte."""
         place, shift, mask, add = self._numbers.take(forms, 1)
         place += starts[:, None]
         values: Numbers = words[place]
@@ -195,9 +207,9 @@ class FormTable:
         values += add
         for row in _TIMES:
             values[:, row][values[:, row] == 0] = NULL
-        millis = values[:, _DURATION].byteswap().view(np.float64)
-        values[:, _DURATION] = nanoseconds(np.where(mask[:, _DURATION] == 0, np.nan, millis))
-        return values.T
+        timed = np.flatnonzero(mask[:, _DURATION])
+        values[timed, _DURATION] = nanoseconds(values[timed, _DURATION].byteswap().view(np.float64))
+        return values
 
     def _add(self, piece: bytes) -> int | None:
         """The number of the new form of a piece; None if it is no entry."""

@@ -54,7 +54,8 @@ def _read(entries: PickledEntries, size: int) -> Dump:
         raise OtherLayoutError("entries that do not begin like the first")
     dump_columns.fill_columns(dump, kept, size)
     place = np.cumsum(is_kept) - 1
-    numbers = np.concatenate([np.zeros((len(entries.numbers), 1), np.int64), entries.numbers], axis=1)
+    numbers = np.empty((len(dump.numbers), len(is_kept)), np.int64)
+    numbers[:, 1:] = entries.numbers.T
     numbers[:, is_kept] = dump.numbers
     dump.numbers, dump.codes = numbers, dump.codes[:, place[np.append(0, entries.alike + 1)]]
     return dump

@@ -60,8 +60,8 @@ class PickledEntries:
         self.ends = np.append(self.marks[1:], len(data))
         self.alike = np.arange(len(self.starts))
         """The first piece of the kind of each; a piece that has no kind stands for itself."""
-        self.numbers: Numbers = np.zeros((len(NUMBERS), len(self.starts)), np.int64)
-        """The numbers of pieces that have a kind, in rows of NUMBERS."""
+        self.numbers: Numbers = np.zeros((len(self.starts), len(NUMBERS)), np.int64)
+        """The numbers of pieces that have a kind, in columns of NUMBERS."""
         self.puts = MemoPuts(len(self.starts))
 
     def classify(self) -> Mask:
@@ -70,8 +70,8 @@ class PickledEntries:
         lengths = self.ends - self.starts
         # what stands behind the entries belongs to the last piece
         lengths[-1] = len(padded)
-        shorter, width = 0, FEWEST_WORDS
-        while width <= MOST_WORDS:
+        shorter, width, longest = 0, FEWEST_WORDS, lengths[:-1].max(initial=0)
+        while width <= MOST_WORDS and shorter < longest:
             which = np.flatnonzero((lengths > shorter) & (lengths <= 8 * width))
             for begin in range(0, len(which), BLOCK_WORDS // width):
                 self._classify(padded, which[begin : begin + BLOCK_WORDS // width], width)
@@ -92,7 +92,7 @@ class PickledEntries:
         copies = np.flatnonzero(first != np.arange(len(first)))
         which, starts, forms = which[copies], starts[copies], forms[copies]
         words: Numbers = np.ndarray((len(self.data),), "<i8", padded, strides=(1,))
-        self.numbers[:, which] = table.numbers_at(words, starts, forms)
+        self.numbers[which] = table.numbers_at(words, starts, forms)
         for number, form in enumerate(table.forms):
             mine = np.flatnonzero(forms == number) if form.puts else ()
             if len(mine):
@@ -114,16 +114,14 @@ class PickledEntries:
 
 
 def positions(data: bytes, text: bytes) -> Numbers:
-    """The places of `text`, of at least two bytes, in `data`."""
-    pair = int.from_bytes(text[:2], "little")
-    # compares two bytes at a time, at even and at odd places: several times faster than single bytes
-    halves = [np.frombuffer(data, "<u2", (len(data) - shift) // 2, shift) == pair for shift in (0, 1)]
-    found = np.sort(
-        np.concatenate([2 * np.flatnonzero(half) + shift for shift, half in enumerate(halves)]), kind="stable"
-    )
-    found = found[found <= len(data) - len(text)]
+    """The places of `text`, of at least three bytes, in `data`."""
     array = np.frombuffer(data, np.uint8)
-    for i, byte in enumerate(text[2:], 2):
+    count = max(0, len(data) - len(text) + 1)
+    begins = array[:count] == text[0]
+    for i in (1, 2):
+        begins &= array[i : count + i] == text[i]
+    found = np.flatnonzero(begins)
+    for i, byte in enumerate(text[3:], 3):
         found = found[array[found + i] == byte]
     return found
 
