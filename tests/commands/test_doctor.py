@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from rankscope import __version__
+from rankscope.assemble.machine_memory import MemoryLimits
 from rankscope.cli import run
 from rankscope.commands import doctor, machine_facts
 from rankscope.commands.machine_checks import MachineCheck, all_checks
@@ -21,14 +22,13 @@ from rankscope.commands.machine_facts import (
     MachineFacts,
     PolarsFacts,
     TerminalFacts,
-    available_memory,
     control_group,
     folder_facts,
     gathered,
 )
 
 UTF8 = {"TERM": "xterm-256color", "LANG": "en_US.UTF-8"}
-FREE = LimitFacts(None, 300, None, 1024, None, 64 << 30, None, 8, 8)
+FREE = LimitFacts(None, 300, None, 1024, MemoryLimits(64 << 30), 8, 8)
 FINE = MachineFacts(
     terminal=TerminalFacts(True, (120, 40), UTF8), limits=FREE, data=FolderFacts("dumps", "xfs", 1 << 40, True),
     cache=FolderFacts("/home/u/.cache/rankscope", "xfs", 1 << 40, True), polars=PolarsFacts(0, ""),
@@ -80,14 +80,22 @@ def test_a_network_file_system_is_polled_and_a_local_one_is_not() -> None:
 
 def test_limits_are_held_against_what_rankscope_starts() -> None:
     tight = dataclasses.replace(
-        FREE, processes=330, control_group_processes=20, open_files=64, memory=1 << 30, control_group_memory=1 << 30,
-        address_space=1 << 30,
+        FREE, processes=330, control_group_processes=20, open_files=64,
+        memory=MemoryLimits(1 << 30, 1 << 30, 1 << 30, 1 << 30),
     )  # fmt: skip
     assert set(troubles(limits=tight)) == {
         "threads (ulimit -u)", "threads (cgroup)", "open files (ulimit -n)", "memory", "memory (cgroup)",
-        "address space (ulimit -v)",
+        "address space (ulimit -v)", "memory (RANKSCOPE_MEMORY)",
     }  # fmt: skip
     assert troubles(limits=dataclasses.replace(FREE, processes=4096, control_group_processes=4096)) == {}
+
+
+def test_the_entries_that_fit_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    checks = {check.name: check for check in all_checks(FINE)}
+    assert checks["entries of dumps"].value.startswith("about 92,000,000 fit")
+    monkeypatch.setenv("RANKSCOPE_MEMORY", "much")
+    wrong = {check.name: check for check in all_checks(gathered(tmp_path)) if check.state == "bad"}
+    assert wrong["memory"].value == "RANKSCOPE_MEMORY='much' is no size; 4G is 4 GiB"
 
 
 @pytest.mark.parametrize(
@@ -161,15 +169,13 @@ def test_an_import_of_polars_that_ends_the_process_is_a_fact(monkeypatch: pytest
 
 
 def test_files_of_the_kernel_are_read(tmp_path: Path) -> None:
-    assert available_memory("MemTotal: 9 kB\nMemAvailable:    2048 kB\n") == 2 << 20
-    assert available_memory("") is None
     own, root = tmp_path / "cgroup", tmp_path / "fs"
     (root / "job").mkdir(parents=True)
     own.write_text("1:memory:/old\n0::/job\n")
     assert control_group(own, root) is None
-    (root / "memory.max").write_text("max")
+    (root / "pids.max").write_text("max")
     assert control_group(own, root) == root
-    (root / "job" / "memory.max").write_text("1000")
+    (root / "job" / "pids.max").write_text("1000")
     assert control_group(own, root) == root / "job"
     assert folder_facts(tmp_path / "new").path == str(tmp_path / "new")
 

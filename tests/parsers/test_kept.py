@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rankscope.assemble import read_parts
-from rankscope.assemble.load import LoadOptions, SparseReading, load
+from rankscope.assemble.held_sources import SparseReading
+from rankscope.assemble.load import LoadOptions, load
 from rankscope.schema import Dataset
 from tests.parsers.dumps import job as recorders
 from tests.parsers.dumps import named

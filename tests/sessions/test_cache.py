@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.assemble import read_parts
-from rankscope.assemble.load import LoadOptions, SparseReading, load, walk
+from rankscope.assemble import held_sources, read_parts
+from rankscope.assemble.held_sources import SparseReading
+from rankscope.assemble.load import LoadOptions, load, walk
 from rankscope.commands import source
 from rankscope.commands.source import JobSource
 from rankscope.parsers.files.directory_walk import SESSION_FILE
@@ -123,4 +124,14 @@ def test_an_early_verdict_is_not_kept(job: Path, used: Path, monkeypatch: pytest
     monkeypatch.setattr(read_parts, "FEWEST_EARLY_ROWS", 1)
     early = JobSource((str(job),)).read(lambda _step: None, detail="collectives", kept=SparseReading())
     assert early.parts.whole_follows
+    assert not used.exists() or not list(used.iterdir())
+
+
+def test_a_job_cut_to_the_memory_is_not_kept(job: Path, used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = load([job])
+    monkeypatch.setattr(held_sources, "SMALL_BYTES", 0)
+    monkeypatch.setattr(held_sources, "ENTRY_BYTES", 1 << 20)
+    monkeypatch.setattr(held_sources, "entry_bytes", lambda: 48 << 20)
+    cut = JobSource((str(job),)).read(lambda _step: None)
+    assert cut.ops.height < whole.ops.height and "as memory is short" in cut.parts.words
     assert not used.exists() or not list(used.iterdir())

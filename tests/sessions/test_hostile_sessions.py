@@ -85,7 +85,8 @@ class _Bomb:
         (lambda s: _with_column(s, "groups", (pl.col("group") + 1).alias("group")), "beyond 5"),
         (lambda s: _with_column(s, "files", pl.col("file").reverse().alias("file")), "files.parquet are not in order"),
         (lambda s: _with_manifest(s, rows={"ops": 12}), "ops.parquet has 93 rows, not 12"),
-        (lambda s: _with_manifest(s, rows={"ops": 1 << 60}), "MiB of memory"),
+        (lambda s: _with_manifest(s, rows={"ops": 1 << 60}), "ops.parquet has 93 rows, not 1,152"),
+        (lambda s: _with_manifest(s, rows={"files": 1 << 50}), "of memory, and there is "),
         (lambda s: _with_manifest(s, rows={"later": 1}), "'later' is of a newer rankscope"),
         (lambda s: _with_manifest(s, rows={"../../etc/passwd": 1}), "is of a newer rankscope"),
         (lambda s: _with_manifest(s, format=2, rankscope="9.9"), "it has form 2, of rankscope 9.9; this one reads 1"),
@@ -189,5 +190,5 @@ def test_a_part_of_other_paths_is_refused(tmp_path: Path) -> None:
 
 def test_a_part_larger_than_the_memory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = parts_of(SAMPLES / "two_groups", tmp_path / "s", 1, lambda _one: 0)
-    monkeypatch.setattr("rankscope.sessions.shard_parts.memory_bytes", lambda: 2000)
+    monkeypatch.setattr("rankscope.sessions.shard_parts.lent_bytes", lambda: 2000)
     assert "more than this machine has memory for" in _told(session)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
+from rankscope.assemble.read_parts import shortened
 from rankscope.schema import Dataset, ReadParts
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.options import ProgressLike
@@ -67,3 +68,14 @@ async def test_a_rest_that_cannot_be_read_is_told() -> None:
         await pilot.press("j")
         assert "only the last 4 entries of each dump" in bar(app, "keys")
         assert "reading the rest" not in bar(app, "keys")
+
+
+async def test_a_job_larger_than_the_memory_says_so() -> None:
+    dataset, _ = ends(hang())
+    part = replace(dataset, parts=shortened(ReadParts(), 4))
+    app = RankscopeApp(loads(part, analyse(part)), "dumps", PLAIN)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        told = bar(app, "keys")
+        assert "only the last 4 entries of each dump, as memory is short" in told
+        assert "? help" in told and "reading the rest" not in told

@@ -14,25 +14,21 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rankscope.assemble.held_sources import NoMemoryError, RingRoom, SparseReading
 from rankscope.kinds.input_kinds import NOT_A_FILE, UNKNOWN, UNKNOWN_KIND
 from rankscope.parsers.contents import RINGS_VARIABLE, SAMPLES_VARIABLE
 from rankscope.parsers.files.directory_walk import FoundPath, printable_text, walk_paths
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE
-from rankscope.parsers.workers.byte_ranges import FileRanges
 from rankscope.parsers.workers.pool import Pool, Result, WorkerError
-from rankscope.text.wording import plural
 
 if TYPE_CHECKING:
     from rankscope.assemble.sources import SourceFile
+    from rankscope.parsers.workers.byte_ranges import FileRanges
     from rankscope.schema import Dataset
 
 
 LOG = "rankscope"
 """Name of the logger."""
-_WANTED = (
-    "rankscope reads flight recorder dumps (PyTorch writes them to TORCH_FR_DUMP_TEMP_FILE), logs, py-spy dumps and "
-    "profiler traces"
-)
 _BLAS = "OPENBLAS_NUM_THREADS"
 
 
@@ -64,6 +60,8 @@ class LoadOptions:
     """Names or descriptions of the groups whose history is read; empty for all."""
     last: int | None = None
     """Number of the last entries of each dump to read; None for all."""
+    memory: int | None = None
+    """Bytes that the entries of dumps may take; None for a share of what the machine lends."""
 
     @property
     def is_part(self) -> bool:
@@ -89,33 +87,6 @@ class LoadProgress:
     rows: int
 
 
-class SparseReading:
-    """Files that a first, sparse read has read in full, so that a second one reads only the traces again."""
-
-    def __init__(self) -> None:
-        self._read: dict[tuple[str, int, int | None], list[SourceFile]] = {}
-        self._sparse: set[tuple[str, int, int | None]] = set()
-
-    def add(self, found: FoundPath, source: SourceFile) -> None:
-        """Adds the content of a file, or of a member of it."""
-        stamp = found.path, found.size, found.mtime_ns
-        self._read.setdefault(stamp, []).append(source)
-        if source.trace is not None:
-            self._sparse.add(stamp)
-
-    def clear(self) -> None:
-        """Lets go of everything: no second read comes."""
-        self._read.clear()
-
-    def split_files(self, found: Sequence[FoundPath]) -> tuple[list[FoundPath], list[SourceFile]]:
-        """The files that must be read, and the contents of the others, which are then dropped."""
-        stamps = {(f.path, f.size, f.mtime_ns): f for f in found}
-        known = [stamp for stamp in stamps if stamp in self._read and stamp not in self._sparse]
-        sources = [source.renewed() for stamp in known for source in self._read[stamp]]
-        self._read.clear()
-        return [f for stamp, f in stamps.items() if stamp not in set(known)], sources
-
-
 class InputError(Exception):
     """Nothing can be read; the message is for the user."""
 
@@ -131,21 +102,25 @@ def load(
     content.
 
     A sparse read fills `kept`, so that the next one reads only the traces again; of long dumps it takes only the last
-    entries, and the next one all. `found` is the result of `walk`, if the caller has it.
+    entries, and the next one all. `found` is the result of `walk`, if the caller has it. Dumps that need more memory
+    than there is keep their last entries; the Dataset says so.
     """
     with undisturbed():
         pattern_of(options.rank_from)
         there = walk(paths, options) if found is None else found
-        sources = read_sources(there, options, progress, kept)
+        room = RingRoom(options.memory) if kept is None else kept.room(options.memory)
+        sources = read_sources(there, options, progress, kept, room)
         if not any(source.tells for source in sources):
             sources = with_other_files(sources, there, options)
         if kept is not None and options.detail != "all" and options.last is None:
-            early = _early(sources, root_of(paths, options), options)
+            early = _early(sources, root_of(paths, options), options, room)
             if early is not None:
                 return early
         dataset = assemble_sources(sources, root_of(paths, options), options)
+        if options.is_part or room.last is not None:
+            dataset = part_of(dataset, options, room.last)
         if options.is_part:
-            return part_of(dataset, options)
+            return dataset
         copied = options.called and tuple(map(Path, options.called)) != tuple(paths)
         if copied or not dataset.missing_ranks:
             return dataset
@@ -154,11 +129,11 @@ def load(
         return with_siblings(dataset, paths)
 
 
-def _early(sources: Sequence[SourceFile], root: str, options: LoadOptions) -> Dataset | None:
+def _early(sources: Sequence[SourceFile], root: str, options: LoadOptions, room: RingRoom) -> Dataset | None:
     """The Dataset of the last entries of all dumps; None if the whole takes no longer."""
     from rankscope.assemble.read_parts import EARLY_ENTRIES, announced, are_long, last_entries
 
-    if not are_long(sources):
+    if not are_long(sources) or (room.last is not None and room.last <= EARLY_ENTRIES):
         return None
     dataset = assemble_sources(list(map(last_entries, sources)), root, options)
     return announced(part_of(dataset, replace(options, last=EARLY_ENTRIES)))
@@ -169,8 +144,12 @@ def read_sources(
     options: LoadOptions,
     progress: Callable[[LoadProgress], None] | None,
     kept: SparseReading | None = None,
+    room: RingRoom | None = None,
 ) -> list[SourceFile]:
-    """The content of each found file, in the order of their shown paths. Raises InputError without a worker."""
+    """The content of each found file, in the order of their shown paths; dumps are cut until they have `room`.
+
+    Raises InputError without a worker, and without memory.
+    """
     known: list[SourceFile] = []
     if kept is not None and options.detail == "all":
         found, known = kept.split_files(found)
@@ -179,8 +158,11 @@ def read_sources(
     try:
         _import_numpy()
         import_module("rankscope.assemble.assembly")  # while the workers read
-        sources = sorted([*known, *_read(pool, found, progress, kept)], key=place_of)
-    except WorkerError as error:
+        if room is not None:
+            for source in known:
+                room.take(source)
+        sources = sorted([*known, *_read(pool, found, progress, kept, room)], key=place_of)
+    except (WorkerError, NoMemoryError) as error:
         raise InputError(str(error)) from error
     finally:
         pool.close()
@@ -197,9 +179,10 @@ def assemble_sources(sources: Sequence[SourceFile], root: str, options: LoadOpti
     """The Dataset of files in the order of `place_of`. Raises InputError without any content."""
     from rankscope.assemble.assembly import assemble
     from rankscope.assemble.attempts import NoSuchAttemptError
+    from rankscope.assemble.sources import empty_reason
 
     if not any(source.tells for source in sources):
-        raise InputError(_empty_reason(root, sources))
+        raise InputError(empty_reason(root, sources))
     errors = None if options.errors is None else str(options.errors.resolve())
     pattern = pattern_of(options.rank_from)
     try:
@@ -208,12 +191,12 @@ def assemble_sources(sources: Sequence[SourceFile], root: str, options: LoadOpti
         raise InputError(str(error)) from error
 
 
-def part_of(dataset: Dataset, options: LoadOptions) -> Dataset:
-    """The part of the dataset that the user wants. Raises InputError if it is empty."""
+def part_of(dataset: Dataset, options: LoadOptions, room: int | None = None) -> Dataset:
+    """The part of the dataset that the user wants, and for which there was room. Raises InputError if it is empty."""
     from rankscope.assemble.read_parts import NoSuchPartError, narrowed
 
     try:
-        return narrowed(dataset, options.ranks, options.groups, options.last)
+        return narrowed(dataset, options.ranks, options.groups, options.last, room)
     except NoSuchPartError as error:
         raise InputError(str(error)) from error
 
@@ -230,7 +213,7 @@ def with_other_files(sources: list[SourceFile], found: Sequence[FoundPath], opti
         return sources
     pool = _pool(some, options)
     try:
-        again = {source.shown: source for source in _read(pool, some, None, None)}
+        again = {source.shown: source for source in _read(pool, some)}
     except WorkerError:
         return sources
     finally:
@@ -338,22 +321,31 @@ def environment_of(errors: Path | None) -> dict[str, str]:
 
 
 def _read(
-    pool: Pool, found: Sequence[FoundPath], progress: Callable[[LoadProgress], None] | None, kept: SparseReading | None
+    pool: Pool,
+    found: Sequence[FoundPath],
+    progress: Callable[[LoadProgress], None] | None = None,
+    kept: SparseReading | None = None,
+    room: RingRoom | None = None,
 ) -> list[SourceFile]:
-    """Every file as a source, in any order."""
+    """Every file as a source, in any order. Raises NoMemoryError."""
     from rankscope.assemble.sources import SourceFile
 
+    ranges: FileRanges | None = None
     sources = [
         SourceFile(f.shown, NOT_A_FILE.name, f.size, f.mtime_ns, f.problem) for f in found if f.problem is not None
     ]
     total = sum(f.size for f in found)
     files_done, bytes_done, rows = len(sources), 0, 0
-    ranges = FileRanges()
     for result in pool.run():
-        whole = ranges.add(result)
+        whole: Result | None = result
+        if result.task.parts > 1:
+            ranges = ranges or _file_ranges()
+            whole = ranges.add(result)
         if whole is not None and whole.kind is not None:
             sources.append(_source(whole))
             _draw(sources[-1])
+            if room is not None:
+                room.take(sources[-1])
             if kept is not None:
                 kept.add(result.task.found, sources[-1])
             rows += result.decoded.rows if result.decoded else 0
@@ -363,6 +355,13 @@ def _read(
         if progress is not None:
             progress(LoadProgress(files_done, len(found), bytes_done, total, rows))
     return sources
+
+
+def _file_ranges() -> FileRanges:
+    """The ranges of files; its import is only worth it for large ones."""
+    from rankscope.parsers.workers.byte_ranges import FileRanges
+
+    return FileRanges()
 
 
 def _draw(source: SourceFile) -> None:
@@ -381,17 +380,3 @@ def _source(result: Result) -> SourceFile:
     mtime_ns = found.mtime_ns if result.mtime_ns is None else result.mtime_ns
     kind = result.kind or UNKNOWN.name
     return SourceFile(found.shown + result.inner, kind, size, mtime_ns, result.problem, result.decoded)
-
-
-def _empty_reason(root: str, sources: Sequence[SourceFile]) -> str:
-    """The reason why there is nothing to show, with the first problems."""
-    if not sources:
-        return f"{printable_text(root)}: no files; {_WANTED}"
-    # what is known of a file helps more than that it is not known
-    told = sorted(sources, key=lambda s: s.problem in (UNKNOWN_KIND, None))
-    reasons = [
-        f"{s.shown}: {s.problem or 'no line reports an operation, an error or the end of a process'}" for s in told
-    ][:5]
-    more = f" and {len(sources) - len(reasons):,} more" if len(sources) > len(reasons) else ""
-    looked = f"{plural(len(sources), 'file')} ({'; '.join(reasons)}{more})"
-    return f"{printable_text(root)}: no dump, stack, log or trace in {looked}; {_WANTED}"

@@ -43,9 +43,14 @@ def are_long(sources: Sequence[SourceFile]) -> bool:
 def last_entries(source: SourceFile) -> SourceFile:
     """A file before its assembly with others, with the last entries of its dump."""
     other = source.renewed()
-    if source.dump is not None:
-        other.content = other.__dict__["dump"] = cut_ring(source.dump, RingChoice(EARLY_ENTRIES))
+    keep_last(other, EARLY_ENTRIES)
     return other
+
+
+def keep_last(source: SourceFile, last: int) -> None:
+    """Cuts the dump of a file, if it is one, to its last entries."""
+    if source.dump is not None and (cut := cut_ring(source.dump, RingChoice(last))) is not source.dump:
+        source.replace_dump(cut)
 
 
 def announced(dataset: Dataset) -> Dataset:
@@ -67,22 +72,32 @@ def _told_rank(shown: str, pattern: re.Pattern[str] | None) -> int | None:
     return told
 
 
-def narrowed(dataset: Dataset, ranks: frozenset[int] | None, groups: tuple[str, ...], last: int | None) -> Dataset:
-    """The dataset of the chosen part, which says what was left out. Raises NoSuchPartError."""
+def narrowed(
+    dataset: Dataset, ranks: frozenset[int] | None, groups: tuple[str, ...], last: int | None, room: int | None = None
+) -> Dataset:
+    """The dataset of the chosen part, which says what was left out. Raises NoSuchPartError.
+
+    `room` is the number of last entries of each dump for which there was memory; None if there was enough.
+    """
     chosen = _chosen_groups(dataset, groups) if groups else ()
     words = [
         *([] if ranks is None else [_rank_words(dataset, ranks)]),
         *([f"{len(chosen):,} of {plural(dataset.groups.height, 'group')}"] if groups else []),
-        *(
-            []
-            if last is None
-            else ["the last entry of each dump" if last == 1 else f"the last {last:,} entries of each dump"]
-        ),
+        *([] if last is None or room is not None else [_last_words(last)]),
     ]
     known = dataset if ranks is None else _of_ranks(dataset, ranks)
-    return replace(
-        known, parts=ReadParts(", ".join(words), cuts_rings=bool(groups) or last is not None, has_gaps=bool(groups))
-    )
+    parts = ReadParts(", ".join(words), cuts_rings=bool(groups) or last is not None, has_gaps=bool(groups))
+    return replace(known, parts=parts if room is None else shortened(parts, room))
+
+
+def _last_words(last: int) -> str:
+    return "the last entry of each dump" if last == 1 else f"the last {last:,} entries of each dump"
+
+
+def shortened(parts: ReadParts, last: int) -> ReadParts:
+    """The part of a job, of which only the last entries of each dump were read without a wish of the user."""
+    words = f"{_last_words(last)}, as memory is short"
+    return parts._replace(words=f"{parts.words}, {words}" if parts.words else words, cuts_rings=True)
 
 
 def _rank_words(dataset: Dataset, ranks: frozenset[int]) -> str:

@@ -15,13 +15,15 @@ import polars as pl
 from rankscope.assemble import file_names
 from rankscope.assemble.op_names import library_of, p2p_ranks
 from rankscope.assemble.recorders import Completeness, completeness, recorder_of
-from rankscope.kinds.input_kinds import LOG, TRACE
+from rankscope.kinds.input_kinds import LOG, TRACE, UNKNOWN_KIND
 from rankscope.parsers.contents import DecodedFile
+from rankscope.parsers.files.directory_walk import printable_text
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.members import GroupConfig
 from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.parsers.sidecar import Sidecar
+from rankscope.text.wording import plural
 
 if TYPE_CHECKING:
     from rankscope.parsers.logs.model import LogContent
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 
 FEWEST_LOG_LINES = 3
 """Fewest lines of NCCL in a log without other events."""
+_WANTED = (
+    "rankscope reads flight recorder dumps (PyTorch writes them to TORCH_FR_DUMP_TEMP_FILE), logs, py-spy dumps and "
+    "profiler traces"
+)
 _OWN_TABLES = (
     "dump", "snapshot", "directory", "tag", "place_named", "libraries", "span", "candidates", "threads", "highest",
     "complete",
@@ -101,6 +107,12 @@ class SourceFile:
         other = SourceFile(self.shown, self.kind, self.size, self.mtime_ns, self.problem, self.content)
         other.__dict__.update({name: getattr(self, name) for name in _OWN_TABLES})
         return other
+
+    def replace_dump(self, dump: Dump) -> None:
+        """Takes another form of its dump; facts that were computed from the old one are dropped."""
+        self.content = dump
+        for name in _OWN_TABLES:
+            self.__dict__.pop(name, None)
 
     @cached_property
     def dump(self) -> Dump | None:
@@ -277,3 +289,17 @@ def common_members(values: list[str]) -> str:
     """The most frequent value; of several the first in order. Empty without values."""
     counts = Counter(values)
     return min(counts, key=lambda v: (-counts[v], v)) if counts else ""
+
+
+def empty_reason(root: str, sources: Sequence[SourceFile]) -> str:
+    """The reason why there is nothing to show, with the first problems."""
+    if not sources:
+        return f"{printable_text(root)}: no files; {_WANTED}"
+    # what is known of a file helps more than that it is not known
+    told = sorted(sources, key=lambda s: s.problem in (UNKNOWN_KIND, None))
+    reasons = [
+        f"{s.shown}: {s.problem or 'no line reports an operation, an error or the end of a process'}" for s in told
+    ][:5]
+    more = f" and {len(sources) - len(reasons):,} more" if len(sources) > len(reasons) else ""
+    looked = f"{plural(len(sources), 'file')} ({'; '.join(reasons)}{more})"
+    return f"{printable_text(root)}: no dump, stack, log or trace in {looked}; {_WANTED}"

@@ -79,8 +79,9 @@ def _write_whole(source: JobSource, directory: Path, force: bool, redact: bool) 
         (dataset.ops.height + dataset.traced.height, "operation"),
     )  # fmt: skip
     held = ", ".join(plural(count, noun) for count, noun in counts if count)
-    opens = shlex.join(["rankscope", str(directory)])
-    click.echo(f"{directory}: {held}, {byte_count(size)}; {opens} opens it", err=True)
+    opens, part = shlex.join(["rankscope", str(directory)]), dataset.parts.words
+    read = f" (read: {part})" if part else ""
+    click.echo(f"{directory}: {held}{read}, {byte_count(size)}; {opens} opens it", err=True)
     return 0
 
 

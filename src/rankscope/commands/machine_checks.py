@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from rankscope.assemble.held_sources import ENTRY_BYTES
+from rankscope.assemble.machine_memory import SHARE, VARIABLE, MemoryLimits
 from rankscope.commands.machine_facts import FolderFacts, LimitFacts, MachineFacts, PolarsFacts, TerminalFacts
 from rankscope.commands.stacks import MISSING_PY_SPY
 from rankscope.parsers.workers.machine_share import MOST_PROCESSES, MOST_THREADS
@@ -140,9 +142,7 @@ def limit_checks(facts: LimitFacts) -> Iterator[MachineCheck]:
         "limits", "open files (ulimit -n)", _amount(facts.open_files), "ulimit -n 1024",
         wrong=facts.open_files is not None and facts.open_files < MIN_OPEN_FILES,
     )  # fmt: skip
-    yield _memory_check("memory", facts.memory, "a machine with more, for the dumps of a thousand ranks")
-    yield _memory_check("memory (cgroup)", facts.control_group_memory, "a larger limit: srun --mem=8G")
-    yield _memory_check("address space (ulimit -v)", facts.address_space, "ulimit -v unlimited")
+    yield from _memory_checks(facts.memory)
 
 
 def _processes_check(name: str, limit: int | None, running: int, better: str) -> MachineCheck:
@@ -150,6 +150,21 @@ def _processes_check(name: str, limit: int | None, running: int, better: str) ->
     few = limit is not None and limit - running < SPARE_PROCESSES
     value = _amount(limit) + (f", {running:,} running" if running and limit is not None else "")
     return _check("limits", name, value, f"{better}, or --jobs 1 and POLARS_MAX_THREADS=1", wrong=few)
+
+
+def _memory_checks(limits: MemoryLimits | str) -> Iterator[MachineCheck]:
+    """Checks of the memory by each limit, and the number of operations that fit into the least of them."""
+    if isinstance(limits, str):
+        yield MachineCheck("limits", "memory", limits, "bad", f"unset {VARIABLE}, or {VARIABLE}=4G")
+        return
+    yield _memory_check("memory", limits.machine, "a machine with more, for the dumps of a thousand ranks")
+    yield _memory_check("memory (cgroup)", limits.control_group, "a larger limit: srun --mem=8G")
+    yield _memory_check("address space (ulimit -v)", limits.address_space, "ulimit -v unlimited")
+    if limits.asked is not None:
+        yield _memory_check(f"memory ({VARIABLE})", limits.asked, f"a larger {VARIABLE}")
+    entries = float(f"{limits.least * SHARE / ENTRY_BYTES:.2g}")
+    value = f"about {entries:,.0f} fit; of more, the last ones of each dump are read"
+    yield MachineCheck("limits", "entries of dumps", value)
 
 
 def _memory_check(name: str, count: int | None, better: str) -> MachineCheck:

@@ -17,6 +17,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from rankscope import __version__
+from rankscope.assemble.machine_memory import MemoryLimits, MemorySizeError, kernel_number, kernel_text, memory_limits
 from rankscope.commands.stacks import py_spy_program
 from rankscope.parsers.workers.machine_share import interpreter_command, usable_cores
 from rankscope.watching.observer import file_system
@@ -52,12 +53,8 @@ class LimitFacts:
     """Processes and threads that the user has now."""
     control_group_processes: int | None
     open_files: int | None
-    address_space: int | None
-    """Bytes, of `ulimit -v`."""
-    memory: int | None
-    """Bytes that the machine has available."""
-    control_group_memory: int | None
-    """Bytes that the control group, as of a container or a Slurm job, still allows."""
+    memory: MemoryLimits | str
+    """The reason instead, if the user's limit is no size."""
     cores: int = 1
     cores_of_machine: int = 1
 
@@ -112,8 +109,8 @@ def gathered(path: Path, environment: Mapping[str, str] = os.environ) -> Machine
         terminal=_terminal(environment), limits=_limits(), data=folder_facts(path),
         cache=folder_facts(user_cache_path("rankscope")), polars=_polars(), versions=_versions(),
         python=platform.python_version(), machine=platform.machine(), py_spy=py_spy_program(),
-        ptrace_scope=_number("/proc/sys/kernel/yama/ptrace_scope"), is_root=os.geteuid() == 0,
-        watches=_number("/proc/sys/fs/inotify/max_user_watches"),
+        ptrace_scope=kernel_number(Path("/proc/sys/kernel/yama/ptrace_scope")), is_root=os.geteuid() == 0,
+        watches=kernel_number(Path("/proc/sys/fs/inotify/max_user_watches")),
     )  # fmt: skip
 
 
@@ -155,28 +152,26 @@ def _output(command: Sequence[str]) -> str | None:
 
 def _limits() -> LimitFacts:
     group = control_group(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
-    most, used = (_number(group / name) if group else None for name in ("memory.max", "memory.current"))
     return LimitFacts(
         processes=_soft(resource.RLIMIT_NPROC), running=_running(),
-        control_group_processes=_number(group / "pids.max") if group else None,
-        open_files=_soft(resource.RLIMIT_NOFILE), address_space=_soft(resource.RLIMIT_AS),
-        memory=available_memory(_text("/proc/meminfo")),
-        control_group_memory=None if most is None else max(0, most - (used or 0)),
-        cores=usable_cores(), cores_of_machine=os.cpu_count() or 1,
+        control_group_processes=kernel_number(group / "pids.max") if group else None,
+        open_files=_soft(resource.RLIMIT_NOFILE), memory=_memory(), cores=usable_cores(),
+        cores_of_machine=os.cpu_count() or 1,
     )  # fmt: skip
 
 
+def _memory() -> MemoryLimits | str:
+    try:
+        return memory_limits()
+    except MemorySizeError as error:
+        return str(error)
+
+
 def control_group(own: Path, root: Path) -> Path | None:
-    """The folder of the control group, version 2, that a file of /proc names; None if there is none."""
-    line = next((line for line in _text(own).splitlines() if line.startswith("0::")), "")
+    """The folder of the control group, version 2, that a file of /proc names; None if it limits no processes."""
+    line = next((line for line in kernel_text(own).splitlines() if line.startswith("0::")), "")
     folders = (root / line[3:].lstrip("/"), root)
-    return next((folder for folder in folders if line and (folder / "memory.max").is_file()), None)
-
-
-def available_memory(meminfo: str) -> int | None:
-    """Available bytes, by the text of /proc/meminfo."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo, re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
+    return next((folder for folder in folders if line and (folder / "pids.max").is_file()), None)
 
 
 def _running() -> int | None:
@@ -193,20 +188,6 @@ def _running() -> int | None:
 def _soft(limit: int) -> int | None:
     soft = resource.getrlimit(limit)[0]
     return None if soft == resource.RLIM_INFINITY else soft
-
-
-def _number(path: str | Path) -> int | None:
-    """The number in a file; None if it holds none, as "max"."""
-    text = _text(path).strip()
-    return int(text) if text.isdecimal() else None
-
-
-def _text(path: str | Path) -> str:
-    """The text of a file of the kernel; "" if there is none, as in some containers."""
-    try:
-        return Path(path).read_text("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def _polars() -> PolarsFacts:

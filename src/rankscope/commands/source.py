@@ -16,7 +16,8 @@ from rankscope.parsers.files.directory_walk import is_session
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
-    from rankscope.assemble.load import LoadOptions, LoadProgress, SparseReading
+    from rankscope.assemble.held_sources import SparseReading
+    from rankscope.assemble.load import LoadOptions, LoadProgress
     from rankscope.parsers.files.directory_walk import FoundPath
     from rankscope.schema import Dataset
     from rankscope.sessions.session_cache import CacheEntry
@@ -141,7 +142,7 @@ class JobSource:
         if known is not None:
             return replace(known, root=printable_text(root_of(paths, options)))
         dataset = load(paths, options, tell, kept, found)
-        if entry and (detail == "all" or not dataset.has_traces) and not dataset.parts.whole_follows:
+        if entry and (detail == "all" or not dataset.has_traces) and not dataset.parts.words:
             entry.keep_later(dataset)
         return dataset
 

@@ -24,7 +24,7 @@ from rankscope.triggers.pipes import TriggerPipe, ask_pipes, find_pipes
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
-    from rankscope.assemble.load import SparseReading
+    from rankscope.assemble.held_sources import SparseReading
     from rankscope.schema import Dataset
     from rankscope.tui.app import RankscopeApp
     from rankscope.tui.options import Load, Palette, ThemeName, ViewOptions
@@ -123,7 +123,7 @@ def _app_that_follows(source: JobSource, follow: FollowOptions, options: ViewOpt
 
 def _readings(source: JobSource) -> tuple[Load, Load]:
     """The first reading, which makes an early verdict, and the second one, which opens only traces again."""
-    from rankscope.assemble.load import SparseReading
+    from rankscope.assemble.held_sources import SparseReading
 
     kept = SparseReading()
     return partial(_first, source, kept), partial(source.load, kept=kept)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rankscope.assemble.held_sources import NoMemoryError, RingRoom
 from rankscope.sessions.manifest import Manifest, ReadingOptions, read_manifest
 from rankscope.sessions.parquet_tables import SessionError
 from rankscope.sessions.session_files import read_dataset
@@ -31,7 +32,7 @@ def open_session(
         if manifest.parts:
             return _merged(directory, manifest, options, progress)
         _check_asked(manifest, options)
-        return read_dataset(directory, manifest)
+        return read_dataset(directory, manifest, options.memory)
     except SessionError as error:
         raise SessionError(f"{directory}: this session cannot be opened: {error}") from error
 
@@ -67,7 +68,8 @@ def _merged(directory: Path, manifest: Manifest, options: LoadOptions, progress:
     from rankscope.assemble.load import InputError, assemble_sources, part_of, place_of, undisturbed
     from rankscope.sessions.shard_parts import missing_sources
 
-    parts, missing = _read_parts(directory, manifest.parts, progress)
+    room = RingRoom(options.memory)
+    parts, missing = _read_parts(directory, manifest.parts, room, progress)
     if not parts:
         raise SessionError(f"none of its parts can be read: {missing[0]}")
     with undisturbed():
@@ -80,25 +82,31 @@ def _merged(directory: Path, manifest: Manifest, options: LoadOptions, progress:
         try:
             options = _as_asked(options, manifest.asked)
             dataset = assemble_sources(sources, _root(parts), options)
-            return part_of(dataset, options) if options.is_part else dataset
+            cut = options.is_part or room.last is not None
+            return part_of(dataset, options, room.last) if cut else dataset
         except InputError as error:
             raise SessionError(str(error)) from error
 
 
-def _read_parts(directory: Path, count: int, progress: Callable[[int, int], None]) -> tuple[list[ShardPart], list[str]]:
-    """The parts that can be read, and why the others cannot."""
+def _read_parts(
+    directory: Path, count: int, room: RingRoom, progress: Callable[[int, int], None]
+) -> tuple[list[ShardPart], list[str]]:
+    """The parts that can be read, and why the others cannot. Raises SessionError without memory."""
     from rankscope.sessions.shard_parts import read_part
 
     parts: list[ShardPart] = []
     missing: list[str] = []
     for share in (Share(index, count) for index in range(count)):
-        path = directory / share.file_name
+        path, held = directory / share.file_name, len(room)
         try:
             if path.is_file():
-                parts.append(read_part(path))
+                parts.append(read_part(path, room))
             else:
                 missing.append(f"{share} of the session is missing")
+        except NoMemoryError as error:
+            raise SessionError(str(error)) from error
         except SessionError as error:
+            room.forget(held)
             missing.append(f"{share} of the session cannot be read: {error}")
         progress(share.index + 1, count)
     return parts, missing

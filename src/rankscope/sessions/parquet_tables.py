@@ -6,12 +6,18 @@ import io
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
+from rankscope.assemble.held_sources import ENTRY_BYTES, MORE_MEMORY, SMALL_BYTES
+from rankscope.assemble.machine_memory import SHARE, MemorySizeError, memory_limits
 from rankscope.schema import Dataset, empty
 from rankscope.schema.dataset import TABLES
+from rankscope.sessions.table_rings import NARROW_BYTES, ROW, TableRings, cut_rings, with_cut_rings
+from rankscope.text.wording import byte_count
 
 MOST_RANKS = 1 << 20
 """Most ranks of a job; no file may name a higher one."""
@@ -43,18 +49,42 @@ def write_tables(dataset: Dataset, directory: Path) -> dict[str, int]:
     return rows
 
 
-def read_tables(directory: Path, rows: Mapping[str, int]) -> dict[str, pl.DataFrame]:
-    """The tables with these numbers of rows; all others are empty. Raises SessionError."""
+@dataclass(frozen=True)
+class StoredTables:
+    """The tables of a session."""
+
+    tables: dict[str, pl.DataFrame]
+    last: int | None = None
+    """Number of the last operations of each dump that were read; None if all were."""
+
+
+def read_tables(directory: Path, rows: Mapping[str, int], memory: int | None = None) -> StoredTables:
+    """The tables with these numbers of rows; all others are empty. Raises SessionError.
+
+    Operations that need more than `memory` bytes, by default a share of what the machine lends, are read in part.
+    """
     unknown = sorted(set(rows) - set(TABLES))
     if unknown:
         raise SessionError(f"its table {unknown[0]!r} is of a newer rankscope: update rankscope, or ingest again")
-    needed = sum(count * row_bytes(name) for name, count in rows.items())
-    if needed > (limit := memory_bytes()):
-        raise SessionError(f"its tables need {needed >> 20:,} MiB of memory, this machine has {limit >> 20:,} MiB")
-    tables = {name: _table(directory / f"{name}{SUFFIX}", name, rows.get(name, 0)) for name in TABLES}
+    rest = sum(count * row_bytes(name) for name, count in rows.items() if name != "ops")
+    if rest > (limit := lent_bytes() if memory is None else memory):
+        raise SessionError(f"its tables need {byte_count(rest)} of memory, and there is {byte_count(limit)}")
+    room = max(SMALL_BYTES, int(SHARE * limit) - rest) if memory is None else memory - rest
+    short = rows.get("ops", 0) * ENTRY_BYTES > room
+    tables = {name: _table(directory, name, 0 if name == "ops" and short else rows.get(name, 0)) for name in TABLES}
+    rings = _cut_operations(directory, rows["ops"], room) if short else None
+    tables = tables if rings is None else with_cut_rings(tables, rings)
     for problem in _broken_references(tables):
         raise SessionError(problem)
-    return tables
+    return StoredTables(tables, None if rings is None else rings.last)
+
+
+def lent_bytes() -> int:
+    """The memory that this process may still take. Raises SessionError if the user's limit is no size."""
+    try:
+        return memory_limits().least
+    except MemorySizeError as error:
+        raise SessionError(str(error)) from error
 
 
 def row_bytes(name: str) -> int:
@@ -62,30 +92,49 @@ def row_bytes(name: str) -> int:
     return _CELL_BYTES * len(TABLES[name])
 
 
-def memory_bytes() -> int:
-    """The memory of this machine."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def _cut_operations(directory: Path, rows: int, room: int) -> TableRings:
+    """The last operations of each dump. Raises SessionError if there is no room for even one of each."""
+    with _parquet_errors(f"ops{SUFFIX}"):
+        scan = _scanned(directory, "ops", rows)
+        rings = cut_rings(scan, room) if rows * NARROW_BYTES <= max(room, SMALL_BYTES) else None
+    if rings is None:
+        raise SessionError(f"there is no memory for its {rows:,} operations, nor for the last ones: {MORE_MEMORY}")
+    return rings
 
 
-def _table(path: Path, name: str, rows: int) -> pl.DataFrame:
+def _table(directory: Path, name: str, rows: int) -> pl.DataFrame:
     """One table. Columns that its rankscope did not know yet are null. Raises SessionError."""
-    columns = TABLES[name]
     if not rows:
-        return empty(columns)
+        return empty(TABLES[name])
+    with _parquet_errors(f"{name}{SUFFIX}"):
+        return _scanned(directory, name, rows).drop(ROW).collect()
+
+
+def _scanned(directory: Path, name: str, rows: int) -> pl.LazyFrame:
+    """One table, not read yet, with the numbers of its rows as ROW. Raises SessionError if it has another form."""
+    path, columns = directory / f"{name}{SUFFIX}", TABLES[name]
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise SessionError(f"{path.name} is no regular file")
+    there = pl.read_parquet_schema(path)
+    _check_form(path.name, there, columns)
+    # numbers of the scan itself: a filter by them is made while the file is read
+    scan = pl.scan_parquet(path, glob=False, row_index_name=ROW)
+    if (counted := scan.select(pl.len()).collect().item()) != rows:
+        raise SessionError(f"{path.name} has {counted:,} rows, not {rows:,}: its writing was cut short")
+    return scan.select(
+        [pl.col(ROW), *(pl.col(n) if n in there else pl.lit(None, t).alias(n) for n, t in columns.items())]
+    )
+
+
+@contextmanager
+def _parquet_errors(file: str) -> Iterator[None]:
+    """Raises SessionError for a file that cannot be read, or is no table."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise SessionError(f"{path.name} is no regular file")
-        there = pl.read_parquet_schema(path)
-        _check_form(path.name, there, columns)
-        scan = pl.scan_parquet(path, glob=False)
-        if (counted := scan.select(pl.len()).collect().item()) != rows:
-            raise SessionError(f"{path.name} has {counted:,} rows, not {rows:,}: its writing was cut short")
-        found = scan.select([pl.col(n) if n in there else pl.lit(None, t).alias(n) for n, t in columns.items()])
-        return found.collect()
+        yield
     except OSError as error:
-        raise SessionError(f"{path.name}: {error.strerror or error}") from error
+        raise SessionError(f"{file}: {error.strerror or error}") from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise SessionError(f"{path.name} is no table of Parquet, or damaged: {str(error)[:_MOST_REASON]}") from error
+        raise SessionError(f"{file} is no table of Parquet, or damaged: {str(error)[:_MOST_REASON]}") from error
 
 
 def _check_form(file: str, there: Mapping[str, pl.DataType], columns: Mapping[str, object]) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rankscope.assemble.read_parts import shortened
 from rankscope.parsers.files.directory_walk import is_session
 from rankscope.schema import Dataset, DumpsBeside
 from rankscope.sessions.manifest import FORMAT, Manifest, ReadingOptions, write_manifest
@@ -43,11 +44,15 @@ def _new_directory(directory: Path) -> Iterator[Path]:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def read_dataset(directory: Path, manifest: Manifest) -> Dataset:
-    """The Dataset of a session of tables. Raises SessionError."""
+def read_dataset(directory: Path, manifest: Manifest, memory: int | None = None) -> Dataset:
+    """The Dataset of a session of tables, which says so if there was no memory for all of its operations.
+
+    `memory` is that of `read_tables`. Raises SessionError.
+    """
+    stored = read_tables(directory, manifest.rows, memory)
     filled: dict[str, Any] = {
-        **read_tables(directory, manifest.rows), "attempt": manifest.attempt, "world_size": manifest.world_size,
+        **stored.tables, "attempt": manifest.attempt, "world_size": manifest.world_size,
         "left_out": frozenset(manifest.left_out), "root": manifest.root, "beside": DumpsBeside(*manifest.beside),
-        "parts": manifest.part,
+        "parts": manifest.part if stored.last is None else shortened(manifest.part, stored.last),
     }  # fmt: skip
     return Dataset(**filled)

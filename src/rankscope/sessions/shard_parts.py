@@ -17,6 +17,7 @@ import polars as pl
 import zstandard
 
 from rankscope import __version__
+from rankscope.assemble.held_sources import RingRoom
 from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.input_kinds import UNREADABLE
 from rankscope.parsers.contents import restore_content
@@ -24,7 +25,7 @@ from rankscope.parsers.files.directory_walk import FoundPath
 from rankscope.parsers.workers.protocol import receive_message, send_message
 from rankscope.report.output_files import replaced_file
 from rankscope.sessions.manifest import FORMAT
-from rankscope.sessions.parquet_tables import SessionError, memory_bytes
+from rankscope.sessions.parquet_tables import SessionError, lent_bytes
 
 _LEVEL = 1
 _BROKEN = (
@@ -109,8 +110,11 @@ def read_head(path: Path) -> PartHead:
         return _head(path, next(messages)[0])
 
 
-def read_part(path: Path) -> ShardPart:
-    """A part, if it is whole. Raises SessionError."""
+def read_part(path: Path, room: RingRoom | None = None) -> ShardPart:
+    """A part, if it is whole; its dumps are cut as they come, until all have `room`.
+
+    Raises SessionError, and NoMemoryError without room.
+    """
     with _messages(path) as messages:
         part = ShardPart(_head(path, next(messages)[0]), [], [])
         for header, body in messages:
@@ -119,7 +123,11 @@ def read_part(path: Path) -> ShardPart:
                     return part
                 break
             facts = msgspec.convert(header, _FileFacts)
-            (part.others if facts.other else part.sources).append(_source(facts, body))
+            source = _source(facts, body)
+            if room is not None and source.dump is not None:
+                room.take(source)
+                messages.refund(body.nbytes)
+            (part.others if facts.other else part.sources).append(source)
         raise SessionError(f"{path.name} is cut short")
 
 
@@ -130,11 +138,12 @@ def _head(path: Path, header: dict[str, Any]) -> PartHead:
 
 
 @contextmanager
-def _messages(path: Path) -> Iterator[Iterator[tuple[dict[str, Any], memoryview]]]:
+def _messages(path: Path) -> Iterator[_PartMessages]:
     """The messages of a part. Raises SessionError for any error in them."""
+    most = lent_bytes() // 2
     try:
         with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
-            yield _received(_BoundedStream(stream))
+            yield _PartMessages(stream, most)
     except OSError as error:
         raise SessionError(f"{path.name}: {error.strerror or error}") from error
     except EOFError as error:
@@ -143,21 +152,26 @@ def _messages(path: Path) -> Iterator[Iterator[tuple[dict[str, Any], memoryview]
         raise SessionError(f"{path.name} is no part of a session: {str(error)[:200]}") from error
 
 
-def _received(stream: _BoundedStream) -> Iterator[tuple[dict[str, Any], memoryview]]:
-    while True:
-        yield receive_message(stream.exactly)
-
-
-class _BoundedStream:
-    """Reads exact numbers of bytes, and no more than half of the memory in all."""
+class _PartMessages:
+    """The messages of a stream, which in all hold no more than `most` bytes."""
 
     _block = 1 << 22
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], most: int) -> None:
         self._stream = stream
-        self._left = memory_bytes() // 2
+        self._left = most
 
-    def exactly(self, count: int) -> bytearray:
+    def __iter__(self) -> Iterator[tuple[dict[str, Any], memoryview]]:
+        return self
+
+    def __next__(self) -> tuple[dict[str, Any], memoryview]:
+        return receive_message(self._exactly)
+
+    def refund(self, count: int) -> None:
+        """Lets as many bytes more come: others of them are counted elsewhere, or gone."""
+        self._left += count
+
+    def _exactly(self, count: int) -> bytearray:
         """The next bytes. Raises EOFError at the end, ValueError beyond the bound."""
         self._left -= count
         if self._left < 0:

@@ -48,6 +48,28 @@ def test_everything_is_kept_from_the_first_unfinished_operation_on(states: list[
     assert (one.omitted is None) == (begin == 0)
 
 
+@given(
+    st.lists(st.sampled_from(["completed", "scheduled"]), min_size=1, max_size=30), st.integers(1, 40),
+    st.integers(1, 40),
+)  # fmt: skip
+def test_a_cut_of_a_cut_is_the_shorter_cut(states: list[str], one: int, other: int) -> None:
+    whole = dump(states)
+    again, short = cut_ring(cut_ring(whole, RingChoice(max(one, other))), RingChoice(min(one, other))), min(one, other)
+    at_once = cut_ring(whole, RingChoice(short))
+    assert kept(again) == kept(at_once)
+    assert again.omitted == at_once.omitted
+
+
+def test_a_cut_lets_go_of_the_message() -> None:
+    whole = dump(["completed"] * 10)
+    header, body = whole.header(), bytearray(b"".join(whole.body()))
+    came = dump_from(header, memoryview(body), whole.rows)
+    one = cut_ring(came, RingChoice(3))
+    del came
+    body.clear()  # raises BufferError while an array is a view of it
+    assert kept(one) == [7, 8, 9]
+
+
 def test_operations_of_a_batch_are_finished_with_its_closer() -> None:
     recorder = Recorder(0, GROUPS)
     for _ in range(4):

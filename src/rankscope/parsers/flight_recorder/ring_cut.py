@@ -47,7 +47,8 @@ def _choice(text: str) -> RingChoice:
 def cut_ring(dump: Dump, choice: RingChoice) -> Dump:
     """The dump without entries that are finished and not chosen; the same dump if it has none.
 
-    Its end is whole, as that of a shorter ring; entries of the chosen groups may stand before it.
+    Its end is whole, as that of a shorter ring; entries of the chosen groups may stand before it. Its arrays are
+    copies: nothing holds the message that the dump came in. A dump that was cut may be cut again.
     """
     if not dump.rows or choice == RingChoice():
         return dump
@@ -100,6 +101,9 @@ def _aborted(dump: Dump) -> Mask:
 
 
 def _omitted(dump: Dump, entries: int) -> OmittedEntries:
+    """Facts on the whole dump, which a dump that was cut before remembers."""
+    if dump.omitted is not None:
+        return dump.omitted._replace(entries=dump.omitted.entries + entries)
     records, created = dump.column("record_id"), dump.column("created_ns")
     times = created[created != NULL]
     numbered = records.min() != NULL

@@ -89,11 +89,10 @@ class JobNews:
         return ""
 
     def state(self) -> Text:
-        """The text before the keys."""
+        """The text before the keys: the part of the job that is shown; empty for all of it."""
         parts = self._boards.whole.dataset.parts
-        if not parts.whole_follows:
-            return Text()
-        return Text(f" only {parts.words}{'' if self._ended else ', reading the rest ...'}  ", "dim")
+        follows = ", reading the rest ..." if parts.whole_follows and not self._ended else ""
+        return Text(f" only {parts.words}{follows}  ", "dim") if parts.words else Text()
 
 
 def _news(before: Analysis, after: Analysis) -> str:
