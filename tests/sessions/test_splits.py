@@ -85,6 +85,17 @@ def test_a_missing_part_is_named_and_its_ranks_are_not_accused(lost: int, tmp_pa
     assert analysis.status != "healthy"
 
 
+def test_ranks_of_a_missing_part_count_as_ranks_with_unreadable_dumps(tmp_path: Path) -> None:
+    parts = parts_of(SAMPLES / "two_groups", tmp_path / "s", 2, lambda one: int(one.shown[-1]) % 2)
+    (parts / Share(1, 2).file_name).unlink()
+    dataset = open_session(parts, LoadOptions())
+    assert dataset.world_size == 4
+    assert set(dataset.unread_dumps) == {1, 3}
+    text = " ".join(report_of(dataset).decode().split())
+    assert "no dump of another member could be read" in text
+    assert "no other member left a dump" not in text
+
+
 def test_a_part_cut_short_is_told_like_a_missing_one(tmp_path: Path) -> None:
     parts = parts_of(SAMPLES / "two_groups", tmp_path / "s", 2, lambda one: int(one.shown[-1]) % 2)
     path = parts / Share(1, 2).file_name

@@ -136,13 +136,15 @@ class DeviceRules:
     def _without_peers(self, focus: Instance, node: WaitNode) -> Root:
         """The root if the rest of the group acted in dumps that are missing."""
         label, missing = f"{focus.name} of {self.facts.label(focus.group)}", self.facts.dataset.missing_ranks
+        unread = [rank for rank in missing if rank in self.facts.dataset.unread_dumps]
         left = f"; no dump of {ranks_text(missing)} could be read" if missing else ""
+        others = "no dump of another member could be read" if unread else "no other member left a dump"
         return Root(
             kind="missing-rank",
             culprits=(),
             nodes=(node,),
             focus=focus,
-            title=f"{ranks_text(focus.waiting())} waits in {label}, and no other member left a dump",
+            title=f"{ranks_text(focus.waiting())} waits in {label}, and {others}",
             explanation=f"The dumps do not show which other ranks are in this group{left}.",
             candidates=missing,
             confidence="low",

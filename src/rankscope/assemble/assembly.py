@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble import attempts, dump_ranks, file_names, repeats
+from rankscope.assemble import attempts, dump_ranks, repeats
 from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.assemble.frontiers import SourceFacts, facts_of, frontier_table, has_timing, p2p_groups
 from rankscope.assemble.groups import GroupIndex, group_description, group_label, resolve_groups
@@ -18,7 +18,7 @@ from rankscope.assemble.operations import StackIds, complete_filtered, entry_row
 from rankscope.assemble.repeats import repeat_table
 from rankscope.assemble.sources import SourceFile, config_world, left_out_ranks
 from rankscope.kinds.functions import function
-from rankscope.kinds.input_kinds import DUMP, DUPLICATE, EMPTY, INPUTS, LOG, PY_SPY, REPORT, TRACE, UNKNOWN
+from rankscope.kinds.input_kinds import DUMP, DUPLICATE, INPUTS, LOG, REPORT, TRACE
 from rankscope.parsers.sidecar import Sidecar
 from rankscope.schema import Dataset
 
@@ -84,7 +84,7 @@ def _settled_attempts(
     if runs and not 0 <= chosen < len(runs):
         raise NoSuchAttemptError(chosen, len(runs))
     used = _used_sources(runs[chosen]) if runs else []
-    _place_undecoded(sources, chosen)
+    dump_ranks.place_undecoded(sources, chosen)
     attempts.place_sidecars(sources)
     return runs, chosen, used
 
@@ -247,26 +247,6 @@ def _used_sources(run: Attempt) -> list[SourceFile]:
 
 def _recorders(source: SourceFile) -> list[tuple[int | None, str]]:
     return [(source.rank, library) for library in sorted(source.libraries)]
-
-
-def _place_undecoded(sources: Sequence[SourceFile], newest: int) -> None:
-    """Takes files that could not be decoded as dumps if their name holds a rank, in the run of their directory."""
-    by_directory: dict[str, int] = {}
-    for source in sources:
-        if source.attempt is not None:
-            by_directory[source.directory] = max(source.attempt, by_directory.get(source.directory, 0))
-    for source in sources:
-        if not INPUTS[source.kind].may_be_dump:
-            continue
-        if source.kind == EMPTY.name and file_names.of_py_spy(source.shown):
-            # an empty file of py-spy says nothing about the rank's own files
-            source.kind, source.rank, source.rank_source = PY_SPY.name, None, None
-            continue
-        # the capture may have been writing it when its process ended, or still is
-        unfinished = file_names.is_part(source.shown)
-        source.kind = (DUMP if source.named is not None and not unfinished else UNKNOWN).name
-        if source.named is not None:
-            source.attempt = by_directory.get(source.directory, newest if by_directory else None)
 
 
 def _world(used: Sequence[SourceFile], sources: Sequence[SourceFile], attempt: int) -> int:

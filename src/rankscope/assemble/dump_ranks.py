@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from rankscope.assemble import file_names
 from rankscope.assemble.sources import SourceFile, config_world
-from rankscope.kinds.input_kinds import INPUTS
+from rankscope.kinds.input_kinds import DUMP, EMPTY, INPUTS, PY_SPY, UNKNOWN, UNREADABLE
+from rankscope.schema.dataset import sibling_name
 
 FINAL_SOURCES = ("option", "sidecar")
 """Sources of a rank with priority over all others."""
@@ -91,3 +92,37 @@ def _guess(source: SourceFile, local: int, taken: set[int | None]) -> int:
 def _give_rank(source: SourceFile, rank: int, how: str, taken: set[int | None]) -> None:
     source.rank, source.rank_source = rank, how
     taken.add(rank)
+
+
+def place_undecoded(sources: Sequence[SourceFile], newest: int) -> None:
+    """Takes files that could not be decoded as dumps if their name holds a rank, in the run of their directory.
+
+    A file that could not even be opened is one if dumps of other ranks have its name.
+    """
+    by_directory: dict[str, int] = {}
+    for source in sources:
+        if source.attempt is not None:
+            by_directory[source.directory] = max(source.attempt, by_directory.get(source.directory, 0))
+    unopened = any(source.kind == UNREADABLE.name for source in sources)
+    dumps = [s for s in sources if s.dump is not None] if unopened else []
+    names = {sibling_name(source.shown, source.named) for source in dumps if source.named is not None}
+    for source in sources:
+        if not INPUTS[source.kind].may_be_dump and not _is_unopened(source, names):
+            continue
+        if source.kind == EMPTY.name and file_names.of_py_spy(source.shown):
+            # an empty file of py-spy says nothing about the rank's own files
+            source.kind, source.rank, source.rank_source = PY_SPY.name, None, None
+            continue
+        # the capture may have been writing it when its process ended, or still is
+        unfinished = file_names.is_part(source.shown)
+        source.kind = (DUMP if source.named is not None and not unfinished else UNKNOWN).name
+        if source.named is not None:
+            source.attempt = by_directory.get(source.directory, newest if by_directory else None)
+
+
+def _is_unopened(source: SourceFile, names: Collection[str]) -> bool:
+    return (
+        source.kind == UNREADABLE.name
+        and source.named is not None
+        and sibling_name(source.shown, source.named) in names
+    )
