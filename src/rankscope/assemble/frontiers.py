@@ -15,7 +15,6 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble import recorders
-from rankscope.assemble import recorders as torchcomms
 from rankscope.assemble.groups import GroupIndex, call_group
 from rankscope.assemble.op_names import STATELESS_LIBRARIES, library_of
 from rankscope.assemble.recorders import Completeness, completeness
@@ -97,7 +96,7 @@ def facts_of(place: int, source: SourceFile, groups: GroupIndex) -> SourceFacts:
     libraries = {library_of(call.profiling_name) for call in dump.calls}
     hook = source.recorder in schema.HOOKS
     gloo = libraries <= STATELESS_LIBRARIES if libraries else dump.library_version == "" and not hook
-    mapped, theirs = len(status) == len(dump.status or ()), torchcomms.is_torchcomms(dump)
+    mapped, theirs = len(status) == len(dump.status or ()), recorders.is_torchcomms(dump)
     complete = source.complete or completeness(dump, source.recorder)
     timing = has_timing(dump) and not hook
     uncounted = _uncounted(dump, groups.by_call.get(place, [])) if hook else {}

@@ -11,7 +11,6 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble import recorders
-from rankscope.assemble import recorders as torchcomms
 from rankscope.assemble.groups import GroupIndex
 from rankscope.assemble.op_names import P2P_OPS, is_closer_name, library_of, op_of, p2p_ranks
 from rankscope.assemble.recorders import records_no_states
@@ -95,7 +94,7 @@ def operation_table(
     if len({s.rank for s in sources}) < len(sources):
         # entries of several recorders of one process interleave
         frame = frame.sort("rank", "created_ns", maintain_order=True)
-    frame = resolve_coalesced(torchcomms.renumber_groups(frame, torchcomms_files))
+    frame = resolve_coalesced(recorders.renumber_groups(frame, torchcomms_files))
     return frame.select([pl.col(n).cast(t) for n, t in schema.OPS.items()])
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -19,9 +18,6 @@ from rankscope.assemble.op_names import DEVICE_LIBRARIES, STATELESS_LIBRARIES, l
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.schema import BLIND_HOOK, HOOK, HOOKS, NATIVE
-
-if TYPE_CHECKING:
-    pass
 
 HOOK_LIBRARIES = frozenset({"nccl2", "nccl-lazy"})
 """Libraries without a recorder of their own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import pickletools
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.parsers.flight_recorder import dump_columns, fast_reader
+from rankscope.parsers.flight_recorder import dump_columns, fast_reader, pickled_entries
 from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.parsers.flight_recorder.dump_columns import split_document
+from rankscope.parsers.flight_recorder.entry_forms import FormTable
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, without_frames
 from rankscope.parsers.flight_recorder.pickled_entries import PickledEntries
@@ -108,6 +109,16 @@ ENTRIES = repeated(3).entries
 @pytest.mark.parametrize("version", ["2.1", "2.2", "2.5", "2.9", "2.10"])
 def test_every_width_of_number(version: str) -> None:
     assert check(recorder(200).pickle(version=version)).rows == 400
+
+
+def test_kinds_that_share_a_slot_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_in_one_slot(keys: tuple[tuple[bytes, str], ...], width: int) -> FormTable:
+        table = FormTable(dict(keys), keys[0][1], width)
+        monkeypatch.setattr(table, "_weights", np.zeros(width, np.int64))
+        return table
+
+    monkeypatch.setattr(pickled_entries, "_table", cache(all_in_one_slot))
+    check(recorder(200).pickle(version="2.10"))
 
 
 def test_what_stands_behind_the_entries() -> None:
