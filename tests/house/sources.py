@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -24,12 +23,6 @@ def modules() -> dict[str, ast.Module]:
     return found
 
 
-@cache
-def lines() -> dict[str, int]:
-    """How many lines each module has."""
-    return {name: len(path_of(name).read_text("utf-8").splitlines()) for name in modules()}
-
-
 def path_of(name: str) -> Path:
     """The file of a module."""
     path = ROOT.parent.joinpath(*name.split("."))
@@ -40,22 +33,6 @@ def path_of(name: str) -> Path:
 def imports() -> dict[str, frozenset[str]]:
     """By module the modules of the package that it imports, in functions and for types as well."""
     return {name: frozenset(_imported(name, tree)) for name, tree in modules().items()}
-
-
-@cache
-def importers() -> dict[str, frozenset[str]]:
-    """By module those that import it; the rows of kinds import the functions that they name."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for name, own in imports().items():
-        for other in own:
-            found[other].add(name)
-    for name, tree in modules().items():
-        if name.startswith("rankscope.kinds."):
-            for text in _texts(tree):
-                module, colon, function = text.partition(":")
-                if colon and function.isidentifier() and f"rankscope.{module}" in modules():
-                    found[f"rankscope.{module}"].add(f"{name}:{text}")
-    return {name: frozenset(own) for name, own in found.items()}
 
 
 def _imported(name: str, tree: ast.Module) -> Iterator[str]:
@@ -71,10 +48,6 @@ def _imported(name: str, tree: ast.Module) -> Iterator[str]:
                 known = target if target in modules() else base
                 if known in modules() and known != name:
                     yield known
-
-
-def _texts(tree: ast.Module) -> Iterator[str]:
-    return (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def circles(edges: dict[str, frozenset[str]]) -> list[list[str]]:
