@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from rankscope import schema
+from rankscope.parsers.logs.c10d.known_errors import packaged_table
 from rankscope.schema import Dataset
 
 START_NS = 1_700_000_000_000_000_000
@@ -89,7 +90,11 @@ class JobBuilder:
     def known(self, pattern: str, rank: int | None = None, role: str = "victim", text: str = "", **more: Any) -> None:
         """Adds a line that the table of known errors has; a root accuses who prints it."""
         accuses = more.pop("accuses", "self" if role == "root" else "nobody")
-        self.message("known-error", rank, text=text or pattern, role=role, pattern=pattern, accuses=accuses, **more)
+        entry = next((error for error in packaged_table() if error.id == pattern), None)
+        said = {} if entry is None else {"traits": entry.traits, "title": entry.name}
+        self.message(
+            "known-error", rank, text=text or pattern, role=role, pattern=pattern, accuses=accuses, **{**said, **more}
+        )
 
     def setting(self, rank: int | None, name: str, value: str, **more: Any) -> None:
         """Adds a setting or version that a process told of."""

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
 from rankscope.parsers.workers import pool
 from tests import warm_workers
+
+# no test decides by how fast the machine is
+settings.register_profile("rankscope", deadline=None)
+settings.load_profile("rankscope")
 
 
 @pytest.fixture(autouse=True)

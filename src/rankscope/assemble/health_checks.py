@@ -17,11 +17,12 @@ import polars as pl
 from rankscope import schema
 from rankscope.assemble.rank_files import attempts_by_directory
 from rankscope.assemble.sources import SourceFile
+from rankscope.kinds.error_traits import GAVE_UP
 from rankscope.parsers.health_check import SILENT, UNHEALTHY, HealthCheck, RankHealth
 from rankscope.parsers.logs.c10d.event_builder import shown_text
 
 KIND = "health-check"
-GAVE_UP = "watchdog-timeout"
+TIMED_OUT = "watchdog-timeout"
 """The known error of a rank that waited until its timeout."""
 _STAMP = re.compile(r"_(\d{8}_\d{6})\.txt\b")
 _SECOND_NS = 1_000_000_000
@@ -71,9 +72,11 @@ def _rows(ranks: Sequence[RankHealth], place: int, told_ns: int | None) -> Itera
             "time_ns": told_ns, "resolution_ns": None if told_ns is None else _SECOND_NS,
             "rank": None if health.state == SILENT else health.rank, "host": health.host or None, "pid": None,
             "file": place, "offset": number, "line": health.line, "severity": "error" if failed else "info",
-            "kind": KIND, "role": "victim" if failed else "context", "pattern": GAVE_UP if failed else "",
+            "kind": KIND, "role": "victim" if failed else "context", "pattern": TIMED_OUT if failed else "",
             "group": None, "text": shown_text(_text(health)),
-            "values": orjson.dumps({"state": health.state, "backends": health.backends}).decode(), "torn": False,
+            "values": orjson.dumps(
+                {"state": health.state, "backends": health.backends, "traits": [GAVE_UP] if failed else []}
+            ).decode(), "torn": False,
         }  # fmt: skip
 
 

@@ -148,7 +148,7 @@ def _tracebacks(ends: Iterable[tuple[int, SourceFile]], places: Mapping[str, int
 
 # Known errors of exceptions that ended a process; not in workers, whose memory is too small.
 
-_EXCEPTION_ENDS = ("id", "role", "accuses", "meaning", "next")
+_EXCEPTION_ENDS = ("id", "role", "accuses", "named", "traits", "title", "layer", "meaning", "next", "source")
 
 
 @lru_cache(4096)

@@ -56,6 +56,8 @@ class EventKind:
     """A framework checked numbers itself."""
     of_compiler: bool = False
     """torch.compile prints it: it becomes a row of `compilations`."""
+    known_errors: frozenset[str] = frozenset()
+    """Ids of known errors whose lines it reads whole: what it says of ranks stands, in its file, for what they say."""
     settings_source: str = ""
     """Column `source` of its rows of `settings`; "" for an event without settings."""
 
@@ -111,14 +113,15 @@ _ROWS = (
     ),
     EventKind(
         name="fingerprint-mismatch", meaning="two ranks were about to issue operations that do not fit together",
-        severity="error", says_size=True, of_failed_call=True,
+        severity="error", says_size=True, of_failed_call=True, known_errors=frozenset({"collective-mismatch"}),
     ),
     EventKind(
         name="monitored-barrier", meaning="ranks that a monitored barrier missed", severity="warning", waited=True,
-        gave_up=True, of_failed_call=True,
+        gave_up=True, of_failed_call=True, known_errors=frozenset({"monitored-barrier-late"}),
     ),
     EventKind(
-        name="desync", meaning="torch's own report of who is behind", severity="error", waited=True, says_size=True
+        name="desync", meaning="torch's own report of who is behind", severity="error", waited=True, says_size=True,
+        known_errors=frozenset({"desync-not-joined", "desync-never-joined"}),
     ),
     EventKind(name="failed-collective-stack", meaning="the stack of a collective that failed", severity="error"),
     EventKind(name="nccl-diagnosis", names_part=True, meaning="a diagnosis that NCCL makes of its own communicator"),

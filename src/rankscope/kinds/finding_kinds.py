@@ -150,7 +150,7 @@ _ROWS = (
     ),
     FindingKind(
         name="known-error", worst="critical", status_alone="failed",
-        meaning="logs hold an error whose meaning is known, and which accuses no rank",
+        meaning="logs hold an error whose meaning is known; accused are the ranks that its line names, if any",
     ),
     FindingKind(
         name="numeric-divergence", worst="critical", status="mismatch", status_alone="mismatch", drains_node=True,

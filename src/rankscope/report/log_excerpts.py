@@ -134,6 +134,18 @@ def json_rows(dataset: Dataset) -> tuple[list[dict[str, Any]], int]:
     """The causes and victims for the JSON report, at most MOST_JSON_LINES, and the number of omitted ones."""
     rows = cause_rows(dataset)
     first = with_paths(dataset, dataset.messages[rows["row"].head(MOST_JSON_LINES)]).select(
-        "time_ns", "rank", "host", pl.col("path").alias("file"), "line", "role", "pattern", "kind", "text"
+        "time_ns",
+        "rank",
+        "host",
+        pl.col("path").alias("file"),
+        "line",
+        "role",
+        "pattern",
+        "kind",
+        "text",
+        *(
+            pl.col("values").str.json_path_match(f"$.{name}").replace("", None).alias(name)
+            for name in ("layer", "source")
+        ),
     )
     return [{**row, "text": hide(row["text"] or "")} for row in first.to_dicts()], rows.height - first.height

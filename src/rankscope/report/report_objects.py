@@ -200,6 +200,8 @@ class MessageObject(ReportPart):
     pattern: str | None
     kind: EventName
     text: str
+    layer: str | None
+    source: str | None
 
 
 class ValueObject(ReportPart):

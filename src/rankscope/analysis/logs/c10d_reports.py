@@ -1,4 +1,4 @@
-"""Ranks that c10d itself names: differing fingerprints, desync reports, monitored barriers."""
+"""Ranks that lines name: differing fingerprints, desync reports and monitored barriers of c10d, known errors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rankscope.analysis.logs.log_lines import LogLine, ranks_of
+from rankscope.analysis.logs.log_lines import LogLine, alone_told, error_label, ranks_of, who_text
 from rankscope.analysis.model import Confidence, Culprit, Finding, GroupRef
+from rankscope.kinds.error_traits import AWAITED
 from rankscope.schema import Dataset, Group
 from rankscope.text.wording import duration, plural, ranks_text
 
@@ -19,7 +20,7 @@ Place = Callable[[int], Culprit]
 def find_named(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[Finding]:
     """A finding for each group with named ranks."""
     found = [*_mismatches(lines, dataset, place), *_desyncs(lines, dataset, place), *_barriers(lines, dataset, place)]
-    found += _stalled(lines, dataset, place)
+    found += _pointed_out(lines, dataset, place)
     return sorted(found, key=lambda f: ("high", "medium", "low").index(f.confidence))
 
 
@@ -199,28 +200,73 @@ def _desync(own: list[LogLine], dataset: Dataset, place: Place) -> Finding | Non
 _STACK_STEP = "Look at the stack of {}, or read the end of its log: that is where it stopped."
 
 
-def _stalled(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[Finding]:
-    """The ranks that Horovod waits for: those missing in every tensor of its last report."""
-    own = [line for line in lines if line.pattern == "horovod-stalled" and line.values.get("named")]
-    if not own:
-        return []
-    sets = [set(line.values["named"]) for line in own]
-    missing = set.intersection(*sets)
-    accused = _AccusedRanks(dataset, place, own, tuple(sorted(missing)), guess=False)
-    every = sorted(set.union(*sets))
-    if not missing:
-        title = f"{ranks_text(every)} wait for each other in different operations of Horovod ({own[0].place})"
-        return [
-            accused.finding(
-                "collective-mismatch", title, "Each of them is missing in operations that others wait in.", every,
-                candidates=tuple(every), confidence="low", reasons=("no rank is missing in all of them",),
-            )
-        ]  # fmt: skip
-    title = f"{ranks_text(accused.ranks)} did not submit what others wait for ({own[0].place})"
-    words = f"Horovod names the ranks that it waits for, in {plural(len(own), 'line')}."
+def _pointed_out(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[Finding]:
+    """The ranks that known errors name, by error and group."""
+    by_error: defaultdict[Any, list[LogLine]] = defaultdict(list)
+    for line in alone_told(lines):
+        if line.role == "root" and line.values.get("accuses") == "named" and line.values.get("named"):
+            by_error[line.pattern, line.group, line.values.get("pg_guid")].append(line)
     return [
-        accused.finding("missing-rank", title, words, (), next_steps=(_STACK_STEP.format(ranks_text(accused.ranks)),))
-    ]
+        (_awaited if same[0].has(AWAITED) else _named_in)(same, dataset, place) for same in by_error.values()
+    ]  # fmt: skip
+
+
+def _awaited(same: list[LogLine], dataset: Dataset, place: Place) -> Finding:
+    """The ranks that all lines wait for, where each line tells who is missing in one operation."""
+    missing, every, guess = _told_ranks(same, dataset, set.intersection)
+    accused = _AccusedRanks(dataset, place, same, missing, guess)
+    first = same[0]
+    if not missing:
+        title = f"{ranks_text(every)} wait for each other in different operations ({first.place})"
+        return accused.finding(
+            "collective-mismatch", title, "Each of them is missing in operations that others wait in.", every,
+            candidates=every, confidence="low", reasons=("no rank is missing in all of them",),
+        )  # fmt: skip
+    title = f"{ranks_text(missing)} did not submit what others wait for ({first.place})"
+    words = f"{_meaning(first)}The ranks are named in {plural(len(same), 'line')}."
+    return accused.finding(
+        "missing-rank", title, words, (), next_steps=_next_steps(first, missing)
+    )  # fmt: skip
+
+
+def _named_in(same: list[LogLine], dataset: Dataset, place: Place) -> Finding:
+    """All ranks that the lines of one known error name."""
+    ranks, _, guess = _told_ranks(same, dataset, set.union)
+    first = same[0]
+    listed = sorted({rank for line in same for rank in line.values["named"]})
+    accused = _AccusedRanks(dataset, place, same, ranks, guess and bool(ranks))
+    who = ranks_text(ranks) if ranks else f"{ranks_text(listed)} of a group"
+    printed = "" if not ranks_of(same) or set(ranks_of(same)) <= set(ranks) else f", as {who_text(same)} reported"
+    return accused.finding(
+        "known-error", f"{who}: {error_label(first)}{printed} ({first.place})",
+        f"{_meaning(first)}The line itself names the ranks.", (),
+        reasons=() if ranks else ("the line does not tell which group its ranks are counted in",),
+        confidence="high" if ranks else "low", next_steps=_next_steps(first, ranks),
+    )  # fmt: skip
+
+
+def _told_ranks(
+    same: Sequence[LogLine], dataset: Dataset, join: Callable[..., set[int]]
+) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
+    """(global ranks of all lines joined, those that any line names, whether they are a guess)."""
+    sets, guess = [], False
+    several = len({group.ranks for group in dataset.group_list}) > 1
+    for line in same:
+        names, guessed = global_ranks(line, line.values["named"], dataset.group_list)
+        sets.append(set(names.values()))
+        guess |= guessed and several
+    return tuple(sorted(join(*sets))), tuple(sorted(set.union(*sets))), guess
+
+
+def _meaning(line: LogLine) -> str:
+    meaning = str(line.values.get("meaning") or "")
+    return f"{meaning} " if meaning else ""
+
+
+def _next_steps(line: LogLine, ranks: tuple[int, ...]) -> tuple[str, ...]:
+    """Advice of the table, else where to see that the ranks stopped."""
+    advice = str(line.values.get("next") or "")
+    return (advice,) if advice else (_STACK_STEP.format(ranks_text(ranks)),) if ranks else ()
 
 
 def _barriers(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[Finding]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, TIMEOUT_PATTERNS, LogLine, apart_ns
+from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, LogLine, apart_ns
+from rankscope.kinds.error_traits import GAVE_UP
 
 STOP_REASONS = ("terminated", "interrupted")
 """Reasons that a person or a signal caused."""
@@ -36,7 +37,7 @@ class RankEnd:
     @property
     def gave_up(self) -> bool:
         """Whether it waited until its timeout; False if its connection was closed."""
-        return self.is_harm and self.line.values.get("id") in TIMEOUT_PATTERNS
+        return self.is_harm and self.line.has(GAVE_UP)
 
 
 def read_ends(lines: Iterable[LogLine]) -> dict[int, RankEnd]:

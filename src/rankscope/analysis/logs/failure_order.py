@@ -11,7 +11,6 @@ import polars as pl
 from rankscope.analysis.logs.failures import Failure
 from rankscope.analysis.logs.log_lines import (
     CLOCK_SKEW_NS,
-    TIMEOUT_PATTERNS,
     LogLine,
     culprits_of,
     precedes,
@@ -19,6 +18,7 @@ from rankscope.analysis.logs.log_lines import (
     who_text,
 )
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding
+from rankscope.kinds.error_traits import GAVE_UP
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration, plural
@@ -154,7 +154,7 @@ def _first_timeouts(lines: Sequence[LogLine]) -> list[LogLine]:
     """By file and process the first line of a timeout."""
     found: dict[tuple[int, object], LogLine] = {}
     for line in lines:
-        if line.pattern in TIMEOUT_PATTERNS or EVENTS[line.kind].gave_up:
+        if line.has(GAVE_UP) or EVENTS[line.kind].gave_up:
             found.setdefault((line.file, line.who), line)
     # for thousands of ranks: the first one of a file, and of another process, suffices
     first: dict[int, list[LogLine]] = {}

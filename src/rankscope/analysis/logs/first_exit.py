@@ -15,8 +15,9 @@ import polars as pl
 from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.logs.exits import STOP_REASONS, JobEnds, RankEnd
-from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, TIMEOUT_PATTERNS, LogLine, apart_ns, precedes
+from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, LogLine, apart_ns, precedes
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
+from rankscope.kinds.error_traits import GAVE_UP
 from rankscope.text.wording import ranks_text, wait_text
 
 MOST_EVIDENCE = 4
@@ -283,9 +284,7 @@ MOST_LINES = 3
 
 def find_left(lines: Sequence[LogLine], place: Callable[[int], Culprit]) -> Finding | None:
     """The ranks that left, if fewer than those that gave up waiting later; None without any."""
-    gave_up = {
-        line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUT_PATTERNS
-    }
+    gave_up = {line.rank: line for line in reversed(lines) if line.rank is not None and line.has(GAVE_UP)}
     exits = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern == EXIT_PATTERN}
     waited = [line for rank, line in gave_up.items() if rank not in exits]
     left = {

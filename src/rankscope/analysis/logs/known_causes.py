@@ -11,8 +11,8 @@ import polars as pl
 
 from rankscope.analysis.logs.failures import cut_text, find_tracebacks, stack_of, without_ended
 from rankscope.analysis.logs.log_lines import (
-    TIMEOUT_PATTERNS,
     LogLine,
+    alone_told,
     earliest_line,
     error_label,
     ranks_of,
@@ -21,6 +21,7 @@ from rankscope.analysis.logs.log_lines import (
 )
 from rankscope.analysis.logs.nccl_errors import failed_call, uneven_pairs_text
 from rankscope.analysis.model import Finding
+from rankscope.kinds.error_traits import ANY_CONNECTION, AT_SHUTDOWN, GAVE_UP, REFUSED_CALL, RETRIED, UNSURE
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural, ranks_text
@@ -33,22 +34,6 @@ _REQUESTED_EXITS = (None, 0, -15, 143)
 """Exit codes without a failure, or of an end that a person or a launcher wanted."""
 _P2P_OPS = ("SEND", "RECV", "RECVANYSOURCE", "COALESCED")
 """Operations whose numbers are, or may be, those of sends and receives."""
-_OTHER_FINDING_PATTERNS = frozenset(
-    {"collective-mismatch", "horovod-stalled", "desync-not-joined", "desync-never-joined", "monitored-barrier-late"}
-)
-"""Patterns whose lines have a finding of their own."""
-_UNSURE_PATTERNS = frozenset(
-    {"port-in-use", "no-route", "nccl-versions", "time-limit", "preempted", "cancelled", "ended-from-outside"}
-)
-"""Causes that alone do not show a failure of the job: often only tried, or printed by the side that ended it."""
-_SHUTDOWN_PATTERNS = frozenset({"store-closed", "store-dump-flag"})
-"""Harm that also appears when a job ends well and its processes end one after the other."""
-_REFUSED_CALL_PATTERNS = frozenset({"nccl-usage", "nccl-argument"})
-"""Errors of torch for calls that NCCL refused; another line tells why."""
-_CONNECTION_PATTERNS = frozenset({"peer-reset", "connection-refused"})
-"""Harm that any connection may report, for example to a tracker or a file store."""
-_RETRIED_PATTERNS = frozenset({"host-unresolved"})
-"""Harm that is retried or does not matter: one of two address families is enough."""
 TEARDOWN = "teardown"
 """The lines of a process that its watchdog takes down."""
 _LIBRARY_NAMES = re.compile(r"NCCL WARN|gloo|c10d|ProcessGroup")
@@ -61,15 +46,14 @@ _STEPS = (
 def known_causes(lines: Sequence[LogLine]) -> list[Finding]:
     """A finding for each known cause that accuses nobody, the earliest in the logs first."""
     by_pattern: defaultdict[str, list[LogLine]] = defaultdict(list)
-    for line in lines:
-        if line.role == "root" and line.values.get("accuses") in ("nobody", None) and line.pattern:
+    for line in alone_told(lines):
+        if line.role == "root" and line.values.get("accuses") in ("nobody", None):
             by_pattern[line.pattern].append(line)
     fatal = {error.pattern for _, errors in find_tracebacks(lines) for error in errors}
-    causes = {p: _cause(own, p in fatal) for p, own in by_pattern.items() if p not in _OTHER_FINDING_PATTERNS}
-    deeper = any(
-        cause.severity == "critical" for pattern, cause in causes.items() if pattern not in _REFUSED_CALL_PATTERNS
-    )
-    found = [cause for pattern, cause in causes.items() if not (deeper and pattern in _REFUSED_CALL_PATTERNS)]
+    causes = {pattern: _cause(same, pattern in fatal) for pattern, same in by_pattern.items()}
+    refused = {pattern for pattern, same in by_pattern.items() if same[0].has(REFUSED_CALL)}
+    deeper = any(cause.severity == "critical" for pattern, cause in causes.items() if pattern not in refused)
+    found = [cause for pattern, cause in causes.items() if not (deeper and pattern in refused)]
     return sorted(found, key=lambda f: (f.severity != "critical", f.evidence[0].time_ns or 0))
 
 
@@ -79,9 +63,7 @@ def _cause(own: list[LogLine], fatal: bool) -> Finding:
     meaning = f"{told['meaning']} " if told.get("meaning") else ""
     return Finding(
         kind="known-error",
-        severity="warning"
-        if first.pattern in _UNSURE_PATTERNS and not fatal and not any(map(failed_call, own))
-        else "critical",
+        severity="warning" if first.has(UNSURE) and not fatal and not any(map(failed_call, own)) else "critical",
         title=f"{error_label(first)}, reported by {who_text(own)} ({first.place})",
         explanation=f"{meaning}The rank that prints it need not be at fault.",
         candidates=ranks_of(own),
@@ -94,7 +76,7 @@ def _cause(own: list[LogLine], fatal: bool) -> Finding:
 
 def timeout_finding(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
     """A finding on ranks that gave up waiting for unknown ranks; None if none did."""
-    own = [line for line in lines if line.pattern in TIMEOUT_PATTERNS or line.kind == "watchdog-timeout"]
+    own = [line for line in lines if line.has(GAVE_UP) or line.kind == "watchdog-timeout"]
     told = {line.who for line in own}
     stated = [line for line in lines if line.kind == "pg-status" and line.values.get("at_work") is not None]
     own += [line for line in stated if line.who not in told]
@@ -283,7 +265,7 @@ def harmed_finding(lines: Sequence[LogLine]) -> Finding | None:
     first = earliest_line(own)
     mild = _mild(first)
     same = [line for line in own if error_label(line) == error_label(first)]
-    late = first.pattern in _SHUTDOWN_PATTERNS
+    late = first.has(AT_SHUTDOWN)
     ranks = ranks_of(own)
     return Finding(
         kind="rank-failed",
@@ -305,10 +287,8 @@ def harmed_finding(lines: Sequence[LogLine]) -> Finding | None:
 
 def _mild(line: LogLine) -> bool:
     """Whether a line of harm does not show that the job broke."""
-    foreign = line.pattern in _CONNECTION_PATTERNS and (
-        _LIBRARY_NAMES.search(line.text) is None or "retrying" in line.text
-    )
-    return foreign or line.pattern in _SHUTDOWN_PATTERNS or line.pattern in _RETRIED_PATTERNS
+    foreign = line.has(ANY_CONNECTION) and (_LIBRARY_NAMES.search(line.text) is None or "retrying" in line.text)
+    return foreign or line.has(AT_SHUTDOWN) or line.has(RETRIED)
 
 
 class _Behind(NamedTuple):

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, TIMEOUT_PATTERNS, LogLine, precedes, ranks_of
+from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, LogLine, precedes, ranks_of
 from rankscope.analysis.model import Culprit, Finding, GroupRef
+from rankscope.kinds.error_traits import GAVE_UP
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset, Group
 from rankscope.text.wording import ranks_text, wait_text
@@ -116,9 +117,7 @@ _CANDIDATES_REASON = "a rank whose own watchdog saw no timeout had nothing pendi
 
 def find_silent(lines: Sequence[LogLine], world: int, place: Callable[[int], Culprit]) -> Finding | None:
     """The ranks in the logs that did not give up waiting while most did; several are only candidates."""
-    gave_up = {
-        line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUT_PATTERNS
-    }
+    gave_up = {line.rank: line for line in reversed(lines) if line.rank is not None and line.has(GAVE_UP)}
     hurt = {line.rank for line in lines if line.role == "victim" or EVENTS[line.kind].waited} - {None}
     covered = {line.rank for line in lines if line.rank is not None and not EVENTS[line.kind].of_others}
     covered |= _closed(lines, covered, world)
@@ -138,9 +137,7 @@ def find_absent(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
 
     Nothing need be here of them: a member of a known group exists.
     """
-    gave_up = {
-        line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUT_PATTERNS
-    }
+    gave_up = {line.rank: line for line in reversed(lines) if line.rank is not None and line.has(GAVE_UP)}
     hurt = {line.rank for line in lines if line.role == "victim" or EVENTS[line.kind].waited} - {None}
     works = dataset.ops.filter(
         (pl.col("source") == "c10d-log") & pl.col("timeout_ms").is_not_null() & pl.col("seq").is_not_null()

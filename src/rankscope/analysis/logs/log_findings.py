@@ -41,12 +41,13 @@ from rankscope.analysis.logs.known_causes import (
     timeout_finding,
 )
 from rankscope.analysis.logs.late_arrival import find_absent, find_late_arrival, find_silent
-from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, read_lines
+from rankscope.analysis.logs.log_lines import LogLine, read_lines
 from rankscope.analysis.logs.nccl_errors import find_counted, find_unmatched, returned_errors, unknown_causes
 from rankscope.analysis.logs.ras_findings import find_ras
 from rankscope.analysis.logs.settings_comparison import find_settings
 from rankscope.analysis.model import Finding
 from rankscope.analysis.places import Places
+from rankscope.kinds.error_traits import GAVE_UP
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.text.wording import ranks_text
 
@@ -74,7 +75,7 @@ def stopped_by_log(freeze: Freeze, facts: Facts) -> Freeze:
     communicator.
     """
     messages = facts.dataset.messages
-    late = (pl.col("kind") == "watchdog-timeout") | pl.col("pattern").is_in(TIMEOUT_PATTERNS)
+    late = (pl.col("kind") == "watchdog-timeout") | pl.col("values").str.contains(f'"{GAVE_UP}"', literal=True)
     if messages.is_empty() or freeze.proven:
         return freeze
     waited = messages.select(late.any()).item()
@@ -154,7 +155,7 @@ class _LogEvidence:
     def _named(self, merged: MergedRoots) -> None:
         """Adds ranks that c10d, the setup of communicators and RAS name; without dumps, they lead alone."""
         dataset, place = self.facts.dataset, self.places.culprit
-        waited = any(line.pattern in TIMEOUT_PATTERNS for line in self.lines)
+        waited = any(line.has(GAVE_UP) for line in self.lines)
         late = find_late_arrival(self.lines, dataset, place)
         left = find_left(self.lines, place)
         if left is not None:

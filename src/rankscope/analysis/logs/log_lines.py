@@ -15,11 +15,6 @@ from rankscope.kinds.event_kinds import BULK, EVENTS
 from rankscope.schema import Dataset
 from rankscope.text.wording import rank_ranges, ranks_text
 
-TIMEOUT_PATTERNS = (
-    "watchdog-timeout", "blocking-wait-timeout", "gloo-timeout", "store-wait", "store-id-timeout",
-    "store-barrier-timeout", "hccl-timeout", "finalize-timeout", "engine-call-timeout",
-)  # fmt: skip
-"""Known errors of ranks that waited until they gave up."""
 CLOCK_SKEW_NS = 2_000_000_000
 """Largest difference between clocks of hosts, and between the writers of one log."""
 LONGEST_TEXT = 300
@@ -64,6 +59,10 @@ class LogLine:
         if self.pid is not None:
             return None, self.host or "", self.pid, ""
         return None, self.host or "", None, str(self.values.get("label") or self.in_group or self.part)
+
+    def has(self, trait: str) -> bool:
+        """Whether it is a known error with that trait."""
+        return trait in (self.values.get("traits") or ())
 
     @property
     def in_group(self) -> str:
@@ -155,6 +154,12 @@ def _values(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def alone_told(lines: Sequence[LogLine]) -> list[LogLine]:
+    """Known errors but those whose lines an event of the same file reads whole."""
+    read = {(line.file, error) for line in lines for error in EVENTS[line.kind].known_errors}
+    return [line for line in lines if line.pattern and (line.file, line.pattern) not in read]
+
+
 def earliest_line(own: Sequence[LogLine]) -> LogLine:
     """The first line in time; of lines without a time the first in its file."""
     return min(own, key=lambda line: (line.since_ns is None, line.since_ns or 0, line.file, line.offset))
@@ -235,56 +240,6 @@ def _tasks(line: LogLine) -> str:
 
 # Names of known errors in titles.
 
-_NAMES = {
-    "shared-memory": "/dev/shm too small or full", "nccl-usage": "invalid usage of NCCL",
-    "nccl-argument": "invalid argument to NCCL", "nccl-cuda": "CUDA error inside NCCL",
-    "segfault": "segmentation fault",
-    "ecc": "uncorrectable memory error of the GPU", "xid": "GPU fault reported by the driver (Xid)",
-    "no-interface": "no network interface of that name", "data-loader": "a data loader's worker died",
-    "ib-memory": "memory not registered with the network card", "imex": "no access to IMEX channels",
-    "ib-completion": "failed transfer over InfiniBand", "ib-queue-pair": "no connection over InfiniBand",
-    "ib-port-event": "event of an InfiniBand port", "ofi-request": "failed transfer over libfabric",
-    "store-timeout": "nobody answers at the rendezvous", "connection-timeout": "connection timed out",
-    "nccl-versions": "different versions of NCCL", "nccl-mismatch": "mismatched collective found by NCCL",
-    "gloo-full-mesh": "gloo cannot connect its ranks", "time-limit": "ended by the scheduler at the time limit",
-    "node-failure": "the scheduler lost a node", "preempted": "preempted by the scheduler",
-    "memory-limit": "host out of memory, ended by the scheduler",
-    "rendezvous": "not all nodes came together", "ray-memory": "the memory of a node ran out",
-    "cancelled": "the step was cancelled", "fabric": "the NVSwitches are not set up",
-    "no-kernel-image": "no code for this GPU in the build", "device-ordinal": "asks for a GPU that is not there",
-    "device-busy": "the GPU is busy or unavailable", "horovod-stalled": "Horovod waits for it",
-    "async-error": "an error that NCCL reported to the watchdog", "watchdog-ended": "the watchdog ended it",
-    "remote-error": "another rank failed first", "store-dump-flag": "lost the store",
-    "store-closed": "lost the store", "store-id-timeout": "waited for the first rank of its group",
-    "store-unique-id": "lost the first rank of its group", "store-wait": "waited for another rank",
-    "nccl-remote": "the other end went away", "nccl-system": "a call to the system failed under NCCL",
-    "nccl-internal": "internal error of NCCL", "nccl-aborted": "its communicator was aborted",
-    "connection-refused": "connection refused", "peer-closed": "the other end closed the connection",
-    "peer-reset": "the other end broke the connection", "proxy-failed": "the proxy of NCCL failed",
-    "gloo-closed": "the other end closed the connection", "gloo-reset": "a gloo connection broke",
-    "gloo-refused": "gloo cannot connect to another rank", "gloo-timeout": "waited for another rank",
-    "hccl-timeout": "waited for another rank", "worker-failed": "a worker failed",
-    "ddp-no-parameters": "the exchange of parameter counts broke off",
-    "communicator-revoked": "another rank gave the communicator up",
-    "socket-address": "a rank was given an invalid address", "connection-aborted": "connection refused or lost",
-    "shared-memory-gone": "shared memory of another process is not there",
-    "hccl-stream-timeout": "a task of the device did not end", "hccl-init": "could not set up its group",
-    "hccl-peer": "cannot connect to another rank",
-    "hccl-inconsistent": "ranks gave HCCL different arguments", "hccl-versions": "different versions of HCCL",
-    "hccl-ranktable": "the rank table is wrong", "hccl-setting": "a setting that HCCL refuses",
-    "hccl-process-left": "the communication process of the device did not start",
-    "store-unreachable": "nobody answers at the rendezvous", "host-not-found": "the name of a host is not known",
-    "host-unresolved": "the name of a host is not known", "socket-family": "no socket could be made",
-    "xid-cleanup": "the driver ended it on its GPU", "gpu-hang": "the GPU hung",
-    "horovod-shut-down": "Horovod shut it down", "mpi-peer-gone": "the other end went away",
-    "nan-gradient": "gradients that are not finite", "nan-result": "a result that is not finite",
-    "wrong-sizes": "parallel sizes that do not fit the number of ranks",
-    "disk-full": "disk full", "others-failed": "says that another rank failed",
-    "experts-timeout": "waited for other ranks", "engine-call-timeout": "waited for its workers",
-    "clients-missing": "not all processes came to the rendezvous",
-    "ended-from-outside": "ended by a signal from outside",
-}  # fmt: skip
-"""Known errors whose id is too short."""
 _WORDS = {"cuda": "CUDA", "nccl": "NCCL", "gpu": "GPU", "ib": "IB", "ecc": "ECC", "xid": "Xid", "imex": "IMEX"}
 
 
@@ -294,12 +249,10 @@ _XID = re.compile(
 
 
 def error_label(error: LogLine) -> str:
-    """The id of a known error in words."""
-    if error.is_hardware and (told := _XID.search(error.text)) is not None:
-        after = f" after Xid {told[3]}" if told[3] else ""
-        lost = f"{_NAMES.get(error.pattern, 'GPU lost')}: " if error.pattern in ("gpu-lost", "ecc") else ""
-        return f"{lost}Xid {told[2]} of the GPU at {told[1]}{after}, reported by the driver"
-    if error.pattern in _NAMES:
-        return _NAMES[error.pattern]
-    words = [_WORDS.get(word, word) for word in error.pattern.split("-")]
-    return " ".join(words)
+    """The name of a known error in the table, or the words of its id."""
+    name = str(error.values.get("title") or "") or " ".join(_WORDS.get(w, w) for w in error.pattern.split("-"))
+    if error.is_hardware and (xid := _XID.search(error.text)) is not None:
+        after = f" after Xid {xid[3]}" if xid[3] else ""
+        lost = f"{name}: " if error.pattern in ("gpu-lost", "ecc") else ""
+        return f"{lost}Xid {xid[2]} of the GPU at {xid[1]}{after}, reported by the driver"
+    return name

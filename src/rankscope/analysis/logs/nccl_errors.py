@@ -17,9 +17,10 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.analysis.logs.failures import cut_text
-from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, earliest_line, precedes, ranks_of, who_text
+from rankscope.analysis.logs.log_lines import LogLine, earliest_line, precedes, ranks_of, who_text
 from rankscope.analysis.model import Evidence, Finding, GroupRef
 from rankscope.analysis.signatures import element_count
+from rankscope.kinds.error_traits import GAVE_UP
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural
 
@@ -123,7 +124,7 @@ def _in_time(own: Sequence[LogLine], lines: Sequence[LogLine]) -> list[LogLine]:
     """The lines that are proven to be older than any timeout of a rank, because calls also fail in the teardown."""
     first: dict[int, LogLine] = {}
     for line in lines:
-        if line.pattern in TIMEOUT_PATTERNS:
+        if line.has(GAVE_UP):
             first.setdefault(line.file, line)
     return [line for line in own if all(precedes(line, other) for other in first.values())]
 

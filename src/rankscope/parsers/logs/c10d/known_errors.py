@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from rankscope.kinds.error_traits import TRAITS
 from rankscope.parsers.logs.c10d import survival_signs
 from rankscope.parsers.logs.c10d.event_builder import message_event
 from rankscope.parsers.logs.log_record import Event, Record
@@ -20,9 +21,18 @@ ROLES = ("root", "victim", "context", "noise")
 """Roles of a line: a cause, a consequence in another rank, useful context, or noise. In order of rank."""
 ACCUSED_RANKS = ("self", "named", "nobody")
 """Ranks that a cause accuses: the printing rank, the ranks that group `ranks` takes from the line, or none."""
+OWN_RANK = "rank"
+"""Name of the group in a pattern that matches the global rank of the printing process."""
+NAMED_RANKS = "ranks"
+"""Name of the group that matches ranks of the printing rank's group: "1, 3", "[4-7]"."""
+_GROUP_NAME = re.compile(r"\(\?P?<(\w+)>")
+_RANK_RANGE = re.compile(r"([0-9]{1,7})(?:\s?(?:-|\.\.)\s?([0-9]{1,7}))?")
+MOST_NAMED_RANKS = 1 << 17
+LONGEST_RANK = 7
 FORM = TableForm(
     "rankscope.parsers.logs.c10d", "known_errors.tsv", "RANKSCOPE_ERRORS", "errors",
-    ("id", "role", "accuses", "layer", "pattern", "meaning", "next", "source"), ("id", "role", "pattern"),
+    ("id", "role", "accuses", "traits", "name", "layer", "pattern", "meaning", "next", "source"),
+    ("id", "role", "pattern"),
 )  # fmt: skip
 
 
@@ -34,6 +44,10 @@ class KnownError(NamedTuple):
     """One of `ROLES`."""
     accuses: str
     """One of `ACCUSED_RANKS`; "nobody" for all that is no root."""
+    traits: tuple[str, ...]
+    """Names of `TRAITS` that fit its role and whom it accuses."""
+    name: str
+    """Its name in titles; "" where the words of the id say it."""
     layer: str
     """The source of the line: c10d, nccl, cuda, host, network, launcher, scheduler, python, gloo, framework."""
     pattern: str
@@ -79,9 +93,30 @@ def _entry(values: dict[str, str], place: str) -> KnownError:
         raise TableError(f"{place}: role '{role}' is none of {', '.join(ROLES)}")
     if accuses not in ACCUSED_RANKS:
         raise TableError(f"{place}: accuses '{accuses}' is none of {', '.join(ACCUSED_RANKS)}")
-    if (accuses == "named") != ("(?P<ranks>" in pattern):
+    if role != "root" and accuses != "nobody":
+        raise TableError(f"{place}: only a root accuses somebody, not a {role}")
+    groups = _GROUP_NAME.findall(pattern)
+    if (accuses == "named") != (NAMED_RANKS in groups):
         raise TableError(f"{place}: who accuses 'named' has a group (?P<ranks>...) in the pattern, and nobody else")
-    return KnownError(**{**values, "accuses": accuses}, words=_words(pattern, place))
+    unknown = [group for group in groups if group not in (NAMED_RANKS, OWN_RANK)]
+    if unknown:
+        raise TableError(f"{place}: group '{unknown[0]}' is none of {NAMED_RANKS}, {OWN_RANK}")
+    if re.search(r"\s", values["id"]):
+        raise TableError(f"{place}: id '{values['id']}': an id has no blanks")
+    traits = tuple(values["traits"].split())
+    for trait in traits:
+        _check_trait(trait, role, accuses, place)
+    cells = {name: text for name, text in values.items() if name not in ("accuses", "traits")}
+    return KnownError(**cells, accuses=accuses, traits=traits, words=_words(pattern, place))
+
+
+def _check_trait(trait: str, role: str, accuses: str, place: str) -> None:
+    """Raises TableError for a trait that nobody knows, or that would have no effect."""
+    if trait not in TRAITS:
+        raise TableError(f"{place}: trait '{trait}' is none of {', '.join(TRAITS)}")
+    fits = TRAITS[trait]
+    if (role, accuses) != (fits.role, fits.accuses):
+        raise TableError(f"{place}: trait '{trait}' is for a {fits.role} that accuses {fits.accuses}")
 
 
 def _words(pattern: str, place: str) -> tuple[str, ...]:
@@ -145,8 +180,6 @@ def _optional(pattern: str, at: int) -> bool:
     return pattern[at : at + 1] in ("*", "?", "{")
 
 
-OWN_RANK = "rank"
-"""Name of the group in a pattern that matches the global rank of the printing process."""
 _SKIPPABLE = "cuda-out-of-memory"
 """An error that programs catch to skip a batch; one that is only a warning did not end its process."""
 _PID = re.compile(r"^E[A-Z]\d{4}: \[PID: (\d{1,10})\]|NVRM: Xid \([^)]{0,40}\): \d{1,4}, pid='?(\d{1,10})\b")
@@ -169,15 +202,15 @@ class KnownErrors:
         """An event for each matching line: of its strongest role, and in the order of the table.
 
         Values: `id`, `role`, `accuses`, `named` (ranks of the printing rank's group, where `accuses` is "named"),
-        `also`, the ids of other matching errors, and of a root `meaning` and `next`, as in the table, and `survived`,
-        if the line says that its program goes on.
+        `also`, the ids of other matching errors, `traits`, `title` (the name), `layer`, `meaning`, `next` and `source`,
+        as in the table, and of a root `survived`, if the line says that its program goes on.
         """
         texts = [record.text for record in records]
-        found: list[list[tuple[KnownError, str | None]]] = [[] for _ in texts]
+        found: list[list[tuple[KnownError, dict[str, str | None]]]] = [[] for _ in texts]
         for i, rows in sorted(self._candidates(texts).items()):
             error = self._table[i]
-            for row, named in zip(rows, _matches(error, [texts[row] for row in rows]), strict=True):
-                found[row] += [(error, named)] if named is not None else []
+            for row, groups in zip(rows, _matches(error, [texts[row] for row in rows]), strict=True):
+                found[row] += [(error, groups)] if groups is not None else []
         return [_event(record, errors) for record, errors in zip(records, found, strict=True) if errors]
 
     def may_accuse(self, text: str) -> bool:
@@ -200,32 +233,44 @@ class KnownErrors:
         return rows
 
 
-def _matches(error: KnownError, texts: list[str]) -> list[str | None]:
-    """For each text None, or if it matches, the ranks that it names."""
+def _matches(error: KnownError, texts: list[str]) -> list[dict[str, str | None] | None]:
+    """For each text None, or if it matches, what the groups of the pattern hold."""
     column = pl.Series(texts, dtype=pl.String)
-    group = "ranks" if error.accuses == "named" else OWN_RANK if f"(?P<{OWN_RANK}>" in error.pattern else None
-    if group is not None:
-        groups: list[dict[str, str | None]] = column.str.extract_groups(error.pattern).to_list()
-        return [row[group] for row in groups]
-    return [None if not matched else "" for matched in column.str.contains(error.pattern)]
+    matched = column.str.contains(error.pattern).to_list()
+    if not any(matched) or not _GROUP_NAME.search(error.pattern):
+        return [{} if fits else None for fits in matched]
+    groups = column.str.extract_groups(error.pattern).to_list()
+    return [held if fits else None for fits, held in zip(matched, groups, strict=True)]
 
 
-def _event(record: Record, errors: list[tuple[KnownError, str | None]]) -> Event:
-    first, named = errors[0]
-    ranks = [int(n) for n in re.findall(r"[0-9]{1,9}", named or "")]
+def _event(record: Record, errors: list[tuple[KnownError, dict[str, str | None]]]) -> Event:
+    first, groups = errors[0]
     also = [error.id for error, _ in errors[1:]]
-    whom: dict[str, Any] = {"accuses": first.accuses, "named": ranks}
-    said = {"layer": first.layer, "meaning": first.meaning, "next": first.next}
-    if first.accuses == "self" and len(ranks) == 1 and record.rank is None:
-        record = record._replace(rank=ranks[0])
+    own = groups.get(OWN_RANK)
+    if own is not None and own.isascii() and own.isdecimal() and len(own) <= LONGEST_RANK and record.rank is None:
+        record = record._replace(rank=int(own))
     process = _PID.search(record.text)
     pid = int(process[1] or process[2]) if process else None
+    said: dict[str, Any] = {
+        "accuses": first.accuses, "named": named_ranks(groups.get(NAMED_RANKS) or ""), "traits": list(first.traits),
+        "title": first.name, "layer": first.layer, "meaning": first.meaning, "next": first.next,
+        "source": first.source,
+    }  # fmt: skip
     caught = (
         first.id == _SKIPPABLE and "NCCL" not in record.text and survival_signs.is_warning(record.text, record.level)
     )
     if first.role == "root" and (caught or survival_signs.goes_on(record.text)):
         said["survived"] = survival_signs.LOGGED
-    return message_event("known-error", record, id=first.id, role=first.role, **whom, also=also, pid=pid, **said)
+    return message_event("known-error", record, id=first.id, role=first.role, also=also, pid=pid, **said)
+
+
+def named_ranks(listed: str) -> list[int]:
+    """The ranks in "1, 3", "[4-7]" or "4..7", in order; of a range that is longer than any job only its ends."""
+    ranks: list[int] = []
+    for low, high in _RANK_RANGE.findall(listed):
+        first, last = int(low), int(high or low)
+        ranks += range(first, last + 1) if first <= last < first + MOST_NAMED_RANKS else (first, last)
+    return ranks[:MOST_NAMED_RANKS]
 
 
 # A fast test for any of many words in a line, before slower tests.
