@@ -17,7 +17,7 @@ class SecretShape(NamedTuple):
     signs: str
     """Words in small letters, one of which every such secret holds, so that other lines are not searched."""
     pattern: str
-    """A regular expression. What follows a letter or a digit is no beginning of a secret."""
+    """A regular expression, of a secret that follows neither a letter nor a digit."""
 
 
 SHAPES = (
