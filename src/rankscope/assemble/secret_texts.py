@@ -48,17 +48,18 @@ def _hidden(name: str, table: pl.DataFrame) -> pl.DataFrame:
 
 def _hide_in_json(text: str) -> str:
     try:
-        return orjson.dumps(_hidden_value(orjson.loads(text)), option=orjson.OPT_NON_STR_KEYS).decode()
+        return orjson.dumps(hidden_value(orjson.loads(text)), option=orjson.OPT_NON_STR_KEYS).decode()
     except orjson.JSONDecodeError:
         return hide(text)
 
 
-def _hidden_value(value: Any) -> Any:
+def hidden_value(value: Any) -> Any:
+    """A JSON value without the secrets in its texts."""
     if isinstance(value, str):
         return hide(value)
-    if isinstance(value, list):
-        return [_hidden_value(one) for one in value]
-    return {key: _hidden_value(one) for key, one in value.items()} if isinstance(value, dict) else value
+    if isinstance(value, list | tuple):
+        return [hidden_value(one) for one in value]
+    return {key: hidden_value(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 def _hidden_settings(settings: pl.DataFrame) -> pl.DataFrame:

@@ -8,7 +8,7 @@ that training jobs meet; `secret_shapes` has the shapes.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal
 
 from rankscope.text.secret_shapes import SHAPES
@@ -19,6 +19,13 @@ HIDDEN = "(hidden)"
 Holds = Literal["", "credential", "token", "key", "password"]
 """What a name may hold, and so which of its values are secrets: none, long ones of mixed characters, those that are
 neither a number nor a word, those that are no code, all."""
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern, compiled at its first use: most logs need few of them."""
+    return re.compile(pattern)
+
 
 # Names.
 
@@ -258,37 +265,31 @@ def _named_span(text: str, found: re.Match[str], sign: str) -> tuple[int, int] |
 
 _LEADS = (
     # the word that must be there, what stands before the secret, the secret; None for a value of any form
-    ("uthorization", re.compile(
-        r"""(?i:\bauthorization\\*["']?[ \t]{0,4}[:=][ \t]{0,4}\\*["']?"""
-        r"(?:(?:basic|bearer|token|digest|apikey|negotiate|key)[ \t]{1,4})?)"
-    ), re.compile(r"""(?!\(hidden\))[^\s"'\\,]{4,}""")),
-    ("earer", re.compile(r"\b(?:[Bb]earer|BEARER)[ \t]{1,4}"), re.compile(r"(?![a-z]+\b)[\w.~+/=-]{8,}")),
-    ("ookie", re.compile(r"""\b[Cc]ookie\\*["']?[ \t]{0,4}:[ \t]{0,4}\\*["']?"""), re.compile(r"""[^\r\n"'\\]{4,}""")),
-    ("sshpass", re.compile(r"\bsshpass[ \t]{1,4}(?:-[efdv]\S{0,80}+[ \t]{1,4}+){0,4}+-p[ \t]{0,4}"), None),
-    ("curl", re.compile(r"(?<=\s)(?:-u|-U|--user|--proxy-user)[ \t=]{0,4}(?=\S{1,200}:)"), None),
-    (" login", re.compile(r"(?<=\s)-p[ \t=]{0,4}"), None),
-    ("mysql", re.compile(r"(?<=\s)-p(?=\S)"), None),
-    ("redis-cli", re.compile(r"(?<=\s)-a[ \t]{1,4}"), None),
-    ("wandb login", re.compile(
-        r"\bwandb login(?:[ \t]{1,4}--?[\w=:/.-]{1,100}){0,4}[ \t]{1,4}"
-    ), re.compile(r"[\w-]{16,}")),
-    ("login ", re.compile(
-        r"\blogin\s{1,8}\S{1,200}\s{1,8}(?:account\s{1,8}\S{1,200}\s{1,8})?password\s{1,8}"
-    ), None),
-    ("password ", re.compile(r"\b(?:with|using)(?: the)? password[ \t]{1,4}"), None),
-    ("=", re.compile(r"(?<=[?&;])(?:sig|signature|key|code|auth|sas|st)="), re.compile(r"""[^\s"'<>&;]{8,}""")),
+    ("uthorization", r"""(?i:\bauthorization\\*["']?[ \t]{0,4}[:=][ \t]{0,4}\\*["']?"""
+        r"(?:(?:basic|bearer|token|digest|apikey|negotiate|key)[ \t]{1,4})?)", r"""(?!\(hidden\))[^\s"'\\,]{4,}"""),
+    ("earer", r"\b(?:[Bb]earer|BEARER)[ \t]{1,4}", r"(?![a-z]+\b)[\w.~+/=-]{8,}"),
+    ("ookie", r"""\b[Cc]ookie\\*["']?[ \t]{0,4}:[ \t]{0,4}\\*["']?""", r"""[^\r\n"'\\]{4,}"""),
+    ("sshpass", r"\bsshpass[ \t]{1,4}(?:-[efdv]\S{0,80}+[ \t]{1,4}+){0,4}+-p[ \t]{0,4}", None),
+    ("curl", r"(?<=\s)(?:-u|-U|--user|--proxy-user)[ \t=]{0,4}(?=\S{1,200}:)", None),
+    (" login", r"(?<=\s)-p[ \t=]{0,4}", None),
+    ("mysql", r"(?<=\s)-p(?=\S)", None),
+    ("redis-cli", r"(?<=\s)-a[ \t]{1,4}", None),
+    ("wandb login", r"\bwandb login(?:[ \t]{1,4}--?[\w=:/.-]{1,100}){0,4}[ \t]{1,4}", r"[\w-]{16,}"),
+    ("login ", r"\blogin\s{1,8}\S{1,200}\s{1,8}(?:account\s{1,8}\S{1,200}\s{1,8})?password\s{1,8}", None),
+    ("password ", r"\b(?:with|using)(?: the)? password[ \t]{1,4}", None),
+    ("=", r"(?<=[?&;])(?:sig|signature|key|code|auth|sas|st)=", r"""[^\s"'<>&;]{8,}"""),
 )  # fmt: skip
 
 
-def _after_lead(text: str, lead: re.Pattern[str], secret: re.Pattern[str] | None) -> str:
+def _after_lead(text: str, lead: str, secret: str | None) -> str:
     """The text without what stands behind a command or a header."""
     parts, done, at = [], 0, 0
-    while (found := lead.search(text, at)) is not None:
+    while (found := _compiled(lead).search(text, at)) is not None:
         at = found.end()
         if secret is None:
             span = _secret_span(text, at, "password", ":")
         else:
-            told = secret.match(text, at)
+            told = _compiled(secret).match(text, at)
             span = told.span() if told is not None and told[0] != HIDDEN else None
         if span is not None:
             parts += [text[done : span[0]], HIDDEN]
@@ -326,9 +327,7 @@ _KAGGLE_KEY = re.compile(
 )
 _BEGIN = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f][0-9A-Fa-f]))"
 """Where a secret begins: behind no letter, unless that is of a line end in JSON or of a sign in an address."""
-_SIGNED_SHAPES = tuple(
-    (sign, re.compile(rf"{_BEGIN}(?:{row.pattern})")) for row in SHAPES for sign in row.signs.split()
-)
+_SIGNED_SHAPES = tuple((sign, row.pattern) for row in SHAPES for sign in row.signs.split())
 
 
 def hide(text: str) -> str:
@@ -349,9 +348,9 @@ def hide(text: str) -> str:
         text = _WANDB_KEY.sub(HIDDEN, text)
     if "username" in small or "kaggle" in small:
         text = _KAGGLE_KEY.sub(HIDDEN, text)
-    for sign, shape in _SIGNED_SHAPES:
+    for sign, pattern in _SIGNED_SHAPES:
         if sign in small:
-            text = shape.sub(HIDDEN, text)
+            text = _compiled(f"{_BEGIN}(?:{pattern})").sub(HIDDEN, text)
     if len(text) >= _KEY_LINE_SIGNS and max(map(len, text.split()), default=0) >= _KEY_LINE_SIGNS:
         text = _KEY_LINE.sub(HIDDEN, text)
     return text
