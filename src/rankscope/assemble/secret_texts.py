@@ -11,7 +11,7 @@ import polars as pl
 from rankscope.schema import Dataset
 from rankscope.schema.dataset import TABLES
 from rankscope.schema.tables import text_columns
-from rankscope.text.secrets import HIDDEN, MAY_HOLD, hide, is_secret
+from rankscope.text.secrets import HIDDEN, MAY_HOLD, hide, is_secret, value_of
 
 _JSON_COLUMNS = {("messages", "values")}
 """Columns of JSON objects, whose texts are looked at one by one."""
@@ -60,6 +60,13 @@ def hidden_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [hidden_value(one) for one in value]
     return {key: hidden_value(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def hidden_header(header: dict[str, Any]) -> dict[str, Any]:
+    """The header of a decoded file without the secrets in its texts, and in the settings of a log."""
+    hidden: dict[str, Any] = hidden_value(header)
+    rows = [(process, name, value_of(name, value), *rest) for process, name, value, *rest in header.get("settings", ())]
+    return {**hidden, "settings": rows} if rows else hidden
 
 
 def _hidden_settings(settings: pl.DataFrame) -> pl.DataFrame:

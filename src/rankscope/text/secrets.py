@@ -318,6 +318,10 @@ _LOGIN = re.compile(
     r"""|[^\s:/@?#"'<>]{0,200}+:(?!\d{1,5}[/?#])[^\s"'<>@]{1,400}+(?=@))"""
 )
 """User and password, or a token, in an address; not a plain user, such as git."""
+_BARE_LOGIN = re.compile(
+    r"(?<![\w./@:-])[\w.-]{1,60}+:(?=[^\d\s]{0,200}\d)[\w.~!$%^*+=?-]{8,200}(?=@[A-Za-z0-9])", re.ASCII
+)
+"""User and password before a host, without the scheme of an address."""
 _AWS_SECRET = re.compile(
     r"(?<![A-Za-z0-9+/=])(?=[a-z0-9+/]{0,39}[A-Z])(?=[A-Z0-9+/]{0,39}[a-z])[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/=])"
 )
@@ -342,6 +346,8 @@ def hide(text: str) -> str:
         text = _without_named(text)
     if "://" in text:
         text = _LOGIN.sub(HIDDEN, text)
+    if "@" in text:
+        text = _BARE_LOGIN.sub(HIDDEN, text)
     if "akia" in small or "asia" in small:
         text = _AWS_SECRET.sub(HIDDEN, text)
     if "wandb" in small:
@@ -363,7 +369,7 @@ def clip(text: str, limit: int) -> str:
 
 _LITERALS = sorted({
     *_PARTS_OF_NAMES, *(word.lower() for word, _, _ in _LEADS if len(word) > 1), *(sign for sign, _ in _SIGNED_SHAPES),
-    "wandb", "username", "putty-user", "://",
+    "wandb", "username", "putty-user", "://", "@",
 })  # fmt: skip
 MAY_HOLD = rf"(?i){'|'.join(map(re.escape, _LITERALS))}|[?&;](?:sig|sas|st|code)=|[a-z0-9+/]{{64}}"
 """A regular expression without look-around, for many texts at once: `hide` changes only those that it matches."""
