@@ -65,8 +65,13 @@ def hidden_value(value: Any) -> Any:
 def hidden_header(header: dict[str, Any]) -> dict[str, Any]:
     """The header of a decoded file without the secrets in its texts, and in the settings of a log."""
     hidden: dict[str, Any] = hidden_value(header)
-    rows = [(process, name, value_of(name, value), *rest) for process, name, value, *rest in header.get("settings", ())]
-    return {**hidden, "settings": rows} if rows else hidden
+    told = header.get("settings")
+    if isinstance(told, dict):
+        return {**hidden, "settings": {name: value_of(name, value) for name, value in told.items()}}
+    if told:
+        rows = [(process, name, value_of(name, value), *rest) for process, name, value, *rest in told]
+        return {**hidden, "settings": rows}
+    return hidden
 
 
 def _hidden_settings(settings: pl.DataFrame) -> pl.DataFrame:

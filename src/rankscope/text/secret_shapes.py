@@ -48,7 +48,7 @@ SHAPES = (
     SecretShape("Discord, webhook", "/api/webhooks/", r"(?:discord(?:app)?\.com)?/api/webhooks/\d{5,}/[\w-]{16,}"),
     SecretShape("Discord, bot", "discord", r"[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}"),
     SecretShape(
-        "Teams, webhook", "webhook.office.com/", r"[a-z0-9]{1,60}\.webhook\.office\.com/webhookb2/[\w@/-]{16,}"
+        "Teams, webhook", "webhook.office.com/", r"webhook\.office\.com/webhookb2/[\w@/-]{16,}"
     ),
     SecretShape("Telegram, bot", ":a", r"(?:bot)?\d{5,16}:A[\w-]{34}"),
     SecretShape("npm", "npm_", r"npm_[A-Za-z0-9]{20,}"),
