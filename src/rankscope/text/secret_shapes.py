@@ -47,9 +47,7 @@ SHAPES = (
     SecretShape("Slack, webhook", "hooks.slack.com/", r"hooks\.slack\.com/(?:services|workflows|triggers)/[\w+/-]{8,}"),
     SecretShape("Discord, webhook", "/api/webhooks/", r"(?:discord(?:app)?\.com)?/api/webhooks/\d{5,}/[\w-]{16,}"),
     SecretShape("Discord, bot", "discord", r"[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}"),
-    SecretShape(
-        "Teams, webhook", "webhook.office.com/", r"webhook\.office\.com/webhookb2/[\w@/-]{16,}"
-    ),
+    SecretShape("Teams, webhook", "webhook.office.com/", r"webhook\.office\.com/webhookb2/[\w@/-]{16,}"),
     SecretShape("Telegram, bot", ":a", r"(?:bot)?\d{5,16}:A[\w-]{34}"),
     SecretShape("npm", "npm_", r"npm_[A-Za-z0-9]{20,}"),
     SecretShape("PyPI", "pypi-ag", r"pypi-Ag[\w-]{16,}"),

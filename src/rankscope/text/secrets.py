@@ -334,8 +334,21 @@ _BEGIN = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f][0-9A-Fa-f]))"
 _SIGNED_SHAPES = tuple((sign, row.pattern) for row in SHAPES for sign in row.signs.split())
 
 
+_MOST_ROUNDS = 8
+
+
 def hide(text: str) -> str:
-    """A text, such as a line of a log or a command line, without the secrets in it."""
+    """A text, such as a line of a log or a command line, without the secrets in it; hidden once more, it stays."""
+    for _ in range(_MOST_ROUNDS):
+        # what is left can look like another secret: a name stood behind one without a blank
+        shown = _hidden_once(text)
+        if shown == text:
+            break
+        text = shown
+    return text
+
+
+def _hidden_once(text: str) -> str:
     if "PRIVATE KEY" in text or "PuTTY-User" in text:
         text = _PRIVATE_KEY.sub(HIDDEN, text)
     small = text.lower()
