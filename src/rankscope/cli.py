@@ -84,7 +84,9 @@ def _about(error: BaseException) -> str:
 
 def _fail(message: str, args: Sequence[str]) -> int:
     """Prints one line on stderr, and for programs an object on stdout."""
-    line = plain(message, 1_000)
+    from rankscope.text.secrets import hide
+
+    line = plain(hide(message), 1_000)
     if sys.stderr:
         sys.stderr.write(f"rankscope: {line}\n")
     if _wants_json(args):

@@ -16,6 +16,7 @@ from rankscope.assemble.frontiers import SourceFacts, facts_of, frontier_table, 
 from rankscope.assemble.groups import GroupIndex, group_description, group_label, resolve_groups
 from rankscope.assemble.operations import StackIds, complete_filtered, entry_rows, operation_table
 from rankscope.assemble.repeats import repeat_table
+from rankscope.assemble.secret_texts import without_secrets
 from rankscope.assemble.sources import SourceFile, config_world, left_out_ranks
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import DUMP, DUPLICATE, INPUTS, LOG, REPORT, TRACE
@@ -40,7 +41,8 @@ def assemble(
 ) -> Dataset:
     """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows.
 
-    Fills in facts of the sources; `errors` is the user's own table, `recall` keeps communicators. NoSuchAttemptError.
+    Its texts hold no secrets. Fills in facts of the sources; `errors` is the user's own table, `recall` keeps
+    communicators. NoSuchAttemptError.
     """
     runs, chosen, used = _settled_attempts(sources, pattern, attempt)
     known = world_size or _known_world(used)
@@ -57,17 +59,19 @@ def assemble(
     told_by_processes = _add_processes(tables, sources, chosen, pattern, errors)
     _join_hardware(tables, sources, scene)
     traced = None if runs else windows
-    return Dataset(
-        **tables,
-        files=file_table(sources),
-        attempts=attempts.attempt_table(runs) if traced is None else traced.runs,
-        repeats=repeat_table(sources),
-        attempt=max(0, chosen) if traced is None else traced.run,
-        world_size=world or told_by_processes,
-        left_out=left_out_ranks(used, world),
-        root=root,
-        beside=schema.DumpsBeside(),
-        parts=schema.ReadParts(),
+    return without_secrets(
+        Dataset(
+            **tables,
+            files=file_table(sources),
+            attempts=attempts.attempt_table(runs) if traced is None else traced.runs,
+            repeats=repeat_table(sources),
+            attempt=max(0, chosen) if traced is None else traced.run,
+            world_size=world or told_by_processes,
+            left_out=left_out_ranks(used, world),
+            root=root,
+            beside=schema.DumpsBeside(),
+            parts=schema.ReadParts(),
+        )
     )
 
 

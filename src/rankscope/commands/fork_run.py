@@ -12,6 +12,7 @@ from rankscope.analysis import analyse
 from rankscope.assemble.load import InputError, load
 from rankscope.commands.replay_run import OUTPUT, records_of, replay_environment, run_script
 from rankscope.text.escaping import plain
+from rankscope.text.secrets import hide
 
 _LONGEST = 120
 """Characters of an error that are shown."""
@@ -54,7 +55,7 @@ def fork_outcome(script: Path, python: str, ranks: int) -> ForkOutcome:
     if not told:
         raise click.ClickException(f"{script}: no rank told where it is; {folder / OUTPUT} has the reason")
     told.sort(key=lambda one: int(one["rank"]))
-    errors = [f"rank {one['rank']}: {plain(one['error'], _LONGEST)}" for one in told if one["error"]]
+    errors = [f"rank {one['rank']}: {plain(hide(one['error']), _LONGEST)}" for one in told if one["error"]]
     waiting = sum(one["at"] is not None for one in told)
     astray = sum(not one["same"] for one in told)
     verdict = _verdict(folder / "dumps")

@@ -17,6 +17,7 @@ from rankscope.commands.output import ProgressLine
 from rankscope.commands.source import LoadStep
 from rankscope.report.output_files import overwrite
 from rankscope.text.escaping import plain
+from rankscope.text.secrets import hide
 
 if TYPE_CHECKING:
     from rankscope.triggers.debug_server import DebugServer, PollResult
@@ -114,7 +115,7 @@ def _begin(address: str, place: Path, again: bool) -> DebugServer:
     except ServerError as error:
         raise click.ClickException(str(error)) from error
     for problem in problems[:5]:
-        sys.stderr.write(f"rankscope: {plain(problem, 500)}\n")
+        sys.stderr.write(f"rankscope: {plain(hide(problem), 500)}\n")
     return server
 
 
@@ -126,7 +127,7 @@ def _poll(server: DebugServer, place: Path) -> PollResult:
     try:
         polled = server.poll(place)
     except ServerError as error:
-        overwrite(away_note(place), plain(str(error), 400).encode())
+        overwrite(away_note(place), plain(hide(str(error)), 400).encode())
         return PollResult(0, 0, 0, (str(error),))
     away_note(place).unlink(missing_ok=True)
     return polled

@@ -63,8 +63,10 @@ class JobSource:
 
     @property
     def title(self) -> str:
-        """The paths as the user gave them."""
-        return " ".join(self.called or self.paths)
+        """The paths as the user gave them, without secrets in addresses."""
+        from rankscope.text.secrets import hide
+
+        return hide(" ".join(self.called or self.paths))
 
     @property
     def options(self) -> LoadOptions:

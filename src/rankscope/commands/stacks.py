@@ -25,6 +25,7 @@ from rankscope.parsers.py_spy.thread_roles import is_launcher
 from rankscope.parsers.sidecar import Sidecar, decode_sidecar, looks_like_sidecar
 from rankscope.report.output_files import overwrite
 from rankscope.text.escaping import plain
+from rankscope.text.secrets import hide
 from rankscope.text.wording import SECOND_NS, duration
 
 RATE = 50
@@ -128,7 +129,7 @@ def _all(sampling: PySpySampling, found: dict[int, int | None]) -> int:
     for pid, problem in problems.items():
         rank = found[pid]
         who = f"process {pid}" if rank is None else f"rank {rank}, process {pid}"
-        click.echo(plain(f"{who}: {problem or sampling.path(pid, rank, at)}", 500), err=problem is not None)
+        click.echo(plain(hide(f"{who}: {problem or sampling.path(pid, rank, at)}"), 500), err=problem is not None)
     return sum(problem is None for problem in problems.values())
 
 
@@ -218,7 +219,7 @@ def _refuse_several_jobs(told: dict[int, int], processes: dict[int, HostProcess]
         claims[rank].append(pid)
     for rank, same in sorted(claims.items()):
         if len(same) > 1:
-            shown = ", ".join(f"{pid} ({processes[pid].command[:60].strip()})" for pid in same[:4])
+            shown = ", ".join(f"{pid} ({hide(processes[pid].command)[:60].strip()})" for pid in same[:4])
             raise click.ClickException(f"several processes are rank {rank}: {shown}; choose with --pid")
 
 

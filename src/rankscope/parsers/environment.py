@@ -17,6 +17,7 @@ from rankscope.kinds.input_kinds import ENVIRONMENT
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.safe_values import RANK_LIMIT
 from rankscope.parsers.variables import NAME, VALUE_LIMIT, VariablePair, is_kept, pair_of, pairs_of_lines, pairs_of_nul
+from rankscope.text.secrets import clip
 
 # Settings of containers, as docker and Kubernetes print them; a process may have more variables than these.
 
@@ -166,7 +167,7 @@ def _process(own: list[VariablePair], whole: bool) -> EnvironmentProcess:
     if len(values) < LEAST_VARIABLES or len(values) < len(own) * (1 - FOREIGN_SHARE) - 1:
         return EnvironmentProcess([])
     return EnvironmentProcess(
-        [Variable(name, value[:VALUE_LIMIT], lines[name]) for name, value in values.items() if is_kept(name)],
+        [Variable(name, clip(value, VALUE_LIMIT), lines[name]) for name, value in values.items() if is_kept(name)],
         rank=next((n for n in map(_number, map(values.get, _RANKS)) if n is not None), None),
         world_size=next((n for n in map(_number, map(values.get, _SIZES)) if n), None),
         host=next((values[name] for name in _HOSTS if values.get(name)), "")[:255],

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import orjson
 
 from rankscope.parsers.members import Members, shared_members
+from rankscope.text.secrets import clip
 
 TEXT_LIMIT = 4096
 """Longest string; longer ones are cut, and no genuine name or path is longer."""
@@ -41,7 +42,7 @@ def safe_text(value: Any) -> str | None:
         return None
     if len(value) <= TEXT_LIMIT and value.isascii():
         return value
-    return value[:TEXT_LIMIT].encode("utf-8", "replace").decode("utf-8")
+    return clip(value, TEXT_LIMIT).encode("utf-8", "replace").decode("utf-8")
 
 
 def safe_truth(value: Any) -> bool | None:

@@ -11,6 +11,7 @@ import orjson
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.members import Members, unpack_members
 from rankscope.parsers.safe_values import RANK_LIMIT, rank_list, safe_integer, safe_text
+from rankscope.text.secrets import clip
 
 
 class SidecarGroup(NamedTuple):
@@ -111,8 +112,8 @@ def decode_sidecar(data: bytes) -> Sidecar:
         dumps=[name for name in map(safe_text, _list(told.get("dumps"))) if name],
         ended=safe_text(ended.get("reason")) or "",
         ended_ns=safe_integer(ended.get("time_ns")),
-        error=(safe_text(ended.get("error")) or "")[:ERROR_LIMIT],
-        cause=(safe_text(ended.get("cause")) or "")[:ERROR_LIMIT],
+        error=clip(safe_text(ended.get("error")) or "", ERROR_LIMIT),
+        cause=clip(safe_text(ended.get("cause")) or "", ERROR_LIMIT),
         groups=_groups(told.get("groups"), rank),
     )
     card.problem = _problem(told)

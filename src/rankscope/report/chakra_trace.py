@@ -73,7 +73,7 @@ def _number(step: Step) -> str:
 
 def _group_name(dataset: Dataset, group: int) -> str:
     known = dataset.group_list[group]
-    return hide(plain(known.description or known.name or f"g{group}", 60))
+    return plain(hide(known.description or known.name or f"g{group}"), 60)
 
 
 def _node(number: int, name: str, step: Step, before: list[int], attributes: list[bytes]) -> bytes:

@@ -38,7 +38,7 @@ _LABEL_WIDTH = 13
 
 def _shown(text: str) -> str:
     """Text as it may be shown."""
-    return hide(plain(text))
+    return plain(hide(text))
 
 
 def _some(lines: Sequence[str], most: int) -> list[str]:

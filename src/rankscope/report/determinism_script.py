@@ -70,7 +70,7 @@ def _job(dataset: Dataset, found: Reductions, settings: OrderSettings, times: in
 def _reduction(dataset: Dataset, one: Reduction) -> str:
     """The row of a reduction, as Python; names are JSON texts, which are Python's, too."""
     known = dataset.group_list[one.group]
-    name = json.dumps(hide(plain(known.description or known.name, 40)))
+    name = json.dumps(plain(hide(known.description or known.name), 40))
     return f'("{one.op}", "{one.dtype}", {one.elements}, {_ranks(one.members)}, {name}, {one.calls})'
 
 

@@ -105,7 +105,7 @@ class _RankTrace:
 
     def _name(self, group: int) -> str:
         known = self.dataset.group_list[group]
-        return hide(plain(known.description or known.name or f"g{group}", 60))
+        return plain(hide(known.description or known.name or f"g{group}"), 60)
 
     def _call(self, number: int, step: Step, request: list[Any]) -> Node:
         name = _NAMES.get(step.op, "allreduce")

@@ -134,7 +134,7 @@ def _about(analysis: Analysis, fit: Fit, schedule: Schedule, change: str, remark
 
 def _name(dataset: Dataset, group: int) -> str:
     known = dataset.group_list[group]
-    return hide(plain(known.description or known.name, 60))
+    return plain(hide(known.description or known.name), 60)
 
 
 def _schedule_lines(fit: Fit, schedule: Schedule, sizes: ReplaySizes) -> Iterator[str]:

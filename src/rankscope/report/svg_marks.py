@@ -92,7 +92,7 @@ def _steps(low: float, high: float, most: int) -> list[tuple[float, str]]:
 
 def shown(text: str) -> str:
     """Text of a file as a page may show it: on one line, without what is invisible, and without secrets."""
-    return hide(plain(text))
+    return plain(hide(text))
 
 
 def sentence(text: str) -> str:

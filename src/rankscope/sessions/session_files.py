@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope.assemble.read_parts import shortened
+from rankscope.assemble.secret_texts import without_secrets
 from rankscope.parsers.files.directory_walk import is_session
 from rankscope.schema import Dataset, DumpsBeside
 from rankscope.sessions.manifest import FORMAT, Manifest, ReadingOptions, write_manifest
@@ -47,7 +48,7 @@ def _new_directory(directory: Path) -> Iterator[Path]:
 def read_dataset(directory: Path, manifest: Manifest, memory: int | None = None) -> Dataset:
     """The Dataset of a session of tables, which says so if there was no memory for all of its operations.
 
-    `memory` is that of `read_tables`. Raises SessionError.
+    `memory` is that of `read_tables`. It has no secrets, whatever wrote it. Raises SessionError.
     """
     stored = read_tables(directory, manifest.rows, memory)
     filled: dict[str, Any] = {
@@ -55,4 +56,4 @@ def read_dataset(directory: Path, manifest: Manifest, memory: int | None = None)
         "left_out": frozenset(manifest.left_out), "root": manifest.root, "beside": DumpsBeside(*manifest.beside),
         "parts": manifest.part if stored.last is None else shortened(manifest.part, stored.last),
     }  # fmt: skip
-    return Dataset(**filled)
+    return without_secrets(Dataset(**filled))

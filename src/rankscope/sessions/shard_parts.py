@@ -18,6 +18,7 @@ import zstandard
 
 from rankscope import __version__
 from rankscope.assemble.held_sources import RingRoom
+from rankscope.assemble.secret_texts import hidden_header
 from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.input_kinds import UNREADABLE
 from rankscope.parsers.contents import restore_content
@@ -98,7 +99,7 @@ def _send_source(out: IO[bytes], source: SourceFile, other: bool) -> None:
     content = source.content
     facts = _FileFacts(
         shown=source.shown, kind=source.kind, size=source.size, mtime_ns=source.mtime_ns, problem=source.problem,
-        rows=content.rows if content else 0, decoded=content.header() if content else None, other=other,
+        rows=content.rows if content else 0, decoded=hidden_header(content.header()) if content else None, other=other,
     )  # fmt: skip
     header = {name: getattr(facts, name) for name in facts.__struct_fields__}
     send_message(out, header, content.body() if content else ())

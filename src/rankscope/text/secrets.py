@@ -1,30 +1,120 @@
-"""Keeps what lets somebody in, such as keys and tokens, out of everything that is shown."""
+"""Keeps what lets somebody in, such as keys, tokens and passwords, out of everything that is shown.
+
+A secret is told by the name that it is assigned to, by the command or the header that it follows, or by its shape. The
+words of names are those of the keyword plugin of detect-secrets and of the generic rule of gitleaks, and the services
+that training jobs meet; `secret_shapes` has the shapes.
+"""
 
 from __future__ import annotations
 
 import re
+from functools import cache, lru_cache
+from typing import Literal
+
+from rankscope.text.secret_shapes import SHAPES
 
 HIDDEN = "(hidden)"
 """What stands in the place of a secret."""
-_WORDS = r"TOKEN(?!S(?![A-Z])|I[SZ])|SECRET|PASSW(?:OR)?D|CREDENTIAL"
-_NAME = re.compile(rf"KEY|{_WORDS}", re.IGNORECASE)
-_IN_PROSE = re.compile(
-    rf"(?:^|[_-])(?:{_WORDS}|(?:API|ACCESS|PRIVATE|SSH|AUTH|ENCRYPTION)[_-]?KEY)(?:$|[_-])", re.IGNORECASE
+
+Holds = Literal["", "credential", "token", "key", "password"]
+"""What a name may hold, and so which of its values are secrets: none, long ones of mixed characters, those that are
+neither a number nor a word, those that are no code, all."""
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern, compiled at its first use: most logs need few of them."""
+    return re.compile(pattern)
+
+
+# Names.
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_MOST_OF_NAME = 120
+"""Characters at the end of a name that are looked at."""
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_NO_LETTERS = re.compile(r"[^a-z]+")
+_PASSWORD = re.compile(r"secret|passw(?:or)?d|passphrase|passcode|credential|creds?$")
+_LOGINS = _words(
+    "db database user mysql postgres pg pgsql redis mongo mongodb smtp ssh sudo ssl key admin root ldap proxy ftp "
+    "rabbitmq registry docker http https email mail sql my service keystore truststore git"
 )
-_OPTION = re.compile(r"(?<!\S)(--?[A-Za-z][\w.-]{0,80})(=|[ \t]{1,4}(?!-))(\S+)")
-_ASSIGNED = re.compile(r"""(?<![\w-])([A-Za-z_]\w{0,80})(["']?[ \t]?[=:][ \t]?)(["']?)([^\s"',;&)}\]]+)""")
-_SHAPES = re.compile(
-    r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|AKIA[A-Z0-9]{12,}|sk-[A-Za-z0-9_-]{16,}"
-    r"|xox[abp]-[A-Za-z0-9-]{8,})"
+"""Words before "pass": others pass forward and backward."""
+_OPENERS = _words(
+    "api access private secret ssh auth authentication authorization encryption decryption signing account service "
+    "storage master license subscription client app application admin user deploy personal session wandb hf "
+    "huggingface hub openai anthropic azure aws gcp google gcs github gitlab git bitbucket slack discord telegram "
+    "npm pypi docker comet neptune mlflow kaggle replicate databricks stripe sendgrid vault age cohere groq xai "
+    "together ngc nvidia nvapi modal runpod lambda mistral deepseek gemini cerebras fireworks clearml langsmith "
+    "langchain pinecone weaviate qdrant redis mongo postgres mysql database db sentry datadog dd grafana newrelic "
+    "honeycomb webhook jwt hmac rsa dsa ecdsa tls ssl project organization provider llm serper tavily exa jina voyage "
+    "openrouter litellm determined swanlab wb consumer oauth bearer ingest"
 )
-"""Tokens of Hugging Face, GitHub, AWS, OpenAI and Slack, as their makers print them."""
-_LOGIN = re.compile(r"(?<=://)[^\s/@:]{1,200}:[^\s/@]{1,200}(?=@)")
-_BEARER = re.compile(r"(?<=\b[Bb]earer )[\w.~+/=-]{8,}")
+"""Words before "key" by which it opens something; other keys are of caches, stores and dictionaries."""
+_OPENED_KEYS = _words("api access secret private ssh auth")
+_GLUED_KEY = re.compile(
+    r"\w*(?:api|access|secret|private|auth|ssh|account|encryption|signing|master|license|subscription)keys?"
+)
+_GLUED_TOKEN = re.compile(
+    r"(?:access|auth|api|bearer|identity|session|refresh|id|csrf|xsrf|bot|user|hf|github|gitlab|git|service|personal"
+    r"|oauth|registry|npm|slack|wandb|security)tokens?"
+)
+_OF_LANGUAGE = _words(
+    "pad eos bos unk sep cls mask image video audio special next per last first new max min start end stop prefix "
+    "think thinking additional decoder encoder draft each vocab placeholder tool system assistant begin eot eom eod "
+    "fim suffix middle unexpected current previous prev prompt output input generated sampled sample top bad good "
+    "single every one sub text language boi eoi boa eoa fake latent speech patch"
+)
+"""Words before "token" that say that it is of a tokenizer."""
+_OF_CACHES = _words("cache primary foreign sort num value dict hash graph lookup partition")
+"""Words beside KEY in names of variables that hold no secret."""
+_AFTERWARDS = _words("id ids data value string str base b pem material json file path secret key")
+"""Words behind "key" or "token" that do not change what it is."""
+
+
+@lru_cache(maxsize=1 << 14)
+def _held_by(name: str) -> Holds:
+    """What the value of such a name may be."""
+    name = name[-_MOST_OF_NAME:]
+    words = tuple(filter(None, _NO_LETTERS.split(_HUMP.sub("_", name).lower())))
+    last, before = (("", "", *words)[-1], ("", "", *words)[-2])
+    if any(map(_PASSWORD.search, words)) or (last in ("pass", "pwd") and before in _LOGINS):
+        return "password"
+    if _opens(words, is_variable=name.upper() == name) or (last == "pwd" and name not in ("PWD", "OLDPWD", "OLD_PWD")):
+        return "key"
+    if _is_token(words):
+        return "token"
+    return "credential" if last in ("auth", "jwt", "signature", "bearer") or name == "KEY" else ""
+
+
+def _opens(words: tuple[str, ...], is_variable: bool) -> bool:
+    """Whether a key with this name opens something."""
+    if any(map(_GLUED_KEY.fullmatch, words)):
+        return True
+    if is_variable and "key" in words and len(words) > 1 and not _OF_CACHES & set(words):
+        return True
+    at = next((i for i, word in enumerate(words) if i and word in ("key", "keys")), 0)
+    openers = _OPENED_KEYS if at and words[at] == "keys" else _OPENERS
+    return at > 0 and words[at - 1] in openers and _AFTERWARDS.issuperset(words[at + 1 :])
+
+
+def _is_token(words: tuple[str, ...]) -> bool:
+    """Whether a token with this name is none of a tokenizer."""
+    if any(map(_GLUED_TOKEN.fullmatch, words)):
+        return True
+    at = next((i for i, word in enumerate(words) if word == "token"), -1)
+    if at < 0 or not (_AFTERWARDS - {"id", "ids"}).issuperset(words[at + 1 :]):
+        return False
+    return not at or words[at - 1] not in _OF_LANGUAGE
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting of this name may hold a secret: *KEY*, *TOKEN*, *SECRET*, *PASSWORD*; TOKENIZERS do not."""
-    return _NAME.search(name) is not None
+    """Whether a setting of this name may hold a secret: HF_TOKEN, apiKey, db-password; a number of tokens is none."""
+    return _held_by(name) != ""
 
 
 def value_of(name: str, value: str) -> str:
@@ -32,23 +122,267 @@ def value_of(name: str, value: str) -> str:
     return HIDDEN if is_secret(name) and value else hide(value)
 
 
+# Values, behind names, commands and headers.
+
+_QUOTE = re.compile(r"[bruf]{0,2}(\\*)([\"'`])")
+_TO_QUOTE = {quote: re.compile(rf"(?:[^{quote}\\\n]|\\(?!\n)[^\n])*+") for quote in "\"'`"}
+_BARE = re.compile(
+    r"""(?:[^\s"'`,;&)}\]<>|\\]|[,;&)}\]"'`<>|](?![\s"'`,;&)}\]<>|\\]|$|[\w.-]{1,40}=)|\\(?![nrt"'\\\s]|$))++"""
+)
+"""A value without quotes ends at a blank, and at a sign of its surroundings with nothing of its own behind it."""
+_LIST = re.compile(r"\[[^\]\n]*+\]?|\{[^}\n]*+\}?")
+_CALL = re.compile(r"[A-Za-z_][\w.]{0,80}[(\[]")
+_TYPES = _words("str int bool bytes float any optional string dict list object union")
+_NOTHING = _words("none null nil true false undefined yes no unset redacted")
+_NOTHING_SHOWN = re.compile(r"[*x.<>\[\]_-]+|\(hidden\)", re.IGNORECASE)
+_MARKER = re.compile(r"[\[<(](?:redacted|hidden|masked|removed|not set|unset)[\])>]", re.IGNORECASE)
+_PROSE = _words(
+    "incorrect invalid required missing wrong expired not is was are must cannot mismatch mismatched failed denied "
+    "authentication the a an no empty too unknown rejected for from error in on and or to please only being set unset "
+    "given provided needed accepted refused unauthorized forbidden found does did has have with without"
+)
+"""Words of sentences about secrets."""
+_NUMBER = re.compile(r"[+-]?\d{1,12}(?:[.,]\d{1,12})?[KMBkmb%]?")
+
+
+def _span(text: str, at: int) -> tuple[int, int, bool]:
+    """Begin and end of the value that begins at `at`, without its quotes, and whether it is quoted."""
+    opened = _QUOTE.match(text, at)
+    if opened is None:
+        bare = _BARE.match(text, at)
+        return at, bare.end() if bare else at, False
+    begin, (slashes, quote) = opened.end(), opened.groups()
+    if not slashes:
+        closed = _TO_QUOTE[quote].match(text, begin)
+        return begin, closed.end() if closed else begin, True
+    line = text.find("\n", begin)
+    end = text.find(slashes + quote, begin, line if line >= 0 else len(text))
+    return begin, end if end >= 0 else line if line >= 0 else len(text), True
+
+
+def _secret_span(text: str, at: int, holds: Holds, sign: str) -> tuple[int, int] | None:
+    """Begin and end of the secret behind a name; None if what stands there is none."""
+    if _MARKER.match(text, at):
+        return None
+    listed = _LIST.match(text, at)
+    if listed is not None and (holds == "password" or text.startswith(("[", "[b", "[u"), at)):
+        quoted = any(sign in listed[0] for sign in "\"'")
+        return (at, listed.end()) if quoted or holds == "password" else None
+    call = _CALL.match(text, at)
+    if call is not None and _QUOTE.match(text, call.end()):
+        at = call.end()
+    elif call is not None and (holds != "password" or call[0][:-1].rpartition(".")[2].lower() in _TYPES):
+        return None
+    begin, end, quoted = _span(text, at)
+    value = text[begin:end]
+    if not value or value.lower() in _NOTHING or _NOTHING_SHOWN.fullmatch(value):
+        return None
+    if not quoted and sign != "=" and (value.lower() in _TYPES or value.strip(".!").lower() in _PROSE):
+        return None
+    return (begin, end) if _may_be(holds, value, quoted, sign) else None
+
+
+def _may_be(holds: Holds, value: str, quoted: bool, sign: str) -> bool:
+    """Whether a value may be what its name holds."""
+    if holds == "password":
+        return True
+    if holds == "credential":
+        return _is_mixed(value)
+    if holds == "token":
+        prose = not quoted and sign == ":" and value.isalpha() and value.islower() and len(value) < 16
+        return not prose and not _NUMBER.fullmatch(value)
+    return True
+
+
+def _is_mixed(value: str) -> bool:
+    """Whether a text looks made by a machine: at least ten letters and digits in one word."""
+    return len(value) >= 10 and not re.search(r"\s", value) and any(map(str.isdigit, value)) and not value.isdigit()
+
+
+# Names with values.
+
+_NAMED = re.compile(
+    r"""(?:(?<=\\[nrt])|(?<![\w.\-]))([\w.\-]++)(?:
+    (\\*["'`]?\]?[ \t]{0,8}(?:=>|:=|==|=)[ \t]{0,8}(?!=))          # NAME=value, "NAME" = value
+    |(\\*["'`]?\]?[ \t]{0,8}(?:[ ](?:provided|used|given|value))?:[ \t]{0,8}(?:!!\w{1,20}[ \t])?(?![/:]))  # NAME: value
+    |([ \t]{1,8}(?:is|was|are)[ \t]{1,8})                          # the NAME is value
+    |(\\*["']?,?\s{0,40}\\*["']?value\\*["']?[ \t]{0,4}[=:][ \t]{0,4})    # name: NAME, value: value
+    |([ \t]{1,8}(?:\.{3,}+|[|\u2502])[ \t]{1,60})                  # NAME .... value, | NAME | value |
+    |(\\*["'],\s{0,8}(?=\\*["']))                                  # "--NAME", "value"
+    |(>)                                                           # <NAME>value</NAME>
+    |([ \t]{1,8}(?!-))                                             # --NAME value
+    )""",
+    re.VERBOSE,
+)
+_SIGNS = ("=", ":", "is", "=", "=", "pair", "<", "option")
+"""What stands between name and value, by the group of the pattern."""
+_SETTERS = re.compile(r"(?:\bsetenv|\bENV|\bARG|\bsetx)[ \t]{1,4}$")
+_FIRST_WORD = re.compile(r"([A-Za-z]{2,20})[ \t]$")
+
+
+def _without_named(text: str) -> str:
+    """The text without the values of names that hold secrets."""
+    parts, done, at = [], 0, 0
+    while (found := _NAMED.search(text, at)) is not None:
+        at = found.end()
+        group = found.lastindex or 2
+        span = _named_span(text, found, _SIGNS[group - 2])
+        if span is not None:
+            parts += [text[done : span[0]], HIDDEN]
+            done = at = span[1]
+        elif group > 3:
+            at = found.end(1)  # what may be no separator can begin the next name
+    return "".join([*parts, text[done:]]) if parts else text
+
+
+def _named_span(text: str, found: re.Match[str], sign: str) -> tuple[int, int] | None:
+    name = found[1].rstrip(".-").removeprefix("-D")
+    if text[found.start() - 1 : found.start()] == "\\" and name[0:1] in ("n", "r", "t") and not _held_by(name):
+        name = name[1:]  # a line end as JSON writes it
+    if name.lower() in ("key", "keys", "token", "phrase", "code"):
+        # "API key: ..."
+        first = _FIRST_WORD.search(text[max(0, found.start() - 22) : found.start()])
+        name = f"{first[1]}_{name}" if first else name
+    holds = _held_by(name)
+    if not holds:
+        return None
+    if sign == "is" and "pass" not in name.lower():
+        holds = "credential"
+    if (
+        sign == "option"
+        and not name.startswith("-")
+        and not _SETTERS.search(text[max(0, found.start() - 12) : found.start()])
+    ):
+        return None
+    if sign == "pair" and not (name.startswith("-") or name.isupper()):
+        return None
+    if sign == "<" and text[found.start() - 1 : found.start()] != "<":
+        return None
+    return _secret_span(text, found.end(), holds, sign)
+
+
+# Commands and headers.
+
+_LEADS = (
+    # the word that must be there, what stands before the secret, the secret; None for a value of any form
+    ("uthorization", r"""(?i:\bauthorization\\*["']?[ \t]{0,4}[:=][ \t]{0,4}\\*["']?"""
+        r"(?:(?:basic|bearer|token|digest|apikey|negotiate|key)[ \t]{1,4})?)", r"""(?!\(hidden\))[^\s"'\\,]{4,}"""),
+    ("earer", r"\b(?:[Bb]earer|BEARER)[ \t]{1,4}", r"(?![a-z]+\b)[\w.~+/=-]{8,}"),
+    ("ookie", r"""\b[Cc]ookie\\*["']?[ \t]{0,4}:[ \t]{0,4}\\*["']?""", r"""[^\r\n"'\\]{4,}"""),
+    ("sshpass", r"\bsshpass[ \t]{1,4}(?:-[efdv]\S{0,80}+[ \t]{1,4}+){0,4}+-p[ \t]{0,4}", None),
+    ("curl", r"(?<=\s)(?:-u|-U|--user|--proxy-user)[ \t=]{0,4}(?=\S{1,200}:)", None),
+    (" login", r"(?<=\s)-p[ \t=]{0,4}", None),
+    ("mysql", r"(?<=\s)-p(?=\S)", None),
+    ("redis-cli", r"(?<=\s)-a[ \t]{1,4}", None),
+    ("wandb login", r"\bwandb login(?:[ \t]{1,4}--?[\w=:/.-]{1,100}){0,4}[ \t]{1,4}", r"[\w-]{16,}"),
+    ("login ", r"\blogin\s{1,8}\S{1,200}\s{1,8}(?:account\s{1,8}\S{1,200}\s{1,8})?password\s{1,8}", None),
+    ("password ", r"\b(?:with|using)(?: the)? password[ \t]{1,4}", None),
+    ("=", r"(?<=[?&;])(?:sig|signature|key|code|auth|sas|st)=", r"""[^\s"'<>&;]{8,}"""),
+)  # fmt: skip
+
+
+def _after_lead(text: str, lead: str, secret: str | None) -> str:
+    """The text without what stands behind a command or a header."""
+    parts, done, at = [], 0, 0
+    while (found := _compiled(lead).search(text, at)) is not None:
+        at = found.end()
+        if secret is None:
+            span = _secret_span(text, at, "password", ":")
+        else:
+            told = _compiled(secret).match(text, at)
+            span = told.span() if told is not None and told[0] != HIDDEN else None
+        if span is not None:
+            parts += [text[done : span[0]], HIDDEN]
+            done = at = span[1]
+    return "".join([*parts, text[done:]]) if parts else text
+
+
+# Whole texts.
+
+_PARTS_OF_NAMES = ("key", "token", "secret", "pass", "pwd", "cred", "auth", "jwt", "signature", "bearer")
+"""Parts of all names that hold a secret."""
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+    r"(?:(?:[^-]|-(?!----END))*+-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|[\s\S]*+)"
+    r"|PuTTY-User-Key-File-\d:[\s\S]*+"
+)
+"""A private key in any of its written forms, to its end, or to that of the text."""
+_KEY_LINE = re.compile(
+    r"(?<![\w+/])(?=[a-z0-9+/]{0,75}[A-Z])(?=[A-Z0-9+/]{0,75}[a-z])(?=[A-Za-z+/]{0,75}\d)"
+    r"(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{70}|[A-Za-z0-9+/]{76})(?![\w+/=.-])"
+)
+"""A line of a private key: a word of 64, 70 (OpenSSH) or 76 signs in base64."""
+_KEY_LINE_SIGNS = 64
+_LOGIN = re.compile(
+    r"""(?<=://)(?![a-z_-]{1,12}@)(?:[^\s/?#"'<>]{1,400}(?=@)"""
+    r"""|[^\s:/@?#"'<>]{0,200}+:(?!\d{1,5}[/?#])[^\s"'<>@]{1,400}+(?=@))"""
+)
+"""User and password, or a token, in an address; not a plain user, such as git."""
+_BARE_LOGIN = re.compile(
+    r"(?<![\w./@:-])[\w.-]{1,60}+:(?=[^\d\s]{0,200}\d)[\w.~!$%^*+=?-]{8,200}(?=@[A-Za-z0-9])", re.ASCII
+)
+"""User and password before a host, without the scheme of an address."""
+_AWS_SECRET = re.compile(
+    r"(?<![A-Za-z0-9+/=])(?=[a-z0-9+/]{0,39}[A-Z])(?=[A-Z0-9+/]{0,39}[a-z])[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/=])"
+)
+_WANDB_KEY = re.compile(r"(?<![\w/@-])(?<!commit[ =:])(?<!sha[ =:])(?<!commit: )[0-9a-f]{40}(?!\w)")
+_KAGGLE_KEY = re.compile(
+    r"(?<=key\": \")[0-9a-f]{32}(?=\")|(?<=key\":\")[0-9a-f]{32}(?=\")|(?<=key': ')[0-9a-f]{32}(?=')"
+)
+_BEGIN = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f][0-9A-Fa-f]))"
+"""Where a secret begins: behind no letter, unless that is of a line end in JSON or of a sign in an address."""
+_SIGNED_SHAPES = tuple((sign, row.pattern) for row in SHAPES for sign in row.signs.split())
+
+
+_MOST_ROUNDS = 8
+
+
 def hide(text: str) -> str:
-    """A line of a log, or a command line, without the secrets in it: what is assigned to such names, known shapes."""
-    text = _OPTION.sub(_without_option, text)
-    text = _ASSIGNED.sub(_without_value, text)
-    return _BEARER.sub(HIDDEN, _LOGIN.sub(HIDDEN, _SHAPES.sub(HIDDEN, text)))
+    """A text, such as a line of a log or a command line, without the secrets in it; hidden once more, it stays."""
+    for _ in range(_MOST_ROUNDS):
+        # what is left can look like another secret: a name stood behind one without a blank
+        shown = _hidden_once(text)
+        if shown == text:
+            break
+        text = shown
+    return text
 
 
-def _without_option(match: re.Match[str]) -> str:
-    name = match[1].lstrip("-").replace(".", "-")
-    return f"{match[1]}{match[2]}{HIDDEN}" if _IN_PROSE.search(name) else match[0]
+def _hidden_once(text: str) -> str:
+    if "PRIVATE KEY" in text or "PuTTY-User" in text:
+        text = _PRIVATE_KEY.sub(HIDDEN, text)
+    small = text.lower()
+    for word, lead, secret in _LEADS:
+        if word in text:
+            text = _after_lead(text, lead, secret)
+    if any(word in small for word in _PARTS_OF_NAMES):
+        text = _without_named(text)
+    if "://" in text:
+        text = _LOGIN.sub(HIDDEN, text)
+    if "@" in text:
+        text = _BARE_LOGIN.sub(HIDDEN, text)
+    if "akia" in small or "asia" in small:
+        text = _AWS_SECRET.sub(HIDDEN, text)
+    if "wandb" in small:
+        text = _WANDB_KEY.sub(HIDDEN, text)
+    if "username" in small or "kaggle" in small:
+        text = _KAGGLE_KEY.sub(HIDDEN, text)
+    for sign, pattern in _SIGNED_SHAPES:
+        if sign in small:
+            text = _compiled(f"{_BEGIN}(?:{pattern})").sub(HIDDEN, text)
+    if len(text) >= _KEY_LINE_SIGNS and max(map(len, text.split()), default=0) >= _KEY_LINE_SIGNS:
+        text = _KEY_LINE.sub(HIDDEN, text)
+    return text
 
 
-def _without_value(match: re.Match[str]) -> str:
-    """Names of variables count as those of settings do; in small letters only what is clearly a secret does.
+def clip(text: str, limit: int) -> str:
+    """The first `limit` characters of a text, which loses its secrets first: of a cut one the shape is gone."""
+    return text if len(text) <= limit else hide(text[: 2 * limit])[:limit]
 
-    "KeyError: 'bias'" and the keys of a store are what the reader looks for.
-    """
-    name = match[1]
-    secret = is_secret(name) if name.isupper() else _IN_PROSE.search(name)
-    return f"{name}{match[2]}{match[3]}{HIDDEN}" if secret else match[0]
+
+_LITERALS = sorted({
+    *_PARTS_OF_NAMES, *(word.lower() for word, _, _ in _LEADS if len(word) > 1), *(sign for sign, _ in _SIGNED_SHAPES),
+    "wandb", "username", "putty-user", "://", "@",
+})  # fmt: skip
+MAY_HOLD = rf"(?i){'|'.join(map(re.escape, _LITERALS))}|[?&;](?:sig|sas|st|code)=|[a-z0-9+/]{{64}}"
+"""A regular expression without look-around, for many texts at once: `hide` changes only those that it matches."""

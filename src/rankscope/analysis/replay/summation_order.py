@@ -93,7 +93,7 @@ def order_settings(dataset: Dataset, library: str) -> OrderSettings:
 def findings_on_order(analysis: Analysis) -> list[str]:
     """Titles of findings on modes and misspelt names that concern determinism."""
     found = [one.title for one in analysis.findings if one.kind == "settings-mismatch"]
-    return [hide(plain(title, 300)) for title in found if "determinis" in title.lower()]
+    return [plain(hide(title), 300) for title in found if "determinis" in title.lower()]
 
 
 def _usual(told: Sequence[ProcessSettings], name: str) -> tuple[str, int]:

@@ -15,6 +15,7 @@ from rankscope.parsers.logs.c10d.event_builder import message_event
 from rankscope.parsers.logs.log_record import Event, Record, Stamp
 from rankscope.parsers.logs.model import Comm, LogWriter, NcclWarning
 from rankscope.parsers.logs.packed_words import NcclHead, Places
+from rankscope.text.secrets import clip
 
 MOST_ROWS = 100_000
 """Most processes, and most communicators, of one part of a log."""
@@ -248,7 +249,7 @@ class WarningReader:
     def warn(self, process: int, head: NcclHead, record: Record) -> None:
         """Takes a warning or an error."""
         row = NcclWarning(
-            process, head.level, head.place, head.message[:TEXT_LIMIT], [], record.offset, record.line, head.tid,
+            process, head.level, head.place, clip(head.message, TEXT_LIMIT), [], record.offset, record.line, head.tid,
             record.stamp, record.torn,
         )  # fmt: skip
         self._rows.add([row])

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.py_spy.model import PY_SPY, Identity, SampledProcess, SampledThread, Snapshot
 from rankscope.parsers.safe_values import INT64_LIMIT, TEXT_LIMIT
+from rankscope.text.secrets import clip
 
 THREAD_LIMIT = 1 << 18
 """Threads kept of one file: 16,384 processes with 16 each. py-spy stops at 4,096 for a process."""
@@ -19,7 +20,8 @@ _PID_LIMIT = 1 << 31
 
 def clip_text(value: str) -> str:
     """Text of bounded length that any output can encode."""
-    return value[:TEXT_LIMIT] if value.isascii() else value[:TEXT_LIMIT].encode("utf-8", "replace").decode("utf-8")
+    text = clip(value, TEXT_LIMIT)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def valid_pid(value: int | None) -> int | None:

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from rankscope.parsers.series.json_series import loaded
+from rankscope.text.secrets import clip
 
 HEAD_BYTES = 4 << 20
 """Bytes of a log that are searched: trainers print their options before they begin."""
@@ -87,7 +88,7 @@ def log_options(data: bytes) -> dict[str, str]:
 def _put(found: dict[str, str], name: str, value: str) -> None:
     name = name.strip("-").replace("-", "_").lower()
     if name and len(name) <= LONGEST_NAME and len(found) < MOST_OPTIONS:
-        found[name] = value.strip().strip("'\"")[:LONGEST_VALUE]
+        found[name] = clip(value.strip().strip("'\""), LONGEST_VALUE)
 
 
 def _line_options(text: str) -> Iterator[tuple[str, str]]:

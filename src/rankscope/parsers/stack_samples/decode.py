@@ -17,6 +17,7 @@ import orjson
 from rankscope.parsers.contents import NotThisKindError, StackFrame
 from rankscope.parsers.safe_values import TEXT_LIMIT, safe_integer, safe_text
 from rankscope.parsers.stack_samples.model import StackCount, StackProfile
+from rankscope.text.secrets import clip
 from rankscope.text.wording import plural
 
 MOST_STACKS = 100_000
@@ -84,7 +85,7 @@ class _StackCollector:
 
 
 def _text(value: str) -> str:
-    return value[:TEXT_LIMIT].encode("utf-8", "replace").decode("utf-8")
+    return clip(value, TEXT_LIMIT).encode("utf-8", "replace").decode("utf-8")
 
 
 def _read_folded(lines: Iterable[str], collector: _StackCollector) -> None:

@@ -68,7 +68,7 @@ def diff_command(found: RunComparison, options: str) -> str:
 
 def shown(text: str) -> str:
     """A text of a file as the screen may show it."""
-    return hide(plain(text))
+    return plain(hide(text))
 
 
 VIEW_NAMES = ("answer", "lanes", "series", "map", "scatter")

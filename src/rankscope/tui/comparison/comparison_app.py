@@ -47,7 +47,7 @@ class ComparisonApp(RankscopeApp):
         """The headline at the end, and the command for the report; "" if nothing was compared."""
         if self.view is None:
             return ""
-        return f"{hide(plain(self.view.found.headline))}\nfull report: {plain(self.view.text_command)}"
+        return f"{plain(hide(self.view.found.headline))}\nfull report: {plain(self.view.text_command)}"
 
     def on_mount(self) -> None:
         """Starts to read after the first screen is drawn."""

@@ -147,7 +147,7 @@ def message_line(row: dict[str, Any], width: int) -> Line:
         Span(f"{rank:>5} ", "bold"),
         letter(row["role"]),
         Span(f" {clipped(plain(row['pattern'] or row['kind']), kind):<{kind}} ", "dim"),
-        Span(plain(hide(brief((row["text"] or "")[: 200 + 4 * width]))), look),
+        Span(plain(brief(hide(row["text"] or "")[: 200 + 4 * width])), look),
     )
 
 

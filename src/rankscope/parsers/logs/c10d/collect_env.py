@@ -11,6 +11,7 @@ from collections import Counter
 from rankscope.parsers.logs.c10d.event_builder import message_event
 from rankscope.parsers.logs.log_record import Event, Record
 from rankscope.parsers.variables import VALUE_LIMIT, is_kept, pair_of
+from rankscope.text.secrets import clip
 
 LITERALS = ("PyTorch version: ",)
 LINE_LIMIT = 1024
@@ -81,7 +82,7 @@ class EnvReport:
 
     def _set(self, name: str, value: str) -> None:
         if value.strip() not in _EMPTY_VALUES and not value.startswith("Probably one of"):
-            self._settings.setdefault(name, value.strip()[:VALUE_LIMIT])
+            self._settings.setdefault(name, clip(value.strip(), VALUE_LIMIT))
 
     def result(self) -> list[Event]:
         """The event, at the report's first line."""

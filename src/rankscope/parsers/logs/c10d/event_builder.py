@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from rankscope.parsers.logs.log_record import Event, Record, record_event
+from rankscope.text.secrets import clip
 
 TEXT_LIMIT = 8192
 """Longest prefix of a line that is searched: longer lines are no messages of c10d."""
@@ -45,7 +46,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 def shown_text(text: str) -> str:
     """Text without control characters, of bounded length."""
-    text = text[:SHOWN_LIMIT]
+    text = clip(text, SHOWN_LIMIT)
     return text.strip() if text.isprintable() else _CONTROL.sub(" ", text).strip()
 
 

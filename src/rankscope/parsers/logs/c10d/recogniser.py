@@ -23,6 +23,7 @@ from rankscope.parsers.logs.c10d import (
 from rankscope.parsers.logs.c10d.event_builder import PYTEST_MARK, TEXT_LIMIT
 from rankscope.parsers.logs.c10d.known_errors import KnownError, KnownErrors, WordScreen, packaged_table
 from rankscope.parsers.logs.log_record import Event, Record
+from rankscope.text.secrets import clip
 
 OPEN_LIMIT = 1 << 16
 _BULK = " opCount "
@@ -81,7 +82,7 @@ class Recogniser:
     def feed_all(self, records: Sequence[Record]) -> list[Event]:
         """The events that are complete with these records, not sorted by place."""
         some = [r for r in records if _BULK not in r.text or r.torn]
-        some = [r if len(r.text) <= TEXT_LIMIT else r._replace(text=r.text[:TEXT_LIMIT], torn=True) for r in some]
+        some = [r if len(r.text) <= TEXT_LIMIT else r._replace(text=clip(r.text, TEXT_LIMIT), torn=True) for r in some]
         found: list[Event] = []
         for record, wanted in zip(some, self._screen.many([r.text for r in some]), strict=True):
             if wanted or self._opened:

@@ -294,7 +294,7 @@ def _labelled(rows: Iterable[tuple[str, str]], width: int) -> list[Line]:
 
 def _text(text: str | None) -> list[str]:
     """The whole text, line by line, each made harmless."""
-    whole = hide((text or "")[:_LONGEST]).split("\n")
+    whole = hide(text or "")[:_LONGEST].split("\n")
     left = len(whole) - _MOST
     shown = [plain(part, None) for part in whole[:_MOST]]
     return [*shown, f"({plural(left, 'line')} more)"] if left > 0 else shown
