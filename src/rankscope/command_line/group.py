@@ -15,7 +15,7 @@ from rankscope import __version__
 if TYPE_CHECKING:
     from rankscope.commands.source import JobSource
 
-LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors", "no_cache")
+LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors", "follow_links", "no_cache")
 """Options that say how files are read; commands that keep nothing of a read have no `no_cache`."""
 PARTS = ("ranks", "groups", "last")
 """Options that say what part of a job is read, of the commands that have them."""

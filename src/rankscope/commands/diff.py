@@ -181,7 +181,7 @@ def _loaded(source: JobSource, pattern: re.Pattern[str] | None, progress: Callab
     from rankscope.assemble.series import load_series
 
     try:
-        series = load_series([Path(path) for path in source.paths], pattern)
+        series = load_series([Path(path) for path in source.paths], pattern, follow_links=source.follow_links)
     except OSError as error:
         raise click.ClickException(str(error)) from error
     try:

@@ -99,9 +99,7 @@ class KeptJobs:
         try:
             # a walk does not enter sessions, and they are opened by the names of their files
             own = sorted(found.iterdir()) if is_session(found) else [found]
-            if not all(self._is_within(_real(path)) for path in own):
-                raise PathError(f"{called}: a session with a link out of the directories: not opened")
-            files = walk_paths(own, self.directories)
+            files = walk_paths(own, within=self.directories)
         except OSError as error:
             raise PathError(f"{called}: {error.strerror}") from error
         about = [(file.path, file.size, file.mtime_ns, file.inode, file.problem) for file in files]
