@@ -12,6 +12,7 @@ from typing import Self
 import click
 
 from rankscope.commands.source import LoadStep
+from rankscope.parsers.file_access import is_directory
 from rankscope.report.output_files import overwrite, write_new
 from rankscope.text.escaping import plain
 
@@ -36,22 +37,22 @@ def refuse_existing(output: str | None, force: bool) -> None:
     if output is None or output == "-":
         return
     path = Path(output)
-    if path.is_dir():
+    if is_directory(path):
         raise click.ClickException(f"{output}: is a directory")
     if not force and os.path.lexists(path):
         raise click.ClickException(f"{output}: already exists; --force overwrites it")
-    if not path.parent.is_dir():
+    if not is_directory(path.parent):
         raise click.ClickException(f"{path.parent}: no such directory")
 
 
 def refuse_filled(output: str, force: bool) -> None:
     """Raises an error before the work is done if the directory `output` cannot be filled."""
     path = Path(output)
-    if os.path.lexists(path) and not path.is_dir():
+    if os.path.lexists(path) and not is_directory(path):
         raise click.ClickException(f"{output}: not a directory")
-    if not force and path.is_dir() and any(path.iterdir()):
+    if not force and is_directory(path) and any(path.iterdir()):
         raise click.ClickException(f"{output}: not empty; --force writes into it")
-    if not path.parent.is_dir():
+    if not is_directory(path.parent):
         raise click.ClickException(f"{path.parent}: no such directory")
 
 

@@ -18,6 +18,7 @@ from rankscope.commands import report
 from rankscope.commands import watch as watching
 from rankscope.commands.source import SHORT_SEARCH_THRESHOLDS, JobSource, LoadStep
 from rankscope.commands.watch import DEFAULT_OPTIONS, FollowOptions
+from rankscope.parsers.file_access import is_directory
 from rankscope.parsers.workers.machine_share import users_variables
 from rankscope.text.escaping import plain
 from rankscope.triggers.pipes import TriggerPipe, ask_pipes, find_pipes
@@ -200,5 +201,5 @@ class PathPipes:
         return plain(text)
 
     def _find(self) -> list[TriggerPipe]:
-        places = [Path(path) if Path(path).is_dir() else Path(path).parent for path in self.paths]
+        places = [Path(path) if is_directory(Path(path)) else Path(path).parent for path in self.paths]
         return find_pipes(dict.fromkeys(places))

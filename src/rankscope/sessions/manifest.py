@@ -23,7 +23,7 @@ Rank = Annotated[int, msgspec.Meta(ge=0, lt=MOST_RANKS)]
 RankCount = Annotated[int, msgspec.Meta(ge=0, le=MOST_RANKS)]
 
 
-class ReadingOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReadingOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The options of the user that decide what is read."""
 
     rank_from: str | None = None

@@ -97,17 +97,17 @@ def test_a_file_is_asked_for_its_size_once_and_a_file_nobody_wants_never(
             self.name, self.path = entry.name, entry.path
             self.is_symlink, self.is_file, self._stat = entry.is_symlink, entry.is_file, entry.stat
 
-        def stat(self) -> os.stat_result:
+        def stat(self, *, follow_symlinks: bool) -> os.stat_result:
             asked.append(self.name)
-            return self._stat()
+            return self._stat(follow_symlinks=follow_symlinks)
 
     scan = os.scandir
     monkeypatch.setattr(os, "scandir", lambda path: map(Counted, scan(path)))
-    found = walk_paths([tmp_path], (), lambda shown: shown != "rank_1")
+    found = walk_paths([tmp_path], lambda shown: shown != "rank_1")
     assert [one.shown for one in found] == ["rank_0", "rank_2"]
     assert sorted(asked) == ["rank_0", "rank_2"]
 
 
 def test_a_given_file_that_nobody_wants_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "rank_1").write_bytes(b"x")
-    assert walk_paths([tmp_path / "rank_1"], (), lambda shown: shown != "rank_1") == []
+    assert walk_paths([tmp_path / "rank_1"], lambda shown: shown != "rank_1") == []
