@@ -52,18 +52,16 @@ def answering(answer: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def refusal(
-    address: str, tmp_path: Path, limits: AnswerLimits = DEFAULT_LIMITS, clock: TurnedClock | None = None
+    address: str, tmp_path: Path, limits: AnswerLimits = DEFAULT_LIMITS, now: Callable[[], float] = lambda: 0.0
 ) -> str:
     """The reason why a server is given up."""
     with pytest.raises(ServerError) as raised:
-        DebugServer(address, limits, (clock or TurnedClock()).now).poll(tmp_path)
+        DebugServer(address, limits, now).poll(tmp_path)
     assert str(raised.value).startswith(address)
     return str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "head", [HEAD + b"\r\n", HEAD + b"X-Dripping: ", b"", HEAD + b"Content-Length: 99999999\r\n\r\n"]
-)
+@pytest.mark.parametrize("head", [b"\r\n", b"X-Dripping: ", b"Content-Length: 99999999\r\n\r\n"])
 def test_an_answer_that_drips(head: bytes, tmp_path: Path) -> None:
     clock = TurnedClock()
 

@@ -215,7 +215,7 @@ class DebugServer:
         return name
 
     def _pickle(self, answer: RankAnswer) -> bytes | None:
-        """The whole recorder with stacks, from the process itself; the page has only active operations, without stacks."""
+        """The whole recorder with stacks, from the process itself; the page has active ones only, without stacks."""
         if not answer.address:
             return None
         try:
