@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
 import click
+from platformdirs import user_data_path
 
 from rankscope.commands.source import LoadStep
-from rankscope.parsers.file_access import is_directory
+from rankscope.parsers.file_access import is_directory, lies_in
 from rankscope.report.output_files import overwrite, write_new
 from rankscope.text.escaping import plain
 
@@ -30,6 +32,34 @@ def write_report(content: bytes, output: str | None, force: bool) -> None:
         raise click.ClickException(f"{output}: already exists; --force overwrites it") from error
     except OSError as error:
         raise click.ClickException(f"{output or 'stdout'}: {error.strerror}") from error
+
+
+# Files without a place of the user's go to the working directory, but never into what is looked at.
+
+
+def export_directory(paths: Sequence[str]) -> Path:
+    """The directory of exports of the screen: the working directory, or the user's own if that is being read."""
+    here = Path.cwd()
+    if not _is_read(here, paths):
+        return here
+    own = user_data_path("rankscope") / "exports"
+    # where it cannot be made, the first export says why
+    with contextlib.suppress(OSError):
+        own.mkdir(parents=True, exist_ok=True)
+    return own
+
+
+def default_output(name: str, paths: Sequence[str]) -> str:
+    """A name in the working directory; ClickException if that directory is being read."""
+    if _is_read(Path.cwd(), paths):
+        raise click.ClickException(f"{name}: the working directory is being read; name another place with -o")
+    return name
+
+
+def _is_read(directory: Path, paths: Sequence[str]) -> bool:
+    """Whether a directory is one of the paths, or lies below one."""
+    real = os.path.realpath(directory)
+    return any(is_directory(Path(path)) and lies_in(real, os.path.realpath(path)) for path in paths)
 
 
 def refuse_existing(output: str | None, force: bool) -> None:
