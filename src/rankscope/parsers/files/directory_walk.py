@@ -154,13 +154,16 @@ class _DirectoryWalk:
             return
         for entry in entries:
             shown = f"{place.shown}/{entry.name}" if place.shown else entry.name
+            kind = UNREADABLE
             try:
+                if entry.is_dir(follow_symlinks=False):
+                    kind = UNREAD_DIRECTORY
                 if entry.is_symlink():
                     self.links.append((entry.path, shown))
                 elif not entry.is_file(follow_symlinks=False) or self.wanted(shown):
                     yield _Place(entry.path, shown, place.within, entry.stat(follow_symlinks=False))
             except OSError as error:
-                self._refuse(entry.path, shown, _reason(error), UNREADABLE)
+                self._refuse(entry.path, shown, _reason(error), kind)
 
     def _file(self, place: _Place) -> None:
         about = place.about
