@@ -189,4 +189,4 @@ def test_the_command_prints_text_and_json(tmp_path: Path, capsysbinary: pytest.C
     assert told["rankscope"] == __version__ and told["works"] is True
     assert {"topic", "name", "value", "state", "better"} == set(told["checks"][0])
     assert run(["doctor", str(tmp_path / "none")]) == 2
-    assert b"no such file" in capsysbinary.readouterr().err
+    assert b"No such file" in capsysbinary.readouterr().err

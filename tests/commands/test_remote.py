@@ -12,8 +12,9 @@ import pytest
 
 from rankscope.cli import run
 from rankscope.commands import remote
-from rankscope.commands.remote import local_paths
+from rankscope.commands.remote import local_input
 from rankscope.watching.census import AwayError, FileCensus
+from tests.parsers.dumps import job
 from tests.triggers.pages import page, recorded, serving
 from tests.tui.terminal import Terminal
 
@@ -64,16 +65,35 @@ def test_no_server_is_one_line(capsys: Captured) -> None:
     assert said.err.count("\n") == 1
 
 
+def test_a_server_that_does_not_answer_is_a_row_and_the_rest_is_read(capsys: Captured, tmp_path: Path) -> None:
+    for recorder in job(4):
+        (tmp_path / f"rank_{recorder.rank}").write_bytes(recorder.pickle())
+    with serving({}) as address:
+        run(["report", address, str(tmp_path), "--format", "json"])
+    inputs = {row["path"]: row for row in json.loads(capsys.readouterr().out)["inputs"]}
+    assert inputs[address]["kind"] == "unreadable" and inputs[address]["problem"].startswith("no rank answered")
+    assert len(inputs) == 5
+
+
+def test_a_user_and_a_password_are_neither_sent_nor_shown(capsys: Captured) -> None:
+    asked: list[str] = []
+    with serving({}, asked) as address:
+        assert run(["report", address.replace("//", "//me:secret@")]) == 2
+    said = capsys.readouterr().err
+    assert "takes no user and password" in said and "secret" not in said and asked == []
+
+
 def test_paths_stay_what_they_are(tmp_path: Path) -> None:
-    with local_paths((str(tmp_path),), again=True) as paths:
-        assert paths == (str(tmp_path),)
+    with local_input((str(tmp_path),), again=True) as local:
+        assert local.paths == (str(tmp_path),)
 
 
 def test_what_was_fetched_goes_with_it_and_is_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "POLL_S", 0.01)
     pages = {"fr_trace_json": page(recorded(2, missing=1), "fr_trace_json")}
     with serving(pages) as address:
-        with local_paths(("dumps", address), again=True) as paths:
+        with local_input(("dumps", address), again=True) as local:
+            paths = local.paths
             assert paths[0] == "dumps"
             dump = Path(paths[1], "fr_trace_rank_1.json")
             assert len(json.loads(dump.read_bytes())["entries"]) == 5
@@ -86,7 +106,8 @@ def test_what_was_fetched_goes_with_it_and_is_fetched_again(monkeypatch: pytest.
 def test_a_server_that_is_gone_is_away_until_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "POLL_S", 0.01)
     pages = {"fr_trace_json": page(recorded(2, missing=1), "fr_trace_json")}
-    with serving(pages) as address, local_paths((address,), again=True) as (path,):
+    with serving(pages) as address, local_input((address,), again=True) as local:
+        (path,) = local.paths
         census, kept = FileCensus([Path(path)]), dict(pages)
         assert census.scan().changed
         pages.clear()
@@ -106,7 +127,8 @@ def test_a_job_whose_server_does_not_answer_yet_is_waited_for(
 ) -> None:
     monkeypatch.setattr(remote, "RETRY_S", 0.01)
     pages: dict[str, str] = {}
-    with serving(pages) as address, local_paths((address,), again=True) as (path,):
+    with serving(pages) as address, local_input((address,), again=True) as local:
+        (path,) = local.paths
         assert "no rank answered" in capsys.readouterr().err
         census = FileCensus([Path(path)])
         with pytest.raises(AwayError, match=f"{address}: no rank answered"):
@@ -120,5 +142,5 @@ def test_a_job_whose_server_does_not_answer_yet_is_waited_for(
 
 
 def test_an_address_that_is_none() -> None:
-    with pytest.raises(click.ClickException, match="no host in it"), local_paths(("http://",), again=False):
+    with pytest.raises(click.ClickException, match="no host in it"), local_input(("http://",), again=False):
         pass

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from pathlib import Path
 
 import pytest
 
-from rankscope.triggers import debug_server
 from rankscope.triggers.debug_server import HOOKED_BACKENDS, DebugServer, ServerError, py_spy_text, read_answers
 from tests.triggers.pages import EMPTY, TRACEBACK, Sections, page, recorded, ring, serving
 
@@ -80,12 +78,13 @@ def test_the_recorder_of_nccl_is_dropped_where_nobody_uses_it(
     pickled: bytes, written: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch has this one whether a job uses it or not."""
-    get = debug_server._get
+    get = DebugServer._get
 
-    def answer(request: urllib.request.Request, timeout: float) -> bytes:
-        return pickled if request.full_url.endswith("dump_nccl_trace_pickle") else get(request, timeout)
+    def answer(server: DebugServer, address: str, method: str, begin_s: float) -> tuple[int, str, bytes]:
+        is_pickle = address.endswith("dump_nccl_trace_pickle")
+        return (200, "OK", pickled) if is_pickle else get(server, address, method, begin_s)
 
-    monkeypatch.setattr(debug_server, "_get", answer)
+    monkeypatch.setattr(DebugServer, "_get", answer)
     with serving(rings() | {"fr_trace_nccl_json": page(EMPTY, "dump_nccl_trace_json")}) as address:
         DebugServer(address).poll(tmp_path)
     assert (tmp_path / "nccl_trace_rank_0").exists() is written

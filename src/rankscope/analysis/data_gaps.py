@@ -14,11 +14,12 @@ from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS
 from rankscope.schema import HOOKS, UNRANKED
-from rankscope.text.wording import byte_count, plural, ranks_text
+from rankscope.text.wording import byte_count, links_out, plural, ranks_text
 
 MOST_GROUPS = 3
 _LISTED_KINDS = [kind.name for kind in INPUTS.values() if not kind.told_if_broken]
 """Kinds of files whose loss hides no operation; they are only listed."""
+_LINKS_OUT = [kind.name for kind in INPUTS.values() if kind.leads_out]
 
 
 def find_gaps(facts: Facts, hung: bool) -> list[Finding]:
@@ -30,6 +31,17 @@ def find_gaps(facts: Facts, hung: bool) -> list[Finding]:
 def unreadable_files(facts: Facts, _: bool) -> list[Finding]:
     """Files that could not be read at all."""
     return _files(facts, "unreadable-file", "could not be read", used=False)
+
+
+def links_not_followed(facts: Facts, _: bool) -> list[Finding]:
+    """Links that lead out of what was named."""
+    links = facts.dataset.files.filter(pl.col("kind").is_in(_LINKS_OUT)).sort("path")
+    if links.is_empty():
+        return []
+    evidence = tuple(Evidence(problem, file=path) for path, problem in links.select("path", "problem").iter_rows())
+    title = links_out(links.height, facts.dataset.root or "the given paths")
+    text = "Only what lies in the given paths is read; what lies elsewhere may belong to the job, too."
+    return [_note("links-not-followed", title, text, evidence=evidence)]
 
 
 def truncated_files(facts: Facts, _: bool) -> list[Finding]:
@@ -74,7 +86,8 @@ def _missing(facts: Facts, missing: tuple[int, ...]) -> Finding:
         if unread
         else f"Dumps of {seen:,} of {size:,} ranks were found"
     )
-    text += f"; {ranks_text(none)} left none" if none else ""
+    left = "left none, or it lies in a directory that was not read" if facts.dataset.unread_directories else "left none"
+    text += f"; {ranks_text(none)} {left}" if none else ""
     files = "file" if len(unread) == 1 else "files"
     text += f"; the {files} of {ranks_text(sorted(unread))} could not be read." if unread else "."
     title = (

@@ -147,7 +147,8 @@ def _company(view: RankView, cause: Finding | None) -> str:
 
 
 def _unseen(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
-    lost = "its dump could not be read" if view.rank in view.dataset.unread_dumps else "it left no dump"
+    lost = "no dump of it was read" if view.dataset.unread_directories else "it left no dump"
+    lost = "its dump could not be read" if view.rank in view.dataset.unread_dumps else lost
     unread = "its dump was not opened" if view.dataset.beside.directory else "--ranks left it out"
     lost = unread if view.rank in view.dataset.unopened_ranks else lost
     if not view.groups:

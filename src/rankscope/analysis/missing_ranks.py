@@ -119,6 +119,11 @@ def _root(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], behind: f
     if unread:
         # it may wait as the others do
         few, reasons = False, ["a file that cannot be read may show that its rank also waits"]
+    unlooked = bool(facts.dataset.unread_directories)
+    if unlooked:
+        few = False
+        path, problem = facts.dataset.unread_directories[0]
+        reasons.append(f"a directory that was not read may hold a dump ({path}: {problem})")
     if behind - set(ranks) or any(map(facts.is_blind, focus.waiting())):
         few = False
         reasons.append("the backend does not record whether operations finish: others may be stuck as well")
@@ -129,10 +134,10 @@ def _root(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], behind: f
         culprits=ranks if few else (),
         nodes=nodes,
         focus=focus,
-        title=f"{_without(ranks, unread)}, and {label} waits for {'it' if len(ranks) == 1 else 'them'}",
+        title=f"{_without(ranks, unread, unlooked)}, and {label} waits for {'it' if len(ranks) == 1 else 'them'}",
         explanation=(
             f"{wait_text(focus.waiting())} in {label}. Every member with a readable dump has "
-            f"joined{_told(ranks, unread, alive, hooked=focus.group in facts.hook_groups)}."
+            f"joined{_told(ranks, unread, unlooked, alive, hooked=focus.group in facts.hook_groups)}."
         ),
         candidates=() if few else tuple(sorted({*ranks, *behind})),
         confidence="medium" if few else "low",
@@ -146,7 +151,10 @@ def _root(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], behind: f
     )
 
 
-def _without(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]]) -> str:
+def _without(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]], unlooked: bool) -> str:
+    """The absence of dumps in words; `unlooked` says that directories were not read."""
+    if unlooked and len(unread) < len(ranks):
+        return f"no dump of {ranks_text(ranks)} was read"
     if not unread:
         return f"{ranks_text(ranks)} left no dump"
     if len(unread) == len(ranks):
@@ -155,13 +163,16 @@ def _without(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]]) -> s
     return f"no dump of {ranks_text(ranks)} could be read"
 
 
-def _told(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]], alive: list[int], *, hooked: bool) -> str:
+def _told(
+    ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]], unlooked: bool, alive: list[int], *, hooked: bool
+) -> str:
     """The known facts about ranks without a dump."""
     broken = "; ".join(f"that of rank {rank} could not ({unread[rank][1]})" for rank in sorted(unread)[:MOST_EVIDENCE])
     more = f" and {len(unread) - MOST_EVIDENCE} more" if len(unread) > MOST_EVIDENCE else ""
     none = tuple(rank for rank in ranks if rank not in unread)
     own = [rank for rank in alive if rank in none]
-    left = f"{ranks_text(none)} left none: {_fate(none, own, hooked=hooked)}" if none else ""
+    left = "left none, or it lies in a directory that was not read" if unlooked else "left none"
+    left = f"{ranks_text(none)} {left}: {_fate(none, own, hooked=hooked)}" if none else ""
     return "".join(f"; {part}" for part in (f"{broken}{more}", left) if part)
 
 

@@ -233,7 +233,10 @@ def _untold(facts: Facts) -> str | None:
     if facts.nothing_recorded:
         return "nothing was recorded in their dumps"
     if dataset.missing_ranks:
-        return f"{ranks_text(dataset.missing_ranks)} left no dump"
+        ranks = ranks_text(dataset.missing_ranks)
+        return f"no dump of {ranks} was read" if dataset.unread_directories else f"{ranks} left no dump"
+    if dataset.unread_directories and dataset.dumps.is_empty():
+        return f"{dataset.unread_directories[0][0]} was not read"
     collectives = dataset.ops.filter(~pl.col("is_p2p"))
     if facts.blind_files and collectives["state"].eq("unknown").any():
         return "their backend does not record whether operations finish"

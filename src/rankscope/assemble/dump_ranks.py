@@ -105,7 +105,7 @@ def place_undecoded(sources: Sequence[SourceFile], newest: int) -> None:
             by_directory[source.directory] = max(source.attempt, by_directory.get(source.directory, 0))
     unopened = any(source.kind == UNREADABLE.name for source in sources)
     dumps = [s for s in sources if s.dump is not None] if unopened else []
-    names = {sibling_name(source.shown, source.named) for source in dumps if source.named is not None}
+    names = {_sibling_name(source.shown, source.named) for source in dumps if source.named is not None}
     for source in sources:
         if not INPUTS[source.kind].may_be_dump and not _is_unopened(source, names):
             continue
@@ -120,9 +120,14 @@ def place_undecoded(sources: Sequence[SourceFile], newest: int) -> None:
             source.attempt = by_directory.get(source.directory, newest if by_directory else None)
 
 
+def _sibling_name(shown: str, rank: int) -> str:
+    """The pattern of the name in its directory: hosts may have directories of their own."""
+    return sibling_name(shown.rpartition("/")[2], rank)
+
+
 def _is_unopened(source: SourceFile, names: Collection[str]) -> bool:
     return (
         source.kind == UNREADABLE.name
         and source.named is not None
-        and sibling_name(source.shown, source.named) in names
+        and _sibling_name(source.shown, source.named) in names
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankscope.assemble.held_sources import NoMemoryError, RingRoom, SparseReading
-from rankscope.kinds.input_kinds import NOT_A_FILE, UNKNOWN, UNKNOWN_KIND
+from rankscope.kinds.input_kinds import UNKNOWN, UNKNOWN_KIND, UNREADABLE
 from rankscope.parsers.contents import RINGS_VARIABLE, SAMPLES_VARIABLE
 from rankscope.parsers.files.directory_walk import FoundPath, printable_text, walk_paths
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE
@@ -53,7 +53,11 @@ class LoadOptions:
     """Whether the samples of all tensors are read, to compare them with another run; else those of reductions, which
     are all that the rules of one run look at."""
     within: tuple[Path, ...] = ()
-    """Directories out of which no link is followed; empty if links may lead anywhere."""
+    """Directories out of which no link is followed; empty for the paths that are read."""
+    follow_links: bool = False
+    """Whether links may lead anywhere."""
+    unread: tuple[tuple[str, str], ...] = ()
+    """Names of inputs of the user that could not be fetched, and why."""
     ranks: frozenset[int] | None = None
     """The ranks to read; None for all."""
     groups: tuple[str, ...] = ()
@@ -273,25 +277,26 @@ def pattern_of(text: str | None) -> re.Pattern[str] | None:
 
 
 def walk(paths: Sequence[Path], options: LoadOptions = LoadOptions()) -> list[FoundPath]:
-    """Every file under the paths of the user that may tell of the ranks he wants; no link leads out of the directories
-    `within`, if given. Raises InputError."""
+    """Every file under the paths of the user that may tell of the ranks he wants, and what could not be fetched.
+
+    Raises InputError.
+    """
+    unread = [FoundPath(name, name, problem=reason, kind=UNREADABLE.name) for name, reason in options.unread]
     if options.ranks is None:
-        return _walk(paths, options.within)
+        return [*_walk(paths, options), *unread]
     from rankscope.assemble.read_parts import may_tell
 
-    found = _walk(paths, options.within, may_tell(options.ranks, pattern_of(options.rank_from)))
+    found = [*_walk(paths, options, may_tell(options.ranks, pattern_of(options.rank_from))), *unread]
     if not found:
         raise InputError(f"{printable_text(root_of(paths, options))}: no file of the ranks that were asked for")
     return found
 
 
-def _walk(
-    paths: Sequence[Path], within: Sequence[Path], wanted: Callable[[str], bool] | None = None
-) -> list[FoundPath]:
+def _walk(paths: Sequence[Path], options: LoadOptions, wanted: Callable[[str], bool] | None = None) -> list[FoundPath]:
     if not paths:
         raise InputError("no path given")
     try:
-        return walk_paths(paths, within, wanted)
+        return walk_paths(paths, wanted, within=options.within, follow_links=options.follow_links)
     except OSError as error:
         raise InputError(f"{printable_text(str(error.filename))}: {error.strerror}") from error
 
@@ -331,9 +336,7 @@ def _read(
     from rankscope.assemble.sources import SourceFile
 
     ranges: FileRanges | None = None
-    sources = [
-        SourceFile(f.shown, NOT_A_FILE.name, f.size, f.mtime_ns, f.problem) for f in found if f.problem is not None
-    ]
+    sources = [SourceFile(f.shown, f.kind, f.size, f.mtime_ns, f.problem) for f in found if f.problem is not None]
     total = sum(f.size for f in found)
     files_done, bytes_done, rows = len(sources), 0, 0
     for result in pool.run():

@@ -15,6 +15,7 @@ import polars as pl
 
 from rankscope.assemble import file_names
 from rankscope.assemble.sources import SourceFile
+from rankscope.parsers.file_access import is_directory
 from rankscope.parsers.files.directory_walk import printable_text
 from rankscope.parsers.flight_recorder.ring_cut import RingChoice, cut_ring
 from rankscope.schema import Dataset
@@ -132,7 +133,7 @@ def _chosen_groups(dataset: Dataset, names: tuple[str, ...]) -> tuple[int, ...]:
 
 def with_siblings(dataset: Dataset, paths: Sequence[Path]) -> Dataset:
     """The dataset with the ranks whose dumps lie beside the given ones, if nothing but dumps was given."""
-    if any(path.is_dir() for path in paths):
+    if any(map(is_directory, paths)):
         return dataset
     own = {printable_text(name): path for path in paths for name in (path.name, str(path))}
     found: dict[int, str] = {}

@@ -13,6 +13,7 @@ import polars as pl
 from rankscope.assemble import file_names
 from rankscope.parsers import streams
 from rankscope.parsers.contents import kinds_of
+from rankscope.parsers.file_access import NotAFileError, OutsideError, open_regular
 from rankscope.parsers.files.directory_walk import FoundPath, walk_paths
 from rankscope.parsers.files.log_files import is_text
 from rankscope.parsers.series import json_series
@@ -23,7 +24,7 @@ from rankscope.parsers.series.scalar_rows import POINTS, SCALARS
 from rankscope.parsers.series.trackio_files import is_database, read_trackio_file, trackio_config
 from rankscope.parsers.series.user_pattern import read_pattern_series
 from rankscope.parsers.series.wandb_files import config_items, is_wandb_file, read_wandb_file
-from rankscope.parsers.streams import STREAM_ERRORS, NotAFileError, TooLargeError
+from rankscope.parsers.streams import STREAM_ERRORS, TooLargeError
 
 _HEAD_BYTES = 1 << 16
 _SERIES = ["attempt", "file", "rank", "raw_name"]
@@ -54,9 +55,12 @@ def read_series(paths: Sequence[Path], pattern: re.Pattern[str] | None = None) -
     return load_series(paths, pattern).scalars
 
 
-def load_series(paths: Sequence[Path], pattern: re.Pattern[str] | None = None) -> SeriesFiles:
-    """As `read_series`, with the problems of files."""
-    found = [one for one in walk_paths(paths) if one.problem is None and one.size and not file_names.is_part(one.shown)]
+def load_series(
+    paths: Sequence[Path], pattern: re.Pattern[str] | None = None, *, follow_links: bool = False
+) -> SeriesFiles:
+    """As `read_series`, with the problems of files; links are followed as by `walk_paths`."""
+    walked = walk_paths(paths, follow_links=follow_links)
+    found = [one for one in walked if one.problem is None and one.size and not file_names.is_part(one.shown)]
     names = sorted({name for one in found if (name := file_names.attempt_of(one.shown)) is not None})
     attempts = {name: number for number, name in enumerate(names)}
     frames: list[pl.DataFrame] = []
@@ -65,7 +69,7 @@ def load_series(paths: Sequence[Path], pattern: re.Pattern[str] | None = None) -
     for one in _newest_states(found):
         try:
             points, problem = _file_points(one, pattern, options)
-        except (NotAFileError, TooLargeError, OSError) as error:
+        except (NotAFileError, OutsideError, TooLargeError, OSError) as error:
             points, problem = None, f"cannot be read: {getattr(error, 'strerror', None) or error}"
         if problem is not None:
             problems[one.shown] = problem
@@ -98,7 +102,7 @@ def _file_points(
     one: FoundPath, pattern: re.Pattern[str] | None, options: dict[str, str]
 ) -> tuple[pl.DataFrame | None, str | None]:
     """The values in a file, None if it is of another kind, and a problem; options are added to those known."""
-    with streams.open_regular(one.path) as plain:
+    with open_regular(one.path, one.within) as plain:
         head = plain.read(streams.HEAD_BYTES)
         plain.seek(0)
         stream = streams.unpack_stream(plain, head, one.size) or plain
@@ -129,7 +133,7 @@ def _first_bytes(stream: IO[bytes]) -> tuple[bytes, str | None]:
     try:
         return stream.read(_HEAD_BYTES), None
     except STREAM_ERRORS as error:
-        return b"", f"packed file is damaged ({type(error).__name__})"
+        return b"", streams.stream_problem(error)
 
 
 def _points_of(
@@ -151,7 +155,7 @@ def _points_of(
     try:
         return (read_log_series(stream) if pattern is None else read_pattern_series(stream, pattern)), None
     except (TooLargeError, *STREAM_ERRORS) as error:
-        return None, f"packed file is damaged ({type(error).__name__})"
+        return None, streams.stream_problem(error)
 
 
 _BINARY = ((is_event_file, read_event_file), (is_wandb_file, read_wandb_file), (is_database, read_trackio_file))

@@ -15,7 +15,7 @@ import polars as pl
 from rankscope.assemble import file_names
 from rankscope.assemble.op_names import library_of, p2p_ranks
 from rankscope.assemble.recorders import Completeness, completeness, recorder_of
-from rankscope.kinds.input_kinds import LOG, TRACE, UNKNOWN_KIND
+from rankscope.kinds.input_kinds import INPUTS, LOG, TRACE, UNKNOWN_KIND
 from rankscope.parsers.contents import DecodedFile
 from rankscope.parsers.files.directory_walk import printable_text
 from rankscope.parsers.flight_recorder.model import Dump
@@ -23,7 +23,7 @@ from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.members import GroupConfig
 from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.parsers.sidecar import Sidecar
-from rankscope.text.wording import plural
+from rankscope.text.wording import links_out, plural
 
 if TYPE_CHECKING:
     from rankscope.parsers.logs.model import LogContent
@@ -35,6 +35,7 @@ _WANTED = (
     "rankscope reads flight recorder dumps (PyTorch writes them to TORCH_FR_DUMP_TEMP_FILE), logs, py-spy dumps and "
     "profiler traces"
 )
+_MOST_REASONS = 5
 _OWN_TABLES = (
     "dump", "snapshot", "directory", "tag", "place_named", "libraries", "span", "candidates", "threads", "highest",
     "complete",
@@ -295,11 +296,17 @@ def empty_reason(root: str, sources: Sequence[SourceFile]) -> str:
     """The reason why there is nothing to show, with the first problems."""
     if not sources:
         return f"{printable_text(root)}: no files; {_WANTED}"
+    links = [s for s in sources if INPUTS[s.kind].leads_out]
+    if links and len(links) == len(sources):
+        first = "; ".join(f"{s.shown}: {s.problem}" for s in links[:_MOST_REASONS])
+        more = f"; and {len(links) - _MOST_REASONS:,} more" if len(links) > _MOST_REASONS else ""
+        return f"{links_out(len(links), printable_text(root))}; nothing else is there ({first}{more})"
+    left_out = f"; {links_out(len(links), printable_text(root))}" if links else ""
     # what is known of a file helps more than that it is not known
     told = sorted(sources, key=lambda s: s.problem in (UNKNOWN_KIND, None))
     reasons = [
         f"{s.shown}: {s.problem or 'no line reports an operation, an error or the end of a process'}" for s in told
-    ][:5]
+    ][:_MOST_REASONS]
     more = f" and {len(sources) - len(reasons):,} more" if len(sources) > len(reasons) else ""
     looked = f"{plural(len(sources), 'file')} ({'; '.join(reasons)}{more})"
-    return f"{printable_text(root)}: no dump, stack, log or trace in {looked}; {_WANTED}"
+    return f"{printable_text(root)}: no dump, stack, log or trace in {looked}{left_out}; {_WANTED}"

@@ -122,7 +122,6 @@ def repro(**options: Any) -> int:
         from rankscope.commands.determinism_check import run as repeat
 
         del options["minimize"]
-        options["output"] = options["output"] or "determinism.py"
         return repeat(source, times=times, start=how.start, python=how.python, **options)
     return run(source, how=how, what=what, **options)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from rankscope import __version__
 if TYPE_CHECKING:
     from rankscope.commands.source import JobSource
 
-LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors", "no_cache")
+LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors", "follow_links", "no_cache")
 """Options that say how files are read; commands that keep nothing of a read have no `no_cache`."""
 PARTS = ("ranks", "groups", "last")
 """Options that say what part of a job is read, of the commands that have them."""
@@ -87,12 +88,11 @@ def rankscope() -> None:
 
 def on_local_paths(command: Callable[..., int], options: dict[str, Any], *, again: bool) -> int:
     """Runs a command on local paths, and passes it the user's names of them."""
-    from rankscope.commands.remote import local_paths, shown_path
+    from rankscope.commands.remote import local_input
 
-    given = options.pop("paths")
-    called = tuple(map(shown_path, given))
-    with local_paths(given, again) as paths:
-        return command(job_source(paths, options, called), **options)
+    with local_input(options.pop("paths"), again) as found:
+        source = job_source(found.paths, options, found.called)
+        return command(replace(source, unread=found.unread), **options)
 
 
 def job_source(paths: tuple[str, ...], options: dict[str, Any], called: tuple[str, ...] = ()) -> JobSource:

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import click
 
+from rankscope.parsers.file_access import is_directory
+
 
 def run(directories: tuple[str, ...], redact: bool) -> int:
     """Serves until standard input ends; ClickException without the package `mcp`, or for a path of no directory."""
     if find_spec("mcp") is None:
         raise click.ClickException("the server needs the package mcp: pip install 'rankscope[mcp]'")
     for directory in directories:
-        if not Path(directory).is_dir():
+        if not is_directory(Path(directory)):
             raise click.ClickException(f"{directory}: not a directory")
     from rankscope.commands.agent_tools import agent_server
     from rankscope.commands.kept_jobs import KeptJobs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from rankscope.commands.output import write_report
+from rankscope.commands.output import default_output, write_report
 from rankscope.commands.repro import loaded_job
 from rankscope.commands.source import JobSource
 from rankscope.text.wording import plural
@@ -21,6 +21,7 @@ def run(source: JobSource, *, times: int, output: str, force: bool, start: bool,
     """Prints what rules say of the job's settings and writes the script; with `start` runs it: its exit code."""
     if start and output == "-":
         raise click.ClickException("--run needs a file: -o determinism.py")
+    output = output or default_output("determinism.py", source.paths)
     dataset, analysis = loaded_job(source, output, force)
     from rankscope.analysis.replay.summation_order import findings_on_order, order_settings, reductions_of
     from rankscope.report.determinism_script import determinism_script, left_out

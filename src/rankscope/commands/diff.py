@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
-from rankscope.commands.output import ProgressLine, encoded, refuse_existing, write_report
+from rankscope.commands.output import ProgressLine, encoded, export_directory, refuse_existing, write_report
 from rankscope.commands.report import Format, format_of
 from rankscope.commands.source import JobSource, LoadStep
 from rankscope.commands.view import on_terminal, options_of_terminal
@@ -155,7 +155,9 @@ def _show(compare: Comparing, sources: Sequence[Sequence[JobSource]], ascii_only
     from rankscope.tui.comparison.comparison_app import ComparisonApp
 
     title = " ".join(source.title for own in sources for source in own)
-    app = ComparisonApp(compare, title, options_of_terminal(ascii_only=ascii_only), export_comparison)
+    read = [path for own in sources for source in own for path in source.paths]
+    options = options_of_terminal(ascii_only=ascii_only, export_dir=export_directory(read))
+    app = ComparisonApp(compare, title, options, export_comparison)
     app.run()
     if app.view is None:
         raise click.Abort
@@ -181,7 +183,7 @@ def _loaded(source: JobSource, pattern: re.Pattern[str] | None, progress: Callab
     from rankscope.assemble.series import load_series
 
     try:
-        series = load_series([Path(path) for path in source.paths], pattern)
+        series = load_series([Path(path) for path in source.paths], pattern, follow_links=source.follow_links)
     except OSError as error:
         raise click.ClickException(str(error)) from error
     try:

@@ -25,8 +25,11 @@ _WIDTH = 79
 
 def run(path: str, *, form: Literal["text", "json"], ascii_only: bool) -> int:
     """Writes the checks; returns 1 if something does not work. ClickException if there is no such path."""
-    if not Path(path).exists():
-        raise click.ClickException(f"{path}: no such file or directory")
+    try:
+        Path(path).stat()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a path"
+        raise click.ClickException(f"{path}: {reason}") from error
     checks = all_checks(gathered(Path(path)))
     content = as_json(checks) if form == "json" else encoded("\n".join(as_lines(checks)) + "\n", ascii_only)
     write_report(content, None, False)

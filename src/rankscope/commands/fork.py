@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from rankscope.commands.output import refuse_existing, write_report
+from rankscope.commands.output import default_output, refuse_existing, write_report
 from rankscope.commands.repro import loaded_job
 from rankscope.commands.source import JobSource
 from rankscope.text.wording import plural, ranks_text
@@ -137,7 +137,7 @@ def run(
     changes.check(sweeps=sweeps)
     if start and output == "-":
         raise click.ClickException("--run needs a script in a file: -o fork.py")
-    output = output or ("fork.py" if start else "")
+    output = output or (default_output("fork.py", source.paths) if start else "")
     dataset, analysis = loaded_job(source, output, force)
     from rankscope.analysis.replay.schedule_fit import check_delays, parse_conditions
 

@@ -14,6 +14,7 @@ import click
 
 from rankscope.commands.output import ProgressLine
 from rankscope.commands.source import JobSource, LoadStep
+from rankscope.parsers.file_access import is_directory, is_file
 from rankscope.parsers.files.directory_walk import is_session
 from rankscope.text.wording import byte_count, plural
 
@@ -46,7 +47,7 @@ def run(
 def _refuse_inside(source: JobSource, directory: Path) -> None:
     """Raises an error for a session below its own input: the next read would find its files there."""
     for path in map(Path, source.paths):
-        if path.is_dir() and not is_session(path) and directory.resolve().is_relative_to(path.resolve()):
+        if is_directory(path) and not is_session(path) and directory.resolve().is_relative_to(path.resolve()):
             raise click.ClickException(f"{directory}: lies below {path}, which is read; choose a place outside of it")
 
 
@@ -89,7 +90,7 @@ def _refuse_other(directory: Path, force: bool) -> None:
     """Raises an error if something else is in the place of the session."""
     if not os.path.lexists(directory):
         return
-    if not directory.is_dir() or (not is_session(directory) and any(directory.iterdir())):
+    if not is_directory(directory) or (not is_session(directory) and any(directory.iterdir())):
         raise click.ClickException(f"{directory}: is there, and no session")
     if is_session(directory) and not force:
         raise click.ClickException(f"{directory}: is a session already; --force replaces it")
@@ -139,7 +140,7 @@ def _begin(source: JobSource, directory: Path, share: Share) -> None:
     from rankscope.sessions.opening import asked_of
     from rankscope.sessions.parquet_tables import SessionError
 
-    if directory.exists() and not directory.is_dir():
+    if directory.exists() and not is_directory(directory):
         raise click.ClickException(f"{directory}: is there, and no session")
     directory.mkdir(parents=True, exist_ok=True)
     if is_session(directory):
@@ -163,7 +164,7 @@ def _is_read(path: Path, found: Sequence[FoundPath], share: Share) -> bool:
     from rankscope.sessions.parquet_tables import SessionError
     from rankscope.sessions.shard_parts import read_part
 
-    if not path.is_file():
+    if not is_file(path):
         return False
     try:
         head = read_part(path).head

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import click
 from rankscope.analysis.model import Analysis
 from rankscope.commands.report import redacted_report
 from rankscope.commands.source import JobSource, LoadStep
+from rankscope.parsers.file_access import looked_at
 from rankscope.parsers.files.directory_walk import is_session, printable_text, walk_paths
 from rankscope.schema import Dataset
 
@@ -65,16 +67,20 @@ class KeptJobs:
 
         Raises PathError.
         """
-        try:
-            for root in self.directories:
-                for path in sorted(root.iterdir()):
-                    if self._is_within(_real(path)) and path.exists():
-                        about = path.stat()
-                        name = str(path) if len(self.directories) > 1 else path.name
-                        size = None if path.is_dir() else about.st_size
-                        yield {"path": printable_text(name), "size": size, "modified": round(about.st_mtime)}
-        except OSError as error:
-            raise PathError(f"{error.filename}: {error.strerror}") from error
+        for root in self.directories:
+            try:
+                paths = sorted(root.iterdir())
+            except OSError as error:
+                raise PathError(f"{error.filename}: {error.strerror}") from error
+            for path in paths:
+                try:
+                    about, place = looked_at(str(path))
+                except OSError:
+                    continue  # an entry that cannot be looked at is no job
+                if self._is_within(Path(place)):
+                    name = str(path) if len(self.directories) > 1 else path.name
+                    size = None if stat.S_ISDIR(about.st_mode) else about.st_size
+                    yield {"path": printable_text(name), "size": size, "modified": round(about.st_mtime)}
 
     def _resolved(self, path: str) -> Path:
         """The real path of a job. Raises PathError for one outside of the directories, whether it exists or not."""
@@ -99,9 +105,7 @@ class KeptJobs:
         try:
             # a walk does not enter sessions, and they are opened by the names of their files
             own = sorted(found.iterdir()) if is_session(found) else [found]
-            if not all(self._is_within(_real(path)) for path in own):
-                raise PathError(f"{called}: a session with a link out of the directories: not opened")
-            files = walk_paths(own, self.directories)
+            files = walk_paths(own, within=self.directories)
         except OSError as error:
             raise PathError(f"{called}: {error.strerror}") from error
         about = [(file.path, file.size, file.mtime_ns, file.inode, file.problem) for file in files]

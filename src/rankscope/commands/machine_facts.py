@@ -19,6 +19,7 @@ from platformdirs import user_cache_path
 from rankscope import __version__
 from rankscope.assemble.machine_memory import MemoryLimits, MemorySizeError, kernel_number, kernel_text, memory_limits
 from rankscope.commands.stacks import py_spy_program
+from rankscope.parsers.file_access import is_directory, is_file
 from rankscope.parsers.workers.machine_share import interpreter_command, usable_cores
 from rankscope.watching.observer import file_system
 
@@ -116,7 +117,7 @@ def gathered(path: Path, environment: Mapping[str, str] = os.environ) -> Machine
 
 def folder_facts(path: Path) -> FolderFacts:
     """Facts about a folder, or about the nearest one above it that exists."""
-    there = next((folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists()), Path("/"))
+    there = next((folder for folder in (path.absolute(), *path.absolute().parents) if is_directory(folder)), Path("/"))
     try:
         about = os.statvfs(there)
         free = about.f_bavail * about.f_frsize
@@ -171,7 +172,7 @@ def control_group(own: Path, root: Path) -> Path | None:
     """The folder of the control group, version 2, that a file of /proc names; None if it limits no processes."""
     line = next((line for line in kernel_text(own).splitlines() if line.startswith("0::")), "")
     folders = (root / line[3:].lstrip("/"), root)
-    return next((folder for folder in folders if line and (folder / "pids.max").is_file()), None)
+    return next((folder for folder in folders if line and is_file(folder / "pids.max")), None)
 
 
 def _running() -> int | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rankscope.parsers.file_access import is_directory
 from rankscope.report.output_files import overwrite
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ def metrics_path(name: str | None) -> Path | None:
     path = Path(name)
     if path.suffix != SUFFIX:
         raise click.ClickException(f"--metrics: {name}: the collector reads only files that end in {SUFFIX}")
-    if path.is_dir():
+    if is_directory(path):
         raise click.ClickException(f"--metrics: {name}: is a directory")
-    if not path.parent.is_dir():
+    if not is_directory(path.parent):
         raise click.ClickException(f"--metrics: {path.parent}: no such directory")
     return path
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
 import click
+from platformdirs import user_data_path
 
 from rankscope.commands.source import LoadStep
+from rankscope.parsers.file_access import is_directory, lies_in
 from rankscope.report.output_files import overwrite, write_new
 from rankscope.text.escaping import plain
 
@@ -31,27 +34,55 @@ def write_report(content: bytes, output: str | None, force: bool) -> None:
         raise click.ClickException(f"{output or 'stdout'}: {error.strerror}") from error
 
 
+# Files without a place of the user's go to the working directory, but never into what is looked at.
+
+
+def export_directory(paths: Sequence[str]) -> Path:
+    """The directory of exports of the screen: the working directory, or the user's own if that is being read."""
+    here = Path.cwd()
+    if not _is_read(here, paths):
+        return here
+    own = user_data_path("rankscope") / "exports"
+    # where it cannot be made, the first export says why
+    with contextlib.suppress(OSError):
+        own.mkdir(parents=True, exist_ok=True)
+    return own
+
+
+def default_output(name: str, paths: Sequence[str]) -> str:
+    """A name in the working directory; ClickException if that directory is being read."""
+    if _is_read(Path.cwd(), paths):
+        raise click.ClickException(f"{name}: the working directory is being read; name another place with -o")
+    return name
+
+
+def _is_read(directory: Path, paths: Sequence[str]) -> bool:
+    """Whether a directory is one of the paths, or lies below one."""
+    real = os.path.realpath(directory)
+    return any(is_directory(Path(path)) and lies_in(real, os.path.realpath(path)) for path in paths)
+
+
 def refuse_existing(output: str | None, force: bool) -> None:
     """Raises an error before the work is done if `output` cannot be written."""
     if output is None or output == "-":
         return
     path = Path(output)
-    if path.is_dir():
+    if is_directory(path):
         raise click.ClickException(f"{output}: is a directory")
     if not force and os.path.lexists(path):
         raise click.ClickException(f"{output}: already exists; --force overwrites it")
-    if not path.parent.is_dir():
+    if not is_directory(path.parent):
         raise click.ClickException(f"{path.parent}: no such directory")
 
 
 def refuse_filled(output: str, force: bool) -> None:
     """Raises an error before the work is done if the directory `output` cannot be filled."""
     path = Path(output)
-    if os.path.lexists(path) and not path.is_dir():
+    if os.path.lexists(path) and not is_directory(path):
         raise click.ClickException(f"{output}: not a directory")
-    if not force and path.is_dir() and any(path.iterdir()):
+    if not force and is_directory(path) and any(path.iterdir()):
         raise click.ClickException(f"{output}: not empty; --force writes into it")
-    if not path.parent.is_dir():
+    if not is_directory(path.parent):
         raise click.ClickException(f"{path.parent}: no such directory")
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import sys
 import tempfile
 import threading
 from collections.abc import Generator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +42,9 @@ def is_stdin(path: str) -> bool:
 
 
 def shown_path(path: str) -> str:
-    """The name of a path in reports."""
+    """The name of a path in reports; an address without its user and password."""
+    if is_address(path):
+        return re.sub(r"(?<=://)[^/?#]*@", "", path)
     return STDIN_NAME if is_stdin(path) else path
 
 
@@ -49,20 +53,32 @@ def is_address(path: str) -> bool:
     return path.startswith(("http://", "https://"))
 
 
+@dataclass(frozen=True)
+class LocalInput:
+    """What can be opened here of the paths that the user gave."""
+
+    paths: tuple[str, ...]
+    called: tuple[str, ...]
+    """The user's names for the paths."""
+    unread: tuple[tuple[str, str], ...] = ()
+    """Addresses of servers that could not be asked, and why."""
+
+
 @contextlib.contextmanager
-def local_paths(paths: tuple[str, ...], again: bool) -> Generator[tuple[str, ...]]:
+def local_input(paths: tuple[str, ...], again: bool) -> Generator[LocalInput]:
     """The paths with server addresses replaced by directories, which are deleted with the context, and standard input
     by a file.
 
-    `again`: the servers are asked repeatedly, even if they do not answer at first. Raises ClickException for a server
-    that cannot be asked, and for standard input that cannot be read, or not followed.
+    `again`: the servers are asked repeatedly, even if they do not answer at first. Raises ClickException if no server
+    can be asked and there is no other path, and for standard input that cannot be read, or not followed.
     """
+    called = tuple(map(shown_path, paths))
     if not any(is_address(path) or is_stdin(path) for path in paths):
-        yield paths
+        yield LocalInput(paths, called)
         return
     with tempfile.TemporaryDirectory(prefix="rankscope-", ignore_cleanup_errors=True) as scratch:
         paths = tuple(_stored_input(Path(scratch), again) if is_stdin(path) else path for path in paths)
-        with _answers(paths, Path(scratch), again) as local:
+        with _answers(LocalInput(paths, called), Path(scratch), again) as local:
             yield local
 
 
@@ -83,19 +99,32 @@ def _stored_input(scratch: Path, again: bool) -> str:
 
 
 @contextlib.contextmanager
-def _answers(paths: tuple[str, ...], scratch: Path, again: bool) -> Generator[tuple[str, ...]]:
-    """The paths with server addresses replaced by directories below `scratch`."""
+def _answers(asked: LocalInput, scratch: Path, again: bool) -> Generator[LocalInput]:
+    """The input with server addresses replaced by directories below `scratch`."""
+    from rankscope.triggers.debug_server import ServerError
+
     stop = threading.Event()
     askers: list[threading.Thread] = []
-    places = [scratch / str(i) if is_address(path) else None for i, path in enumerate(paths)]
-    for path, place in zip(paths, places, strict=True):
-        if place is not None:
+    local: list[tuple[str, str]] = []
+    unread: list[tuple[str, str]] = []
+    for number, (path, called) in enumerate(zip(asked.paths, asked.called, strict=True)):
+        if not is_address(path):
+            local.append((path, called))
+            continue
+        place = scratch / str(number)
+        try:
             server = _begin(path, place, again)
-            askers += [threading.Thread(target=_ask_again, args=(server, place, stop), daemon=True)] * again
+        except ServerError as error:
+            unread.append((called, str(error).removeprefix(f"{called}: ")))
+            continue
+        local.append((str(place), called))
+        askers += [threading.Thread(target=_ask_again, args=(server, place, stop), daemon=True)] * again
+    if not local:
+        raise click.ClickException("; ".join(f"{called}: {reason}" for called, reason in unread))
     for asker in askers:
         asker.start()
     try:
-        yield tuple(path if place is None else str(place) for path, place in zip(paths, places, strict=True))
+        yield LocalInput(tuple(path for path, _ in local), tuple(called for _, called in local), tuple(unread))
     finally:
         stop.set()
         for asker in askers:
@@ -104,16 +133,14 @@ def _answers(paths: tuple[str, ...], scratch: Path, again: bool) -> Generator[tu
 
 
 def _begin(address: str, place: Path, again: bool) -> DebugServer:
-    from rankscope.triggers.debug_server import DebugServer, ServerError
+    """A server that was asked once. Raises ServerError."""
+    from rankscope.triggers.debug_server import DebugServer
 
     place.mkdir()
-    try:
-        with ProgressLine() as narrator:
-            narrator(LoadStep(0, 0, f"asking {address}"))
-            server = DebugServer(address)
-            problems = (_poll(server, place) if again else server.poll(place)).problems
-    except ServerError as error:
-        raise click.ClickException(str(error)) from error
+    with ProgressLine() as narrator:
+        narrator(LoadStep(0, 0, f"asking {shown_path(address)}"))
+        server = DebugServer(address)
+        problems = (_poll(server, place) if again else server.poll(place)).problems
     for problem in problems[:5]:
         sys.stderr.write(f"rankscope: {plain(hide(problem), 500)}\n")
     return server

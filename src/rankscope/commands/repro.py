@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rankscope.commands.output import ProgressLine, refuse_existing, refuse_filled, write_files, write_report
+from rankscope.commands.output import (
+    ProgressLine,
+    default_output,
+    refuse_existing,
+    refuse_filled,
+    write_files,
+    write_report,
+)
 from rankscope.commands.source import JobSource
 from rankscope.text.wording import plural, rank_ranges
 
@@ -39,16 +46,17 @@ class ReplayForm:
     """MiB of a rank, for real sizes of a script."""
     form: str = SCRIPT
 
-    def output(self, asked: str, force: bool) -> str:
-        """The file or directory to write; ClickException if it cannot be."""
+    def output(self, asked: str, force: bool, paths: tuple[str, ...]) -> str:
+        """The file or directory to write; ClickException if it cannot be. `paths` are read."""
         if self.last and self.begin:
             raise click.ClickException("--last and --from: only one of them can be given")
         if self.form == SCRIPT:
-            return asked or "repro.py"
+            return asked or default_output("repro.py", paths)
         if asked == "-":
             raise click.ClickException(f"--format {self.form} needs a directory: -o repro_{self.form}")
-        refuse_filled(asked or f"repro_{self.form}", force)
-        return asked or f"repro_{self.form}"
+        output = asked or default_output(f"repro_{self.form}", paths)
+        refuse_filled(output, force)
+        return output
 
     def part(self, dataset: Dataset) -> SchedulePart | None:
         """The part that is asked for; ValueError if its first operation is none."""
@@ -109,7 +117,7 @@ def loaded_job(source: JobSource, output: str, force: bool) -> tuple[Dataset, An
 def run(source: JobSource, *, output: str, force: bool, minimize: bool | None, how: ReplayRun, what: ReplayForm) -> int:
     """Writes the script and says what is in it; starts it if asked to, and returns its exit code."""
     how.check(output, what.form)
-    output = what.output(output, force)
+    output = what.output(output, force, source.paths)
     dataset, analysis = loaded_job(source, output if what.form == SCRIPT else "", force)
     from rankscope.commands.rehearsal import chosen
     from rankscope.report.repro_script import repro_script

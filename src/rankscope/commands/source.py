@@ -57,7 +57,11 @@ class JobSource:
     last: int | None = None
     """The part of the job to read; see LoadOptions."""
     within: tuple[Path, ...] = ()
-    """Directories out of which no link is followed; empty if links may lead anywhere."""
+    """Directories out of which no link is followed; empty for the paths."""
+    follow_links: bool = False
+    """Whether links may lead anywhere."""
+    unread: tuple[tuple[str, str], ...] = ()
+    """Names of inputs that could not be fetched, and why."""
     no_cache: bool = False
     """Whether the user's cache of earlier reads is left alone."""
 
@@ -77,6 +81,7 @@ class JobSource:
         return LoadOptions(
             self.rank_from, self.world_size, self.attempt, self.jobs, errors, self.called, is_sampled=self.is_compared,
             ranks=self.ranks, groups=self.groups, last=self.last, within=self.within,
+            follow_links=self.follow_links, unread=self.unread,
         )  # fmt: skip
 
     def check(self, *, may_come: bool = False) -> None:

@@ -118,8 +118,15 @@ def _loads(command: _F) -> _F:
                      help="Processes that read files (default: one for each core, at most 16)."),
         click.option("--errors", type=FILE, metavar="FILE",
                      help="Your own table of known errors; it adds to the one of rankscope."),
+        follows_links,
     ]  # fmt: skip
     return _with(command, options)
+
+
+def follows_links(command: _F) -> _F:
+    """Adds the option for links that lead out of what the user named."""
+    text = "Also follow links that lead out of PATH."
+    return _with(command, [click.option("--follow-links", is_flag=True, help=text)])
 
 
 def keeps_reads(command: _F) -> _F:
@@ -352,6 +359,7 @@ def takes_stacks(command: _F) -> _F:
     """Adds the options of py-spy, and those of reading what it wrote."""
     options = [
         click.argument("paths", nargs=-1, type=FILE, metavar="[PATH]..."),
+        follows_links,
         click.option("-o", "--output", "directory", type=FILE, metavar="DIR", default=".",
                      help="Directory for the files (default: here)."),
         click.option("--pid", "pids", type=click.IntRange(1), multiple=True, metavar="PID",

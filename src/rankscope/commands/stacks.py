@@ -21,6 +21,7 @@ import click
 
 from rankscope.commands.source import JobSource
 from rankscope.parsers.contents import NotThisKindError
+from rankscope.parsers.file_access import NotAFileError, OutsideError, read_small
 from rankscope.parsers.py_spy.thread_roles import is_launcher
 from rankscope.parsers.sidecar import Sidecar, decode_sidecar, looks_like_sidecar
 from rankscope.report.output_files import overwrite
@@ -74,14 +75,16 @@ class PySpySampling:
 
 def run(
     directory: str, *, pids: tuple[int, ...], as_json: bool, native: bool, nonblocking: bool, times: int, every: float,
-    record: int | None = None, paths: tuple[str, ...] = (), **shown: Any,
+    record: int | None = None, paths: tuple[str, ...] = (), follow_links: bool = False, **shown: Any,
 ) -> int:  # fmt: skip
     """Dumps every rank of this host `times` times; exit code 2 if none succeeded. With `paths` it takes none, and shows
     stacks over time that lie there, with the options `shown`."""
     if paths:
         from rankscope.commands.stack_shares_report import run as show
 
-        return show(JobSource(paths), **{"rank": None, "export": None, "force": False, **shown})
+        return show(
+            JobSource(paths, follow_links=follow_links), **{"rank": None, "export": None, "force": False, **shown}
+        )
     sampling = PySpySampling(_py_spy(), _made(directory), as_json, native, nonblocking, record)
     dumped = 0
     for number in range(times):
@@ -276,14 +279,13 @@ def _process(directory: Path) -> HostProcess:
 
 def _from_cards(directory: Path) -> dict[int, int]:
     """Process ids and ranks of this host, from sidecars in a directory."""
-    host = platform.node()
-    cards = filter(None, map(_card, sorted(directory.glob("capture_rank_*.json"))))
+    host, within = platform.node(), os.path.realpath(directory)
+    cards = filter(None, (_card(path, within) for path in sorted(directory.glob("capture_rank_*.json"))))
     return {card.pid: card.rank for card in cards if card.host == host and card.pid is not None and not card.ended}
 
 
-def _card(path: Path) -> Sidecar | None:
-    with contextlib.suppress(OSError, NotThisKindError):
-        if path.is_file() and path.stat().st_size < CARD_BYTES:
-            data = path.read_bytes()
-            return decode_sidecar(data) if looks_like_sidecar(data) else None
+def _card(path: Path, within: str) -> Sidecar | None:
+    with contextlib.suppress(OSError, NotAFileError, OutsideError, NotThisKindError):
+        data = read_small(path, CARD_BYTES, within)
+        return decode_sidecar(data) if len(data) < CARD_BYTES and looks_like_sidecar(data) else None
     return None

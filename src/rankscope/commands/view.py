@@ -16,8 +16,10 @@ import click
 
 from rankscope.commands import report
 from rankscope.commands import watch as watching
+from rankscope.commands.output import export_directory
 from rankscope.commands.source import SHORT_SEARCH_THRESHOLDS, JobSource, LoadStep
 from rankscope.commands.watch import DEFAULT_OPTIONS, FollowOptions
+from rankscope.parsers.file_access import is_directory
 from rankscope.parsers.workers.machine_share import users_variables
 from rankscope.text.escaping import plain
 from rankscope.triggers.pipes import TriggerPipe, ask_pipes, find_pipes
@@ -88,7 +90,11 @@ def show_loaded(load: Load, source: JobSource, report_call: str, **given: Any) -
 
 def _options(source: JobSource, **given: Any) -> ViewOptions:
     """The options of the screen on a source: it exports, asks for dumps and opens the user's editor."""
-    options = options_of_terminal(export=_export, export_traces=_export_traces, pipes=PathPipes(source.paths), **given)
+    options = options_of_terminal(
+        export=_export, export_traces=_export_traces, pipes=PathPipes(source.paths),
+        export_dir=export_directory(source.paths), **given,
+    )  # fmt: skip
+
     return replace(options, editor_environment=users_variables(), export_repro=_export_repro)
 
 
@@ -200,5 +206,5 @@ class PathPipes:
         return plain(text)
 
     def _find(self) -> list[TriggerPipe]:
-        places = [Path(path) if Path(path).is_dir() else Path(path).parent for path in self.paths]
+        places = [Path(path) if is_directory(Path(path)) else Path(path).parent for path in self.paths]
         return find_pipes(dict.fromkeys(places))

@@ -226,6 +226,10 @@ _ROWS = (
         meaning="a kernel, a driver or a tool reports broken or lost hardware that is no proven cause",
     ),
     FindingKind(name="unreadable-file", worst="warning", meaning=_GAP, find="analysis.data_gaps:unreadable_files"),
+    FindingKind(
+        name="links-not-followed", worst="warning", meaning="links lead out of what was read, and were not followed",
+        find="analysis.data_gaps:links_not_followed",
+    ),
     FindingKind(name="truncated-file", worst="warning", meaning=_GAP, find="analysis.data_gaps:truncated_files"),
     FindingKind(name="missing-dump", worst="warning", meaning=_GAP, find="analysis.data_gaps:missing_dumps"),
     FindingKind(

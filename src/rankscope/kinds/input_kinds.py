@@ -43,6 +43,10 @@ class InputKind:
     """The file could not be read, and its name may say whose dump it is."""
     is_ranked: bool = True
     """Its name may hold a rank."""
+    leads_out: bool = False
+    """It is a link out of what was named, which `--follow-links` follows."""
+    holds_files: bool = False
+    """It is a directory that was not read: it may hold files of any rank."""
 
 
 TRACE = InputKind(
@@ -161,6 +165,18 @@ NOT_A_FILE = InputKind(
     name="not-a-file", meaning="a directory, link, pipe or device that is not opened",
     told_if_broken=False, is_ranked=False,
 )  # fmt: skip
+FILE_LINK_OUT = InputKind(
+    name="file-link-out", meaning="a link to a file outside of the given paths, followed only with `--follow-links`",
+    told_if_broken=False, is_ranked=False, leads_out=True,
+)  # fmt: skip
+DIRECTORY_LINK_OUT = InputKind(
+    name="directory-link-out",
+    meaning="a link to a directory outside of the given paths, followed only with `--follow-links`",
+    told_if_broken=False, is_ranked=False, leads_out=True, holds_files=True,
+)  # fmt: skip
+UNREAD_DIRECTORY = InputKind(
+    name="unread-directory", meaning="a directory that could not be listed", is_ranked=False, holds_files=True
+)
 UNREADABLE = InputKind(name="unreadable", meaning="a file that could not be opened, or asks for too much memory")
 PICKLE = InputKind(name="pickle", meaning="a pickle that holds more than plain data, and is refused")
 EMPTY = InputKind(name="empty", meaning="a file without a byte", may_be_dump=True)
@@ -194,6 +210,9 @@ INPUTS: dict[str, InputKind] = {
         ARCHIVE,
         UNKNOWN,
         NOT_A_FILE,
+        FILE_LINK_OUT,
+        DIRECTORY_LINK_OUT,
+        UNREAD_DIRECTORY,
         UNREADABLE,
         PICKLE,
         EMPTY,

@@ -7,13 +7,11 @@ import contextlib
 import gzip
 import io
 import lzma
-import os
 import re
 import resource
-import stat
 import zlib
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from typing import IO, Any, TypeGuard
 
 import zstandard
 
@@ -23,6 +21,8 @@ MOST_EXPANSION = 200
 """Largest factor by which a packed dump expands; real dumps expand by 5 to 100."""
 FREE_BYTES = 64 << 20
 """Bytes that any packed file may expand to."""
+MOST_LIMITS = 16
+"""All members and layers of a file together may expand to so many times the limit of one."""
 MEMORY_BYTES = 1 << 30
 """Largest dump: 20,000 entries as JSON are 20 MB."""
 CHUNK_BYTES = 1 << 20
@@ -34,31 +34,53 @@ class TooLargeError(Exception):
     """A file expands to more than a real one can; the message says to how much."""
 
 
-class NotAFileError(Exception):
-    """The path is no longer a regular file."""
-
-
 STREAM_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError, lzma.LZMAError, OSError)
-"""Errors that a torn or damaged packed file raises during the read."""
+"""Errors that a torn or damaged packed file raises during the read, and those of a disk."""
 
 
-def open_regular(path: str) -> IO[bytes]:
-    """Opens a regular file. Never waits for a pipe or device that took its place meanwhile."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise NotAFileError("not a regular file")
-    # with a given size, Python does not ask whether it is a terminal
-    return os.fdopen(descriptor, "rb", io.DEFAULT_BUFFER_SIZE)
+def stream_problem(error: Exception) -> str:
+    """The reason why a stream ended early, by one of STREAM_ERRORS."""
+    if _is_of_disk(error):
+        return f"read only in part: {error.strerror}"
+    return f"packed file is damaged ({type(error).__name__})"
+
+
+def disk_problem(error: OSError) -> str:
+    """The reason why a file cannot be opened or read."""
+    return f"cannot be read: {error.strerror or type(error).__name__}"
+
+
+def _is_of_disk(error: Exception) -> TypeGuard[OSError]:
+    """Whether a disk raised it: readers of packed files raise OSError without a number."""
+    return isinstance(error, OSError) and error.errno is not None
+
+
+class ByteRoom:
+    """Bytes that all archives and packed files in one file of `size` bytes may expand to, of which some are used."""
+
+    def __init__(self, size: int) -> None:
+        self.limit = self.left = MOST_LIMITS * expansion_limit(size)
+
+    def take(self, count: int) -> None:
+        """Uses bytes. Raises TooLargeError if there are no more."""
+        self.left -= count
+        if self.left < 0:
+            raise TooLargeError(f"its file expands to more than {byte_count(self.limit)}: refused")
+
+
+def expansion_limit(size: int) -> int:
+    """Most bytes that one packed file or member in a file of `size` bytes may expand to."""
+    return FREE_BYTES + MOST_EXPANSION * size
 
 
 class BoundedStream(io.RawIOBase):
-    """A stream that raises TooLargeError after `limit` bytes."""
+    """A stream that raises TooLargeError after `limit` bytes, and when its file has no room for more."""
 
-    def __init__(self, stream: IO[bytes], limit: int) -> None:
+    def __init__(self, stream: IO[bytes], limit: int, room: ByteRoom) -> None:
         self.stream = stream
         self.limit = limit
         self.left = limit
+        self.room = room
 
     def readable(self) -> bool:
         """True."""
@@ -68,6 +90,7 @@ class BoundedStream(io.RawIOBase):
         """Reads up to `len(buffer)` bytes."""
         data = _read_some(self.stream, min(len(buffer), CHUNK_BYTES))
         self.left -= len(data)
+        self.room.take(len(data))
         if self.left < 0:
             raise TooLargeError(f"expands to more than {byte_count(self.limit)}: refused")
         buffer[: len(data)] = data
@@ -93,11 +116,14 @@ def is_zip(head: bytes) -> bool:
     return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
-def unpack_stream(stream: IO[bytes], head: bytes, size: int) -> io.BufferedReader | None:
-    """The unpacked stream of a file of `size` bytes; None if `head` does not begin a packed one."""
+def unpack_stream(stream: IO[bytes], head: bytes, size: int, room: ByteRoom | None = None) -> io.BufferedReader | None:
+    """The unpacked stream of a file of `size` bytes; None if `head` does not begin a packed one.
+
+    `room` is that of the file around it, if there is one.
+    """
     if not is_packed(head):
         return None
-    return io.BufferedReader(BoundedStream(_unpacked(stream, head), FREE_BYTES + MOST_EXPANSION * size))
+    return io.BufferedReader(BoundedStream(_unpacked(stream, head), expansion_limit(size), room or ByteRoom(size)))
 
 
 def _unpacked(stream: IO[bytes], head: bytes) -> Any:
@@ -124,7 +150,7 @@ def read_all(stream: IO[bytes]) -> tuple[bytes, str | None]:
             if total > MEMORY_BYTES:
                 raise TooLargeError(f"holds more than {byte_count(MEMORY_BYTES)}: refused")
     except STREAM_ERRORS as error:
-        return b"".join(parts), f"packed file is damaged ({type(error).__name__})"
+        return b"".join(parts), stream_problem(error)
     return b"".join(parts), None
 
 

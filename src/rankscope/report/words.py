@@ -159,10 +159,10 @@ class UnreadFiles:
 
 
 def unread(dataset: Dataset) -> list[UnreadFiles]:
-    """Files that could not be read, by reason, in order of the files."""
+    """Files that could not be read, by reason, in order of the files; links that lead out are the last."""
     reasons: dict[str, list[str]] = {}
-    rows = dataset.files.select("path", "problem").drop_nulls("problem").iter_rows()
-    for path, problem in rows:
+    rows = dataset.files.select("path", "problem", "kind").drop_nulls("problem").iter_rows()
+    for path, problem, _ in sorted(rows, key=lambda row: INPUTS[row[2]].leads_out):
         reasons.setdefault(problem, []).append(path)
     return [UnreadFiles(problem, tuple(paths)) for problem, paths in reasons.items()]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.kinds.input_kinds import DUMP, LOG
+from rankscope.kinds.input_kinds import DUMP, INPUTS, LOG
 from rankscope.schema.measures import ALLOCATIONS, COMPILATIONS, MEMORY, PARAMETERS, SAMPLES, SNAPSHOTS, TENSORS
 from rankscope.schema.tables import (
     ATTEMPTS,
@@ -66,6 +66,9 @@ class Group:
     """Global ranks; the position is the rank within the group."""
     membership: str
     has_p2p: bool
+
+
+_HOLDS_FILES = [kind.name for kind in INPUTS.values() if kind.holds_files]
 
 
 class DumpsBeside(NamedTuple):
@@ -335,6 +338,12 @@ class Dataset:
             if path is not None:
                 found.setdefault(rank, (path, by_path[path]))
         return {rank: found[rank] for rank in self.missing_ranks if rank in found}
+
+    @cached_property
+    def unread_directories(self) -> tuple[tuple[str, str], ...]:
+        """Path and problem of directories that were not read, and may hold files of any rank."""
+        held = self.files.filter(pl.col("kind").is_in(_HOLDS_FILES)).sort("path")
+        return tuple(held.select("path", "problem").iter_rows())
 
     @cached_property
     def _stack_rows(self) -> dict[int, tuple[Frame, ...]]:

@@ -11,7 +11,7 @@ from rankscope import __version__
 from rankscope.parsers.files.directory_walk import SESSION_FILE
 from rankscope.report.output_files import overwrite
 from rankscope.schema.dataset import ALL_PARTS, ReadParts
-from rankscope.sessions.parquet_tables import MOST_RANKS, SessionError
+from rankscope.sessions.parquet_tables import MOST_RANKS, SessionError, session_file
 
 FORMAT = 1
 """Number of the form of sessions; another one is refused by name."""
@@ -23,7 +23,7 @@ Rank = Annotated[int, msgspec.Meta(ge=0, lt=MOST_RANKS)]
 RankCount = Annotated[int, msgspec.Meta(ge=0, le=MOST_RANKS)]
 
 
-class ReadingOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReadingOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The options of the user that decide what is read."""
 
     rank_from: str | None = None
@@ -32,6 +32,7 @@ class ReadingOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ranks: tuple[Rank, ...] | None = None
     groups: tuple[str, ...] = ()
     last: Annotated[int, msgspec.Meta(gt=0)] | None = None
+    follow_links: bool = False
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,19 +57,20 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Number of parts, each the share of one task; 0 for tables."""
 
 
-def read_manifest(directory: Path) -> Manifest:
-    """The manifest of a session. Raises SessionError for one of another form, and for anything else."""
-    path = directory / SESSION_FILE
+def read_manifest(directory: Path, within: str = "") -> Manifest:
+    """The manifest of a session. Raises SessionError for one of another form, and for anything else.
+
+    `within` is that of `session_file`.
+    """
+    with session_file(directory / SESSION_FILE, within) as stream:
+        text = stream.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise SessionError(f"{SESSION_FILE} is too large for a manifest")
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise SessionError(f"{SESSION_FILE} is too large for a manifest")
-        text = path.read_bytes()
         form = msgspec.json.decode(text, type=_Form)
         if form.format != FORMAT:
             raise SessionError(f"it has form {form.format}, of rankscope {form.rankscope:.20}; this one reads {FORMAT}")
         return msgspec.json.decode(text, type=Manifest)
-    except OSError as error:
-        raise SessionError(f"{SESSION_FILE}: {error.strerror or error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SessionError(f"{SESSION_FILE} is no manifest: {error}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,13 +27,14 @@ def open_session(
 ) -> Dataset:
     """The Dataset of a session; `progress` gets the parts done and all. Raises SessionError, with its directory."""
     try:
-        manifest = read_manifest(directory)
+        within = "" if options.follow_links else os.path.realpath(directory)
+        manifest = read_manifest(directory, within)
         if options.errors is not None:
             raise SessionError("its logs are read already: --errors goes with ingest")
         if manifest.parts:
-            return _merged(directory, manifest, options, progress)
+            return _merged(directory, manifest, options, progress, within)
         _check_asked(manifest, options)
-        return read_dataset(directory, manifest, options.memory)
+        return read_dataset(directory, manifest, options.memory, within)
     except SessionError as error:
         raise SessionError(f"{directory}: this session cannot be opened: {error}") from error
 
@@ -41,7 +43,13 @@ def asked_of(options: LoadOptions) -> ReadingOptions:
     """The options that decide what a session of tables holds."""
     ranks = None if options.ranks is None else tuple(sorted(options.ranks))
     return ReadingOptions(
-        options.rank_from, options.world_size, options.attempt, ranks, tuple(options.groups), options.last
+        options.rank_from,
+        options.world_size,
+        options.attempt,
+        ranks,
+        tuple(options.groups),
+        options.last,
+        options.follow_links,
     )
 
 
@@ -63,13 +71,15 @@ def _check_asked(manifest: Manifest, options: LoadOptions) -> None:
             raise SessionError(f"it was read without this --{name.replace('_', '-')}; give it to ingest")
 
 
-def _merged(directory: Path, manifest: Manifest, options: LoadOptions, progress: Callable[[int, int], None]) -> Dataset:
+def _merged(
+    directory: Path, manifest: Manifest, options: LoadOptions, progress: Callable[[int, int], None], within: str
+) -> Dataset:
     """The parts that are there, assembled; files of others are told as unread."""
     from rankscope.assemble.load import InputError, assemble_sources, part_of, place_of, undisturbed
     from rankscope.sessions.shard_parts import missing_sources
 
     room = RingRoom(options.memory)
-    parts, missing = _read_parts(directory, manifest.parts, room, progress)
+    parts, missing = _read_parts(directory, manifest.parts, room, progress, within)
     if not parts:
         raise SessionError(f"none of its parts can be read: {missing[0]}")
     with undisturbed():
@@ -89,7 +99,7 @@ def _merged(directory: Path, manifest: Manifest, options: LoadOptions, progress:
 
 
 def _read_parts(
-    directory: Path, count: int, room: RingRoom, progress: Callable[[int, int], None]
+    directory: Path, count: int, room: RingRoom, progress: Callable[[int, int], None], within: str
 ) -> tuple[list[ShardPart], list[str]]:
     """The parts that can be read, and why the others cannot. Raises SessionError without memory."""
     from rankscope.sessions.shard_parts import read_part
@@ -99,8 +109,8 @@ def _read_parts(
     for share in (Share(index, count) for index in range(count)):
         path, held = directory / share.file_name, len(room)
         try:
-            if path.is_file():
-                parts.append(read_part(path, room))
+            if os.path.lexists(path):
+                parts.append(read_part(path, room, within))
             else:
                 missing.append(f"{share} of the session is missing")
         except NoMemoryError as error:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import io
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import polars as pl
 
 from rankscope.assemble.held_sources import ENTRY_BYTES, MORE_MEMORY, SMALL_BYTES
 from rankscope.assemble.machine_memory import SHARE, MemorySizeError, memory_limits
+from rankscope.parsers.file_access import NotAFileError, OutsideError, open_regular
 from rankscope.schema import Dataset, empty
 from rankscope.schema.dataset import TABLES
 from rankscope.sessions.table_rings import NARROW_BYTES, ROW, TableRings, cut_rings, with_cut_rings
@@ -30,6 +31,20 @@ _REFERENCES = {"file": "files", "group": "groups", "track": "tracks", "span": "s
 
 class SessionError(Exception):
     """A session cannot be written or read; the message is for the user."""
+
+
+@contextmanager
+def session_file(path: Path, within: str) -> Iterator[IO[bytes]]:
+    """A regular file of a session, to read; `within` is that of `open_regular`. Raises SessionError."""
+    try:
+        with open_regular(str(path), within) as stream:
+            yield stream
+    except OutsideError as error:
+        raise SessionError(f"{path.name} is {error}; --follow-links reads it") from error
+    except NotAFileError as error:
+        raise SessionError(f"{path.name} is no regular file") from error
+    except OSError as error:
+        raise SessionError(f"{path.name}: {error.strerror or error}") from error
 
 
 def write_tables(dataset: Dataset, directory: Path) -> dict[str, int]:
@@ -58,14 +73,18 @@ class StoredTables:
     """Number of the last operations of each dump that were read; None if all were."""
 
 
-def read_tables(directory: Path, rows: Mapping[str, int], memory: int | None = None) -> StoredTables:
-    """The tables with these numbers of rows; all others are empty. Raises SessionError.
+def read_tables(directory: Path, rows: Mapping[str, int], memory: int | None = None, within: str = "") -> StoredTables:
+    """The tables with these numbers of rows; all others are empty. `within` is that of `session_file`. Raises
+    SessionError.
 
     Operations that need more than `memory` bytes, by default a share of what the machine lends, are read in part.
     """
     unknown = sorted(set(rows) - set(TABLES))
     if unknown:
         raise SessionError(f"its table {unknown[0]!r} is of a newer rankscope: update rankscope, or ingest again")
+    for name in rows:
+        with session_file(directory / f"{name}{SUFFIX}", within):
+            pass  # polars opens files itself
     rest = sum(count * row_bytes(name) for name, count in rows.items() if name != "ops")
     if rest > (limit := lent_bytes() if memory is None else memory):
         raise SessionError(f"its tables need {byte_count(rest)} of memory, and there is {byte_count(limit)}")
@@ -113,8 +132,6 @@ def _table(directory: Path, name: str, rows: int) -> pl.DataFrame:
 def _scanned(directory: Path, name: str, rows: int) -> pl.LazyFrame:
     """One table, not read yet, with the numbers of its rows as ROW. Raises SessionError if it has another form."""
     path, columns = directory / f"{name}{SUFFIX}", TABLES[name]
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise SessionError(f"{path.name} is no regular file")
     there = pl.read_parquet_schema(path)
     _check_form(path.name, there, columns)
     # numbers of the scan itself: a filter by them is made while the file is read

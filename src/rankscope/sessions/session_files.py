@@ -45,12 +45,12 @@ def _new_directory(directory: Path) -> Iterator[Path]:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def read_dataset(directory: Path, manifest: Manifest, memory: int | None = None) -> Dataset:
+def read_dataset(directory: Path, manifest: Manifest, memory: int | None = None, within: str = "") -> Dataset:
     """The Dataset of a session of tables, which says so if there was no memory for all of its operations.
 
-    `memory` is that of `read_tables`. It has no secrets, whatever wrote it. Raises SessionError.
+    `memory` and `within` are those of `read_tables`. It has no secrets, whatever wrote it. Raises SessionError.
     """
-    stored = read_tables(directory, manifest.rows, memory)
+    stored = read_tables(directory, manifest.rows, memory, within)
     filled: dict[str, Any] = {
         **stored.tables, "attempt": manifest.attempt, "world_size": manifest.world_size,
         "left_out": frozenset(manifest.left_out), "root": manifest.root, "beside": DumpsBeside(*manifest.beside),

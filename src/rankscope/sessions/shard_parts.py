@@ -26,7 +26,7 @@ from rankscope.parsers.files.directory_walk import FoundPath
 from rankscope.parsers.workers.protocol import receive_message, send_message
 from rankscope.report.output_files import replaced_file
 from rankscope.sessions.manifest import FORMAT
-from rankscope.sessions.parquet_tables import SessionError, lent_bytes
+from rankscope.sessions.parquet_tables import SessionError, lent_bytes, session_file
 
 _LEVEL = 1
 _BROKEN = (
@@ -107,16 +107,16 @@ def _send_source(out: IO[bytes], source: SourceFile, other: bool) -> None:
 
 def read_head(path: Path) -> PartHead:
     """The head of a part. Raises SessionError."""
-    with _messages(path) as messages:
+    with _messages(path, "") as messages:
         return _head(path, next(messages)[0])
 
 
-def read_part(path: Path, room: RingRoom | None = None) -> ShardPart:
+def read_part(path: Path, room: RingRoom | None = None, within: str = "") -> ShardPart:
     """A part, if it is whole; its dumps are cut as they come, until all have `room`.
 
-    Raises SessionError, and NoMemoryError without room.
+    `within` is that of `session_file`. Raises SessionError, and NoMemoryError without room.
     """
-    with _messages(path) as messages:
+    with _messages(path, within) as messages:
         part = ShardPart(_head(path, next(messages)[0]), [], [])
         for header, body in messages:
             if "end" in header:
@@ -139,14 +139,12 @@ def _head(path: Path, header: dict[str, Any]) -> PartHead:
 
 
 @contextmanager
-def _messages(path: Path) -> Iterator[_PartMessages]:
+def _messages(path: Path, within: str) -> Iterator[_PartMessages]:
     """The messages of a part. Raises SessionError for any error in them."""
     most = lent_bytes() // 2
     try:
-        with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
+        with session_file(path, within) as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
             yield _PartMessages(stream, most)
-    except OSError as error:
-        raise SessionError(f"{path.name}: {error.strerror or error}") from error
     except EOFError as error:
         raise SessionError(f"{path.name} is cut short") from error
     except _BROKEN as error:

@@ -78,6 +78,12 @@ def byte_count(count: int | None) -> str:
     return f"{count} B" if unit == "B" else f"{digits(value)} {unit}"
 
 
+def links_out(count: int, where: str) -> str:
+    """The sentence on links that lead out of what was read, without its end."""
+    lead, are, them = ("leads", "is", "it") if count == 1 else ("lead", "are", "them")
+    return f"{plural(count, 'link')} {lead} out of {where} and {are} not followed: --follow-links reads {them}"
+
+
 def plural(count: int, noun: str) -> str:
     """A number with its noun: "1 group", "2 groups", "3 processes", "12,000 operations"."""
     return f"{count} {noun}" if count == 1 else f"{count:,} {noun}{'es' if noun.endswith('s') else 's'}"

@@ -11,20 +11,23 @@ from __future__ import annotations
 
 import html
 import http.client
+import io
 import json
 import re
-import urllib.request
+import socket
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from typing import IO, Any, cast
+from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 
-PAGE_TIMEOUT_S = 75.0
-"""Timeout of a page; the server itself waits 60 s for silent processes."""
-PROCESS_TIMEOUT_S = 5.0
+from rankscope.text.wording import byte_count, plural
+
 LARGEST_ANSWER = 1 << 30
 """Most bytes of one answer."""
+CHUNK_BYTES = 1 << 20
 PARALLEL_REQUESTS = 32
 HOOKED_BACKENDS = ("nccl2", "nccl-lazy", "ucc", "mpi")
 """Backends with a hook that are requested; `?backend=NAME` in the address names another."""
@@ -52,22 +55,39 @@ class PollResult:
     problems: tuple[str, ...]
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_args: Any) -> None:
-        """Refuses a redirect: a debug server never sends one."""
+@dataclass(frozen=True)
+class AnswerLimits:
+    """How long a server may take, in seconds."""
+
+    page_s: float = 75.0
+    """Until a page begins; the server itself waits 60 s for silent processes."""
+    process_s: float = 5.0
+    """Until the answer of a process of the job begins."""
+    rest_s: float = 60.0
+    """From the beginning of an answer to its end, however steadily it drips."""
+    round_s: float = 600.0
+    """For all answers of one round together."""
+    largest: int = LARGEST_ANSWER
+    """Most bytes of one answer."""
 
 
-# the nodes of a cluster are reached without the proxy for outside addresses
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
+DEFAULT_LIMITS = AnswerLimits()
 
 
 class DebugServer:
-    """A debug server at `http://host:port`."""
+    """A debug server at `http://host:port`. `now` are the seconds of a clock that never goes back."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(
+        self, address: str, limits: AnswerLimits = DEFAULT_LIMITS, now: Callable[[], float] = time.monotonic
+    ) -> None:
         parts = urlsplit(address)
         if not parts.hostname:
             raise ServerError(f"{address}: no host in it")
+        if "@" in parts.netloc:
+            host = parts.netloc.rpartition("@")[2]
+            raise ServerError(f"{host}: a debug server takes no user and password: leave them out of its address")
+        self._limits, self._now = limits, now
+        self._round_ends = 0.0
         self.address = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
         named = [name for text in parse_qs(parts.query).get("backend", []) for name in text.split(",") if name]
         self._backends = tuple(dict.fromkeys([*named, *HOOKED_BACKENDS]))
@@ -75,10 +95,19 @@ class DebugServer:
         self._knows_rings = False
         self._failed = ""
         """The server's message on the last page that it failed to make."""
+        self._lost: list[str] = []
+        """The pages of this round that did not come, and why."""
 
     def poll(self, directory: Path) -> PollResult:
-        """Writes the answers of all ranks to `directory`, over the earlier ones. Raises ServerError."""
-        recorded = {"fr_trace": self._page("fr_trace_json"), "nccl_trace": self._page("fr_trace_nccl_json")}
+        """Writes the answers of all ranks to `directory`, over the earlier ones.
+
+        A page that fails is a problem. Raises ServerError if the first one does, or if no page tells of ranks.
+        """
+        self._round_ends, self._lost = self._now() + self._limits.round_s, []
+        recorded = {"fr_trace": self._page("fr_trace_json")}
+        if self._lost:
+            raise ServerError(self._lost[0])
+        recorded["nccl_trace"] = self._page("fr_trace_nccl_json")
         if not any(recorded.values()):
             why = self._failed or "is it a torch.distributed.debug server?"
             raise ServerError(f"{self.address}: no rank answered; {why}")
@@ -86,7 +115,7 @@ class DebugServer:
         names: dict[int, list[str]] = {}
         for prefix, found in recorded.items():
             with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
-                written = list(pool.map(lambda answer, p=prefix: _dump(directory, p, answer), found))
+                written = list(pool.map(lambda answer, p=prefix: self._dump(directory, p, answer), found))
             for answer, name in zip(found, written, strict=True):
                 names.setdefault(answer.rank, []).extend([name] if name else [])
         everybody = recorded["fr_trace"] or recorded["nccl_trace"]
@@ -97,8 +126,8 @@ class DebugServer:
         failed = {
             a.rank: a for found in recorded.values() for a in found if a.status not in (_FOUND, _NOT_THERE)
         }.values()
-        problems = tuple(f"rank {a.rank} did not answer: {' '.join(a.text.split())[:200]}" for a in failed)
-        return PollResult(len(everybody), sum(map(len, names.values())), stacks, problems)
+        silent = [f"rank {a.rank} did not answer: {' '.join(a.text.split())[:200]}" for a in failed]
+        return PollResult(len(everybody), sum(map(len, names.values())), stacks, (*self._lost, *silent))
 
     def _rings(self) -> dict[str, list[RankAnswer]]:
         """The records of hooks, by the prefix of their dumps' names."""
@@ -124,29 +153,132 @@ class DebugServer:
         return len(written)
 
     def _page(self, name: str) -> list[RankAnswer]:
-        """The answers on a page; none if the server lacks it."""
+        """The answers on a page; none if the server lacks it, or does not send it whole."""
         address = f"{self.address}/{name}"
         try:
-            page = _get(urllib.request.Request(address), PAGE_TIMEOUT_S)
-        except urllib.error.HTTPError as error:
-            if error.code in (_NOT_THERE, _FAILED_STATUS):
-                if error.code == _FAILED_STATUS:
-                    self._failed = f"the server failed: {_error_text(error)}"
-                return []
-            raise ServerError(f"{address}: {error.code} {error.reason}") from error
+            status, reason, page = self._get(address, "GET", self._limits.page_s)
         except (OSError, ValueError, http.client.HTTPException) as error:
-            cause = getattr(error, "reason", error)
-            reason = getattr(cause, "strerror", None) or cause
-            raise ServerError(f"{address}: {reason}") from error
-        text = page.decode("utf-8", "replace")
-        self._knows_rings = self._knows_rings or _KNOWS_RINGS in text
-        return read_answers(text)
+            self._lost.append(f"{address}: {getattr(error, 'strerror', None) or error or type(error).__name__}")
+            return []
+        if status == _FOUND:
+            text = page.decode("utf-8", "replace")
+            self._knows_rings = self._knows_rings or _KNOWS_RINGS in text
+            return read_answers(text)
+        if status == _FAILED_STATUS:
+            self._failed = f"the server failed: {_error_text(page) or reason}"
+        elif status != _NOT_THERE:
+            self._lost.append(f"{address}: {status} {reason}")
+        return []
+
+    def _get(self, address: str, method: str, begin_s: float) -> tuple[int, str, bytes]:
+        """Status, its reason and content of an answer; none of a redirect is followed: a debug server sends none."""
+        now = self._now()
+        if now >= self._round_ends:
+            raise TimeoutError(f"not asked: the round took longer than {self._limits.round_s:g} s")
+        parts = urlsplit(address)
+        begins = min(now + begin_s, self._round_ends)
+        connection = _connection(parts, begins - now)
+        # a header that never ends is read by the same clock as the content
+        connection.response_class = lambda sock, **how: http.client.HTTPResponse(  # type: ignore[assignment]
+            cast(socket.socket, _TimedSocket(sock, self._limits, begins, self._round_ends, self._now)), **how
+        )
+        try:
+            target = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
+            connection.request(method, target, body=b"" if method == "POST" else None)
+            with connection.getresponse() as response:
+                return response.status, response.reason, self._content(response)
+        finally:
+            connection.close()
+
+    def _content(self, response: http.client.HTTPResponse) -> bytes:
+        parts, left = [], self._limits.largest
+        while chunk := response.read1(CHUNK_BYTES):
+            parts.append(chunk)
+            left -= len(chunk)
+            if left < 0:
+                raise ValueError(f"the answer is larger than {byte_count(self._limits.largest)}: given up")
+        if response.length:
+            raise ValueError(f"the answer ends {plural(response.length, 'byte')} before its announced length")
+        return b"".join(parts)
+
+    def _dump(self, directory: Path, prefix: str, answer: RankAnswer) -> str | None:
+        """Writes a recorder's dump; returns its name, None without one."""
+        if answer.status != _FOUND:
+            return None
+        pickled = self._pickle(answer) if prefix == "nccl_trace" else None
+        document = answer.document() if pickled is None else None
+        if pickled is None and (document is None or not (document.get("entries") or _is_of_ring(prefix))):
+            return None
+        name = f"{prefix}_rank_{answer.rank}{'' if pickled else '.json'}"
+        _write(directory / name, pickled if pickled is not None else json.dumps(document).encode())
+        (directory / f"{prefix}_rank_{answer.rank}{'.json' if pickled else ''}").unlink(missing_ok=True)
+        return name
+
+    def _pickle(self, answer: RankAnswer) -> bytes | None:
+        """The whole recorder with stacks, from the process itself; the page has active ones only, without stacks."""
+        if not answer.address:
+            return None
+        try:
+            address = f"{answer.address}/handler/dump_nccl_trace_pickle"
+            status, _, data = self._get(address, "POST", self._limits.process_s)
+        except (OSError, ValueError, http.client.HTTPException):
+            return None
+        # torch has this recorder in every job, used or not
+        return data if status == _FOUND and _ENTRY in data else None
 
 
-def _error_text(error: urllib.error.HTTPError) -> str:
+def _connection(parts: SplitResult, timeout: float) -> http.client.HTTPConnection:
+    """A connection that is not made yet. The nodes of a cluster are reached without the proxy for outside addresses."""
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return kind(parts.hostname or "", parts.port or kind.default_port, timeout=timeout)
+
+
+class _TimedSocket(io.RawIOBase):
+    """The stream of an answer, with a bound on the time until it begins, and on that until it ends."""
+
+    def __init__(
+        self, sock: socket.socket, limits: AnswerLimits, begins: float, ends: float, now: Callable[[], float]
+    ) -> None:
+        # http.client closes the socket before the end of most answers
+        self._socket, self._stream = sock, sock.makefile("rb", 0)
+        self._limits, self._now = limits, now
+        self._until, self._ends = begins, ends
+        self._begun = False
+
+    def makefile(self, _mode: str) -> IO[bytes]:
+        """The stream, as http.client asks a socket for it."""
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def close(self) -> None:
+        """Closes the socket, too."""
+        self._stream.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        """Reads what is there. Raises TimeoutError."""
+        left = self._until - self._now()
+        try:
+            if left <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left)
+            count = self._stream.readinto(buffer) or 0
+        except TimeoutError as error:
+            what = f"the answer did not end within {self._limits.rest_s:g} s" if self._begun else "no answer in time"
+            raise TimeoutError(f"{what}: given up") from error
+        if not self._begun:
+            self._begun = True
+            self._until = min(self._now() + self._limits.rest_s, self._ends)
+        return count
+
+
+def _error_text(page: bytes) -> str:
     """The text of an error page, in one line, without tags."""
-    text = re.sub(r"<[^>]*>", " ", error.read(10_000).decode("utf-8", "replace"))
-    return " ".join(text.split())[:200] or str(error.reason)
+    text = re.sub(r"<[^>]*>", " ", page[:10_000].decode("utf-8", "replace"))
+    return " ".join(text.split())[:200]
 
 
 def _tells_of_groups(answer: RankAnswer) -> bool:
@@ -159,33 +291,6 @@ def _is_of_ring(prefix: str) -> bool:
     return prefix not in ("fr_trace", "nccl_trace")
 
 
-def _dump(directory: Path, prefix: str, answer: RankAnswer) -> str | None:
-    """Writes a recorder's dump; returns its name, None without one."""
-    if answer.status != _FOUND:
-        return None
-    pickled = _pickle(answer) if prefix == "nccl_trace" else None
-    document = answer.document() if pickled is None else None
-    if pickled is None and (document is None or not (document.get("entries") or _is_of_ring(prefix))):
-        return None
-    name = f"{prefix}_rank_{answer.rank}{'' if pickled else '.json'}"
-    _write(directory / name, pickled if pickled is not None else json.dumps(document).encode())
-    (directory / f"{prefix}_rank_{answer.rank}{'.json' if pickled else ''}").unlink(missing_ok=True)
-    return name
-
-
-def _pickle(answer: RankAnswer) -> bytes | None:
-    """The whole recorder with stacks, from the process itself; the page has only active operations, and no stacks."""
-    if not answer.address:
-        return None
-    request = urllib.request.Request(f"{answer.address}/handler/dump_nccl_trace_pickle", data=b"", method="POST")
-    try:
-        data = _get(request, PROCESS_TIMEOUT_S)
-        # torch has this recorder in every job, used or not
-        return data if _ENTRY in data else None
-    except (OSError, ValueError, http.client.HTTPException):
-        return None
-
-
 def _card(directory: Path, answer: RankAnswer, world: int, names: list[str]) -> None:
     """Writes the sidecar of the dumps, in the form of docs/capture.md."""
     failed = answer.status not in (_FOUND, _NOT_THERE)
@@ -194,14 +299,6 @@ def _card(directory: Path, answer: RankAnswer, world: int, names: list[str]) -> 
         "problems": [f"did not answer: {' '.join(answer.text.split())[:200]}"] if failed else [], "groups": [],
     }  # fmt: skip
     _write(directory / f"server_rank_{answer.rank}.json", json.dumps(told).encode())
-
-
-def _get(request: urllib.request.Request, timeout: float) -> bytes:
-    with _OPENER.open(request, timeout=timeout) as response:
-        data: bytes = response.read(LARGEST_ANSWER + 1)
-    if len(data) > LARGEST_ANSWER:
-        raise ValueError("the answer is too large")
-    return data
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rankscope.assemble.file_names import is_part
+from rankscope.kinds.input_kinds import DIRECTORY_LINK_OUT
+from rankscope.parsers.file_access import NotAFileError, is_directory, read_small
 from rankscope.parsers.files.directory_walk import FoundPath, walk_paths
 from rankscope.watching.clock import CLOCK, Clock
 
@@ -51,8 +53,8 @@ def away_note(path: Path) -> Path:
 class FileCensus:
     """The files below some paths."""
 
-    def __init__(self, paths: Sequence[Path], clock: Clock = CLOCK) -> None:
-        self.paths, self._clock = list(paths), clock
+    def __init__(self, paths: Sequence[Path], clock: Clock = CLOCK, *, follow_links: bool = False) -> None:
+        self.paths, self._clock, self._follow_links = list(paths), clock, follow_links
         self.known: dict[str, FoundPath] = {}
         self._gone: dict[str, FoundPath] = {}
         """Files reported as gone since the last scan."""
@@ -71,7 +73,8 @@ class FileCensus:
         begin = self._clock.now()
         try:
             self._check_roots()
-            found = {one.path: one for one in walk_paths(self.paths) if not _is_written(one, self._clock.unix_ns())}
+            walked, now_ns = walk_paths(self.paths, follow_links=self._follow_links), self._clock.unix_ns()
+            found = {one.path: one for one in walked if not _is_written(one, now_ns)}
         except OSError as error:
             raise AwayError(f"{error.filename or self.paths[0]}: {error.strerror or type(error).__name__}") from error
         finally:
@@ -84,7 +87,7 @@ class FileCensus:
         return _moved(changed, {path for path in before if path not in found}, before)
 
     def has_new_links(self) -> bool:
-        """Whether new links lead to directories outside of the paths, since the last call."""
+        """Whether new links that are followed lead to directories outside of the paths, since the last call."""
         links, self._links = self._links, set()
         roots = {os.path.realpath(path) for path in self.paths} if links else set()
         return any(roots.isdisjoint([real, *_above([real])]) for real in map(os.path.realpath, links))
@@ -131,8 +134,13 @@ class FileCensus:
         return [now]
 
     def _note_link(self, path: str, about: os.stat_result) -> None:
-        if stat.S_ISDIR(about.st_mode) and Path(path).is_symlink():
+        if self._follow_links and stat.S_ISDIR(about.st_mode) and os.path.islink(path):  # noqa: PTH114 - no error
             self._links.add(path)
+
+    @property
+    def leads_out(self) -> bool:
+        """Whether a link to a directory outside of the paths is left alone."""
+        return any(one.kind == DIRECTORY_LINK_OUT.name for one in self.known.values())
 
     def _miss(self, paths: Iterable[str], strange: Set[int]) -> tuple[tuple[str, ...], bool]:
         """Handles missing paths: which were files, and whether anything was known there.
@@ -147,12 +155,12 @@ class FileCensus:
     def _check_roots(self) -> None:
         """Treats an empty directory on another device than before as a lost mount."""
         for path in self.paths:
-            with contextlib.suppress(FileNotFoundError):
-                raise AwayError(away_note(path).read_text("utf-8", "replace")[:NOTE_LENGTH])
+            with contextlib.suppress(FileNotFoundError, NotAFileError):
+                raise AwayError(read_small(away_note(path), NOTE_LENGTH).decode("utf-8", "replace"))
         devices = [path.stat().st_dev for path in self.paths]
         if self._devices is not None and devices != self._devices:
             for path, before, now in zip(self.paths, self._devices, devices, strict=True):
-                if before != now and path.is_dir() and not any(path.iterdir()):
+                if before != now and is_directory(path) and not any(path.iterdir()):
                     raise AwayError(f"{path}: the file system was unmounted")
         self._devices = devices
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rankscope.assemble.sources import SourceFile
-from rankscope.kinds.input_kinds import NOT_A_FILE
 from rankscope.parsers.files.directory_walk import FoundPath
 from rankscope.parsers.workers.machine_share import process_count
 from rankscope.parsers.workers.pool import Result, Task, Tasks, WorkerError, WorkerThread
@@ -61,7 +60,7 @@ class FileStore:
         self._gone.pop(found.path, None)
         known = self.entries.get(found.path)
         if found.problem is not None:
-            sources = (SourceFile(found.shown, NOT_A_FILE.name, found.size, found.mtime_ns, found.problem),)
+            sources = (SourceFile(found.shown, found.kind, found.size, found.mtime_ns, found.problem),)
             self.entries[found.path] = WatchedFile(found, now, None, sources)
             self.changed.add(found.path)
         elif known is None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Generic, TypeVar
 
+from rankscope.parsers.file_access import is_directory
 from rankscope.watching.census import AwayError, FileCensus, FileChanges
 from rankscope.watching.clock import CLOCK, Clock
 
@@ -45,27 +46,38 @@ class FileObserver:
     """Looks at the files below some paths; calls `told` in another thread when there is something to see."""
 
     def __init__(
-        self, paths: Sequence[Path], poll_s: float | None, told: Callable[[], None], clock: Clock = CLOCK
+        self,
+        paths: Sequence[Path],
+        poll_s: float | None,
+        told: Callable[[], None],
+        clock: Clock = CLOCK,
+        *,
+        follow_links: bool = False,
     ) -> None:
         self._paths, self._poll_s, self._told, self._clock = list(paths), poll_s, told, clock
         self._begun = False
-        self._census = FileCensus(paths, clock)
+        self._census = FileCensus(paths, clock, follow_links=follow_links)
         self._notice: ChangeNotices | None = None
         self._wanted = True
         self._why_polled = ""
         self._away: str | None = None
 
     def _begin(self) -> None:
-        """Starts notices, unless they are useless here."""
+        """Starts notices, unless they are useless here, or would watch what links that are not followed lead to."""
         kinds = [file_system(path) for path in self._paths]
         silent = next((kind for kind in kinds if is_silent(kind)), None)
-        if self._poll_s is not None or silent is not None:
-            self._why_polled = "as asked" if silent is None else f"{silent} reports no changes"
+        self._notice, self._why_polled = None, ""
+        if silent is not None:
+            self._why_polled = f"{silent} reports no changes"
+        elif self._poll_s is not None:
+            self._why_polled = "as asked"
+        elif self._census.leads_out:
+            self._why_polled = "a link leads out of it"
+        if self._why_polled:
             return
-        self._why_polled = ""
         self._notice = ChangeNotices(self._told, self._paths)
-        self._notice.watch([path for path in self._paths if path.is_dir()], recursive=True)
-        self._notice.watch(list({path.parent for path in self._paths if not path.is_dir()}), recursive=False)
+        self._notice.watch([path for path in self._paths if is_directory(path)], recursive=True)
+        self._notice.watch(list({path.parent for path in self._paths if not is_directory(path)}), recursive=False)
 
     def close(self) -> None:
         """Stops notices."""
@@ -74,10 +86,11 @@ class FileObserver:
 
     def look(self) -> FileSighting:
         """The changes since the last look, as far as a look is due. May block forever."""
+        changes = self._changes()
         if not self._begun:
+            # only a scan tells whether links lead out
             self._begun = True
             self._begin()
-        changes = self._changes()
         polls = self._notice is None or not self._notice.works
         polled_s = self._every_s if polls and self._away is None else None
         why = self._why_polled or "the kernel watches no more directories"
@@ -108,7 +121,7 @@ class FileObserver:
         back, self._away = self._away is not None, None
         # Threads end with their directory, and watch the targets that links had at their start. If they cannot be
         # restarted, polling takes over.
-        anew = self._census.has_new_links() or back
+        anew = self._census.has_new_links() or back or self._census.leads_out
         if self._notice is not None and (anew or not self._notice.works):
             self._notice.close()
             self._begin()

@@ -52,7 +52,7 @@ class Watcher:
         self._paths, self._clock = list(paths), clock
         self._stopped, self._wake = False, WakeSignal()
         self._store = FileStore(load.jobs, environment, clock)
-        self._looker = FileObserver(paths, options.poll_s, self._tell, clock)
+        self._looker = FileObserver(paths, options.poll_s, self._tell, clock, follow_links=load.follow_links)
         self._asker = PeriodicCall(self._looker.look, self._wake.set, clock)
         self._told = True
         """Whether there is something to see, or nothing was seen yet."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rankscope.parsers.files.directory_walk import walk_paths
+from rankscope.parsers.files.directory_walk import FoundPath, walk_paths
+from rankscope.parsers.files.reader import follow_log, read_file
 
 
 def shown(paths: list[Path]) -> dict[str, str | None]:
@@ -95,19 +99,188 @@ def test_a_file_is_asked_for_its_size_once_and_a_file_nobody_wants_never(
 
         def __init__(self, entry: os.DirEntry[str]) -> None:
             self.name, self.path = entry.name, entry.path
-            self.is_symlink, self.is_file, self._stat = entry.is_symlink, entry.is_file, entry.stat
+            self.is_symlink, self.is_file, self.is_dir = entry.is_symlink, entry.is_file, entry.is_dir
+            self._stat = entry.stat
 
-        def stat(self) -> os.stat_result:
+        def stat(self, *, follow_symlinks: bool) -> os.stat_result:
             asked.append(self.name)
-            return self._stat()
+            return self._stat(follow_symlinks=follow_symlinks)
 
     scan = os.scandir
     monkeypatch.setattr(os, "scandir", lambda path: map(Counted, scan(path)))
-    found = walk_paths([tmp_path], (), lambda shown: shown != "rank_1")
+    found = walk_paths([tmp_path], lambda shown: shown != "rank_1")
     assert [one.shown for one in found] == ["rank_0", "rank_2"]
     assert sorted(asked) == ["rank_0", "rank_2"]
 
 
 def test_a_given_file_that_nobody_wants_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "rank_1").write_bytes(b"x")
-    assert walk_paths([tmp_path / "rank_1"], (), lambda shown: shown != "rank_1") == []
+    assert walk_paths([tmp_path / "rank_1"], lambda shown: shown != "rank_1") == []
+
+
+ERRORS = (errno.EACCES, errno.ESTALE, errno.EIO, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT)
+
+
+def break_disk(monkeypatch: pytest.MonkeyPatch, broken: str, number: int) -> None:
+    """Lets every call that asks for the path `broken` fail with an error number; directories still tell kinds."""
+
+    def failing(call: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(path: Any, *args: Any, **how: Any) -> Any:
+            if isinstance(path, str | os.PathLike) and os.fspath(path) == broken:
+                raise OSError(number, os.strerror(number), broken)
+            return call(path, *args, **how)
+
+        return ask
+
+    class Entry:
+        """An entry of a directory, of which only the name is sure."""
+
+        def __init__(self, entry: os.DirEntry[str]) -> None:
+            self.name, self.path = entry.name, entry.path
+            self.is_symlink, self.is_file, self.is_dir = entry.is_symlink, entry.is_file, entry.is_dir
+            self._entry = entry
+
+        def stat(self, **how: bool) -> os.stat_result:
+            ask = failing(lambda _: self._entry.stat(**how))
+            return ask(self.path)  # type: ignore[no-any-return]
+
+    scan = os.scandir
+
+    def scandir(path: str) -> Iterator[Entry]:
+        return map(Entry, scan(path))
+
+    monkeypatch.setattr(os, "scandir", failing(scandir))
+    for name in ("open", "stat", "lstat", "readlink"):
+        monkeypatch.setattr(os, name, failing(getattr(os, name)))
+
+
+@pytest.mark.parametrize("number", ERRORS)
+@pytest.mark.parametrize("place", ["node1", "rank_0", "link"])
+def test_an_entry_that_cannot_be_looked_at_costs_one_row(
+    place: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "node1").mkdir()
+    for name in ("node1/rank_1", "rank_0", "rank_2"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "link").symlink_to("node1/rank_1")
+    whole = {name: None for name in ("node1/rank_1", "rank_0", "rank_2") if not name.startswith(place)}
+    whole |= {"link": None} if place == "node1" else {}
+    break_disk(monkeypatch, str(tmp_path / place), number)
+    found = shown([tmp_path])
+    nowhere = place == "link" and number in (errno.ENOENT, errno.ELOOP)
+    told = "a link that leads nowhere" if nowhere else f"cannot be read: {os.strerror(number)}"
+    assert found == {**whole, place: told}
+
+
+@pytest.mark.parametrize("number", ERRORS)
+def test_a_directory_that_cannot_be_listed_is_told_by_its_kind(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "node1").mkdir()
+    scan = os.scandir
+
+    def refused(path: str) -> Any:
+        if path.endswith("node1"):
+            raise OSError(number, os.strerror(number))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    for given, name in ((tmp_path, "node1"), (tmp_path / "node1", str(tmp_path / "node1"))):
+        (row,), told = walk_paths([given]), f"cannot be read: {os.strerror(number)}"
+        assert (row.shown, row.kind, row.problem) == (name, "unread-directory", told)
+
+
+@pytest.mark.parametrize("number", ERRORS)
+def test_a_file_that_cannot_be_opened_is_a_content(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("x")
+    break_disk(monkeypatch, str(path), number)
+    for contents in (read_file(str(path), 1), follow_log(str(path), 0, "", True)):
+        assert [(c.kind, c.problem) for c in contents] == [("unreadable", f"cannot be read: {os.strerror(number)}")]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A job with links in it and out of it, beside files of somebody else."""
+    job, other = tmp_path / "job", tmp_path / "other"
+    for name in ("job/run_1/rank_0", "job/run_2/rank_0", "other/rank_7", "other/deep/rank_8"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    for name, target in (
+        ("latest", "run_2"), ("by_alias", "../alias/job/run_1"), ("up", ".."), ("here", "."), ("loop", "loop"),
+        ("round", "../job/round_back"), ("round_back", "round"), ("dead", other / "none"), ("out", other),
+        ("rank_7", other / "rank_7"), ("dotted", "run_1/../../other/deep"), ("environ", "/proc/self/environ"),
+        ("cwd", "/proc/self/cwd"), ("run_1/rank_1", "../run_2/rank_0"),
+    ):  # fmt: skip
+        (job / name).symlink_to(target)
+    (tmp_path / "alias").symlink_to(tmp_path)
+    return job
+
+
+def test_links_lead_only_to_what_was_named(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree.parent / "other")
+    other, out = tree.parent / "other", "a link out, to {}: not followed"
+    nowhere = "a link that leads nowhere"
+    assert shown([tree]) == {
+        "run_1/rank_0": None, "run_2/rank_0": None, "loop": nowhere, "round": nowhere, "round_back": nowhere,
+        "dead": nowhere, "out": out.format(other), "rank_7": out.format(other / "rank_7"),
+        "dotted": out.format(other / "deep"), "up": out.format(tree.parent), "cwd": out.format(other),
+        "environ": out.format("/proc/self/environ"),
+    }  # fmt: skip
+    kinds = {found.shown: found.kind for found in walk_paths([tree]) if "link-out" in found.kind}
+    files = {name for name, kind in kinds.items() if kind == "file-link-out"}
+    assert files == {"rank_7", "environ"} and set(kinds) - files == {"out", "dotted", "up", "cwd"}
+
+
+def test_a_path_that_is_a_link_itself_is_followed(tree: Path) -> None:
+    for given in (tree / "out", tree / "dotted" / "..", tree.parent / "alias" / "other"):
+        assert set(shown([given])) == {"rank_7", "deep/rank_8"}
+    assert shown([tree / "rank_7"]) == {"rank_7": None}
+
+
+def test_links_into_another_given_directory_count_no_file_twice(tree: Path) -> None:
+    both = shown([tree, tree.parent / "other"])
+    read = [name for name, problem in both.items() if problem is None]
+    other = tree.parent / "other"
+    assert read == [f"{tree}/run_1/rank_0", f"{tree}/run_2/rank_0", f"{other}/deep/rank_8", f"{other}/rank_7"]
+
+
+def test_links_lead_anywhere_if_asked_for(tree: Path) -> None:
+    for name in ("up", "cwd", "dotted"):
+        (tree / name).unlink()
+    found = walk_paths([tree], follow_links=True)
+    assert {one.shown for one in found if one.problem is None} >= {"out/rank_7", "out/deep/rank_8", "environ"}
+    assert not any("link-out" in one.kind for one in found)
+
+
+def moved_away(found: FoundPath, secret: Path) -> None:
+    """Puts a link in the place of a file."""
+    path = Path(found.path)
+    path.unlink()
+    path.symlink_to(secret)
+
+
+def directory_moved_away(found: FoundPath, secret: Path) -> None:
+    """Puts a link in the place of the directory of a file."""
+    above = Path(found.path).parent
+    above.rename(above.with_name("before"))
+    above.symlink_to(secret.parent)
+
+
+@pytest.mark.parametrize("swap", [moved_away, directory_moved_away])
+def test_a_link_that_took_the_place_of_a_file_is_not_read(swap: Callable[[FoundPath, Path], None], tree: Path) -> None:
+    secret = tree.parent / "secret" / "rank_0"
+    secret.parent.mkdir()
+    secret.write_text("[rank0]: RuntimeError: of somebody else\n")
+    (found,) = [one for one in walk_paths([tree]) if one.shown == "run_1/rank_0"]
+    swap(found, secret)
+    for contents in (
+        read_file(found.path, found.size, given=True, within=found.within),
+        follow_log(found.path, 0, "", True, True, found.within),
+    ):
+        assert [(c.kind, c.problem, c.decoded) for c in contents] == [
+            ("file-link-out", f"a link out, to {secret}: not followed", None)
+        ]
+    assert [c.kind for c in read_file(found.path, found.size, given=True)] == ["log"], "without a bound it is read"

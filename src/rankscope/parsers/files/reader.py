@@ -18,6 +18,7 @@ from rankscope.kinds.input_kinds import (
     ARCHIVE,
     DAMAGED,
     EMPTY,
+    FILE_LINK_OUT,
     INPUTS,
     LOG,
     NOT_A_FILE,
@@ -30,6 +31,7 @@ from rankscope.kinds.input_kinds import (
 )
 from rankscope.parsers import streams
 from rankscope.parsers.contents import DecodedFile, LogStretch, NotThisKindError, kinds_of
+from rankscope.parsers.file_access import NotAFileError, OutsideError, open_regular
 from rankscope.parsers.files import foreign_files, log_files
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
 from rankscope.parsers.safe_values import RefusedError
@@ -63,6 +65,8 @@ class FileContent:
 
 @dataclass(frozen=True)
 class _FilePlace:
+    room: streams.ByteRoom
+    """That of the whole file."""
     inner: str = ""
     depth: int = 0
     size: int = 0
@@ -82,41 +86,53 @@ class _FilePlace:
         return FileContent(self.inner, kind.name, problem, decoded, *inside)
 
 
-def read_file(path: str, size: int, part: int = 0, parts: int = 1, given: bool = False) -> Iterator[FileContent]:
+def read_file(
+    path: str, size: int, part: int = 0, parts: int = 1, given: bool = False, within: str = ""
+) -> Iterator[FileContent]:
     """The contents of a file; of an archive only every `parts`-th member, from `part` on.
 
-    `given` says that the user named this very file.
+    `given` says that the user named this very file; `within` is that of `open_regular`.
     """
     named = given or is_named(path)
     try:
-        with streams.open_regular(path) as stream:
+        with open_regular(path, within) as stream:
             yield from _contents(
-                stream, _FilePlace(size=size, part=part, parts=parts, named=named, name=path, given=given)
+                stream,
+                _FilePlace(
+                    streams.ByteRoom(size), size=size, part=part, parts=parts, named=named, name=path, given=given
+                ),
             )
-    except streams.NotAFileError as error:
-        yield FileContent("", NOT_A_FILE.name, str(error))
-    except OSError as error:
-        yield FileContent("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
+    except (NotAFileError, OutsideError, OSError) as error:
+        yield _unopened(error)
 
 
-def follow_log(path: str, start: int, mark: str, ended: bool, given: bool = False) -> Iterator[FileContent]:
+def follow_log(
+    path: str, start: int, mark: str, ended: bool, given: bool = False, within: str = ""
+) -> Iterator[FileContent]:
     """The contents of a file that may still grow; of a log with this mark only the part behind `start`.
 
-    `given` says that the user named this very file.
+    `given` says that the user named this very file; `within` is that of `open_regular`.
 
     The last content is the stamp of the file, unless the file changed meanwhile.
     """
     try:
-        with streams.open_regular(path) as stream:
+        with open_regular(path, within) as stream:
             before = _stamp(stream)
-            place = _FilePlace(size=before[0], named=given or is_named(path), name=path, given=given)
+            place = _FilePlace(
+                streams.ByteRoom(before[0]), size=before[0], named=given or is_named(path), name=path, given=given
+            )
             yield from _followed(stream, place, start, mark, ended)
             if _stamp(stream) == before:
                 yield FileContent("", "", stamp=before)
-    except streams.NotAFileError as error:
-        yield FileContent("", NOT_A_FILE.name, str(error))
-    except OSError as error:
-        yield FileContent("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
+    except (NotAFileError, OutsideError, OSError) as error:
+        yield _unopened(error)
+
+
+def _unopened(error: Exception) -> FileContent:
+    """The content of a file that cannot be opened, or whose disk fails."""
+    if isinstance(error, OSError):
+        return FileContent("", UNREADABLE.name, streams.disk_problem(error))
+    return FileContent("", (NOT_A_FILE if isinstance(error, NotAFileError) else FILE_LINK_OUT).name, str(error))
 
 
 def _stamp(stream: IO[bytes]) -> tuple[int, int, int]:
@@ -156,19 +172,17 @@ def _contents(stream: IO[bytes], place: _FilePlace) -> Iterator[FileContent]:
         yield place.found(UNREADABLE, str(error))
     except MemoryError:
         yield place.found(UNREADABLE, "needs more memory than the size of the file allows: refused")
-    except _damage() as error:
-        yield place.found(ARCHIVE, f"damaged: {type(error).__name__}")
-
-
-def _damage() -> tuple[type[Exception], ...]:
-    """Errors that a damaged packed file or archive raises."""
-    # most directories hold no archive, and the import of the readers takes long
-
-    return (*streams.STREAM_ERRORS, *ARCHIVE_ERRORS)
+    except (*streams.STREAM_ERRORS, *ARCHIVE_ERRORS) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            yield place.found(UNREADABLE, streams.disk_problem(error))
+        else:
+            yield place.found(ARCHIVE, f"damaged: {type(error).__name__}")
+    except Exception as error:  # noqa: BLE001 - tarfile, zipfile and decoders raise anything for hostile bytes
+        yield place.found(UNREADABLE, f"damaged: {type(error).__name__}")
 
 
 def _by_head(stream: Any, head: bytes, place: _FilePlace) -> Iterator[FileContent]:
-    inner = streams.unpack_stream(stream, head, place.size)
+    inner = streams.unpack_stream(stream, head, place.size, place.room)
     if place.depth > MOST_LAYERS:
         yield place.found(ARCHIVE, "packed too many times: refused")
     elif inner is not None:
@@ -182,11 +196,11 @@ def _by_head(stream: Any, head: bytes, place: _FilePlace) -> Iterator[FileConten
 
 
 def _archived(stream: Any, head: bytes, place: _FilePlace) -> Iterator[ArchiveMember]:
-
+    limit = streams.expansion_limit(place.size)
     if streams.is_tar(head):
-        return tar_members(stream)
+        return tar_members(stream, limit, place.room)
     source = stream if place.depth == 0 else io.BytesIO(streams.read_all(stream)[0])
-    return zip_members(source, streams.FREE_BYTES + streams.MOST_EXPANSION * place.size)
+    return zip_members(source, limit, place.room)
 
 
 def _members(members: Iterator[ArchiveMember], place: _FilePlace) -> Iterator[FileContent]:
@@ -196,7 +210,13 @@ def _members(members: Iterator[ArchiveMember], place: _FilePlace) -> Iterator[Fi
             continue
         name = member.name[:NAME_LIMIT].encode("utf-8", "replace").decode().removeprefix("./")
         inside = _FilePlace(
-            f"{place.inner}!{name}", place.depth, member.size, member.mtime_ns, named=is_named(name), name=name
+            place.room,
+            f"{place.inner}!{name}",
+            place.depth,
+            member.size,
+            member.mtime_ns,
+            named=is_named(name),
+            name=name,
         )
         if member.stream is None:
             yield inside.found(NOT_A_FILE, member.problem)
@@ -330,19 +350,24 @@ ARCHIVE_ERRORS = (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, Run
 """Errors that a damaged archive raises; RuntimeError means an encrypted member."""
 
 
-def tar_members(stream: IO[bytes]) -> Iterator[ArchiveMember]:
-    """Members of a tar stream; the stream of a member is valid until the next one is taken."""
+def tar_members(stream: IO[bytes], limit: int, room: streams.ByteRoom) -> Iterator[ArchiveMember]:
+    """Members of a tar stream; the stream of a member is valid until the next one is taken.
+
+    Only holes of sparse members add bytes: such a member may have `limit`.
+    """
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for count, info in enumerate(archive):
             if count >= MEMBER_LIMIT:
                 return
             if not info.isdir():
                 content = archive.extractfile(info) if info.isreg() else None
+                if content is not None and info.issparse():
+                    content = io.BufferedReader(BoundedStream(content, limit, room))
                 yield ArchiveMember(info.name, info.size, _tar_time(info.mtime), content)
 
 
-def zip_members(stream: IO[bytes], limit: int) -> Iterator[ArchiveMember]:
-    """Members of a zip file, with at most `limit` bytes each."""
+def zip_members(stream: IO[bytes], limit: int, room: streams.ByteRoom) -> Iterator[ArchiveMember]:
+    """Members of a zip file, with at most `limit` bytes each, and together what there is `room` for."""
     with memory_limit(0):
         archive = zipfile.ZipFile(stream)
     with archive:
@@ -359,7 +384,7 @@ def zip_members(stream: IO[bytes], limit: int) -> Iterator[ArchiveMember]:
                 yield ArchiveMember(info.filename, info.file_size, _zip_time(info), None, f"cannot be read: {error}")
                 continue
             with content:
-                bounded = io.BufferedReader(BoundedStream(content, limit))
+                bounded = io.BufferedReader(BoundedStream(content, limit, room))
                 yield ArchiveMember(info.filename, info.file_size, _zip_time(info), bounded)
 
 

@@ -16,7 +16,7 @@ from rankscope.parsers.logs import ras_output
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.packed_words import LEADING_BYTES, PAD_BYTES
 from rankscope.parsers.logs.record_reader import NCCL_HEAD
-from rankscope.parsers.streams import STREAM_ERRORS, TooLargeError
+from rankscope.parsers.streams import STREAM_ERRORS, TooLargeError, stream_problem
 
 DOCUMENT_BYTES = 256 << 20
 SEARCH_BYTES = 1 << 16
@@ -58,7 +58,7 @@ def decode_range(
     except TooLargeError as error:
         problem = str(error)
     except STREAM_ERRORS as error:
-        problem = f"packed file is damaged ({type(error).__name__})"
+        problem = stream_problem(error)
     content = decoder.result()
     content.problem = problem or content.problem
     return content

@@ -38,7 +38,7 @@ from rankscope.parsers.numbers.model import (
 )
 from rankscope.parsers.numbers.numbers_line import NumbersLine, Packed, SamplePacker
 from rankscope.parsers.safe_values import safe_text
-from rankscope.parsers.streams import STREAM_ERRORS
+from rankscope.parsers.streams import STREAM_ERRORS, stream_problem
 from rankscope.text.wording import plural
 
 BLOCK_BYTES = 1 << 20
@@ -106,7 +106,7 @@ def _blocks(stream: IO[bytes], lost: Counter[str]) -> Iterator[bytes]:
                 yield whole + newline
             rest = tail if len(tail) <= LONGEST_LINE else _skipped(stream, lost)
     except STREAM_ERRORS as error:
-        lost[f"packed file is damaged ({type(error).__name__})"] = 1
+        lost[stream_problem(error)] = 1
     if rest:
         yield rest
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
-from rankscope.parsers.streams import STREAM_ERRORS
+from rankscope.parsers.streams import STREAM_ERRORS, stream_problem
 
 _DOCUMENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"')
 _KEYS = re.compile(
@@ -211,7 +211,7 @@ def _blocks(stream: IO[bytes], around: TraceMargins) -> Iterator[bytes]:
                 yield b"".join(parts) if len(parts) > 1 else part
                 parts, size = [], 0
     except STREAM_ERRORS as error:
-        around.problem = f"packed file is damaged ({type(error).__name__})"
+        around.problem = stream_problem(error)
     if parts:
         yield b"".join(parts)
 

@@ -19,7 +19,7 @@ from typing import IO, Any
 import orjson
 
 from rankscope.parsers.safe_values import RANK_LIMIT, safe_integer, safe_text
-from rankscope.parsers.streams import STREAM_ERRORS
+from rankscope.parsers.streams import STREAM_ERRORS, stream_problem
 from rankscope.parsers.torch_trace.model import BACKWARD, BREAK, COMPILE, RECOMPILE, TorchTrace, TracedCompilation
 from rankscope.text.wording import plural
 
@@ -66,7 +66,7 @@ def read_torch_trace(stream: IO[bytes], size: int, part: tuple[int, int]) -> Tor
         for number, line in enumerate(_lines(stream), 1):
             reader.take(line, number)
     except STREAM_ERRORS as error:
-        reader.content.problem = f"packed file is damaged ({type(error).__name__})"
+        reader.content.problem = stream_problem(error)
     return reader.result()
 
 

@@ -352,7 +352,8 @@ def _read(stream: IO[bytes], count: int, deadline: float, now: Now) -> bytearray
 def _order(task: Task) -> dict[str, Any]:
     """A task for a process, as JSON."""
     found, tail = task.found, task.tail
-    order: dict[str, Any] = {"path": os.fsencode(found.path).hex(), "size": found.size}
+    order: dict[str, Any] = {name: os.fsencode(getattr(found, name)).hex() for name in ("path", "within")}
+    order["size"] = found.size
     order |= {"part": task.part, "parts": task.parts, "given": found.given}
     return order if tail is None else {**order, "tail": [tail.start, tail.mark, tail.ended]}
 

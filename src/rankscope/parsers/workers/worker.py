@@ -63,13 +63,14 @@ def _serve(order: dict[str, Any], sink: IO[bytes]) -> None:
 
 
 def _contents(file: dict[str, Any]) -> Iterator[FileContent]:
-    path, given = os.fsdecode(bytes.fromhex(file["path"])), file["given"]
+    path, within = (os.fsdecode(bytes.fromhex(file[name])) for name in ("path", "within"))
+    given = file["given"]
     if "tail" not in file:
-        return read_file(path, file["size"], file["part"], file["parts"], given)
+        return read_file(path, file["size"], file["part"], file["parts"], given, within)
     if os.nice(0) < NICENESS:
         os.nice(NICENESS - os.nice(0))
     start, mark, ended = file["tail"]
-    return follow_log(path, start, mark, ended, given)
+    return follow_log(path, start, mark, ended, given, within)
 
 
 def _header(place: int, content: FileContent) -> dict[str, Any]:
