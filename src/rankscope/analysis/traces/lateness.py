@@ -21,9 +21,9 @@ from rankscope.analysis.traces.device_spans import (
     COMMUNICATION_CATEGORY,
     BusyIntervals,
     SpanIndex,
-    host_activity,
     is_among,
 )
+from rankscope.analysis.traces.host_pieces import host_pieces
 from rankscope.analysis.traces.late_ranks import FEWEST_UNITS
 from rankscope.analysis.traces.model import LAST
 from rankscope.schema import Dataset
@@ -80,7 +80,7 @@ def _hidden(spans: SpanIndex, part: pl.DataFrame) -> pl.Series:
     # a kernel that starts as soon as it is issued waited for the host only
     issued = part.select(pl.col("created_ns").fill_null(0)).to_series().to_numpy()
     paced = part["arrived_ns"].to_numpy() - offset - issued < HOST_PACED_NS
-    both = device.joined(host_activity(spans, file)).within(since, until)
+    both = device.joined(host_pieces(spans, file).work).within(since, until)
     return pl.Series(np.where(paced, both, device.within(since, until)), dtype=pl.Int64)
 
 
