@@ -204,6 +204,10 @@ class BusyIntervals:
         begins = np.flatnonzero(left)
         return BusyIntervals.of(times[begins], times[begins + 1])
 
+    def shared(self, other: BusyIntervals) -> BusyIntervals:
+        """The parts that are in both."""
+        return self.without(self.without(other))
+
     def covers(self, times: Ints) -> Mask:
         """Whether each time is in one of them; an interval ends before its end."""
         at = np.searchsorted(self.starts, times, side="right") - 1

@@ -94,7 +94,7 @@ class HostPieces:
     """Waits of all threads, by track, then time."""
     wait_ends: Ints
 
-    def idle(self, track: int) -> BusyIntervals:
+    def waits_of(self, track: int) -> BusyIntervals:
         """Intervals in which a thread waits."""
         thread = self.threads.get(track)
         none = np.empty(0, np.int64)
