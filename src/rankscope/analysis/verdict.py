@@ -234,6 +234,8 @@ def _untold(facts: Facts) -> str | None:
         return "nothing was recorded in their dumps"
     if dataset.missing_ranks:
         return f"{ranks_text(dataset.missing_ranks)} left no dump"
+    if len(dataset.seen_ranks) == 1 and any(group.membership == "inferred" for group in dataset.group_list):
+        return "its dump does not tell who else is in its groups, and nothing was compared: collect those of all ranks"
     collectives = dataset.ops.filter(~pl.col("is_p2p"))
     if facts.blind_files and collectives["state"].eq("unknown").any():
         return "their backend does not record whether operations finish"

@@ -13,7 +13,7 @@ from rankscope.analysis.traces.late_ranks import FEWEST_UNITS
 from rankscope.analysis.traces.lateness import MATCH_COLUMNS, communication_spans, most_frequent_last
 from rankscope.analysis.traces.trace_story import TraceStory, group_label
 from rankscope.analysis.traces.trace_stragglers import StragglerWriter, lost_text
-from rankscope.schema import Group
+from rankscope.schema import Dataset, Group
 from rankscope.text.wording import digits, duration, plural, ranks_text
 
 MOST_ROUTES = 8
@@ -255,17 +255,21 @@ def _supported(finding: Finding, dumped: Finding) -> Finding:
 
 def _quiet(story: TraceStory, links: Sequence[Finding]) -> tuple[Status, str]:
     """The verdict of traces without a rank that is late again and again."""
-    dataset = story.dataset
-    ranks = sorted(dataset.traces["rank"].drop_nulls().unique().to_list())
-    if len(ranks) < 2 < dataset.world_size + 1:
-        return "unknown", f"only {ranks_text(ranks)} of {dataset.world_size:,} was traced: no wait can be seen"
-    if len(ranks) < 2 and not dataset.seen_ranks:
-        waits = dataset.traced.height or not communication_spans(dataset).is_empty()
-        why = "it waits for others, which were not traced" if waits else "there is nobody to wait for"
-        return "unknown" if waits else "healthy", f"1 trace, which has no rank: {why}"
-    if len(ranks) < 2:
-        return "healthy", "1 rank traced: there is nobody to wait for"
-    return _judged(story, links, len(ranks))
+    ranks = sorted(story.dataset.traces["rank"].drop_nulls().unique().to_list())
+    return _judged(story, links, len(ranks)) if len(ranks) > 1 else ("unknown", _alone(story.dataset, ranks))
+
+
+def _alone(dataset: Dataset, ranks: Sequence[int]) -> str:
+    """The verdict of traces of one rank, which can be compared with nothing."""
+    who = f"only {ranks_text(ranks)}" if dataset.seen_ranks else "only one process without a rank"
+    unseen = "no wait can be seen; record all ranks in the same steps"
+    if dataset.world_size > 1:
+        return f"{who} of {dataset.world_size:,} was traced: {unseen}"
+    sole = {g.id for g in dataset.group_list if g.membership == "config" and len(g.ranks) == 1}
+    with_others = dataset.traced.filter(~pl.col("group").is_in(list(sole))).height
+    if with_others or not communication_spans(dataset).is_empty():
+        return f"{who} was traced, and it communicates with ranks that have no trace (how many is not told): {unseen}"
+    return f"{who} was traced, and it communicates with nobody: there is nothing to compare"
 
 
 def _judged(story: TraceStory, links: Sequence[Finding], ranks: int) -> tuple[Status, str]:
