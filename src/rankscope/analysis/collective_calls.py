@@ -16,9 +16,9 @@ def collect_calls(dataset: Dataset) -> pl.DataFrame:
     """One row per (rank, group, seq): `row` in ops, op, key, elements, dtype, state, times. Keeps program order.
 
     `key` is the part of the operation that must agree; null if only the closer of a coalesced group is known. The
-    operations of a coalesced group, with or without their closer, become one call with the sum of their sizes; nothing
-    can be compared if a wrapped ring holds only some of them. A completion after the timeout was made by an abort
-    (pytorch PR 119249) and counts as pending.
+    operations of a coalesced group, with or without their closer, become one call with the sum of their sizes, null if
+    one of them is unknown; nothing can be compared if a wrapped ring holds only some of them. A completion after the
+    timeout was made by an abort (pytorch PR 119249) and counts as pending.
     """
     collectives = dataset.ops.lazy().with_row_index("row").filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())
     # the arguments take half of the memory of a row: they go before the other columns come
@@ -88,8 +88,8 @@ def _merge_coalesced(rows: pl.DataFrame) -> pl.DataFrame:
         .cast(pl.Categorical).alias("op"),
         pl.when(inner.any()).then(keys).cast(pl.Categorical).alias("key"),
         pl.col("rooted").filter(inner).any().alias("rooted"),
-        pl.when(pl.col("elements").filter(inner).is_not_null().any()).then(pl.col("elements").filter(inner).sum())
-        .alias("elements"),
+        pl.when(inner.any() & pl.col("elements").filter(inner).is_not_null().all())
+        .then(pl.col("elements").filter(inner).sum()).alias("elements"),
         pl.col("dtype").filter(inner).first(),
         pl.col("state").last(),
         pl.col("created_ns").first(),

@@ -16,6 +16,7 @@ from rankscope.analysis.facts import UNKNOWN_NAME, Facts
 from rankscope.analysis.graph import Root, WaitNode
 from rankscope.analysis.instances import Instance, calls_at
 from rankscope.analysis.replicas import ReplicaCohorts, Signature, signature
+from rankscope.analysis.signatures import SAME_SIZE_LIBRARIES, SAME_SIZE_OPS
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural, rank_ranges, ranks_text
 
@@ -26,12 +27,12 @@ EQUAL_SIZE_OPS = ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_sca
 def find_mismatches(facts: Facts, cohorts: ReplicaCohorts) -> list[Root]:
     """The first disagreement of every group that did not go on together afterwards, oldest first.
 
-    Different types, and different operations, do not hang if their sizes are equal: the results are wrong, which is
-    told, too.
+    Different types, different operations of equal sizes, and sizes that must be equal and are not, may finish without
+    a hang: the results are wrong, which is told, too.
     """
     found = facts.disagreements
     wrong = pl.col("settled") & pl.col("dtypes") & ~pl.col("ops")
-    first = pl.concat([found.filter(~pl.col("settled") | wrong), _met(facts)])
+    first = pl.concat([found.filter(~pl.col("settled") | wrong), _met(facts), _uneven(facts)])
     first = first.sort("settled", "group", "seq").unique("group", keep="first", maintain_order=True)
     settled = set(first.filter("settled").select("group", "seq").iter_rows())
     instances = calls_at(facts, first)
@@ -57,6 +58,17 @@ def _met(facts: Facts) -> pl.DataFrame:
         .filter("plain").join(sizes, on=["group", "size"], how="semi")
     )  # fmt: skip
     return found.join(met, on=["group", "seq"], how="semi")
+
+
+def _uneven(facts: Facts) -> pl.DataFrame:
+    """Instances of one operation that all finished, although their sizes must be equal and are not."""
+    found = facts.disagreements.filter(pl.col("settled") & pl.col("sizes") & ~pl.col("ops") & pl.col("finished"))
+    if found.is_empty():
+        return found
+    op, library = pl.col("op").cast(pl.String), pl.col("library").cast(pl.String)
+    equal = op.is_in(SAME_SIZE_OPS) & library.is_in(SAME_SIZE_LIBRARIES) & pl.col("elements").is_not_null()
+    calls = facts.calls_at(found).group_by("group", "seq").agg(equal=equal.fill_null(False).all())
+    return found.join(calls.filter("equal"), on=["group", "seq"], how="semi")
 
 
 def _judge(facts: Facts, cohorts: ReplicaCohorts, instance: Instance) -> Root:

@@ -21,6 +21,19 @@ _INPUT_SIZED_OPS = (
     "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "gather", "sparse_all_reduce",
 )  # fmt: skip
 _OUTPUT_SIZED_OPS = ("scatter",)
+SAME_SIZE_OPS = (
+    "all_reduce", "allreduce", "allreduce_coalesced", "_all_gather_base", "_allgather_base", "all_gather_into_tensor",
+    "all_gather_into_tensor_coalesced", "_reduce_scatter_base", "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced",
+)  # fmt: skip
+"""Operations that take one count for all members (ncclAllReduce, ncclAllGather and ncclReduceScatter of NCCL; torch
+makes one call of each of them): members with other counts read or write beyond the end of a buffer, even if all finish.
+
+The forms with lists (all_gather, reduce_scatter) are not among them: torch replaces uneven ones by broadcasts and
+reduces of one root each (`_broadcast_oop`, `_reduce_oop`). An all_to_all may be uneven; a gather and a scatter are sends
+and receives."""
+SAME_SIZE_LIBRARIES = ("nccl", "nccl2", "ncclx", "rccl", "rcclx", "xccl", "mccl", "hccl", "bccl")
+"""Libraries of that rule; gloo checks sizes itself, and what it marks as finished may have failed."""
 UNTOLD_OPS = ("coalesced", "unknown")
 """Names that do not tell the operation."""
 

@@ -237,6 +237,8 @@ def _untold(facts: Facts) -> str | None:
         return f"no dump of {ranks} was read" if dataset.unread_directories else f"{ranks} left no dump"
     if dataset.unread_directories and dataset.dumps.is_empty():
         return f"{dataset.unread_directories[0][0]} was not read"
+    if len(dataset.seen_ranks) == 1 and any(group.membership == "inferred" for group in dataset.group_list):
+        return "its dump does not tell who else is in its groups, and nothing was compared: collect those of all ranks"
     collectives = dataset.ops.filter(~pl.col("is_p2p"))
     if facts.blind_files and collectives["state"].eq("unknown").any():
         return "their backend does not record whether operations finish"

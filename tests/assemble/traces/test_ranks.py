@@ -64,7 +64,7 @@ def test_a_lone_one_without_a_rank_gets_none(tmp_path: Path) -> None:
     dataset = loaded(tmp_path, {})
     assert dataset.seen_ranks == () and dataset.traces.height == 1
     analysis = analyse(dataset)
-    assert "no rank" in analysis.verdict and analysis.status == "healthy"
+    assert "without a rank" in analysis.verdict and analysis.status == "unknown"
 
 
 def test_a_lone_one_without_a_rank_that_waits_for_others_is_not_healthy(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ import polars as pl
 
 from rankscope.analysis.traces.clock_alignment import FileClocks
 from rankscope.analysis.traces.device_spans import LAUNCH_CATEGORIES, SpanIndex, is_among
+from rankscope.analysis.traces.host_pieces import host_pieces
 from rankscope.analysis.traces.host_time import innermost_pieces
 from rankscope.analysis.traces.lateness import MATCH_COLUMNS, STEP_NAME
 from rankscope.analysis.traces.matching import cluster_windows
@@ -241,7 +242,8 @@ def _of_host(parts: pl.DataFrame, spans: SpanIndex, offset: int) -> pl.DataFrame
     if host is None:
         return parts.with_columns(total_ns=_LENGTH, count=pl.lit(1))
     begins, ends = (parts[name].to_numpy() - offset for name in ("start_ns", "end_ns"))
-    pieces = innermost_pieces(*_driving(host, spans.dataset.spans), (begins, ends))
+    own, threads = _driving(host, spans.dataset.spans)
+    pieces = innermost_pieces(own, host_pieces(spans, int(parts["file"][0])), threads, (begins, ends))
     codes = spans.dataset.spans["name"].to_physical().to_numpy()
     marks = host.filter(is_among("name", [name for name in _names(host) if STEP_NAME.match(name)]))["row"]
     row = np.where(np.isin(pieces.row, marks.to_numpy()), -1, pieces.row)

@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.arrays import Ints, expanded_ranges
+from rankscope.analysis.arrays import Ints, Mask, expanded_ranges
 from rankscope.schema import Dataset
 
 WORK_KINDS = ("compute", "communication", "memory")
@@ -27,6 +28,9 @@ _WAIT_ARGUMENTS = ("wait_on_stream", "wait_on_cuda_event_record_corr_id")
 LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
 
 
+Found = TypeVar("Found")
+
+
 def is_among(column: str, names: Sequence[str]) -> pl.Expr:
     """An expression: whether a categorical column is one of `names`, without converting each value to text."""
     return pl.col(column).is_in(pl.Series(names, dtype=pl.Categorical).implode())
@@ -37,7 +41,7 @@ class SpanIndex:
     """The spans of a dataset by file, loaded on request only."""
 
     dataset: Dataset
-    _known: dict[tuple[str, int], pl.DataFrame | None] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[tuple[str, int], Any] = field(default_factory=dict, repr=False, compare=False)
     """Results by request."""
 
     @property
@@ -82,7 +86,7 @@ class SpanIndex:
         If a host communicates itself (gloo) without a device: its communication, and its operators as computing. None
         without any.
         """
-        return self._once("device", file, self._device)
+        return self._table("device", file, self._device)
 
     def _device(self, all_: pl.DataFrame) -> pl.DataFrame:
         used = all_.filter(pl.col("device").is_not_null() & ~is_among("category", _MARK_CATEGORIES))
@@ -97,13 +101,11 @@ class SpanIndex:
         return kernels.select(*columns).sort("start_ns", maintain_order=True)
 
     def host(self, file: int) -> pl.DataFrame | None:
-        """Activity of the host of a file, by track, then start: row, file, track, category, name, start_ns, end_ns,
-        depth.
-
-        None without any.
+        """Activity of the host of a file, by track, then start: row, file, track, lane, category, name, start_ns,
+        end_ns, depth, correlation. None without any.
         """
-        columns = ("row", "file", "track", "category", "name", "start_ns", "end_ns", "depth")
-        return self._once("host", file, lambda all_: all_.filter(pl.col("device").is_null()).select(*columns))
+        columns = ("row", "file", "track", "lane", "category", "name", "start_ns", "end_ns", "depth", "correlation")
+        return self._table("host", file, lambda all_: all_.filter(pl.col("device").is_null()).select(*columns))
 
     def _launches(self, all_: pl.DataFrame) -> pl.DataFrame:
         """The calls that started work on a device, each once: correlation, call_ns, called_ns, call_track."""
@@ -120,7 +122,7 @@ class SpanIndex:
         kernels = self.device(file)
         if kernels is None:
             return pl.DataFrame(schema={"call_ns": pl.Int64, "called_ns": pl.Int64})
-        calls = self._once("launches", file, self._launches)
+        calls = self._table("launches", file, self._launches)
         if calls is None:
             null = pl.lit(None, dtype=pl.Int64)
             return kernels.with_columns(call_ns=null, called_ns=null, call_track=null.cast(pl.UInt32))
@@ -146,34 +148,28 @@ class SpanIndex:
             calls.rename({"ns": "call_ns"}), on="correlation"
         ).select("track", "record_track", "call_ns", "record_ns")  # fmt: skip
 
-    def _once(self, what: str, file: int, make: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.DataFrame | None:
+    def once(self, what: str, file: int, make: Callable[[], Found]) -> Found:
+        """What `make` computes of a file, each time the same."""
         key = what, file
         if key not in self._known:
-            found = make(self._all(file))
-            self._known[key] = None if found.is_empty() else found
-        return self._known[key]
+            self._known[key] = make()
+        found: Found = self._known[key]
+        return found
+
+    def _table(self, what: str, file: int, make: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.DataFrame | None:
+        """A table of spans of a file; None if it is empty."""
+
+        def made() -> pl.DataFrame | None:
+            table = make(self._all(file))
+            return None if table.is_empty() else table
+
+        return self.once(what, file, made)
 
 
 def _on_host(host: pl.DataFrame) -> pl.DataFrame:
     names = host["name"].unique().cast(pl.String).drop_nulls()
     computes = is_among("category", ["cpu_op"]) & ~is_among("name", [n for n in names if _ISSUING_OPERATOR.match(n)])
     return host.filter(pl.col("op").is_not_null() | computes)
-
-
-ACTIVE_CATEGORIES = ("cpu_op", *LAUNCH_CATEGORIES)
-WAIT_CALL = re.compile(r"Synchronize|StreamWait|EventQuery")
-"""Calls in which the host only waits for its device."""
-
-
-def host_activity(spans: SpanIndex, file: int) -> BusyIntervals:
-    """Intervals in which any operation or launch ran on the host."""
-    host = spans.host(file)
-    if host is None:
-        return BusyIntervals(np.empty(0, np.int64), np.empty(0, np.int64))
-    host = host.filter(is_among("category", ACTIVE_CATEGORIES))
-    waits = [name for name in host["name"].unique().cast(pl.String) if WAIT_CALL.search(name)]
-    active = host.filter(~is_among("name", waits))
-    return BusyIntervals.of(active["start_ns"].to_numpy(), active["end_ns"].to_numpy())
 
 
 # Merged intervals of time, and their length within given stretches.
@@ -200,6 +196,25 @@ class BusyIntervals:
     def joined(self, other: BusyIntervals) -> BusyIntervals:
         """The union of both."""
         return BusyIntervals.of(np.concatenate((self.starts, other.starts)), np.concatenate((self.ends, other.ends)))
+
+    def without(self, other: BusyIntervals) -> BusyIntervals:
+        """The parts of these that are in none of the others."""
+        times = np.unique(np.concatenate((self.starts, self.ends, other.starts, other.ends)))
+        left = self.covers(times) & ~other.covers(times)
+        begins = np.flatnonzero(left)
+        return BusyIntervals.of(times[begins], times[begins + 1])
+
+    def shared(self, other: BusyIntervals) -> BusyIntervals:
+        """The parts that are in both."""
+        return self.without(self.without(other))
+
+    def covers(self, times: Ints) -> Mask:
+        """Whether each time is in one of them; an interval ends before its end."""
+        at = np.searchsorted(self.starts, times, side="right") - 1
+        if not len(self.starts):
+            return np.zeros(len(times), np.bool_)
+        found: Mask = (at >= 0) & (self.ends[np.maximum(at, 0)] > times)
+        return found
 
     def within(self, since: Ints, until: Ints) -> Ints:
         """Busy time of each stretch."""

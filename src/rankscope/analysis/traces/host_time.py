@@ -18,7 +18,8 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.arrays import Ints, Mask, expanded_ranges
-from rankscope.analysis.traces.device_spans import ACTIVE_CATEGORIES, WAIT_CALL, SpanIndex, is_among
+from rankscope.analysis.traces.device_spans import SpanIndex, is_among
+from rankscope.analysis.traces.host_pieces import HostPieces, span_parents
 from rankscope.analysis.traces.lateness import STEP_NAME
 from rankscope.analysis.traces.model import COUNTERS, PATTERN_JOINT, PATTERNS
 from rankscope.schema.tables import empty
@@ -75,31 +76,35 @@ class HostTime:
 # Spans of a process that fill stretches of time, over all of its threads that drive the device.
 
 
-def innermost_pieces(host: pl.DataFrame, threads: pl.Series, stretches: tuple[Ints, Ints]) -> HostPieces:
+def innermost_pieces(
+    host: pl.DataFrame, pieces: HostPieces, threads: pl.Series, stretches: tuple[Ints, Ints]
+) -> StretchPieces:
     """Pieces of stretches of the time of a host: one for each change of the span.
 
-    It is the innermost span of the main thread as long as an operator or a call runs there that does not wait, else of
-    another of `threads` where such one runs, else again of the main thread: a Python function, an annotation, a wait.
+    It is the innermost span of the main thread of `host` as long as that works (`pieces`), else of another of `threads`
+    that does, else again of the main thread: a Python function, an annotation, a wait.
     """
     begins, ends = stretches
     main = HostTime.of(host)
     own = int(main.spans["track"][0]) if main.spans.height else -1
-    others = (host.filter(pl.col("track") == track) for track in sorted(set(threads.to_list()) - {own}))
-    parts = [_Innermost.of(main), *(_Innermost.of(HostTime(x, span_parents(x))) for x in others)]
+    others = sorted(set(threads.to_list()) - {own})
+    parts = [pieces.threads[track] for track in (own, *others) if track in pieces.threads]
     bounds = np.sort(np.concatenate([begins, ends, *(part.times for part in parts)]), kind="stable")
     bounds = bounds[np.append(True, bounds[1:] > bounds[:-1])] if len(bounds) else bounds
     low, high = np.searchsorted(bounds, begins), np.searchsorted(bounds, ends)
     at = expanded_ranges(low, high)
     times = bounds[at]
-    found, busy = parts[0].at(times)
-    for part in parts[1:]:
+    found, busy = np.full(len(times), -1, np.int64), np.zeros(len(times), np.bool_)
+    if own in pieces.threads:
+        found, busy = parts[0].at(times)
+    for part in parts:
         inner, active = part.at(times)
         here = active & ~busy
         found, busy = np.where(here, inner, found), busy | here
-    return HostPieces(np.repeat(np.arange(len(begins)), high - low), found, bounds[at + 1] - times)
+    return StretchPieces(np.repeat(np.arange(len(begins)), high - low), found, bounds[at + 1] - times)
 
 
-class HostPieces(NamedTuple):
+class StretchPieces(NamedTuple):
     """Pieces of stretches of time."""
 
     stretch: Ints
@@ -116,57 +121,6 @@ class HostPieces(NamedTuple):
         first[self.row[::-1]] = place[::-1]
         found: Mask = (first[self.row] == place) & (self.row >= 0)
         return found
-
-
-@dataclass(frozen=True)
-class _Innermost:
-    """The innermost span of a thread before the first of `times` and from each of them on, and whether it is work."""
-
-    times: Ints
-    rows: Ints
-    active: Mask
-
-    @classmethod
-    def of(cls, thread: HostTime) -> _Innermost:
-        """Each change: a span begins, or ends and gives way to the one around it."""
-        spans = thread.spans
-        start, end, depth = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy(), _depths(spans)
-        lasting = np.flatnonzero(end > start)
-        times = np.concatenate((start[lasting], end[lasting]))
-        inner = np.concatenate((lasting, thread.parents[lasting]))
-        # of what happens at once, ends come first, the deepest first, then begins, the outermost first
-        level = np.concatenate((depth[lasting] + 1, -depth[lasting] - 1))
-        order = np.lexsort((level, times))
-        inner = inner[order]
-        waits = [name for name in spans["name"].unique().cast(pl.String).drop_nulls() if WAIT_CALL.search(name)]
-        works = spans.select(is_among("category", ACTIVE_CATEGORIES) & ~is_among("name", waits)).to_series()
-        rows = np.append(spans["row"].to_numpy().astype(np.int64), -1)
-        # before all of them there is nothing
-        inner = np.insert(inner, 0, -1)
-        return cls(times[order], rows[inner], np.append(works.fill_null(False).to_numpy(), False)[inner])
-
-    def at(self, times: Ints) -> tuple[Ints, Mask]:
-        """The row of the span at each time, -1 without one, and whether it is an operator or a call that does not
-        wait."""
-        at = np.searchsorted(self.times, times, side="right")
-        return self.rows[at], self.active[at]
-
-
-def _depths(spans: pl.DataFrame) -> Ints:
-    return spans["depth"].to_numpy().astype(np.int64)
-
-
-def span_parents(spans: pl.DataFrame) -> Ints:
-    """For each span of a thread the index of its parent, -1 without: the last earlier span with a depth less by one."""
-    depth = _depths(spans)
-    out = np.full(len(depth), -1, np.int64)
-    before = np.flatnonzero(depth == 0)
-    for level in range(1, int(depth.max(initial=0)) + 1):
-        here = np.flatnonzero(depth == level)
-        at = np.searchsorted(before, here) - 1
-        out[here] = np.where(at >= 0, before[np.maximum(at, 0)], -1) if len(before) else -1
-        before = here
-    return out
 
 
 def span_text(name: str) -> str:

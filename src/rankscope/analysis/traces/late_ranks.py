@@ -38,6 +38,9 @@ FEW_SHARE = 0.1
 """With fewer than FEW steps a rank that is late by unequal amounts must lose this share of a step."""
 UNSTEADY_SHARE, UNSTEADY_MEAN = 0.1, 0.2
 """Share of a unit that the latest rank loses in the median, or on average, for which a job is not called healthy."""
+LOST_SHARE, LOST_BY_ONE = 0.25, 0.1
+"""Share of a unit, in the median, that waiting for the last rank may cost in a job that is called healthy, as healthy
+ranks take turns in coming last; and the share of most units that waiting for one rank may cost."""
 AGAIN, EXCEPT = 4, 0.1
 """Fewest occurrences of a periodic lateness, and the share of other steps (or one of a few) that may be late by
 chance."""
@@ -90,6 +93,20 @@ class UnsteadyRank:
     units: int
     most_ns: int
     """Its largest lateness in a unit."""
+
+
+@dataclass(frozen=True)
+class LostTime:
+    """Time that is lost by waiting for the last rank, whoever is to blame."""
+
+    rank: int | None
+    """The rank that is last, if it is the same in most units."""
+    lost_ns: int
+    """Median over the units."""
+    unit_ns: int
+    last_in: int
+    """Units in which waiting for the rank costs more than LOST_BY_ONE; 0 without a rank."""
+    units: int
 
 
 def lateness_test(rows: pl.DataFrame, on_host: bool, steps: pl.DataFrame) -> LatenessTest | None:
@@ -158,6 +175,25 @@ class LatenessTest:
         row = table.row(0, named=True)
         return UnsteadyRank(row["rank"], int(row["lost"]), self.unit_ns, row["late_in"], row["units"], row["most"])
 
+    def lost(self) -> LostTime | None:
+        """The time lost by waiting for the last rank, if it is a large share of the units; the rows have `lost_ns` and
+        `alone_ns`, see `with_lost`."""
+        columns = pl.col("lost_ns", "alone_ns")
+        table = self.rows.group_by("window", "unit", "rank", "channel").agg(columns.sum())
+        table = table.group_by("window", "unit", "rank").agg(columns.max())
+        lost = table.group_by("window", "unit").agg(pl.col("lost_ns").sum())["lost_ns"].to_numpy()
+        if len(lost) < FEWEST_UNITS or not self.unit_ns:
+            return None
+        much = pl.col("alone_ns") > max(self.floor_ns, LOST_BY_ONE * self.unit_ns)
+        ranks = table.group_by("rank").agg(pl.col("alone_ns").median(), last_in=much.sum())
+        rank, alone, last_in = ranks.sort("last_in", "alone_ns", "rank", descending=[True, True, False]).row(0)
+        again = last_in >= _fewest(len(lost)) * len(lost)
+        most = float(np.median(lost)) >= max(self.floor_ns, LOST_SHARE * self.unit_ns)
+        # in a few steps chance alone makes one rank the last of all
+        if again and (most or len(lost) >= FEW):
+            return LostTime(rank, int(alone), self.unit_ns, last_in, len(lost))
+        return LostTime(None, int(np.median(lost)), self.unit_ns, 0, len(lost)) if most else None
+
     def _late(self, rank: int) -> LateRank | None:
         """The rank if it is late by itself."""
         own = self.table.filter(pl.col("rank") == rank)
@@ -165,7 +201,7 @@ class LatenessTest:
         others = self.table.filter(pl.col("rank") != rank)["own_ns"].to_numpy()
         if len(values) < FEWEST_UNITS or not len(others):
             return None
-        needed = next(share for count, share in LATE_SHARES if len(values) >= count) * len(values)
+        needed = _fewest(len(values)) * len(values)
         usual = float(np.quantile(others, OTHERS_FEW if len(values) < FEW else OTHERS))
         always = LateRank(rank, -1, None, len(values), 0, 0, 0, 0, 0, self.unit_ns)
         found = self._steadily(always, own, usual) if (values > self.floor_ns).sum() >= needed else None
@@ -218,6 +254,11 @@ class LatenessTest:
             late_in=int((values > self.floor_ns).sum()), median_ns=int(np.median(values)),
             cost_ns=int(np.median(own["cost_ns"].to_numpy())) // late.every,
         )  # fmt: skip
+
+
+def _fewest(units: int) -> float:
+    """The share of `units` in which a rank must be late."""
+    return next(share for count, share in LATE_SHARES if units >= count)
 
 
 def _best(rows: pl.DataFrame) -> tuple[int, int]:

@@ -21,9 +21,9 @@ from rankscope.analysis.traces.device_spans import (
     COMMUNICATION_CATEGORY,
     BusyIntervals,
     SpanIndex,
-    host_activity,
     is_among,
 )
+from rankscope.analysis.traces.host_pieces import host_pieces
 from rankscope.analysis.traces.late_ranks import FEWEST_UNITS
 from rankscope.analysis.traces.model import LAST
 from rankscope.schema import Dataset
@@ -80,7 +80,7 @@ def _hidden(spans: SpanIndex, part: pl.DataFrame) -> pl.Series:
     # a kernel that starts as soon as it is issued waited for the host only
     issued = part.select(pl.col("created_ns").fill_null(0)).to_series().to_numpy()
     paced = part["arrived_ns"].to_numpy() - offset - issued < HOST_PACED_NS
-    both = device.joined(host_activity(spans, file)).within(since, until)
+    both = device.joined(host_pieces(spans, file).work).within(since, until)
     return pl.Series(np.where(paced, both, device.within(since, until)), dtype=pl.Int64)
 
 
@@ -120,6 +120,39 @@ def with_lateness(rows: pl.DataFrame) -> pl.DataFrame:
         .with_columns(own_ns=pl.min_horizontal("late_ns", "more_ns").clip(0),
                       cost_ns=pl.min_horizontal("margin_ns", "more_ns").clip(0))
         .drop("next_ns", "all_work_ns", "usual_all_ns")
+    )  # fmt: skip
+
+
+def with_lost(rows: pl.DataFrame, spans: SpanIndex) -> pl.DataFrame:
+    """`rows` with nanoseconds for the last member of each match, 0 for all others:
+
+    `lost_ns`, for which most of the others waited for it and did not compute; `alone_ns`, the part of it that its other
+    communication does not explain, in which it may have waited itself. As in `with_lateness`, nothing is lost for a
+    rank if somebody who was not traced may have come later.
+    """
+    parts = []
+    for (file,), part in rows.group_by("file", maintain_order=True):
+        ran = spans.device(int(file)) if file in spans.whole else None
+        idle = part["waited_ns"].to_numpy()
+        if ran is not None:
+            computed = ran.filter(pl.col("what") != "communication")
+            device = BusyIntervals.of(computed["start_ns"].to_numpy(), computed["end_ns"].to_numpy())
+            arrived = part["arrived_ns"].to_numpy() - part["offset_ns"].to_numpy()
+            idle = idle - device.within(arrived, arrived + idle)
+        parts.append(part.with_columns(idle_ns=pl.Series(idle, dtype=pl.Int64)))
+    if not parts:
+        null = pl.lit(None, dtype=pl.Int64)
+        return rows.with_columns(lost_ns=null, alone_ns=null)
+    others = pl.col("partial") & (pl.col("tail_ns") > pl.col("late_ns"))
+    communicated = pl.col("arrived_ns") - pl.col("since_ns") - pl.col("work_ns")
+    return (
+        pl.concat(parts).with_columns(communicated_ns=communicated)
+        .with_columns(
+            lost_ns=pl.when((pl.col("margin_ns") > 0) & ~others).then(_others_median("idle_ns")).otherwise(0),
+            elsewhere_ns=(pl.col("communicated_ns") - _others_median("communicated_ns")).clip(0),
+        )
+        .with_columns(alone_ns=pl.min_horizontal("lost_ns", pl.col("late_ns") - pl.col("elsewhere_ns")).clip(0))
+        .drop("idle_ns", "communicated_ns", "elsewhere_ns")
     )  # fmt: skip
 
 

@@ -3,6 +3,9 @@
 The rank's own working time is split into computing on its device, launched work that had not started, and the rest, in
 which the device had nothing to do because the host was busy otherwise. The part that is longest against the median of
 the others explains the lateness.
+
+A collective that starts as soon as it is issued comes late because of its host, whatever runs on other streams. Then
+work of the device counts only while the thread that issues collectives waits for it (`host_pieces`).
 """
 
 from __future__ import annotations
@@ -18,9 +21,10 @@ from rankscope.analysis.traces.device_spans import (
     BusyIntervals,
     SpanIndex,
 )
+from rankscope.analysis.traces.host_pieces import host_pieces
 from rankscope.analysis.traces.host_time import HostTime, activity_name
 from rankscope.analysis.traces.late_ranks import LateRank
-from rankscope.analysis.traces.lateness import MATCH_COLUMNS, STEP_NAME
+from rankscope.analysis.traces.lateness import HOST_PACED_NS, MATCH_COLUMNS, STEP_NAME
 from rankscope.analysis.traces.model import Lateness
 from rankscope.text.wording import digits
 
@@ -30,6 +34,8 @@ LATE_QUANTILE = 0.9
 """Lateness of at least half of this quantile is explained."""
 COUNT_TOLERANCE = 0.1
 """Largest relative difference in the number of kernels that counts as the same work."""
+HOST_PACED_SHARE = 0.1
+"""A collective that starts this soon after its issue, as a share of the lateness, did not wait for the device."""
 QUICK_NS = 20_000
 """A kernel that starts this soon after its launch was not held up."""
 Stretch = tuple[Ints, Ints]
@@ -64,6 +70,11 @@ class FileTimeline:
             BusyIntervals.of(since[held], start[held]),
         )
 
+    def while_waiting(self, waits: BusyIntervals) -> FileTimeline:
+        """The device as far as the host waits."""
+        parts = (self.communication, self.device, self.waiting)
+        return FileTimeline(self.kernels, *(waits.shared(part) for part in parts))
+
     def parts(self, since: Ints, until: Ints) -> dict[str, Ints]:
         """Nanoseconds of each of PARTS within each stretch, less communication."""
         device, waiting = self.device.within(since, until), self.waiting.within(since, until)
@@ -91,7 +102,7 @@ class LatenessExplainer:
             mine = mine.filter(pl.col("own_ns") >= pl.col("own_ns").quantile(LATE_QUANTILE) / 2)
         here = here.join(mine.select(MATCH_COLUMNS), on=MATCH_COLUMNS, how="semi").sort("file", "place")
         read = [f for f in here["file"].unique() if f in self.spans.whole and self.spans.device(f) is not None]
-        lines = {f: FileTimeline.of(self.spans.launched(f)) for f in read}
+        lines = {f: self._timeline(f, _paced_by_host(mine)) for f in read}
         if not set(mine["file"]) <= set(lines) or len(lines) < 2:
             return Lateness(late.rank, "unknown", "", 0.0)
         parts = {f: lines[f].parts(*_stretches(here, f)) for f in lines}
@@ -103,18 +114,29 @@ class LatenessExplainer:
             return Lateness(late.rank, "unknown", "", 0.0)
         file = max(own, key=lambda f: here.filter(pl.col("file") == f).height)
         if cause == "host":
-            return self._host(late.rank, here, file, others, share)
+            return self._host(late.rank, here, file, lines, others, share)
         what, detail = _kernels(lines, here, file, others) if cause == "compute" else ("", "")
         if self.spans.on_host:
             detail = detail.replace("kernels", "operators")
         return Lateness(late.rank, cause, what, share, detail)
 
-    def _host(self, rank: int, here: pl.DataFrame, file: int, others: list[int], share: float) -> Lateness:
+    def _timeline(self, file: int, paced: bool) -> FileTimeline:
+        """The timeline of a file; `paced`: what counts is its host."""
+        launched = self.spans.launched(file)
+        line = FileTimeline.of(launched)
+        issuing = launched.filter(pl.col("what") == "communication")["call_track"].drop_nulls()
+        if not paced or issuing.is_empty():
+            return line
+        return line.while_waiting(host_pieces(self.spans, file).waits_of(int(issuing.mode().sort()[0])))
+
+    def _host(
+        self, rank: int, here: pl.DataFrame, file: int, lines: dict[int, FileTimeline], others: list[int], share: float
+    ) -> Lateness:
         """The activity that the host did longer than the other hosts while its device had nothing to do."""
-        mine, per_sample, host = self._seen(here, file)
+        mine, per_sample, host = self._seen(here, file, lines[file])
         usual: Counter[str] = Counter()
         for other in others:
-            seen, each, _ = self._seen(here, other)
+            seen, each, _ = self._seen(here, other, lines[other])
             usual.update({name: len(places) * each / len(others) for name, places in seen.items()})
         if host is None or not mine:
             return Lateness(rank, "host", "", share)
@@ -138,14 +160,16 @@ class LatenessExplainer:
             names,
         )
 
-    def _seen(self, here: pl.DataFrame, file: int) -> tuple[dict[str, list[int]], float, HostTime | None]:
+    def _seen(
+        self, here: pl.DataFrame, file: int, line: FileTimeline
+    ) -> tuple[dict[str, list[int]], float, HostTime | None]:
         """(by name the indices of the innermost spans, nanoseconds per stretch that one sample stands for, the
         host)."""
         table = self.spans.host(file)
         since, until = _stretches(here, file)
         if table is None or not len(since):
             return {}, 0.0, None
-        host, line = HostTime.of(table), FileTimeline.of(self.spans.launched(file))
+        host = HostTime.of(table)
         moments, each = _idle_moments(line, since, until)
         places = host.innermost(moments)
         names = host.spans["name"].cast(pl.String)
@@ -154,6 +178,15 @@ class LatenessExplainer:
             name = names[place] if place >= 0 else ""
             out.setdefault("" if name.startswith("ProfilerStep#") else name, []).append(place)
         return out, each / len(since), host
+
+
+def _paced_by_host(mine: pl.DataFrame) -> bool:
+    """Whether collectives of a late rank start soon after it issues them, against its lateness."""
+    delays = mine.select(pl.col("arrived_ns") - pl.col("offset_ns") - pl.col("created_ns")).to_series().drop_nulls()
+    if delays.is_empty():
+        return False
+    usual, late = float(np.median(delays.to_numpy())), float(np.median(mine["own_ns"].to_numpy()))
+    return usual < max(HOST_PACED_NS, HOST_PACED_SHARE * late)
 
 
 def _stretches(here: pl.DataFrame, file: int) -> Stretch:

@@ -4,8 +4,8 @@ Work on a stream starts when the work before it on that stream has ended, when t
 events that its stream waits for are there: it waited for the last of these. An event wait is known from the pair of a
 `Stream Wait Event` and the call that recorded the event; where the trace lacks these, it is inferred from work of
 another stream that ended at most HANDOVER_NS before the start, and from a cudaStreamWaitEvent that the host called
-since the launch before it on the stream, if the trace holds such calls. The host waits for work if a call that
-synchronises, or a copy, returns after it.
+since the launch before it on the stream, if the trace holds such calls. The host waits for the last work that ends
+while it waits (`host_pieces`).
 
 Without a device, collectives of gloo's run loops are the nodes. The host waits for one if no operator runs when it ends
 and the innermost annotation of the main thread began before its issue: what began later is other work.
@@ -23,11 +23,11 @@ import polars as pl
 
 from rankscope.analysis.arrays import Ints, Mask, filled_array
 from rankscope.analysis.traces.device_spans import (
-    WORK_KINDS,
     BusyIntervals,
     SpanIndex,
     is_among,
 )
+from rankscope.analysis.traces.host_pieces import HostPieces, host_pieces
 from rankscope.analysis.traces.host_time import HostTime
 
 HANDOVER_NS = 30_000
@@ -36,8 +36,6 @@ SLACK_NS = 2_000
 """Work may end this much after the call that waited for it, as the clock of a device is converted."""
 NEVER = int(np.iinfo(np.int64).min)
 _STREAM_WAIT = re.compile(r"StreamWaitEvent")
-_SYNCHRONIZE = re.compile(r"Synchronize")
-_COPY = WORK_KINDS.index("memory")
 
 
 @dataclass(frozen=True)
@@ -128,38 +126,22 @@ class _Work:
 
 def _of_device(spans: SpanIndex, file: int, launched: pl.DataFrame, offset: int) -> PathNodes:
     work = _Work(spans, launched)
-    calls = _HostCalls.of(spans, file)
     since, before = work.settled()
     told = _told_events(spans, file, work, since)
-    source = np.where(told == _UNTOLD, _inferred_events(work, calls.stream_waits, since), told)
+    source = np.where(told == _UNTOLD, _inferred_events(work, _stream_waits(spans, file), since), told)
     waited = source >= 0
     since = np.where(waited, work.end[source], since)
-    return work.nodes(since, np.where(waited, source, before), _synchronized(work, calls), offset)
+    return work.nodes(since, np.where(waited, source, before), _awaited(work, host_pieces(spans, file)), offset)
 
 
-@dataclass(frozen=True)
-class _HostCalls:
-    """Calls of the runtime that make something wait."""
-
-    stream_waits: Ints
-    """Begins of cudaStreamWaitEvent, sorted."""
-    begins: Ints
-    """Calls in which the host waits, and their ends."""
-    ends: Ints
-
-    @classmethod
-    def of(cls, spans: SpanIndex, file: int) -> _HostCalls:
-        """The calls of a file."""
-        host = spans.host(file)
-        if host is None:
-            none = np.empty(0, np.int64)
-            return cls(none, none, none)
-        names = host["name"].unique().cast(pl.String).drop_nulls()
-        waits = host.filter(is_among("name", [name for name in names if _STREAM_WAIT.search(name)]))
-        syncs = host.filter(is_among("name", [name for name in names if _SYNCHRONIZE.search(name)]))
-        return cls(
-            waits["start_ns"].sort().to_numpy(), *(syncs[name].to_numpy() for name in ("start_ns", "end_ns"))
-        )  # fmt: skip
+def _stream_waits(spans: SpanIndex, file: int) -> Ints:
+    """Begins of the calls of cudaStreamWaitEvent and its like, sorted."""
+    host = spans.host(file)
+    if host is None:
+        return np.empty(0, np.int64)
+    names = host["name"].unique().cast(pl.String).drop_nulls()
+    waits = host.filter(is_among("name", [name for name in names if _STREAM_WAIT.search(name)]))
+    return waits["start_ns"].sort().to_numpy()
 
 
 _UNTOLD = -2
@@ -216,15 +198,13 @@ def _called_between(work: _Work, waits: Ints) -> Mask:
     return between
 
 
-def _synchronized(work: _Work, calls: _HostCalls) -> tuple[Ints, Ints]:
+def _awaited(work: _Work, pieces: HostPieces) -> tuple[Ints, Ints]:
     """The ends of work that the host waited for, and that work."""
-    found = work.last_ended(calls.ends + SLACK_NS)
+    found = work.last_ended(pieces.wait_ends + SLACK_NS)
     met = found >= 0
-    met[met] = work.end[found[met]] > calls.begins[met]
-    called = filled_array(work.table["called_ns"], NEVER)
-    copies = np.flatnonzero((work.table["what"].to_physical().to_numpy() == _COPY) & (work.end <= called))
-    awaited = np.concatenate((found[met], copies))
-    done = np.minimum(work.end[awaited], np.concatenate((calls.ends[met], called[copies])))
+    met[met] = work.end[found[met]] > pieces.wait_begins[met]
+    awaited = found[met]
+    done = np.minimum(work.end[awaited], pieces.wait_ends[met])
     # work without any length is no progress on the way back
     lasting = done > work.start[awaited]
     return done[lasting], awaited[lasting]

@@ -14,12 +14,13 @@ from rankscope.analysis.traces.clock_alignment import FileClocks, align_clocks
 from rankscope.analysis.traces.critical_path import CriticalPaths, critical_paths
 from rankscope.analysis.traces.device_spans import SpanIndex
 from rankscope.analysis.traces.host_time import counter_table, kernel_patterns
-from rankscope.analysis.traces.late_ranks import LatenessTest, LateRank, UnsteadyRank, lateness_test
+from rankscope.analysis.traces.late_ranks import LatenessTest, LateRank, LostTime, UnsteadyRank, lateness_test
 from rankscope.analysis.traces.lateness import (
     MATCH_COLUMNS,
     last_table,
     step_spans,
     with_lateness,
+    with_lost,
     with_steps,
     with_units,
     with_work,
@@ -98,7 +99,7 @@ class TraceStory:
         whole = pl.col("blocking") & (pl.len().over(MATCH_COLUMNS) == self._sizes(self.matches))
         partial = pl.col("group").is_in(list(self._partial)) & pl.col("members").is_null()
         rows = self.matches.filter(whole).with_columns(partial=partial)
-        return with_lateness(with_work(rows, self.spans, begins))
+        return with_lost(with_lateness(with_work(rows, self.spans, begins)), self.spans)
 
     @cached_property
     def _partial(self) -> frozenset[int]:
@@ -129,6 +130,12 @@ class TraceStory:
         return max(found, key=lambda rank: rank.lost_ns / max(rank.unit_ns, 1), default=None)
 
     @cached_property
+    def lost(self) -> LostTime | None:
+        """The time that ranks lose by waiting for the last of them, if that is a large share of most units."""
+        found = [lost for test in self._tests if (lost := test.lost()) is not None]
+        return max(found, key=lambda lost: lost.lost_ns / max(lost.unit_ns, 1), default=None)
+
+    @cached_property
     def _tests(self) -> list[LatenessTest]:
         """The test for late ranks of each job."""
         window = pl.col("window")
@@ -138,10 +145,20 @@ class TraceStory:
     def _test(self, rows: pl.DataFrame) -> LatenessTest | None:
         """The test of one job; without groups across pipeline stages, which differ by design."""
         own = pl.col("file").is_in(rows["file"].unique().implode())
-        stages = pipeline_groups(self.dataset.traced.filter(own), self.dataset.group_list)
         on_host = bool(self.dataset.tracks.filter(own)["device"].is_null().all())
-        within = rows.filter(~pl.col("group").is_in(list(stages)))
+        within = rows.filter(~pl.col("group").is_in(list(self._stages(rows))))
         return lateness_test(within, on_host, self.steps)
+
+    def _stages(self, rows: pl.DataFrame) -> frozenset[int]:
+        """Groups across pipeline stages of one job."""
+        own = pl.col("file").is_in(rows["file"].unique().implode())
+        return pipeline_groups(self.dataset.traced.filter(own), self.dataset.group_list)
+
+    @property
+    def staged(self) -> bool:
+        """Whether matched collectives were left out because they are of groups across pipeline stages."""
+        of_jobs = (self.joined.filter(pl.col("window").is_in(own)) for own in jobs_of(self.joined))
+        return any(rows["group"].is_in(list(self._stages(rows))).any() for rows in of_jobs)
 
     @cached_property
     def causes(self) -> dict[int, Lateness]:

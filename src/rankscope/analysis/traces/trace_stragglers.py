@@ -10,7 +10,7 @@ import polars as pl
 from rankscope.analysis.model import Analysis, Confidence, Evidence, Finding, GroupRef, RankExplanation, Reason
 from rankscope.analysis.places import Places
 from rankscope.analysis.traces.host_time import span_text
-from rankscope.analysis.traces.late_ranks import ABOVE, FLOOR_SHARE, LateRank
+from rankscope.analysis.traces.late_ranks import ABOVE, FLOOR_SHARE, LateRank, LostTime
 from rankscope.analysis.traces.lateness_causes import LATE_QUANTILE, PROFILER_FRAMES
 from rankscope.analysis.traces.model import Lateness, TraceAnalysis
 from rankscope.analysis.traces.trace_story import TraceStory, group_label
@@ -47,6 +47,30 @@ class StragglerWriter:
     def findings(self) -> list[Finding]:
         """A finding for each late rank, the costliest first."""
         return [self._finding(late) for late in self.story.late]
+
+    def suspects(self) -> list[Finding]:
+        """A finding without a culprit for the rank for which the others wait again and again, if nobody is late by
+        itself."""
+        lost = self.story.lost
+        if self.story.late or lost is None or lost.rank is None:
+            return []
+        waiting = self._waiting(lost.rank)
+        return [Finding(
+            kind="straggler",
+            severity="warning",
+            title=lost_text(self.story, lost),
+            explanation=(
+                f"Between two collectives rank {lost.rank} works no longer by itself than the others, as far as spans "
+                "show. It may wait for something that is not traced (a file, a lock, another process, a rank without "
+                "a trace), or the others do the same work at another place of the step."
+            ),
+            candidates=(lost.rank,),
+            waiting_ranks=waiting,
+            blast_radius=len(waiting),
+            confidence="low",
+            confidence_reasons=("no work of its own explains it",),
+            next_steps=(STEPS_BY_CAUSE["unknown"].format(rank=lost.rank), STACK_STEP.format(rank=lost.rank)),
+        )]  # fmt: skip
 
     def _finding(self, late: LateRank) -> Finding:
         cause = self.story.causes[late.rank]
@@ -174,6 +198,16 @@ class StragglerWriter:
         return (*out, *([Evidence(f"it was not late by itself in {steps} of {late.units} steps")] if steps else []))
 
 
+def lost_text(story: TraceStory, lost: LostTime) -> str:
+    """What waiting for the last ranks costs: "the others wait for rank 1 for 200 ms (89 %) of each step"."""
+    unit = "part of the window" if story.steps.is_empty() else "step"
+    time = f"{duration(lost.lost_ns)} ({100 * lost.lost_ns / max(lost.unit_ns, 1):.0f} %) of each {unit}"
+    if lost.rank is None:
+        return f"ranks wait for the last of them for {time}, and it is not always the same one"
+    times = f"in {lost.last_in} of {lost.units}"
+    return f"the others wait for rank {lost.rank} for {time}, {times}, and the traces do not show why"
+
+
 def cause_text(cause: Lateness) -> str:
     """The cause as the end of a sentence: ", because its host was in load (data.py:12)"."""
     if cause.cause == "unknown":
@@ -198,7 +232,7 @@ def _cause_sentence(cause: Lateness) -> str:
     if cause.cause == "launch":
         return f"Its device was idle for {share} of that time although kernels had been launched."
     what = f"its host was in {span_text(cause.what)}" if cause.what else "no span shows what its host did"
-    return f"It computed nothing in {share} of that time: {what}."
+    return f"Its device was not the reason in {share} of that time: {what}."
 
 
 def _typical(late: LateRank, own: pl.DataFrame) -> int:

@@ -15,7 +15,8 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.arrays import Ints
-from rankscope.analysis.traces.device_spans import BusyIntervals, SpanIndex, host_activity
+from rankscope.analysis.traces.device_spans import BusyIntervals, SpanIndex
+from rankscope.analysis.traces.host_pieces import host_pieces
 from rankscope.analysis.traces.model import IDLE, IDLE_KINDS, KERNELS, LAUNCHES, QUEUES, STEPS, Columns
 from rankscope.schema import SOURCES, Dataset
 
@@ -165,7 +166,7 @@ def split_steps(spans: SpanIndex, file: int, steps: pl.DataFrame) -> pl.DataFram
     compute = BusyIntervals.of(start[computes], end[computes]).within(since, until)
     communication = BusyIntervals.of(start[communicates], end[communicates]).within(since, until)
     either, any_ = BusyIntervals.of(start[both], end[both]).within(since, until), device.within(since, until)
-    active = device.joined(host_activity(spans, file)).within(since, until)
+    active = device.joined(host_pieces(spans, file).work).within(since, until)
     table = steps.select(*_HEAD).with_columns(
         compute_ns=pl.Series(compute), communication_ns=pl.Series(communication),
         exposed_ns=pl.Series(either - compute), overlap_ns=pl.Series(compute + communication - either),

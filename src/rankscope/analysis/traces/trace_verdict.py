@@ -12,8 +12,8 @@ from rankscope.analysis.places import Places
 from rankscope.analysis.traces.late_ranks import FEWEST_UNITS
 from rankscope.analysis.traces.lateness import MATCH_COLUMNS, communication_spans, most_frequent_last
 from rankscope.analysis.traces.trace_story import TraceStory, group_label
-from rankscope.analysis.traces.trace_stragglers import StragglerWriter
-from rankscope.schema import Group
+from rankscope.analysis.traces.trace_stragglers import StragglerWriter, lost_text
+from rankscope.schema import Dataset, Group
 from rankscope.text.wording import digits, duration, plural, ranks_text
 
 MOST_ROUTES = 8
@@ -207,28 +207,31 @@ def with_traces(analysis: Analysis, story: TraceStory) -> Analysis:
     """The analysis with the results of traces: findings, `traces`, and the verdict if nothing worse is known."""
     dataset = story.dataset
     places = Places(dataset)
-    late, links = StragglerWriter(story, places).findings(), link_findings(story, places)
+    writer, links = StragglerWriter(story, places), link_findings(story, places)
+    late, rest = writer.findings(), [*links, *writer.suspects()]
     worse = any(f.severity == "critical" for f in analysis.findings)
     if worse:
         late = [replace(f, root_cause=False) for f in late]
-    findings = _joined(analysis.findings, late, links, worse=worse)
+    findings = _joined(analysis.findings, late, rest, worse=worse)
     told = replace(analysis, findings=findings, traces=story.analysis())
     if worse or analysis.status == "failed":
         return told
-    slow = [f for f in findings if f.kind == "straggler"]
+    slow = [f for f in findings if f.kind == "straggler" and f.culprit_ranks]
     if slow:
         shared = places.shared(slow)
         return replace(told, status="slow", verdict=slow[0].title + (f"; {shared.short}" if shared else ""))
     status, verdict = _quiet(story, links)
     if dataset.from_traces:
         return replace(told, status=status, verdict=verdict)
+    if analysis.status == "healthy" and story.lost is not None:
+        return replace(told, status=status, verdict=f"{analysis.verdict}; but traces of {verdict}")
     if analysis.status not in ("healthy", "unknown") or status != "healthy":
         return told
     return replace(told, status=status, verdict=f"{analysis.verdict}; traces of {verdict}")
 
 
 def _joined(
-    known: Sequence[Finding], late: Sequence[Finding], links: Sequence[Finding], *, worse: bool
+    known: Sequence[Finding], late: Sequence[Finding], others: Sequence[Finding], *, worse: bool
 ) -> tuple[Finding, ...]:
     """All findings with new ids. Late ranks from dumps become evidence if traces name them as well.
 
@@ -237,7 +240,7 @@ def _joined(
     dumped = {f.culprit_ranks: f for f in known if f.kind == "straggler"}
     late = [_supported(f, dumped[f.culprit_ranks]) if f.culprit_ranks in dumped else f for f in late]
     rest = [f for f in known if not (late and f.kind == "straggler")]
-    ordered = [*rest, *late, *links] if worse else [*late, *rest, *links]
+    ordered = [*rest, *late, *others] if worse else [*late, *rest, *others]
     ids = {f.id: f"f{i}" for i, f in enumerate(ordered, 1) if f.id}
     return tuple(
         replace(f, id=f"f{i}", caused_by=ids.get(f.caused_by or "", f.caused_by)) for i, f in enumerate(ordered, 1)
@@ -252,17 +255,21 @@ def _supported(finding: Finding, dumped: Finding) -> Finding:
 
 def _quiet(story: TraceStory, links: Sequence[Finding]) -> tuple[Status, str]:
     """The verdict of traces without a rank that is late again and again."""
-    dataset = story.dataset
-    ranks = sorted(dataset.traces["rank"].drop_nulls().unique().to_list())
-    if len(ranks) < 2 < dataset.world_size + 1:
-        return "unknown", f"only {ranks_text(ranks)} of {dataset.world_size:,} was traced: no wait can be seen"
-    if len(ranks) < 2 and not dataset.seen_ranks:
-        waits = dataset.traced.height or not communication_spans(dataset).is_empty()
-        why = "it waits for others, which were not traced" if waits else "there is nobody to wait for"
-        return "unknown" if waits else "healthy", f"1 trace, which has no rank: {why}"
-    if len(ranks) < 2:
-        return "healthy", "1 rank traced: there is nobody to wait for"
-    return _judged(story, links, len(ranks))
+    ranks = sorted(story.dataset.traces["rank"].drop_nulls().unique().to_list())
+    return _judged(story, links, len(ranks)) if len(ranks) > 1 else ("unknown", _alone(story.dataset, ranks))
+
+
+def _alone(dataset: Dataset, ranks: Sequence[int]) -> str:
+    """The verdict of traces of one rank, which can be compared with nothing."""
+    who = f"only {ranks_text(ranks)}" if dataset.seen_ranks else "only one process without a rank"
+    unseen = "no wait can be seen; record all ranks in the same steps"
+    if dataset.world_size > 1:
+        return f"{who} of {dataset.world_size:,} was traced: {unseen}"
+    sole = {g.id for g in dataset.group_list if g.membership == "config" and len(g.ranks) == 1}
+    with_others = dataset.traced.filter(~pl.col("group").is_in(list(sole))).height
+    if with_others or not communication_spans(dataset).is_empty():
+        return f"{who} was traced, and it communicates with ranks that have no trace (how many is not told): {unseen}"
+    return f"{who} was traced, and it communicates with nobody: there is nothing to compare"
 
 
 def _judged(story: TraceStory, links: Sequence[Finding], ranks: int) -> tuple[Status, str]:
@@ -289,6 +296,7 @@ def _judged(story: TraceStory, links: Sequence[Finding], ranks: int) -> tuple[St
 
 def _not_late(story: TraceStory, text: str, untraced: Sequence[int]) -> tuple[Status, str]:
     """The verdict if no rank is late by itself: healthy, if all ranks were traced and none loses much."""
+    was = f"; {ranks_text(untraced)} {'was' if len(untraced) == 1 else 'were'} not traced" if untraced else ""
     lost = story.unsteady
     if lost is not None and lost.late_in > 1:
         unit = "parts of the window" if story.steps.is_empty() else "steps"
@@ -298,9 +306,10 @@ def _not_late(story: TraceStory, text: str, untraced: Sequence[int]) -> tuple[St
             f"{text}: rank {lost.rank} comes late in {times}, by {by} ({share} of one), but unevenly, which may be "
             "chance: record more steps"
         )
+    if story.lost is not None:
+        return "unknown", f"{text}: {lost_text(story, story.lost)}{was}"
     if untraced:
-        was = "was" if len(untraced) == 1 else "were"
-        missing = ranks_text(untraced)
-        return "unknown", f"{text}: none of these ranks comes late again and again; {missing} {was} not traced"
+        return "unknown", f"{text}: none of these ranks comes late again and again{was}"
     once = f", rank {lost.rank} once, by {duration(lost.most_ns)}" if lost is not None else ""
-    return "healthy", f"{text}: nobody comes late again and again{once}"
+    stages = "; stages of a pipeline wait for one another by design and are not compared" if story.staged else ""
+    return "healthy", f"{text}: nobody comes late again and again{once}{stages}"

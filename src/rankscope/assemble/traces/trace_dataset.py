@@ -21,6 +21,7 @@ from rankscope.assemble.traces.span_tables import SpanRoles
 from rankscope.assemble.traces.trace_window import TraceWindow, current_table, settle_clock_bases
 from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.matrices import NULL, Numbers
+from rankscope.parsers.safe_values import RANK_LIMIT
 from rankscope.parsers.torch_profiler.model import TracedCall
 
 Tables = dict[str, pl.DataFrame]
@@ -102,8 +103,10 @@ def _distinct(windows: Sequence[TraceWindow]) -> list[TraceWindow]:
 
 
 def trace_world(windows: Sequence[TraceWindow]) -> int:
-    """The number of ranks: groups count more than the world's size beside them."""
+    """The number of ranks: groups count more than the world's size beside them; operations name groups, too."""
     told = [1 + window.rank for window in windows]
+    for call in {call for window in windows for call in window.content.calls}:
+        told += [1 + max(device_operations.written_members(call), default=-1), min(call.group_size or 0, RANK_LIMIT)]
     stated = [1 + max(g.ranks) for w in windows for g in w.content.about.groups if g.ranks]
     told += stated or [w.content.about.world_size or 0 for w in windows]
     return max(told, default=0)
