@@ -106,6 +106,11 @@ def test_what_the_reader_looks_for_stays(text: str) -> None:
         "password='two words @' --lr 3",
         "password='cut @ off",
         "password=a&@",
+        "password: /@",
+        "api_key:               @",
+        "api_keys: [a, @]",
+        "api_keys: {'a': '@'}",
+        "token=@[0m",
         "X-Api-Key: @",
         "Authorization: Basic @",
         "'Authorization': 'token @'",
@@ -168,7 +173,7 @@ def test_what_stands_beside_a_key_of_aws_is_hidden() -> None:
 def test_forty_digits_beside_wandb_are_a_key_and_elsewhere_a_commit() -> None:
     key = "0123456789" * 4
     assert hide(f"wandb: bad key {key}") == "wandb: bad key (hidden)"
-    for text in (f"at commit {key}", f"wandb: run of commit {key}", f"https://wandb.test/x/tree/{key}"):
+    for text in (f"at {key}", f"wandb: {{'commit': '{key}'}}", f"https://wandb.test/x/tree/{key}"):
         assert hide(text) == text
 
 
@@ -192,6 +197,7 @@ store key is /default_pg/0
 api_key=None token=null password=***
 def f(token: str, api_key: Optional[str] = None)
 token = tokens[i]; token = self.get(x)
+token=[1, 2, 3] api_key=(hidden 2)
 tokens per second per gpu: 123, time to first token=0.3
 http://10.0.0.1:29500/x?a=b@c tcp://node01:29500 ssh://git@github.com/a git@github.com:a/b.git bob@x.org
 frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x57 (0x7f6c8b2a4617 in /opt/conda/libc10.so)

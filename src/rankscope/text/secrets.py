@@ -131,11 +131,12 @@ _BARE = re.compile(
 )
 """A value without quotes ends at a blank, and at a sign of its surroundings with nothing of its own behind it."""
 _LIST = re.compile(r"\[[^\]\n]*+\]?|\{[^}\n]*+\}?")
-_CALL = re.compile(r"[A-Za-z_][\w.]{0,80}[(\[]")
+_CALL = re.compile(r"[A-Za-z_][\w.]{0,80}(?:\(|\[(?!\d{0,3}m))")
+"""The beginning of an expression, which is no secret; `[0m` is a colour that has lost its first byte."""
 _TYPES = _words("str int bool bytes float any optional string dict list object union")
 _NOTHING = _words("none null nil true false undefined yes no unset redacted")
 _NOTHING_SHOWN = re.compile(r"[*x.<>\[\]_-]+|\(hidden\)", re.IGNORECASE)
-_MARKER = re.compile(r"[\[<(](?:redacted|hidden|masked|removed|not set|unset)[\])>]", re.IGNORECASE)
+_MARKER = re.compile(r"[\[<(](?:redacted|hidden(?: \d{1,6})?|masked|removed|not set|unset)[\])>]", re.IGNORECASE)
 _PROSE = _words(
     "incorrect invalid required missing wrong expired not is was are must cannot mismatch mismatched failed denied "
     "authentication the a an no empty too unknown rejected for from error in on and or to please only being set unset "
@@ -165,9 +166,10 @@ def _secret_span(text: str, at: int, holds: Holds, sign: str) -> tuple[int, int]
     if _MARKER.match(text, at):
         return None
     listed = _LIST.match(text, at)
-    if listed is not None and (holds == "password" or text.startswith(("[", "[b", "[u"), at)):
-        quoted = any(sign in listed[0] for sign in "\"'")
-        return (at, listed.end()) if quoted or holds == "password" else None
+    if listed is not None:
+        # a tokenizer has lists of numbers
+        whole = holds in ("password", "key") or '"' in listed[0] or "'" in listed[0]
+        return listed.span() if whole else None
     call = _CALL.match(text, at)
     if call is not None and _QUOTE.match(text, call.end()):
         at = call.end()
@@ -202,15 +204,17 @@ def _is_mixed(value: str) -> bool:
 # Names with values.
 
 _NAMED = re.compile(
+    # by its groups: NAME=value, NAME: value, the NAME is value, name: NAME, value: value; NAME ... value in a table,
+    # "--NAME", "value" in a list, <NAME>value</NAME>, --NAME value
     r"""(?:(?<=\\[nrt])|(?<![\w.\-]))([\w.\-]++)(?:
-    (\\*["'`]?\]?[ \t]{0,8}(?:=>|:=|==|=)[ \t]{0,8}(?!=))          # NAME=value, "NAME" = value
-    |(\\*["'`]?\]?[ \t]{0,8}(?:[ ](?:provided|used|given|value))?:[ \t]{0,8}(?:!!\w{1,20}[ \t])?(?![/:]))  # NAME: value
-    |([ \t]{1,8}(?:is|was|are)[ \t]{1,8})                          # the NAME is value
-    |(\\*["']?,?\s{0,40}\\*["']?value\\*["']?[ \t]{0,4}[=:][ \t]{0,4})    # name: NAME, value: value
-    |([ \t]{1,8}(?:\.{3,}+|[|\u2502])[ \t]{1,60})                  # NAME .... value, | NAME | value |
-    |(\\*["'],\s{0,8}(?=\\*["']))                                  # "--NAME", "value"
-    |(>)                                                           # <NAME>value</NAME>
-    |([ \t]{1,8}(?!-))                                             # --NAME value
+    (\\*["'`]?\]?[ \t]{0,40}(?:=>|:=|==|=)[ \t]{0,40}(?!=))
+    |(\\*["'`]?\]?[ \t]{0,8}(?:[ ](?:provided|used|given|value))?:[ \t]{0,40}(?:!!\w{1,20}[ \t])?(?!//|:))
+    |([ \t]{1,8}(?:is|was|are)[ \t]{1,8})
+    |(\\*["']?,?\s{0,40}\\*["']?value\\*["']?[ \t]{0,4}[=:][ \t]{0,4})
+    |([ \t]{1,8}(?:\.{3,}+|[|\u2502])[ \t]{1,60})
+    |(\\*["'],\s{0,8}(?=\\*["']))
+    |(>)
+    |([ \t]{1,8}(?!-))
     )""",
     re.VERBOSE,
 )
@@ -325,13 +329,19 @@ _BARE_LOGIN = re.compile(
 _AWS_SECRET = re.compile(
     r"(?<![A-Za-z0-9+/=])(?=[a-z0-9+/]{0,39}[A-Z])(?=[A-Z0-9+/]{0,39}[a-z])[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/=])"
 )
-_WANDB_KEY = re.compile(r"(?<![\w/@-])(?<!commit[ =:])(?<!sha[ =:])(?<!commit: )[0-9a-f]{40}(?!\w)")
+_FORTY_DIGITS = re.compile(r"(?<![\w/@-])[0-9a-f]{40}(?!\w)")
+_OF_GIT = re.compile(r"(?:commit|sha|rev|revision|hash|git|head|tree|branch)\W{0,6}$", re.IGNORECASE)
 _KAGGLE_KEY = re.compile(
     r"(?<=key\": \")[0-9a-f]{32}(?=\")|(?<=key\":\")[0-9a-f]{32}(?=\")|(?<=key': ')[0-9a-f]{32}(?=')"
 )
 _BEGIN = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f][0-9A-Fa-f]))"
 """Where a secret begins: behind no letter, unless that is of a line end in JSON or of a sign in an address."""
 _SIGNED_SHAPES = tuple((sign, row.pattern) for row in SHAPES for sign in row.signs.split())
+
+
+def _without_wandb_key(found: re.Match[str]) -> str:
+    """A key of Weights & Biases has the form of a commit of git: the words before it tell them apart."""
+    return found[0] if _OF_GIT.search(found.string[max(0, found.start() - 20) : found.start()]) else HIDDEN
 
 
 _MOST_ROUNDS = 8
@@ -364,7 +374,7 @@ def _hidden_once(text: str) -> str:
     if "akia" in small or "asia" in small:
         text = _AWS_SECRET.sub(HIDDEN, text)
     if "wandb" in small:
-        text = _WANDB_KEY.sub(HIDDEN, text)
+        text = _FORTY_DIGITS.sub(_without_wandb_key, text)
     if "username" in small or "kaggle" in small:
         text = _KAGGLE_KEY.sub(HIDDEN, text)
     for sign, pattern in _SIGNED_SHAPES:
