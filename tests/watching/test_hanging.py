@@ -26,9 +26,9 @@ class Server:
         self.answers = threading.Event()
         self.answers.set()
 
-        def slow(paths: list[Path]) -> list[FoundPath]:
+        def slow(paths: list[Path], *, follow_links: bool) -> list[FoundPath]:
             self.answers.wait()
-            return walk_paths(paths)
+            return walk_paths(paths, follow_links=follow_links)
 
         monkeypatch.setattr(census, "walk_paths", slow)
 
@@ -84,7 +84,8 @@ def test_one_that_never_answers_is_said_and_can_be_left(tmp_path: Path, server: 
 def test_one_look_that_hung_does_not_put_off_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, took = HandClock(), [0.0]
 
-    def slow(paths: list[Path]) -> list[FoundPath]:
+    def slow(paths: list[Path], *, follow_links: bool) -> list[FoundPath]:
+        assert not follow_links
         if paths == [tmp_path]:  # not of a thread that an earlier test left hanging
             clock.turn(took[0])
         return []

@@ -55,7 +55,7 @@ def is_address(path: str) -> bool:
 
 @dataclass(frozen=True)
 class LocalInput:
-    """What can be opened here of the paths that the user gave."""
+    """Paths on this machine in place of those that the user gave."""
 
     paths: tuple[str, ...]
     called: tuple[str, ...]

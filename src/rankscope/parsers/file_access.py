@@ -51,7 +51,7 @@ def read_small(path: Path, most: int, within: str = "") -> bytes:
 
 
 def looked_at(path: str) -> tuple[os.stat_result, str]:
-    """What a path leads to, through links, and the real path of that. Raises OSError."""
+    """The facts of the file that a path leads to, through links, and its real path. Raises OSError."""
     descriptor = os.open(path, LOOK | os.O_CLOEXEC)
     try:
         return os.fstat(descriptor), real_place(descriptor, path)

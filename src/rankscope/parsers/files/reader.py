@@ -330,6 +330,8 @@ def is_named(path: str) -> bool:
 
 # Members of tar and zip archives, one after the other, in memory.
 
+MOST_ENDS = 64
+"""Most reads at the end of a tar; of a whole one there are few."""
 MEMBER_LIMIT = 1_000_000
 """Most members of an archive that are read."""
 
@@ -355,7 +357,7 @@ def tar_members(stream: IO[bytes], limit: int, room: streams.ByteRoom) -> Iterat
 
     Only holes of sparse members add bytes: such a member may have `limit`.
     """
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
+    with tarfile.open(fileobj=cast(IO[bytes], _EndingStream(stream)), mode="r|") as archive:
         for count, info in enumerate(archive):
             if count >= MEMBER_LIMIT:
                 return
@@ -364,6 +366,25 @@ def tar_members(stream: IO[bytes], limit: int, room: streams.ByteRoom) -> Iterat
                 if content is not None and info.issparse():
                     content = io.BufferedReader(BoundedStream(content, limit, room))
                 yield ArchiveMember(info.name, info.size, _tar_time(info.mtime), content)
+
+
+class _EndingStream:
+    """A stream that raises EOFError if it is read again and again at its end.
+
+    For a member of 10^20 bytes tarfile would do so to skip it.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._left = MOST_ENDS
+
+    def read(self, count: int) -> bytes:
+        """The next bytes; none at the end."""
+        data = self._stream.read(count)
+        self._left -= not data
+        if self._left < 0:
+            raise EOFError
+        return data
 
 
 def zip_members(stream: IO[bytes], limit: int, room: streams.ByteRoom) -> Iterator[ArchiveMember]:
