@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -167,3 +168,66 @@ def test_what_a_wrapped_ring_holds_in_part_is_not_held_against_the_others(kept: 
             recorder.coalesced(["Float", "BFloat16"])
     files = {f"nccl_trace_rank_{r.rank}": r.pickle(ring=kept if r.rank == 0 else 15) for r in made}
     assert not analyse(dataset_of(files)).culprits
+
+
+SAME_SIZE = ("all_reduce", "allreduce_coalesced", "_all_gather_base", "_reduce_scatter_base")
+
+
+def uneven(op: str, sizes: Sequence[int], *, library: str = "nccl", coalesced: bool = False) -> JobBuilder:
+    """A job in which rank 2 passed fewer elements once, and all finished and went on."""
+    job = running()
+    for rank in range(4):
+        own = [n - n % 1000 for n in sizes] if rank == 2 else sizes
+        if not coalesced:
+            job.collective(ranks=[rank], op=op, sizes=str([[n] for n in own]), library=library)
+            continue
+        number = job.seqs[rank, "0"] + 1
+        for n in own:
+            job.collective(ranks=[rank], op=op, sizes=f"[[{n}]]", library=library, coalesced="inner", seq=number)
+        job.collective(ranks=[rank], op="coalesced", sizes="[]", library=library, coalesced="closer", seq=number)
+    for _ in range(3):
+        job.seqs = dict.fromkeys(job.seqs, max(job.seqs.values()))
+        job.collective(library=library)
+    return job
+
+
+@pytest.mark.parametrize("coalesced", [False, True])
+@pytest.mark.parametrize("op", SAME_SIZE)
+def test_unequal_sizes_that_must_be_equal_are_told_although_all_finished(op: str, coalesced: bool) -> None:
+    root = root_of(uneven(op, [4096, 8192], coalesced=coalesced))
+    assert (root.kind, root.culprit_ranks, root.confidence) == ("size-mismatch", (2,), "medium")
+    assert "rank 2 passed 12,000 elements and the others 12,288 elements" in root.title
+    assert root.confidence_reasons == ("it finished anyway: no hang, but wrong results",)
+
+
+@pytest.mark.parametrize("library", ["nccl2", "hccl"])
+def test_other_libraries_with_one_count_for_all_have_the_same_rule(library: str) -> None:
+    assert root_of(uneven("_reduce_scatter_base", [4096], library=library)).culprit_ranks == (2,)
+
+
+@pytest.mark.parametrize("coalesced", [False, True])
+@pytest.mark.parametrize(
+    "op", ["all_gather", "reduce_scatter", "all_to_all", "_broadcast_oop", "_reduce_oop", "gather"]
+)
+def test_operations_that_may_be_uneven_and_finished_are_fine(op: str, coalesced: bool) -> None:
+    assert analyse(uneven(op, [4096, 8192], coalesced=coalesced).build()).status == "healthy"
+
+
+def test_gloo_checks_sizes_itself() -> None:
+    assert not analyse(uneven("all_reduce", [4096], library="gloo").build()).culprits
+
+
+def test_a_coalesced_group_of_which_a_size_is_unknown_is_not_compared() -> None:
+    job = uneven("_reduce_scatter_base", [4096, 8192], coalesced=True)
+    first = next(row for row in job.rows if row["rank"] == 2 and row["coalesced"] == "inner")
+    first["in_sizes"] = None
+    assert analyse(job.build()).status == "healthy"
+
+
+def test_buckets_of_other_shapes_and_equal_totals_are_equal() -> None:
+    job = running()
+    for rank in range(4):
+        job.collective(ranks=[rank], op="allreduce_coalesced", sizes="[[64,2],[8]]" if rank else "[[8],[128]]")
+    for _ in range(2):
+        job.collective()
+    assert analyse(job.build()).status == "healthy"

@@ -30,7 +30,7 @@ SAME_SIZE_OPS = (
 makes one call of each of them): members with other counts read or write beyond the end of a buffer, even if all finish.
 
 The forms with lists (all_gather, reduce_scatter) are not among them: torch replaces uneven ones by broadcasts and
-reduces of one root each (`_broadcast_oop`, `_reduce_oop`). An all_to_all may be uneven; a gather and a scatter are sends
+reduces of one root each (`_broadcast_oop`, `_reduce_oop`). An all_to_all may be uneven; gather and scatter are sends
 and receives."""
 SAME_SIZE_LIBRARIES = ("nccl", "nccl2", "ncclx", "rccl", "rcclx", "xccl", "mccl", "hccl", "bccl")
 """Libraries of that rule; gloo checks sizes itself, and what it marks as finished may have failed."""

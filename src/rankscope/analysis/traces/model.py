@@ -49,7 +49,7 @@ STEPS: Columns = {
     "overlap_ns": pl.Int64,  # both ran
     "memory_ns": pl.Int64,  # copies and memsets ran, and neither of the two
     "idle_ns": pl.Int64,  # nothing ran on the device; on a CPU, nothing on any thread
-    "host_gap_ns": pl.Int64,  # the part of idle_ns in which no operation or launch ran on the host either
+    "host_gap_ns": pl.Int64,  # the part of idle_ns in which no host worked either, see `host_pieces`
     "late_ns": pl.Int64,  # delay at collectives against the others, by its own doing
     "waited_ns": pl.Int64,  # time in collectives before the last member came
 }

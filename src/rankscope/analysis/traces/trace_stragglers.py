@@ -231,8 +231,8 @@ def _cause_sentence(cause: Lateness) -> str:
         )
     if cause.cause == "launch":
         return f"Its device was idle for {share} of that time although kernels had been launched."
-    what = f"its host was in {span_text(cause.what)}" if cause.what else "no span shows what its host did"
-    return f"Its device was not the reason in {share} of that time: {what}."
+    what = f", which was in {span_text(cause.what)}" if cause.what else "; no span shows what it did"
+    return f"{share} of that time goes to its host{what}."
 
 
 def _typical(late: LateRank, own: pl.DataFrame) -> int:
