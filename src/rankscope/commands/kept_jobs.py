@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from rankscope.analysis.model import Analysis
-from rankscope.commands.report import redacted_report
 from rankscope.commands.source import JobSource, LoadStep
 from rankscope.parsers.files.directory_walk import is_session, printable_text, walk_paths
+from rankscope.report.redact import Redaction
 from rankscope.schema import Dataset
 
 MOST_KEPT = 4
@@ -40,9 +40,9 @@ class KeptJob:
 class KeptJobs:
     """The jobs below some directories. Used by one thread at a time."""
 
-    def __init__(self, directories: Sequence[Path], redact: bool) -> None:
+    def __init__(self, directories: Sequence[Path], redaction: Redaction | None) -> None:
         self.directories = tuple(map(_real, directories))
-        self.is_redacted = redact
+        self.redaction = redaction
         self._kept: OrderedDict[Path, KeptJob] = OrderedDict()
 
     def job(self, path: str) -> KeptJob:
@@ -108,12 +108,11 @@ class KeptJobs:
         return hashlib.blake2s(repr(about).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     def _read(self, found: Path, called: str) -> tuple[Dataset, Analysis]:
-        source = JobSource((str(found),), called=(called,), within=self.directories, no_cache=True)
+        source = JobSource((str(found),), called=(called,), within=self.directories, no_cache=True, redaction=self.redaction)
         try:
-            dataset, analysis = source.load(_ignore)
+            return source.load(_ignore)
         except click.ClickException as error:
             raise PathError(error.format_message()) from error
-        return redacted_report(dataset, analysis, True, True) if self.is_redacted else (dataset, analysis)
 
 
 def _real(path: Path) -> Path:
