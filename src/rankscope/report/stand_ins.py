@@ -17,6 +17,9 @@ from typing import Any
 
 from rankscope.text.secrets import hide
 
+STAND_IN = re.compile(r"(?<![\w-])(?:host|user|dir|name|file|job|project|bucket|service|switch|rack)-\d+")
+"""A stand-in in the name of a file: its number says nothing of the file."""
+
 # What a text is taken apart into. Earlier alternatives win.
 
 _HEX2, _HEX4 = r"[0-9a-f]{2}", r"[0-9a-f]{4}"
@@ -43,7 +46,10 @@ _SEPARATORS = re.compile(r"[\\/]+")
 
 # Names that texts tell.
 
-_USER = re.compile(r"(?:[/\\](?:home|users?|u)[/\\]+|^~|(?<=[\s=:\"'(])~)([^/\\\s~:,;\"'()<>\[\]]+)", re.IGNORECASE)
+_USER = re.compile(
+    r"(?:[/\\](?:home|users?)[/\\]+|(?<![\w.-])/u/|^~|(?<=[\s=:\"'(])~)(?!\w*\.(?:py|cc|cpp|cu|h)\b)([^/\\\s~:,;\"'()<>\[\]]+)",
+    re.IGNORECASE,
+)
 _USER_IN_PROSE = re.compile(
     r"(?:\b(?:user(?:_?name|_?id)?|logname|owner|login)[\"']?(?:=|: ?)[\"']?(?=[a-z_])|\buid=\d+\(|\bUserId=|\bfor user )"
     r"([a-z_][\w.-]*)",
@@ -72,18 +78,15 @@ _CLOUD = re.compile(
 )
 _FULL_NAME = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+([a-z][a-z-]*)")
 _SUFFIXES = frozenset(
-    "com net org edu gov mil int arpa corp lan intra intranet localdomain hpc example invalid cluster ac ad ae ar au br"
-    " ca ch cl cn cz de dk es eu fi fr gr hk hu ie il jp kr lt lu lv mx nl nz pt ro ru se sg sk tr tw ua uk za".split()
+    ["com", "net", "org", "edu", "gov", "mil", "int", "arpa", "corp", "lan", "intra", "intranet", "localdomain", "hpc", "example", "invalid", "cluster", "ac", "ad", "ae", "ar", "au", "br", "ca", "ch", "cl", "cn", "cz", "de", "dk", "es", "eu", "fi", "fr", "gr", "hk", "hu", "ie", "il", "jp", "kr", "lt", "lu", "lv", "mx", "nl", "nz", "pt", "ro", "ru", "se", "sg", "sk", "tr", "tw", "ua", "uk", "za"]
 )
 """Last labels of host names that end nothing else."""
 _DOUBTFUL_SUFFIXES = frozenset(
-    "local internal test cloud io ai dev app site zone host home in it is to no us me at be my co tv ml id svc".split()
+    ["local", "internal", "test", "cloud", "io", "ai", "dev", "app", "site", "zone", "host", "home", "in", "it", "is", "to", "no", "us", "me", "at", "be", "my", "co", "tv", "ml", "id", "svc"]
 )
 """Last labels of host names that may end a dotted name of a program, too."""
 _PACKAGES = frozenset(
-    "torch numpy np nn os sys self module model models megatron deepspeed transformers accelerate c10d c10 aten nccl"
-    " torchvision torchtitan functools asyncio importlib logging multiprocessing layers optimizer optim jax xla triton"
-    " vllm sglang ray lightning pytorch_lightning cuda dist F tf tensorflow".split()
+    ["torch", "numpy", "np", "nn", "os", "sys", "self", "module", "model", "models", "megatron", "deepspeed", "transformers", "accelerate", "c10d", "c10", "aten", "nccl", "torchvision", "torchtitan", "functools", "asyncio", "importlib", "logging", "multiprocessing", "layers", "optimizer", "optim", "jax", "xla", "triton", "vllm", "sglang", "ray", "lightning", "pytorch_lightning", "cuda", "dist", "F", "tf", "tensorflow"]
 )
 """First parts of dotted names that are of programs."""
 _PUBLIC_SITES = (
@@ -94,17 +97,20 @@ _PUBLIC_SITES = (
 )  # fmt: skip
 """Sites, and parts of sites, that anybody may name."""
 _VERSION_BEFORE = re.compile(r"(?:[=<>~!]=|version[\"']?(?: is|[:=])? ?[\"']?|\bcu1\d[ -]|\bv)$", re.IGNORECASE)
-_KEPT_ADDRESSES = frozenset({"127.0.0.1", "0.0.0.0", "::", "::1", "255.255.255.255"})  # noqa: S104 - nothing is bound
+_KEPT_ADDRESSES = frozenset({"127.0.0.1", "0.0.0.0", "::", "::1", "255.255.255.255"})
 _COMMON_NAMES = frozenset({"root", "localhost", "localhost.localdomain", "unknown", "none", "null", "host", "(unknown)"})
 _COMMON_USERS = _COMMON_NAMES | {"user", "users", "ubuntu", "ec2-user", "admin", "nobody", "docker", "jovyan", "home", "shared"}
 _COMMON_WORDS = frozenset(
-    "master worker main head node host rank train test data gpu cpu model server client launcher default primary".split()
+    ["master", "worker", "main", "head", "node", "host", "rank", "train", "test", "data", "gpu", "cpu", "model", "server", "client", "launcher", "default", "primary", "user", "vm", "pc", "server", "laptop", "desktop", "workstation", "ubuntu", "dev", "local", "python"]
 )
 """Words that name a host only in a column of hosts: prose is full of them."""
 _SHORTEST_USER = 3
 """Shortest user name that is replaced in prose; shorter ones, which match half the words, only in paths."""
 _SHORTEST_STEM = 3
 """Letters of a host name without its numbers from which on all hosts of that form are its siblings."""
+
+_SHORTEST_PART = 3
+"""Shortest name that is replaced as a part of a word."""
 
 # Paths.
 
@@ -118,23 +124,33 @@ _PUBLIC = re.compile(
     rf"(?:^|/)(?P<tail>(?:site|dist)-packages/(?:{_PUBLIC_PACKAGES})/.*"
     r"|torch/(?:_\w+|distributed|nn|autograd|utils|optim|multiprocessing|cuda|npu|xpu|accelerator|fx|jit|library|csrc"
     r"|(?:_tensor|serialization)\.py)(?:/.*|$)"
+    r"|(?:third_party|aten|c10d?|csrc|(?:src/)?(?:transport|misc|graph|device|include|plugin|register|ras|scheduler|rma|gin))"
+    r"/[\w./-]+\.(?:c|cc|cpp|cu|cuh|h|hpp)$"
     r"|rankscope/capture/.*|lib(?:64)?/python3[.\d]*/(?!(?:site|dist)-packages/).*)"
+    r"|^(?P<system>/(?:etc|proc|sys|usr/(?:bin|include|local/cuda[^/]*|share)|bin|dev/(?!shm/))(?:/.*)?)$"
     rf"|^(?P<whole>(?:{_PUBLIC_PACKAGES}|asyncio|collections|concurrent|ctypes|encodings|http|importlib|json|logging"
     r"|multiprocessing|urllib)/.*\.py)$"
 )
 """Files of public packages and of Python itself, from the directory on that names them."""
 _PYTHON = re.compile(r"python3?(?:\.\d+)?$")
-_COMMON_PARTS = frozenset({
+_COMMON_DIRECTORIES = frozenset({
     ".", "..", "home", "Users", "usr", "lib", "lib64", "opt", "tmp", "var", "mnt", "data", "scratch", "local", "bin", "dev",
-    "proc", "sys", "etc", "shm", "run", "log", "logs", "site-packages", "dist-packages", "nccl", "comm", "trace", "traces",
-    "rank", "ranks", "dump", "dumps", "stack", "stacks", "fr", "gloo", "xccl", "hccl", "torch", "torchcomms", "json", "jsonl",
-    "pkl", "pickle", "gz", "zst", "tar", "tgz", "zip", "txt", "csv", "md", "out", "err", "stdout", "stderr", "attempt", "part",
-    "worker", "job", "slurm", "pyspy", "py-spy", "spy", "py", "folded", "numbers", "memory", "snapshot", "environment", "rankscope", "model",
-    "parameters", "compiler", "runtime", "srt", "distributed", "managers", "util", "collective", "datasets", "streaming",
-    "webdataset", "torchdata", "triton", "vllm", "sglang", "horovod", "ray", "safetensors", "events", "tfevents", "pt", "ras",
-    "nvlink", "cuda", "so", "sh", "yaml", "yml", "toml", "html", "prom", "checkpoint", "checkpoints",
+    "proc", "sys", "etc", "shm", "run", "log", "logs", "dumps", "traces", "site-packages", "dist-packages", "nccl", "torch",
+    "compiler", "runtime", "srt", "distributed", "managers", "util", "collective", "datasets", "streaming", "webdataset",
+    "torchdata", "triton", "vllm", "sglang", "horovod", "ray", "safetensors", "third_party",
 })  # fmt: skip
-"""Common parts of paths and dump names, which identify nobody."""
+"""Common directories, which identify nobody; among them those that tell rules what a stack does."""
+_COMMON_PARTS = _COMMON_DIRECTORIES | {
+    "comm", "trace", "rank", "ranks", "dump", "stack", "stacks", "fr", "gloo", "xccl", "hccl", "torchcomms", "json", "jsonl",
+    "pkl", "pickle", "gz", "zst", "tar", "tgz", "zip", "txt", "csv", "md", "out", "err", "stdout", "stderr", "attempt", "part",
+    "worker", "job", "slurm", "pyspy", "py-spy", "spy", "py", "folded", "numbers", "memory", "snapshot", "environment", "model",
+    "rankscope", "parameters", "events", "tfevents", "pt", "ras", "nvlink", "cuda", "so", "sh", "yaml", "yml", "toml", "html",
+    "prom", "checkpoint", "checkpoints", "train", "training", "pretrain", "output", "outputs", "input", "inputs", "dmesg",
+    "syslog", "capture", "exception", "clog", "host", "node", "history", "merged", "console", "error", "errors", "main",
+    "launch", "step", "iter", "debug", "info", "result", "results", "desync", "nvidia", "smi", "metrics", "config", "env",
+    "environ", "summary", "report", "recorder",
+}  # fmt: skip
+"""Common parts of names of dumps and logs, which identify nobody."""
 _NUMBERED = re.compile(r"([A-Za-z]+?)\d+$")
 
 
@@ -273,7 +289,7 @@ class StandInNames:
         """A redacted path: common parts stay, users and hosts get their stand-ins, other parts dir-1 and name-1."""
         public = _PUBLIC.search(path)
         if public:
-            return public["tail"] or public["whole"]
+            return public["tail"] or self._within(public["system"] or public["whole"])
         users = set(_USER.findall(path)) - _COMMON_USERS
         return "!".join(self._inner_path(inner, users) for inner in path.split("!"))
 
@@ -296,7 +312,8 @@ class StandInNames:
         """The short name of a host; the full one if several hosts share the short one."""
         short = host.partition(".")[0]
         full = {name for name in self._hosts.get(short, ()) if name != short}
-        return host if len(full) > 1 or short not in self._hosts else short
+        is_known = short in self._hosts or _shape(short) in self._shapes
+        return short if is_known and len(full) < 2 else host
 
     def _known(self, word: str) -> str | None:
         """The stand-in of a word that is a known host, user or other name."""
@@ -312,9 +329,19 @@ class StandInNames:
             return self.host(word)
         return self.host(word) if not domain and _shape(name) in self._shapes else None
 
+    def _has_domain(self, word: str) -> bool:
+        """Whether a dotted word is a known host, or one of a form that is known, with a domain behind it."""
+        first, dot, rest = word.partition(".")
+        last = rest.rpartition(".")[2]
+        if not dot or last in _COMMON_PARTS or not last.isalpha() or "_" in rest:
+            return False
+        return (self._known(first) is not None and first not in self._users | self._others.keys()) or (
+            "-" in first and "." in rest and self._within(first) != first
+        )
+
     def _directory(self, part: str, users: Collection[str]) -> str:
         name = part.lstrip("~")
-        if not name or name in _COMMON_PARTS or _PYTHON.match(name) or name in _COMMON_USERS or name.isdigit():
+        if not name or name in _COMMON_DIRECTORIES or _PYTHON.match(name) or name in _COMMON_USERS or name.isdigit():
             return part
         if name in users:
             return "~" * part.startswith("~") + self._alias("user", name)
@@ -353,7 +380,7 @@ class StandInNames:
         while at < len(pieces):
             for end in range(min(len(pieces), at + 2 * self._joints + 1), at, -1):
                 candidate = "".join(pieces[at:end])
-                if (end - at) % 2 and (known := self._known(candidate)) is not None:
+                if (end - at) % 2 and len(candidate) >= _SHORTEST_PART and (known := self._known(candidate)) is not None:
                     out.append(known)
                     at = end
                     break
@@ -486,7 +513,7 @@ class StandInNames:
         if _SOURCE.search(stem):
             return self._source(stem) + end
         known = self._known(stem)
-        if known is None and _is_full_name(stem):
+        if known is None and (_is_full_name(stem) or self._has_domain(stem)):
             known = stem if _is_public(stem) else self.host(stem)
         return (known if known is not None else self._within(stem)) + end
 
