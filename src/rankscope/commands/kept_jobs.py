@@ -43,6 +43,8 @@ class KeptJobs:
     def __init__(self, directories: Sequence[Path], redaction: Redaction | None) -> None:
         self.directories = tuple(map(_real, directories))
         self.redaction = redaction
+        self._called: dict[str, str] = {}
+        """The names of entries by those that are shown in their place."""
         self._kept: OrderedDict[Path, KeptJob] = OrderedDict()
 
     def job(self, path: str) -> KeptJob:
@@ -70,14 +72,21 @@ class KeptJobs:
                 for path in sorted(root.iterdir()):
                     if self._is_within(_real(path)) and path.exists():
                         about = path.stat()
-                        name = str(path) if len(self.directories) > 1 else path.name
+                        name = self._shown(str(path) if len(self.directories) > 1 else path.name)
                         size = None if path.is_dir() else about.st_size
                         yield {"path": printable_text(name), "size": size, "modified": round(about.st_mtime)}
         except OSError as error:
             raise PathError(f"{error.filename}: {error.strerror}") from error
 
+    def _shown(self, name: str) -> str:
+        """The name of an entry as it may be shown; a job is asked about by either."""
+        shown = self.redaction.title(name) if self.redaction else name
+        self._called[shown] = name
+        return shown
+
     def _resolved(self, path: str) -> Path:
         """The real path of a job. Raises PathError for one outside of the directories, whether it exists or not."""
+        path = self._called.get(path, path)
         if "\0" in path:
             raise PathError("not a path: it holds a null character")
         places = [_real(root / path) for root in self.directories]
@@ -108,7 +117,9 @@ class KeptJobs:
         return hashlib.blake2s(repr(about).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     def _read(self, found: Path, called: str) -> tuple[Dataset, Analysis]:
-        source = JobSource((str(found),), called=(called,), within=self.directories, no_cache=True, redaction=self.redaction)
+        source = JobSource(
+            (str(found),), called=(called,), within=self.directories, no_cache=True, redaction=self.redaction
+        )
         try:
             return source.load(_ignore)
         except click.ClickException as error:

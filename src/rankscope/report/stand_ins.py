@@ -62,6 +62,10 @@ _HOST_IN_PROSE = re.compile(
     r"([a-z](?:[\w.-]*\w)?)(?!\w*\()",
     re.IGNORECASE | re.MULTILINE,
 )
+_NAMED_IN_PROSE = re.compile(
+    r"(?:job_?name|project(?:_?name)?|entity|cluster_?name|namespace|account)[\"']?(?:=|: ?)[\"']?([a-z][\w.-]*\w)",
+    re.IGNORECASE,
+)
 _STORE = re.compile(r"\b(?:s3[an]?|gs|gcs|az|abfss?|wasbs?|oss|cos|hdfs|r2|swift|minio)://(?:([\w.-]+)@)?([\w.-]+)", re.IGNORECASE)
 _WANDB = re.compile(r"\bwandb\.ai/([\w.-]+)/([\w.-]+)")
 _SERVICE = re.compile(r"\b([a-z0-9-]+(?:\.[a-z0-9-]+)*)\.svc\b")
@@ -225,6 +229,7 @@ class StandInNames:
         whole = "\n".join(texts)
         self.know_users(chain(_USER.findall(whole), (n for n in _USER_IN_PROSE.findall(whole) if not _is_word(n))))
         self.know_hosts(name for name in _HOST_IN_PROSE.findall(whole) if self._may_be_host(name))
+        self.know_names("job", _NAMED_IN_PROSE.findall(whole))
         self.know_names("bucket", chain.from_iterable(_STORE.findall(whole)))
         self.know_names("project", chain.from_iterable(_WANDB.findall(whole)))
         self.know_names("service", (label for name in _SERVICE.findall(whole) for label in name.split(".")))

@@ -382,7 +382,7 @@ def why_sections(why: RankExplanation) -> list[tuple[str, list[str]]]:
 
 def _why_line(reason: Reason) -> str:
     place = source(reason.evidence)
-    return f"{place}: {reason.evidence.text}" if place else reason.evidence.text
+    return hide(f"{place}: {reason.evidence.text}" if place else reason.evidence.text)
 
 
 # The rules about numbers.
