@@ -34,7 +34,7 @@ from rankscope.watching.update import FollowProgress, JobUpdate
 from tests.memory_writer import GIB, _snapshot, sample_file
 from tests.model_writer import model_file, transformer
 from tests.numbers_writer import NumbersJob
-from tests.parsers.dumps import job, named
+from tests.parsers.dumps import Groups, job, named
 from tests.parsers.py_spy.dumps import process
 from tests.parsers.torch_profiler.documents import about, all_reduce, document
 
@@ -50,8 +50,9 @@ SECRETS = {
     "a login": "https://svc:hunter3hunter@git.example.net/x",
 }
 """What is planted as a secret: a row for each shape that `text.secrets` knows."""
-HIDDEN = tuple(text.rsplit("=", 1)[-1].rsplit(" ", 1)[-1] for text in SECRETS.values() if "://" not in text) + (
-    "hunter2hunter", "hunter3hunter", "svcsecretvalue", "abcdef.ghijkl",
+HIDDEN = (
+    *(text.rsplit("=", 1)[-1].rsplit(" ", 1)[-1] for text in SECRETS.values() if "://" not in text),
+    "hunter3hunter", "svcsecretvalue",
 )  # fmt: skip
 """What of them no output may show."""
 PLANTED = {
@@ -80,22 +81,25 @@ INPUTS = ("dumps", "logs", "environments", "stacks", "profiles", "traces", "numb
 """What is written below; each input has a host or a user of its own, by which its outputs are recognised."""
 OF_INPUT = {
     "dumps": "dumpuser", "logs": "mallory", "environments": "envuser", "stacks": "stackuser", "profiles": "foldeduser",
-    "traces": "traceuser", "numbers": "numuser", "snapshots": "snapuser", "ras": "gpu-prod-099", "models": "gpu-prod-098",
+    "traces": "traceuser", "numbers": "numuser", "snapshots": "snapuser",
+    "ras": "gpu-prod-099", "models": "gpu-prod-098",
 }  # fmt: skip
-GROUPS = {"0": ("default_pg", [0, 1, 2, 3]), "1": ("dumpuser_tp", [2, 3])}
+GROUPS: Groups = {"0": ("default_pg", [0, 1, 2, 3]), "1": ("dumpuser_tp", [2, 3])}
 
 
 def log_lines() -> Iterator[str]:
     """Lines that are kept: warnings of NCCL of all ranks, one for each name, and an exception."""
     said = [f"Connect to {shown[0]} failed" for shown in PLANTED.values()]
-    for number, text in enumerate([*said, *(f"refused: {secret}" for secret in SECRETS.values())]):
+    for number, text in enumerate([*said, *(f"refused, {secret}" for secret in SECRETS.values())]):
         host = HOST if number % 2 else LONG_HOST
-        yield f"{host}:{4000 + number % 4}:{5000 + number % 4} [{number % 4}] misc/socket.cc:{number + 1} NCCL WARN {text}"
+        rank = number % 4
+        yield f"{host}:{4000 + rank}:{5000 + rank} [{rank}] misc/socket.cc:{number + 1} NCCL WARN {text}"
     yield from (
         "[rank3]: Traceback (most recent call last):",
         '[rank3]:   File "/home/mallory/apollo-llm/train.py", line 88, in main',
         "[rank3]:     step()",
-        f"[rank3]: ConnectionError: {'no answer ' * 12}of {HOST} and 172.31.5.9, uid=1001(mallory), {SECRETS['a password']}",
+        f"[rank3]: ConnectionError: {'no answer ' * 12}of {HOST} and 172.31.5.9, uid=1001(mallory), "
+        f"{SECRETS['a password']}",
         f"step 10 loss 2.5 lr 0.1 | {HOST}",
     )
 
@@ -105,7 +109,8 @@ def environment(rank: int) -> dict[str, str]:
         "RANK": str(rank), "WORLD_SIZE": "4", "HOSTNAME": LONG_HOST, "USER": "envuser", "MASTER_ADDR": HOST,
         "NCCL_TOPO_FILE": f"/opt/zeus/train/topo{rank}.xml", "SLURM_JOB_NODELIST": "gpu-prod-[077-080]",
         "WANDB_PROJECT": "apollo-llm", "SLURM_JOB_NAME": "zeus-pretrain", "HF_TOKEN": "svcsecretvalue",
-        "NCCL_SOCKET_IFNAME": "eth0", "NCCL_DEBUG_FILE": f"/home/envuser/nccl{rank}.log", "WANDB_API_KEY": "svcsecretvalue",
+        "NCCL_SOCKET_IFNAME": "eth0", "NCCL_DEBUG_FILE": f"/home/envuser/nccl{rank}.log",
+        "WANDB_API_KEY": "svcsecretvalue",
     }  # fmt: skip
 
 
@@ -269,15 +274,17 @@ def test_of_a_command(name: str, outputs: Outputs, capsys: pytest.CaptureFixture
         hidden = outputs.of(name, one, True, capsys)
         shown = outputs.of(name, one, False, capsys)
         if name == "ingest":
-            hidden, shown = (
-                outputs.of("report", [str(outputs.folder / f"out-ingest-{redact}/{number}/session"), "-f", "json"], False,
-                           capsys).replace(str(outputs.folder), "")
-                for redact in (True, False)
-            )  # fmt: skip
+            hidden, shown = (session_text(outputs, redact, capsys) for redact in (True, False))
         assert left(hidden) == [], arguments
         assert left(shown) != [], arguments
         assert secrets_in(hidden) == secrets_in(shown) == [], arguments
         assert len(hidden) > 100, arguments
+
+
+def session_text(outputs: Outputs, redact: bool, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a session tells that was written with or without names."""
+    session = outputs.folder / f"out-ingest-{redact}" / "0" / "session"
+    return outputs.of("report", [str(session), "-f", "json"], False, capsys).replace(str(outputs.folder), "")
 
 
 def loaded(outputs: Outputs, redaction: Redaction | None) -> tuple[Any, Any]:

@@ -21,7 +21,8 @@ from tests.report import samples
 
 Render = Callable[[Dataset, Analysis], str]
 SECRETS = (
-    "node07", "corp", "alice", "apollo", "10.1.2.3", "fe80", "bob", "wandb", "node", "login", "carol", "dave", "hunter2",
+    "node07", "corp", "alice", "apollo", "10.1.2.3", "fe80", "bob", "wandb", "node", "login", "carol", "dave",
+    "hunter2",
 )  # fmt: skip
 
 
@@ -63,7 +64,9 @@ def test_no_table_has_a_name_left() -> None:
         for name, frame in (("comms", comms), ("ras", comms), ("threads", threads))
     }
     redacted = Redaction().dataset(replace(more, **tables))
-    shown = "\n".join(str(getattr(redacted, name).rows()) for name in ("messages", "comms", "ras", "threads", "settings"))
+    shown = "\n".join(
+        str(getattr(redacted, name).rows()) for name in ("messages", "comms", "ras", "threads", "settings")
+    )
     assert [s for s in (*SECRETS, "abcabc") if s in shown] == []
     assert redacted.settings["value"][-1] == "9.1.0.70", "a version is no address"
 
@@ -138,7 +141,8 @@ NAMES = {
     "an IPv6 address": ("[fe80::1%eth0]:1234 and fe80::1:2", "[address-1%eth0]:1234 and address-2"),
     "a MAC address": ("ether 08:c0:eb:12:34:56", "ether address-1"),
     "a GID": ("GID fe80:0000:0000:0000:506b:4b03:00c5:a2e4", "GID address-1"),
-    "a GUID": ("node_guid: 506b:4b03:00c5:a2e4, port guid 0x506b4b0300c5a2e4", "node_guid: address-1, port guid address-2"),
+    "a GUID": ("node_guid: 506b:4b03:00c5:a2e4, port guid 0x506b4b0300c5a2e4",
+               "node_guid: address-1, port guid address-2"),
     "a bucket": ("s3://acme-data/run/x", "url-1"),
     "an account": ("abfs://c@acct.dfs.core.windows.net/x and hdfs://nn:8020/y", "url-1 and url-2"),
     "a store": ("tcp://gpu-prod-077:29500, file:///home/eve/x.py", "tcp://host-1:29500, file:///home/user-1/x.py"),
@@ -164,14 +168,19 @@ def test_names_are_recognised(text: str, shown: str) -> None:
 
 INNOCENT = (
     "ranks 0-3 at 14:02:11 and/or send/recv 3/4", "std::abort in torch::autograd", "version 2.10.1 of nccl",
-    "torch.distributed.run and torch.nn.parallel.distributed", "train.py:12 in main", "2.13.0+cu130", "aten::mm, at::native",
+    "torch.distributed.run and torch.nn.parallel.distributed", "train.py:12 in main", "2.13.0+cu130",
+    "aten::mm, at::native",
     "nccl:all_reduce and c10d.DistributedDataParallel", "0000:17:00.0 and GPU 3", "nvidia-cublas-cu12==12.4.5.8",
-    "127.0.0.1:29500 or 0.0.0.0", "mlx5_0:1, eth0", "layers.3.mlp.dense_4h_to_h.weight", "model-00001-of-00005.safetensors",
+    "127.0.0.1:29500 or 0.0.0.0", "mlx5_0:1, eth0", "layers.3.mlp.dense_4h_to_h.weight",
+    "model-00001-of-00005.safetensors",
     "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, NumelIn=800)",
-    "0x7f1a2b3c4d5e and commId 0x506b4b0300c5a2e4", "malloc@plt, pthread_cond_wait@@GLIBC_2.3.2", "user code of the user",
+    "0x7f1a2b3c4d5e and commId 0x506b4b0300c5a2e4", "malloc@plt, pthread_cond_wait@@GLIBC_2.3.2",
+    "user code of the user",
     "transport/net_ib.cc:1234 and torch/csrc/distributed/c10d/Utils.hpp:3", "https://pytorch.org/docs/stable/x.html",
-    "/etc/hosts and /proc/meminfo", "node 3 of host groups, on node", "CUDA error: out of memory", "x[0], layers[0-3]", "",
-    "{\"rank\": 3, \"state\": \"started\"}", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=1", "python -m torch.distributed.run", "total-vm",
+    "/etc/hosts and /proc/meminfo", "node 3 of host groups, on node", "CUDA error: out of memory", "x[0], layers[0-3]",
+    "",
+    "{\"rank\": 3, \"state\": \"started\"}", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=1", "python -m torch.distributed.run",
+    "total-vm",
 )  # fmt: skip
 
 

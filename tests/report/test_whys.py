@@ -81,7 +81,11 @@ def test_names_are_replaced_in_answers_too() -> None:
     dataset = Redaction(users=["alice"]).dataset(replace(dataset, files=files))
     analysis = analyse(dataset)
     analysis = replace(analysis, whys=(explain_rank(dataset, analysis, 3),))
-    for text in (render_text(dataset, analysis), render_markdown(dataset, analysis), render_json(dataset, analysis).decode()):
+    for text in (
+        render_text(dataset, analysis),
+        render_markdown(dataset, analysis),
+        render_json(dataset, analysis).decode(),
+    ):
         assert "host-1" in text
         assert "node07" not in text
         assert "alice" not in text

@@ -31,10 +31,14 @@ _HOST_VARIABLES = (
     "K8S_NODE_NAME", "POD_NAME", "RANKSCOPE_HOST",
 )  # fmt: skip
 _NAMED_VARIABLES = {
-    "WANDB_PROJECT": "project", "WANDB_ENTITY": "project", "WANDB_RUN_GROUP": "project", "WANDB_NAME": "project",
-    "MLFLOW_EXPERIMENT_NAME": "project", "SLURM_JOB_NAME": "job", "SLURM_JOB_ACCOUNT": "job", "SLURM_CLUSTER_NAME": "job",
-    "SLURM_JOB_PARTITION": "job", "JOB_NAME": "job", "POD_NAMESPACE": "service", "KUBERNETES_NAMESPACE": "service",
-}  # fmt: skip
+    **dict.fromkeys(
+        ("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_RUN_GROUP", "WANDB_NAME", "MLFLOW_EXPERIMENT_NAME"), "project"
+    ),
+    **dict.fromkeys(
+        ("SLURM_JOB_NAME", "SLURM_JOB_ACCOUNT", "SLURM_CLUSTER_NAME", "SLURM_JOB_PARTITION", "JOB_NAME"), "job"
+    ),
+    **dict.fromkeys(("POD_NAMESPACE", "KUBERNETES_NAMESPACE"), "service"),
+}
 """Settings whose values are names, with what these become."""
 _TOPOLOGY = "SLURM_TOPOLOGY_ADDR"
 

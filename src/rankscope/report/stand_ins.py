@@ -10,7 +10,7 @@ import ipaddress
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import PurePosixPath
 from typing import Any
@@ -25,10 +25,12 @@ STAND_IN = re.compile(r"(?<![\w-])(?:host|user|dir|name|file|job|project|bucket|
 _HEX2, _HEX4 = r"[0-9a-f]{2}", r"[0-9a-f]{4}"
 _TOKENS = re.compile(
     r"(?P<url>(?<![\w+.-])[a-z][a-z0-9+.-]{0,30}://[^\s'\"`()<>{}|,;\\]*[^\s'\"`()<>{}|,;\\.:])"
-    r"|(?P<windows>(?<![\w/\\])(?:[a-z]:[\\/]+|\\{2,}[\w.$-]+\\+)[^\s'\"`<>|:*?\\/]+(?:[\\/]+[^\s'\"`<>|:*?\\/]+)*[\\/]*)"
+    r"|(?P<windows>(?<![\w/\\])(?:[a-z]:[\\/]+|\\{2,}[\w.$-]+\\+)"
+    r"[^\s'\"`<>|:*?\\/]+(?:[\\/]+[^\s'\"`<>|:*?\\/]+)*[\\/]*)"
     r"|(?P<quoted>(?<=\")~?/[^\"\n]*\s[^\"\n]*(?=\")|(?<=')~?/[^'\n]*\s[^'\n]*(?='))"
     r"|(?P<mail>[\w.+-]+@(?!@)[\w-]+(?:\.[\w-]+)*)"
-    rf"|(?P<hardware>(?<![\w:.-])(?:{_HEX2}(?::{_HEX2}){{5,19}}|{_HEX2}(?:-{_HEX2}){{5}}|{_HEX4}(?::{_HEX4}){{3}})(?![\w:-]))"
+    rf"|(?P<hardware>(?<![\w:.-])(?:{_HEX2}(?::{_HEX2}){{5,19}}"
+    rf"|{_HEX2}(?:-{_HEX2}){{5}}|{_HEX4}(?::{_HEX4}){{3}})(?![\w:-]))"
     r"|(?P<guid>(?<=guid)[\"']?[\s:=]{1,4}[\"']?0x[0-9a-f]{12,16}\b)"
     r"|(?P<cut>(?<![\w.])\d{1,3}(?:\.\d{1,3}){0,2}(?:\.{3}|…))"
     r"|(?<!\w)(?P<address>[0-9a-f]*:[0-9a-f:.]*:[0-9a-f:.]*(?:%[\w.-]+)?|(?<![\d.])\d{1,3}(?:\.\d{1,3}){3})(?![\w])"
@@ -47,17 +49,20 @@ _SEPARATORS = re.compile(r"[\\/]+")
 # Names that texts tell.
 
 _USER = re.compile(
-    r"(?:[/\\](?:home|users?)[/\\]+|(?<![\w.-])/u/|^~|(?<=[\s=:\"'(])~)(?!\w*\.(?:py|cc|cpp|cu|h)\b)([^/\\\s~:,;\"'()<>\[\]]+)",
+    r"(?:[/\\](?:home|users?)[/\\]+|(?<![\w.-])/u/|^~|(?<=[\s=:\"'(])~)"
+    r"(?!\w*\.(?:py|cc|cpp|cu|h)\b)([^/\\\s~:,;\"'()<>\[\]]+)",
     re.IGNORECASE,
 )
 _USER_IN_PROSE = re.compile(
-    r"(?:\b(?:user(?:_?name|_?id)?|logname|owner|login)[\"']?(?:=|: ?)[\"']?(?=[a-z_])|\buid=\d+\(|\bUserId=|\bfor user )"
+    r"(?:\b(?:user(?:_?name|_?id)?|logname|owner|login)[\"']?(?:=|: ?)[\"']?(?=[a-z_])"
+    r"|\buid=\d+\(|\bUserId=|\bfor user )"
     r"([a-z_][\w.-]*)",
     re.IGNORECASE,
 )
 _HOST_IN_PROSE = re.compile(
-    r"(?:\b(?:host(?:_?name)?|node(?:_?name)?|nodelist|server|endpoint|addr(?:ess)?|peer|master_addr)[\"']?(?:=|: ?)[\"']?"
-    r"|\b(?:on|from|to|at) (?:host|node|server) |\[(?=[\w.-]+\]:\d{2,5}\b)|\((?=[\w.-]+, \d{4,5}\))|^(?=[\w.-]+:\d+:\d+ \[)"
+    r"(?:\b(?:host(?:_?name)?|node(?:_?name)?|nodelist|server|endpoint|addr(?:ess)?|peer|master_addr)"
+    r"[\"']?(?:=|: ?)[\"']?|\b(?:on|from|to|at) (?:host|node|server) "
+    r"|\[(?=[\w.-]+\]:\d{2,5}\b)|\((?=[\w.-]+, \d{4,5}\))|^(?=[\w.-]+:\d+:\d+ \[)"
     r"|\b[\w.-]+@(?=[\w-]+:))"
     r"([a-z](?:[\w.-]*\w)?)(?!\w*\()",
     re.IGNORECASE | re.MULTILINE,
@@ -66,7 +71,10 @@ _NAMED_IN_PROSE = re.compile(
     r"(?:job_?name|project(?:_?name)?|entity|cluster_?name|namespace|account)[\"']?(?:=|: ?)[\"']?([a-z][\w.-]*\w)",
     re.IGNORECASE,
 )
-_STORE = re.compile(r"\b(?:s3[an]?|gs|gcs|az|abfss?|wasbs?|oss|cos|hdfs|r2|swift|minio)://(?:([\w.-]+)@)?([\w.-]+)", re.IGNORECASE)
+_NO_HOST = re.compile(r"(?:rank|gpu|cuda|npu|xpu|local|ip)[-:]?\d+|v?\d[\d.]*\w*", re.IGNORECASE)
+_STORE = re.compile(
+    r"\b(?:s3[an]?|gs|gcs|az|abfss?|wasbs?|oss|cos|hdfs|r2|swift|minio)://(?:([\w.-]+)@)?([\w.-]+)", re.IGNORECASE
+)
 _WANDB = re.compile(r"\bwandb\.ai/([\w.-]+)/([\w.-]+)")
 _SERVICE = re.compile(r"\b([a-z0-9-]+(?:\.[a-z0-9-]+)*)\.svc\b")
 _POD = re.compile(r"(.+?)-(?:worker|master|launcher|chief|head|node|server|client|ps)s?(?:-\d+)+$")
@@ -82,15 +90,144 @@ _CLOUD = re.compile(
 )
 _FULL_NAME = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+([a-z][a-z-]*)")
 _SUFFIXES = frozenset(
-    ["com", "net", "org", "edu", "gov", "mil", "int", "arpa", "corp", "lan", "intra", "intranet", "localdomain", "hpc", "example", "invalid", "cluster", "ac", "ad", "ae", "ar", "au", "br", "ca", "ch", "cl", "cn", "cz", "de", "dk", "es", "eu", "fi", "fr", "gr", "hk", "hu", "ie", "il", "jp", "kr", "lt", "lu", "lv", "mx", "nl", "nz", "pt", "ro", "ru", "se", "sg", "sk", "tr", "tw", "ua", "uk", "za"]
+    [
+        "com",
+        "net",
+        "org",
+        "edu",
+        "gov",
+        "mil",
+        "int",
+        "arpa",
+        "corp",
+        "lan",
+        "intra",
+        "intranet",
+        "localdomain",
+        "hpc",
+        "example",
+        "invalid",
+        "cluster",
+        "ac",
+        "ad",
+        "ae",
+        "ar",
+        "au",
+        "br",
+        "ca",
+        "ch",
+        "cl",
+        "cn",
+        "cz",
+        "de",
+        "dk",
+        "es",
+        "eu",
+        "fi",
+        "fr",
+        "gr",
+        "hk",
+        "hu",
+        "ie",
+        "il",
+        "jp",
+        "kr",
+        "lt",
+        "lu",
+        "lv",
+        "mx",
+        "nl",
+        "nz",
+        "pt",
+        "ro",
+        "ru",
+        "se",
+        "sg",
+        "sk",
+        "tr",
+        "tw",
+        "ua",
+        "uk",
+        "za",
+    ]
 )
 """Last labels of host names that end nothing else."""
 _DOUBTFUL_SUFFIXES = frozenset(
-    ["local", "internal", "test", "cloud", "io", "ai", "dev", "app", "site", "zone", "host", "home", "in", "it", "is", "to", "no", "us", "me", "at", "be", "my", "co", "tv", "ml", "id", "svc"]
+    [
+        "local",
+        "internal",
+        "test",
+        "cloud",
+        "io",
+        "ai",
+        "dev",
+        "app",
+        "site",
+        "zone",
+        "host",
+        "home",
+        "in",
+        "it",
+        "is",
+        "to",
+        "no",
+        "us",
+        "me",
+        "at",
+        "be",
+        "my",
+        "co",
+        "tv",
+        "ml",
+        "id",
+        "svc",
+    ]
 )
 """Last labels of host names that may end a dotted name of a program, too."""
 _PACKAGES = frozenset(
-    ["torch", "numpy", "np", "nn", "os", "sys", "self", "module", "model", "models", "megatron", "deepspeed", "transformers", "accelerate", "c10d", "c10", "aten", "nccl", "torchvision", "torchtitan", "functools", "asyncio", "importlib", "logging", "multiprocessing", "layers", "optimizer", "optim", "jax", "xla", "triton", "vllm", "sglang", "ray", "lightning", "pytorch_lightning", "cuda", "dist", "F", "tf", "tensorflow"]
+    [
+        "torch",
+        "numpy",
+        "np",
+        "nn",
+        "os",
+        "sys",
+        "self",
+        "module",
+        "model",
+        "models",
+        "megatron",
+        "deepspeed",
+        "transformers",
+        "accelerate",
+        "c10d",
+        "c10",
+        "aten",
+        "nccl",
+        "torchvision",
+        "torchtitan",
+        "functools",
+        "asyncio",
+        "importlib",
+        "logging",
+        "multiprocessing",
+        "layers",
+        "optimizer",
+        "optim",
+        "jax",
+        "xla",
+        "triton",
+        "vllm",
+        "sglang",
+        "ray",
+        "lightning",
+        "pytorch_lightning",
+        "cuda",
+        "dist",
+        "F",
+        "tf",
+        "tensorflow",
+    ]
 )
 """First parts of dotted names that are of programs."""
 _PUBLIC_SITES = (
@@ -102,10 +239,53 @@ _PUBLIC_SITES = (
 """Sites, and parts of sites, that anybody may name."""
 _VERSION_BEFORE = re.compile(r"(?:[=<>~!]=|version[\"']?(?: is|[:=])? ?[\"']?|\bcu1\d[ -]|\bv)$", re.IGNORECASE)
 _KEPT_ADDRESSES = frozenset({"127.0.0.1", "0.0.0.0", "::", "::1", "255.255.255.255"})
-_COMMON_NAMES = frozenset({"root", "localhost", "localhost.localdomain", "unknown", "none", "null", "host", "(unknown)"})
-_COMMON_USERS = _COMMON_NAMES | {"user", "users", "ubuntu", "ec2-user", "admin", "nobody", "docker", "jovyan", "home", "shared"}
+_COMMON_NAMES = frozenset(
+    {"root", "localhost", "localhost.localdomain", "unknown", "none", "null", "host", "(unknown)"}
+)
+_COMMON_USERS = _COMMON_NAMES | {
+    "user",
+    "users",
+    "ubuntu",
+    "ec2-user",
+    "admin",
+    "nobody",
+    "docker",
+    "jovyan",
+    "home",
+    "shared",
+}
 _COMMON_WORDS = frozenset(
-    ["master", "worker", "main", "head", "node", "host", "rank", "train", "test", "data", "gpu", "cpu", "model", "server", "client", "launcher", "default", "primary", "user", "vm", "pc", "server", "laptop", "desktop", "workstation", "ubuntu", "dev", "local", "python"]
+    [
+        "master",
+        "worker",
+        "main",
+        "head",
+        "node",
+        "host",
+        "rank",
+        "train",
+        "test",
+        "data",
+        "gpu",
+        "cpu",
+        "model",
+        "server",
+        "client",
+        "launcher",
+        "default",
+        "primary",
+        "user",
+        "vm",
+        "pc",
+        "server",
+        "laptop",
+        "desktop",
+        "workstation",
+        "ubuntu",
+        "dev",
+        "local",
+        "python",
+    ]
 )
 """Words that name a host only in a column of hosts: prose is full of them."""
 _SHORTEST_USER = 3
@@ -119,16 +299,17 @@ _SHORTEST_PART = 3
 # Paths.
 
 _PUBLIC_PACKAGES = (
-    "torch|torchvision|torchdata|torchtitan|numpy|triton|transformers|accelerate|deepspeed|megatron|vllm|sglang|ray|horovod"
-    "|lightning|pytorch_lightning|datasets|webdataset|streaming|safetensors|fsspec|s3fs|gcsfs|boto3|botocore|aiobotocore"
-    "|smart_open|huggingface_hub|wandb|requests|urllib3|aiohttp|httpx|grpc|zmq|tqdm|pandas|pyarrow|PIL|deep_ep"
+    "torch|torchvision|torchdata|torchtitan|numpy|triton|transformers|accelerate|deepspeed|megatron|vllm|sglang"
+    "|ray|horovod|lightning|pytorch_lightning|datasets|webdataset|streaming|safetensors|fsspec|s3fs|gcsfs|boto3|botocore"
+    "|aiobotocore|smart_open|huggingface_hub|wandb|requests|urllib3|aiohttp|httpx|grpc|zmq|tqdm|pandas|pyarrow|PIL|deep_ep"
     "|transformer_engine|flash_attn|apex|xformers|torchao|peft|trl|nemo|mcore"
 )
 _PUBLIC = re.compile(
     rf"(?:^|/)(?P<tail>(?:site|dist)-packages/(?:{_PUBLIC_PACKAGES})/.*"
     r"|torch/(?:_\w+|distributed|nn|autograd|utils|optim|multiprocessing|cuda|npu|xpu|accelerator|fx|jit|library|csrc"
     r"|(?:_tensor|serialization)\.py)(?:/.*|$)"
-    r"|(?:third_party|aten|c10d?|csrc|(?:src/)?(?:transport|misc|graph|device|include|plugin|register|ras|scheduler|rma|gin))"
+    r"|(?:third_party|aten|c10d?|csrc|(?:src/)?(?:transport|misc|graph|device|include|plugin|register|ras|scheduler|rma"
+    r"|gin))"
     r"/[\w./-]+\.(?:c|cc|cpp|cu|cuh|h|hpp)$"
     r"|rankscope/capture/.*|lib(?:64)?/python3[.\d]*/(?!(?:site|dist)-packages/).*)"
     r"|^(?P<system>/(?:etc|proc|sys|usr/(?:bin|include|local/cuda[^/]*|share)|bin|dev/(?!shm/))(?:/.*)?)$"
@@ -138,21 +319,23 @@ _PUBLIC = re.compile(
 """Files of public packages and of Python itself, from the directory on that names them."""
 _PYTHON = re.compile(r"python3?(?:\.\d+)?$")
 _COMMON_DIRECTORIES = frozenset({
-    ".", "..", "home", "Users", "usr", "lib", "lib64", "opt", "tmp", "var", "mnt", "data", "scratch", "local", "bin", "dev",
-    "proc", "sys", "etc", "shm", "run", "log", "logs", "dumps", "traces", "site-packages", "dist-packages", "nccl", "torch",
-    "compiler", "runtime", "srt", "distributed", "managers", "util", "collective", "datasets", "streaming", "webdataset",
-    "torchdata", "triton", "vllm", "sglang", "horovod", "ray", "safetensors", "third_party",
+    ".", "..", "home", "Users", "usr", "lib", "lib64", "opt", "tmp", "var", "mnt", "data", "scratch", "local",
+    "bin", "dev", "proc", "sys", "etc", "shm", "run", "log", "logs", "dumps", "traces", "site-packages",
+    "dist-packages", "nccl", "torch", "compiler", "runtime", "srt", "distributed", "managers", "util", "collective",
+    "datasets", "streaming", "webdataset", "torchdata", "triton", "vllm", "sglang", "horovod", "ray", "safetensors",
+    "third_party",
 })  # fmt: skip
 """Common directories, which identify nobody; among them those that tell rules what a stack does."""
 _COMMON_PARTS = _COMMON_DIRECTORIES | {
-    "comm", "trace", "rank", "ranks", "dump", "stack", "stacks", "fr", "gloo", "xccl", "hccl", "torchcomms", "json", "jsonl",
-    "pkl", "pickle", "gz", "zst", "tar", "tgz", "zip", "txt", "csv", "md", "out", "err", "stdout", "stderr", "attempt", "part",
-    "worker", "job", "slurm", "pyspy", "py-spy", "spy", "py", "folded", "numbers", "memory", "snapshot", "environment", "model",
-    "rankscope", "parameters", "events", "tfevents", "pt", "ras", "nvlink", "cuda", "so", "sh", "yaml", "yml", "toml", "html",
-    "prom", "checkpoint", "checkpoints", "train", "training", "pretrain", "output", "outputs", "input", "inputs", "dmesg",
-    "syslog", "capture", "exception", "clog", "host", "node", "history", "merged", "console", "error", "errors", "main",
-    "launch", "step", "iter", "debug", "info", "result", "results", "desync", "nvidia", "smi", "metrics", "config", "env",
-    "environ", "summary", "report", "recorder",
+    "comm", "trace", "rank", "ranks", "dump", "stack", "stacks", "fr", "gloo", "xccl", "hccl", "torchcomms", "json",
+    "jsonl", "pkl", "pickle", "gz", "zst", "tar", "tgz", "zip", "txt", "csv", "md", "out", "err", "stdout",
+    "stderr", "attempt", "part", "worker", "job", "slurm", "pyspy", "py-spy", "spy", "py", "folded", "numbers",
+    "memory", "snapshot", "environment", "model", "rankscope", "parameters", "events", "tfevents", "pt", "ras",
+    "nvlink", "cuda", "so", "sh", "yaml", "yml", "toml", "html", "prom", "checkpoint", "checkpoints", "train",
+    "training", "pretrain", "output", "outputs", "input", "inputs", "dmesg", "syslog", "capture", "exception",
+    "clog", "host", "node", "history", "merged", "console", "error", "errors", "main", "launch", "step", "iter",
+    "debug", "info", "result", "results", "desync", "nvidia", "smi", "metrics", "config", "env", "environ",
+    "summary", "report", "recorder",
 }  # fmt: skip
 """Common parts of names of dumps and logs, which identify nobody."""
 _NUMBERED = re.compile(r"([A-Za-z]+?)\d+$")
@@ -161,9 +344,7 @@ _NUMBERED = re.compile(r"([A-Za-z]+?)\d+$")
 class StandInNames:
     """The stand-ins of one job, or of some that are shown together: host-1, user-1, dir-1, by first occurrence."""
 
-    def __init__(
-        self, hosts: Iterable[str] = (), users: Iterable[str] = (), keep_source_names: bool = True
-    ) -> None:
+    def __init__(self, hosts: Iterable[str] = (), users: Iterable[str] = (), keep_source_names: bool = True) -> None:
         self._given: dict[tuple[str, str], str] = {}
         self._counts: dict[str, int] = {}
         self._keep_source_names = keep_source_names
@@ -219,7 +400,11 @@ class StandInNames:
     def know_names(self, kind: str, names: Iterable[str]) -> None:
         """Takes other names that identify somebody; short and common words are left alone in prose."""
         for name in names:
-            if len(name) > 3 and re.search("[A-Za-z]", name) and name.lower() not in _COMMON_WORDS | _COMMON_PARTS | _PACKAGES:
+            if (
+                len(name) > 3
+                and re.search("[A-Za-z]", name)
+                and name.lower() not in _COMMON_WORDS | _COMMON_PARTS | _PACKAGES
+            ):
                 self._others.setdefault(name, kind)
                 self._know(name)
 
@@ -243,11 +428,9 @@ class StandInNames:
 
     def _may_be_host(self, name: str) -> bool:
         """Whether a word behind "host" or the like is a name: words of the language have neither digits nor joints."""
-        return (
-            re.search(r"\d.*|-", name) is not None and _SOURCE.search(name) is None and "_" not in name
-            and name.partition(".")[0] not in _PACKAGES and not re.fullmatch(r"(?:rank|gpu|cuda|npu|xpu|local|ip)[-:]?\d+", name, re.IGNORECASE)
-            and not re.fullmatch(r"v?\d[\d.]*\w*", name)
-        )  # fmt: skip
+        if re.search(r"\d|-", name) is None or "_" in name or name.partition(".")[0] in _PACKAGES:
+            return False
+        return not (_SOURCE.search(name) or _NO_HOST.fullmatch(name))
 
     # What is shown.
 
@@ -374,18 +557,23 @@ class StandInNames:
             return part
         return self._alias("name", part)
 
-    def _within(self, text: str, rest: Any = str) -> str:
-        """The text with known names between its joints replaced, the longest first; other parts as `rest` makes them."""
-        for found in reversed(list(_CLOUD.finditer(text))):
-            before, after = text[: found.start()], text[found.end() :]
-            return self._within(before, rest) + self.host(found[0]) + self._within(after, rest)
+    def _within(self, text: str, rest: Callable[[str], str] = str) -> str:
+        """The text with known names between its joints replaced, the longest first; others become what `rest` makes."""
+        cloud = _CLOUD.search(text)
+        if cloud is not None:
+            before, after = text[: cloud.start()], text[cloud.end() :]
+            return self._within(before, rest) + self.host(cloud[0]) + self._within(after, rest)
         pieces = _JOINTS.split(text)
         out: list[str] = []
         at = 0
         while at < len(pieces):
             for end in range(min(len(pieces), at + 2 * self._joints + 1), at, -1):
                 candidate = "".join(pieces[at:end])
-                if (end - at) % 2 and len(candidate) >= _SHORTEST_PART and (known := self._known(candidate)) is not None:
+                if (
+                    (end - at) % 2
+                    and len(candidate) >= _SHORTEST_PART
+                    and (known := self._known(candidate)) is not None
+                ):
                     out.append(known)
                     at = end
                     break
@@ -413,7 +601,17 @@ class StandInNames:
         if scheme.lower() == "file" and rest.startswith("/"):
             return f"{scheme}://{self.path(rest)}{end}"
         place = re.fullmatch(r"(\[[^\]]+\]|[^:/@]+)(:\d{1,5})?/?", rest)
-        if place is not None and scheme.lower() in ("tcp", "env", "udp", "unix", "grpc", "redis", "nccl", "gloo", "zmq"):
+        if place is not None and scheme.lower() in (
+            "tcp",
+            "env",
+            "udp",
+            "unix",
+            "grpc",
+            "redis",
+            "nccl",
+            "gloo",
+            "zmq",
+        ):
             return f"{scheme}://{self._place(place[1])}{place[2] or ''}{end}"
         return self._alias("url", token.removesuffix(end)) + end
 
@@ -581,8 +779,30 @@ def _is_path(text: str) -> bool:
 def _is_word(name: str) -> bool:
     """Whether a word behind "user" says something else."""
     return name.lower() in _COMMON_USERS | {
-        "defined", "code", "error", "warning", "specified", "process", "frame", "frames", "function", "script", "space",
-        "id", "name", "input", "is", "has", "not", "stopped", "interrupt", "provided", "default", "the", "true", "false",
+        "defined",
+        "code",
+        "error",
+        "warning",
+        "specified",
+        "process",
+        "frame",
+        "frames",
+        "function",
+        "script",
+        "space",
+        "id",
+        "name",
+        "input",
+        "is",
+        "has",
+        "not",
+        "stopped",
+        "interrupt",
+        "provided",
+        "default",
+        "the",
+        "true",
+        "false",
     }
 
 
