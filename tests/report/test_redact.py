@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
+from rankscope.assemble.load import load
 from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
 from rankscope.report.redact import Redaction
@@ -19,6 +21,7 @@ from rankscope.schema import Dataset, Frame
 from tests.logs import line, setting, with_logs
 from tests.report import samples
 
+SAMPLES = Path(__file__).parents[2] / "sample_data"
 Render = Callable[[Dataset, Analysis], str]
 SECRETS = (
     "node07", "corp", "alice", "apollo", "10.1.2.3", "fe80", "bob", "wandb", "node", "login", "carol", "dave",
@@ -202,3 +205,15 @@ def test_files_of_public_packages_keep_their_place() -> None:
 def test_hosts_of_two_domains_are_two() -> None:
     names = StandInNames(["node1.rack1.corp.example", "node1.rack2.corp.example"])
     assert names.host("node1.rack1.corp.example") != names.host("node1.rack2.corp.example")
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in SAMPLES.iterdir() if path.is_dir()))
+def test_the_verdict_on_a_redacted_job_is_that_on_the_job(name: str) -> None:
+    dataset = load([SAMPLES / name])
+    redacted = Redaction().dataset(dataset)
+    plain, shown = analyse(dataset), analyse(redacted)
+    assert str(SAMPLES) in dataset.root and SAMPLES.parent.name not in redacted.root
+    assert (shown.status, shown.verdict) == (plain.status, plain.verdict)
+    for one, other in zip(plain.findings, shown.findings, strict=True):
+        names = {"stack": other.stack, "evidence": other.evidence, "next_steps": other.next_steps}
+        assert replace(one, **names, culprits=other.culprits) == other
