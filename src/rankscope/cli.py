@@ -92,6 +92,10 @@ def _fail(message: str, args: Sequence[str]) -> int:
     if _wants_json(args):
         from rankscope.report.json import render_error
 
+        if any(word.startswith("--redact") for word in args):
+            from rankscope.report.redact import Redaction
+
+            line = Redaction.here().text(line)
         click.echo(render_error(line), nl=False)
     return UNUSABLE
 

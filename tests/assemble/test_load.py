@@ -16,7 +16,7 @@ from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.assemble.load import InputError, LoadOptions, LoadProgress, load
 from rankscope.report.markdown import render_markdown
-from rankscope.report.redact import redact
+from rankscope.report.redact import Redaction
 from rankscope.report.text import render_text
 from tests.parsers.dumps import Recorder, job
 
@@ -210,6 +210,7 @@ def test_the_directory_of_dumps_beside_is_redacted(tmp_path: Path) -> None:
         name = f"comm_lib_trace_rank_{rank}"
         (folder / name).write_bytes((SAMPLES / "early_return" / name).read_bytes())
     dataset = load([folder / "comm_lib_trace_rank_0"])
-    told, said = redact(dataset, analyse(dataset))
+    told = Redaction().dataset(dataset)
+    said = analyse(told)
     assert "secret-run" in analyse(dataset).verdict
     assert "secret-run" not in f"{told.beside}{said}{render_text(told, said)}"

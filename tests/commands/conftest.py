@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.commands.source import JobSource
 from rankscope.schema import Dataset
@@ -25,7 +26,11 @@ def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serve:
     def use(job: Callable[[], tuple[Dataset, Analysis]]) -> list[JobSource]:
         def load(source: JobSource, progress: object, **_: str) -> tuple[Dataset, Analysis]:
             asked.append(source)
-            return job()
+            dataset, analysis = job()
+            if source.redaction is None:
+                return dataset, analysis
+            dataset = source.redaction.dataset(dataset)
+            return dataset, analyse(dataset)
 
         monkeypatch.setattr(JobSource, "load", load)
         return asked

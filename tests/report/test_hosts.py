@@ -11,7 +11,7 @@ from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
-from rankscope.report.redact import redact
+from rankscope.report.redact import Redaction
 from rankscope.report.text import render_text
 from rankscope.schema import Dataset
 from tests.analysis.hosts import ITEM, LOOP, REDUCE, SAVE, TAKE_GIL, missing_one, still
@@ -72,7 +72,8 @@ def test_names_can_be_left_out(render: object) -> None:
     made = missing_one()
     made.thread(3, (("save", "/home/alice/run/ckpt.py", 3), *SAVE[1:]), name="alice-saver", is_main=True)
     dataset = still(made)
-    text = render(*redact(dataset, analyse(dataset), users=["alice"]))  # type: ignore[operator]
+    dataset = Redaction(users=["alice"]).dataset(dataset)
+    text = render(dataset, analyse(dataset))  # type: ignore[operator]
     assert "alice" not in text
     assert "torch.save" in text
 

@@ -11,7 +11,7 @@ from rankscope.analysis.traces.model import PATH_KINDS
 from rankscope.report import trace_section
 from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
-from rankscope.report.redact import redact
+from rankscope.report.redact import Redaction
 from rankscope.report.text import render_text
 from rankscope.schema import Dataset
 from tests.report.samples import EVIL, traced
@@ -89,6 +89,7 @@ def test_the_path_is_told() -> None:
 
 
 def test_hosts_and_paths_are_taken_out() -> None:
-    dataset, analysis = redact(*traced())
+    dataset = Redaction().dataset(traced()[0])
+    analysis = analyse(dataset)
     for said in (render_text(dataset, analysis), render_json(dataset, analysis).decode()):
         assert "node0" not in said

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
 
-from rankscope.command_line.group import job_source, rankscope
+from rankscope.command_line.group import job_source, rankscope, redaction_of
 from rankscope.commands import source_options
 
 SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow", "wrong-gradient")
@@ -26,6 +27,7 @@ SCHEMAS = ("report", "watch", "frame")
     help="Step in which the job breaks (default: 50).",
 )
 @source_options.shows_text
+@source_options.redacts
 def demo(**options: Any) -> int:
     """Runs a job of four ranks on this machine that breaks while you watch.
 
@@ -43,7 +45,7 @@ def demo(**options: Any) -> int:
     """
     from rankscope.commands.demo import run
 
-    return run(**options)
+    return run(redaction=redaction_of(options), **options)
 
 
 @rankscope.command()
@@ -58,7 +60,7 @@ def stacks(**options: Any) -> int:
     """
     from rankscope.commands.stacks import run
 
-    return run(**options)
+    return run(redaction=redaction_of(options), **options)
 
 
 @rankscope.command()
@@ -103,7 +105,7 @@ def ingest(**options: Any) -> int:
 
 
 @rankscope.command()
-@source_options.reads_files
+@source_options.reads_files_for_others
 @source_options.keeps_reads
 @source_options.replays
 def repro(**options: Any) -> int:
@@ -127,7 +129,7 @@ def repro(**options: Any) -> int:
 
 
 @rankscope.command()
-@source_options.reads_files
+@source_options.reads_files_for_others
 @source_options.keeps_reads
 @source_options.reads_parts
 @source_options.forks
@@ -167,6 +169,7 @@ def completion(shell: str) -> int:
 @click.argument("path", type=source_options.FILE, default=".", metavar="[PATH]")
 @click.option("-f", "--format", "form", type=click.Choice(("text", "json")), default="text", help="Format.")
 @source_options.shows_text
+@source_options.redacts
 def doctor(**options: Any) -> int:
     """Tells whether rankscope runs well here, and what would be better.
 
@@ -175,7 +178,7 @@ def doctor(**options: Any) -> int:
     """
     from rankscope.commands.doctor import run
 
-    return run(**options)
+    return run(redaction=redaction_of(options), **options)
 
 
 @rankscope.command()
@@ -196,14 +199,12 @@ def schema(name: str) -> int:
 
 @rankscope.command()
 @click.argument("directories", nargs=-1, type=source_options.FILE, required=True, metavar="DIR...")
-@click.option(
-    "--redact/--no-redact", default=True, help="Replace host names, users and paths in answers (default: yes)."
-)
-def mcp(directories: tuple[str, ...], redact: bool) -> int:
+@partial(source_options.redacts, by_default=True)
+def mcp(directories: tuple[str, ...], **options: Any) -> int:
     """Answers questions of agents about jobs, by the Model Context Protocol.
 
     It speaks over standard input and output, and reads nothing outside of DIR. Needs the extra rankscope[mcp].
     """
     from rankscope.commands.agent_server import run
 
-    return run(directories, redact)
+    return run(directories, redaction_of(options))

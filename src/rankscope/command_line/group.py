@@ -15,6 +15,7 @@ from rankscope import __version__
 
 if TYPE_CHECKING:
     from rankscope.commands.source import JobSource
+    from rankscope.report.redact import Redaction
 
 LOADING = ("rank_from", "world_size", "attempt", "jobs", "errors", "follow_links", "no_cache")
 """Options that say how files are read; commands that keep nothing of a read have no `no_cache`."""
@@ -99,7 +100,19 @@ def job_source(paths: tuple[str, ...], options: dict[str, Any], called: tuple[st
     """The paths with their options, which are taken out of `options`."""
     from rankscope.commands.source import JobSource
 
-    return JobSource(paths, **{name: options.pop(name) for name in _reading(options)}, called=called)
+    redaction = redaction_of(options)
+    own = {name: options.pop(name) for name in _reading(options)}
+    return JobSource(paths, **own, called=called, redaction=redaction)
+
+
+def redaction_of(options: dict[str, Any]) -> Redaction | None:
+    """The redaction that the options ask for, which are taken out of `options`; None for names as they are."""
+    redact, sources = options.pop("redact", False), options.pop("redact_sources", False)
+    if not redact and not sources:
+        return None
+    from rankscope.report.redact import Redaction
+
+    return Redaction.here(keep_source_names=not sources)
 
 
 def _reading(options: dict[str, Any]) -> list[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import click
 
-from rankscope.command_line.group import LOADING, PARTS, job_source, on_local_paths, rankscope
+from rankscope.command_line.group import LOADING, PARTS, job_source, on_local_paths, rankscope, redaction_of
 from rankscope.commands import source_options
 
 DEBUG = "RANKSCOPE_DEBUG"
@@ -162,5 +163,5 @@ def diff(**options: Any) -> int:
     """
     from rankscope.commands.diff import run
 
-    loading = {name: options.pop(name) for name in LOADING}
-    return run(lambda path: job_source((path,), dict(loading)), **options)
+    loading, redaction = {name: options.pop(name) for name in LOADING}, redaction_of(options)
+    return run(lambda path: replace(job_source((path,), dict(loading)), redaction=redaction), **options)

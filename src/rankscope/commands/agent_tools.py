@@ -144,7 +144,7 @@ def _page(job: KeptJob, rows: AnswerRows, limit: int, cursor: str | None, about:
 
 def agent_server(jobs: KeptJobs) -> MCPServer:
     """The server with all tools."""
-    notes = INSTRUCTIONS + (REDACTED_NOTE if jobs.is_redacted else "")
+    notes = INSTRUCTIONS + (REDACTED_NOTE if jobs.redaction else "")
     server: MCPServer = MCPServer("rankscope", version=__version__, instructions=notes, log_level="WARNING")
     tools, turn = AgentTools(jobs), threading.Lock()
     hints = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)

@@ -25,6 +25,7 @@ from rankscope.parsers.workers.machine_share import module_command, users_variab
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
+    from rankscope.report.redact import Redaction
 
 RANKS = 4
 LONGEST_S = 180.0
@@ -66,7 +67,7 @@ class DemoJob:
                 time.sleep(0.1)
 
 
-def run(scenario: str, at: int, ascii_only: bool = False) -> int:
+def run(scenario: str, at: int, ascii_only: bool = False, redaction: Redaction | None = None) -> int:
     """Runs a scenario until the screen is left; without a terminal, until the verdict is stable, and prints it."""
     if importlib.util.find_spec("torch") is None:
         raise click.ClickException(f"the demo runs a real job and needs torch: {sys.executable} -m pip install torch")
@@ -76,8 +77,8 @@ def run(scenario: str, at: int, ascii_only: bool = False) -> int:
     ):
         job.wait()
         if view.on_terminal():
-            return _watch(job.directory, ascii_only)
-        return _report(job.directory, ascii_only)
+            return _watch(job.directory, ascii_only, redaction)
+        return _report(job.directory, ascii_only, redaction)
 
 
 @contextlib.contextmanager
@@ -109,15 +110,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             time.sleep(0.02)
 
 
-def _watch(directory: Path, ascii_only: bool) -> int:
+def _watch(directory: Path, ascii_only: bool, redaction: Redaction | None) -> int:
     """Opens the screen on the dumps as they come."""
     follow = FollowOptions(freeze_after=FROZEN_S)
-    return view.run(JobSource((str(directory),)), ascii_only=ascii_only, watch=True, follow=follow)
+    return view.run(JobSource((str(directory),), redaction=redaction), ascii_only=ascii_only, watch=True, follow=follow)
 
 
-def _report(directory: Path, ascii_only: bool) -> int:
+def _report(directory: Path, ascii_only: bool, redaction: Redaction | None) -> int:
     """Prints the report once it is stable; returns its exit code."""
-    source, said = JobSource((str(directory),)), [""] * _STABLE_LOOKS
+    source, said = JobSource((str(directory),), redaction=redaction), [""] * _STABLE_LOOKS
     end = time.monotonic() + LONGEST_S
     while True:
         time.sleep(LOOK_S)

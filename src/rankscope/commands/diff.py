@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import getpass
 import itertools
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from rankscope.analysis.comparison.metric_words import Budget
     from rankscope.analysis.comparison.model import ComparedRun, RunComparison
     from rankscope.analysis.comparison.run_sides import WholeComparison
-    from rankscope.analysis.model import Analysis
-    from rankscope.schema import Dataset
     from rankscope.tui.comparison.comparison_app import Comparing
     from rankscope.tui.options import ProgressLike
 
@@ -82,17 +78,16 @@ def run(
 
 def _write(
     sources: Sequence[Sequence[JobSource]], pooled: bool, budgets: Sequence[Budget], output: str | None, force: bool,
-    *, series: re.Pattern[str] | None, form: ComparisonFormat | None, redact: bool, ascii_only: bool,
+    *, series: re.Pattern[str] | None, form: ComparisonFormat | None, ascii_only: bool,
 ) -> int:  # fmt: skip
-    if form is None and output is None and not redact and not budgets and on_terminal():
+    is_redacted = any(source.redaction is not None for source in itertools.chain(*sources))
+    if form is None and output is None and not is_redacted and not budgets and on_terminal():
         return _exit_code(_show(partial(_in_full, sources, series, pooled), sources, ascii_only))
     with ProgressLine() as narrator:
         sides = _read(sources, series, narrator)
     form = form or _format_of(output)
     found = _compared(sides, pooled, budgets, form == "html")
-    if redact:
-        found = _redacted(found, list(itertools.chain(*sides)))
-    write_report(render_comparison(found, form, ascii_only, redact), output, force)
+    write_report(render_comparison(found, form, ascii_only, is_redacted), output, force)
     return _exit_code(found)
 
 
@@ -117,14 +112,15 @@ def _compared(
 def _read(
     sources: Sequence[Sequence[JobSource]], series: re.Pattern[str] | None, progress: Callable[[LoadStep], None]
 ) -> list[list[ComparedRun]]:
-    """The runs of both sides; the progress tells which run is read."""
-    return [
-        [
-            _loaded(source, series, _told_of(f"{side}{number if len(own) > 1 else ''}", progress))
-            for number, source in enumerate(own, 1)
-        ]
+    """The runs of both sides, with their analyses; the progress tells which run is read."""
+    read = [
+        _loaded(source, series, _told_of(f"{side}{number if len(own) > 1 else ''}", progress))
         for side, own in zip("AB", sources, strict=True)
+        for number, source in enumerate(own, 1)
     ]
+    redaction = sources[0][0].redaction
+    runs = [_judged(one, progress) for one in (redaction.runs(read) if redaction else read)]
+    return [runs[: len(sources[0])], runs[len(sources[0]) :]]
 
 
 def _told_of(label: str, progress: Callable[[LoadStep], None]) -> Callable[[LoadStep], None]:
@@ -178,8 +174,10 @@ def _exit_code(found: RunComparison) -> int:
 
 
 def _loaded(source: JobSource, pattern: re.Pattern[str] | None, progress: Callable[[LoadStep], None]) -> ComparedRun:
-    """A run with its analysis and its series; raises ClickException if there is neither."""
+    """A run as it was read, with its series; raises ClickException if there is nothing."""
     from rankscope.analysis.comparison.model import ComparedRun
+    from rankscope.analysis.model import Analysis
+    from rankscope.assemble.assembly import assemble
     from rankscope.assemble.series import load_series
 
     try:
@@ -187,22 +185,26 @@ def _loaded(source: JobSource, pattern: re.Pattern[str] | None, progress: Callab
     except OSError as error:
         raise click.ClickException(str(error)) from error
     try:
-        dataset, analysis = source.load(progress)
+        dataset = replace(source, redaction=None).read(progress)
     except click.ClickException:
         if series.scalars.is_empty():
             raise
-        dataset, analysis = _nothing_but_series(source)
+        dataset = assemble([], source.title, None, source.world_size, None)
     problems = tuple(f"{file}: {reason}" for file, reason in series.problems.items())
-    placed = replace(dataset, root=source.title)
-    return ComparedRun(source.title, placed, analysis, series.scalars, problems, series.options)
+    called = " ".join(source.called or source.paths)
+    return ComparedRun(called, dataset, Analysis("", "unknown"), series.scalars, problems, series.options)
 
 
-def _nothing_but_series(source: JobSource) -> tuple[Dataset, Analysis]:
+def _judged(run: ComparedRun, progress: Callable[[LoadStep], None]) -> ComparedRun:
+    """The run with its analysis."""
     from rankscope.analysis import analyse
-    from rankscope.assemble.assembly import assemble
 
-    dataset = assemble([], source.title, None, source.world_size, None)
-    return dataset, replace(analyse(dataset), verdict="training series only")
+    progress(LoadStep(0, 0, "analysing"))
+    dataset = replace(run.dataset, root=run.title)
+    analysis = analyse(dataset)
+    if dataset.files.is_empty():
+        analysis = replace(analysis, verdict="training series only")
+    return replace(run, dataset=dataset, analysis=analysis)
 
 
 def _format_of(output: str | None) -> ComparisonFormat:
@@ -223,14 +225,3 @@ def render_comparison(
         return comparison_report.comparison_json(found, ascii_only)
     render = comparison_report.comparison_markdown if form == "markdown" else comparison_report.comparison_text
     return encoded(render(found), ascii_only)
-
-
-def _redacted(found: RunComparison, runs: Sequence[ComparedRun]) -> RunComparison:
-    """The comparison without names of hosts and users, and without paths."""
-    from rankscope.report.redact import redact_comparison
-
-    try:
-        users = [getpass.getuser()]
-    except (KeyError, OSError):
-        users = []
-    return redact_comparison(found, [(one.dataset, one.analysis) for one in runs], [os.uname().nodename], users)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 import orjson
@@ -17,13 +18,16 @@ from rankscope.commands.machine_facts import gathered
 from rankscope.commands.output import encoded, write_report
 from rankscope.text.escaping import plain
 
+if TYPE_CHECKING:
+    from rankscope.report.redact import Redaction
+
 MARKS = {"good": "ok", "advice": "!", "bad": "X"}
 _SUMMARY = (("bad", "broken (X)"), ("advice", "with advice (!)"), ("good", "good"))
 _NAME_WIDTH = 26
 _WIDTH = 79
 
 
-def run(path: str, *, form: Literal["text", "json"], ascii_only: bool) -> int:
+def run(path: str, *, form: Literal["text", "json"], ascii_only: bool, redaction: Redaction | None = None) -> int:
     """Writes the checks; returns 1 if something does not work. ClickException if there is no such path."""
     try:
         Path(path).stat()
@@ -31,6 +35,10 @@ def run(path: str, *, form: Literal["text", "json"], ascii_only: bool) -> int:
         reason = error.strerror if isinstance(error, OSError) else "not a path"
         raise click.ClickException(f"{path}: {reason}") from error
     checks = all_checks(gathered(Path(path)))
+    if redaction is not None:
+        checks = [
+            replace(check, value=redaction.text(check.value), better=redaction.text(check.better)) for check in checks
+        ]
     content = as_json(checks) if form == "json" else encoded("\n".join(as_lines(checks)) + "\n", ascii_only)
     write_report(content, None, False)
     return int(any(check.state == "bad" for check in checks))

@@ -54,6 +54,11 @@ class ForkChanges:
         if sweeps and self.is_named:
             raise click.ClickException("--sweep tries changes by itself: leave the named ones out")
 
+    def shown(self, source: JobSource) -> ForkChanges:
+        """The changes with names of groups as they stand in the data of a source that was read."""
+        edits = {kind: list(map(source.shown, texts)) for kind, texts in self.edits.items()}
+        return replace(self, edits=edits, at=source.shown(self.at), delays=list(map(source.shown, self.delays)))
+
     @property
     def is_named(self) -> bool:
         """Whether a change of the schedule is named."""
@@ -139,6 +144,7 @@ def run(
         raise click.ClickException("--run needs a script in a file: -o fork.py")
     output = output or (default_output("fork.py", source.paths) if start else "")
     dataset, analysis = loaded_job(source, output, force)
+    changes = changes.shown(source)
     from rankscope.analysis.replay.schedule_fit import check_delays, parse_conditions
 
     try:

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 
 
 def run(
-    source: JobSource, *, output: str, force: bool = False, shard: str | None = None, dask: str | None = None,
-    redact: bool = False,
-) -> int:  # fmt: skip
+    source: JobSource, *, output: str, force: bool = False, shard: str | None = None, dask: str | None = None
+) -> int:
     """Writes the session, or a part of it; prints what it holds. ClickException if that cannot be done."""
     source.check()
     directory = Path(output)
@@ -35,8 +34,8 @@ def run(
     source = replace(source, is_compared=True, no_cache=True)
     try:
         if shard is None and dask is None:
-            return _write_whole(source, directory, force, redact)
-        if redact:
+            return _write_whole(source, directory, force)
+        if source.redaction is not None:
             raise click.UsageError("--redact needs all files: it goes with a session of one task")
         _refuse_session(source)
         return _on_dask(source, directory, shard, dask) if dask is not None else _own_part(source, directory, shard)
@@ -60,17 +59,13 @@ def _refuse_session(source: JobSource) -> None:
 # One process: a session of tables.
 
 
-def _write_whole(source: JobSource, directory: Path, force: bool, redact: bool) -> int:
+def _write_whole(source: JobSource, directory: Path, force: bool) -> int:
     from rankscope.sessions.opening import asked_of
     from rankscope.sessions.session_files import write_session
 
     _refuse_other(directory, force)
     with ProgressLine() as narrator:
-        dataset, analysis = source.load(narrator)
-        if redact:
-            from rankscope.commands.report import redacted_report
-
-            dataset, analysis = redacted_report(dataset, analysis, keep_source_names=True)
+        dataset = source.read(narrator)
         narrator(LoadStep(0, 0, "writing"))
         directory.parent.mkdir(parents=True, exist_ok=True)
         write_session(dataset, directory, asked_of(source.options))

@@ -14,10 +14,10 @@ from typing import Any
 import click
 
 from rankscope.analysis.model import Analysis
-from rankscope.commands.report import redacted_report
 from rankscope.commands.source import JobSource, LoadStep
 from rankscope.parsers.file_access import looked_at
 from rankscope.parsers.files.directory_walk import is_session, printable_text, walk_paths
+from rankscope.report.redact import Redaction
 from rankscope.schema import Dataset
 
 MOST_KEPT = 4
@@ -42,9 +42,11 @@ class KeptJob:
 class KeptJobs:
     """The jobs below some directories. Used by one thread at a time."""
 
-    def __init__(self, directories: Sequence[Path], redact: bool) -> None:
+    def __init__(self, directories: Sequence[Path], redaction: Redaction | None) -> None:
         self.directories = tuple(map(_real, directories))
-        self.is_redacted = redact
+        self.redaction = redaction
+        self._called: dict[str, str] = {}
+        """The names of entries by those that are shown in their place."""
         self._kept: OrderedDict[Path, KeptJob] = OrderedDict()
 
     def job(self, path: str) -> KeptJob:
@@ -78,12 +80,19 @@ class KeptJobs:
                 except OSError:
                     continue  # an entry that cannot be looked at is no job
                 if self._is_within(Path(place)):
-                    name = str(path) if len(self.directories) > 1 else path.name
+                    name = self._shown(str(path) if len(self.directories) > 1 else path.name)
                     size = None if stat.S_ISDIR(about.st_mode) else about.st_size
                     yield {"path": printable_text(name), "size": size, "modified": round(about.st_mtime)}
 
+    def _shown(self, name: str) -> str:
+        """The name of an entry as it may be shown; a job is asked about by either."""
+        shown = self.redaction.title(name) if self.redaction else name
+        self._called[shown] = name
+        return shown
+
     def _resolved(self, path: str) -> Path:
         """The real path of a job. Raises PathError for one outside of the directories, whether it exists or not."""
+        path = self._called.get(path, path)
         if "\0" in path:
             raise PathError("not a path: it holds a null character")
         places = [_real(root / path) for root in self.directories]
@@ -112,12 +121,13 @@ class KeptJobs:
         return hashlib.blake2s(repr(about).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     def _read(self, found: Path, called: str) -> tuple[Dataset, Analysis]:
-        source = JobSource((str(found),), called=(called,), within=self.directories, no_cache=True)
+        source = JobSource(
+            (str(found),), called=(called,), within=self.directories, no_cache=True, redaction=self.redaction
+        )
         try:
-            dataset, analysis = source.load(_ignore)
+            return source.load(_ignore)
         except click.ClickException as error:
             raise PathError(error.format_message()) from error
-        return redacted_report(dataset, analysis, True, True) if self.is_redacted else (dataset, analysis)
 
 
 def _real(path: Path) -> Path:

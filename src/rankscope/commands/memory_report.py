@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankscope.commands.output import ProgressLine, encoded, refuse_existing, write_report
-from rankscope.commands.report import Format, format_of, redacted_report
+from rankscope.commands.report import Format, format_of
 from rankscope.commands.source import JobSource, nothing_usable, with_local_paths
 
 
@@ -13,8 +13,6 @@ def run(
     form: Format | None,
     output: str | None,
     force: bool,
-    redact: bool,
-    redact_sources: bool,
     ascii_only: bool,
     path_map: tuple[tuple[str, str], ...],
 ) -> int:
@@ -30,10 +28,7 @@ def run(
     unread = dataset.files.drop_nulls("problem").select("path", "problem").rows()
     if dataset.snapshots.is_empty():
         raise nothing_usable(source, dataset, "no memory snapshot; torch.cuda.memory._dump_snapshot(FILE) writes one")
-    dataset, analysis = with_local_paths(dataset, Analysis("", "unknown"), path_map)
-    if redact or redact_sources:
-        dataset, _ = redacted_report(dataset, analysis, not redact_sources)
-        unread = dataset.files.drop_nulls("problem").select("path", "problem").rows()
+    dataset, _ = with_local_paths(dataset, Analysis("", "unknown"), path_map)
     page = render_snapshots(snapshot_memory(dataset), unread, form or format_of(output))
     write_report(encoded(page, ascii_only), output, force)
     return 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rankscope.commands.output import ProgressLine, refuse_existing, write_report
-from rankscope.commands.report import Format, format_of, redacted_report, render_report
+from rankscope.commands.report import Format, format_of, render_report
 from rankscope.commands.source import JobSource, LoadStep, nothing_usable, with_local_paths
 from rankscope.commands.view import on_terminal, show_loaded
 
@@ -28,8 +28,6 @@ def run(
     form: Format | None,
     output: str | None,
     force: bool,
-    redact: bool,
-    redact_sources: bool,
     ascii_only: bool,
     path_map: tuple[tuple[str, str], ...],
     reference: str | None,
@@ -45,16 +43,13 @@ def run(
     for one in sources:
         one.check()
     refuse_existing(output, force)
-    if form is None and output is None and not (redact or redact_sources) and on_terminal():
+    if form is None and output is None and source.redaction is None and on_terminal():
         return _exit_code(_shown(sources, rename, path_map, ascii_only))
     with ProgressLine() as narrator:
-        dataset, *others = (_recorded(one, narrator) for one in sources)
+        dataset, *others = _recorded_runs(sources, narrator)
     dataset, analysis = with_local_paths(dataset, _judged(dataset, others, changes), path_map)
-    found = analysis
-    if redact or redact_sources:
-        dataset, analysis = redacted_report(dataset, analysis, not redact_sources)
     write_report(render_report(dataset, analysis, form or format_of(output), ascii_only), output, force)
-    return _exit_code(found)
+    return _exit_code(analysis)
 
 
 def _shown(
@@ -67,7 +62,7 @@ def _shown(
 
     def load(progress: Callable[[ProgressLike], None]) -> tuple[Dataset, Analysis]:
         try:
-            dataset, *others = (_recorded(one, progress) for one in sources)
+            dataset, *others = _recorded_runs(sources, progress)
             progress(LoadStep(0, 0, "judging"))
             return with_local_paths(dataset, _judged(dataset, others, changes), path_map)
         finally:
@@ -101,6 +96,13 @@ def _change(text: str) -> NameChange:
 
 _REFERENCE = ("RS", "RX", "RP")
 """Rules about a reference run."""
+
+
+def _recorded_runs(sources: Sequence[JobSource], progress: Callable[[LoadStep], None]) -> list[Dataset]:
+    """The records of all runs."""
+    redaction = sources[0].redaction
+    read = [_recorded(replace(one, redaction=None), progress) for one in sources]
+    return redaction.datasets(read) if redaction else read
 
 
 def _recorded(source: JobSource, progress: Callable[[LoadStep], None]) -> Dataset:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
@@ -27,8 +25,6 @@ def run(
     form: Format | None = None,
     output: str | None = None,
     force: bool = False,
-    redact: bool = False,
-    redact_sources: bool = False,
     ascii_only: bool = False,
     why: tuple[int, ...] = (),
     path_map: tuple[tuple[str, str], ...] = (),
@@ -38,8 +34,6 @@ def run(
     refuse_existing(output, force)
     dataset, analysis = with_local_paths(*_load(source), path_map)
     analysis = _answered(dataset, analysis, why)
-    if redact or redact_sources:
-        dataset, analysis = redacted_report(dataset, analysis, not redact_sources)
     write_report(render_report(dataset, analysis, form or format_of(output), ascii_only), output, force)
     return int(analysis.is_critical)
 
@@ -77,19 +71,6 @@ def format_of(output: str | None) -> Format:
 def _load(source: JobSource) -> tuple[Dataset, Analysis]:
     with ProgressLine() as narrator:
         return source.load(narrator)
-
-
-def redacted_report(
-    dataset: Dataset, analysis: Analysis, keep_source_names: bool, whole_logs: bool = False
-) -> tuple[Dataset, Analysis]:
-    """Both without names, including those of this machine, whose paths and logs may be among the dumps."""
-    from rankscope.report.redact import redact
-
-    try:
-        users = [getpass.getuser()]
-    except (KeyError, OSError):
-        users = []
-    return redact(dataset, analysis, [os.uname().nodename], users, keep_source_names, whole_logs)
 
 
 def log_to_stderr() -> None:

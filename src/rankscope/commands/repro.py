@@ -58,14 +58,14 @@ class ReplayForm:
         refuse_filled(output, force)
         return output
 
-    def part(self, dataset: Dataset) -> SchedulePart | None:
+    def part(self, source: JobSource, dataset: Dataset) -> SchedulePart | None:
         """The part that is asked for; ValueError if its first operation is none."""
         from rankscope.analysis.replay.edits import parse_operation
         from rankscope.analysis.replay.replay_source import SchedulePart
 
         if not self.last and not self.begin:
             return None
-        return SchedulePart(self.last or 0, parse_operation(dataset, self.begin) if self.begin else None)
+        return SchedulePart(self.last or 0, parse_operation(dataset, source.shown(self.begin)) if self.begin else None)
 
     def tensors(self, found: Rehearsal) -> ReplaySizes:
         """Sizes of tensors; traces for others have the recorded ones."""
@@ -123,7 +123,7 @@ def run(source: JobSource, *, output: str, force: bool, minimize: bool | None, h
     from rankscope.report.repro_script import repro_script
 
     try:
-        found = chosen(dataset, analysis, minimize, what.part(dataset))
+        found = chosen(dataset, analysis, minimize, what.part(source, dataset))
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     sizes = what.tensors(found)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rankscope.assemble.held_sources import SparseReading
     from rankscope.assemble.load import LoadOptions, LoadProgress
     from rankscope.parsers.files.directory_walk import FoundPath
+    from rankscope.report.redact import Redaction
     from rankscope.schema import Dataset
     from rankscope.sessions.session_cache import CacheEntry
 
@@ -64,13 +65,21 @@ class JobSource:
     """Names of inputs that could not be fetched, and why."""
     no_cache: bool = False
     """Whether the user's cache of earlier reads is left alone."""
+    redaction: Redaction | None = None
+    """Replaces names in all that is read, before anything judges or shortens it; None keeps them."""
 
     @property
     def title(self) -> str:
-        """The paths as the user gave them, without secrets in addresses."""
+        """The paths as the user gave them, as far as they may be shown."""
         from rankscope.text.secrets import hide
 
-        return hide(" ".join(self.called or self.paths))
+        return hide(
+            " ".join(self.redaction.title(path) if self.redaction else path for path in self.called or self.paths)
+        )
+
+    def shown(self, text: str) -> str:
+        """A text of the user as it stands in the data: a group that he names may have a stand-in."""
+        return self.redaction.text(text) if self.redaction else text
 
     @property
     def options(self) -> LoadOptions:
@@ -109,6 +118,10 @@ class JobSource:
         self, progress: Callable[[LoadStep], None], *, detail: str = "all", kept: SparseReading | None = None
     ) -> Dataset:
         """Reads only; arguments and errors are those of `load`."""
+        dataset = self._read(progress, detail, kept)
+        return self.redaction.dataset(dataset) if self.redaction else dataset
+
+    def _read(self, progress: Callable[[LoadStep], None], detail: str, kept: SparseReading | None) -> Dataset:
         from rankscope.assemble.load import InputError
 
         try:
@@ -116,7 +129,7 @@ class JobSource:
                 return self._session(paths, progress)
             return self._files(paths, progress, detail, kept)
         except InputError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(self.shown(str(error))) from error
 
     def _session(self, paths: list[Path], progress: Callable[[LoadStep], None]) -> Dataset:
         from rankscope.sessions.opening import open_session

@@ -85,9 +85,28 @@ class RepetitionCount(click.IntRange):
 
 
 def reads_files(command: _F) -> _F:
-    """Adds the files of a job, and how they are read."""
-    paths = click.argument("paths", nargs=-1, type=FILE, required=True, metavar="PATH...")
-    return _with(_loads(command), [paths])
+    """Adds the files of a job, how they are read, and whether their names are shown."""
+    return _with(_loads(redacts(command)), [_paths()])
+
+
+def reads_files_for_others(command: _F) -> _F:
+    """As `reads_files`, for a command that writes a file to give away: it names nobody unless asked to."""
+    return _with(_loads(redacts(command, by_default=True)), [_paths()])
+
+
+def _paths() -> Callable[[_F], _F]:
+    return click.argument("paths", nargs=-1, type=FILE, required=True, metavar="PATH...")
+
+
+def redacts(command: _F, *, by_default: bool = False) -> _F:
+    """Adds the options for names in what a command shows; see `report.redact`."""
+    usual = "yes" if by_default else "no"
+    options = [
+        click.option("--redact/--no-redact", default=by_default,
+                     help=f"Replace names of hosts, users and paths, for public threads (default: {usual})."),
+        click.option("--redact-sources", is_flag=True, help="As --redact, and names of source files too."),
+    ]  # fmt: skip
+    return _with(command, options)
 
 
 def reads_dumps(command: _F) -> _F:
@@ -211,9 +230,8 @@ def compares(command: _F) -> _F:
                      help="Format (default: by the suffix of FILE, else text); html is a page with pictures."),
         click.option("-o", "--output", type=FILE, metavar="FILE", help="Write to FILE, which must not exist."),
         click.option("--force", is_flag=True, help="Overwrite FILE."),
-        click.option("--redact", is_flag=True, help="Replace host names, users and paths, for public threads."),
     ]  # fmt: skip
-    return _with(_loads(keeps_reads(shows_text(command))), options)
+    return _with(_loads(keeps_reads(shows_text(redacts(command)))), options)
 
 
 def reads_ranks(command: _F) -> _F:
@@ -235,14 +253,12 @@ def reads_parts(command: _F) -> _F:
 
 
 def reports(command: _F) -> _F:
-    """Adds the options of a report: its format, its file and its redaction."""
+    """Adds the options of a report: its format and its file."""
     options = [
         click.option("-f", "--format", "form", type=click.Choice(("text", "markdown", "json")),
                      help="Format (default: by the suffix of FILE, else text)."),
         click.option("-o", "--output", type=FILE, metavar="FILE", help="Write to FILE, which must not exist."),
         click.option("--force", is_flag=True, help="Overwrite FILE."),
-        click.option("--redact", is_flag=True, help="Replace host names, users and paths, for public threads."),
-        click.option("--redact-sources", is_flag=True, help="As --redact, and names of source files too."),
     ]  # fmt: skip
     return _with(command, options)
 
@@ -271,7 +287,6 @@ def writes_session(command: _F) -> _F:
         click.option("--dask", metavar="ADDRESS",
                      help="Read all shares as jobs of this Dask scheduler; local starts one here. --shard /N says how "
                      "many (default: one for each worker)."),
-        click.option("--redact", is_flag=True, help="Replace host names, users and paths, for public threads."),
     ]  # fmt: skip
     return _with(command, options)
 
@@ -379,4 +394,4 @@ def takes_stacks(command: _F) -> _F:
                      help="With PATH: also write FILE, for speedscope if it ends in .json, else as folded stacks."),
         click.option("--force", is_flag=True, help="Overwrite FILE."),
     ]  # fmt: skip
-    return _with(command, options)
+    return _with(redacts(command), options)

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,6 +28,9 @@ from rankscope.report.output_files import overwrite
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
 from rankscope.text.wording import SECOND_NS, duration
+
+if TYPE_CHECKING:
+    from rankscope.report.redact import Redaction
 
 RATE = 50
 """Samples a second of a record: an hour of them are 180,000, and most of them are equal."""
@@ -75,7 +78,8 @@ class PySpySampling:
 
 def run(
     directory: str, *, pids: tuple[int, ...], as_json: bool, native: bool, nonblocking: bool, times: int, every: float,
-    record: int | None = None, paths: tuple[str, ...] = (), follow_links: bool = False, **shown: Any,
+    record: int | None = None, paths: tuple[str, ...] = (), follow_links: bool = False,
+    redaction: Redaction | None = None, **shown: Any,
 ) -> int:  # fmt: skip
     """Dumps every rank of this host `times` times; exit code 2 if none succeeded. With `paths` it takes none, and shows
     stacks over time that lie there, with the options `shown`."""
@@ -83,7 +87,8 @@ def run(
         from rankscope.commands.stack_shares_report import run as show
 
         return show(
-            JobSource(paths, follow_links=follow_links), **{"rank": None, "export": None, "force": False, **shown}
+            JobSource(paths, follow_links=follow_links, redaction=redaction),
+            **{"rank": None, "export": None, "force": False, **shown},
         )
     sampling = PySpySampling(_py_spy(), _made(directory), as_json, native, nonblocking, record)
     dumped = 0

@@ -112,8 +112,11 @@ def _say_last(app: RankscopeApp, source: JobSource) -> None:
     """Prints what stays in the terminal when the screen is gone: the verdict, and how to go on."""
     if not app.last_words:
         return
+    click.echo(app.last_words)
+    if source.redaction is not None:
+        return
     called = plain(shlex.join(source.called or source.paths))
-    click.echo(f"{app.last_words}\nfull report: rankscope report {called}")
+    click.echo(f"full report: rankscope report {called}")
     if app.lanes.boards.whole.analysis.status in REPLAYED:
         click.echo(f"a script that stops there: rankscope repro {called}")
 
@@ -172,10 +175,17 @@ def _export_traces(dataset: Dataset, analysis: Analysis, directory: Path) -> Pat
 
 
 def _export_repro(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
-    """Writes the script that replays the job; ValueError if there is nothing to replay, or if it would mislead."""
-    from rankscope.commands.rehearsal import write_script
+    """Writes the script that replays the job, without names, as `rankscope repro` does.
 
-    return write_script(dataset, analysis, directory)
+    ValueError if there is nothing to replay, or if it would mislead.
+    """
+    from rankscope.analysis import analyse
+    from rankscope.commands.rehearsal import write_script
+    from rankscope.report.redact import Redaction
+
+    nameless = Redaction.here().dataset(dataset)
+    verdict = analyse(nameless).verdict
+    return write_script(nameless, replace(analysis, verdict=verdict), directory)
 
 
 def on_terminal() -> bool:

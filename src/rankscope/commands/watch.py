@@ -58,7 +58,8 @@ def watcher_for(source: JobSource, follow: FollowOptions) -> Watcher:
     if fixed is not None:
         raise click.ClickException(f"{fixed}: is a session, which does not change; watch the directory of its files")
     try:
-        return Watcher([Path(p) for p in source.paths], WatchOptions(source.options, follow.poll, follow.freeze_after))
+        options = WatchOptions(source.options, follow.poll, follow.freeze_after, source.redaction)
+        return Watcher([Path(p) for p in source.paths], options)
     except InputError as error:
         raise click.ClickException(str(error)) from error
 

@@ -22,6 +22,7 @@ from rankscope.analysis.model import (
 from rankscope.analysis.stack_frames import is_native, kind_of, short_function_name
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.input_kinds import INPUTS
+from rankscope.report.stand_ins import STAND_IN
 from rankscope.schema import Dataset, Frame
 from rankscope.text.secrets import hide
 from rankscope.text.wording import LONGEST_RANGES, duration, group_name, moment, plural, rank_ranges, ranks_text
@@ -141,7 +142,8 @@ def source(evidence: Evidence) -> str:
 
 def _names(file: str, rank: int | None) -> bool:
     """Whether a file's name contains the rank already, or there is no rank."""
-    return rank is None or re.search(rf"(?<!\d){rank}(?!\d)", file.rsplit("/", 1)[-1]) is not None
+    name = STAND_IN.sub("", file.rsplit("/", 1)[-1])
+    return rank is None or re.search(rf"(?<!\d){rank}(?!\d)", name) is not None
 
 
 def certainty(finding: Finding) -> str:
@@ -380,7 +382,7 @@ def why_sections(why: RankExplanation) -> list[tuple[str, list[str]]]:
 
 def _why_line(reason: Reason) -> str:
     place = source(reason.evidence)
-    return f"{place}: {reason.evidence.text}" if place else reason.evidence.text
+    return hide(f"{place}: {reason.evidence.text}" if place else reason.evidence.text)
 
 
 # The rules about numbers.

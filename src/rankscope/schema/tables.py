@@ -270,8 +270,8 @@ def latest_ns(mtime_ns: int) -> int:
 
 # Text columns of the tables that may hold text of the user.
 
-Holds = Literal["text", "host", "path", "own"]
-"""Text of any kind; the name of a host; a path of a file; words of rankscope's own, or numbers."""
+Holds = Literal["text", "host", "path", "json", "own"]
+"""Text of any kind; the name of a host; a path of a file; JSON with such text; words of rankscope's own, or numbers."""
 
 _OPS: dict[str, Holds] = {"host": "host", "in_sizes": "own", "out_sizes": "own"}
 HOLDS: Mapping[str, Mapping[str, Holds]] = {
@@ -280,7 +280,7 @@ HOLDS: Mapping[str, Mapping[str, Holds]] = {
     "stacks": {"file": "path"},
     "files": {"path": "path", "kind": "own", "host": "host"},
     "attempts": {"label": "path"},
-    "messages": {"host": "host", "severity": "own", "kind": "own", "role": "own"},
+    "messages": {"host": "host", "severity": "own", "kind": "own", "role": "own", "values": "json"},
     "settings": {"host": "host", "source": "own"},
     "comms": {"host": "host", "state": "own"},
     "ras": {"host": "host", "source": "own"},

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rankscope.analysis.freeze import Freeze
     from rankscope.analysis.live_state import LiveState, VerdictGate
     from rankscope.analysis.model import Analysis
+    from rankscope.report.redact import Redaction
     from rankscope.schema import Dataset
 
 OLDEST_NS = 10**18
@@ -42,12 +43,13 @@ class WatchedJob:
         freeze_after_ns: int | None,
         errors: str | None = None,
         clock: Clock = CLOCK,
+        redaction: Redaction | None = None,
     ) -> None:
         from rankscope.analysis.live_state import VerdictGate
         from rankscope.assemble.logs.comm_lifetimes import CommMemory
 
         self._root, self._pattern, self._world_size, self._errors = printable_text(root), pattern, world_size, errors
-        self._clock = clock
+        self._clock, self._redaction = clock, redaction
         self._gate: VerdictGate = VerdictGate(freeze_after_ns)
         self._history, self._recall = DumpHistory(), CommMemory()
         self._taken: list[SourceFile] = []
@@ -97,7 +99,8 @@ class WatchedJob:
             sources = self._history.without_former(sources)
             dataset = assemble(sources, *asked)
             self._history.link(sources)
-        return replace(dataset, repeats=repeat_table(sources))
+        dataset = replace(dataset, repeats=repeat_table(sources))
+        return self._redaction.dataset(dataset) if self._redaction else dataset
 
     @property
     def dataset(self) -> Dataset:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rankscope.assemble.load import LoadOptions, environment_of, pattern_of, root_of
 from rankscope.watching.clock import CLOCK, Clock, WakeSignal
@@ -14,6 +14,9 @@ from rankscope.watching.file_store import FileStore
 from rankscope.watching.observer import FileObserver, FileSighting, PeriodicCall
 from rankscope.watching.update import FollowProgress, JobUpdate
 from rankscope.watching.watched_job import WatchedJob
+
+if TYPE_CHECKING:
+    from rankscope.report.redact import Redaction
 
 GATHER_S = 0.3
 """Seconds after which read contents are shown although more is being read; longer after slow updates."""
@@ -38,6 +41,8 @@ class WatchOptions:
     """Seconds between two looks, without notices; None: as the file system needs it."""
     freeze_after_s: float | None = None
     """Standstill from which the job is frozen; None: derived from the job."""
+    redaction: Redaction | None = None
+    """Replaces names in the tables of each update, before they are judged; None keeps them."""
 
 
 class Watcher:
@@ -57,7 +62,10 @@ class Watcher:
         self._told = True
         """Whether there is something to see, or nothing was seen yet."""
         self._sight: FileSighting | None = None
-        self._job = WatchedJob(root_of(paths, load), pattern, load.world_size, freeze_ns, errors, clock)
+        self._redaction = options.redaction
+        self._job = WatchedJob(
+            root_of(paths, load), pattern, load.world_size, freeze_ns, errors, clock, options.redaction
+        )
         self._reading: FollowProgress | None = None
         """The state of following that was published last."""
         self._number, self._shown_at = 0, 0.0
@@ -178,8 +186,10 @@ class Watcher:
     def _away(self) -> str | None:
         """The reason why nothing can be seen at the moment."""
         if self._asker.hangs:
-            return f"{self._paths[0]}: the file system does not answer"
-        return self._sight.away if self._sight is not None else None
+            away: str | None = f"{self._paths[0]}: the file system does not answer"
+        else:
+            away = self._sight.away if self._sight is not None else None
+        return self._redaction.text(away) if self._redaction and away else away
 
     def _how(self) -> FollowProgress:
         sight, unfinished = self._sight, self._store.unfinished
