@@ -241,9 +241,11 @@ def start(
 
 def _start(settings: CaptureSettings) -> None:
     """Starts the capture, unless this process is the child of a rank."""
-    if lineage(identity.initialized()).is_child_of_rank:
+    joined = identity.initialized()
+    if lineage(joined).is_child_of_rank:
         _running[os.getpid()] = None
         return
+    lineage(joined).mark(joined)
     agent = _running[os.getpid()] = Agent(settings)
     agent.start()
 

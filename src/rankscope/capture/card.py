@@ -61,7 +61,7 @@ class SidecarRecord:
         if not self.groups:
             # a program may name other meeting places later, for groups of its own
             self.run = meeting() or self.run
-        lineage(joined).mark(joined or bool(self.groups))
+        lineage(joined).renew_mark(joined or bool(self.groups))
         if joined:
             try:
                 self.groups = identity.groups() or self.groups

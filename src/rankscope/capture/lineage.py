@@ -63,14 +63,16 @@ class Lineage:
         launched = self._was_launched() or (elsewhere and not within)
         self.is_child_of_rank = self.owner is not None and self.owner.joined == "1" and (within or not launched)
         self._launched = launched
-        self.mark(joined)
+        self._marks = False
 
     def mark(self, joined: bool) -> None:
-        """Tells children started from now on of this process.
+        """Tells children started from now on of this process; called in the thread of the job."""
+        self._marks = True
+        self.renew_mark(joined)
 
-        The variable keeps its place once it is there, so that a thread may replace it while others read variables.
-        """
-        if not self.is_child_of_rank and os.environ.get(OWNER) != (text := _own_mark(joined).text):
+    def renew_mark(self, joined: bool) -> None:
+        """Changes the mark if there is one; in any thread, as a variable that is there keeps its place for readers."""
+        if self._marks and os.environ.get(OWNER) != (text := _own_mark(joined).text):
             os.environ[OWNER] = text
 
     @property
