@@ -210,8 +210,12 @@ def attempt_table(runs: list[Attempt]) -> pl.DataFrame:
     """A row for each run, columns of schema.ATTEMPTS."""
     rows = [
         {
-            "attempt": i, "label": attempt_label(run, runs), "job": run.job or None, "started_ns": run.started_ns,
-            "newest_ns": run.newest_ns, "dumps": len(run.sources),
+            "attempt": i,
+            "label": attempt_label(run, runs),
+            "job": run.job or None,
+            "started_ns": run.started_ns,
+            "newest_ns": run.newest_ns,
+            "dumps": len(run.sources),
         }
         for i, run in enumerate(runs)
     ]
