@@ -141,7 +141,9 @@ def test_a_rank_takes_the_place_of_the_task_that_started_it(
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT", raising=False)
     monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
-    write(tmp_path, facts(groups=[], **identity.environment() | {"pid": PARENT, "process_ticks": process_ticks(PARENT)}))
+    write(
+        tmp_path, facts(groups=[], **identity.environment() | {"pid": PARENT, "process_ticks": process_ticks(PARENT)})
+    )
     serve(made(tmp_path))
     assert json.loads((tmp_path / "capture_rank_1.json").read_text())["pid"] == os.getpid()
     assert list(tmp_path.glob("earlier_*")) == list(tmp_path.glob("job_*")) == []
