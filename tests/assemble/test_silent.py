@@ -12,7 +12,7 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.assemble.assembly import assemble
-from rankscope.assemble.attempts import NoSuchAttemptError, with_silent_attempts
+from rankscope.assemble.attempts import NoSuchAttemptError, job_attempts
 from rankscope.assemble.sources import SourceFile
 from rankscope.cli import run
 from rankscope.parsers.sidecar import Sidecar
@@ -130,19 +130,30 @@ def _card(rank: int, **more: object) -> SourceFile:
     return SourceFile(f"{rank}-{len(more)}.json", "sidecar", 1, None, None, replace(Sidecar(rank, host="a"), **more))  # type: ignore[arg-type]
 
 
+def lived(start_s: int) -> dict[str, object]:
+    """A process that ended in 4 s."""
+    return {"started_ns": start_s * 10**9, "ended_ns": (start_s + 4) * 10**9, "ended": "exit"}
+
+
 @pytest.mark.parametrize(
     ("make", "attempts"),
     [
         (lambda _: {"started_ns": 5}, 1),
-        (lambda rank: {"started_ns": 5 + 10 * rank, "ended_ns": 9 + 10 * rank}, 2),
-        (lambda rank: {"started_ns": 5 + 10 * rank, "ended_ns": 9 + 10 * rank, "host": f"node-{rank}"}, 1),
+        (lambda rank: lived(5 + 50 * rank), 1),
+        (lambda rank: lived(5 + 100 * rank), 2),
+        (lambda rank: lived(5 + 500 * rank) | {"host": f"node-{rank}"}, 1),
+        (lambda rank: lived(5 + 800 * rank) | {"host": f"node-{rank}"}, 2),
+        (lambda rank: lived(5 + 800 * rank) | {"job": "4711"}, 1),
+        (lambda rank: lived(5 + 800 * rank) | {"job": "4711" if rank else "", "attempt": 0}, 2),
+        (lambda rank: lived(5 + 20 * rank) | {"job": "4711" if rank else "", "attempt": 0}, 1),
         (lambda rank: {"started_ns": 5, "attempt": rank}, 2),
         (lambda rank: {"started_ns": 5, "job": f"job-{rank}"}, 2),
-        (lambda rank: {"attempt": rank}, 0),
+        (lambda rank: {"attempt": rank}, 2),
+        (lambda _: {}, 0),
     ],
 )
 def test_what_tells_attempts_apart(make: Callable[[int], dict[str, object]], attempts: int) -> None:
-    found = with_silent_attempts([], [_card(rank, **make(rank)) for rank in range(2)])
+    found = job_attempts([], [_card(rank, **make(rank)) for rank in range(2)])
     assert len(found) == (attempts if attempts > 1 else 0)
 
 

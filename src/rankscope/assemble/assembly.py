@@ -225,7 +225,7 @@ def _highest(groups: pl.DataFrame) -> int:
 def _settled_runs(sources: Sequence[SourceFile]) -> list[Attempt]:
     """The attempts, with numbers and ranks settled; copies are in none of them."""
     distinct = repeats.set_aside([s for s in sources if s.dump is not None])
-    runs = attempts.with_silent_attempts(attempts.split_attempts(sorted(distinct, key=lambda s: s.shown)), sources)
+    runs = attempts.job_attempts(sorted(distinct, key=lambda s: s.shown), sources)
     for number, run in enumerate(runs):
         dump_ranks.settle_dump_ranks(run.sources)
         for source in run.files:

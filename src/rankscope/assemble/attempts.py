@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -12,6 +12,7 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble import file_names
+from rankscope.assemble.sidecar_runs import Run, disagreements, sidecar_runs
 from rankscope.assemble.sources import SourceFile, config_world
 from rankscope.parsers.sidecar import Sidecar
 from rankscope.text.wording import moment
@@ -48,6 +49,11 @@ class Attempt:
         return min(begun or [s.span[0] for s in self.sources if s.span], default=None)
 
     @property
+    def job(self) -> str:
+        """The id of its job, from sidecars; empty if unknown."""
+        return next((card.job for card in self._told if card.job), "")
+
+    @property
     def newest_ns(self) -> int | None:
         """Its last event; without dumps, the last end or start of a process."""
         if self.sources:
@@ -60,8 +66,81 @@ class Attempt:
         return dumped + [source.content for source in self.cards if isinstance(source.content, Sidecar)]
 
 
-def split_attempts(sources: list[SourceFile]) -> list[Attempt]:
-    """The runs, oldest first. Between two runs is a time without events, after which a rank repeats."""
+def job_attempts(dumps: Sequence[SourceFile], sources: Sequence[SourceFile]) -> list[Attempt]:
+    """The runs, oldest first, of these dumps and of all sidecars in `sources`.
+
+    Sidecars tell runs apart, and the run of their dumps. Dumps without one are told apart by times. A single run
+    without any dumps is left out.
+    """
+    clusters = _clusters(dumps)
+    cards = [source for source in sources if isinstance(source.content, Sidecar)]
+    if not cards:
+        return clusters
+    spans: dict[int, tuple[int, int]] = {}
+    for dump in dumps:
+        if dump.card is not None and dump.span is not None:
+            known = spans.get(id(dump.card), dump.span)
+            spans[id(dump.card)] = min(known[0], dump.span[0]), max(known[1], dump.span[1])
+    runs = sidecar_runs(cards, spans)
+    for source, problem in disagreements(runs):
+        source.note = problem
+    found, bare = _by_sidecars(clusters, runs)
+    for attempt, run in zip(found, runs, strict=True):
+        if not attempt.sources:
+            _join_dumps(attempt, run, bare)
+    every = [*(attempt for attempt in found if attempt.files), *bare]
+    if len(every) == 1 and not every[0].sources:
+        return []
+    return sorted(every, key=lambda attempt: attempt.started_ns or 0)
+
+
+def _by_sidecars(clusters: Sequence[Attempt], runs: Sequence[Run]) -> tuple[list[Attempt], list[Attempt]]:
+    """The attempts of the runs, and attempts of dumps near which no dump has a sidecar."""
+    numbers = {id(process.card): number for number, run in enumerate(runs) for process in run}
+    found, bare = [Attempt() for _ in runs], []
+    telling = set()
+    for cluster in clusters:
+        homes = Counter((s.directory, numbers[id(s.card)]) for s in cluster.sources if s.card is not None)
+        if not homes:
+            bare.append(cluster)
+            continue
+        for source in cluster.sources:
+            if source.card is not None:
+                number = numbers[id(source.card)]
+                telling.add(id(source.card))
+            else:
+                _, number = max(homes, key=lambda home: (home[0] == source.directory, homes[home], home[1]))
+            found[number].sources.append(source)
+    for attempt, run in zip(found, runs, strict=True):
+        attempt.cards = [process.source for process in run if id(process.card) not in telling]
+    return found, bare
+
+
+def _join_dumps(silent: Attempt, run: Run, bare: Sequence[Attempt]) -> None:
+    """Gives sidecars without dumps to the only attempt of dumps without sidecars at their time, if there is one.
+
+    Those that tell neither a time nor an attempt make none.
+    """
+    started = min(process.started_ns for process in run)
+    ended = max(process.last_ns for process in run) if all(process.card.ended for process in run) else 0
+    near = [attempt for attempt in bare if _is_near(attempt, started, ended)]
+    if len(near) == 1:
+        near[0].cards += silent.cards
+    if len(near) == 1 or (not started and all(process.card.attempt is None for process in run)):
+        silent.cards = []
+
+
+def _is_near(attempt: Attempt, started_ns: int, ended_ns: int) -> bool:
+    """Whether processes may have left the dumps; times are 0 if unknown."""
+    spans = [source.span for source in attempt.sources if source.span]
+    if not spans or not started_ns:
+        return True
+    after = started_ns > max(span[1] for span in spans) + SAME_RUN_NS
+    return not after and not 0 < ended_ns < min(span[0] for span in spans)
+
+
+def _clusters(sources: Sequence[SourceFile]) -> list[Attempt]:
+    """Runs of dumps by times, oldest first. Between two runs is a time without events, after which a rank repeats."""
     timed = sorted((s for s in sources if s.span), key=lambda s: (s.span or (0, 0), s.shown))
     attempts: list[Attempt] = []
     end = 0
@@ -78,7 +157,7 @@ def split_attempts(sources: list[SourceFile]) -> list[Attempt]:
     return attempts
 
 
-def _joined_clusters(clusters: list[Attempt], sources: list[SourceFile]) -> list[Attempt]:
+def _joined_clusters(clusters: list[Attempt], sources: Sequence[SourceFile]) -> list[Attempt]:
     """Joins clusters again if nothing shows a restart between them."""
     world = config_world(sources)
     joined: list[Attempt] = []
@@ -130,10 +209,17 @@ def _place(source: SourceFile, attempts: list[Attempt]) -> None:
 def attempt_table(runs: list[Attempt]) -> pl.DataFrame:
     """A row for each run, columns of schema.ATTEMPTS."""
     rows = [
-        {"attempt": i, "label": attempt_label(run, runs), "newest_ns": run.newest_ns, "dumps": len(run.sources)}
+        {
+            "attempt": i,
+            "label": attempt_label(run, runs),
+            "job": run.job or None,
+            "started_ns": run.started_ns,
+            "newest_ns": run.newest_ns,
+            "dumps": len(run.sources),
+        }
         for i, run in enumerate(runs)
     ]
-    return pl.DataFrame(rows, schema=dict(schema.ATTEMPTS))
+    return pl.DataFrame(rows, schema=dict(schema.ATTEMPTS))  # fmt: skip
 
 
 def attempt_label(attempt: Attempt, others: list[Attempt]) -> str:
@@ -148,85 +234,6 @@ def attempt_label(attempt: Attempt, others: list[Attempt]) -> str:
 
 def _top(source: SourceFile) -> str:
     return source.tag or source.directory
-
-
-# Attempts with only sidecars: their processes ended before they recorded anything.
-
-
-class _SidecarSummary:
-    """Summary of the sidecars of an attempt."""
-
-    def __init__(self, attempt: Attempt) -> None:
-        self.attempt = attempt
-        self._jobs: set[str] = set()
-        self._attempts: set[int] = set()
-        self._ranks: set[int] = set()
-        self._started: dict[str, int] = {}
-        """By host, the start of its last process."""
-        self._ended: dict[str, int] = {}
-        """By host, the end of its first process."""
-        for source in attempt.sources:
-            if source.card is not None:
-                self._take(source.card)
-
-    def add(self, source: SourceFile, card: Sidecar) -> None:
-        """Adds a sidecar without dumps."""
-        self.attempt.cards.append(source)
-        self._take(card)
-
-    def _take(self, card: Sidecar) -> None:
-        self._jobs |= {card.job} - {""}
-        self._attempts |= {card.attempt} if card.attempt is not None else set()
-        self._ranks.add(card.rank)
-        if card.started_ns is not None:
-            self._started[card.host] = max(card.started_ns, self._started.get(card.host, card.started_ns))
-        if card.ended_ns is not None:
-            self._ended[card.host] = min(card.ended_ns, self._ended.get(card.host, card.ended_ns))
-
-    def fits(self, card: Sidecar) -> bool:
-        """Whether its process may belong to the attempt."""
-        begun, ended = self._started.get(card.host), self._ended.get(card.host)
-        before = card.ended_ns is not None and begun is not None and card.ended_ns < begun
-        after = card.started_ns is not None and ended is not None and ended < card.started_ns
-        counted = card.attempt is None or self._attempts <= {card.attempt}
-        return counted and card.rank not in self._ranks and not (before or after) and self._jobs <= {card.job, ""}
-
-
-def with_silent_attempts(runs: Sequence[Attempt], sources: Sequence[SourceFile]) -> list[Attempt]:
-    """The runs with dumps and the runs without, in order; sidecars without dumps are put to their runs.
-
-    A single run without any dumps is left out.
-    """
-    waiting = sorted(_without_dumps(sources), key=lambda found: (found[1].started_ns or 0, found[0].shown))
-    if not waiting:
-        return list(runs)
-    known = [_SidecarSummary(run) for run in runs]
-    for source, card in waiting:
-        fitting = [run for run in known if run.fits(card)]
-        if not fitting and card.started_ns is not None:
-            known.append(_SidecarSummary(Attempt()))
-            fitting = known[-1:]
-        if len(fitting) == 1:
-            fitting[0].add(source, card)
-    if len(known) == 1 and not runs:
-        return []
-    return _ordered_runs(runs, [run.attempt for run in known[len(runs) :]])
-
-
-def _without_dumps(sources: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, Sidecar]]:
-    telling = {id(source.card) for source in sources if source.card is not None}
-    for source in sources:
-        if isinstance(source.content, Sidecar) and id(source.content) not in telling:
-            yield source, source.content
-
-
-def _ordered_runs(runs: Sequence[Attempt], silent: Sequence[Attempt]) -> list[Attempt]:
-    """Both kinds of runs, each without dumps before the first run that began later."""
-    found = list(runs)
-    for one in silent:
-        later = (i for i, run in enumerate(found) if (run.started_ns or 0) > (one.started_ns or 0))
-        found.insert(next(later, len(found)), one)
-    return found
 
 
 def newest_attempt(runs: Sequence[Attempt]) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from rankscope.assemble import file_names
 from rankscope.assemble.sources import SourceFile
+from rankscope.parsers.sidecar import Sidecar
 
 OLDER = "of an earlier process of the rank: not used"
 Content = TypeVar("Content")
@@ -35,6 +36,16 @@ def attempts_by_directory(sources: Iterable[SourceFile]) -> dict[str, int]:
     return {source.directory: source.attempt for source in sources if source.attempt is not None}
 
 
+def _attempts_by_process(sources: Iterable[SourceFile]) -> dict[tuple[int | None, str, int | None], int]:
+    """The attempt of the process of a rank, host and process id, by the sidecars whose attempt is known."""
+    cards = ((source, source.content) for source in sources if source.attempt is not None)
+    return {
+        (card.rank, card.host, card.pid): source.attempt
+        for source, card in cards
+        if isinstance(card, Sidecar) and source.attempt is not None
+    }
+
+
 def rank_files(
     sources: Sequence[SourceFile], kind: type[Content], chosen: int, pattern: re.Pattern[str] | None,
     owner_of: Callable[[SourceFile, Content], FileOwner | None],
@@ -44,7 +55,7 @@ def rank_files(
     The rank is that of the option, else of the content, else of a name that calls it so. Where `owner_of` is None the
     file holds nothing.
     """
-    attempts = attempts_by_directory(sources)
+    attempts, of_processes = attempts_by_directory(sources), _attempts_by_process(sources)
     for place, source in enumerate(sources):
         content = source.content
         owner = owner_of(source, content) if isinstance(content, kind) else None
@@ -52,7 +63,8 @@ def rank_files(
             continue
         _settle_rank(source, owner, pattern)
         source.writer = owner.host, owner.pid
-        source.attempt = attempts.get(source.directory, max(0, chosen))
+        process = source.rank, owner.host, owner.pid
+        source.attempt = of_processes.get(process, attempts.get(source.directory, max(0, chosen)))
         if source.attempt == max(0, chosen):
             yield RankFile(place, source, content)
 

@@ -273,7 +273,7 @@ def own_ranks(dump: Dump) -> frozenset[int] | None:
     return sets[0].intersection(*sets[1:]) if len(sets) > 1 else sets[0] if sets else None
 
 
-def config_world(sources: list[SourceFile]) -> int:
+def config_world(sources: Sequence[SourceFile]) -> int:
     """The number of ranks in written groups of the dumps; 0 without any."""
     told = [s.card.world_size for s in sources if s.card is not None and s.card.world_size is not None]
     return max([0, *told, *(s.highest + 1 for s in sources)])

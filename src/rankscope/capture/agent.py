@@ -21,6 +21,7 @@ from typing import Any, cast
 from . import identity
 from .card import SidecarRecord, is_passing
 from .end_writer import EndWriter
+from .lineage import imports_for_fork_server, is_multiprocessing_child, lineage
 from .sampler import JOINING_INTERVAL_S, DumpRequest, Sampler
 from .settings import CaptureSettings, checked_settings, turn_recorder_on
 from .signals import Signals, die_of, is_free
@@ -34,8 +35,10 @@ TRACEBACK_LIMIT = 1 << 20
 """Characters of the traceback that are kept, the last ones."""
 MONITORING_TOOL = 4
 """Number of this tool for `sys.monitoring`; debuggers, coverage and profilers have others."""
-_running: dict[int, Agent] = {}
-"""Agents by process id: a fork inherits its parent's entry, which is not its own."""
+_running: dict[int, Agent | None] = {}
+"""Agents by process id: a fork inherits its parent's entry, which is not its own. None in a child of a rank."""
+_deferred: list[DeferredStart] = []
+"""The start that awaits the processes of a fork server."""
 
 
 class Agent:
@@ -56,7 +59,7 @@ class Agent:
         """Starts the threads and the hooks at the end of the process."""
         sys.excepthook = self._on_exception
         atexit.register(self._on_exit)
-        if multiprocessing.parent_process() is not None:
+        if is_multiprocessing_child():
             # a process of multiprocessing ends without its exit handlers
             multiprocessing.util.Finalize(None, self._on_exit, exitpriority=100)
             self._problem(_watch_child(self._on_child_exception))
@@ -221,14 +224,42 @@ def start(
     """Makes this rank write its flight recorder to `directory` every `interval` seconds, at a signal, and at its end.
 
     It also samples its memory, at most once in `memory` seconds; 0 for never.
-    Call it once before or after `init_process_group`, best before; again in a forked process. Raises ValueError for
-    invalid settings; later errors never reach the job.
+    Call it once before or after `init_process_group`, best before; again in a forked process. In a child of a rank, as
+    a worker of a DataLoader that imports the script again, it does nothing. Raises ValueError for invalid settings;
+    later errors never reach the job.
     """
     settings = checked_settings(CaptureSettings(os.fspath(directory), interval, keep, signal, stacks, share, memory))
-    if os.getpid() in _running:
+    if _running.get(os.getpid()) is not None:
         raise RuntimeError("rankscope.capture was started already")
+    if imports_for_fork_server() and not lineage(identity.initialized()).is_child_of_rank:
+        deferred = DeferredStart(settings)
+        _deferred.append(deferred)
+        multiprocessing.util.register_after_fork(deferred, DeferredStart.start)
+    else:
+        _start(settings)
+
+
+def _start(settings: CaptureSettings) -> None:
+    """Starts the capture, unless this process is the child of a rank."""
+    joined = identity.initialized()
+    if lineage(joined).is_child_of_rank:
+        _running[os.getpid()] = None
+        return
+    lineage(joined).mark(joined)
     agent = _running[os.getpid()] = Agent(settings)
     agent.start()
+
+
+class DeferredStart:
+    """The start of the capture in each process that a fork server makes, which has imported the script for them."""
+
+    def __init__(self, settings: CaptureSettings) -> None:
+        self._settings = settings
+
+    def start(self) -> None:
+        """Starts it in this process, before its function is called."""
+        if os.getpid() not in _running:
+            _start(self._settings)
 
 
 def stop() -> None:
@@ -240,10 +271,15 @@ def stop() -> None:
 
 def dump(reason: str = "asked", wait: float = 10.0) -> bool:
     """Writes a dump now; returns whether it was written within `wait` seconds."""
-    agent = _running.get(os.getpid())
-    if agent is None:
+    agent = _agent()
+    return agent is not None and agent.sampler.ask(reason, True, wait)
+
+
+def _agent() -> Agent | None:
+    """The capture of this process, None in a child of a rank; raises RuntimeError if it was not started."""
+    if os.getpid() not in _running:
         raise RuntimeError("rankscope.capture.start() was not called in this process")
-    return agent.sampler.ask(reason, True, wait)
+    return _running[os.getpid()]
 
 
 def describe(model: Any, optimizer: Any = None, group: Any = None, wait: float = 10.0) -> bool:
@@ -254,9 +290,9 @@ def describe(model: Any, optimizer: Any = None, group: Any = None, wait: float =
     trains, once the model is wrapped; again, and the newest one counts. Raises RuntimeError without
     `start`; other errors never reach the job: they stand in the sidecar and in the log.
     """
-    agent = _running.get(os.getpid())
+    agent = _agent()
     if agent is None:
-        raise RuntimeError("rankscope.capture.start() was not called in this process")
+        return False
     from .model_record import model_lines
 
     agent.card.update()

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from . import identity, recorder
+from .lineage import lineage, meeting
 
 VERSION = 1
 _SINCE = "__rankscope_since_ns__"
@@ -35,6 +36,8 @@ class SidecarRecord:
         """The reason why no recorder holds anything; None if one does, or if it is too early to know."""
         self.ended: dict[str, Any] | None = None
         self._left_ns: int | None = None
+        self.run: str | None = None
+        """What tells this run of the job from others, the same on all ranks; None if the launcher does not tell."""
         self.interval_s: float | None = None
         self.delay_s = 0.0
 
@@ -46,19 +49,30 @@ class SidecarRecord:
     @property
     def process(self) -> dict[str, Any]:
         """The facts that tell this process from others."""
-        return {"rank": self.rank, "world_size": self.world_size, **self._fixed, "started_ns": self.started_ns}
+        told = {"rank": self.rank, "world_size": self.world_size, **self._fixed}
+        return {**told, "run": self.run, "started_ns": self.started_ns}
 
     def update(self) -> None:
         """Updates rank, world and groups; keeps the facts of a removed process group."""
         rank, world = identity.rank_and_world()
         self.rank = rank if rank is not None else self.rank
         self.world_size = world if world is not None else self.world_size
-        if identity.initialized():
+        joined = identity.initialized()
+        if not self.groups:
+            # a program may name other meeting places later, for groups of its own
+            self.run = meeting() or self.run
+        lineage(joined).renew_mark(joined or bool(self.groups))
+        if joined:
             try:
                 self.groups = identity.groups() or self.groups
                 self.backends = identity.backends() or self.backends
             except Exception as error:  # noqa: BLE001 - private tables of any version of torch, which may change meanwhile
                 self.problem(f"members of process groups unknown: {type(error).__name__}: {error}")
+
+    @property
+    def joined(self) -> bool:
+        """Whether the process has, or had, a process group."""
+        return bool(self.groups) or identity.initialized()
 
     def problem(self, text: str) -> bool:
         """Notes a problem, once; returns whether it is new."""

@@ -5,16 +5,17 @@ dumps/capture_rank_3.json           who wrote it
 dumps/exception_rank_3.log          the exception that ended it, if one did
 dumps/history/1_fr_trace_rank_3     an earlier one of the same process
 dumps/earlier_1/fr_trace_rank_3     the last one of an earlier process of this rank
+dumps/job_2/fr_trace_rank_3         the newest dump of another job that runs at the same time
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 from pathlib import Path
-from typing import Any
+
+from .writers import header
 
 HISTORY = "history"
 EARLIER_PREFIX = "earlier_"
@@ -44,7 +45,7 @@ def replace_file(path: Path, data: bytes, taken_ns: int | None = None) -> None:
 class DumpFiles:
     """The files of one rank in a directory."""
 
-    def __init__(self, directory: str, rank: int, keep: int) -> None:
+    def __init__(self, directory: str | Path, rank: int, keep: int) -> None:
         self.directory = Path(directory)
         self.card = self.directory / f"capture_rank_{rank}.json"
         self.traceback = self.directory / f"exception_rank_{rank}.log"
@@ -92,14 +93,21 @@ class DumpFiles:
             slot.unlink(missing_ok=True)
         return bool(found)
 
-    def set_aside(self, prefixes: list[str], mine: tuple[object, ...]) -> None:
+    def is_lost(self, mine: tuple[object, ...]) -> bool:
+        """Whether another process than `mine` (host, pid, start) has written its sidecar here."""
+        return bool(writer := _writer(self.card)) and writer != mine
+
+    def set_aside(self, prefixes: list[str], mine: tuple[object, ...], stand_in: bool = False) -> None:
         """Moves the files of an earlier process of this rank, unless they are of the process `mine` (host, pid, start).
 
-        Dumps have the names in its sidecar, or begin with one of the prefixes.
+        Dumps have the names in its sidecar, or begin with one of the prefixes. Those of a `stand_in` are removed.
         """
         if not self.card.exists() or _writer(self.card) == mine:
             return
         usual = [f"{prefix}{self.rank}" for prefix in prefixes]
+        if stand_in:
+            self._move(usual, self.directory, None)
+            return
         left = {*usual, *_dumps(self.card, self.rank)}
         for number in range(self.keep, 0, -1):
             source = self.directory if number == 1 else self.directory / f"{EARLIER_PREFIX}{number - 1}"
@@ -124,23 +132,14 @@ class DumpFiles:
                 (target / name).unlink(missing_ok=True)
 
 
-def _sidecar_values(card: Path) -> dict[str, Any]:
-    """The content of a sidecar; empty if it cannot be read."""
-    try:
-        told = json.loads(card.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return told if isinstance(told, dict) else {}
-
-
 def _writer(card: Path) -> tuple[object, ...]:
     """(host, pid, start) of the writer of a sidecar."""
-    told = _sidecar_values(card)
+    told = header(card)
     return tuple(told[key] for key in ("host", "pid", "started_ns") if key in told)
 
 
 def _dumps(card: Path, rank: int) -> list[str]:
     """The names of a rank's dumps beside its sidecar."""
-    named = _sidecar_values(card).get("dumps")
+    named = header(card).get("dumps")
     names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
     return [name for name in names if name == Path(name).name and name.endswith(f"_rank_{rank}")]

@@ -8,7 +8,9 @@ import re
 import sys
 from typing import Any, NamedTuple
 
-_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+from . import writers
+from .lineage import RANK_VARIABLES, lineage, process_ticks
+
 _WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 _JOB = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "RAY_JOB_ID", "TORCHELASTIC_RUN_ID", "JOB_NAME")
@@ -62,11 +64,13 @@ def initialized() -> bool:
 
 
 def rank_and_world() -> tuple[int | None, int | None]:
-    """Global rank and number of ranks, from torch.distributed, else from the launcher."""
+    """Global rank and number of ranks, from torch.distributed, else from the launcher of this process."""
     module = distributed()
     if module is not None and module.is_initialized():
         return int(module.get_rank()), int(module.get_world_size())
-    return _number(_RANK), _number(_WORLD)
+    if not lineage(False).has_own_launcher:
+        return None, None
+    return _number(RANK_VARIABLES), _number(_WORLD)
 
 
 def groups() -> list[ProcessGroup]:
@@ -142,6 +146,8 @@ def environment() -> dict[str, Any]:
         "pid": os.getpid(),
         "job": next((os.environ[name] for name in _JOB if os.environ.get(name, NO_JOB) not in ("", NO_JOB)), None),
         "attempt": _number(_ATTEMPT),
+        "machine": writers.machine(),
+        "process_ticks": process_ticks(os.getpid()),
     }
 
 

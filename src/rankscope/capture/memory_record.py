@@ -114,6 +114,10 @@ class MemoryRecord:
             file.write("".join(f"{line}\n" for line in [*first, *new]))
         self._written = count
 
+    def write_anew(self) -> None:
+        """Writes all lines with the next new one, to another file."""
+        self._written = 0
+
     def _thin(self) -> None:
         """Drops every second sample; the file is then written anew."""
         times: dict[str, None] = dict.fromkeys(line.partition(",")[0] for line in self._lines)

@@ -15,6 +15,7 @@ from .card import SidecarRecord
 from .files import DumpFiles
 from .memory_record import MemoryRecord
 from .settings import CaptureSettings
+from .writers import choose_place, described
 
 _LOG = logging.getLogger("rankscope.capture")
 INTERVAL_REASON = "interval"
@@ -63,6 +64,8 @@ class Sampler(threading.Thread):
         self.look: Callable[[], None] = _do_nothing
         """Function that is called before each dump, to note further facts."""
         self._files: DumpFiles | None = None
+        self._yields = False
+        """Whether a process with a process group has taken the place of this one, which has none."""
         self._placing = threading.Lock()
         """Lock for the choice of the directory and the write of the sidecar."""
         self._requests: queue.Queue[DumpRequest] = queue.Queue(_MOST_WAITING)
@@ -140,12 +143,26 @@ class Sampler(threading.Thread):
         self.memory.attach()
         with self._placing:
             self.card.update()
-            if self._files is None and self.card.rank is not None:
-                self._files = DumpFiles(self.settings.directory, self.card.rank, self.settings.keep)
-                prefixes = [recorder.NCCL_FILE, recorder.OTHER_FILE]
-                with contextlib.suppress(OSError):
-                    self._files.set_aside(prefixes, self.card.writer)
+            if self._files is not None and self._files.is_lost(self.card.writer):
+                self._files, self._yields, self._written = None, not self.card.joined, b""
+                self.memory.write_anew()
+                self._files = None if self._yields else self._taken_place(self.card.rank or 0, anew=True)
+            elif self._files is None and self.card.rank is not None and (self.card.joined or not self._yields):
+                self._files = self._taken_place(self.card.rank, anew=self._yields)
             return self._files
+
+    def _taken_place(self, rank: int, anew: bool) -> DumpFiles:
+        """The files of this rank, where no other live process writes; the sidecar there says so at once."""
+        place = choose_place(self.settings.directory, rank, self.card.process, self.card.joined, anew)
+        files = DumpFiles(place.directory, rank, self.settings.keep)
+        if place.other is not None:
+            text = f"another job writes rank {rank} here: {described(place.other)}; this one writes to "
+            if self.card.problem(text + place.directory.name):
+                _LOG.warning("rankscope.capture: %s%s", text, place.directory)
+        with contextlib.suppress(OSError):
+            files.set_aside([recorder.NCCL_FILE, recorder.OTHER_FILE], self.card.writer, place.stand_in)
+            files.put(files.card, self.card.content(), False)
+        return files
 
     def _try(self, write: Callable[[DumpFiles, DumpRequest], None], files: DumpFiles, request: DumpRequest) -> None:
         try:

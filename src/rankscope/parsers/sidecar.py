@@ -36,6 +36,8 @@ class Sidecar:
     pid: int | None = None
     job: str = ""
     attempt: int | None = None
+    run: str = ""
+    """What tells this run from others of one job, the same on all ranks; empty if unknown."""
     started_ns: int | None = None
     interval_ns: int | None = None
     """The time between its dumps; None if unknown."""
@@ -106,6 +108,7 @@ def decode_sidecar(data: bytes) -> Sidecar:
         pid=safe_integer(told.get("pid")),
         job=safe_text(told.get("job")) or "",
         attempt=_rank(told.get("attempt")),
+        run=safe_text(told.get("run")) or "",
         started_ns=safe_integer(told.get("started_ns")),
         interval_ns=_nanoseconds(told.get("interval_s")),
         delay_ns=_nanoseconds(told.get("delay_s")) or 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -35,6 +35,8 @@ LONGEST_LINE = 2_000
 MOST_EVIDENCE = 8
 MOST_FRAMES = 20
 MOST_STEPS = 8
+MOST_JOBS = 3
+"""Other jobs that are named in the line of the input."""
 MOST_FILES = 20
 MOST_PLACES = 4
 MOST_PATHS = 3
@@ -189,11 +191,39 @@ def summary(dataset: Dataset) -> str:
 
 
 def _attempt(dataset: Dataset) -> str:
-    """The attempt in use, and the attempts that left no dumps."""
+    """The attempt in use, the attempts that left no dumps, and those that are of other jobs."""
     silent = dataset.attempts.filter(pl.col("dumps") == 0)["attempt"].to_list()
     noun = "attempt" if len(silent) == 1 else "attempts"
     left = f"; {noun} {rank_ranges(silent, LONGEST_RANGES)} left no dumps" if silent else ""
-    return f"attempt {dataset.attempt} of {dataset.attempts.height} (0 is the oldest{left})"
+    others = "".join(f"; {text}" for text in _other_jobs(dataset))
+    return f"attempt {dataset.attempt} of {dataset.attempts.height} (0 is the oldest{left}{others})"
+
+
+def _other_jobs(dataset: Dataset) -> list[str]:
+    """Attempts of other jobs, by their ids, else by their times: "attempt 0 is another job, 4711: ..."."""
+    rows = {row["attempt"]: row for row in dataset.attempts.iter_rows(named=True)}
+    mine = rows[dataset.attempt]
+    others: dict[str, list[int]] = {}
+    for attempt, row in rows.items():
+        if None not in (mine["job"], row["job"]):
+            said = f"another job, {hide(row['job'])}" if mine["job"] != row["job"] else ""
+        else:
+            said = "another job, which ran at the same time" if attempt != mine["attempt"] and _meet(mine, row) else ""
+        if said:
+            others.setdefault(said, []).append(attempt)
+    texts = []
+    for said, attempts in list(others.items())[:MOST_JOBS]:
+        several = len(attempts) > 1
+        noun = f"attempts {rank_ranges(attempts, LONGEST_RANGES)} are of" if several else f"attempt {attempts[0]} is"
+        texts.append(f"{noun} {said}: read it with --attempt {attempts[-1]}")
+    more = len(others) - MOST_JOBS
+    return [*texts, f"{plural(more, 'more job')} left files here"] if more > 0 else texts
+
+
+def _meet(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two attempts ran at the same time, by their first and last events."""
+    times = [row[key] for row in (one, other) for key in ("started_ns", "newest_ns")]
+    return None not in times and max(times[0], times[2]) < min(times[1], times[3])
 
 
 def stillness(analysis: Analysis, dataset: Dataset) -> str:

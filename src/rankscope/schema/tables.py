@@ -171,6 +171,8 @@ REPEATS: dict[str, pl.DataType | type[pl.DataType]] = {
 ATTEMPTS: dict[str, pl.DataType | type[pl.DataType]] = {
     "attempt": pl.UInt16,  # 0 is the oldest
     "label": pl.String,
+    "job": pl.String,  # the id of the job, as sidecars say; null where nothing tells
+    "started_ns": pl.Int64,  # start of its first process, else its first event
     "newest_ns": pl.Int64,  # newest event of any of its dumps
     "dumps": pl.UInt32,
 }

@@ -9,6 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +17,13 @@ import numpy as np
 from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.assemble.file_names import attempt_of
 from rankscope.assemble.logs.log_processes import LogFile, LogScene
+from rankscope.assemble.process_ends import TRACEBACK
 from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.logs.log_record import Event
 from rankscope.parsers.logs.model import CODES, Comm, LogContent
 from rankscope.parsers.safe_values import RANK_LIMIT
+from rankscope.parsers.sidecar import Sidecar
 
 _LOCAL = re.compile(r"^\[([A-Za-z_][\w\-]{0,40}?)(\d{1,6})\]:")
 _RANK_ROLE = "rank"
@@ -324,12 +327,19 @@ def settle_log_attempts(logs: Sequence[SourceFile], runs: Sequence[Attempt]) -> 
     newest = max(told, key=lambda s: (s.mtime_ns or 0, s.shown), default=None)
     tags = {attempt_of(s.shown): i for i, run in enumerate(runs) for s in run.files}
     homes: dict[str, set[int]] = defaultdict(set)
+    told_by: dict[str, int] = {}
     for i, run in enumerate(runs):
         for file in run.files:
             homes[file.directory].add(i)
+            card = file.card or (file.content if isinstance(file.content, Sidecar) else None)
+            if card is not None:
+                told_by[str(PurePosixPath(file.directory) / f"{TRACEBACK}{card.rank}.log")] = i
     for source in logs:
         tag, home = attempt_of(source.shown), homes.get(source.directory, set())
-        if not runs:
+        beside = told_by.get(source.shown.replace("!", "/"))
+        if beside is not None:
+            source.attempt = beside
+        elif not runs:
             own = newest is None or tag in (None, attempt_of(newest.shown))
             source.attempt, source.note = (0, None) if own else (None, "of an earlier attempt")
         elif tag is not None and tag in tags:

@@ -15,7 +15,6 @@ import atexit
 import multiprocessing
 import multiprocessing.util
 import os
-import platform
 import sys
 from collections.abc import Container
 from types import ModuleType
@@ -23,6 +22,8 @@ from typing import Any, Protocol
 
 import torch
 
+from ..identity import environment
+from ..lineage import lineage
 from .collective_hooks import CollectiveHooks
 from .declared_shards import SHARDED, Sharded, ShardRule, parameter_rules
 from .module_hooks import ModuleHooks, StepCounter, tensors
@@ -53,7 +54,7 @@ class NumbersRecording:
 
     def __init__(self, settings: NumbersSettings, model: Any, optimizer: Any) -> None:
         header = {
-            "run": run_id(), "host": platform.node(), "pid": os.getpid(), "torch": str(torch.__version__),
+            **environment(), "run": run_id(), "torch": str(torch.__version__),
             "level": settings.level, "every": settings.every, "mode": MODE, "seed": torch.initial_seed(),
             "settings": numeric_settings(),
         }  # fmt: skip
@@ -111,6 +112,7 @@ def start(
 
     Call it once, after the model is wrapped (DDP, FSDP) and before training. A step ends with that of `optimizer`,
     without one with that of the first optimizer that makes one, or with `step()`. The level "modules" needs `model`.
+    In a child of a rank it does nothing.
     Raises ValueError for invalid settings; later errors never reach the job.
     """
     if level not in LEVELS:
@@ -123,6 +125,8 @@ def start(
         raise ValueError("recording numbers needs torch 2.3 or later, with torch.distributed")
     if _running:
         raise RuntimeError("rankscope.capture.numbers was started already")
+    if lineage(torch.distributed.is_initialized()).is_child_of_rank:
+        return
     # the job may change its directory later
     directory = os.path.abspath(os.fspath(dumps))  # noqa: PTH100 - resolve() would ask the file system, which may hang
     recording = NumbersRecording(NumbersSettings(directory, every, steps, level, limit_mb), model, optimizer)

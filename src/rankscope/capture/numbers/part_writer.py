@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from ..files import EARLIER_PREFIX
 from ..identity import rank_and_world
+from ..writers import choose_place, described
 from .linear_hash import MASK
 from .tensor_summary import STATISTICS
 
@@ -146,6 +147,10 @@ class PartWriter(threading.Thread):
         assert self._ranks is not None
         rank, world = self._ranks
         if self._rank is None:
+            place = choose_place(str(self._directory), rank, self._header, joined=True)
+            if place.other is not None:
+                _LOG.warning("rankscope.capture.numbers: %s also writes here; see %s", described(place.other), place[0])
+            self._directory = place.directory
             self._directory.mkdir(parents=True, exist_ok=True)
             self._set_earlier_aside(rank)
             self._rank = rank
