@@ -186,7 +186,9 @@ def _stopped(
     waits = pending or dataset.dumps.is_empty()
     old_ns = _old_ns(memory, look)
     if old_ns is not None:
-        return replace(stopped, state="silent" if waits else "idle", reason=f"the newest operation is {duration(old_ns)} old")
+        return replace(
+            stopped, state="silent" if waits else "idle", reason=f"the newest operation is {duration(old_ns)} old"
+        )
     return _quiet(stopped, memory, asked_ns, dataset, look, waits)
 
 

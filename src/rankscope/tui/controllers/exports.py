@@ -88,7 +88,9 @@ class Exports:
     def copy_command(self) -> None:
         """Copies the command of the next step of the finding on the screen, or all that collect what it lacks."""
         at, whole = self._boards.shown.finding, self._boards.whole
-        commands = "" if at is None else offered_commands(whole.dataset, whole.analysis, whole.analysis.findings[at])
+        found = whole.analysis.findings
+        given = self._options.given
+        commands = "" if at is None else offered_commands(whole.dataset, whole.analysis, found[at], given)
         if commands.count("\n") > 1:
             self._copy(commands, "copied: the commands that collect what is missing, as of rankscope next")
         elif commands:

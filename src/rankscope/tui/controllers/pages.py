@@ -64,7 +64,9 @@ class Pages:
         empty = {row.name: _class_of(row).lacks_data(whole.dataset, whole.analysis) for row in VIEWS}
         rows = sorted(VIEWS, key=lambda row: empty[row.name])
         choices = [
-            Choice(f"{row.name:<10} {self._without(row) if empty[row.name] else row.meaning}", row.key, dim=empty[row.name])
+            Choice(
+                f"{row.name:<10} {self._without(row) if empty[row.name] else row.meaning}", row.key, dim=empty[row.name]
+            )
             for row in rows
         ]
         self._view.choose("view", choices, lambda index: self._open(rows[index]))

@@ -23,6 +23,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.kinds.view_kinds import view_named
 from rankscope.schema import Dataset, Frame
 from rankscope.text.escaping import plain
+from rankscope.text.given_input import GivenInput, quoted
 from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.key_hints import SCROLLING, Hint, hint_line
 from rankscope.tui.options import ViewOptions
@@ -102,8 +103,11 @@ class Page(ModalScreen[Result]):
         """Text for an input that holds nothing of it: what is missing, and the command or setting that brings it."""
         kind = view_named(self.VIEW)
         if self.is_early:
-            return wrapped([line(Span(f"{kind.empty} yet", "warn"), ": the rest of the files is being read")], self.size.width - 1)
-        return wrapped([line(Span(kind.empty, "warn"), f": {kind.fill}" if kind.fill else "")], self.size.width - 1)
+            return wrapped(
+                [line(Span(f"{kind.empty} yet", "warn"), ": the rest of the files is being read")], self.size.width - 1
+            )
+        fill = _with_paths(kind.fill, self.options.given)
+        return wrapped([line(Span(kind.empty, "warn"), f": {fill}" if fill else "")], self.size.width - 1)
 
     def nothing(self) -> list[Line]:
         """The text for an empty list: how to fill it, or what was looked for and where."""
@@ -248,6 +252,15 @@ class Page(ModalScreen[Result]):
             self.note(f"the editor did not start: {error}")
         else:
             self.app.refresh()
+
+
+def _with_paths(text: str, given: GivenInput) -> str:
+    """Text with commands on DUMPS, with the paths of the user in its place."""
+    if not given.names or given.stands_alone:
+        return text
+    return text.replace("rankscope DUMPS", f"rankscope {given.words()}").replace(
+        "-o DUMPS", f"-o {quoted([given.directory])}" if given.directory else "-o DUMPS"
+    )
 
 
 # Finds the source of a frame on this machine and the command that opens it in the user's editor.

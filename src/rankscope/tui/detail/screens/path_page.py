@@ -56,7 +56,11 @@ class PathScreen(ListPage):
         """The meaning of the rows, and the names of the columns."""
         title = Span(" critical path", "head")
         if not self._all:
-            why = "  none yet" if self.is_early else "  none: there are no analysed traces, or only their collectives were read"
+            why = (
+                "  none yet"
+                if self.is_early
+                else "  none: there are no analysed traces, or only their collectives were read"
+            )
             return [line(title, Span(why, "dim"))]
         order = "longest first" if self._by_length else "by time"
         how = Span(f"  what the length of each step comes from; {order}", "dim")
