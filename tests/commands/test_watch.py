@@ -15,6 +15,7 @@ from typing import cast
 
 import pytest
 
+from rankscope.cli import run
 from rankscope.commands.watch import FollowedJob
 from rankscope.watching.update import FollowProgress, JobUpdate
 from rankscope.watching.watcher import Watcher
@@ -71,14 +72,24 @@ def test_until_frozen_ends_by_itself(old: Path) -> None:
     assert complaints == "rankscope: --on-freeze: the command failed with exit code 1: nobody there\n"
 
 
+@pytest.mark.parametrize("path", ["later", "no/such"])
+def test_a_path_that_is_not_there_is_refused_at_once(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["watch", path]) == 2
+    said = f"rankscope: {path}: No such file or directory (--wait waits for a path that is still to come)"
+    assert capsys.readouterr().err.splitlines() == [said]
+
+
 def test_a_directory_that_may_come_is_waited_for_and_one_that_cannot_is_refused(tmp_path: Path) -> None:
-    process = rankscope("watch", str(tmp_path / "no" / "such"), "-f", "json")
+    process = rankscope("watch", str(tmp_path / "no" / "such"), "--wait", "-f", "json")
     said, complaints = process.communicate(timeout=LONGEST_S)
     assert process.returncode == 2 and "No such file" in complaints
     assert "No such file" in json.loads(said)["error"]
-    process = rankscope("watch", str(tmp_path / "later"))
+    process = rankscope("watch", str(tmp_path / "later"), "--wait")
     assert process.stderr is not None
-    assert "No such file or directory; what was read is shown" in process.stderr.readline()
+    assert "No such file or directory; it is waited for" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     assert process.wait(LONGEST_S) == 0
     process.communicate()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis, Finding
+from rankscope.commands.source import JobSource
 from rankscope.report.collection_settings import settings_for
 from rankscope.report.next_commands import command_block, missing_evidence, offered_commands
 from rankscope.schema import Dataset
+from rankscope.text.given_input import GivenInput
 from tests.builders import JobBuilder
 
 
@@ -39,6 +42,32 @@ def test_the_stack_of_the_accused_on_its_host() -> None:
     assert shown[1] == "ssh node07 py-spy dump --native --pid 4711 > dumps/pyspy_rank_2.txt"
     assert 'ssh node07 "cd $PWD && rankscope stacks -o dumps"' in shown
     assert shown[-1] == "torchrun $LAUNCH -m rankscope.capture -o dumps --interval 10 $SCRIPT"
+
+
+def test_what_is_collected_is_read_together_with_what_was_given() -> None:
+    def shown(*names: str, directory: str = "", is_session: bool = False) -> list[str]:
+        block = command_block(*hung(host="node07"), GivenInput(names, directory, is_session))
+        lines(block)
+        return [line for line in block.splitlines() if "rankscope " in line or "py-spy" in line]
+
+    assert shown("my dumps/", directory="my dumps/")[:3] == [
+        "ssh node07 py-spy dump --native --pid 4711 > 'my dumps/pyspy_rank_2.txt'",
+        "ssh node07 \"cd $PWD && rankscope stacks -o \"''\"'\"'my dumps/'\"'\"''",
+        "rankscope report 'my dumps/'",
+    ]
+    assert "rankscope report a.log 'b c' dumps" in shown("a.log", "b c")
+    assert "rankscope report ./-x dumps" in shown("-x", "dumps")
+    assert "# the same input again | rankscope report - dumps" in shown("-")
+    session = "# rankscope report FILES_OF_THE_JOB dumps  # instead of s: a session is opened alone"
+    assert session in shown("s", is_session=True)
+
+
+def test_a_source_names_what_the_user_gave(tmp_path: Path) -> None:
+    job = str(tmp_path)
+    assert JobSource((job,)).given == GivenInput((job,), directory=job)
+    assert JobSource((job, "x")).given == GivenInput((job, "x"))
+    assert JobSource(("/tmp/copy",), called=("standard input",)).given == GivenInput(("-",))
+    assert JobSource(("/tmp/copy",), called=("http://host:25999",)).given == GivenInput(("http://host:25999",))
 
 
 def test_the_members_of_the_group_and_the_size() -> None:

@@ -16,7 +16,7 @@ from typing import Literal
 import polars as pl
 
 from rankscope.analysis.collective_calls import IS_PENDING
-from rankscope.analysis.freeze import DumpPairs, Freeze, interval_ns
+from rankscope.analysis.freeze import COPY_AGE_NS, DumpPairs, Freeze, interval_ns
 from rankscope.analysis.model import Analysis, Finding, Status
 from rankscope.analysis.progress_history import (
     SECOND,
@@ -178,10 +178,30 @@ def _stopped(
         return replace(stopped, state="frozen", reason=freeze.reason)
     still, why = _still(dataset, freeze) if pending else _unchanged(dataset)
     if still is not None and still >= live.needed_ns:
+        if asked_ns is not None and still < max(FROZEN_NS, freeze.needed_ns):
+            why = f"{why}; called frozen after {duration(asked_ns)}, as --freeze-after says"
         return replace(stopped, state="frozen", reason=why if pending else f"{why}, and no rank is in a collective")
     if reasons:
         return replace(stopped, state="idle", reason="every process has ended")
-    return _quiet(stopped, memory, asked_ns, dataset, look, pending or dataset.dumps.is_empty())
+    waits = pending or dataset.dumps.is_empty()
+    old_ns = _old_ns(memory, look)
+    if old_ns is not None:
+        return replace(
+            stopped, state="silent" if waits else "idle", reason=f"the newest operation is {duration(old_ns)} old"
+        )
+    return _quiet(stopped, memory, asked_ns, dataset, look, waits)
+
+
+def _old_ns(memory: ProgressHistory, look: JobProgress) -> int | None:
+    """The age of the newest operation and line of a job that is long over; None for any other.
+
+    Its files may be new: they were copied. A job that was seen to move is not over, whatever its clocks say.
+    """
+    known = [at for at in (memory.newest_ns, memory.printed_ns) if at is not None]
+    if look.now_ns is None or not known or len(memory.samples) > 1:
+        return None
+    age = look.now_ns - max(known)
+    return age if age > COPY_AGE_NS else None
 
 
 def _paused(live: LiveState, memory: ProgressHistory, freeze: Freeze, why: str, *, pending: bool) -> LiveState:
@@ -286,7 +306,7 @@ def with_state(analysis: Analysis, live: LiveState, ranks: int, *, logs: bool = 
         return replace(analysis, verdict=f"{told}, nothing is pending: {live.reason}") if ended else analysis
     line = f"{told}: {live.reason}"
     line += soon if live.state == "still" else ""
-    return replace(analysis, status="progressing", verdict=line)
+    return replace(analysis, status="unknown" if live.state == "waiting" else "progressing", verdict=line)
 
 
 def with_awaited(analysis: Analysis, live: LiveState, awaited: Collection[int]) -> Analysis:

@@ -44,6 +44,8 @@ class JobProgress:
     """Whether some files have not been read at all yet."""
     ahead_ns: int = 0
     """How far the newest file is in the future, by the clock of this machine."""
+    now_ns: int | None = None
+    """Time of the update since the epoch, by the clock of this machine; None if it does not matter."""
 
 
 Key = tuple[str, str]

@@ -123,6 +123,10 @@ def load(
         dataset = assemble_sources(sources, root_of(paths, options), options)
         if options.is_part or room.last is not None:
             dataset = part_of(dataset, options, room.last)
+        if dataset.has_sparse_traces:
+            from rankscope.assemble.read_parts import announced
+
+            dataset = announced(dataset)
         if options.is_part:
             return dataset
         copied = options.called and tuple(map(Path, options.called)) != tuple(paths)

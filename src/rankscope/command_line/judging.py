@@ -15,7 +15,7 @@ DEBUG = "RANKSCOPE_DEBUG"
 """Environment variable that shows tracebacks of internal errors and the debug log of a report on stderr."""
 _PALETTES = ("none", "8", "16", "256", "true")
 _THEMES = ("dark", "light", "contrast", "ansi")
-_FOLLOWING = ("poll", "freeze_after", "on_freeze")
+_FOLLOWING = ("poll", "freeze_after", "on_freeze", "wait")
 
 
 def _view_name(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -53,8 +53,8 @@ def view(**options: Any) -> int:
     """Opens the app on dumps; without a terminal prints the text report."""
     from rankscope.commands.view import run
 
-    if not options["watch"] and any(options[name] is not None for name in _FOLLOWING):
-        raise click.UsageError("--poll, --freeze-after and --on-freeze need --watch")
+    if not options["watch"] and any(options[name] not in (None, False) for name in _FOLLOWING):
+        raise click.UsageError("--poll, --freeze-after, --on-freeze and --wait need --watch")
     if options["watch"] and any(options[name] for name in PARTS):
         raise click.UsageError("--watch reads the whole job: leave out --ranks, --groups and --last")
     return on_local_paths(run, _with_follow(options), again=options["watch"])

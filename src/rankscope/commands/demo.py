@@ -112,7 +112,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _watch(directory: Path, ascii_only: bool, redaction: Redaction | None) -> int:
     """Opens the screen on the dumps as they come."""
-    follow = FollowOptions(freeze_after=FROZEN_S)
+    follow = FollowOptions(freeze_after=FROZEN_S, wait=True)
     return view.run(JobSource((str(directory),), redaction=redaction), ascii_only=ascii_only, watch=True, follow=follow)
 
 

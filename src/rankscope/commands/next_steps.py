@@ -14,7 +14,7 @@ def run(source: JobSource, *, ascii_only: bool) -> int:
     source.check()
     with ProgressLine() as narrator:
         dataset, analysis = source.load(narrator)
-    block = command_block(dataset, analysis)
+    block = command_block(dataset, analysis, source.given)
     carried = f"# rankscope: {plain(analysis.verdict)}\n# The evidence carries this: nothing more is needed.\n"
     write_report(encoded(block or carried, ascii_only), None, force=False)
     return 0

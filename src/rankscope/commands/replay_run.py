@@ -102,10 +102,11 @@ def script_process(
 def _watched(script: Path, *, step: bool) -> int:
     """Shows the records of a replay in the app, until it is left."""
     from rankscope.commands.view import run
+    from rankscope.commands.watch import FollowOptions
 
     folder = records_of(script)
     further = partial(_one_further, folder / STEPS_FILE) if step else None
-    return run(JobSource((str(folder / "dumps"),)), watch=True, step=further)
+    return run(JobSource((str(folder / "dumps"),)), watch=True, follow=FollowOptions(wait=True), step=further)
 
 
 def _one_further(steps: Path) -> str:

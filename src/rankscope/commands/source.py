@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rankscope.parsers.files.directory_walk import is_session
+from rankscope.text.given_input import STDIN, GivenInput
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
@@ -82,6 +83,18 @@ class JobSource:
         return self.redaction.text(text) if self.redaction else text
 
     @property
+    def given(self) -> GivenInput:
+        """The paths as commands for the user name them."""
+        from rankscope.commands.remote import STDIN_NAME
+
+        copies = zip(self.called or self.paths, self.paths, strict=True)
+        names = tuple(STDIN if name == STDIN_NAME != path else name for name, path in copies)
+        alone = names == self.paths and len(names) == 1
+        session = alone and is_session(Path(names[0]))
+        directory = names[0] if alone and not session and Path(names[0]).is_dir() else ""
+        return GivenInput(names, directory, session)
+
+    @property
     def options(self) -> LoadOptions:
         """The options for loading."""
         from rankscope.assemble.load import LoadOptions
@@ -93,14 +106,18 @@ class JobSource:
             follow_links=self.follow_links, unread=self.unread,
         )  # fmt: skip
 
-    def check(self, *, may_come: bool = False) -> None:
-        """Raises an error for missing paths before anything is opened, unless they `may_come` into their directory."""
+    def check(self, *, may_come: bool | None = None) -> None:
+        """Raises an error for missing paths before anything is opened, unless they `may_come` into their directory.
+
+        False: they are followed, and may not; the error then names the option.
+        """
         for path in self.paths:
             try:
                 (Path(path).parent if may_come and not Path(path).exists() else Path(path)).stat()
             except (OSError, ValueError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "not a path"
-                raise click.ClickException(f"{path}: {reason}") from error
+                hint = " (--wait waits for a path that is still to come)" if may_come is False else ""
+                raise click.ClickException(f"{path}: {reason}{hint}") from error
 
     def load(
         self, progress: Callable[[LoadStep], None], *, detail: str = "all", kept: SparseReading | None = None

@@ -366,6 +366,7 @@ def follows(command: _F) -> _F:
                      help="Seconds without progress that make a job frozen (default: 60, more if it paused before)."),
         click.option("--on-freeze", metavar="CMD",
                      help="Run CMD when the job freezes; it reads the JSON report from its input."),
+        click.option("--wait", is_flag=True, help="Wait for a PATH that does not exist yet, in a directory that does."),
     ]  # fmt: skip
     return _with(command, options)
 

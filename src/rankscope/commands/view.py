@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -55,7 +54,7 @@ def run(
     if not on_terminal():
         without = partial(watching.run, follow=follow) if watch else report.run
         return without(source, ascii_only=ascii_only, path_map=path_map)
-    source.check(may_come=watch)
+    source.check(may_come=follow.wait if watch else None)
     from rankscope.tui.app import RankscopeApp
 
     options = _options(
@@ -92,7 +91,7 @@ def _options(source: JobSource, **given: Any) -> ViewOptions:
     """The options of the screen on a source: it exports, asks for dumps and opens the user's editor."""
     options = options_of_terminal(
         export=_export, export_traces=_export_traces, pipes=PathPipes(source.paths),
-        export_dir=export_directory(source.paths), **given,
+        export_dir=export_directory(source.paths), given=source.given, **given,
     )  # fmt: skip
 
     return replace(options, editor_environment=users_variables(), export_repro=_export_repro)
@@ -115,7 +114,7 @@ def _say_last(app: RankscopeApp, source: JobSource) -> None:
     click.echo(app.last_words)
     if source.redaction is not None:
         return
-    called = plain(shlex.join(source.called or source.paths))
+    called = source.given.words()
     click.echo(f"full report: rankscope report {called}")
     if app.lanes.boards.whole.analysis.status in REPLAYED:
         click.echo(f"a script that stops there: rankscope repro {called}")

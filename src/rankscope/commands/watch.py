@@ -41,6 +41,8 @@ class FollowOptions:
     poll: float | None = None
     freeze_after: float | None = None
     on_freeze: str | None = None
+    wait: bool = False
+    """Whether paths that do not exist yet are waited for."""
 
 
 DEFAULT_OPTIONS = FollowOptions()
@@ -136,7 +138,7 @@ def run(
 
     `metrics` is a file for the textfile collector of Prometheus.
     """
-    source.check(may_come=True)
+    source.check(may_come=follow.wait)
     path = metrics_path(metrics)
     watcher = watcher_for(source, follow)
     gc.enable()

@@ -19,9 +19,11 @@ from rankscope.report.collection_settings import (
 )
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
+from rankscope.text.given_input import GivenInput, quoted
 from rankscope.text.step_commands import first_command
 from rankscope.text.wording import byte_count, ranks_text
 
+UNKNOWN_INPUT = GivenInput()
 MOST_PROCESSES = 8
 """Most processes with a line of their own."""
 MOST_NODES = 8
@@ -50,16 +52,20 @@ def missing_evidence(analysis: Analysis) -> tuple[str, ...]:
     return ()
 
 
-def offered_commands(dataset: Dataset, analysis: Analysis, finding: Finding) -> str:
+def offered_commands(dataset: Dataset, analysis: Analysis, finding: Finding, given: GivenInput = UNKNOWN_INPUT) -> str:
     """The block, if the finding leads and is not proven; else the command of its next step; "" for none."""
     leads = finding is (analysis.cause or next(iter(analysis.findings), None))
-    block = command_block(dataset, analysis) if leads else ""
+    block = command_block(dataset, analysis, given) if leads else ""
     step = first_command(finding.next_steps)
     return block or (f"{step}\n" if step else "")
 
 
-def command_block(dataset: Dataset, analysis: Analysis) -> str:
-    """The block, which a shell takes as it is: comments, variables and commands; "" if nothing is missing."""
+def command_block(dataset: Dataset, analysis: Analysis, given: GivenInput = UNKNOWN_INPUT) -> str:
+    """The block, which a shell takes as it is: comments, variables and commands; "" if nothing is missing.
+
+    What is collected of the job that still hangs is read together with the `given` input: without that, the verdict
+    would be lost.
+    """
     why = missing_evidence(analysis)
     if not why:
         return ""
@@ -70,7 +76,7 @@ def command_block(dataset: Dataset, analysis: Analysis) -> str:
         *_comment(f"It is not proven: {'; '.join(why)}. The lines below collect what is missing."),
         "",
         f"# 1. While the job still {goes}: stacks of the ranks in question, then of all others.",
-        *_now(dataset, finding),
+        *_now(dataset, finding, given),
         "",
         *_next_run(dataset),
         "",
@@ -89,8 +95,11 @@ def _comment(text: str) -> list[str]:
 # The job that still hangs: stacks of the ranks in question, on their hosts.
 
 
-def _now(dataset: Dataset, finding: Finding | None) -> Iterator[str]:
-    yield f"mkdir -p {DIRECTORY}"
+def _now(dataset: Dataset, finding: Finding | None, given: GivenInput) -> Iterator[str]:
+    directory = given.directory or DIRECTORY
+    into = quoted([directory])
+    if not given.directory:
+        yield f"mkdir -p {into}"
     ranks = _suspects(finding)
     known = _processes(dataset, finding)
     for rank in ranks[:MOST_PROCESSES]:
@@ -99,14 +108,24 @@ def _now(dataset: Dataset, finding: Finding | None) -> Iterator[str]:
             yield from _comment(f"rank {rank}{f' on {host}' if host else ''}: its process id is not known")
             continue
         dump = f"py-spy dump --native --pid {pid}"
-        file = f"{DIRECTORY}/pyspy_rank_{rank}.txt"
+        file = quoted([f"{directory.rstrip('/')}/pyspy_rank_{rank}.txt"])
         yield f"ssh {host} {dump} > {file}" if host else f"{dump} > {file}  # on the host of rank {rank}"
     hosts = sorted({host for host, _ in known.values() if host})
     for host in hosts[:MOST_NODES] if len(hosts) <= MOST_NODES else []:
-        yield f'ssh {host} "cd $PWD && rankscope stacks -o {DIRECTORY}"'
+        # a quoted name is quoted once more for the shell of the other host
+        yield (
+            f'ssh {host} "cd $PWD && rankscope stacks -o {into}"'
+            if into == directory
+            else (f'ssh {host} "cd $PWD && rankscope stacks -o "{quoted([into])}')
+        )
     if not 0 < len(hosts) <= MOST_NODES:
-        yield f"rankscope stacks -o {DIRECTORY}  # on each host"
-    yield f"rankscope report {DIRECTORY}"
+        yield f"rankscope stacks -o {into}  # on each host"
+    if given.is_session:
+        yield f"# rankscope report FILES_OF_THE_JOB {into}  # instead of {given.words()}: a session is opened alone"
+    elif given.stands_alone:
+        yield f"# the same input again | rankscope report {given.words(directory)}"
+    else:
+        yield f"rankscope report {given.words(directory)}"
 
 
 def _suspects(finding: Finding | None) -> tuple[int, ...]:

@@ -210,6 +210,11 @@ class Dataset:
         return not self.traces.is_empty()
 
     @property
+    def has_sparse_traces(self) -> bool:
+        """Whether only collectives and steps of some trace were read."""
+        return bool((self.traces["detail"] != "all").any())
+
+    @property
     def has_tensors(self) -> bool:
         """Whether summaries of tensors were read."""
         return not self.tensors.is_empty()

@@ -285,6 +285,15 @@ class LanesScreen(Screen[None]):
         """Whether another screen lies over the lanes."""
         return self.app.screen is not self
 
+    @property
+    def has_view(self) -> bool:
+        """Whether a view lies over the lanes, and nothing over it."""
+        return self.pages.on_top is not None
+
+    def renew_view(self) -> None:
+        """Opens the view over the lanes anew, on the data that is there now."""
+        self.pages.renew()
+
     def bar(self, name: str) -> TextBar:
         """One of the lines of text."""
         return self.query_one(f"#{name}", TextBar)

@@ -49,7 +49,7 @@ class Model:
     @property
     def is_partial(self) -> bool:
         """Whether the rest of the files is still being read."""
-        return self.dataset.parts.whole_follows or (self.traces is not None and self.traces.is_partial)
+        return self.dataset.parts.whole_follows
 
     @cached_property
     def bounds(self) -> Ints:

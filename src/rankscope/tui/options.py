@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
+from rankscope.text.given_input import GivenInput
+
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
     from rankscope.schema import Dataset
@@ -109,6 +111,8 @@ class ViewOptions:
     """Send only the cells that changed to the terminal."""
     pipes: Pipes | None = None
     """Pipes that ask the job for dumps."""
+    given: GivenInput = field(default_factory=GivenInput)
+    """The input in the user's words, for commands that are shown or copied."""
     view: str = ""
     """Name of the view to open at the start; "" for the lanes."""
     bell: bool = True

@@ -37,7 +37,8 @@ class FollowProgress:
         from rankscope.text.escaping import plain
 
         if self.away is not None:
-            return f"{plain(self.away)}; what was read is shown, and it is looked for again"
+            kept = "what was read is shown, and it is looked for again" if self.files else "it is waited for"
+            return f"{plain(self.away)}; {kept}"
         return "the file system has no room left: dumps are cut short" if self.full else ""
 
     @property

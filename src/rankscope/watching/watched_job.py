@@ -137,7 +137,8 @@ class WatchedJob:
 
         said: list[tuple[Freeze, LiveState]] = []
         age_ns = self._age_ns()
-        look = JobProgress(at_ns, self._fresh, max(0, age_ns), unread, -age_ns if age_ns < -CLOCK_SKEW_NS else 0)
+        ahead_ns = -age_ns if age_ns < -CLOCK_SKEW_NS else 0
+        look = JobProgress(at_ns, self._fresh, max(0, age_ns), unread, ahead_ns, self._clock.unix_ns())
         self._fresh = False
 
         def settle(freeze: Freeze) -> Freeze:

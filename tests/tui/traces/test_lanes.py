@@ -56,7 +56,7 @@ def test_without_a_match_nobody_is_said_to_wait() -> None:
     lanes = lanes_of(dataset, replace(analysis, traces=TraceAnalysis()))
     assert total(lanes, 0, WAITING + AR) == 0
     assert total(lanes, 0, MOVING + AR) > 100 * MS
-    assert lanes.note == "clocks as written"
+    assert lanes.clock_words == "clocks as written"
 
 
 def test_clocks_are_brought_together() -> None:
@@ -65,9 +65,9 @@ def test_clocks_are_brought_together() -> None:
     lanes = lanes_of(dataset, Analysis("", "unknown", traces=TraceAnalysis(offsets=offsets, residuals={0: 1, 1: 900})))
     starts = [lanes.spans.times(int(lanes.spans.bounds[track]))[0] for track in (0, 3)]
     assert abs(starts[0] - starts[1]) < MS
-    assert lanes.note == "clocks within 900 ns"
+    assert lanes.clock_words == "clocks within 900 ns"
     loose = lanes_of(dataset, Analysis("", "unknown", traces=TraceAnalysis(offsets={0: 0}, residuals={0: 900})))
-    assert loose.note == "clocks within 900 ns, 1 not aligned"
+    assert loose.clock_words == "clocks within 900 ns, 1 not aligned"
 
 
 def two_windows() -> Dataset:

@@ -34,6 +34,8 @@ SLOW_HOST_STEP = (
     "(OMP_NUM_THREADS), and what it is given to compute."
 )
 """Advice for slow computing in a job without devices."""
+UNREAD_STEP = "Wait for the rest of the traces: it shows what rank {rank} did before it came."
+"""Advice while only collectives and steps of the traces are read."""
 STACK_STEP = "Record with with_stack=True: no span shows what the host of rank {rank} did in that time."
 
 
@@ -97,7 +99,7 @@ class StragglerWriter:
             stack=_frames(cause) or self._recorded_stack(own),
             evidence=self._evidence(late, here, own),
             counter_evidence=self._against(late, own),
-            next_steps=(_next(cause, self.story.spans.on_host),),
+            next_steps=(self._next(cause),),
         )
 
     def _recorded_stack(self, own: pl.DataFrame) -> tuple[Frame, ...]:
@@ -117,7 +119,23 @@ class StragglerWriter:
         how = f"arrives last in {last}" if last * 2 > own.height else f"arrives late in {behind}"
         when = "" if late.every == 1 else f" in every {_ordinal(late.every)} step"
         what = f"{how} of {own.height:,} {own['op'][0]} of {label}{when}, by {duration(typical)}"
-        return f"rank {late.rank} {what}{cause_text(cause)}; costs {self._cost(late)}"
+        return f"rank {late.rank} {what}{self._why(cause)}; costs {self._cost(late)}"
+
+    def _why(self, cause: Lateness) -> str:
+        """The cause as the end of the title."""
+        unread = cause.cause == "unknown" and self.story.dataset.has_sparse_traces
+        return "; its work in that time is not read yet" if unread else cause_text(cause)
+
+    def _next(self, cause: Lateness) -> str:
+        """The next step for a late rank."""
+        if cause.cause == "unknown" and self.story.dataset.has_sparse_traces:
+            return UNREAD_STEP.format(rank=cause.rank)
+        if self.story.spans.on_host and cause.cause == "compute":
+            return SLOW_HOST_STEP.format(rank=cause.rank)
+        if cause.cause == "host" and not cause.what:
+            return STACK_STEP.format(rank=cause.rank)
+        where = span_text(cause.where or cause.what) if cause.cause == "host" else ""
+        return STEPS_BY_CAUSE[cause.cause].format(rank=cause.rank, where=where)
 
     def _cost(self, late: LateRank) -> str:
         # with several late ranks, each hides the cost of the others
@@ -247,15 +265,6 @@ def _ordinal(number: int) -> str:
     """Ordinals: 2nd, 3rd, 11th."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
-
-
-def _next(cause: Lateness, on_host: bool) -> str:
-    if on_host and cause.cause == "compute":
-        return SLOW_HOST_STEP.format(rank=cause.rank)
-    if cause.cause == "host" and not cause.what:
-        return STACK_STEP.format(rank=cause.rank)
-    where = span_text(cause.where or cause.what) if cause.cause == "host" else ""
-    return STEPS_BY_CAUSE[cause.cause].format(rank=cause.rank, where=where)
 
 
 def _frames(cause: Lateness) -> tuple[Frame, ...]:

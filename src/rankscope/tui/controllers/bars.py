@@ -175,7 +175,7 @@ def trace_words(board: TraceBoard, wanted: Filter, found: Found | None) -> list[
         pieces.append(f"marker {'+' if board.unit >= board.marker else '-'}{duration(abs(board.unit - board.marker))}")
     if board.ordering != "rank":
         pieces.append(f"{ORDERINGS[board.ordering]} (r)")
-    return [*pieces, board.lanes.note]
+    return [*pieces, board.lanes.clock_words]
 
 
 def _rows_text(board: TraceBoard) -> str:

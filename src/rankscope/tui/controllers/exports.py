@@ -21,6 +21,8 @@ from rankscope.tui.header import finding_text
 from rankscope.tui.options import Export
 from rankscope.tui.selection import Selection
 
+NOT_YET = "wait until all files are read: this one would tell of a part"
+"""The answer to a key that writes a file, while the rest of the job is read."""
 FILE = "rankscope-copy.txt"
 """The file in the export directory that gets every copy."""
 
@@ -36,6 +38,9 @@ class Exports:
         export, whole = self._options.export, self._boards.whole
         if export is None:
             return
+        if whole.is_partial:
+            self._view.note(NOT_YET)
+            return
         try:
             path = export(whole.dataset, whole.analysis, self._options.export_dir)
         except OSError as error:
@@ -48,8 +53,10 @@ class Exports:
         traced, export = self._boards.traced, self._options.export_traces
         if export is None or traced is None:
             self._view.note("there are no profiler traces to merge")
-        elif traced.lanes.is_partial:
-            self._view.note("wait until all of the traces is read")
+        elif self._boards.whole.is_partial:
+            self._view.note(NOT_YET)
+        elif traced.lanes.dataset.has_sparse_traces:
+            self._view.note("not all of the traces could be read: a merged one would lack most of them")
         else:
             self._view.note("writing the merged trace ...")
             lanes, to = traced.lanes, "for ui.perfetto.dev"
@@ -59,7 +66,9 @@ class Exports:
     def export_repro(self) -> None:
         """Writes the script that replays the job."""
         export, whole = self._options.export_repro, self._boards.whole
-        if export is not None:
+        if whole.is_partial:
+            self._view.note(NOT_YET)
+        elif export is not None:
             self._view.note("writing the script, and playing it in memory ...")
             to = "run it with a Python that has torch"
             written = partial(_written, export, whole.dataset, whole.analysis, self._options.export_dir, to)
@@ -79,7 +88,9 @@ class Exports:
     def copy_command(self) -> None:
         """Copies the command of the next step of the finding on the screen, or all that collect what it lacks."""
         at, whole = self._boards.shown.finding, self._boards.whole
-        commands = "" if at is None else offered_commands(whole.dataset, whole.analysis, whole.analysis.findings[at])
+        found = whole.analysis.findings
+        given = self._options.given
+        commands = "" if at is None else offered_commands(whole.dataset, whole.analysis, found[at], given)
         if commands.count("\n") > 1:
             self._copy(commands, "copied: the commands that collect what is missing, as of rankscope next")
         elif commands:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.text import Text
 
 from rankscope.analysis.model import Analysis
@@ -14,6 +16,9 @@ from rankscope.tui.header import title_line
 from rankscope.tui.letters import Codes
 from rankscope.tui.model import Model
 
+STILL_LOADING = "reading the rest ..."
+"""Text while a part of the job is shown, and the rest is being read."""
+
 
 class JobNews:
     """Sends later data of a job to the screen, and tells the state of the job."""
@@ -22,8 +27,8 @@ class JobNews:
         self._view, self._boards, self._search, self._findings = view, boards, search, findings
         self._touched = False
         """Whether any key was pressed: then later data does not move the view."""
-        self._ended = False
-        """Whether no later data comes, for it was not read."""
+        self._whole: tuple[Model, Codes] | None = None
+        """All data while another screen lies over the lanes: what that one chooses is meant in the part."""
 
     def begin(self) -> None:
         """Shows the first finding."""
@@ -37,7 +42,18 @@ class JobNews:
         self._view.note("")
 
     def complete(self, model: Model, overview: Codes) -> None:
-        """Shows all data instead of a part; the view keeps its place."""
+        """Shows all data instead of a part; the lanes keep their place, and a view over them is opened anew."""
+        self._whole = model, overview
+        if not self._view.is_covered:
+            self._show_whole()
+        elif self._view.has_view:
+            self._show_whole()
+            self._view.renew_view()
+
+    def _show_whole(self) -> None:
+        if self._whole is None:
+            return
+        (model, overview), self._whole = self._whole, None
         before = self.analysis
         at = self._boards.take(model, overview)
         at = 0 if at is None and self._boards.shown.finding is None and model.analysis.findings else at
@@ -51,7 +67,9 @@ class JobNews:
 
     def give_up(self, problem: str) -> None:
         """Says why the rest was not read; the part stays."""
-        self._ended = True
+        whole = self._boards.whole
+        parts = whole.dataset.parts._replace(whole_follows=False)
+        self._boards.take(replace(whole, dataset=replace(whole.dataset, parts=parts)), self._boards.overview)
         self._view.note(f"the rest of the files was not read: {plain(problem)}")
 
     def moved(self) -> None:
@@ -62,7 +80,8 @@ class JobNews:
         self._touched = True
 
     def resumed(self) -> None:
-        """Notes that the lanes are in view again."""
+        """Shows the data that came while another screen lay over the lanes."""
+        self._view.call_after_refresh(self._show_whole)
 
     def follow(self) -> None:
         """Follows the newest operations of a watched job."""
@@ -91,8 +110,8 @@ class JobNews:
     def state(self) -> Text:
         """The text before the keys: the part of the job that is shown; empty for all of it."""
         parts = self._boards.whole.dataset.parts
-        follows = ", reading the rest ..." if parts.whole_follows and not self._ended else ""
-        return Text(f" only {parts.words}{follows}  ", "dim") if parts.words else Text()
+        told = [*([f"only {parts.words}"] if parts.words else []), *([STILL_LOADING] if parts.whole_follows else [])]
+        return Text(f" {', '.join(told)}  ", "dim") if told else Text()
 
 
 def _news(before: Analysis, after: Analysis) -> str:

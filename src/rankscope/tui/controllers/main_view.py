@@ -39,6 +39,13 @@ class MainView(Protocol):
     def is_covered(self) -> bool:
         """Whether another screen lies over the lanes."""
 
+    @property
+    def has_view(self) -> bool:
+        """Whether a view lies over the lanes, and nothing over it."""
+
+    def renew_view(self) -> None:
+        """Opens the view over the lanes anew, on the data that is there now."""
+
     def bar(self, name: str) -> TextBar:
         """One of the lines of text."""
 

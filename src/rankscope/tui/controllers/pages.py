@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankscope.kinds.functions import function
 from rankscope.kinds.view_kinds import VIEWS, ViewKind, view_named
@@ -12,10 +12,14 @@ from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.board_switch import BoardSwitch
 from rankscope.tui.controllers.filter_menu import FilterMenu
 from rankscope.tui.controllers.findings_walk import FindingsWalk
+from rankscope.tui.controllers.job_news import STILL_LOADING
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.popups import Choice
 from rankscope.tui.selection import GroupFilter, Moment, Selection
 from rankscope.tui.target import place_of_selection
+
+if TYPE_CHECKING:
+    from rankscope.tui.detail.screens.page import Page
 
 # modules of pages are imported when one is opened: the lanes are there earlier without them
 Jump = Selection | Moment | GroupFilter | int | None
@@ -44,8 +48,7 @@ class Pages:
 
         whole, selection = self._boards.whole, self._boards.shown.selection
         if selection is not None:
-            screen = MemberScreen(whole.dataset, whole.analysis, selection, self._view.options)
-            self._view.app.push_screen(screen, self._jump)
+            self._push(MemberScreen(whole.dataset, whole.analysis, selection, self._view.options))
 
     def open_why(self) -> None:
         """Explains why the rank under the cursor is accused or not."""
@@ -53,8 +56,7 @@ class Pages:
 
         whole, selection = self._boards.whole, self._boards.shown.selection
         if selection is not None:
-            screen = WhyScreen(whole.dataset, whole.analysis, selection.rank, self._view.options)
-            self._view.app.push_screen(screen, self._jump)
+            self._push(WhyScreen(whole.dataset, whole.analysis, selection.rank, self._view.options))
 
     def choose_view(self) -> None:
         """Offers the views by name and letter; those of which nothing is loaded come last, and say so."""
@@ -62,10 +64,16 @@ class Pages:
         empty = {row.name: _class_of(row).lacks_data(whole.dataset, whole.analysis) for row in VIEWS}
         rows = sorted(VIEWS, key=lambda row: empty[row.name])
         choices = [
-            Choice(f"{row.name:<10} {row.empty if empty[row.name] else row.meaning}", row.key, dim=empty[row.name])
+            Choice(
+                f"{row.name:<10} {self._without(row) if empty[row.name] else row.meaning}", row.key, dim=empty[row.name]
+            )
             for row in rows
         ]
         self._view.choose("view", choices, lambda index: self._open(rows[index]))
+
+    def _without(self, row: ViewKind) -> str:
+        """The text of a view of which nothing is loaded."""
+        return f"{row.empty} yet: {STILL_LOADING}" if self._boards.whole.is_partial else row.empty
 
     def open_first(self) -> None:
         """Opens the view of the options; without one, the fullest view of an input with neither lanes nor causes."""
@@ -85,9 +93,33 @@ class Pages:
         """A function that opens the view `name`."""
         return lambda: self._open(view_named(name))
 
+    @property
+    def on_top(self) -> Page | None:
+        """The view on the screen; None while there is another screen, or while a line of text is typed on the view."""
+        from rankscope.tui.detail.screens.page import Page
+
+        screen = self._view.app.screen
+        return screen if isinstance(screen, Page) and screen.VIEW and not screen.asks else None
+
+    def renew(self) -> None:
+        """Opens the view on the screen anew, on the data that is there now."""
+        before = self.on_top
+        if before is not None:
+            page = self._made(view_named(before.VIEW))
+            page.wanted = before.wanted
+            self._view.app.pop_screen()
+            self._push(page)
+
     def _open(self, view: ViewKind) -> None:
+        self._push(self._made(view))
+
+    def _made(self, view: ViewKind) -> Page:
         whole = self._boards.whole
-        page = _class_of(view)(whole.dataset, whole.analysis, self._view.options)
+        page: Page = _class_of(view)(whole.dataset, whole.analysis, self._view.options)
+        return page
+
+    def _push(self, page: Page) -> None:
+        page.is_early = self._boards.whole.is_partial
         self._view.app.push_screen(page, self._jump)
 
     def _show_group(self, chosen: GroupFilter) -> None:

@@ -129,18 +129,8 @@ class TraceLanes:
         return self.traces.matched.slice(first, last - first).sort("arrived_ns", "rank")
 
     @property
-    def is_partial(self) -> bool:
-        """Whether some trace was read only in part: its collectives and steps."""
-        return bool((self.dataset.traces["detail"] != "all").any())
-
-    @property
-    def note(self) -> str:
-        """A few words about how reliable the clocks are, and whether more data will come."""
-        more = ", reading the rest ..." if self.is_partial else ""
-        return self._clocks + more
-
-    @property
-    def _clocks(self) -> str:
+    def clock_words(self) -> str:
+        """A few words about how reliable the clocks are."""
         residual = self.traces.residual_ns
         if len(self.ranks) < 2:
             return "one clock"

@@ -118,17 +118,20 @@ WIDTHS = (5, 5, 8, 7, 7, 5, 5, 4, 7, 8, 8)
 
 
 class Total(NamedTuple):
-    """A rank over all its steps; times are means of a step in nanoseconds, shares parts of the step."""
+    """A rank over all its steps; times are means of a step in nanoseconds, shares parts of the step.
+
+    A share is None where only collectives and steps of the trace were read.
+    """
 
     rank: int
     steps: int
     step: int
-    compute: float
-    exposed: float
-    copy: float
-    idle: float
-    gap: float
-    overlap: float
+    compute: float | None
+    exposed: float | None
+    copy: float | None
+    idle: float | None
+    gap: float | None
+    overlap: float | None
     late: int
     waited: int
 
@@ -137,7 +140,9 @@ def breakdown(traces: TraceAnalysis, order: str = "rank") -> list[Total]:
     """A row for each rank."""
     whole = (pl.col("end_ns") - pl.col("start_ns")).sum()
     shares = [
-        (pl.col(f"{column}_ns").sum() / whole).fill_nan(0).fill_null(0).alias(name)
+        pl.when(pl.col(f"{column}_ns").is_not_null().any())
+        .then((pl.col(f"{column}_ns").sum() / whole).fill_nan(0).fill_null(0))
+        .alias(name)
         for name, column in (
             ("compute", "compute"), ("exposed", "exposed"), ("copy", "memory"), ("idle", "idle"), ("gap", "host_gap"),
             ("overlap", "overlap"),
@@ -147,7 +152,7 @@ def breakdown(traces: TraceAnalysis, order: str = "rank") -> list[Total]:
     step = (whole / pl.len()).round().cast(pl.Int64).alias("step")
     table = traces.steps.filter(pl.col("rank").is_not_null()).group_by("rank")
     made = table.agg(pl.len().cast(pl.Int64).alias("steps"), step, *shares, *means)
-    sort = made.sort("rank") if order == "rank" else made.sort(order, "rank", descending=[True, False])
+    sort = made.sort("rank") if order == "rank" else made.sort(order, "rank", descending=[True, False], nulls_last=True)
     return [Total(*row) for row in sort.select(Total._fields).iter_rows()]
 
 
@@ -158,7 +163,7 @@ def heading_text() -> str:
 
 def cells(row: Total) -> list[str]:
     """A row as the texts of its columns."""
-    shares = [f"{100 * share:.0f}%" for share in row[3:9]]
+    shares = ["-" if share is None else f"{100 * share:.0f}%" for share in row[3:9]]
     texts: Sequence[str] = [
         str(row.rank),
         str(row.steps),

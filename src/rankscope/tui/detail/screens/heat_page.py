@@ -191,6 +191,8 @@ class HeatScreen(GridPage):
         return [line(title, metric, *_legend(), scale), self._ruler()]
 
     def _scale(self) -> str:
+        if np.isnan(self.heat.values).all():
+            return "not known yet" if self.is_early else "not known: only collectives of the traces were read"
         return f"0 is {duration(round(self.heat.low))}, 9 is {duration(round(self.heat.high))}"
 
     def search(self, text: str) -> int:
@@ -226,7 +228,11 @@ class HeatScreen(GridPage):
             heat = build_heat(self.traces.steps.filter(step=step), metric)
             if rank not in heat.ranks:
                 return [*lines, line(Span("its trace does not hold this step", "dim"))]
-            value, middle = heat.values[heat.ranks.index(rank), 0], float(np.nanmedian(heat.values))
+            value = heat.values[heat.ranks.index(rank), 0]
+            if np.isnan(value):
+                # of this trace only collectives and steps were read
+                continue
+            middle = float(np.nanmedian(heat.values))
             odd = value > 1.2 * middle + 1e6
             parts += ["; " if parts else "", f"{metric.name} ", Span(duration(round(value)), "warn" if odd else "bold")]
             parts += [Span(f" ({duration(round(middle))})", "dim")]

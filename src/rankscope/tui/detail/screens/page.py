@@ -23,6 +23,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.kinds.view_kinds import view_named
 from rankscope.schema import Dataset, Frame
 from rankscope.text.escaping import plain
+from rankscope.text.given_input import GivenInput, quoted
 from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.key_hints import SCROLLING, Hint, hint_line
 from rankscope.tui.options import ViewOptions
@@ -63,6 +64,8 @@ class Page(ModalScreen[Result]):
         self.options = options
         self.wanted = ""
         """Text of the search; the lists show only entries with it."""
+        self.is_early = False
+        """Whether only a part of the job is shown, and the rest is being read: then nothing is missing for good."""
         self._asked_from: Widget | None = None
         self._scrolls = False
         """Whether the focus is in a pane of lines to read, beside a list."""
@@ -99,7 +102,12 @@ class Page(ModalScreen[Result]):
     def how_to_fill(self) -> list[Line]:
         """Text for an input that holds nothing of it: what is missing, and the command or setting that brings it."""
         kind = view_named(self.VIEW)
-        return wrapped([line(Span(kind.empty, "warn"), f": {kind.fill}" if kind.fill else "")], self.size.width - 1)
+        if self.is_early:
+            return wrapped(
+                [line(Span(f"{kind.empty} yet", "warn"), ": the rest of the files is being read")], self.size.width - 1
+            )
+        fill = _with_paths(kind.fill, self.options.given)
+        return wrapped([line(Span(kind.empty, "warn"), f": {fill}" if fill else "")], self.size.width - 1)
 
     def nothing(self) -> list[Line]:
         """The text for an empty list: how to fill it, or what was looked for and where."""
@@ -133,10 +141,17 @@ class Page(ModalScreen[Result]):
         """Shows a message in the bottom line; without text, shows the keys again."""
         width = self.size.width
         said = line(" " + plain(text)) if text else line(*(Span(f" only {plain(s)} ", "warn") for s in self.limits()))
+        if self.is_early and not text:
+            said = line(Span(" still loading ", "warn"), said)
         shown = cut(said, width)
         important = ("enter", "tab" if self._scrolls else "", "escape", "question_mark")
         keys = Text() if text else hint_line(self.hints(), width - shown.cell_len, important)
         self.query_one("#hints", TextBar).put(line(shown, keys))
+
+    @property
+    def asks(self) -> bool:
+        """Whether a line of text is typed."""
+        return bool(self.query(Prompt))
 
     def hints(self, *, every: bool = False) -> list[Hint]:
         """The keys that work here, those of the pane with the focus first; `every` adds what only the help tells."""
@@ -175,7 +190,7 @@ class Page(ModalScreen[Result]):
 
     def on_key(self) -> None:
         """Removes the last note when a key is pressed."""
-        if not self.query(Prompt):
+        if not self.asks:
             self.note("")
 
     def action_back(self) -> None:
@@ -191,7 +206,7 @@ class Page(ModalScreen[Result]):
 
     def ask(self, kind: str, label: str, hint: str, text: str = "") -> None:
         """Asks for a line of text; `answered` gets it."""
-        if not self.query(Prompt):
+        if not self.asks:
             self._asked_from = self.focused
             self.mount(Prompt(kind, label, hint, text), before=self.query_one("#hints"))
 
@@ -237,6 +252,15 @@ class Page(ModalScreen[Result]):
             self.note(f"the editor did not start: {error}")
         else:
             self.app.refresh()
+
+
+def _with_paths(text: str, given: GivenInput) -> str:
+    """Text with commands on DUMPS, with the paths of the user in its place."""
+    if not given.names or given.stands_alone:
+        return text
+    return text.replace("rankscope DUMPS", f"rankscope {given.words()}").replace(
+        "-o DUMPS", f"-o {quoted([given.directory])}" if given.directory else "-o DUMPS"
+    )
 
 
 # Finds the source of a frame on this machine and the command that opens it in the user's editor.

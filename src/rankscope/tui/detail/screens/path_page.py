@@ -56,7 +56,11 @@ class PathScreen(ListPage):
         """The meaning of the rows, and the names of the columns."""
         title = Span(" critical path", "head")
         if not self._all:
-            why = "  none: there are no analysed traces, or only their collectives were read"
+            why = (
+                "  none yet"
+                if self.is_early
+                else "  none: there are no analysed traces, or only their collectives were read"
+            )
             return [line(title, Span(why, "dim"))]
         order = "longest first" if self._by_length else "by time"
         how = Span(f"  what the length of each step comes from; {order}", "dim")
@@ -148,7 +152,8 @@ class PatternScreen(ListPage):
         """The meaning of the rows, and the names of the columns."""
         title = Span(" kernel patterns", "head")
         if not self._all:
-            return [line(title, Span("  none: no operator launches the same two kernels or more twice", "dim"))]
+            why = "  none yet" if self.is_early else "  none: no operator launches the same two kernels or more twice"
+            return [line(title, Span(why, "dim"))]
         how = Span("  what operators launch again and again, over all ranks; then counters", "dim")
         return [line(title, how), line(Span(f" {'times':>7} {'time':>8} {'kernels':>7}  operator", "bold"))]
 

@@ -1,0 +1,126 @@
+"""Presses every key on every page of the app, and lets nothing pass that a key breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from textual.events import Key
+from textual.pilot import Pilot
+from textual.screen import Screen
+
+from rankscope.kinds.view_kinds import VIEWS
+from rankscope.tui.app import RankscopeApp
+from rankscope.tui.comparison.compared_view import VIEW_NAMES
+from rankscope.tui.popups import ChoiceScreen, Prompt
+from tests.tui.drive import screen_text, workers_done
+
+ENDING = frozenset({"ctrl+c", "ctrl+q"})
+"""Keys that end the app, whatever else they do."""
+MOST_BACK = 6
+"""Most times that escape is pressed to come back to a screen."""
+
+
+@dataclass
+class KeyWalk:
+    """A walk through an app by keys. A screen over another one is walked through, too, once for each class."""
+
+    app: RankscopeApp
+    pilot: Pilot[None]
+    pressed: list[str] = field(default_factory=list)
+    """The screens and their keys so far."""
+    _walked: set[type[Screen[Any]]] = field(default_factory=set)
+
+    async def press(self, *keys: str) -> None:
+        """Presses keys, each when the one before is done."""
+        for key in keys:
+            self.pressed.append(f"{type(self.app.screen).__name__}:{key}")
+            # the pilot's own keys take 40 ms each, in which it watches how busy the process is
+            self.app.post_message(Key(key, key if len(key) == 1 else None))
+            await self._done()
+
+    async def _done(self) -> None:
+        """Waits until the app, then the screen, then its parts have taken what came; fails if anything has failed."""
+        for _ in range(3):
+            await self.pilot._wait_for_screen()
+        problem = self.app._exception or self.app.failure
+        if problem is not None:
+            raise AssertionError(f"{problem!r} after {' '.join(self.pressed[-12:])}") from problem
+
+    async def walk_opening(self) -> None:
+        """Presses all keys while nothing is there to show."""
+        assert self.app.screen is self.app.opening
+        await self.walk(self._done)
+        assert self.app.screen is self.app.opening
+
+    async def walk_lanes(self) -> None:
+        """Presses all keys of the lanes and of the pane beside them."""
+        await self.walk(self._done)
+        await self.press("tab")
+        await self.walk(self._done)
+
+    async def walk_pages(self) -> None:
+        """Walks through all pages of a comparison."""
+        for at, name in enumerate(VIEW_NAMES, 1):
+
+            async def reopen(key: str = str(at)) -> None:
+                await self.press(key)
+
+            await reopen()
+            await self.walk(reopen)
+
+    async def walk_views(self, but: frozenset[str] = frozenset()) -> frozenset[str]:
+        """Walks through all views `but` these; returns the names of those that hold nothing."""
+        empty = set()
+        for view in VIEWS:
+            if view.name in but:
+                continue
+
+            async def reopen(name: str = view.name) -> None:
+                self.app.lanes.open_view(name)
+                await self._done()
+                await workers_done(self.app)
+                await self._done()
+
+            await reopen()
+            if self.app.screen.has_class("-empty"):
+                empty.add(view.name)
+            await self.walk(reopen)
+            await self.back_to(self.app.lanes)
+        return frozenset(empty)
+
+    async def walk(self, reopen: Callable[[], Awaitable[None]]) -> None:
+        """Presses each key that the screen or its parts know; `reopen` opens it anew where a key has closed it."""
+        screen = self.app.screen
+        self._walked.add(type(screen))
+        for key, active in list(screen.active_bindings.items()):
+            if key in ENDING or active.binding.action.endswith("quit"):
+                continue
+            if self.app.screen is not screen:
+                await reopen()
+                if type(self.app.screen) is not type(screen):
+                    return
+                screen = self.app.screen
+            await self.press(key)
+            await self._answer(screen, key)
+            if screen in self.app.screen_stack:
+                await self.back_to(screen)
+
+    async def back_to(self, screen: Screen[Any]) -> None:
+        """Presses escape until a screen is on top."""
+        for _ in range(MOST_BACK):
+            if self.app.screen is screen:
+                return
+            await self.press("escape")
+        raise AssertionError(f"escape does not close this:\n{screen_text(self.app)}")
+
+    async def _answer(self, below: Screen[Any], key: str) -> None:
+        """Types into a line of text, chooses from a list, and walks through another page."""
+        top = self.app.screen
+        if top.query(Prompt):
+            await self.press("1", "enter")
+        elif isinstance(top, ChoiceScreen):
+            await self.press("down", "enter")
+        elif top is not below and top in self.app.screen_stack and type(top) not in self._walked:
+            await self.walk(lambda: self.press(key))

@@ -1,0 +1,182 @@
+"""No key ends the app or a thread of it, on any page of any kind of job, while the job loads and when all is read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from rankscope.analysis import analyse
+from rankscope.analysis.comparison.run_sides import WholeComparison
+from rankscope.analysis.model import Analysis
+from rankscope.commands.rehearsal import write_script
+from rankscope.commands.source import JobSource
+from rankscope.report.perfetto import export_markdown, export_merged
+from rankscope.schema import Dataset, ReadParts
+from rankscope.tui.app import RankscopeApp
+from rankscope.tui.comparison.comparison_app import ComparisonApp
+from rankscope.tui.options import ProgressLike, ViewOptions
+from rankscope.watching.update import FollowProgress
+from tests.analysis.memory.test_memory_findings import leak
+from tests.analysis.test_stack_shares import profiled
+from tests.builders import JobBuilder
+from tests.compiler_logs import with_rows
+from tests.logs import line, setting, with_logs
+from tests.memory_writer import GIB, sampled_job, snapshot_job
+from tests.model_writer import described_job, transformer
+from tests.sessions.written import SAMPLES, session_of
+from tests.tui.comparison.views import view_of
+from tests.tui.detail.number_jobs import flipped
+from tests.tui.detail.samples import looked
+from tests.tui.drive import LONGEST_S, PLAIN, loads, until, workers_done
+from tests.tui.every_key import KeyWalk
+from tests.tui.jobs import hang
+from tests.tui.live import drive as live
+from tests.tui.traces.jobs import traced
+
+LINES = [
+    line(1, "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "root", 0.006, kind="traceback"),
+    *(line(r, f"[Rank {r}] Watchdog caught collective operation timeout", "victim", 0.2, kind="watchdog-timeout")
+      for r in (0, 2, 3)),
+    line(None, "Broken pipe", "context", None, host=None, kind="nccl-warning"),
+]  # fmt: skip
+SETTINGS = [setting(r, "NCCL_ALGO", "Tree" if r == 1 else "Ring") for r in range(4)]
+
+
+def logs() -> Dataset:
+    """Lines and settings of four ranks, and no operation."""
+    empty = JobBuilder(4).build()
+    blank = {name: getattr(empty, name).clear() for name in ("ops", "frontiers", "files")}
+    return with_logs(replace(empty, **blank), LINES, SETTINGS)
+
+
+JOBS: dict[str, Callable[[], Dataset]] = {
+    "dumps": lambda: hang(8, 3)[0],
+    "logs": logs,
+    "traces": lambda: traced()[0],
+    "traces and logs": lambda: with_logs(traced()[0], LINES, SETTINGS),
+    "dumps, stacks and logs": lambda: with_logs(looked()[0], LINES, SETTINGS),
+    "samples of memory": lambda: sampled_job(leak),
+    "memory snapshots": lambda: snapshot_job(lambda rank: {"forward": GIB, "keep": rank * GIB}),
+    "numbers": lambda: flipped()[0],
+    "model": lambda: described_job(lambda rank: transformer(4)),
+    "compilations": lambda: with_rows(hang(8, 3)[0], [{"rank": 1, "start_ns": at} for at in range(5)]),
+    "stacks over time": lambda: profiled({0: (100, 0), 1: (50, 0), 2: (20, 80)}),
+}
+"""A job of each kind of input."""
+
+
+def part_of(dataset: Dataset) -> Dataset:
+    """The part of a job that is read first: the last entries of its dumps, collectives and steps of its traces."""
+    known = pl.col("op").is_not_null() | pl.col("name").cast(pl.String).str.starts_with("ProfilerStep")
+    return replace(
+        dataset,
+        ops=dataset.ops.group_by("rank", maintain_order=True).tail(4),
+        spans=dataset.spans.filter(known),
+        traces=dataset.traces.with_columns(detail=pl.lit("collectives")),
+        parts=ReadParts("the last 4 entries of each dump", cuts_rings=True, whole_follows=True),
+    )
+
+
+@pytest.fixture
+def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ViewOptions:
+    """Options with which every key does what it does for a user; the editor ends at once."""
+    monkeypatch.setenv("VISUAL", "true")
+    out = {"export": export_markdown, "export_traces": export_merged, "export_repro": write_script}
+    return replace(PLAIN, export_dir=tmp_path, **out)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", JOBS)
+async def test_keys_while_a_job_loads(kind: str, options: ViewOptions) -> None:
+    whole = JOBS[kind]()
+    part = part_of(whole)
+    go_first, go_rest = threading.Event(), threading.Event()
+
+    def first(_: Callable[[ProgressLike], None]) -> tuple[Dataset, Analysis]:
+        assert go_first.wait(LONGEST_S)
+        return part, analyse(part)
+
+    def rest(_: Callable[[ProgressLike], None]) -> tuple[Dataset, Analysis]:
+        assert go_rest.wait(LONGEST_S)
+        return whole, analyse(whole)
+
+    app = RankscopeApp(first, "job", options, rest=rest)
+    try:
+        async with app.run_test(size=(80, 24)) as pilot:
+            walk = KeyWalk(app, pilot)
+            await walk.walk_opening()
+            go_first.set()
+            await until(pilot, lambda: app.screen is not app.opening)
+            await walk.walk_lanes()
+            empty = await walk.walk_views()
+            app.lanes.open_view("heat")
+            assert app.lanes.boards.whole.is_partial, "the rest was held back all the time"
+            go_rest.set()
+            await until(pilot, lambda: not app.lanes.boards.whole.is_partial)
+            await walk.back_to(app.lanes)
+            await walk.walk_lanes()
+            await walk.walk_views(empty)
+            assert app.lanes.boards.whole.dataset is whole
+    finally:
+        go_first.set()
+        go_rest.set()
+
+
+async def test_keys_while_a_session_loads(tmp_path: Path, options: ViewOptions) -> None:
+    source = JobSource((str(session_of(SAMPLES / "early_return", tmp_path / "session")),))
+    go = threading.Event()
+
+    def load(progress: Callable[[ProgressLike], None]) -> tuple[Dataset, Analysis]:
+        assert go.wait(LONGEST_S)
+        return source.load(progress)
+
+    app = RankscopeApp(load, "session", options)
+    try:
+        async with app.run_test(size=(80, 24)) as pilot:
+            walk = KeyWalk(app, pilot)
+            await walk.walk_opening()
+            go.set()
+            await until(pilot, lambda: app.screen is not app.opening)
+            await walk.walk_lanes()
+            await walk.walk_views()
+    finally:
+        go.set()
+
+
+async def test_keys_while_two_runs_are_compared(options: ViewOptions) -> None:
+    go = threading.Event()
+
+    def compare(_: Callable[[ProgressLike], None]) -> WholeComparison:
+        assert go.wait(LONGEST_S)
+        return view_of().whole
+
+    app = ComparisonApp(compare, "runs", options)
+    try:
+        async with app.run_test(size=(80, 24)) as pilot:
+            walk = KeyWalk(app, pilot)
+            await walk.walk_opening()
+            go.set()
+            await until(pilot, lambda: app.screen is not app.opening)
+            await walk.walk_pages()
+    finally:
+        go.set()
+
+
+async def test_keys_while_a_job_is_followed(options: ViewOptions) -> None:
+    async with live.watched(None, options) as (app, pilot, told):
+        walk = KeyWalk(app, pilot)
+        told.say(FollowProgress(files=4, unread=2))
+        await walk.walk_opening()
+        told.put(live.job(3))
+        await until(pilot, lambda: app.screen is not app.opening)
+        await walk.walk_lanes()
+        empty = await walk.walk_views()
+        app.lanes.open_view("groups")
+        told.put(live.job(6, waiting=True), "frozen", alarm=True)
+        await walk.back_to(app.lanes)
+        await walk.walk_lanes()
+        await walk.walk_views(empty)
