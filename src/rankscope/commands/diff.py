@@ -176,7 +176,7 @@ def _exit_code(found: RunComparison) -> int:
 
 
 def _loaded(source: JobSource, pattern: re.Pattern[str] | None, progress: Callable[[LoadStep], None]) -> ComparedRun:
-    """A run with its analysis and its series; raises ClickException if there is neither."""
+    """A run with its analysis, its series and its options; raises ClickException if there is none of them."""
     from rankscope.analysis.comparison.model import ComparedRun
     from rankscope.assemble.series import load_series
 
@@ -187,20 +187,22 @@ def _loaded(source: JobSource, pattern: re.Pattern[str] | None, progress: Callab
     try:
         dataset, analysis = source.load(progress)
     except click.ClickException:
-        if series.scalars.is_empty():
+        if series.scalars.is_empty() and not series.options.sources:
             raise
-        dataset, analysis = _nothing_but_series(source)
+        dataset, analysis = _nothing_else(
+            source, "options only" if series.scalars.is_empty() else "training series only"
+        )
     problems = tuple(f"{file}: {reason}" for file, reason in series.problems.items())
     placed = replace(dataset, root=source.title)
     return ComparedRun(source.title, placed, analysis, series.scalars, problems, series.options)
 
 
-def _nothing_but_series(source: JobSource) -> tuple[Dataset, Analysis]:
+def _nothing_else(source: JobSource, verdict: str) -> tuple[Dataset, Analysis]:
     from rankscope.analysis import analyse
     from rankscope.assemble.assembly import assemble
 
     dataset = assemble([], source.title, None, source.world_size, None)
-    return dataset, replace(analyse(dataset), verdict="training series only")
+    return dataset, replace(analyse(dataset), verdict=verdict)
 
 
 def _format_of(output: str | None) -> ComparisonFormat:
