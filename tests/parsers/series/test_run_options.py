@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope.parsers.config_documents import MOST_VALUES, NoConfigError
+from rankscope.parsers.series.log_series import read_log_series
 from rankscope.parsers.series.run_options import file_options, is_printed_config, log_options, tracked_options
 
 LOGS = {
@@ -127,3 +128,22 @@ def test_damage_and_depth_end_nothing() -> None:
 )  # fmt: skip
 def test_printed_configurations_are_told_from_prints_of_steps(text: str, is_config: bool) -> None:
     assert is_printed_config(text) == is_config
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "config {'seed': 1, 'lr': 0.1, 'clip_norm': 1.0, 'steps': 30}", "Namespace(lr=0.1, steps=30, clip_norm=1.0)",
+        "INFO Hyper(lr=0.1, step=30, norm=1.0, model=M(dim=3))", '{"seed": 1, "lr": 0.1, "steps": 30}',
+        "total steps: 30, lr: 0.1, norm: 2", "max_steps=30 lr=0.1 norm=2", "steps: 30 lr: 0.1 clip_norm: 1.0",
+        "warmup steps 3 lr 0.1 norm 2", '{"config": {"steps": 30, "lr": 0.1}}',
+    ],
+)  # fmt: skip
+def test_lengths_and_configurations_are_no_steps(line: str) -> None:
+    found = read_log_series(f"{line}\nstep 0 loss 2.5\nstep 1 loss 2.25\n".encode())
+    assert found.select("step", "name", "value").rows() == [(0, "loss", 2.5), (1, "loss", 2.25)]
+
+
+def test_a_plural_is_a_step_beside_a_loss() -> None:
+    found = read_log_series(b'steps: 10 loss: 2.5\n{"steps": 20, "loss": 2.25}\n{"current_steps": 30, "loss": 2.125}\n')
+    assert found.filter(found["name"] == "loss")["step"].to_list() == [10, 20, 30]

@@ -154,7 +154,7 @@ def step_ratio(name: str, a: Floats, b: Floats) -> TimeRatio:
 
 
 def above_share(a: Floats, b: Floats) -> float:
-    """Of all pairs of a value of each side the share in which that of the side with the larger median is larger."""
+    """The share, of all pairs of a value of each side, in which that of the side with the larger median is larger."""
     slow, fast = (a, b) if np.median(a) > np.median(b) else (b, a)
     larger = (slow[:, None] > fast).mean() + 0.5 * (slow[:, None] == fast).mean()
     return float(larger)

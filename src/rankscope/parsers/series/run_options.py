@@ -18,7 +18,7 @@ import orjson
 
 from rankscope.parsers.config_documents import MOST_VALUES, NoConfigError, config_document, plain_tree
 from rankscope.parsers.series.json_series import loaded
-from rankscope.parsers.series.metric_names import quantity_of
+from rankscope.parsers.series.metric_names import is_measured
 from rankscope.schema.option_sources import OptionSource, OptionTree
 
 HEAD_BYTES = 4 << 20
@@ -37,6 +37,7 @@ _DOTTED = re.compile(rf"(?:^|\s|:)({_NAME}) \.{{3,}}(?!\.) ?((?!:)[^\n]*)$")
 _CALL = re.compile(
     r"\b(?:[A-Za-z_]\w*\.)*(?:Namespace|[A-Z]\w*(?:Arguments|Args|Config|Options|Params))(?:\((?=\w+=|$))"
 )
+_ANY_CALL = re.compile(r"\b[A-Z]\w*\((?=\w+=)")
 _ALONE = re.compile(rf"\s*({_NAME})=(.*?),?\s*")
 _DICT = re.compile(
     r"\b(?:config|configs|configuration|args|arguments|options|hparams|hyperparameters|parameters)\b[^{\n]{0,80}(?=\{)",
@@ -63,8 +64,6 @@ _WORDS = re.compile(
 )
 _INTEGER = re.compile(r"[-+]?\d{1,4000}")
 _WORDS_OF_VALUES: Mapping[str, OptionTree] = {"none": None, "null": None, "true": True, "false": False}
-_MEASURED = ("loss", "grad_norm", "step_s")
-"""Quantities that training prints: a dict with a number for one of them is no configuration."""
 
 
 class LogOptions(NamedTuple):
@@ -183,14 +182,15 @@ def _flag(word: str) -> re.Match[str] | None:
 
 def is_printed_config(text: str) -> bool:
     """Whether a line of a log prints a configuration, and no values of a step."""
-    if (call := _CALL.search(text)) is not None and call.end() < len(text):
-        return not _is_measured(_call_options(text[call.start() :]))
+    if "(" in text and (call := _ANY_CALL.search(text)) is not None:
+        found = _call_options(text[call.start() :])
+        return bool(found) and not _is_measured(found)
     told = _DICT.search(text)
     return told is not None and bool(found := _dict_options(text[told.end() :])) and not _is_measured(found)
 
 
 def _is_measured(options: Mapping[str, OptionTree]) -> bool:
-    return any(quantity_of(name).name in _MEASURED and isinstance(value, float) for name, value in options.items())
+    return any(is_measured(name) and isinstance(value, float) for name, value in options.items())
 
 
 def _dict_options(text: str) -> dict[str, OptionTree]:
