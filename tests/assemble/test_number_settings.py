@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.comparison.model import ComparedRun
@@ -17,7 +18,7 @@ from tests.numbers_writer import NumbersJob
 STEPS = 6
 
 
-def recorded(*ranks: dict[str, Any], seed: int = 0, batch: int = 0) -> Dataset:
+def recorded(*ranks: dict[str, Any], seed: int = 0, batch: int = 0, in_step: int | None = None) -> Dataset:
     """A run whose ranks have these settings, seeds of their own, and batches of their own."""
     job = NumbersJob({"dp": list(range(len(ranks)))})
     for rank, own in enumerate(ranks):
@@ -28,7 +29,8 @@ def recorded(*ranks: dict[str, Any], seed: int = 0, batch: int = 0) -> Dataset:
             job.step = step
             values = np.full(4, 10.0 * rank + step + batch * (step > 1), np.float32)
             job.row(rank, "batch", "in0", values, name="x")
-            job.lines[rank].append({"end_of_step": step, "rng": {"torch": f"{seed + rank + step:016x}", "cuda": 1}})
+            state = {"torch": f"{seed + rank + step:016x}", "cuda": 1}
+            job.lines[rank].append({"end_of_step": step, "rng": state, "seed": in_step})
     return job.dataset()
 
 
@@ -70,6 +72,25 @@ def test_two_runs_with_other_seeds_or_batches_differ_first_in_their_first_step()
         "random state torch": "seed", "random states of step 0": "seed", "torch.seed": "seed",
         "random state python": "",
     }  # fmt: skip
+
+
+DRAWN = 0x9F3A_5C11_20D4_77B1
+
+
+@pytest.mark.parametrize(
+    ("seed", "other", "named"),
+    [(3, 3, set()), (3, 4, {"torch.seed"}), (DRAWN, DRAWN + 8, {"torch.seed"}), (None, None, set())],
+)
+def test_the_seed_counts_that_is_set_behind_the_start(seed: int | None, other: int | None, named: set[str]) -> None:
+    """The recording starts before the script: the seed of the header was drawn, and is another one in each run."""
+    a, b = (
+        recorded({"seed": drawn, "rng": {"torch": f"{drawn:016x}"}}, in_step=own)
+        for drawn, own in ((DRAWN, seed), (DRAWN + 8, other))
+    )
+    found = changes(a, b)
+    assert found.keys() == named
+    if seed == DRAWN:
+        assert found["torch.seed"].changes[0][:2] == (f"not set (drawn: {DRAWN})", f"not set (drawn: {DRAWN + 8})")
 
 
 def test_settings_that_are_none_are_left_out() -> None:

@@ -192,6 +192,49 @@ def test_text_of_several_runs_fits_and_markdown_has_no_markup_of_files(tmp_path:
     assert "| metric | A | B1 | B2 | B3 |" in shown
 
 
+@pytest.mark.usefixtures("reads_once")
+def test_a_slow_down_over_thirty_steps_is_told_and_equal_runs_are_not(tmp_path: Path, capsys: Captured) -> None:
+    own = logs(tmp_path, a=1.0, b=1.7, c=1.0, d=1.04)
+    assert run(["diff", own["a"], own["b"], "-f", "text"]) == 1
+    assert capsys.readouterr().out.startswith("B differs from A: step, as logged: B is 68.")
+    assert run(["diff", own["a"], own["c"], "-f", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["compared"][3]["state"] == "equal"
+    assert run(["diff", own["a"], own["d"], "-f", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["compared"][3]["state"] == "uncounted"
+    assert "what differs in durations does not count" in found["headline"]
+
+
+def test_configurations_alone_are_compared_key_by_key(tmp_path: Path, capsys: Captured) -> None:
+    text = "betas: [0.9, 0.95]\nfreeze: [0, 1,\n  2]\ndata:\n- {name: x, weight: 0.5}\nnote: |\n  seed: 1\n"
+    other = "betas: [0.9, 0.999]\nfreeze: [0, 1,\n  9]\ndata:\n- {name: x, weight: 0.9}\nnote: |\n  seed: 1\nz: 1\n"
+    for name, own in (("a", text), ("b", other), ("c", "# other\n" + text)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(own)
+    a, b, c = (str(tmp_path / name) for name in "abc")
+    assert run(["diff", a, b, "-f", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["compared"][1] == {
+        "name": "settings", "state": "differs", "summary": "4 of 6 differ", "not_compared": [],
+        "lines": [
+            "behaviour: option betas[1]: 0.95 -> 0.999", "option: option freeze[2]: 2 -> 9",
+            "option: option data[x].weight: 0.5 -> 0.9", "option: option z: unset -> 1",
+        ],
+    }  # fmt: skip
+    assert run(["diff", a, c, "-f", "text"]) == 0
+    assert capsys.readouterr().out.startswith("no difference between A and B in settings; not compared: schedule")
+
+
+def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path, capsys: Captured) -> None:
+    for name, own in (("a", "lr: 1\n"), ("b", "lr: 1\n"), ("b", "x:\n\t- 1")):
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / ("bad.yaml" if "\t" in own else "config.yaml")).write_text(own)
+    assert run(["diff", str(tmp_path / "a"), str(tmp_path / "b"), "-f", "text"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "not compared: schedule, values, durations, some settings" in out
+    assert "not compared: B: bad.yaml: no YAML, line 2" in out
+
+
 # The plan of an experiment.
 
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.rank_files import RankFile
-from rankscope.parsers.numbers.model import MOST_STEPS, NumbersContent, NumbersHeader
+from rankscope.parsers.numbers.model import MOST_STEPS, SEED, NumbersContent, NumbersHeader
 
 SOURCE = "numbers"
 NumbersFile = RankFile[NumbersContent]
@@ -46,9 +46,27 @@ def _row(file: NumbersFile, name: str, value: str) -> SettingRow:
     return file.source.rank or 0, header.host, header.pid, name, value, SOURCE, file.place, None
 
 
+_SEED, _STATE = "torch.seed", "random state "
+_LARGEST_SEED = 1 << 32
+"""Seeds from here on are taken for those that torch draws where nobody sets one: it draws 64 bits."""
+
+
 def _header_rows(file: NumbersFile) -> Iterator[SettingRow]:
-    for name, value in file.content.headers[0].settings:
-        yield _row(file, name, value)
+    """The settings of the header. It is written when the recording starts, which may be before the job sets its seed:
+    then the seed of the first step counts, and no random state of the header does."""
+    settings = file.content.headers[0].settings
+    at_start = next((value for name, value in settings if name == _SEED), None)
+    in_step = next((state for _, name, state in file.content.random_states if name == SEED), None)
+    is_early = at_start is not None and (_is_drawn(at_start) or in_step not in (None, at_start))
+    for name, value in settings:
+        if not is_early or not (name == _SEED or name.startswith(_STATE)):
+            yield _row(file, name, value)
+    if is_early and in_step is not None:
+        yield _row(file, _SEED, f"not set (drawn: {in_step})" if _is_drawn(in_step) else in_step)
+
+
+def _is_drawn(seed: str) -> bool:
+    return seed.isdigit() and int(seed) >= _LARGEST_SEED
 
 
 def _state_rows(file: NumbersFile) -> Iterator[SettingRow]:

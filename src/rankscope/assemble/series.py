@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
@@ -12,6 +12,7 @@ import polars as pl
 
 from rankscope.assemble import file_names
 from rankscope.parsers import streams
+from rankscope.parsers.config_documents import NoConfigError
 from rankscope.parsers.contents import kinds_of
 from rankscope.parsers.file_access import NotAFileError, OutsideError, open_regular
 from rankscope.parsers.files.directory_walk import FoundPath, walk_paths
@@ -19,12 +20,20 @@ from rankscope.parsers.files.log_files import is_text
 from rankscope.parsers.series import json_series
 from rankscope.parsers.series.event_files import is_event_file, read_event_file
 from rankscope.parsers.series.log_series import read_log_series
-from rankscope.parsers.series.run_options import FILE_NAME, HEAD_BYTES, file_options, log_options, tracked_options
+from rankscope.parsers.series.run_options import (
+    HEAD_BYTES,
+    config_suffix,
+    file_options,
+    is_config_name,
+    log_options,
+    tracked_options,
+)
 from rankscope.parsers.series.scalar_rows import POINTS, SCALARS
 from rankscope.parsers.series.trackio_files import is_database, read_trackio_file, trackio_config
 from rankscope.parsers.series.user_pattern import read_pattern_series
 from rankscope.parsers.series.wandb_files import config_items, is_wandb_file, read_wandb_file
 from rankscope.parsers.streams import STREAM_ERRORS, TooLargeError
+from rankscope.schema.option_sources import OptionSource, OptionTree, RunOptions
 
 _HEAD_BYTES = 1 << 16
 _SERIES = ["attempt", "file", "rank", "raw_name"]
@@ -43,8 +52,54 @@ class SeriesFiles(NamedTuple):
     """Columns of `SCALARS`."""
     problems: dict[str, str]
     """The reason for each file that should have been read, by its name."""
-    options: Mapping[str, str]
+    options: RunOptions
     """The options of the trainer, as logs and configuration files tell them."""
+
+
+class _OptionsRead:
+    """The options of the files of a run, collected one file after the other."""
+
+    def __init__(self) -> None:
+        self.sources: list[OptionSource] = []
+        self.unread: list[str] = []
+        self.notes: list[str] = []
+        self._forms: dict[str, dict[str, list[OptionTree]]] = {}
+        self._resumed: list[int] = []
+
+    def add_config(self, shown: str, data: bytes) -> bool:
+        """Takes a configuration file; False if it is none."""
+        try:
+            source, notes = file_options(shown, data)
+        except NoConfigError as error:
+            self.unread.append(f"{shown}: {error}")
+            return False
+        self.sources.append(source)
+        self.notes += [f"{shown}: {note}" for note in notes]
+        return True
+
+    def add_log(self, data: bytes) -> None:
+        """Takes the beginning of a log."""
+        found = log_options(data)
+        self._resumed += found.resumed
+        for form, options in found.forms.items():
+            known = self._forms.setdefault(form, {})
+            for name, value in options.items():
+                values = known.setdefault(name, [])
+                if value not in values:
+                    values.append(value)
+
+    def result(self) -> RunOptions:
+        """The options of the run. Where the logs of its processes tell several values of a name, all of them count."""
+        logs = [
+            OptionSource(f"log: {form}", {name: _all_of(values) for name, values in known.items()}, is_file=False)
+            for form, known in sorted(self._forms.items())
+        ]
+        resumed = tuple(dict.fromkeys(self._resumed))
+        return RunOptions((*self.sources, *logs), resumed, tuple(self.unread), tuple(self.notes))
+
+
+def _all_of(values: Sequence[OptionTree]) -> OptionTree:
+    return values[0] if len(values) == 1 else " or ".join(sorted(map(str, values)))
 
 
 def read_series(paths: Sequence[Path], pattern: re.Pattern[str] | None = None) -> pl.DataFrame:
@@ -65,7 +120,7 @@ def load_series(
     attempts = {name: number for number, name in enumerate(names)}
     frames: list[pl.DataFrame] = []
     problems: dict[str, str] = {}
-    options: dict[str, str] = {}
+    options = _OptionsRead()
     for one in _newest_states(found):
         try:
             points, problem = _file_points(one, pattern, options)
@@ -77,7 +132,7 @@ def load_series(
             attempt = attempts.get(file_names.attempt_of(one.shown) or "", 0)
             frames.append(_placed(points, one.shown, attempt))
     scalars = pl.concat(frames) if frames else pl.DataFrame(schema=SCALARS)
-    return SeriesFiles(scalars, problems, options)
+    return SeriesFiles(scalars, problems, options.result())
 
 
 def _newest_states(found: Sequence[FoundPath]) -> Iterator[FoundPath]:
@@ -99,7 +154,7 @@ def _newest_states(found: Sequence[FoundPath]) -> Iterator[FoundPath]:
 
 
 def _file_points(
-    one: FoundPath, pattern: re.Pattern[str] | None, options: dict[str, str]
+    one: FoundPath, pattern: re.Pattern[str] | None, options: _OptionsRead
 ) -> tuple[pl.DataFrame | None, str | None]:
     """The values in a file, None if it is of another kind, and a problem; options are added to those known."""
     with open_regular(one.path, one.within) as plain:
@@ -107,26 +162,43 @@ def _file_points(
         plain.seek(0)
         stream = streams.unpack_stream(plain, head, one.size) or plain
         first, problem = _first_bytes(stream)
-        if problem is not None or not first or streams.is_tar(head) or streams.is_zip(head):
+        if problem is not None or not first:
             return None, problem
+        if streams.is_tar(head) or streams.is_zip(head):
+            inside = "an archive: series and configurations in it are not read"
+            return None, inside if _ARCHIVE.search(one.shown) else None
         stream = streams.replayed(first, stream)
         if is_wandb_file(first) or is_database(first) or is_text(first):
-            told = stream.read(HEAD_BYTES)
-            options |= _options_of(one, told)
+            told = stream.read(HEAD_BYTES + 1)
+            if _takes_options(one, first, told, options):
+                return None, None
             stream = streams.replayed(told, stream)
         return _points_of(first, stream, one.size, pattern)
 
 
-def _options_of(one: FoundPath, told: bytes) -> dict[str, str]:
-    """The options in the beginning of a file."""
+_ARCHIVE = re.compile(r"\.(?:tar|tgz|zip|tbz2?|txz|tzst)$|\.tar\.\w+$", re.IGNORECASE)
+_TRACKED = "tracked configuration"
+"""The name of the options that wandb or trackio keep."""
+
+
+def _takes_options(one: FoundPath, first: bytes, told: bytes, options: _OptionsRead) -> bool:
+    """Adds the options in the beginning of a file to those known; whether it is a configuration and nothing else."""
     if is_wandb_file(told):
-        return tracked_options(config_items(told))
+        options.sources.append(OptionSource(_TRACKED, tracked_options(config_items(told))))
+        return False
     if is_database(told):
-        return tracked_options(trackio_config(told))
+        options.sources.append(OptionSource(_TRACKED, tracked_options(trackio_config(told))))
+        return False
     name = PurePosixPath(one.shown).name
-    if FILE_NAME.fullmatch(name):
-        return file_options(name, told)
-    return {} if _is_document(told) or _is_table(told) else log_options(told)
+    is_json = config_suffix(name) == "json"
+    if is_config_name(name) and (is_json or not kinds_of(first, one.size)):
+        return options.add_config(one.shown, told) or not is_json
+    if is_json and one.given and _is_document(first) and not kinds_of(first, one.size):
+        points = json_series.read_json_series(told)
+        return (points is None or points.is_empty()) and options.add_config(one.shown, told)
+    if not (_is_document(told) or _is_table(told)):
+        options.add_log(told[:HEAD_BYTES])
+    return False
 
 
 def _first_bytes(stream: IO[bytes]) -> tuple[bytes, str | None]:

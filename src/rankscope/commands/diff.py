@@ -174,7 +174,7 @@ def _exit_code(found: RunComparison) -> int:
 
 
 def _loaded(source: JobSource, pattern: re.Pattern[str] | None, progress: Callable[[LoadStep], None]) -> ComparedRun:
-    """A run as it was read, with its series; raises ClickException if there is nothing."""
+    """A run as it was read, with its series and options; raises ClickException if there is none of them."""
     from rankscope.analysis.comparison.model import ComparedRun
     from rankscope.analysis.model import Analysis
     from rankscope.assemble.assembly import assemble
@@ -187,7 +187,7 @@ def _loaded(source: JobSource, pattern: re.Pattern[str] | None, progress: Callab
     try:
         dataset = replace(source, redaction=None).read(progress)
     except click.ClickException:
-        if series.scalars.is_empty():
+        if series.scalars.is_empty() and not series.options.sources:
             raise
         dataset = assemble([], source.title, None, source.world_size, None)
     problems = tuple(f"{file}: {reason}" for file, reason in series.problems.items())
@@ -203,7 +203,7 @@ def _judged(run: ComparedRun, progress: Callable[[LoadStep], None]) -> ComparedR
     dataset = replace(run.dataset, root=run.title)
     analysis = analyse(dataset)
     if dataset.files.is_empty():
-        analysis = replace(analysis, verdict="training series only")
+        analysis = replace(analysis, verdict="options only" if run.series.is_empty() else "training series only")
     return replace(run, dataset=dataset, analysis=analysis)
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from rankscope.kinds.input_kinds import ENVIRONMENT
+from rankscope.parsers.config_documents import NoConfigError, yaml_nodes
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.safe_values import RANK_LIMIT
 from rankscope.parsers.variables import NAME, VALUE_LIMIT, VariablePair, is_kept, pair_of, pairs_of_lines, pairs_of_nul
@@ -21,7 +22,6 @@ from rankscope.text.secrets import clip
 
 # Settings of containers, as docker and Kubernetes print them; a process may have more variables than these.
 
-_POD_OF_CONTAINER = re.compile(r"(?m)^\s*-?\s*name:\s*([A-Za-z_]\w{0,199})\s*\n\s*value:[ \t]*(.*)$")
 _BLOCK = re.compile(r"^(\s*)Environment:\s*$")
 _DESCRIBED_CONTAINER = re.compile(r"^\s+([A-Za-z_]\w{0,199}):\s+(.*)$")
 MOST_DEPTH = 64
@@ -57,13 +57,36 @@ def _pairs(rows: list[Any]) -> Iterator[VariablePair]:
 
 
 def pairs_of_yaml(text: str) -> list[list[VariablePair]]:
-    """Variables of a manifest of Kubernetes, of all containers together."""
-    found = []
-    for match in _POD_OF_CONTAINER.finditer(text):
-        value = match[2].strip()
-        line = 1 + text.count("\n", 0, match.start(1))
-        found.append(VariablePair(match[1], value.strip("\"'"), line))
-    return [found] if found else []
+    """Variables of a manifest of Kubernetes, of each container; none if it is no YAML."""
+    try:
+        nodes = yaml_nodes(text)
+    except NoConfigError:
+        return []
+    return [pairs for node in nodes for pairs in _node_lists(node, {})]
+
+
+def _node_lists(node: Any, seen: dict[int, Any]) -> Iterator[list[VariablePair]]:
+    """The lists `env` below a node; a node that aliases repeat is visited once."""
+    if id(node) in seen or not isinstance(node.value, list):
+        return
+    seen[id(node)] = node
+    for pair in node.value:
+        key, value = pair if isinstance(pair, tuple) else (None, pair)
+        rows = value.value if key is not None and key.value == "env" and isinstance(value.value, list) else []
+        if found := [pair for row in rows if (pair := _node_pair(row)) is not None]:
+            yield found
+        else:
+            yield from _node_lists(value, seen)
+
+
+def _node_pair(row: Any) -> VariablePair | None:
+    """The variable of one row: its name and its value, both plain texts."""
+    if not isinstance(row.value, list):
+        return None
+    own = {one[0].value: one[1] for one in row.value if isinstance(one, tuple) and isinstance(one[1].value, str)}
+    if "name" not in own or "value" not in own:
+        return None
+    return VariablePair(own["name"].value, own["value"].value, own["name"].start_mark.line + 1)
 
 
 def pairs_of_description(text: str) -> list[list[VariablePair]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 
 import htpy as h
@@ -18,10 +18,10 @@ from markupsafe import Markup
 from rankscope import __version__
 from rankscope.analysis.comparison.metric_words import candidates_text
 from rankscope.analysis.comparison.model import (
-    ComparedPart,
     ComparisonPictures,
     GateCheck,
     Hypothesis,
+    PartState,
     RunComparison,
     RunDifference,
     SettingRow,
@@ -116,7 +116,7 @@ class _Sections:
             rows = self._found.pictures.settings if part.name == "settings" else ()
             if pictures or rows or part.lines:
                 yield h.h2[part.name.capitalize()]
-                yield h.p[shown(part.summary)]
+                yield h.p[shown(part.answer)]
                 yield from pictures
                 yield _settings(rows) if rows else _list(part.lines)
 
@@ -152,24 +152,18 @@ def _runs(found: RunComparison) -> Node:
 
 
 def _parts(found: RunComparison) -> Node:
-    kinds = {one.kind for one in found.differences}
-    rows = [
-        h.tr[
-            h.th(scope="row")[part.name], _state(part, kinds), h.td[shown(part.summary.removeprefix("not compared: "))]
-        ]
-        for part in found.parts
-    ]
+    rows = [h.tr[h.th(scope="row")[part.name], _STATES[part.state], h.td[shown(part.summary)]] for part in found.parts]
     head = h.tr[[h.th(scope="col")[name] for name in ("compared", "answer", "how much")]]
     return h.table[h.thead[head], h.tbody[rows]]
 
 
-def _state(part: ComparedPart, kinds: Collection[str]) -> Node:
-    """The answer of a part in one word."""
-    if _KINDS.get(part.name) in kinds:
-        return h.td(".verdict.differs")["differs"]
-    if part.summary.startswith("not compared"):
-        return h.td["not compared"]
-    return h.td(".verdict")["no difference"]
+_STATES: Mapping[PartState, Node] = {
+    PartState.DIFFERS: h.td(".verdict.differs")["differs"],
+    PartState.UNCOUNTED: h.td(".verdict")["none that counts"],
+    PartState.NOT_COMPARED: h.td["not compared"],
+    PartState.EQUAL: h.td(".verdict")["no difference"],
+}
+"""The answer of a part in some words."""
 
 
 def _next_step(one: Hypothesis) -> Node:

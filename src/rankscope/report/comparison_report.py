@@ -8,7 +8,7 @@ from typing import Any
 
 from rankscope import __version__
 from rankscope.analysis.comparison.metric_words import candidates_text
-from rankscope.analysis.comparison.model import ComparedPart, Hypothesis, RunComparison, RunDifference
+from rankscope.analysis.comparison.model import CauseAction, ComparedPart, Hypothesis, RunComparison, RunDifference
 from rankscope.analysis.stack_frames import own_frames
 from rankscope.report.json import SCHEMA, dump_json, escaped_json
 from rankscope.report.sides_section import (
@@ -72,7 +72,7 @@ def comparison_text(found: RunComparison) -> str:
 def _text_lines(found: RunComparison) -> Iterator[str]:
     yield from _head(found)
     for part in found.parts:
-        yield from _labelled(part.name, part.summary)
+        yield from _labelled(part.name, part.answer)
         for line in _some(part.lines, MOST_LINES):
             yield from _labelled("", f"- {line}", hang=2)
     for label, text in groups_lines(found):
@@ -148,7 +148,7 @@ def _blocks(found: RunComparison) -> Iterator[str]:
         for run in found.runs
     ]
     yield "\n".join(["| run | path | ranks | verdict |", "| --- | --- | --- | --- |", *runs])
-    rows = [f"| {part.name} | {_inline(part.summary)} |" for part in found.parts]
+    rows = [f"| {part.name} | {_inline(part.answer)} |" for part in found.parts]
     yield "\n".join(["| compared | answer |", "| --- | --- |", *rows])
     for part in found.parts:
         yield from _lines_of(part)
@@ -200,14 +200,15 @@ def comparison_json(found: RunComparison, ascii_only: bool = False) -> bytes:
                 for run in found.runs
             ],
             "compared": [
-                {"name": part.name, "summary": hide(part.summary), "lines": list(map(hide, part.lines))}
+                {"name": part.name, "state": part.state.value, "summary": hide(part.answer),
+                 "lines": list(map(hide, part.lines)), "not_compared": list(map(hide, part.left))}
                 for part in found.parts
             ],
             "differences": list(map(_difference_json, found.differences)),
             "hypotheses": [
-                {"cause": hide(one.cause), "for": list(map(hide, one.speaks_for)),
+                {"id": hide(one.id), "cause": hide(one.cause), "for": list(map(hide, one.speaks_for)),
                  "against": list(map(hide, one.speaks_against)), "experiment": hide(one.experiment),
-                 "kinds": one.kinds, "ranks": one.ranks}
+                 "kinds": one.kinds, "ranks": one.ranks, "action": _action_json(one.action)}
                 for one in found.hypotheses
             ],
             "metrics": list(map(metric_json, found.metrics)),
@@ -216,6 +217,13 @@ def comparison_json(found: RunComparison, ascii_only: bool = False) -> bytes:
         }
     )  # fmt: skip
     return escaped_json(raw) if ascii_only else raw
+
+
+def _action_json(action: CauseAction | None) -> dict[str, Any] | None:
+    if action is None:
+        return None
+    value = hide(action.value) if action.value is not None else None
+    return {"kind": action.kind, "name": action.name, "value": value}
 
 
 def _difference_json(one: RunDifference) -> dict[str, Any]:

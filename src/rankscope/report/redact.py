@@ -9,7 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from rankscope.analysis.comparison.model import ComparedRun
 from rankscope.analysis.places import units_of
 from rankscope.report.stand_ins import StandInNames
 from rankscope.schema import Dataset
+from rankscope.schema.option_sources import OptionSource, OptionTree, RunOptions
 from rankscope.schema.tables import Holds, text_columns
 from rankscope.text.secrets import value_of
 
@@ -81,9 +82,10 @@ class Redaction:
     def runs(self, runs: Sequence[ComparedRun]) -> list[ComparedRun]:
         """Runs that are shown together: what one tells of a name is replaced in the others, too."""
         for run in runs:
-            texts = [*run.options.values(), *run.series_problems]
+            texts = [*_option_texts(run.options), *run.series_problems]
+            files = [source.name for source in run.options.sources if source.is_file]
             self.learn(run.dataset)
-            self._names.learn(texts, [] if run.series.is_empty() else _distinct(run.series["file"]))
+            self._names.learn(texts, [*files, *([] if run.series.is_empty() else _distinct(run.series["file"]))])
         return [self._run(run) for run in runs]
 
     def datasets(self, datasets: Sequence[Dataset]) -> list[Dataset]:
@@ -100,11 +102,28 @@ class Redaction:
             table = table.with_columns(_mapped(table[name], change.get(name, self.text)) for name in held)
         return replace(
             run, title=self.title(run.title), dataset=self.dataset(run.dataset), series=table,
-            series_problems=tuple(map(self.text, run.series_problems)), options=self._valued(run.options),
+            series_problems=tuple(map(self.text, run.series_problems)), options=self._options(run.options),
         )  # fmt: skip
 
-    def _valued(self, settings: Mapping[str, str]) -> dict[str, str]:
-        return {self.text(name): self.text(value_of(name, value)) for name, value in settings.items()}
+    def _options(self, options: RunOptions) -> RunOptions:
+        sources = (
+            OptionSource(
+                self._names.path(source.name) if source.is_file else self.text(source.name),
+                self._option_tree(source.tree),  # type: ignore[arg-type]
+                source.is_file,
+            )
+            for source in options.sources
+        )
+        told = (tuple(map(self.text, texts)) for texts in (options.unread, options.notes))
+        return RunOptions(tuple(sources), options.resumed, *told)
+
+    def _option_tree(self, value: OptionTree, name: str = "") -> OptionTree:
+        """The value of that name with names and secrets replaced in all of its texts."""
+        if isinstance(value, dict):
+            return {self.text(key): self._option_tree(inner, key) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self._option_tree(inner, name) for inner in value]
+        return self.text(value_of(name, value)) if isinstance(value, str) else value
 
     def learn(self, dataset: Dataset) -> None:
         """Takes the names that the tables tell."""
@@ -149,6 +168,20 @@ class Redaction:
         if name == _TOPOLOGY:
             return self._names.switches(value)
         return self.text(value_of(name, value))
+
+
+def _option_texts(options: RunOptions) -> Iterator[str]:
+    """All texts in options."""
+    waiting: list[OptionTree] = [source.tree for source in options.sources]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, str):
+            yield value
+    yield from (*options.unread, *options.notes)
 
 
 def _racks(hosts: Iterable[str]) -> dict[str, tuple[str, ...]]:

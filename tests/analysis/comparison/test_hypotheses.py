@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -17,6 +18,7 @@ from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison
 from rankscope.assemble.assembly import assemble
 from rankscope.parsers.series.scalar_rows import SCALARS
 from rankscope.schema import Dataset
+from rankscope.schema.option_sources import OptionTree, RunOptions, printed_options
 
 STEPS = 12
 LOSS = [4.0 - 0.1 * step for step in range(STEPS)]
@@ -30,7 +32,7 @@ def nothing() -> Dataset:
     return assemble([], "", None, None, None)
 
 
-def run(first: int = 1, options: Mapping[str, str] | None = None, **series: Sequence[float]) -> ComparedRun:
+def run(first: int = 1, options: Mapping[str, OptionTree] | None = None, **series: Sequence[float]) -> ComparedRun:
     """A run with these exact series from a step on, and these options of its trainer."""
     rows = [
         {"name": name, "raw_name": name, "value": float(value), "step": first + i}
@@ -39,7 +41,12 @@ def run(first: int = 1, options: Mapping[str, str] | None = None, **series: Sequ
     ]
     same = {"attempt": 0, "segment": 0, "resolution": 0.0, "source": "csv", "file": "metrics.csv", "line": 1}
     table = pl.DataFrame([{**dict.fromkeys(SCALARS), **same, **row} for row in rows], schema=SCALARS)
-    return ComparedRun("run", nothing(), analyse(nothing()), table, (), options or {})
+    return ComparedRun("run", nothing(), analyse(nothing()), table, (), printed_options(options or {}))
+
+
+def resumed(one: ComparedRun, step: int) -> ComparedRun:
+    """The run, whose log says that it goes on from a checkpoint of that step."""
+    return replace(one, options=RunOptions(resumed=(step,)))
 
 
 RATES = [1e-3] * STEPS
@@ -75,7 +82,7 @@ CASES = {
         run(loss=LOSS, lr=RATES), run(first=5, loss=[*LOSS[4:5], *EARLY[5:]], lr=RATES[4:]), ("optimizer-state",)
     ),
     "optimizer, by the log": (
-        run(loss=LOSS), run(loss=[*LOSS[:5], *EARLY[5:]], options={"resumed_step": "4"}), ("optimizer-state",)
+        run(loss=LOSS), resumed(run(loss=[*LOSS[:5], *EARLY[5:]]), 4), ("optimizer-state",)
     ),
     "state": (run(loss=LOSS), run(first=5, loss=EARLY[4:]), ("resume-state",)),
     "event": (run(loss=LOSS), run(loss=[*LOSS[:6], *EARLY[6:]]), ("event",)),
@@ -97,9 +104,11 @@ def test_the_first_cause(name: str) -> None:
 
 
 def test_options_of_one_run_are_no_difference() -> None:
-    told = {"output_dir": "/a", "run_name": "x", "seed": "1", "lr": "1e-3", "master_port": "1"}
-    other = {"output_dir": "/b", "run_name": "y", "seed": "1", "lr": "0.001", "master_port": "2"}
-    assert compare_runs(run(loss=LOSS, options=told), run(loss=LOSS, options=other)).is_same
+    told = {"output_dir": "/a", "run_name": "x", "seed": 1, "lr": "1e-3", "master_port": 1}
+    other = {"output_dir": "/b", "run_name": "y", "seed": 1, "lr": 0.001, "master_port": 2}
+    found = compare_runs(run(loss=LOSS, options=told), run(loss=LOSS, options=other))
+    assert found.is_same
+    assert found.headline.startswith("no difference between A and B in values; what differs in settings does not count")
 
 
 # Where a run loses time.

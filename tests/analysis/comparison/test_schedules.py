@@ -134,7 +134,7 @@ def test_another_world_size_is_a_difference_and_ends_the_comparison_of_schedules
         job.collective("0")
     found = compare_runs(of(small.build()), of(large.build()))
     assert found.differences[0].title == "world size: 2 -> 4"
-    assert found.parts[0].summary == "not compared: 2 ranks in A, 4 in B"
+    assert found.parts[0].answer == "not compared: 2 ranks in A, 4 in B"
 
 
 def test_runs_without_anything_in_common_are_an_error() -> None:

@@ -142,4 +142,4 @@ def test_an_operation_that_one_run_leaves_out_comes_first() -> None:
     assert [(one.kind, one.title, one.ranks) for one in found.differences] == [
         ("schedule-differs", title, (0, 1, 2, 3))
     ]
-    assert "8 tensors only in A" in found.parts[2].lines
+    assert "8 tensors, only in A" in found.parts[2].left

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankscope.analysis.comparison.time_comparison import block_length, period_of, time_ratio
+from rankscope.analysis.comparison.time_comparison import block_length, period_of, step_ratio, time_ratio
 
 
 def times(
@@ -22,6 +22,22 @@ def times(
 def test_fewer_than_fifty_values_give_no_interval() -> None:
     found = time_ratio("step", times(1, 49), times(2, 300, level=2.0))
     assert found.low is None and not found.stands_out
+
+
+@pytest.mark.parametrize(
+    ("count", "level", "stands_out"), [(20, 1.7, True), (20, 1 / 1.7, True), (20, 1.0, False), (12, 1.3, True)]
+)
+def test_few_steps_stand_apart_though_some_are_pauses(count: int, level: float, stands_out: bool) -> None:
+    a, b = times(1, count), times(2, count, level=level)
+    a[3], b[5] = 3.0 * a[3], 3.0 * b[5]
+    found = step_ratio("step", a, b)
+    assert found.low is None and found.stands_out == stands_out
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.6])
+def test_few_steps_of_equal_runs_do_not_stand_apart(correlation: float) -> None:
+    pairs = [(times(2 * n, 20, correlation), times(2 * n + 1, 20, correlation)) for n in range(200)]
+    assert sum(step_ratio("step", *pair).stands_out for pair in pairs) <= 1
 
 
 @pytest.mark.parametrize(("level", "stands_out"), [(1.0, False), (1.02, False), (1.08, True), (0.9, True)])

@@ -49,7 +49,7 @@ def test_the_newest_run_of_a_project_is_read_exactly(tmp_path: Path) -> None:
     rows = found.scalars.select("name", "step", "value", "resolution", "source").rows()
     assert rows[:2] == [("loss", 0, 2.5, 0.0, "trackio"), ("grad_norm", 0, 0.1, 0.0, "trackio")]
     assert rows[2][:2] == ("loss", 1)
-    assert found.options == {"lr": "0.2"}
+    assert [source.tree for source in found.options.sources] == [{"lr": 0.2}]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["project.db"]
 
 

@@ -8,13 +8,23 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.comparison.model import Hypothesis
+from rankscope.analysis.comparison.model import DETERMINISM, Hypothesis
 from rankscope.analysis.comparison.part_words import parting_title
 from rankscope.analysis.comparison.schedule_comparison import RankParting, ScheduleComparison, ScheduleRows
 from rankscope.analysis.comparison.settings_differences import SettingChange
 from rankscope.analysis.comparison.tensor_differences import TensorDifference
 from rankscope.analysis.comparison.time_comparison import WARM_UP, Floats, TimeRatio, period_of, plain_codes
-from rankscope.analysis.comparison.value_causes import CAUSES, MOST_SETTINGS, Grounds, by_changes, one_of, value_causes
+from rankscope.analysis.comparison.value_causes import (
+    CAUSES,
+    MOST_SETTINGS,
+    Grounds,
+    action_of,
+    by_changes,
+    change_id,
+    id_of,
+    one_of,
+    value_causes,
+)
 from rankscope.analysis.stack_frames import own_frames
 from rankscope.text.tensors import tensors
 from rankscope.text.wording import duration, ranks_text
@@ -57,7 +67,9 @@ def tensor_causes(grounds: Grounds) -> Iterator[Hypothesis]:
     out = tuple(grounds.equal[one] for one in first.kinds if one in grounds.equal and one not in kinds)
     cause = one_of(kinds) if kinds else _UNTOLD
     experiment = _EXPERIMENTS[kinds[0]] if kinds else _JUDGE if first.is_root else _RECORD
-    yield Hypothesis(cause, (said, *((first.reason,) if first.reason else ())), out, experiment, kinds)
+    evidence = (said, *((first.reason,) if first.reason else ()))
+    action = DETERMINISM if kinds[:1] == ("kernel",) else None
+    yield Hypothesis(id_of(kinds) or "untold", cause, evidence, out, experiment, kinds, action=action)
 
 
 def _left(grounds: Grounds, first: TensorDifference) -> tuple[str, ...]:
@@ -91,7 +103,7 @@ def hypotheses(grounds: Grounds) -> tuple[Hypothesis, ...]:
     first = (*tensors, *first) if told else (*first, *tensors)
     seen: dict[str, Hypothesis] = {}
     for one in (*first, *_of_times(grounds), *_of_settings(grounds)):
-        seen.setdefault(one.cause, one)
+        seen.setdefault(one.id, one)
     return tuple(seen.values())
 
 
@@ -127,13 +139,19 @@ def _of_schedule(grounds: Grounds) -> Iterator[Hypothesis]:
     yield from by_changes(grounds, kinds if kinds != ("code",) else ("order", "model", "optimizer"), speaks_for[0])
     if first.aspect == "earlier":
         said = parting_title(grounds.schedule, first, (first.rank,))
-        yield Hypothesis(cause, (said,), (), experiment, kinds)
+        yield Hypothesis(_schedule_id(first, kinds), cause, (said,), (), experiment, kinds)
         return
+    own = _schedule_id(first, kinds)
     if first.aspect == "size" and grounds.first is None and grounds.series.steps:
-        kinds, cause = ("order",), "another size of buckets"
+        own, kinds, cause = "schedule:buckets", ("order",), "another size of buckets"
         speaks_for.append("the values are equal: batch and model are the same")
     _stack_evidence(grounds.schedule, first, speaks_for, speaks_against)
-    yield Hypothesis(cause, tuple(speaks_for), tuple(speaks_against), experiment, kinds)
+    yield Hypothesis(own, cause, tuple(speaks_for), tuple(speaks_against), experiment, kinds)
+
+
+def _schedule_id(first: RankParting, kinds: tuple[str, ...]) -> str:
+    """The id of the cause of a parting; those that other evidence tells, too, have the id of their kind."""
+    return f"schedule:{first.aspect}" if first.aspect in ("size", "data-size", "dtype") else id_of(kinds)
 
 
 def _stack_evidence(
@@ -163,7 +181,8 @@ def _of_times(grounds: Grounds) -> Iterator[Hypothesis]:
     alone = grounds.times.stragglers
     if alone:
         yield Hypothesis(
-            "one rank or one host alone, and no setting", tuple(one.title for one in alone[:MOST_SETTINGS]), (),
+            "slow-rank:alone", "one rank or one host alone, and no setting",
+            tuple(one.title for one in alone[:MOST_SETTINGS]), (),
             f"Run {alone[0].run} again without that host: the delay goes with the host, or stays with the rank.",
             ("slow-rank",), alone[0].ranks,
         )  # fmt: skip
@@ -182,7 +201,7 @@ def _of_times(grounds: Grounds) -> Iterator[Hypothesis]:
     yield from _late_hosts(grounds, step, said, in_b, place)
     changed = [one for one in grounds.settings.changes if one.weight in ("speed", "behaviour", "place")]
     yield Hypothesis(
-        CAUSES["machine"], (said, *(one.shown for one in changed[:MOST_SETTINGS])),
+        "machine", CAUSES["machine"], (said, *(one.shown for one in changed[:MOST_SETTINGS])),
         ("one run a side: two runs of one setting differ by themselves",),
         "Run both three times in turn, on the same hosts, and compare the medians of the runs.", ("machine",),
     )  # fmt: skip
@@ -192,7 +211,7 @@ def _slow_rank(slow: tuple[int, ...], said: str, place: LatePlace | None, run: s
     who, comes = ranks_text(slow, 40), "comes" if len(slow) == 1 else "come"
     where = f", to {place.operation}" if place is not None and place.ranks == slow else ""
     return Hypothesis(
-        CAUSES["slow-rank"],
+        "slow-rank", CAUSES["slow-rank"],
         (said, f"in {run} {who} {comes} late again and again{where}, and the others wait; not so in the other run"), (),
         f"Run the slower job with {who} on another host or device.", ("slow-rank",), slow,
     )  # fmt: skip
@@ -217,7 +236,7 @@ def _late_hosts(
         change = (loads[in_b] or 0) - (loads[not in_b] or 0)
         if change >= _TOLD * added:
             told = f"of {_time(added)} more in a step, {_time(change)} are told as time for data"
-            yield Hypothesis(CAUSES["data-loader"], (said, told), (), _LOADER, ("data-loader",))
+            yield Hypothesis("data-loader", CAUSES["data-loader"], (said, told), (), _LOADER, ("data-loader",))
             return
     if place is None:
         return
@@ -225,7 +244,7 @@ def _late_hosts(
     against = () if known else ("the time for data is alike in both runs",)
     late = f"all ranks come later to {place.operation}, and nobody later than the others"
     yield Hypothesis(
-        one_of((*known, "host-work")), (said, late),
+        id_of((*known, "host-work")), one_of((*known, "host-work")), (said, late),
         against, _LOADER, (*known, "host-work"),
     )  # fmt: skip
 
@@ -332,7 +351,10 @@ def _of_settings(grounds: Grounds) -> Iterator[Hypothesis]:
             against.append("the schedules differ, which the order of sums does not change")
         if real and not one.name.startswith("version:"):
             against.append("the first difference of values is larger than rounding")
-        yield Hypothesis(_cause_text(one), (one.shown,), tuple(against), _ONE_CHANGE.format(name=one.name))
+        yield Hypothesis(
+            change_id(one), _cause_text(one), (one.shown,), tuple(against), _ONE_CHANGE.format(name=one.name),
+            action=action_of(one),
+        )  # fmt: skip
 
 
 def _cause_text(one: SettingChange) -> str:

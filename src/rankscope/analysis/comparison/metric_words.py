@@ -11,6 +11,7 @@ from rankscope.analysis.comparison.model import (
     GateCheck,
     MetricEffect,
     Outlier,
+    PartState,
     RunComparison,
     RunDifference,
     RunGroups,
@@ -100,14 +101,23 @@ def metrics_part(effects: Sequence[MetricEffect]) -> ComparedPart:
     steps = [one for one in effects if one.kind == "step"]
     timed = [one for one in effects if one.unit == "s"]
     if not timed:
-        return ComparedPart("durations", "not compared: no durations that the runs share")
+        return ComparedPart("durations", PartState.NOT_COMPARED, "no durations that the runs share")
     if not steps:
-        return ComparedPart("durations", f"{plural(len(timed), 'part')} of steps; no times of steps")
+        return ComparedPart(
+            "durations", PartState.NOT_COMPARED, f"{plural(len(timed), 'part')} of steps; no times of steps"
+        )
     first = steps[0]
     words = f"{change_text(first)} ({interval_text(first)} over runs)" if first.low is not None else change_text(first)
     few = f"too few runs to {'call it significant' if _is_apart(first) else 'tell'}"
     verdict = few if first.verdict == "too-few-runs" else VERDICTS[first.verdict]
-    return ComparedPart("durations", f"{first.name}: {words}; {verdict}")
+    return ComparedPart("durations", _state(steps), f"{first.name}: {words}; {verdict}")
+
+
+def _state(steps: Sequence[MetricEffect]) -> PartState:
+    if any(one.verdict == "differs" or _is_clear(one) for one in steps):
+        return PartState.DIFFERS
+    changed = any(abs(one.effect) >= LEAST_CHANGE for one in steps)
+    return PartState.UNCOUNTED if changed else PartState.EQUAL
 
 
 def power_text(sides: Sides, metrics: int) -> str:
@@ -180,9 +190,11 @@ def _fact_check(budget: Budget, found: RunComparison) -> GateCheck:
     if own:
         return GateCheck(budget.text, "failed", own[0].title)
     part = next((one for one in found.parts if one.name == budget.name), None)
-    if part is not None and part.summary.startswith("not compared"):
-        return GateCheck(budget.text, "unmeasured", part.summary)
-    return GateCheck(budget.text, "passed", "no difference")
+    if part is not None and not part.is_compared:
+        return GateCheck(budget.text, "unmeasured", part.answer)
+    small = " that counts" if part is not None and part.state is PartState.UNCOUNTED else ""
+    left = f"; not compared: {'; '.join(part.left)}" if part is not None and part.left else ""
+    return GateCheck(budget.text, "passed", f"no difference{small}{left}")
 
 
 def _metric_check(budget: Budget, found: RunComparison) -> GateCheck:

@@ -5,8 +5,8 @@ Text from files is kept as it is: the drawing escapes it. There is no table amon
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Literal
 
 import polars as pl
@@ -14,6 +14,7 @@ import polars as pl
 from rankscope.analysis.comparison.time_comparison import TimeRatio
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset, Frame
+from rankscope.schema.option_sources import RunOptions
 
 CellKind = Literal["equal", "differs", "absent"]
 """An operation that both runs have at a place, one that differs, and a place at which this run has none."""
@@ -161,7 +162,7 @@ class ComparedRun:
     """Training series, a table of `parsers.series.scalar_rows.SCALARS`; without columns if none were read."""
     series_problems: tuple[str, ...] = ()
     """Files with series that could not be read, each with the reason."""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: RunOptions = field(default_factory=RunOptions)
     """Options of the trainer, as its logs and configuration files tell them."""
 
 
@@ -201,19 +202,59 @@ class RunDifference:
     """Labels of the candidates that differ so from the first baseline; empty if only two runs are compared."""
 
 
+class PartState(Enum):
+    """The answer of a part; its sentences only tell it to people."""
+
+    EQUAL = "equal"
+    UNCOUNTED = "uncounted"
+    """Something differs, and nothing of it makes two runs different: hosts, folders, noise of reruns, small changes."""
+    DIFFERS = "differs"
+    NOT_COMPARED = "not-compared"
+
+
 @dataclass(frozen=True)
 class ComparedPart:
     """The answer to one question: are the schedules, settings, values or durations the same?"""
 
     name: str
+    state: PartState
     summary: str
+    """The answer in words; of a part that is not compared, the reason."""
     lines: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    """What of a compared part was not compared, each with the reason."""
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether anything of it was compared."""
+        return self.state is not PartState.NOT_COMPARED
+
+    @property
+    def answer(self) -> str:
+        """The state, where it is needed beside the summary, and the summary."""
+        return self.summary if self.is_compared else f"not compared: {self.summary}"
+
+
+@dataclass(frozen=True)
+class CauseAction:
+    """The next step that a cause suggests, for a program to make a command of."""
+
+    kind: Literal["determinism", "set-variable"]
+    """To run the calls of a run again and look whether they repeat; to give a variable of A its value in B."""
+    name: str = ""
+    value: str | None = None
+    """The value of the variable in B; None: it is unset there."""
+
+
+DETERMINISM = CauseAction("determinism")
 
 
 @dataclass(frozen=True)
 class Hypothesis:
     """A possible cause, evidence for and against it, and the experiment that decides."""
 
+    id: str
+    """What makes it one cause: its kinds, or the kind and the setting, as "seed:option seed"."""
     cause: str
     speaks_for: tuple[str, ...]
     speaks_against: tuple[str, ...]
@@ -222,6 +263,8 @@ class Hypothesis:
     """The kinds of cause, of `hypotheses.CAUSES`; several are one of them, which nothing recorded tells apart."""
     ranks: tuple[int, ...] = ()
     """The ranks that it names."""
+    action: CauseAction | None = None
+    """The next step, where a command can make it."""
 
 
 @dataclass(frozen=True)

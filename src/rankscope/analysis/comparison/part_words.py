@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from rankscope.analysis.comparison.model import ComparedPart
+from rankscope.analysis.comparison.model import ComparedPart, PartState
 from rankscope.analysis.comparison.schedule_alignment import MOST_PARTINGS
 from rankscope.analysis.comparison.schedule_comparison import RankParting, ScheduleComparison, goes_on
 from rankscope.analysis.comparison.series_comparison import REAL, SeriesComparison, SeriesDifference
-from rankscope.analysis.comparison.settings_differences import COUNTED, SettingsComparison
+from rankscope.analysis.comparison.settings_differences import SettingsComparison
 from rankscope.analysis.comparison.tensor_differences import TensorComparison
-from rankscope.analysis.comparison.time_comparison import LEAST_STEPS, TimeComparison, TimeRatio
+from rankscope.analysis.comparison.time_comparison import (
+    LEAST_APART,
+    LEAST_CHANGE,
+    LEAST_STEPS,
+    TimeComparison,
+    TimeRatio,
+)
 from rankscope.text.wording import digits, duration, group_name, plural, ranks_text
 
 _LONGEST_RANKS = 40
@@ -30,17 +36,22 @@ _ASPECTS = {
 def schedule_part(found: ScheduleComparison | None, sizes: tuple[int, int]) -> ComparedPart:
     """The answer of the schedules."""
     if found is None:
-        return ComparedPart("schedule", f"not compared: {sizes[0]} ranks in A, {sizes[1]} in B")
+        return ComparedPart("schedule", PartState.NOT_COMPARED, f"{sizes[0]} ranks in A, {sizes[1]} in B")
+    left = tuple(_schedule_left(found))
+    lines = (*_schedule_notes(found), *map(_left_line, left))
     if not found.equal and not found.partings:
-        return ComparedPart("schedule", f"not compared: {_why_not(found)}", tuple(_schedule_notes(found)))
+        return ComparedPart("schedule", PartState.NOT_COMPARED, _why_not(found), lines, left)
     compared = tuple(rank for rank, one in found.alignments.items() if one.placed != "none")
     groups = found.a.rows["group"].n_unique()
     extent = f"{plural(found.equal, 'operation')} equal on {plural(len(compared), 'rank')}, {plural(groups, 'group')}"
     if found.partings:
         summary = f"differs on {ranks_text([p.rank for p in found.partings], _LONGEST_RANKS)}; {extent}"
-    else:
-        summary = f"equal: {extent}"
-    return ComparedPart("schedule", summary, tuple(_schedule_notes(found)))
+        return ComparedPart("schedule", PartState.DIFFERS, summary, lines, left)
+    return ComparedPart("schedule", PartState.EQUAL, f"equal: {extent}", lines, left)
+
+
+def _left_line(reason: str) -> str:
+    return f"not compared: {reason}"
 
 
 def _why_not(found: ScheduleComparison) -> str:
@@ -58,9 +69,6 @@ def _why_not(found: ScheduleComparison) -> str:
 
 def _schedule_notes(found: ScheduleComparison) -> Iterator[str]:
     """Limits of the comparison, and what is no difference."""
-    if found.untold:
-        what = " and ".join(dict.fromkeys(name.partition("_")[2].replace("dtypes", "types") for name in found.untold))
-        yield f"{what} are not compared: one of the runs records none"
     for label, count, ranks in goes_on(found):
         who = ranks_text(ranks, _LONGEST_RANKS)
         yield f"run {label} goes on for {plural(count, 'operation')} on {who}; that is no difference"
@@ -73,20 +81,27 @@ def _schedule_notes(found: ScheduleComparison) -> Iterator[str]:
         )
     elif wrapped and found.equal:
         yield f"compared in the window that both hold, on {ranks_text(wrapped, _LONGEST_RANKS)}"
-    none = found.ranks_placed("none")
-    if none and found.equal:
-        yield f"not compared: {ranks_text(none, _LONGEST_RANKS)}, no stretch of operations is in both runs"
     for one in found.unordered:
         yield f"rank {one.rank}: threads issue {one.call_a.shown} in another order; that is no difference"
-    for label, run, other in (("A", found.a, found.b), ("B", found.b, found.a)):
-        if run.left_out:
-            yield f"not compared: {ranks_text(run.left_out, _LONGEST_RANKS)}, whose dumps in {label} omit operations"
-        alone = run.bounds.keys() - other.bounds.keys() - {*other.left_out}
-        if alone and other.bounds:
-            yield f"not compared: {ranks_text(sorted(alone), _LONGEST_RANKS)}, only in {label}"
     for label, names in (("A", found.groups.only_a), ("B", found.groups.only_b)):
         if names and found.alignments:
             yield f"only in {label}: {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
+
+
+def _schedule_left(found: ScheduleComparison) -> Iterator[str]:
+    """The parts of the schedules that were not compared, with the reasons."""
+    if found.untold:
+        what = " and ".join(dict.fromkeys(name.partition("_")[2].replace("dtypes", "types") for name in found.untold))
+        yield f"{what}, which one of the runs does not record"
+    none = found.ranks_placed("none")
+    if none and found.equal:
+        yield f"{ranks_text(none, _LONGEST_RANKS)}, no stretch of operations is in both runs"
+    for label, run, other in (("A", found.a, found.b), ("B", found.b, found.a)):
+        if run.left_out:
+            yield f"{ranks_text(run.left_out, _LONGEST_RANKS)}, whose dumps in {label} omit operations"
+        alone = run.bounds.keys() - other.bounds.keys() - {*other.left_out}
+        if alone and other.bounds:
+            yield f"{ranks_text(sorted(alone), _LONGEST_RANKS)}, only in {label}"
 
 
 def parting_title(found: ScheduleComparison, one: RankParting, ranks: Collection[int]) -> str:
@@ -141,16 +156,22 @@ def parting_details(found: ScheduleComparison, one: RankParting) -> Iterator[str
 
 def settings_part(found: SettingsComparison) -> ComparedPart:
     """The answer of settings, versions and places."""
-    counted = [one for one in found.changes if one.weight in COUNTED]
+    counted = [one for one in found.changes if one.counts]
     others = len(found.changes) - len(counted)
     beside = f"; {others} that may differ from run to run" if others else ""
-    lines = tuple(f"{one.weight}: {one.shown}" for one in found.changes)
+    changed = tuple(f"{one.weight}: {one.shown}" for one in found.changes)
+    lines = (*changed, *map(_left_line, found.left), *found.notes)
     if not found.compared and not counted:
         why = f"only {found.only_told} tells settings" if found.only_told else "no settings in common"
-        return ComparedPart("settings", f"not compared: {why}{beside}", lines)
+        return ComparedPart("settings", PartState.NOT_COMPARED, f"{why}{beside}", lines, found.left)
     names = f" of {found.compared:,}" if found.compared else ""
-    summary = f"{len(counted)}{names} differ{beside}" if counted else f"equal: {found.compared:,} compared{beside}"
-    return ComparedPart("settings", summary, lines)
+    if counted:
+        summary = f"{len(counted)}{names} differ{beside}"
+        return ComparedPart("settings", PartState.DIFFERS, summary, lines, found.left)
+    if others:
+        summary = f"{others}{names} differ, and may do so from run to run"
+        return ComparedPart("settings", PartState.UNCOUNTED, summary, lines, found.left)
+    return ComparedPart("settings", PartState.EQUAL, f"equal: {found.compared:,} compared", lines, found.left)
 
 
 # Values.
@@ -158,10 +179,12 @@ def settings_part(found: SettingsComparison) -> ComparedPart:
 
 def values_part(
     found: SeriesComparison, again: Sequence[SeriesComparison], notes: Sequence[str] = (),
-    tensors: TensorComparison | None = None,
+    tensors: TensorComparison | None = None, left: Sequence[str] = (),
 ) -> ComparedPart:  # fmt: skip
-    """The answer of tensors and training series, and of the steps that each run computed twice; `notes` are on files of
-    series."""
+    """The answer of tensors and training series, and of the steps that each run computed twice.
+
+    `notes` are on files of series, `left` what was not compared.
+    """
     lines = [*tensor_lines(tensors), *(series_title(one) for one in found.differences)]
     coarse = [f"{name} (one digit is {size:.1e} of the value)" for name, _, size in found.equal if size > REAL]
     if coarse:
@@ -173,11 +196,19 @@ def values_part(
             lines.append(f"{label} computed {plural(one.steps, 'step')} twice: {series_title(one.differences[0])}")
         elif one.steps:
             lines.append(f"{label} computed {plural(one.steps, 'step')} twice, with equal values")
-    lines += notes
+    lines += [*notes, *map(_left_line, left)]
     told = [text for text in (tensors_text(tensors), _series_text(found)) if text]
-    return ComparedPart(
-        "values", "; ".join(told) or "not compared: no loss or gradient norm of common steps", tuple(lines)
-    )
+    if not told:
+        why = "no loss or gradient norm of common steps"
+        return ComparedPart("values", PartState.NOT_COMPARED, why, tuple(lines), tuple(left))
+    return ComparedPart("values", _values_state(found, tensors), "; ".join(told), tuple(lines), tuple(left))
+
+
+def _values_state(found: SeriesComparison, tensors: TensorComparison | None) -> PartState:
+    if found.differences or (tensors is not None and tensors.differences):
+        return PartState.DIFFERS
+    # tensors that differ between reruns, too, are no differences
+    return PartState.EQUAL if tensors is None or tensors.equal == tensors.compared else PartState.UNCOUNTED
 
 
 def _series_text(found: SeriesComparison) -> str:
@@ -204,11 +235,7 @@ def tensor_lines(found: TensorComparison | None) -> list[str]:
     if found is None:
         return []
     how = "rank by rank" if found.is_ranked else "as whole tensors, with shards merged by their places"
-    lines = [f"{plural(found.compared, 'tensor')} compared {how}: {found.equal:,} are equal bit for bit"]
-    lines += [
-        f"{plural(count, 'tensor')} only in {label}" for label, count in zip("AB", found.alone, strict=True) if count
-    ]
-    return lines
+    return [f"{plural(found.compared, 'tensor')} compared {how}: {found.equal:,} are equal bit for bit"]
 
 
 def series_title(one: SeriesDifference) -> str:
@@ -235,17 +262,28 @@ def series_title(one: SeriesDifference) -> str:
 def durations_part(found: TimeComparison | None) -> ComparedPart:
     """The answer of times."""
     if found is None or not (found.steps or found.parts):
-        return ComparedPart("durations", "not compared: no durations that both runs have")
+        return ComparedPart("durations", PartState.NOT_COMPARED, "no durations that both runs have")
     lines = [*(ratio_text(one) for one in found.steps), *(one.title for one in found.stragglers), *found.notes]
     lines += [
         ratio_text(one) if one.cost_a is None and one in found.collectives else cost_text(one) for one in found.parts
     ]
     if found.steps:
-        return ComparedPart("durations", _change_text(found.steps[0]), tuple(lines))
+        return ComparedPart("durations", _times_state(found), _change_text(found.steps[0]), tuple(lines))
     kinds = (("kernel", ", a call of each: steps are not marked in both", found.kernels),
              ("call site", " of collectives", found.collectives))  # fmt: skip
     counts = [f"{plural(len(ones), noun)}{more}" for noun, more, ones in kinds if ones]
-    return ComparedPart("durations", "; ".join(counts), tuple(lines))
+    state = PartState.DIFFERS if found.stragglers else PartState.NOT_COMPARED
+    return ComparedPart("durations", state, f"no times of steps, only of {'; '.join(counts)}", tuple(lines))
+
+
+def _times_state(found: TimeComparison) -> PartState:
+    """The answer of step times: a change that is not told from what each run shows by itself does not count."""
+    if found.stragglers or any(one.stands_out for one in found.steps):
+        return PartState.DIFFERS
+    if all(min(one.count_a, one.count_b) < LEAST_APART for one in found.steps):
+        return PartState.NOT_COMPARED
+    changed = any(abs(one.ratio - 1) >= LEAST_CHANGE for one in found.steps)
+    return PartState.UNCOUNTED if changed else PartState.EQUAL
 
 
 def _change_text(one: TimeRatio) -> str:
@@ -253,9 +291,16 @@ def _change_text(one: TimeRatio) -> str:
     if one.low is not None and one.high is not None:
         return f"{change} ({_percent(one.low)} .. {_percent(one.high)}, within these two runs)"
     if one.apart:
-        return f"{change}, all {one.count_b} steps apart from all {one.count_a} in A, within these two runs"
+        return f"{change}, {_apart_text(one)}, within these two runs"
     few = min(one.count_a, one.count_b) < LEAST_STEPS
     return f"{change}, no interval{f': fewer than {LEAST_STEPS} steps' if few else ''}"
+
+
+def _apart_text(one: TimeRatio) -> str:
+    """How steps stand apart that are too few for an interval."""
+    if one.above == 1:
+        return f"all {one.count_b} steps apart from all {one.count_a} in A"
+    return f"{one.above * 100:.0f} % of all pairs of {one.count_a} and {one.count_b} steps lie this way"
 
 
 def ratio_text(one: TimeRatio) -> str:

@@ -12,11 +12,13 @@ from rankscope.analysis.comparison.model import (
     ComparedPart,
     ComparedRun,
     ComparisonPictures,
+    PartState,
     RunComparison,
     RunDifference,
     RunFacts,
     StackPair,
 )
+from rankscope.analysis.comparison.option_changes import compare_options, equal_roles, with_options
 from rankscope.analysis.comparison.part_words import (
     durations_part,
     largest_changes,
@@ -29,15 +31,16 @@ from rankscope.analysis.comparison.part_words import (
 )
 from rankscope.analysis.comparison.picture_data import comparison_pictures
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison, compare_schedules
-from rankscope.analysis.comparison.series_comparison import SeriesComparison, compare_series, recomputed
+from rankscope.analysis.comparison.series_comparison import (
+    VALUE_NAMES,
+    SeriesComparison,
+    compare_series,
+    recomputed,
+)
 from rankscope.analysis.comparison.series_curves import common_series
 from rankscope.analysis.comparison.settings_differences import (
-    COUNTED,
-    RESUMED,
     SettingsComparison,
     compare_settings,
-    equal_roles,
-    with_options,
 )
 from rankscope.analysis.comparison.tensor_differences import TensorComparison, compare_tensors
 from rankscope.analysis.comparison.time_comparison import TimeComparison, compare_times
@@ -78,8 +81,10 @@ def compared_pair(a: ComparedRun, b: ComparedRun) -> Grounds:
     schedule = None if all(sizes) and sizes[0] != sizes[1] else compare_schedules(a.dataset, b.dataset)
     common = common_series([a.series, b.series])
     times = with_traced_times(compare_times(schedule, *common.tables), a, b)
-    settings = with_options(compare_settings(a, b), a.options, b.options)
-    series, equal = compare_series(*common.tables, resumed=_resumed(a, b)), equal_roles(a.options, b.options)
+    options = compare_options(a.options, b.options)
+    settings = with_options(compare_settings(a, b), options, [*_notes(a, b)])
+    resumed = (*a.options.resumed, *b.options.resumed)
+    series, equal = compare_series(*common.tables, resumed=resumed), equal_roles(options.pairs)
     tensors = compare_tensors(a.dataset, b.dataset)
     pair = Grounds(schedule, settings, series, times, equal, common, (a, b), tensors)
     if not _is_comparable(pair):
@@ -109,7 +114,7 @@ def parts_of(pair: Grounds) -> tuple[ComparedPart, ...]:
     again = tuple(map(recomputed, pair.common.tables))
     return (
         schedule_part(pair.schedule, pair.world_sizes), settings_part(pair.settings),
-        values_part(pair.series, again, (*pair.common.notes, *_unread(*pair.runs)), pair.tensors),
+        values_part(pair.series, again, pair.common.notes, pair.tensors, [*_left_values(pair)]),
         durations_part(pair.times),
     )  # fmt: skip
 
@@ -125,15 +130,22 @@ def _nothing(a: ComparedRun, b: ComparedRun, schedule: ScheduleComparison | None
     return f"{a.title} and {b.title}: no rank has a stretch of operations that is in both runs"
 
 
-def _resumed(*runs: ComparedRun) -> list[int]:
-    """The steps of checkpoints from which the runs went on, as their trainers tell them."""
-    told = [run.options.get(RESUMED, "") for run in runs]
-    return [int(one) for one in told if one.isdigit()]
-
-
-def _unread(*runs: ComparedRun) -> Iterator[str]:
+def _notes(*runs: ComparedRun) -> Iterator[str]:
     for label, run in zip("AB", runs, strict=True):
-        yield from (f"not read in {label}: {problem}" for problem in run.series_problems)
+        yield from (f"{label}: {note}" for note in run.options.notes)
+
+
+def _left_values(pair: Grounds) -> Iterator[str]:
+    """The values that were not compared: files that could not be read, and series and tensors of one run."""
+    for label, run in zip("AB", pair.runs, strict=True):
+        yield from (f"{label}: {problem}" for problem in run.series_problems)
+    names = [set(run.series["name"].unique()) & {*VALUE_NAMES} if run.series.width else set[str]() for run in pair.runs]
+    for label, own, other in (("A", names[0], names[1]), ("B", names[1], names[0])):
+        if own - other:
+            yield f"{', '.join(sorted(own - other))}, only in {label}"
+    for label, count in zip("AB", pair.tensors.alone if pair.tensors is not None else (), strict=False):
+        if count:
+            yield f"{plural(count, 'tensor')}, only in {label}"
 
 
 def run_facts(label: str, run: ComparedRun) -> RunFacts:
@@ -146,10 +158,25 @@ def headline_of(differences: Sequence[RunDifference], parts: Sequence[ComparedPa
     if differences:
         first, more = differences[0], len(differences) - 1
         return f"B differs from A{' first' if more else ''}: {first.title}"
-    compared = [part.name for part in parts if not part.summary.startswith("not compared")]
-    left = [part.name for part in parts if part.name not in compared]
-    beside = f"; not compared: {', '.join(left)}" if left else ""
-    return f"no difference between A and B in {' and '.join(compared)}{beside}"
+    return f"{same_headline(parts, 'A and B')}{beside_text(parts)}"
+
+
+def same_headline(parts: Sequence[ComparedPart], who: str) -> str:
+    """The parts in which runs are equal, of runs without a difference that counts."""
+    equal = [part.name for part in parts if part.state is PartState.EQUAL]
+    if equal:
+        return f"no difference between {who} in {' and '.join(equal)}"
+    return f"no difference that counts between {who}"
+
+
+def beside_text(parts: Sequence[ComparedPart]) -> str:
+    """Words for what differs and does not count, and for what was not compared."""
+    small = [part.name for part in parts if part.state is PartState.UNCOUNTED]
+    left = [part.name for part in parts if not part.is_compared]
+    left += [f"some {part.name}" for part in parts if part.is_compared and part.left]
+    told = [f"what differs in {' and '.join(small)} does not count"] if small else []
+    told += [f"not compared: {', '.join(left)}"] if left else []
+    return "".join(f"; {one}" for one in told)
 
 
 def _schedule_differences(schedule: ScheduleComparison | None) -> Iterator[RunDifference]:
@@ -230,7 +257,7 @@ def time_differences(times: TimeComparison | None) -> Iterator[RunDifference]:
 
 def _setting_differences(settings: SettingsComparison) -> Iterator[RunDifference]:
     """All settings that count, as one difference."""
-    counted = [one for one in settings.changes if one.weight in COUNTED]
+    counted = [one for one in settings.changes if one.counts]
     if counted:
         ranks = sorted({rank for one in counted for _, _, who in one.changes for rank in who})
         more = f", and {plural(len(counted) - 1, 'more setting')}" if len(counted) > 1 else ""

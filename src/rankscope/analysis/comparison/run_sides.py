@@ -13,8 +13,10 @@ from rankscope.analysis.comparison.model import (
     ComparedPart,
     ComparedRun,
     ComparisonPictures,
+    DifferenceKind,
     MetricEffect,
     Outlier,
+    PartState,
     RunComparison,
     RunDifference,
     RunGroups,
@@ -22,13 +24,14 @@ from rankscope.analysis.comparison.model import (
 from rankscope.analysis.comparison.run_agreement import RerunNoise, agreements, outlying_ranks, rerun_noise
 from rankscope.analysis.comparison.run_comparison import (
     NothingComparableError,
+    beside_text,
     compared_pair,
     differences_of,
-    headline_of,
     pair_comparison,
     pair_pictures,
     parts_of,
     run_facts,
+    same_headline,
     time_differences,
 )
 from rankscope.analysis.comparison.run_statistics import (
@@ -161,7 +164,7 @@ def _comparison(several: SeveralRuns) -> RunComparison:
     left, lines = _left_ranges(several)
     found = [*_exact(several, quiet), *left, *_time_differences(several, quiet, effects)]
     differences = tuple(sorted(found, key=lambda one: _KINDS.index(one.kind)))
-    parts = (*_parts(several, quiet, left, lines), _durations(several, effects))
+    parts = tuple(_with_differences((*_parts(several, quiet, left, lines), _durations(several, effects)), differences))
     groups = _groups(several, effects, {number: rest for number, (_, rest) in split.items()})
     causes = hypotheses(_first_pair(quiet, differences, several)._replace(times=None)) if differences else ()
     facts = tuple(run_facts(label, run) for label, run in zip(several.labels, several.runs, strict=True))
@@ -264,7 +267,7 @@ def _parts(
     for at, name in enumerate(("schedule", "settings", "values")):
         summaries: dict[str, list[str]] = {}
         for label, parts in answers.items():
-            summaries.setdefault(parts[at].summary, []).append(label)
+            summaries.setdefault(parts[at].answer, []).append(label)
         told = [f"{', '.join(labels)}: {summary}" for summary, labels in summaries.items()]
         if len(summaries) == 1:
             told = [*summaries]
@@ -273,7 +276,35 @@ def _parts(
             noisy = f"{', '.join(names)} differ between reruns, too"
             told = [*(one.title for one in ranges), noisy, *told]
         own = [*(failed if name == "schedule" else ()), *(lines if name == "values" else ())]
-        yield ComparedPart(name, told[0], (*told[1:], *own, *next(iter(answers.values()))[at].lines))
+        parts_here = [parts[at] for parts in answers.values()]
+        state = _joined_state([part.state for part in parts_here])
+        if name == "values" and names:
+            state = PartState.DIFFERS if ranges or state is PartState.DIFFERS else PartState.UNCOUNTED
+        summary = parts_here[0].summary if state is PartState.NOT_COMPARED and len(summaries) == 1 else told[0]
+        left = dict.fromkeys(one for part in parts_here for one in part.left)
+        unread = [f"{label}: {parts[at].summary}" for label, parts in answers.items() if not parts[at].is_compared]
+        more = (*left, *(unread if state is not PartState.NOT_COMPARED else ()))
+        yield ComparedPart(name, state, summary, (*told[1:], *own, *parts_here[0].lines), more)
+
+
+_STATES = (PartState.DIFFERS, PartState.UNCOUNTED, PartState.EQUAL, PartState.NOT_COMPARED)
+
+
+def _joined_state(states: Sequence[PartState]) -> PartState:
+    """The answer for all candidates: the first of `_STATES` that one of them has."""
+    return min(states, key=_STATES.index)
+
+
+_ASPECTS: Mapping[DifferenceKind, str] = {
+    "schedule-differs": "schedule", "settings-differ": "settings", "values-differ": "values",
+    "outcome-differs": "outcome", "durations-differ": "durations",
+}  # fmt: skip
+
+
+def _with_differences(parts: Sequence[ComparedPart], found: Sequence[RunDifference]) -> Iterator[ComparedPart]:
+    """The parts; those with a difference over all candidates differ."""
+    names = {_ASPECTS[one.kind] for one in found}
+    yield from (replace(one, state=PartState.DIFFERS) if one.name in names else one for one in parts)
 
 
 def _durations(several: SeveralRuns, effects: Sequence[MetricEffect]) -> ComparedPart:
@@ -327,8 +358,8 @@ def _noisy(several: SeveralRuns, rest: Mapping[int, Grounds]) -> Iterator[RunDif
 
 def _headline(differences: Sequence[RunDifference], parts: Sequence[ComparedPart], groups: RunGroups) -> str:
     if not differences:
-        found = headline_of((), parts)
-        return found if groups.pooled else found.replace("A and B", f"A and {', '.join(groups.candidates)}", 1)
+        who = "A and B" if groups.pooled else f"A and {', '.join(groups.candidates)}"
+        return f"{same_headline(parts, who)}{beside_text(parts)}"
     first, more = differences[0], len(differences) > 1
     if groups.pooled:
         count = len(groups.candidates)
@@ -341,7 +372,7 @@ def _headline(differences: Sequence[RunDifference], parts: Sequence[ComparedPart
 def _who_differs(first: RunDifference, groups: RunGroups) -> str:
     """Which of all runs differ from which, in the respect of the first difference."""
     count = len(groups.candidates)
-    agreement = next((one for one in groups.agreement if first.kind.startswith(one.aspect.rstrip("s"))), None)
+    agreement = next((one for one in groups.agreement if one.aspect == _ASPECTS.get(first.kind)), None)
     sizes = [len(one) for one in agreement.clusters] if agreement is not None else []
     if agreement is not None and len(sizes) == 2 and sizes[1] == 1 < sizes[0]:
         return f"{agreement.clusters[1][0]} differs from the {count} others, which agree"

@@ -19,7 +19,7 @@ import polars as pl
 
 from rankscope.analysis.comparison.model import MetricEffect, MetricKind, MetricVerdict
 from rankscope.analysis.comparison.series_curves import CommonSeries
-from rankscope.analysis.comparison.time_comparison import WARM_UP, Floats, TimeComparison, TimeRatio
+from rankscope.analysis.comparison.time_comparison import Floats, TimeComparison, TimeRatio, warm_up
 
 LOSS = "loss"
 LEAST_SHARE = 0.01
@@ -130,7 +130,7 @@ def _mean(values: Floats) -> float:
 def _rate(rows: pl.DataFrame) -> float:
     """The median over steps without the first ones."""
     values = rows["value"].to_numpy()
-    values = values[WARM_UP:] if len(values) > WARM_UP else values
+    values = values[warm_up(len(values)) :]
     return float(np.median(values)) if len(values) else float("nan")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from rankscope.analysis.comparison.model import ComparedRun
@@ -24,11 +24,11 @@ from rankscope.schema import Dataset
 from rankscope.text.secrets import value_of
 from rankscope.text.wording import plural, rank_ranges, ranks_text
 
-Weight = Literal["repeatability", "behaviour", "speed", "place", "unknown"]
-"""Possible effects of another value: results need not repeat; the job may behave differently or only be slower; it runs
-in another place; nothing is known."""
-WEIGHTS: tuple[Weight, ...] = ("repeatability", "behaviour", "speed", "place", "unknown")
-COUNTED: tuple[Weight, ...] = WEIGHTS[:3]
+Weight = Literal["repeatability", "behaviour", "speed", "option", "place", "unknown"]
+"""Possible effects of another value: results need not repeat; the job may behave differently or only be slower; it is
+an option of the trainer of which nothing else is known; it runs in another place; nothing is known."""
+WEIGHTS: tuple[Weight, ...] = ("repeatability", "behaviour", "speed", "option", "place", "unknown")
+COUNTED: tuple[Weight, ...] = WEIGHTS[:4]
 """Weights that make two runs different."""
 _RUN_VARIABLES = re.compile(
     r"MASTER_(?:ADDR|PORT)|TORCHELASTIC_\w+|SLURM_\w*(?:JOB|STEP|NODELIST|TOPOLOGY|SUBMIT|LAUNCH|SRUN|PORTS)\w*"
@@ -52,6 +52,17 @@ class SettingChange(NamedTuple):
     changes: tuple[tuple[str, str, tuple[int, ...]], ...]
     """Value in A, value in B, and the ranks with this pair; without ranks for processes of unknown rank."""
     effect: str
+    option: str = ""
+    """The path of an option of the trainer: "optimizer.betas[1]"; empty for settings of the process."""
+    only_in: str = ""
+    """"A" or "B" if the other run does not have this option."""
+    is_set_in_b: bool = True
+    """Whether B sets it on the ranks of the first of the changes."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it makes the runs different."""
+        return self.weight in COUNTED
 
     @property
     def shown(self) -> str:
@@ -71,6 +82,10 @@ class SettingsComparison(NamedTuple):
     """Number of names with a known value in both runs."""
     only_told: str = ""
     """"A" or "B" if only one run tells any setting."""
+    left: tuple[str, ...] = ()
+    """What was not compared, each with the reason."""
+    notes: tuple[str, ...] = ()
+    """How files were read, where that has a limit."""
 
 
 def compare_settings(a: ComparedRun, b: ComparedRun) -> SettingsComparison:
@@ -115,8 +130,12 @@ def _is_compared(name: str) -> bool:
     return not own and not PROCESS_VARIABLES.fullmatch(name) and not _RUN_VARIABLES.fullmatch(name)
 
 
-Value = tuple[str, str]
-"""A value by meaning, and as it is shown."""
+class Value(NamedTuple):
+    """A value by meaning, and as it is shown."""
+
+    meaning: str
+    shown: str
+    is_set: bool = True
 
 
 def _pairs(a: Sequence[ProcessSettings], b: Sequence[ProcessSettings], name: str) -> Counter[tuple[Value, Value, int]]:
@@ -134,7 +153,10 @@ def _pairs(a: Sequence[ProcessSettings], b: Sequence[ProcessSettings], name: str
 
 
 def _joined(values: Sequence[Value]) -> Value:
-    return " or ".join(mean for mean, _ in values), " or ".join(shown for _, shown in values)
+    return Value(
+        " or ".join(one.meaning for one in values), " or ".join(one.shown for one in values),
+        any(one.is_set for one in values),
+    )  # fmt: skip
 
 
 def _by_rank(told: Sequence[ProcessSettings], name: str, rule: SettingRule | None) -> dict[int, set[Value]]:
@@ -145,9 +167,9 @@ def _by_rank(told: Sequence[ProcessSettings], name: str, rule: SettingRule | Non
         rank = -1 if process.rank is None else process.rank
         if name in process.values:
             value = process.values[name]
-            out[rank].add((canonical_value(name, value), value_of(name, value) or "(empty)"))
+            out[rank].add(Value(canonical_value(name, value), value_of(name, value) or "(empty)"))
         elif _is_unset(process, name):
-            out[rank].add((default, f"unset ({default})" if default else "unset"))
+            out[rank].add(Value(default, f"unset ({default})" if default else "unset", is_set=False))
     return out
 
 
@@ -159,16 +181,17 @@ def _is_unset(process: ProcessSettings, name: str) -> bool:
 
 def _change(name: str, pairs: Counter[tuple[Value, Value, int]]) -> SettingChange | None:
     """The change of a setting; None if each rank has the same value in both runs."""
-    ranks: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    ranks: defaultdict[tuple[Value, Value], list[int]] = defaultdict(list)
     for (one, other, rank), _ in sorted(pairs.items()):
-        if one[0] != other[0]:
-            ranks[one[1], other[1]].append(rank)
+        if one.meaning != other.meaning:
+            ranks[one, other].append(rank)
     if not ranks:
         return None
     rule = rule_of(name)
     ordered = sorted(ranks.items(), key=lambda item: -len(item[1]))
-    changes = tuple((a, b, tuple(rank for rank in who if rank >= 0)) for (a, b), who in ordered)
-    return SettingChange(name, _weight(name, rule), changes, rule.effect if rule is not None else "")
+    changes = tuple((a.shown, b.shown, tuple(rank for rank in who if rank >= 0)) for (a, b), who in ordered)
+    effect = rule.effect if rule is not None else ""
+    return SettingChange(name, _weight(name, rule), changes, effect, is_set_in_b=ordered[0][0][1].is_set)
 
 
 def _weight(name: str, rule: SettingRule | None) -> Weight:
@@ -229,127 +252,3 @@ def _hosts(dataset: Dataset) -> dict[str, list[int]]:
 
 def _shape_text(hosts: Sequence[Sequence[int]]) -> str:
     return " | ".join(rank_ranges(ranks, 20) for ranks in hosts[:4]) + (" | .." if len(hosts) > 4 else "")
-
-
-# Options of trainers.
-
-RESUMED = "resumed_step"
-"""Name among the options: the step of the checkpoint from which a run goes on."""
-PREFIX = "option "
-"""Begins the names of options among the settings."""
-
-
-class OptionRole(NamedTuple):
-    """A group of options with one effect."""
-
-    role: str
-    """The cause that a change of such an option is: one of `hypotheses.CAUSES`, "" where it is none."""
-    weight: Weight
-    names: re.Pattern[str]
-    effect: str
-
-
-def _role(role: str, weight: Weight, effect: str, *names: str) -> OptionRole:
-    return OptionRole(role, weight, re.compile(f"(?:.*[._])?(?:{'|'.join(names)})"), effect)
-
-
-ROLES = (
-    _role("data", "behaviour", "other batches, or other order of them",
-          r"data_?(?:loader_?|sampler_?|shuffle_?)?seed|shuffle_?seed|sampler_?seed|shuffle\w*|data_?order|sampler\w*"),
-    _role("seed", "behaviour", "other random numbers: initial values, order, dropout",
-          r"(?:[a-z]+_)?seeds?|random_state"),
-    _role("dropout", "behaviour", "other activations are left out, from the first step on",
-          r"\w*dropout\w*|\w*drop_?path\w*|stochastic_depth\w*|[a-z]+_pdrop|\w*drop_prob"),
-    _role("lr", "behaviour", "other sizes of updates",
-          r"(?:\w+_)?lr(?:_\w+)?|(?:\w+_)?learning_?rate(?:_\w+)?|\w*warm_?up\w*|\w*scheduler\w*",
-          r"decay_(?:iters|steps|type|ratio)"),
-    _role("order", "repeatability", "sums are taken in another order, or over other parts",
-          r"\w*bucket\w*|\w*(?:tensor|pipeline|context|expert|data|sequence)_(?:model_)?parallel\w*",
-          r"\w*parallel(?:ism)?_(?:degree|size)|[tpcde]p(?:_size|_degree)?|fsdp\w*|zero_?stage|\w*shard\w*",
-          r"gradient_accumulation\w*|grad_accum\w*|accumulate_grad\w*|micro_?batch_?size|\w*reduce_(?:dtype|scatter)\w*",
-          r"\w*(?:num|nproc|nnodes)_?(?:nodes|gpus|devices)\w*|nproc_per_node|nnodes|devices"),
-    _role("kernel", "repeatability", "other kernels, which round otherwise or do not repeat",
-          r"\w*determinis\w*|\w*attn_?impl\w*|\w*attention_(?:impl\w*|backend|softmax\w*)|\w*flash\w*|sdpa\w*",
-          r"\w*fused\w*|\w*fusion\w*|\w*compile\w*|\w*benchmark|\w*tf32\w*|\w*float32_matmul\w*"),
-    _role("precision", "behaviour", "another precision",
-          r"\w*(?:bf16|fp16|fp8)\w*|(?:\w*_)?amp(?:_\w+)?|\w*dtype\w*|\w*precision\w*|\w*loss_scale\w*"),
-    _role("optimizer", "behaviour", "other updates from equal gradients",
-          r"optim(?:izer)?(?:[._](?:name|type))?|(?:adam_?)?beta_?[12s]?|betas|\w*weight_decay|wd",
-          r"(?:adam_?)?eps(?:ilon)?|\w*momentum|\w*clip\w*|\w*max_(?:grad_)?norm"),
-    _role("initial-values", "behaviour", "other initial values",
-          r"init(?:_\w+)?|\w*init_(?:std|method|range)\w*|\w*initializer\w*"),
-    _role("optimizer-state", "behaviour", "a resumed run without its optimizer's state",
-          r"no_load_(?:optim|rng)|reset_optim\w*|load_optim\w*|override_opt\w*|finetune",
-          r"(?:no_)?(?:load|restore)_optimizer\w*"),
-    _role("data", "behaviour", "other data",
-          r"\w*data_?(?:path|set|dir|file|root|mix|blend)\w*|\w*train_(?:data|file|split)\w*|tokenizer\w*|\w*vocab\w*",
-          r"split|data|dataset[._]\w+"),
-    _role("batch", "behaviour", "batches of another size",
-          r"\w*batch_?size\w*|\w*(?:seq|sequence|context|block|max)_?len(?:gth)?s?|block_size|max_position\w*",
-          r"tokens_per_\w+"),
-    _role("model", "behaviour", "another model",
-          r"(?:num_|n_)?(?:layers?|heads?|embd|experts?)|hidden_size|ffn_\w+|\w*hidden_\w*|d_model|model(?:[._]\w+)?",
-          r"model_name\w*|activation\w*|moe_\w+|n_kv_heads|\w*_dim"),
-    _role("data-loader", "speed", "another speed of the data loader",
-          r"\w*num_workers|\w*prefetch\w*|\w*pin_memory|\w*persistent_workers"),
-)  # fmt: skip
-"""The first that fits a name counts."""
-_OF_ONE_RUN = re.compile(
-    r"(?:.*[._])?(?:\w*(?:output|log|save|dump|run|trace|tensorboard|tb|wandb|ckpt|checkpoint|work|cache|exp\w*)_?"
-    r"(?:dir|folder|path|name|id|file|root)\w*|save|resume(?:_from\w*)?|load|(?:exp|experiment|job|run)(?:_?(?:name|id|tag))?|"
-    r"name|tag|uuid|(?:node_|local_|global_)?rank|\w*port|\w*host(?:name)?|master_\w+|rdzv_\w+|\w*time(?:stamp)?|date|pid|"
-    r"device|local_process_index|\w*wandb\w*|hub_\w+|logging_\w+|\w*_?interval|\w*verbos\w*|\w*_?steps?_per_print)"
-)
-"""Options of one run, one process or one place: a rerun has other values."""
-
-
-def option_role(name: str) -> OptionRole | None:
-    """The role of an option, by its name without `PREFIX`; None where nothing is known of it."""
-    return next((one for one in ROLES if one.names.fullmatch(name)), None)
-
-
-def option_changes(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[SettingChange]:
-    """Options that differ; nothing where one run tells none. A name that one run leaves out is "unset" there."""
-    if not a or not b:
-        return
-    for name in sorted(a.keys() | b.keys()):
-        one, other = (told.get(name) for told in (a, b))
-        values = [None if told is None else option_value(name, told) for told in (one, other)]
-        if values[0] == values[1] or not (one or other):
-            continue
-        role = option_role(name)
-        if role is None and (_OF_ONE_RUN.fullmatch(name) or None in values):
-            continue
-        shown = [value_of(name, told) if told else "unset" for told in (one, other)]
-        changes = ((shown[0], shown[1], ()),)
-        yield SettingChange(
-            PREFIX + name,
-            role.weight if role is not None else "unknown",
-            changes,
-            role.effect if role is not None else "",
-        )
-
-
-def option_value(name: str, value: str) -> str:
-    """The canonical spelling of a value of an option: 1e-3 is 0.001."""
-    try:
-        return repr(float(value))
-    except ValueError:
-        return canonical_value(name, value)
-
-
-def with_options(found: SettingsComparison, a: Mapping[str, str], b: Mapping[str, str]) -> SettingsComparison:
-    """Settings with the options of the trainer among them."""
-    changes = sorted([*found.changes, *option_changes(a, b)], key=lambda one: WEIGHTS.index(one.weight))
-    return found._replace(changes=tuple(changes), compared=found.compared + len(a.keys() & b.keys()))
-
-
-def equal_roles(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, str]:
-    """Roles whose options both runs tell with equal values: role, and one option with its value."""
-    changed = {role.role for one in option_changes(a, b) if (role := option_role(one.name.removeprefix(PREFIX)))}
-    found: dict[str, str] = {}
-    for name in sorted(a.keys() & b.keys()):
-        role = option_role(name)
-        if role is not None and role.role not in changed:
-            found.setdefault(role.role, f"{name} is {a[name] or 'empty'} in both")
-    return found

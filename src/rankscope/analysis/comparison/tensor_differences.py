@@ -158,7 +158,8 @@ class _TensorPair:
 
     def _subject(self, row: dict[str, Any]) -> str:
         """The tensor in words: "the output of layers.1"."""
-        end = "the input" if (row["slot"] or "").startswith("in") else "the output"
+        is_input = (row["slot"] or "").startswith("in")
+        end = "the input" if is_input else "the output"
         name = row["name"] or "the model"
         if row["site"] == "p2p":
             return f"what rank {row['rank']} {'sends to' if row['op'] == 'send' else 'gets from'} rank {row['peer']}"
@@ -167,7 +168,7 @@ class _TensorPair:
             number = f" #{row['seq']}" if row["seq"] is not None else ""
             return f"{end} of {row['op'] or 'a collective'}{number}{group}"
         if row["site"] == "gradient":
-            return f"the gradient of {name}{'' if end == 'the input' else ', as the optimizer finds it,'}"
+            return f"the gradient of {name}{'' if is_input else ', as the optimizer finds it,'}"
         return {
             "forward": f"{end} of {name}", "backward": f"the gradient at {name}", "parameter": f"the parameter {name}",
             "batch": f"the batch{f' {name}' if row['name'] else ''}", "loss": "the loss",

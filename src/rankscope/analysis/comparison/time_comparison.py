@@ -27,6 +27,9 @@ WARM_UP = 10
 """First steps of a run that are left out."""
 LEAST_CHANGE = 0.03
 """A smaller change of the median is no difference."""
+LEAST_RANKED, LEAST_ABOVE, LEAST_FEW_CHANGE = 10, 0.9, 0.05
+"""From so many steps on, and below `LEAST_STEPS`, steps stand apart if this share of all pairs of a step of each run
+lies the same way, and the medians are so far apart, and by `APART` times the changes between quarters of either run."""
 LEAST_APART, APART = 5, 1.5
 """Fewest steps of a trace that may stand apart from those of the other run, and the distance of the medians for that,
 in ranges of the steps of one run. Of 3,000 pairs of equal runs of 5 steps with noise of 3 %, 0 to 2 % do up to a rank
@@ -68,6 +71,8 @@ class TimeRatio(NamedTuple):
     cost_b: float | None = None
     apart: bool = False
     """Whether too few steps for an interval stand apart; see `stand_apart`."""
+    above: float = 1.0
+    """Of all pairs of a step of each run the share in which the one of the slower run takes longer."""
     drift: float = 0.0
     """How much the steadier of the two runs differs from itself: see `own_drift`."""
 
@@ -140,6 +145,21 @@ def time_ratio(name: str, a: Floats, b: Floats) -> TimeRatio:
     return TimeRatio(name, float(np.median(a)), float(np.median(b)), len(a), len(b), low, high, drift=drift)
 
 
+def step_ratio(name: str, a: Floats, b: Floats) -> TimeRatio:
+    """The ratio of the times of steps; too few for an interval count if they stand apart."""
+    found = time_ratio(name, a, b)
+    if found.low is not None:
+        return found
+    return found._replace(apart=stand_apart(a, b), above=above_share(a, b))
+
+
+def above_share(a: Floats, b: Floats) -> float:
+    """The share, of all pairs of a value of each side, in which that of the side with the larger median is larger."""
+    slow, fast = (a, b) if np.median(a) > np.median(b) else (b, a)
+    larger = (slow[:, None] > fast).mean() + 0.5 * (slow[:, None] == fast).mean()
+    return float(larger)
+
+
 def own_drift(values: Floats) -> float:
     """The largest change between the medians of the quarters of a run, as a part of the smaller one."""
     middles = [float(np.median(part)) for part in np.array_split(values, _QUARTERS)]
@@ -147,12 +167,19 @@ def own_drift(values: Floats) -> float:
 
 
 def stand_apart(a: Floats, b: Floats) -> bool:
-    """Whether all values of one side lie above those of the other, and the medians much further apart than they do."""
+    """Whether the values of one side lie above those of the other, and the medians much further apart than they do.
+
+    Of fewer than `LEAST_RANKED` values all must lie above; of more some may be pauses.
+    """
     if min(len(a), len(b)) < LEAST_APART:
         return False
+    change = abs(float(np.median(b) / np.median(a)) - 1)
+    if min(len(a), len(b)) >= LEAST_RANKED:
+        drift = max(own_drift(a), own_drift(b))
+        return change >= max(LEAST_FEW_CHANGE, APART * drift) and above_share(a, b) >= LEAST_ABOVE
     reach = max(float(np.ptp(one) / np.median(one)) for one in (a, b))
     above = a.max() < b.min() or b.max() < a.min()
-    return bool(above) and abs(float(np.median(b) / np.median(a)) - 1) >= APART * reach
+    return bool(above) and change >= APART * reach
 
 
 def ratio_interval(a: Floats, b: Floats) -> tuple[float, float]:
@@ -195,14 +222,19 @@ def _logged_steps(a: pl.DataFrame, b: pl.DataFrame) -> Iterator[TimeRatio]:
         return
     times = [_step_seconds(one) for one in (a, b)]
     if all(map(len, times)):
-        yield time_ratio("step, as logged", *times)
+        yield step_ratio("step, as logged", *times)
 
 
 def _step_seconds(table: pl.DataFrame) -> Floats:
     rows = table.filter((pl.col("name") == STEP_SECONDS) & (pl.col("value") > 0)).sort("step")
     each = rows.group_by("step", maintain_order=True).agg(pl.col("value").max())["value"].to_numpy()
-    found: Floats = each[WARM_UP:] if len(each) > WARM_UP else each
+    found: Floats = each[warm_up(len(each)) :]
     return found
+
+
+def warm_up(count: int) -> int:
+    """The number of first steps of a run that are left out: no more than a third of all."""
+    return min(WARM_UP, count // 3)
 
 
 def _periods(schedule: ScheduleComparison) -> Iterator[TimeRatio]:
@@ -213,7 +245,7 @@ def _periods(schedule: ScheduleComparison) -> Iterator[TimeRatio]:
     times = [_turn_seconds(run, ranks[0]) for run in (schedule.a, schedule.b)]
     if all(len(one) > 1 for one, _ in times) and times[0][1] == times[1][1]:
         name = f"turn of the loop of {times[0][1]} operations, rank {ranks[0]}"
-        yield time_ratio(name, times[0][0], times[1][0])
+        yield step_ratio(name, times[0][0], times[1][0])
 
 
 def _turn_seconds(run: ScheduleRows, rank: int) -> tuple[Floats, int]:
@@ -226,7 +258,7 @@ def _turn_seconds(run: ScheduleRows, rank: int) -> tuple[Floats, int]:
         return np.zeros(0), 0
     first = (len(created) - 1) % period
     if rank in run.whole:
-        first += WARM_UP * period
+        first += warm_up((len(created) - first) // period) * period
     turns: Floats = np.diff(created[first::period]) / 1e9
     return turns[turns > 0], period
 

@@ -14,19 +14,18 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.analysis.comparison.model import ComparedRun, Hypothesis
+from rankscope.analysis.comparison.model import DETERMINISM, CauseAction, ComparedRun, Hypothesis
+from rankscope.analysis.comparison.option_changes import option_role
 from rankscope.analysis.comparison.schedule_comparison import ScheduleComparison
 from rankscope.analysis.comparison.series_comparison import SeriesComparison, SeriesDifference
 from rankscope.analysis.comparison.series_curves import CommonSeries
 from rankscope.analysis.comparison.settings_differences import (
-    COUNTED,
-    PREFIX,
     SettingChange,
     SettingsComparison,
-    option_role,
 )
 from rankscope.analysis.comparison.tensor_differences import TensorComparison
 from rankscope.analysis.comparison.time_comparison import TimeComparison
+from rankscope.text.secrets import HIDDEN
 
 CAUSES: Mapping[str, str] = {
     "seed": "another seed",
@@ -122,14 +121,14 @@ class Grounds(NamedTuple):
 
     def changes(self, roles: Sequence[str]) -> list[SettingChange]:
         """The options and settings that differ and are such a cause, in the order of the roles."""
-        told = [(role_of(one), one) for one in self.settings.changes if one.weight in COUNTED]
+        told = [(role_of(one), one) for one in self.settings.changes if one.counts]
         return [one for role in roles for found, one in told if found == role]
 
 
 def role_of(one: SettingChange) -> str:
     """The kind of cause that a change of this setting is; "" where it is none of them."""
-    if one.name.startswith(PREFIX):
-        role = option_role(one.name.removeprefix(PREFIX))
+    if one.option:
+        role = option_role(one.option)
         return role.role if role is not None else ""
     if one.name in ("world size", "mesh", "ranks of a host"):
         return "order"
@@ -149,7 +148,9 @@ def value_causes(grounds: Grounds) -> Iterator[Hypothesis]:
     if batch is not None and (first is None or batch.step <= first.step):
         said = f"the hash of the batch differs first at step {batch.step}"
         yield from by_changes(grounds, ("seed", "data", "batch"), said) or [
-            Hypothesis(CAUSES["data"], (said,), (), "Print which samples each batch has, in both runs.", ("data",))
+            Hypothesis(
+                "data", CAUSES["data"], (said,), (), "Print which samples each batch has, in both runs.", ("data",)
+            )
         ]
         return
     if rate is not None and rate.relative > _LEAST_RATE and (first is None or rate.step <= first.step):
@@ -176,7 +177,7 @@ def _by_onset(grounds: Grounds, first: SeriesDifference) -> Iterator[Hypothesis]
     else:
         yield from by_changes(grounds, ROUNDING_ROLES, said)
         yield Hypothesis(
-            CAUSES["event"], (f"{said}; step {first.last_equal} is equal",), (),
+            "event", CAUSES["event"], (f"{said}; step {first.last_equal} is equal",), (),
             "Read both logs around that step; hash the batches of the steps before it.", ("event",),
         )  # fmt: skip
 
@@ -190,8 +191,8 @@ def by_changes(grounds: Grounds, roles: Sequence[str], said: str, against: Seque
         others = [f"{other.name} differs, too" for other in changed if other is not one][:1]
         found.append(
             Hypothesis(
-                f"{CAUSES[role]}: {one.shown}", (said, *([f"{one.name}: {effect}"] if effect else [])),
-                (*against, *others), _ONE_CHANGE.format(name=one.name), (role,),
+                change_id(one), f"{CAUSES[role]}: {one.shown}", (said, *([f"{one.name}: {effect}"] if effect else [])),
+                (*against, *others), _ONE_CHANGE.format(name=one.name), (role,), action=action_of(one),
             )
         )  # fmt: skip
     return found
@@ -207,7 +208,7 @@ def _rate(grounds: Grounds, rate: SeriesDifference) -> Iterator[Hypothesis]:
     against = (f"{first.name} of the same step differs, which that update does not reach",) if early and first else ()
     changed = by_changes(grounds, ("lr",), said, against)
     yield from changed or [
-        Hypothesis(CAUSES["lr"], (said,), against, "Run A again with the learning rate of B.", ("lr",))
+        Hypothesis("lr", CAUSES["lr"], (said,), against, "Run A again with the learning rate of B.", ("lr",))
     ]
 
 
@@ -228,7 +229,7 @@ def _start(grounds: Grounds, said: str) -> Iterator[Hypothesis]:
     known = () if norm is None or norm.is_alike else (norm.said,)
     left = tuple(one for one in kinds if one not in out)
     yield Hypothesis(
-        one_of(left or ("code",)), (said, *known), tuple(dict.fromkeys(out.values())),
+        id_of(left or ("code",)), one_of(left or ("code",)), (said, *known), tuple(dict.fromkeys(out.values())),
         "Print seed, batch hash and a norm of the parameters before the first step in both runs.", left or ("code",),
     )  # fmt: skip
 
@@ -271,7 +272,7 @@ def _update(grounds: Grounds, first: SeriesDifference, said: str) -> Iterator[Hy
             out[role] = f"{name} is equal in all steps"
     left = tuple(one for one in UPDATE if one not in out) or ("code",)
     yield Hypothesis(
-        one_of(left), (said,), tuple(out.values()),
+        id_of(left), one_of(left), (said,), tuple(out.values()),
         "Log the learning rate and a hash of each batch, and print the optimizer's options in both runs.", left,
     )  # fmt: skip
 
@@ -282,6 +283,7 @@ def _restart(grounds: Grounds, first: SeriesDifference, said: str) -> Iterator[H
     if first.since_restart == 0:
         out = ["the hashes of the batches are equal"] if grounds.is_equal("batch_hash") else []
         yield Hypothesis(
+            "resume-state",
             CAUSES["resume-state"],
             (f"{said}, the first step behind a restart",),
             tuple(out),
@@ -291,7 +293,7 @@ def _restart(grounds: Grounds, first: SeriesDifference, said: str) -> Iterator[H
         return
     equal = ["the learning rate is equal"] if grounds.is_equal("lr") else []
     yield Hypothesis(
-        CAUSES["optimizer-state"],
+        "optimizer-state", CAUSES["optimizer-state"],
         (f"{said}; step {first.last_equal}, the first behind a restart, is equal: the update is not", *equal), (),
         f"Log the norm of the optimizer's state behind the restart. {experiment}", ("optimizer-state",),
     )  # fmt: skip
@@ -311,8 +313,10 @@ def _rounding(grounds: Grounds, first: SeriesDifference, said: str) -> Iterator[
     equal, unknown = _equal_sums(grounds)
     kinds = ("kernel", *(["order"] if unknown else []), *(["small-change"] if small else []))
     yield Hypothesis(
-        one_of(kinds), (said, *equal), (*unknown, *(["a small real change looks alike at this size"] if small else [])),
+        id_of(kinds), one_of(kinds), (said, *equal),
+        (*unknown, *(["a small real change looks alike at this size"] if small else [])),
         "Run A twice: if it differs from itself as much, it does not repeat (rankscope repro --determinism).", kinds,
+        action=DETERMINISM,
     )  # fmt: skip
 
 
@@ -332,7 +336,7 @@ def _schedule_order(grounds: Grounds, said: str) -> Hypothesis:
     assert grounds.schedule is not None
     parting = grounds.schedule.partings[0]
     return Hypothesis(
-        CAUSES["order"], (said, f"A: {parting.call_a.shown}, B: {parting.call_b.shown}"), (),
+        "order", CAUSES["order"], (said, f"A: {parting.call_a.shown}, B: {parting.call_b.shown}"), (),
         "Run A with the sizes of buckets and the way of sharing the work that B has.", ("order",),
     )  # fmt: skip
 
@@ -343,7 +347,28 @@ def _unresolved(grounds: Grounds, first: SeriesDifference, said: str) -> Iterato
     yield from by_changes(grounds, START_ROLES if first.is_first else (*ROUNDING_ROLES, *UPDATE), said)
     kinds = () if first.is_first else ("order", "kernel", "small-change")
     cause = "the printed digits do not tell" + (f": {one_of(kinds)}" if kinds else "")
-    yield Hypothesis(cause, (said,), (), exact, kinds)
+    yield Hypothesis(f"unresolved:{id_of(kinds)}", cause, (said,), (), exact, kinds)
+
+
+def id_of(kinds: Sequence[str]) -> str:
+    """The id of a cause that is one of these kinds."""
+    return "+".join(kinds)
+
+
+def change_id(one: SettingChange) -> str:
+    """The id of the cause that a setting is."""
+    return f"{role_of(one) or 'setting'}:{one.name}"
+
+
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+")
+
+
+def action_of(one: SettingChange) -> CauseAction | None:
+    """The next step for a setting that differs: its value in B, if it is a variable whose value may be shown."""
+    value = one.changes[0][1]
+    if one.option or not _VARIABLE.fullmatch(one.name) or value == HIDDEN:
+        return None
+    return CauseAction("set-variable", one.name, value if one.is_set_in_b else None)
 
 
 def one_of(kinds: Sequence[str]) -> str:
@@ -358,7 +383,7 @@ def _scale(first: SeriesDifference, world_size: int) -> Hypothesis:
     near = [name for name, n in known.items() if n > 1 and min(abs(ratio / n - 1), abs(ratio * n - 1)) < _NEAR]
     said = f"the ratio B / A stays at {ratio:.4g}: a factor, not noise"
     return Hypothesis(
-        CAUSES["scale"], (said, *(f"the factor is {name}, or its inverse" for name in near)), (),
+        "scale", CAUSES["scale"], (said, *(f"the factor is {name}, or its inverse" for name in near)), (),
         "Compare how both runs average gradients: sum or mean, the divisor, accumulation steps, the clipping limit.",
         ("scale",),
     )  # fmt: skip

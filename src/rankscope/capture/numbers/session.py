@@ -239,7 +239,9 @@ class Session:
         rows = [(row, None if row.buffer is None else taken[id(row.buffer)][row.number]) for row in self._rows]
         for row in self._rows:
             row.buffer = None
-        end = {"end_of_step": self.step, "time_ns": time.time_ns(), "rng": random_states()}
+        # the job may set its seed behind the start of the recording: only here it is that of the step
+        facts = {"rng": random_states(), "seed": torch.initial_seed()}
+        end = {"end_of_step": self.step, "time_ns": time.time_ns(), **facts}
         self.writer.put(StepRows(self._heads, rows, end, self._dropped, self.unwaited))
         self._heads, self._dropped = [], 0
 

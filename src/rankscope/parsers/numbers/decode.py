@@ -26,6 +26,7 @@ from rankscope.parsers.numbers.model import (
     MOST_STEPS,
     NUMBERS,
     PLAIN,
+    SEED,
     SIZES,
     Floats,
     Narrow,
@@ -199,6 +200,8 @@ class LineColumns:
         elif row.end_of_step is not None and row.rng is not None and self._stepped < MOST_STEPS:
             self._stepped += 1
             self._random += [(row.end_of_step, name, state) for name, state in named_values(row.rng)]
+            if isinstance(row.seed, int):
+                self._random.append((row.end_of_step, SEED, str(row.seed)))
         self.dropped += max(0, row.dropped or 0)
 
     def _add_rows(self, rows: Sequence[NumbersLine], lines: Sequence[int], samples: Sequence[Packed]) -> None:

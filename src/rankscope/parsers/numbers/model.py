@@ -173,6 +173,8 @@ def numbers_from(header: dict[str, Any], body: memoryview, rows: int) -> Numbers
 
 # Settings in the header of a file.
 
+SEED = "seed"
+"""The name of the seed of torch among the random states of a step."""
 HEADER_SETTINGS = {"torch": "version:torch", "level": "numbers level", "every": "numbers every", "mode": "numbers mode"}
 """Names of settings, by the keys of the header that tell them."""
 MOST_SETTINGS = 512

@@ -89,6 +89,7 @@ class NumbersLine(msgspec.Struct, gc=False):
     settings: Any = None
     end_of_step: Whole | None = None
     rng: Any = None
+    seed: Any = None
     dropped: Whole | None = None
 
 

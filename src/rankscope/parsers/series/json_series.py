@@ -53,6 +53,11 @@ def row_points(row: Mapping[str, Any], line: int, step: int | None = None) -> It
     if metric_names.SUMMARY in flat:
         return
     steps = sorted((place, key) for key in flat if (place := metric_names.step_place(key)) is not None)
+    if step is None and steps and all(metric_names.is_length(key) for _, key in steps):
+        # a configuration has its number of steps, too
+        steps = steps if any(map(metric_names.is_measured, flat)) else []
+        if not steps:
+            return
     for _, key in steps:
         step = whole_number(flat[key]) if step is None else step
     if step is None and not steps and not isinstance(flat.get(EPOCH), float):

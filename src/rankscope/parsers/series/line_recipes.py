@@ -11,6 +11,7 @@ from rankscope.parsers.logs.log_record import strip_prefixes
 from rankscope.parsers.series import metric_names
 from rankscope.parsers.series.metric_names import Quantity
 from rankscope.parsers.series.printed_numbers import NUMBER
+from rankscope.parsers.series.run_options import is_printed_config
 
 MOST_IN_LINE = 2000
 LONGEST_NAME = 120
@@ -41,7 +42,7 @@ _FRACTION = re.compile(r"\s*/\s*(?=\d)")
 _TIME = re.compile(rf"{log_record.FULL}|{log_record.GLOG}|{log_record.SYSLOG}|{log_record.CLOCK}")
 _FULL = re.compile(log_record.FULL)
 _PROSE = ("with", "and", "at", "the", "current", "is", "average", "avg", "for", "in", "after", "-")
-_EPOCH_PLACE, _BAR_PLACE, _ONLY_EPOCH_PLACE = 50, 60, 70
+_LENGTH_PLACE, _EPOCH_PLACE, _BAR_PLACE, _ONLY_EPOCH_PLACE = 25, 50, 60, 70
 _RANK = re.compile(r"\[Rank (\d{1,7})\]", re.IGNORECASE)
 _TASK = re.compile(r"\[default(\d{1,7})\]:|\s*(\d{1,6}): ")
 
@@ -66,6 +67,8 @@ class StepPlace(NamedTuple):
     """How good it is, 0 for the best."""
     factor: float = 1.0
     """The factor behind its number: 30K."""
+    is_length: bool = False
+    """Whether it may be the number of all steps, by its name."""
 
 
 class LineRecipe(NamedTuple):
@@ -94,6 +97,8 @@ def line_recipe(text: str) -> LineRecipe | None:
     found = [*NUMBERS.finditer(text)]
     if not found or len(found) > MOST_IN_LINE or metric_names.SUMMARY in text:
         return None
+    if is_printed_config(text):
+        return None
     front = strip_prefixes(text)
     fixed = {at for at, span in enumerate(found) if span.end() <= front.end}
     fixed -= _within(found, _TIME, text, front.end)
@@ -105,6 +110,9 @@ def line_recipe(text: str) -> LineRecipe | None:
     if step is not None:
         taken = {step.number, step.epoch, step.total}
         values = [value for value in values if value.number not in taken]
+    if step is not None and step.is_length and not any(metric_names.is_measured(v.quantity.raw_name) for v in values):
+        # "steps: 30" of a configuration, or the total of a bar
+        return None
     worth = [value for value in values if _is_worth(value.quantity)]
     whole = step is not None or text.startswith("{", front.end)
     if (values and not (worth and whole)) or (not values and (step is None or step.place != _BAR_PLACE)):
@@ -152,7 +160,9 @@ def _places(text: str, found: list[re.Match[str]], cut: int) -> tuple[list[Value
             # "number of nan iterations"
             continue
         if name.step is not None and not text.startswith("%", end):
-            steps.append(StepPlace(at, place=name.step, factor=_factor(text, end)))
+            is_length = metric_names.is_length(name.text)
+            place = name.step + (_LENGTH_PLACE if is_length else 0)
+            steps.append(StepPlace(at, place=place, factor=_factor(text, end), is_length=is_length))
         elif name.text.lower() == metric_names.EPOCH:
             steps.append(StepPlace(at, place=_ONLY_EPOCH_PLACE))
         elif (values or steps or not _is_head(name, text, end)) and not _is_left_out(name, text, end):
@@ -224,7 +234,9 @@ def _last_words(text: str) -> NamedNumber | None:
         if len(words) <= count:
             continue
         if (step := metric_names.step_place(name)) is not None:
-            return NamedNumber(name, step, False)
+            # "total steps 30" is a value of that name
+            is_other = metric_names.is_length("", words[-count - 1])
+            return NamedNumber(text if is_other else name, None if is_other else step, False)
         if words[-count - 1].lower() in _PROSE and metric_names.is_known(name):
             return NamedNumber(name, None, False)
     return None

@@ -134,7 +134,8 @@ class _LogReader:
                 points.extend(told)
                 orders.extend([self._order + at] * len(told))
         if points:
-            self._keep(points_frame(points, "json").with_columns(pl.Series("order", orders, pl.Int64)))
+            found_here = points_frame(points, "json").with_columns(pl.Series("order", orders, pl.Int64))
+            self._keep(found_here.cast({"source": pl.String}))
         texts = rows["text"].scatter([*found], [*found.values()]) if found else rows["text"]
         return rows.with_columns(texts)
 

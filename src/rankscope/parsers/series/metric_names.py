@@ -110,6 +110,28 @@ def step_place(name: str) -> int | None:
     return _STEP_PLACES.get(_bare(name))
 
 
+_COUNTS_OF_STEPS = frozenset({"steps", "iterations", "updates"})
+"""Names of a step that are the length of the job, too: `steps: 30` in its configuration."""
+_OF_LENGTH = frozenset({
+    "max", "maximum", "total", "num", "number", "of", "per", "warmup", "accumulation", "train", "training", "eval",
+    "save", "log", "logging", "decay", "optimization", "every", "remaining", "last",
+})  # fmt: skip
+"""Words before such a name, or before a step, that make it a length or an interval."""
+_MEASURED = re.compile(r"loss|acc|ppl|perplexity|reward|persec|throughput|bpb|entropy|gradnorm|gnorm")
+_CHOSEN = re.compile(r"scale|weight|coef|type|smooth|clip|max|min|fn|func|alpha|beta|lambda|threshold|target")
+
+
+def is_length(name: str, before: str = "") -> bool:
+    """Whether a name of a step may be the length of the job; the word before it tells that, too."""
+    return _bare(name) in _COUNTS_OF_STEPS or before.lower() in _OF_LENGTH
+
+
+def is_measured(raw_name: str) -> bool:
+    """Whether a quantity comes out of a step of training, and is no option: a loss, and not its scale."""
+    name = _bare(raw_name)
+    return _MEASURED.search(name) is not None and _CHOSEN.search(name) is None
+
+
 @lru_cache(1 << 14)
 def quantity_of(raw_name: str, unit: str = "") -> Quantity:
     """The quantity with a raw name, and with the unit that stands behind its value."""

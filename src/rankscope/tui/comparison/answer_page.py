@@ -5,10 +5,9 @@ The card is the answer in a few lines: who, where, why it may be, what decides, 
 
 from __future__ import annotations
 
-import re
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, NamedTuple
 
 import polars as pl
@@ -16,7 +15,7 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from rankscope.analysis.comparison.model import ComparedRun, DifferenceKind, Hypothesis, RunComparison, RunDifference
+from rankscope.analysis.comparison.model import ComparedRun, Hypothesis, PartState, RunComparison, RunDifference
 from rankscope.text.wording import plural, ranks_text
 from rankscope.tui.comparison.compared_view import ComparedPage, ComparedView, PartPage, diff_command, shown
 from rankscope.tui.detail.finding_text import fitted
@@ -66,10 +65,9 @@ _ORDER = (
 _LABEL = 8
 _MOST_HOSTS = 2
 _LONGEST_RANKS = 40
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+")
-_KINDS: dict[DifferenceKind, str] = {
-    "schedule-differs": "schedule", "settings-differ": "settings", "values-differ": "values",
-    "durations-differ": "durations",
+_MARKS: Mapping[PartState, tuple[str, Role]] = {
+    PartState.NOT_COMPARED: ("- ", "dim"), PartState.DIFFERS: ("! ", "warn"), PartState.UNCOUNTED: ("~ ", "text"),
+    PartState.EQUAL: ("= ", "good"),
 }  # fmt: skip
 
 
@@ -101,7 +99,7 @@ def _badge(found: RunComparison) -> tuple[str, Role]:
     """SAME only where every part was compared."""
     if not found.is_same:
         return " DIFFERS ", "critical"
-    whole = not any(part.summary.startswith("not compared") for part in found.parts)
+    whole = all(part.state is PartState.EQUAL and not part.left for part in found.parts)
     return (" SAME ", "fine") if whole else (" NONE SEEN ", "fine")
 
 
@@ -174,14 +172,12 @@ def command(view: ComparedView, at: CardPlace) -> str:
 
 def _command_of(view: ComparedView, cause: Hypothesis) -> str:
     """The command in an experiment, or the one that gives a setting of A its value in B."""
-    if "rankscope repro --determinism" in cause.experiment:
+    action = cause.action
+    if action is None:
+        return ""
+    if action.kind == "determinism":
         return f"rankscope repro {shlex.quote(view.pair_facts[0].title)} --determinism"
-    for change in view.whole.grounds.settings.changes:
-        if cause.cause.startswith(f"{change.name} differs") and _VARIABLE.fullmatch(change.name):
-            value = change.changes[0][1]
-            unset = value.startswith("unset")
-            return f"unset {change.name}" if unset else f"export {change.name}={shlex.quote(value)}"
-    return ""
+    return f"unset {action.name}" if action.value is None else f"export {action.name}={shlex.quote(action.value)}"
 
 
 class AnswerEntry(NamedTuple):
@@ -197,12 +193,12 @@ class AnswerEntry(NamedTuple):
 def entries(view: ComparedView) -> list[AnswerEntry]:
     """The parts, then differences and causes if there are several. Without colours their marks tell the same."""
     found = view.found
-    differs = {_KINDS.get(one.kind) for one in found.differences}
     rows = []
     for part in found.parts:
-        left = part.summary.startswith("not compared")
-        mark: tuple[str, Role] = ("- ", "dim") if left else ("! ", "warn") if part.name in differs else ("= ", "good")
-        text = line(Span(*mark), Span(f"{part.name:<11}", "bold"), Span(shown(part.summary), _faint(left)))
+        text = line(
+            Span(*_MARKS[part.state]), Span(f"{part.name:<11}", "bold"),
+            Span(shown(part.answer), _faint(not part.is_compared)),
+        )  # fmt: skip
         rows.append(AnswerEntry(text, part.name))
     for number, one in enumerate(found.differences if len(found.differences) > 1 else ()):
         words = line(Span(f"{number + 1:>2}. ", "dim"), shown(f"{one.kind}: {one.title}"))

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
 
-from rankscope.analysis.comparison.model import ComparedPart, RunComparison, RunFacts
+from rankscope.analysis.comparison.model import ComparedPart, PartState, RunComparison, RunFacts
 from rankscope.analysis.comparison.part_words import parting_title
 from rankscope.analysis.comparison.run_sides import WholeComparison
 from rankscope.text.escaping import plain
@@ -52,7 +52,11 @@ class ComparedView:
 
     def part(self, name: str) -> ComparedPart:
         """One of the compared parts."""
-        return next((one for one in self.found.parts if one.name == name), ComparedPart(name, "not compared"))
+        return next((one for one in self.found.parts if one.name == name), _no_part(name))
+
+
+def _no_part(name: str) -> ComparedPart:
+    return ComparedPart(name, PartState.NOT_COMPARED, "it is no part of this comparison")
 
 
 def diff_command(found: RunComparison, options: str) -> str:
@@ -207,7 +211,7 @@ class PartPage(ComparedPage, ListPage):
 
     def heading(self) -> list[Line]:
         """The part, both runs, and its answer."""
-        return [self.title_line(), line(" ", Span(shown(self.part.summary), "bold"))]
+        return [self.title_line(), line(" ", Span(shown(self.part.answer), "bold"))]
 
     def hints(self, *, every: bool = False) -> list[Hint]:
         """The way to the lanes or the series first."""
@@ -216,7 +220,7 @@ class PartPage(ComparedPage, ListPage):
 
     def how_to_fill(self) -> list[Line]:
         """The text for a part without lines."""
-        return wrap(line(Span(shown(self.part.summary), "warn")), self.size.width - 1)
+        return wrap(line(Span(shown(self.part.answer), "warn")), self.size.width - 1)
 
     def search(self, text: str) -> int:
         """Lists the lines with `text`."""

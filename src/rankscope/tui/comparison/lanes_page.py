@@ -106,7 +106,7 @@ class LanesPage(TargetPage):
     @classmethod
     def missing(cls, view: ComparedView) -> str:
         """Why there are no lanes."""
-        return "" if view.lanes is not None else f"no lanes: schedules are {shown(view.part('schedule').summary)}"
+        return "" if view.lanes is not None else f"no lanes: schedules are {shown(view.part('schedule').answer)}"
 
     @property
     def lanes(self) -> PairedLanes:

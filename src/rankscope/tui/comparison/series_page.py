@@ -204,7 +204,7 @@ class SeriesPage(TargetPage):
     def missing(cls, view: ComparedView) -> str:
         """Why there is no series."""
         known = series_keys(view.whole.series.tables, view.whole.grounds.series)
-        return "" if known else f"no series: values are {shown(view.part('values').summary)}"
+        return "" if known else f"no series: values are {shown(view.part('values').answer)}"
 
     @property
     def key(self) -> SeriesKey:
