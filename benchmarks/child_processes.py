@@ -76,7 +76,9 @@ def process_tree(pid: int) -> list[int]:
 
 
 def run_ranks(command: Sequence[str], ranks: int, folder: Path, environment: Mapping[str, str], limit_s: float) -> None:
-    """Runs a command as each rank of a job, with RANK, LOCAL_RANK and WORLD_SIZE set, and `output_RANK` in the folder, to the end.
+    """Runs a command as each rank of a job to the end, with RANK, LOCAL_RANK and WORLD_SIZE set.
+
+    The output of each goes to `output_RANK` in the folder.
 
     Leaves no process behind. Raises RuntimeError with the end of the output of a rank that fails, or of the first one
     that still runs after `limit_s` seconds; the others are killed then.

@@ -109,22 +109,27 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",") if part]
 
 
+def parser() -> argparse.ArgumentParser:
+    """The arguments of the program."""
+    own = program_parser(__spec__.name, __doc__, writes=True)
+    own.add_argument("--ranks", type=_numbers, default=[8, 64, 256, 1024, 4096])
+    own.add_argument("--entries", type=int, default=ENTRIES)
+    own.add_argument("--rings", type=_numbers, default=[200, 20_000], help="other sizes of rings, on --small ranks")
+    own.add_argument("--small", type=int, default=64)
+    own.add_argument("--middle", type=int, default=256, help="ranks of the job with other writers and more groups")
+    own.add_argument("--huge", type=_numbers, default=[], help="ranks of jobs of 200 entries each")
+    own.add_argument("--logs-up-to", type=int, default=1024)
+    own.add_argument("--traces-up-to", type=int, default=64)
+    own.add_argument("--torch-up-to", type=int, default=64)
+    own.add_argument("--tree", type=int, default=100_000, help="files of a tree that are not of the job")
+    own.add_argument("--hta", metavar="PYTHON", help="an interpreter that has HolisticTraceAnalysis and pandas < 3")
+    own.add_argument("--keep", type=Path, help="where jobs lie that are used again")
+    return own
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures everything and writes the section."""
-    parser = program_parser(__spec__.name, __doc__, writes=True)
-    parser.add_argument("--ranks", type=_numbers, default=[8, 64, 256, 1024, 4096])
-    parser.add_argument("--entries", type=int, default=ENTRIES)
-    parser.add_argument("--rings", type=_numbers, default=[200, 20_000], help="other sizes of rings, on --small ranks")
-    parser.add_argument("--small", type=int, default=64)
-    parser.add_argument("--middle", type=int, default=256, help="ranks of the job with other writers and more groups")
-    parser.add_argument("--huge", type=_numbers, default=[], help="ranks of jobs of 200 entries each")
-    parser.add_argument("--logs-up-to", type=int, default=1024)
-    parser.add_argument("--traces-up-to", type=int, default=64)
-    parser.add_argument("--torch-up-to", type=int, default=64)
-    parser.add_argument("--tree", type=int, default=100_000, help="files of a tree that are not of the job")
-    parser.add_argument("--hta", metavar="PYTHON", help="an interpreter that has HolisticTraceAnalysis and pandas < 3")
-    parser.add_argument("--keep", type=Path, help="where jobs lie that are used again")
-    args = parser.parse_args(arguments)
+    """Measures everything, and prints the section."""
+    args = parser().parse_args(arguments)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory() as temporary:
         found, ways, calls = _all(args, args.keep or Path(temporary))

@@ -77,11 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first", type=int, default=7000)
     parser.add_argument("--processes", type=int, default=2, help="1: in this process")
+    parser.add_argument("--faults", nargs="*", default=list(FAULTS), choices=FAULTS)
     parser.add_argument("--worlds", type=int, nargs="*", default=list(WORLDS))
     parser.add_argument("--misses", type=Path, help="write every case that is not exact to this file")
     args = parser.parse_args(arguments)
     seeds = range(args.first, args.first + args.seeds)
-    jobs = [(fault, world, seed) for fault in FAULTS for world in args.worlds for seed in seeds]
+    jobs = [(fault, world, seed) for fault in args.faults for world in args.worlds for seed in seeds]
     cases = [case for batch in mapped(run, jobs, args.processes) for case in batch]
     keys: dict[str, Callable[[Case], object]] = {
         "fault": lambda c: c.fault, "program": lambda c: c.program, "recorded": lambda c: c.mode,
