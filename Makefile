@@ -63,11 +63,11 @@ sample-data: .venv/test-extras
 
 # writes benchmarks/results.md
 bench: .venv/test-extras
-	$(BIN)/python -m benchmarks.accuracy
-	$(BIN)/python -m benchmarks.scale
-	$(BIN)/python -m benchmarks.capture
-	$(BIN)/python -m benchmarks.numbers_overhead
-	$(BIN)/python -m benchmarks.trace_frames
+	$(BIN)/python -m benchmarks.accuracy --write
+	$(BIN)/python -m benchmarks.scale --write
+	$(BIN)/python -m benchmarks.capture --write
+	$(BIN)/python -m benchmarks.numbers_overhead --write
+	$(BIN)/python -m benchmarks.trace_frames --write
 
 # sdist and wheel, as they go to PyPI
 dist: .venv/release-extras

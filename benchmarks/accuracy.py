@@ -1,7 +1,7 @@
 """How often the culprits are found: seeds x faults x kinds of dump, against a simulator that knows the truth.
 
 Run from the root of the repository: `python -m benchmarks.accuracy [--seeds 20] [--size small]`, and to see what is
-answered wrongly `--dry --wrong [--kinds hook mixed ...] [--faults host-stuck ...]`; each wrong case is printed with the
+answered wrongly `--wrong [--kinds hook mixed ...] [--faults host-stuck ...]`; each wrong case is printed with the
 command that makes it again and writes its dumps to a folder (`--keep DIR`).
 """
 
@@ -10,8 +10,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,8 @@ from tests.simulator.options import ALL_MODES, Job
 from tests.simulator.scenario import ALL_FAULTS, ONLY_MODES, SIZES, Scenario, make, modes_of
 from tests.simulator.truth import Truth, innocents, score
 
-from benchmarks.results import machine, put, table
+from benchmarks.child_processes import mapped, run_program
+from benchmarks.results import machine, program_parser, publish, table
 from rankscope.analysis import analyse
 from rankscope.assemble.load import load
 
@@ -95,7 +95,7 @@ def _line(scenario: Scenario, mode: str, truth: Truth, findings: Iterable[dict[s
 def _again(case: Case, size: str) -> str:
     """A case, and the command that makes it again."""
     which = f"--size {size} --faults {case.fault} --first {case.seed} --seeds 1 --kinds '{case.mode}'"
-    return f"{case.score}: {case.line}\n    python -m benchmarks.accuracy --dry --wrong {which} --keep cases\n"
+    return f"{case.score}: {case.line}\n    python -m benchmarks.accuracy --wrong {which} --keep cases\n"
 
 
 def _row(name: str, cases: list[Case]) -> list[object]:
@@ -142,8 +142,8 @@ def sections(cases: list[Case], size: str) -> dict[str, str]:
     return {name: f"{text}\n\n{{}}\n\n{summary(part)}" for name, (text, part) in parts.items() if part}
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+def _given(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = program_parser(__spec__.name, __doc__, writes=True)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=9000)
     parser.add_argument("--size", choices=SIZES, default="small")
@@ -152,28 +152,25 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--misses", type=Path, help="write every case that is not exact or allowed to this file")
     parser.add_argument("--wrong", action="store_true", help="print these cases, with the command to see each again")
     parser.add_argument("--keep", type=Path, help="write the dumps of all cases to folders in this one")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--dry", action="store_true", help="print only, leave results.md alone")
-    return parser.parse_args()
+    parser.add_argument("--processes", type=int, default=2, help="1: in this process")
+    return parser.parse_args(arguments)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Runs all cases and writes the sections."""
-    args = _arguments()
+    args = _given(arguments)
     jobs = [(fault, seed) for fault in args.faults for seed in range(args.first, args.first + args.seeds)]
     asked = Asked(args.size, tuple(args.kinds), args.keep)
-    with ProcessPoolExecutor(args.processes) as pool:
-        cases = [c for batch in pool.map(partial(run_seed, asked=asked), jobs, chunksize=2) for c in batch]
+    cases = [c for batch in mapped(partial(run_seed, asked=asked), jobs, args.processes) for c in batch]
     if args.wrong:
         print("".join(_again(c, args.size) for c in cases if c.wrong or c.innocent))
     if args.misses:
         args.misses.write_text("".join(f"{c.score}: {c.line}\n" for c in cases if c.wrong))
     for name, text in sections(cases, args.size).items():
+        print(f"{name}\n")
         told = text.format(f"{args.seeds} seeds from {args.first}, {args.size} jobs. {machine()}")
-        print(f"{name}\n\n{told}\n")
-        if not args.dry:
-            put(name, told)
+        publish(name, f"{told}\n", write=args.write)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

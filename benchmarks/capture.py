@@ -8,20 +8,21 @@ measured by themselves.
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import os
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
 import torch
 import torch.distributed as dist
 
-from benchmarks.results import machine, put, table
+from benchmarks.child_processes import run_program
+from benchmarks.results import machine, program_parser, publish, table
 from rankscope import capture
 
 RANKS = 2
@@ -67,7 +68,7 @@ def rank(number: int, scratch: Path, rounds: int, interval: float, seconds: floa
     model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(4)])
     for _ in range(FILL):
         dist.all_reduce(torch.ones(1))
-    train(model, 2.0)
+    train(model, min(seconds, 2.0))
     rounds_told: list[Round] = []
     for place in range(rounds):
         found: dict[bool, Pace] = {}
@@ -92,7 +93,7 @@ def measure(rounds: int, interval: float, seconds: float) -> list[Round]:
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as scratch:
         arguments = [(number, Path(scratch), rounds, interval, seconds) for number in range(RANKS)]
-        ranks = [context.Process(target=rank, args=each) for each in arguments]
+        ranks = [context.Process(target=rank, args=each, daemon=True) for each in arguments]
         for process in ranks:
             process.start()
         for process in ranks:
@@ -101,13 +102,13 @@ def measure(rounds: int, interval: float, seconds: float) -> list[Round]:
     return told
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and writes the section of benchmarks/results.md."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = program_parser(__spec__.name, __doc__, writes=True)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--interval", type=float, default=10.0, help="seconds between dumps")
     parser.add_argument("--seconds", type=float, default=21.0, help="seconds of training with it, and without")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     told = measure(options.rounds, options.interval, options.seconds)
     rows = [
         _row("with / without, on the clock", [r[2] / r[0] for r in told]),
@@ -116,8 +117,8 @@ def main() -> None:
     ]
     head = ["ratio", "median", "middle half of the rounds"]
     command = f"`python -m benchmarks.capture --rounds {options.rounds} --interval {options.interval:g}`"
-    put("The capture in a training loop", f"{machine()}; {command}. {NOISE}\n\n{table(head, rows)}")
-    print(table(head, rows))
+    text = f"{machine()}; {command}. {NOISE}\n\n{table(head, rows)}"
+    publish("The capture in a training loop", text, write=options.write)
 
 
 def _row(name: str, ratios: list[float]) -> list[str]:
@@ -126,4 +127,4 @@ def _row(name: str, ratios: list[float]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

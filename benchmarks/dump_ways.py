@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import gc
 import pickle
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,7 +16,8 @@ from typing import Any
 from tests.parsers.dumps import as_version
 from tests.parsers.torch_pickle import torch_pickle
 
-from benchmarks.results import table
+from benchmarks.child_processes import run_program
+from benchmarks.results import program_parser, table
 from rankscope.parsers.flight_recorder import fast_reader
 from rankscope.parsers.flight_recorder.decode import decode_whole_dump
 
@@ -75,7 +75,7 @@ def _seconds(decode: Callable[[bytes], object], data: bytes) -> float:
     return time.process_time() - begin
 
 
-def compared(path: Path, times: int = 25) -> str:
+def compared(path: Path, times: int) -> str:
     """The table for a dump, with what it says. Nobody looks for garbage meanwhile, as in the processes that read."""
     document = pickle.loads(path.read_bytes())
     gc.disable()
@@ -86,5 +86,14 @@ def compared(path: Path, times: int = 25) -> str:
     return f"{EXPLANATION.format(times=times)}\n\n{table(HEADER, rows)}"
 
 
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints the table for a dump."""
+    parser = program_parser(__spec__.name, __doc__)
+    parser.add_argument("dump", type=Path)
+    parser.add_argument("--times", type=int, default=25, help="rounds, all ways in turn")
+    given = parser.parse_args(arguments)
+    print(compared(given.dump, given.times))
+
+
 if __name__ == "__main__":
-    print(compared(Path(sys.argv[1])))
+    run_program(main)

@@ -1,4 +1,4 @@
-"""Whether healthy real jobs accuse anybody of their memory: `python -m benchmarks.healthy_memory [--only ddp,tp]`.
+"""Whether healthy real jobs accuse anybody of their memory: `python -m benchmarks.healthy_memory [--only ddp tp]`.
 
 Each is a job of two gloo ranks on this machine (`benchmarks.memory_job`) whose memory is sampled and whose model is
 recorded. One more job leaks on rank 1, so that the samples are known to be enough to name a rank. Run it from the root
@@ -7,9 +7,7 @@ of the repository; it needs torch.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -17,8 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.memory_job import RANKS
-from benchmarks.results import machine, put, table
+from benchmarks.child_processes import run_program, run_ranks
+from benchmarks.memory_job import LEAKED_MIB, RANKS
+from benchmarks.results import machine, program_parser, publish, table
 
 HEALTHY = {
     "ddp": "DistributedDataParallel",
@@ -58,20 +57,10 @@ def run_job(variant: str, folder: Path, steps: int = STEPS, sampled: str = "rare
     `sampled` is "rarely", as in any job, or "always": each step then, so that no speed of a machine counts.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    dumps, ranks = folder / "dumps", []
-    same = {"WORLD_SIZE": str(RANKS), "STORE": str(folder / "store"), "GLOO_SOCKET_IFNAME": "lo"}
-    for rank in range(RANKS):
-        command = [sys.executable, "-m", "benchmarks.memory_job", variant, str(dumps), str(steps), sampled]
-        with (folder / f"output_{rank}").open("wb") as output:
-            environment = {**os.environ, **same, "RANK": str(rank)}
-            ranks.append(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
-    try:
-        codes = [process.wait(LONGEST_JOB_S) for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
-    if any(codes):
-        raise RuntimeError(f"{variant} ended with {codes}: {(folder / 'output_0').read_text()[-2000:]}")
+    dumps = folder / "dumps"
+    command = [sys.executable, "-m", "benchmarks.memory_job", variant, str(dumps), str(steps), sampled]
+    same = {"STORE": str(folder / "store"), "GLOO_SOCKET_IFNAME": "lo"}
+    run_ranks(command, RANKS, folder, same, LONGEST_JOB_S)
     return dumps
 
 
@@ -93,29 +82,30 @@ def _growth(path: Path) -> int:
     return int(held[-1] - held[len(held) // 4])
 
 
-def main(wanted: Sequence[str], steps: int) -> int:
-    """Runs the jobs one after the other, and writes the table; 1 if a healthy one accuses or the leak is missed."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the jobs one after the other, prints the table; 1 if a healthy one accuses or the leak is missed."""
+    parser = program_parser(__spec__.name, __doc__, writes=True)
+    every = [*HEALTHY, LEAK]
+    parser.add_argument("--only", nargs="+", default=every, choices=every, metavar="VARIANT", help=", ".join(every))
+    parser.add_argument("--steps", type=int, default=STEPS)
+    given = parser.parse_args(arguments)
     found = []
     with tempfile.TemporaryDirectory() as directory:
-        for variant in wanted:
-            found.append(judge(variant, run_job(variant, Path(directory) / variant, steps)))
+        for variant in given.only:
+            found.append(judge(variant, run_job(variant, Path(directory) / variant, given.steps)))
             print(found[-1], flush=True)
-    if set(wanted) == {*HEALTHY, LEAK}:
-        rows = [
-            (one.variant, HEALTHY.get(one.variant, "rank 1 keeps 1 MiB of each step"), one.samples,
-             f"{one.growth / (1 << 20):.0f} MiB", ", ".join(map(str, one.accused)) or "nobody")
-            for one in found
-        ]  # fmt: skip
-        head = ("job", "its memory", "samples", "growth behind the first quarter", "accused")
-        put("Memory of healthy jobs", f"{table(head, rows)}\n\n{steps} steps, two ranks each. {machine()}")
+    rows = [
+        (one.variant, HEALTHY.get(one.variant, f"rank 1 keeps {LEAKED_MIB} MiB of each step"), one.samples,
+         f"{one.growth / (1 << 20):.0f} MiB", ", ".join(map(str, one.accused)) or "nobody")
+        for one in found
+    ]  # fmt: skip
+    head = ("job", "its memory", "samples", "growth behind the first quarter", "accused")
+    text = f"{table(head, rows)}\n\n{given.steps} steps, two ranks each. {machine()}"
+    publish("Memory of healthy jobs", text, write=given.write)
     wrong = [one.variant for one in found if one.accused != ((1,) if one.variant == LEAK else ())]
     print(f"{len(found) - len(wrong)} of {len(found)} right{': wrong are ' + ', '.join(wrong) if wrong else ''}")
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default=",".join([*HEALTHY, LEAK]), help="variants, separated by commas")
-    parser.add_argument("--steps", type=int, default=STEPS)
-    told = parser.parse_args()
-    raise SystemExit(main(told.only.split(","), told.steps))
+    run_program(main)

@@ -5,12 +5,13 @@ Run from the root of the repository: `python -m benchmarks.init_speed [--ranks 6
 
 from __future__ import annotations
 
-import argparse
 import io
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from benchmarks.child_processes import run_program
+from benchmarks.results import program_parser
 from rankscope.parsers.logs.decode import decode_log
 
 COMMS = (64, 8, 8, 2)
@@ -48,12 +49,12 @@ def text(ranks: int) -> bytes:
     return "".join(lines).encode()
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program_parser(__spec__.name, __doc__)
     parser.add_argument("--ranks", type=int, default=1024)
     parser.add_argument("--times", type=int, default=5)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     log, took = text(args.ranks), []
     for _ in range(args.times):
         begin = time.process_time()
@@ -64,4 +65,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

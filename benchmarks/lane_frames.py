@@ -1,22 +1,22 @@
 """How long a frame of the lanes of operations takes, by the number of lanes, folded by look and with a row for each.
 
-python -m benchmarks.lane_frames DUMPS [COPIES ...]
+python -m benchmarks.lane_frames DUMPS [COPIES ...] [--rounds 31] [--write]
 
 The lanes of DUMPS are copied so many times: the widget has the size of a terminal of 200 columns and 60 lines.
 """
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
-from benchmarks.results import machine, put, table
+from benchmarks.child_processes import run_program
+from benchmarks.results import machine, program_parser, publish, table
 from rankscope.analysis import analyse
 from rankscope.assemble.load import load
 from rankscope.tui.board import Board
@@ -27,7 +27,7 @@ from rankscope.tui.model import Model, build_model
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.target import place_of_finding
 
-WIDTH, ROWS, ROUNDS = 180, 50, 31
+WIDTH, ROWS = 180, 50
 LOOK = ViewOptions(palette="256").look
 MOVES: dict[str, Callable[[Board], object]] = {
     "lane below": lambda board: board.go_row(board.row + 1),
@@ -50,7 +50,7 @@ def copied(model: Model, copies: int) -> Model:
     )
 
 
-def measured(model: Model) -> list[list[str]]:
+def measured(model: Model, rounds: int) -> list[list[str]]:
     """Rows of the table: processor time of a frame in ms, for each move, folded and unfolded."""
     boards = BoardSet(model, np.zeros(1, np.uint8))
     board, painter = boards.operations, Painter()
@@ -60,17 +60,17 @@ def measured(model: Model) -> list[list[str]]:
     if place is not None:
         boards.go(place)
     board.settle(ROWS)
-    out = [_row(board, painter, "folded")]
+    out = [_row(board, painter, "folded", rounds)]
     board.toggle_fold_all()
-    return [*out, _row(board, painter, "each its row")]
+    return [*out, _row(board, painter, "each its row", rounds)]
 
 
-def _row(board: Board, painter: Painter, name: str) -> list[str]:
+def _row(board: Board, painter: Painter, name: str, rounds: int) -> list[str]:
     gutter = gutter_for(WIDTH + 20, len(board.model.ranks))
     spent = []
     for move in MOVES.values():
         times = []
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             begin = time.process_time()
             move(board)
             painter.rows(compose(board, gutter)[0], WIDTH + gutter.width, LOOK, lit=True)
@@ -79,16 +79,20 @@ def _row(board: Board, painter: Painter, name: str) -> list[str]:
     return [f"{len(board.model.ranks):,}", name, f"{board.count:,}", *spent]
 
 
-def main() -> None:
-    """Measures, and writes the table into the results."""
-    dataset = load([Path(sys.argv[1])])
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures, and prints the table."""
+    parser = program_parser(__spec__.name, __doc__, writes=True)
+    parser.add_argument("dumps", type=Path)
+    parser.add_argument("copies", type=int, nargs="*", default=[1, 16])
+    parser.add_argument("--rounds", type=int, default=31)
+    given = parser.parse_args(arguments)
+    dataset = load([given.dumps])
     model = build_model(dataset, analyse(dataset))
-    rows = [row for copies in map(int, sys.argv[2:] or ["1", "16"]) for row in measured(copied(model, copies))]
+    rows = [row for copies in given.copies for row in measured(copied(model, copies), given.rounds)]
     text = table(["lanes", "shown", "rows", *(f"{name}, ms" for name in MOVES)], rows)
-    how = f"Processor time of a frame of {WIDTH} cells x {ROWS} rows, median of {ROUNDS}. {machine()}"
-    put("Frames of the lanes of operations", f"{how}\n\n{text}")
-    print(text)
+    how = f"Processor time of a frame of {WIDTH} cells x {ROWS} rows, median of {given.rounds}. {machine()}"
+    publish("Frames of the lanes of operations", f"{how}\n\n{text}", write=given.write)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -1,22 +1,22 @@
 """How much memory reading a very long log takes: the peak of each process of `rankscope report`, by size and kind.
 
-Run from the root of the repository: `python -m benchmarks.log_memory [--gb 1 10] [--kinds mixed]`. The log is written
-to the temporary directory and taken away again; it needs as much room there as the largest size asked for.
+Run from the root of the repository: `python -m benchmarks.log_memory [--gb 1 10] [--kinds mixed] [--write]`. The log is
+written to the temporary directory and taken away again; it needs as much room there as the largest size asked for.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.results import machine, put, table
+from benchmarks.child_processes import process_tree, run_program
+from benchmarks.results import machine, program_parser, publish, table
 
 RANKS = 64
 PER_HOST = 8
@@ -134,23 +134,13 @@ def peaks(path: Path) -> tuple[int, list[int], float, float]:
     command = [sys.executable, "-m", "rankscope", "report", str(path), "--format", "json"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            for pid in _with_children(process.pid):
+            for pid in process_tree(process.pid):
                 found[pid] = max(found.get(pid, 0), _peak(pid))
             time.sleep(0.05)
     after = os.times()
     took = after.children_user + after.children_system - before.children_user - before.children_system
     workers = [peak for pid, peak in found.items() if pid != process.pid]
     return found[process.pid], workers, time.perf_counter() - begin, took
-
-
-def _with_children(pid: int) -> list[int]:
-    children = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children += [int(word) for word in task.read_text().split()]
-        except OSError:
-            continue
-    return [pid, *children]
 
 
 def _peak(pid: int) -> int:
@@ -171,20 +161,17 @@ largest worker
 (VmHWM), and the time it took by the clock and by processors. Made by `python -m benchmarks.log_memory {{again}}`."""
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and writes the section."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program_parser(__spec__.name, __doc__, writes=True)
     parser.add_argument("--gb", type=float, nargs="+", default=[1, 10])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=["mixed"])
-    parser.add_argument("--dry", action="store_true", help="print only, leave results.md alone")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     rows = [_row(kind, gb) for kind in args.kinds for gb in args.gb]
     shown = table(["kind", "GB", "report, MB", "worker, MB", "clock, s", "processors, s"], rows)
     again = f"--gb {' '.join(f'{gb:g}' for gb in args.gb)} --kinds {' '.join(args.kinds)}"
     text = f"{EXPLANATION.format(again=again)}\n\n{machine()}\n\n{shown}"
-    print(text)
-    if not args.dry:
-        put("Memory of long logs", text)
+    publish("Memory of long logs", text, write=args.write)
 
 
 def _row(kind: str, gb: float) -> list[str]:
@@ -198,4 +185,4 @@ def _row(kind: str, gb: float) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -1,22 +1,22 @@
 """How fast logs are read: COLL lines of NCCL, against Python's own regular expressions, and the output of programs.
 
-Run from the root of the repository: `python -m benchmarks.log_speed [--mb 256]`.
+Run from the root of the repository: `python -m benchmarks.log_speed [--mb 256] [--write]`.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import mmap
 import random
 import re
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from unittest.mock import patch
 
-from benchmarks.results import machine, put, table
+from benchmarks.child_processes import run_program
+from benchmarks.results import machine, program_parser, publish, table
 from rankscope.parsers.contents import DecodedFile
 from rankscope.parsers.files.directory_walk import walk_paths
 from rankscope.parsers.logs import log_decoder
@@ -145,13 +145,12 @@ def seconds(path: Path, lines: int, times: int) -> dict[str, float]:
     return {name: min(all_) for name, all_ in took.items()}
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and writes the section."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program_parser(__spec__.name, __doc__, writes=True)
     parser.add_argument("--mb", type=int, default=256)
     parser.add_argument("--times", type=int, default=5)
-    parser.add_argument("--dry", action="store_true", help="print only, leave results.md alone")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / "job.log"
         lines = write_log(path, args.mb)
@@ -166,10 +165,8 @@ def main() -> None:
     shown = table(["", "s", "MB/s", "ratio"], rows)
     more = table(["", "s", "MB/s"], program_rows(args.mb // 16, args.times))
     text = f"{EXPLANATION.format(lines=lines, mb=args.mb, times=args.times)}\n\n{machine()}\n\n{shown}\n\n{more}"
-    print(text)
-    if not args.dry:
-        put("Speed of logs", text)
+    publish("Speed of logs", text, write=args.write)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -1,4 +1,4 @@
-"""Writes the dumps the speed is measured on: `python -m benchmarks.make_dumps FOLDER RANKS [ENTRIES] [WRITER] [TP]`.
+"""Writes the dumps the speed is measured on: `python -m benchmarks.make_dumps FOLDER RANKS`.
 
 A job is simulated in which two replicas train, tensor and pipeline parallel. What a rank of it leaves is then written
 for every replica of a large job, with the names, the members and the clock that the rank has there.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import random
 import struct
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,8 @@ from tests.simulator.options import DumpOptions
 from tests.simulator.programs import Style
 from tests.simulator.topology import Layout, Topology, build
 
-from rankscope.parsers.flight_recorder.pickled_entries import positions
+from benchmarks.child_processes import run_program
+from benchmarks.results import program_parser
 
 ENTRIES = 2000
 """Entries of each rank, as the recorder keeps by default."""
@@ -113,7 +113,8 @@ def templates(layout: Layout, entries: int, writer: str) -> dict[tuple[int, int,
 
 def _times(data: bytes) -> npt.NDArray[np.int64]:
     """The places of all times; the two bytes before them may also be a part of another number."""
-    places = positions(data, _LONG) + len(_LONG)
+    raw = np.frombuffer(data, np.uint8)
+    places = np.flatnonzero((raw[:-9] == _LONG[0]) & (raw[1:-8] == _LONG[1])) + len(_LONG)
     words: npt.NDArray[np.int64] = np.ndarray((len(data) - 7,), "<i8", data, strides=(1,))
     return places[np.abs(words[places] - START) < DAY_NS]
 
@@ -144,7 +145,17 @@ def _marked_groups(config: dict[str, Any], marks: dict[str, str]) -> Iterator[tu
         yield marks[name], {**group, "name": marks[name], "ranks": f"{marks[name]} ranks"}
 
 
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Writes the dumps of a job."""
+    parser = program_parser(__spec__.name, __doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("ranks", type=int, help="at least two replicas of 8 x 4 ranks, of 2 x 2 for fewer than 64")
+    parser.add_argument("entries", type=int, nargs="?", default=ENTRIES, help=f"of each rank (default: {ENTRIES})")
+    parser.add_argument("writer", nargs="?", default="legacy", choices=WRITERS)
+    parser.add_argument("tp", type=int, nargs="?", default=8, help="size of the tensor parallel groups (default: 8)")
+    given = parser.parse_args(arguments)
+    make(given.folder, given.ranks, given.entries, given.writer, given.tp)
+
+
 if __name__ == "__main__":
-    _, where, count, *more = sys.argv
-    ring, kind, tensors = [*more, *(str(ENTRIES), "legacy", "8")[len(more) :]]
-    make(Path(where), int(count), int(ring), kind, int(tensors))
+    run_program(main)

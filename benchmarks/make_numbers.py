@@ -7,15 +7,16 @@ and outputs that add up, and 704 rows of modules, gradients, parameters and the 
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from benchmarks.child_processes import run_program
+from benchmarks.results import program_parser
 
 GROUP = 8
 CALLS = 24
@@ -178,16 +179,16 @@ def make(folder: Path, ranks: int, steps: int, *, decimal: bool = False) -> int:
     return ranks * steps * ROWS
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Writes a run into a folder."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program_parser(__spec__.name, __doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--ranks", type=int, default=64, help="a multiple of eight")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--decimal", action="store_true", help="samples as decimal numbers")
-    args: Any = parser.parse_args()
+    args = parser.parse_args(arguments)
     print(make(args.folder, args.ranks, args.steps, decimal=args.decimal), "rows")
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

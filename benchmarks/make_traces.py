@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import random
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from benchmarks.child_processes import run_program
+from benchmarks.results import program_parser
 
 BASE_NS = 1_790_857_026_000_000_000
 START_US = 4_479_654_969_561.300
@@ -107,5 +109,15 @@ def _flow(phase: str, number: int, at: float, pid: int, tid: int) -> str:
     )
 
 
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Writes the traces of a job."""
+    parser = program_parser(__spec__.name, __doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("ranks", type=int)
+    parser.add_argument("megabytes", type=float, help="of each rank")
+    given = parser.parse_args(arguments)
+    make(given.folder, given.ranks, given.megabytes)
+
+
 if __name__ == "__main__":
-    make(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    run_program(main)

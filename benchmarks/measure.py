@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.child_processes import LOOK_S, process_tree
+
 
 @dataclass(frozen=True)
 class Run:
@@ -42,10 +44,6 @@ def run(command: Sequence[str], log: Path | None = None) -> Run:
     return Run(seconds, usage.ru_maxrss / 1024, process.returncode, usage.ru_utime + usage.ru_stime)
 
 
-LOOK_S = 0.05
-"""Interval of the looks at the memory of all processes."""
-
-
 def run_watched(command: Sequence[str]) -> Run:
     """Runs a command and looks at the memory of all its processes together; its output is kept."""
     begin, peak = time.perf_counter(), 0
@@ -64,18 +62,7 @@ def run_watched(command: Sequence[str]) -> Run:
 
 def memory_of_tree(pid: int) -> int:
     """Proportional memory of a process and all below it, in bytes."""
-    return sum(map(_memory, _tree(pid)))
-
-
-def _tree(pid: int) -> list[int]:
-    found = [pid]
-    for parent in found:
-        for task in Path(f"/proc/{parent}/task").glob("*/children"):
-            try:
-                found += map(int, task.read_text().split())
-            except OSError:
-                continue
-    return found
+    return sum(map(_memory, process_tree(pid)))
 
 
 def _memory(pid: int) -> int:

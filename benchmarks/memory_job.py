@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 import os
 import random
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -25,6 +24,8 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
 import rankscope.capture
+from benchmarks.child_processes import run_program
+from benchmarks.results import program_parser
 from rankscope.capture import memory_record
 
 RANKS = 2
@@ -161,20 +162,26 @@ def _hold(variant: str, rank: int, step: int, chance: random.Random, kept: dict[
         kept.setdefault(key, torch.full((MIB_ELEMENTS * (LEAKED_MIB if variant == "leak" else 1),), 1.0))
 
 
-def main(variant: str, dumps: str, steps: int, sampled: str) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a rank with the capture in it."""
+    parser = program_parser(__spec__.name, f"{__doc__}\nRANK, WORLD_SIZE and STORE, a file, tell of the job.")
+    parser.add_argument("variant")
+    parser.add_argument("dumps")
+    parser.add_argument("steps", type=int)
+    parser.add_argument("sampled", choices=("rarely", "always"))
+    given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
-    if sampled == "always":
+    if given.sampled == "always":
         memory_record.MOST_COST = math.inf
-    rankscope.capture.start(dumps, memory=1e-9 if sampled == "always" else 0.02)
+    rankscope.capture.start(given.dumps, memory=1e-9 if given.sampled == "always" else 0.02)
     store = f"file://{os.environ['STORE']}"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=RANKS, timeout=timedelta(seconds=120))
-    train(variant, steps, rank)
+    train(given.variant, given.steps, rank)
     dist.barrier()
     rankscope.capture.stop()
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    run_program(main)

@@ -13,8 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks.child_processes import run_program
+from benchmarks.results import program_parser
 
 SEGMENT = 2 << 20
 DEPTH = 40
@@ -52,31 +56,39 @@ def _segment(address: int, size: int, stack: list[Any]) -> dict[str, Any]:
     return {"device": 0, "address": address, "total_size": SEGMENT, **kind, "blocks": [live, free]}
 
 
-def main(megabytes: int) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Prints seconds of `rankscope memory`, of clock and processor, and the most memory of one of its processes."""
+    parser = program_parser(__spec__.name, __doc__)
+    parser.add_argument("megabytes", type=float, nargs="?", default=300)
+    parser.add_argument("--write-to", type=Path, metavar="FILE", help="only write the snapshot")
+    parser.add_argument("--read", type=Path, metavar="FILE", help="only read a snapshot")
+    given = parser.parse_args(arguments)
+    if given.write_to:
+        with given.write_to.open("wb") as sink:
+            pickle.dump(snapshot(int(given.megabytes * 1_000_000) // BYTES_PER_ENTRY), sink)
+    elif given.read:
+        read(given.read)
+    else:
+        measure(given.megabytes)
+
+
+def measure(megabytes: float) -> None:
+    """Writes and reads a snapshot, each in a process of its own: what it costs is that of all its children."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "snapshot_rank_0.pickle"
-        subprocess.run([sys.executable, "-m", __spec__.name, "--write", str(path), str(megabytes)], check=True)
+        subprocess.run([sys.executable, "-m", __spec__.name, str(megabytes), "--write-to", str(path)], check=True)
         print(f"{path.stat().st_size / 1e6:.0f} MB, load {os.getloadavg()[0]:.1f}")
         subprocess.run([sys.executable, "-m", __spec__.name, "--read", str(path)], check=True)
 
 
-def read(path: str) -> None:
+def read(path: Path) -> None:
     """Runs the command on a file, and prints its cost."""
     began = time.monotonic()
-    subprocess.run([sys.executable, "-m", "rankscope", "memory", path], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-m", "rankscope", "memory", str(path)], check=True, stdout=subprocess.DEVNULL)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = f"{time.monotonic() - began:.1f} s, {used.ru_utime + used.ru_stime:.1f} s of processor"
     print(f"{seconds}, {used.ru_maxrss / 1024:.0f} MiB")
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["--write", file, size]:
-            entries = int(size) * 1_000_000 // BYTES_PER_ENTRY
-            with Path(file).open("wb") as sink:
-                pickle.dump(snapshot(entries), sink)
-        case ["--read", file]:
-            read(file)
-        case sizes:
-            main(int(sizes[0]) if sizes else 300)
+    run_program(main)

@@ -1,8 +1,7 @@
 """A process that rewrites the dumps of a job again and again, as if it went on: `python -m benchmarks.moving_job ...`.
 
-Arguments: a folder of dumps, the folder to write to, seconds between two rounds, rounds, and `varied` for sizes that
-are others in every operation. Each round all numbers of operations and all times are moved on, in the bytes themselves:
-pickling a thousand dumps would take longer.
+Each round all numbers of operations and all times are moved on, in the bytes themselves: pickling a thousand dumps
+would take longer.
 """
 
 from __future__ import annotations
@@ -11,10 +10,14 @@ import pickle
 import pickletools
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from benchmarks.child_processes import run_program
+from benchmarks.results import program_parser
 
 FAR = 1 << 20
 """Added to numbers, so that all of them are written as four bytes."""
@@ -74,26 +77,34 @@ def _add(data: bytearray, places: Any, kind: Any, amount: int) -> None:
     raw[cells] = values.view(np.uint8)
 
 
-def main(source: str, target: str, every: str, rounds: str, sizes: str = "") -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Writes all dumps every so many seconds; the first round at once."""
-    dumps = {path.name: Moving(path, sizes == "varied") for path in sorted(Path(source).iterdir())}
+    parser = program_parser(__spec__.name, __doc__)
+    parser.add_argument("source", type=Path, help="a folder of dumps")
+    parser.add_argument("target", type=Path, help="the folder to write to")
+    parser.add_argument("every", type=float, help="seconds between two rounds")
+    parser.add_argument("rounds", type=int)
+    parser.add_argument("--varied", action="store_true", help="sizes that are others in every operation")
+    given = parser.parse_args(arguments)
+    given.target.mkdir(parents=True, exist_ok=True)
+    dumps = {path.name: Moving(path, given.varied) for path in sorted(given.source.iterdir())}
     step = max(one.entries for one in dumps.values())
     begin_ns = time.time_ns() - 1_700_000_000_000_000_000
     for one in dumps.values():
         one.move(0, begin_ns - (1_760_000_000_000_000_000 - 1_700_000_000_000_000_000))
     print("ready", flush=True)
-    for number in range(int(rounds)):
+    for number in range(given.rounds):
         began = time.monotonic()
         for name, one in dumps.items():
-            part = Path(target, f".{name}.part")
+            part = given.target / f".{name}.part"
             part.write_bytes(one.data)
-            part.rename(Path(target, name))
-            one.move(step, round(float(every) * 1e9))
+            part.rename(given.target / name)
+            one.move(step, round(given.every * 1e9))
         if sys.stdout.isatty():
             # a pipe that nobody reads is full after some thousand lines
             print(f"round {number + 1} {time.monotonic() - began:.2f} s", flush=True)
-        time.sleep(max(0.0, float(every) - (time.monotonic() - began)))
+        time.sleep(max(0.0, given.every - (time.monotonic() - began)))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_program(main)

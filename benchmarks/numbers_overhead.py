@@ -1,26 +1,27 @@
 """What the recording of numbers costs a training step, by level, with it and without it in turn in the same processes.
 
 Run from the root of the repository: `python -m benchmarks.numbers_overhead [--rounds 8] [--steps 3]`. Two gloo ranks
-train a transformer of 3.2 million parameters with DDP. Processor time of the whole process counts, with the threads of
-gloo and of the writer: other work on the machine moves it little. The cost of hooks in a step that is not recorded is
-too small for that; it is measured by many calls of one small operation.
+train a transformer of 3.2 million parameters with DDP. Processor time of the whole process counts, with the threads
+of gloo and of the writer: other work on the machine moves it little. The cost of hooks in a step that is not recorded
+is too small for that; it is measured by many calls of one small operation.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import os
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
 import torch
 import torch.distributed as dist
 
-from benchmarks.results import machine, put, table
+from benchmarks.child_processes import run_program
+from benchmarks.results import machine, program_parser, publish, table
 from rankscope.capture import numbers
 
 RANKS = 2
@@ -114,7 +115,8 @@ def measure(rounds: int, steps: int) -> tuple[Costs, dict[str, tuple[int, int]]]
     """What rank 0 measured: seconds of each round; rows and bytes of a step by level."""
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as scratch:
-        ranks = [context.Process(target=rank, args=(number, Path(scratch), rounds, steps)) for number in range(RANKS)]
+        given = [(number, Path(scratch), rounds, steps) for number in range(RANKS)]
+        ranks = [context.Process(target=rank, args=each, daemon=True) for each in given]
         for process in ranks:
             process.start()
         for process in ranks:
@@ -123,12 +125,12 @@ def measure(rounds: int, steps: int) -> tuple[Costs, dict[str, tuple[int, int]]]
     return found, sizes
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and writes the section of benchmarks/results.md."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = program_parser(__spec__.name, __doc__, writes=True)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--steps", type=int, default=3, help="steps of each round and level")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     found, sizes = measure(options.rounds, options.steps)
     off = median(found["off"])
     hook = min(found["hooked call"]) - min(found["call"])
@@ -143,9 +145,8 @@ def main() -> None:
     head = ["level", "step, processor", "recorded step costs", f"at every={EVERY}", "rows", "file a step"]
     command = f"`python -m benchmarks.numbers_overhead --rounds {options.rounds} --steps {options.steps}`"
     note = f"A collective of a step that is not recorded costs {hook * 1e6:.0f} µs more, of {off * 1e3:.0f} ms a step."
-    put("Recording numbers", f"{machine()}; {command}. {note}\n\n{table(head, rows)}")
-    print(note, table(head, rows), sep="\n\n")
+    publish("Recording numbers", f"{machine()}; {command}. {note}\n\n{table(head, rows)}", write=options.write)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

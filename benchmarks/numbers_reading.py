@@ -14,14 +14,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import orjson
 
+from benchmarks.child_processes import LOOK_S, run_program
 from benchmarks.make_numbers import make
-from benchmarks.measure import LOOK_S, memory_of_tree
-from benchmarks.results import machine, put, table
+from benchmarks.measure import memory_of_tree
+from benchmarks.results import machine, program_parser, publish, table
 
 EXPLANATION = """A healthy run of {ranks} ranks and {steps} steps, {rows:,} rows in {size:.0f} MB, files in memory
 before; samples are {form}.
@@ -99,16 +100,15 @@ def measured(folder: Path, way: str) -> tuple[list[tuple[str, float, float]], fl
     return orjson.loads(told), peak
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and writes the section."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program_parser(__spec__.name, __doc__, writes=True)
     parser.add_argument("folder", nargs="?", type=Path, help="a run that is there already")
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--decimal", action="store_true", help="samples as decimal numbers")
     parser.add_argument("--way", choices=("rankscope", "msgspec", "orjson"), help="one way, in this process, as JSON")
-    parser.add_argument("--dry", action="store_true", help="print only, leave results.md alone")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     if args.way:
         rows = staged(str(args.folder)) if args.way == "rankscope" else decoded(str(args.folder), args.way)
         print(orjson.dumps(rows).decode())
@@ -118,9 +118,7 @@ def main() -> None:
         if not args.folder:
             make(folder, args.ranks, args.steps, decimal=args.decimal)
         text = _compared(folder, args)
-    print(text)
-    if not args.dry:
-        put(f"Speed of numbers, samples {'in decimals' if args.decimal else 'packed'}", text)
+    publish(f"Speed of numbers, samples {'in decimals' if args.decimal else 'packed'}", text, write=args.write)
 
 
 def _compared(folder: Path, args: argparse.Namespace) -> str:
@@ -144,4 +142,4 @@ def _compared(folder: Path, args: argparse.Namespace) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

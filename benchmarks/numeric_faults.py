@@ -1,23 +1,23 @@
 """Faults in the numbers of small real jobs over gloo, and what `rankscope numbers` says, alone and with a reference.
 
 Run from the root of the repository: `python -m benchmarks.numeric_faults [--keep FOLDER] [--faults NAME ..] [--dtypes
-f32 bf16] [--levels collectives modules] [--begin 2] [--healthy 50] [--flips] [--put]`. The whole takes a quarter of an
-hour on two cores, and half a minute again with the runs that `--keep` has kept. `--put` writes to results.md.
+f32 bf16] [--levels collectives modules] [--begin 2] [--healthy 50] [--flips]`. The whole takes a quarter of an
+hour on two cores, and half a minute again with the runs that `--keep` has kept.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.child_processes import run_program
 from benchmarks.numeric_plan import BEGIN, DTYPES, FAULTS, LEVELS, NumericJob, healthy_jobs, planned
 from benchmarks.numeric_positions import flip_table
 from benchmarks.numeric_runs import recorded, run_missing
 from benchmarks.numeric_scores import PLACED, Score, score, verdict
-from benchmarks.results import put, table
+from benchmarks.results import program_parser, publish, table
 from rankscope.analysis.numbers.number_rules import judge_numbers
 
 SECTION = "Faults in numbers"
@@ -92,9 +92,9 @@ def accused(jobs: Sequence[NumericJob], base: Path) -> list[str]:
     return said
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program_parser(__spec__.name, __doc__, writes=True)
     parser.add_argument("--dtypes", nargs="+", default=DTYPES, choices=DTYPES)
     parser.add_argument("--levels", nargs="+", default=LEVELS, choices=LEVELS)
     parser.add_argument("--faults", nargs="*", default=list(FAULTS), choices=FAULTS)
@@ -102,26 +102,20 @@ def main() -> None:
     parser.add_argument("--healthy", type=int, default=0, help="Number of healthy jobs.")
     parser.add_argument("--flips", action="store_true", help="Flip single bits, by position.")
     parser.add_argument("--keep", type=Path, help="Keep the runs here; runs that lie here are not made again.")
-    parser.add_argument("--put", action="store_true", help="Write the tables to benchmarks/results.md.")
-    arguments = parser.parse_args()
+    given = parser.parse_args(arguments)
     with TemporaryDirectory() as scratch:
-        base = (arguments.keep or Path(scratch)).resolve()
-        jobs = list(planned(arguments.dtypes, arguments.levels, arguments.faults, arguments.begin))
+        base = (given.keep or Path(scratch)).resolve()
+        jobs = list(planned(given.dtypes, given.levels, given.faults, given.begin))
         scores = list(scored(jobs, base))
         parts = [table(HEADER, fault_rows(scores)), summary(scores)]
-        if arguments.healthy:
-            said = accused(healthy_jobs(arguments.healthy), base)
-            parts.append(
-                "\n".join([f"Healthy jobs of which anything is said: {len(said)} of {arguments.healthy}.", *said])
-            )
-        if arguments.flips:
+        if given.healthy:
+            said = accused(healthy_jobs(given.healthy), base)
+            parts.append("\n".join([f"Healthy jobs of which anything is said: {len(said)} of {given.healthy}.", *said]))
+        if given.flips:
             parts.append(flip_table(base))
-    print(*parts, sep="\n\n")
-    if arguments.put:
-        put(
-            SECTION if arguments.begin == BEGIN else f"{SECTION}, there from step {arguments.begin}", "\n\n".join(parts)
-        )
+    section = SECTION if given.begin == BEGIN else f"{SECTION}, there from step {given.begin}"
+    publish(section, "\n\n".join(parts), write=given.write)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from benchmarks.numeric_bits import flipped
+from benchmarks.numeric_wire import changes
 from rankscope.capture import numbers
 
 POSITIONS = ("sign", "exponent, upper half", "exponent, lower half", "mantissa, first third", "second third",
@@ -29,15 +31,6 @@ def position(bit: int, dtype: str) -> str:
     return POSITIONS[3 + (bit - 1 - exponent) * 3 // mantissa]
 
 
-def flipped(value: Tensor, bit: int) -> float:
-    """A number with one bit of its format flipped; bit -1 is the sign, -2 the first of the exponent."""
-    word, width = (torch.int32, 32) if value.dtype == torch.float32 else (torch.int16, 16)
-    mask = 1 << (width + bit)
-    mask -= (1 << width) * (mask >= 1 << (width - 1))
-    changed = value.detach().clone().view(word) ^ torch.tensor(mask, dtype=word)
-    return float(changed.view(value.dtype))
-
-
 def trials(dtype: str) -> Iterator[tuple[str, int]]:
     """Place and bit of each reduction, in their order; bits count from the sign."""
     for place in PLACES:
@@ -48,8 +41,6 @@ def trials(dtype: str) -> Iterator[tuple[str, int]]:
 def flip_reductions(dtype: str, folder: Path, rank: int) -> None:
     """Sums of one member's flipped inputs, recorded with what it meant to give, and sums that one member reads
     flipped. Each is a step."""
-    from benchmarks.numeric_wire import changes
-
     form = {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
     source = torch.Generator().manual_seed(rank)
     whole = torch.Generator().manual_seed(99)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -20,12 +19,15 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
-from benchmarks.numeric_flips import flip_reductions, flipped
+from benchmarks.child_processes import run_program
+from benchmarks.numeric_bits import flipped
+from benchmarks.numeric_flips import flip_reductions
 from benchmarks.numeric_groups import Mesh, Planted, mesh
 from benchmarks.numeric_model import BATCH, LENGTH, VOCABULARY, WIDTH, Model
 from benchmarks.numeric_plan import FAULTY_RANK, NumericJob
 from benchmarks.numeric_updates import ShardedUpdates, average_gradients, optimizer_of
 from benchmarks.numeric_wire import changes, corrupt_wire
+from benchmarks.results import program_parser
 from rankscope.capture import numbers
 
 PATIENCE = timedelta(seconds=120)
@@ -213,15 +215,18 @@ def _exchange(way: Callable[..., Any], tensor: Tensor, peer: int) -> None:
         work.wait()
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the jobs of a file, each as a group of its own: lines of a folder and the fields of a job."""
+    parser = program_parser(__spec__.name, f"{__doc__}\nRANK and WORLD_SIZE tell of the rank.")
+    parser.add_argument("jobs", type=Path, help="a line of JSON for each job: its folder and the fields of NumericJob")
+    given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     corrupt_wire()
-    for number, line in enumerate(Path(sys.argv[1]).read_text().splitlines()):
+    for number, line in enumerate(given.jobs.read_text().splitlines()):
         told = json.loads(line)
         folder = Path(told.pop("folder"))
-        store = dist.FileStore(f"{sys.argv[1]}.{number}", size)
+        store = dist.FileStore(f"{given.jobs}.{number}", size)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
         job = NumericJob(**told)
         torch.manual_seed(job.seed)
@@ -236,4 +241,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

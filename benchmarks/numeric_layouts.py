@@ -15,9 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.child_processes import run_program
 from benchmarks.numeric_plan import NumericJob
 from benchmarks.numeric_runs import LONGEST_S, run_missing
-from benchmarks.results import table
+from benchmarks.results import program_parser, table
 
 PERTURBED = (1, 2, 3)
 FAULTS = {
@@ -68,19 +69,19 @@ def rows(jobs: Sequence[NumericJob], base: Path) -> Iterator[tuple[str, ...]]:
         yield job.layout, job.fault or "none", job.dtype, str(job.seed), "; ".join(answers(job, base)) or "-"
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program_parser(__spec__.name, __doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--dtypes", nargs="+", default=["f32"])
     parser.add_argument("--layouts", nargs="+", default=list(FAULTS), choices=FAULTS)
     parser.add_argument("--healthy", action="store_true", help="Only jobs without a fault.")
     parser.add_argument("--keep", type=Path, help="Keep the runs here; runs that lie here are not made again.")
-    arguments = parser.parse_args()
+    given = parser.parse_args(arguments)
     with TemporaryDirectory() as scratch:
-        found = list(rows(list(planned(arguments)), (arguments.keep or Path(scratch)).resolve()))
+        found = list(rows(list(planned(given)), (given.keep or Path(scratch)).resolve()))
     print(table(["layout", "fault", "type", "seed", "first wrong against one rank"], found))
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

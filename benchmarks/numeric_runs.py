@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.child_processes import run_ranks
 from benchmarks.numeric_plan import NumericJob
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
@@ -40,20 +39,7 @@ def _run(jobs: list[NumericJob], size: int, base: Path) -> None:
             (base / job.name).mkdir(parents=True, exist_ok=True)
         plan.write_text("".join(json.dumps({"folder": str(base / j.name), **asdict(j)}) + "\n" for j in jobs))
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.numeric_job", str(plan)]
-        same = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(size)}
-        errors = [(Path(scratch) / f"errors_{rank}").open("w+") for rank in range(size)]
-        ranks = [
-            subprocess.Popen(command, env={**same, "RANK": str(rank)}, stderr=errors[rank], stdout=errors[rank])
-            for rank in range(size)
-        ]
-        try:
-            failed = [rank for rank, process in enumerate(ranks) if process.wait(LONGEST_S)]
-        finally:
-            for process in ranks:
-                process.kill()
-        for rank in failed:
-            errors[rank].seek(0)
-            raise RuntimeError(f"rank {rank} of {size} failed:\n{errors[rank].read()[-3000:]}")
+        run_ranks(command, size, Path(scratch), {"OMP_NUM_THREADS": "1"}, LONGEST_S)
 
 
 def recorded(folder: Path) -> Dataset:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from benchmarks.numeric_flips import flipped
+from benchmarks.numeric_bits import flipped
 from benchmarks.numeric_groups import Mesh, Planted
 from benchmarks.numeric_plan import FAULTY_RANK
 

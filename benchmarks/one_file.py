@@ -1,13 +1,12 @@
 """First and second start of `rankscope.pyz`, beside the installed program and files made in other ways.
 
-    make pyz && python -m benchmarks.one_file [--beside pex=FILE] [--times 3]
+    make pyz && python -m benchmarks.one_file [--beside pex=FILE] [--times 3] [--write]
 
 Each first start has an empty home folder; a start is the report on sample_data/two_groups. Files are in the page cache.
 """
 
 from __future__ import annotations
 
-import argparse
 import resource
 import subprocess
 import sys
@@ -18,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.results import machine, put, table
+from benchmarks.child_processes import run_program
+from benchmarks.results import machine, program_parser, publish, table
 
 ROOT = Path(__file__).parents[1]
 VERDICT = b"HANG: rank 3 never issued all_reduce #10 of tensor_parallel"
@@ -69,22 +69,20 @@ def _middle(times: Sequence[StartTimes]) -> str:
     return f"{median(one.clock for one in times):.1f} s ({median(one.processor for one in times):.1f} s)"
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and writes the section."""
-    parser = argparse.ArgumentParser()
+    parser = program_parser(__spec__.name, __doc__, writes=True)
     parser.add_argument("--file", type=Path, default=ROOT / "dist" / "rankscope.pyz")
     parser.add_argument("--beside", action="append", default=[], metavar="NAME=FILE")
     parser.add_argument("--times", type=int, default=3)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     files = [("`make pyz`", str(options.file)), *(tuple(beside.split("=", 1)) for beside in options.beside)]
     rows = [row(name, [sys.executable, file], options.times) for name, file in files]
     rows.append(row("installed", [str(Path(sys.executable).with_name("rankscope"))], options.times))
-    put(
-        SECTION,
-        f"The report on a small job, medians of {options.times}, on the clock (and on the processor). {machine()}\n\n"
-        + table(["", "size", "first start", "second start", "unpacked"], rows),
-    )
+    about = f"The report on a small job, medians of {options.times}, on the clock (and on the processor). {machine()}"
+    shown = table(["", "size", "first start", "second start", "unpacked"], rows)
+    publish(SECTION, f"{about}\n\n{shown}", write=options.write)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

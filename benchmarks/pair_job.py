@@ -15,7 +15,7 @@ import math
 import os
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,9 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from benchmarks.child_processes import run_program
 from benchmarks.pair_writers import Row, RunWriter
+from benchmarks.results import program_parser
 
 WORDS, LENGTH, WIDTH, SEQUENCES = 48, 24, 32, 512
 SAVED_STEP = 24
@@ -42,9 +44,9 @@ class Fault(NamedTuple):
     lost_optimizer: bool = False
 
 
-def options(arguments: list[str] | None = None) -> argparse.Namespace:
+def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The options of a run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program_parser(__spec__.name, __doc__)
     parser.add_argument("--writer", default="megatron")
     parser.add_argument("--parallel", default="ddp", choices=["ddp", "fsdp", "manual"])
     parser.add_argument("--seed", type=int, default=1)
@@ -243,9 +245,9 @@ def _late(source: Iterator[Tensor], seconds: float) -> Iterator[Tensor]:
         yield batch
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Runs one rank, which RANK, WORLD_SIZE and the master's address tell."""
-    asked = options()
+    asked = options(arguments)
     fault = Fault(**json.loads(os.environ.get("PAIR_FAULT", "{}")))
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
@@ -261,4 +263,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

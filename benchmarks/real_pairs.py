@@ -8,12 +8,9 @@ writes; at most two jobs run at once.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import pickle
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -23,9 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.child_processes import run_program, run_ranks
 from benchmarks.pair_job import SAVED_STEP
 from benchmarks.pair_writers import writable
-from benchmarks.results import machine, put, table
+from benchmarks.results import machine, program_parser, publish, table
 
 LONGEST_JOB_S = 240
 TIMED = ("identical", "data-loader", "slow-rank")
@@ -144,8 +142,11 @@ class Runs:
         checkpoint = str(self._folder / f"checkpoint_{job.writer}")
         told = {"writer": job.writer, "parallel": parallel, "output-dir": str(folder), **dict(job.options)}
         arguments = [f"--{name}={checkpoint if value == 'SAVE' else value}" for name, value in told.items()]
-        command = [sys.executable, "-m", "rankscope.capture", "-o", str(folder / "dumps"), "-m", "benchmarks.pair_job"]
-        _run_ranks([*command, *arguments], ranks, job.fault, self._folder / f"{folder.name}.out")
+        captured = [sys.executable, "-m", "rankscope.capture", "-o", str(folder / "dumps")]
+        command = ["nice", "-n", "5", *captured, "-m", "benchmarks.pair_job"]
+        outputs = self._folder / f"{folder.name}.out"
+        outputs.mkdir()
+        run_ranks([*command, *arguments], ranks, outputs, _environment(job.fault), LONGEST_JOB_S)
 
 
 def saving(job: Job) -> Job:
@@ -167,33 +168,15 @@ def _until_saved(saved: Path, folder: Path) -> None:
     (folder.parent / f"{folder.name}.jsonl").write_text("".join(exact[:SAVED_STEP]))
 
 
-def _run_ranks(command: Sequence[str], ranks: int, fault: str, output: Path) -> None:
-    """Starts all ranks, waits, and leaves none behind. Raises RuntimeError for a job that fails."""
+def _environment(fault: str) -> dict[str, str]:
+    """What all ranks of a job on this machine are told."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
-        for rank in range(ranks):
-            named = {
-                "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
-                "OMP_NUM_THREADS": 1, "GLOO_SOCKET_IFNAME": "lo", "PAIR_FAULT": fault,
-            }  # fmt: skip
-            environment = {**os.environ, **{name: str(value) for name, value in named.items()}}
-            with output.open("ab") as told:
-                processes.append(
-                    subprocess.Popen(
-                        ["nice", "-n", "5", *command], env=environment, stdout=told, stderr=told, start_new_session=True
-                    )
-                )
-        codes = [process.wait(LONGEST_JOB_S) for process in processes]
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-    if any(codes):
-        raise RuntimeError(f"{' '.join(command)}: ended with {codes}; {output}:\n{output.read_text()[-3000:]}")
+    return {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
+        "PAIR_FAULT": fault,
+    }  # fmt: skip
 
 
 # What the reports say.
@@ -287,15 +270,14 @@ def _operations(dump: Path) -> list[tuple[str, list[list[int]]]]:
 # The table.
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Runs all pairs, prints the scores, and writes them into results.md."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = program_parser(__spec__.name, __doc__, writes=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="causes, with commas between them")
     parser.add_argument("--keep", type=Path, help="a new folder for the runs, which stays")
     parser.add_argument("--again", type=Path, help="a folder of --keep, whose runs are compared again")
-    parser.add_argument("--dry", action="store_true", help="leaves results.md as it is")
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     able = writable()
     chosen = [
         one
@@ -310,9 +292,7 @@ def main() -> None:
         if asked.keep is None and asked.again is None:
             shutil.rmtree(folder)
     text = _text(scores, asked.seed)
-    print(text)
-    if not asked.dry:
-        put("Causes in pairs of real runs", text)
+    publish("Causes in pairs of real runs", text, write=asked.write)
 
 
 def _scores(chosen: Sequence[Pair], folder: Path, again: bool) -> list[Score]:
@@ -355,4 +335,4 @@ def _is_miss(one: Score) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

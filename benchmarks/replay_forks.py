@@ -6,19 +6,17 @@ Run from the root of the repository: `python -m benchmarks.replay_forks [--first
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 from tests.simulator.loaded import simulated
 from tests.simulator.options import MODES
 from tests.simulator.scenario import ALL_FAULTS, make
 
+from benchmarks.child_processes import mapped, run_program
 from benchmarks.fork_runs import HEADER, fork_rows
-from benchmarks.results import machine, put, table
+from benchmarks.results import machine, program_parser, publish, table
 from rankscope.analysis.replay.edits import Trial, sweep
 from rankscope.analysis.replay.schedule_fit import MOVING, Fit, fit_job
 
@@ -54,8 +52,9 @@ class ForkCase:
     said: tuple[int, ...]
 
 
-def measured(fault: str, seed: int) -> ForkCase | None:
-    """A job with a fault; None where nothing stops, or no job has a place for it."""
+def measured(job: tuple[str, int]) -> ForkCase | None:
+    """A job with a fault and a seed; None where nothing stops, or no job has a place for it."""
+    fault, seed = job
     try:
         dataset, analysis = simulated(fault, seed)
     except LookupError:
@@ -103,47 +102,41 @@ def _row(fault: str, cases: Sequence[ForkCase]) -> list[object]:
     ]  # fmt: skip
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measures, prints and keeps the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program_parser(__spec__.name, __doc__, writes=True)
     parser.add_argument("--first", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--faults", nargs="*", default=list(ALL_FAULTS))
+    parser.add_argument("--faults", nargs="*", default=list(ALL_FAULTS), choices=ALL_FAULTS)
+    parser.add_argument("--processes", type=int, default=2, help="1: in this process")
     parser.add_argument("--cases", action="store_true", help="print each job that no change repairs")
-    parser.add_argument("--dry", action="store_true", help="keep nothing in results.md")
     parser.add_argument("--run", action="store_true", help="play forks of the repairable faults over gloo instead")
     parser.add_argument("--whole", action="store_true", help="with --run: all ranks, not only those that matter")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.run:
         faults = [fault for fault in REPAIRABLE if fault in options.faults]
         _kept(
             "Forks of replays over gloo",
             table(HEADER, fork_rows(faults, options.first, minimize=not options.whole)),
-            options.dry,
+            options.write,
         )
         return
     found: defaultdict[str, list[ForkCase]] = defaultdict(list)
-    with ProcessPoolExecutor(2) as pool:
-        for fault in options.faults:
-            cases = list(
-                filter(None, pool.map(partial(measured, fault), range(options.first, options.first + options.seeds)))
-            )
-            found.update({fault: cases} if cases else {})
-            for case in cases if options.cases else ():
-                if (case.left and fault in REPAIRABLE) or case.helping:
-                    print(case, flush=True)
+    jobs = [(fault, seed) for fault in options.faults for seed in range(options.first, options.first + options.seeds)]
+    for case in filter(None, mapped(measured, jobs, options.processes)):
+        found[case.fault].append(case)
+        if options.cases and ((case.left and case.fault in REPAIRABLE) or case.helping):
+            print(case, flush=True)
     header = ("fault", "jobs", "repaired by one", "or by all", "first: right rank", "innocents help", "by")
     repairable = [case for fault in REPAIRABLE for case in found.get(fault, [])]
     others = [case for fault in found if fault not in REPAIRABLE for case in found[fault]]
     parts = [*found.items(), ("all repairable", repairable), ("all others", others)]
-    _kept("Forks of replays", table(header, [_row(name, cases) for name, cases in parts if cases]), options.dry)
+    _kept("Forks of replays", table(header, [_row(name, cases) for name, cases in parts if cases]), options.write)
 
 
-def _kept(section: str, shown: str, dry: bool) -> None:
-    print(shown)
-    if not dry:
-        put(section, f"{machine()}\n\n{shown}")
+def _kept(section: str, shown: str, write: bool) -> None:
+    publish(section, f"{machine()}\n\n{shown}", write=write)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

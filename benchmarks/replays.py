@@ -1,17 +1,16 @@
 """How often a replay stops where the job stopped, with the verdict of the job: simulated jobs with planted faults.
 
-python -m benchmarks.replays [--first SEED] [--seeds N] [--modes full,hook] [--faults ...] [--run]
+python -m benchmarks.replays [--first SEED] [--seeds N] [--modes full,hook] [--faults ...] [--run] [--write]
 
 Each job is replayed whole and with the ranks that matter: in memory, and with --run over gloo as well.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -20,7 +19,8 @@ from tempfile import TemporaryDirectory
 from tests.simulator.options import ALL_MODES
 from tests.simulator.scenario import ALL_FAULTS, ONLY_MODES, make
 
-from benchmarks.results import machine, put, table
+from benchmarks.child_processes import run_program
+from benchmarks.results import machine, program_parser, publish, table
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.replay.schedule_fit import MOVING
@@ -132,21 +132,22 @@ def rows(found: list[Outcome]) -> Iterator[list[object]]:
         ]  # fmt: skip
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Writes the section of the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program_parser(__spec__.name, __doc__, writes=True)
     parser.add_argument("--first", type=int, default=900)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--modes", default="full,hook")
     parser.add_argument("--faults", nargs="*", default=list(ALL_FAULTS), choices=list(ALL_FAULTS))
     parser.add_argument("--run", action="store_true")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     modes = given.modes.split(",")
     found = list(outcomes(range(given.first, given.first + given.seeds), modes, given.faults, given.run))
     header = ["fault", "stops", "verdict", "stops over gloo", "verdict over gloo", "ranks that matter", "kB at most"]
     seeds = f"Seeds {given.first} to {given.first + given.seeds - 1}, dumps of {' and '.join(modes)}"
-    put("Replays of simulated jobs", f"{seeds}; {machine()}\n\n{table(header, list(rows(found)))}")
+    text = f"{seeds}; {machine()}\n\n{table(header, list(rows(found)))}"
+    publish("Replays of simulated jobs", text, write=given.write)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import platform
 import re
 from collections.abc import Sequence
@@ -28,6 +29,25 @@ def machine() -> str:
     return (
         f"{cpus[1] if cpus else platform.processor()}, {cores} cores; Python {platform.python_version()}, {versions}."
     )
+
+
+def program_parser(name: str, about: str | None, *, writes: bool = False) -> argparse.ArgumentParser:
+    """The parser of a program, with `--write` for one that has a section of the results.
+
+    `name` is that of the module, `about` its docstring.
+    """
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog=f"python -m {name}", description=about, formatter_class=form)
+    if writes:
+        parser.add_argument("--write", action="store_true", help="write what is printed to benchmarks/results.md, too")
+    return parser
+
+
+def publish(section: str, body: str, *, write: bool) -> None:
+    """Prints a section of the results, and with `write` puts it into benchmarks/results.md."""
+    print(body)
+    if write:
+        put(section, body)
 
 
 def put(section: str, body: str) -> None:

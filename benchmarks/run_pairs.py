@@ -7,11 +7,10 @@ several runs a side, the training series and the speed differ from run to run be
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +36,8 @@ from tests.simulator.scenario import RINGS, SMALL
 from tests.traces import MS, US
 from tests.traces import training as traced_training
 
-from benchmarks.results import table
+from benchmarks.child_processes import run_program
+from benchmarks.results import program_parser, table
 from rankscope.analysis import analyse
 from rankscope.analysis.comparison.model import ComparedRun, RunComparison
 from rankscope.analysis.comparison.run_comparison import compare_runs
@@ -229,13 +229,13 @@ def coverage(pairs: int, seed: int) -> list[list[object]]:
     return rows
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Prints all counts."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program_parser(__spec__.name, __doc__)
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=70_000, help="the first seed")
     parser.add_argument("--only", choices=PARTS, help="one of the parts")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     for name, part in PARTS.items():
         if args.only in (None, name):
             print(*part(args.pairs, args.seed), sep="\n", flush=True)
@@ -283,4 +283,4 @@ PARTS = {
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -1,7 +1,8 @@
 """What reading costs from 8 ranks to thousands: dumps, logs and traces, beside what others take for the same files.
 
-Run from the root of the repository: `python -m benchmarks.scale [--ranks 8,64,256,1024,4096] [--huge 16384]`. Jobs are
-written to the temporary directory one after the other and taken away again; `--keep DIR` keeps them for the next run.
+Run from the root of the repository: `python -m benchmarks.scale [--ranks 8,64,256,1024,4096] [--huge 16384]`. Jobs
+are written to the temporary directory one after the other and taken away again; `--keep DIR` keeps them for the next
+run.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.child_processes import run_program
 from benchmarks.make_dumps import ENTRIES, WRITERS
 from benchmarks.make_traces import make as make_traces
-from benchmarks.results import machine, put, table
+from benchmarks.results import machine, program_parser, publish, table
 from benchmarks.scale_files import count_calls, unrelated_tree
 from benchmarks.scale_rows import HEADER, Job, Measured, measured, row_of
 from benchmarks.screen import first_screen
@@ -107,35 +109,39 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",") if part]
 
 
-def main() -> None:
-    """Measures everything and writes the section."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ranks", type=_numbers, default=[8, 64, 256, 1024, 4096])
-    parser.add_argument("--entries", type=int, default=ENTRIES)
-    parser.add_argument("--rings", type=_numbers, default=[200, 20_000], help="other sizes of rings, on --small ranks")
-    parser.add_argument("--small", type=int, default=64)
-    parser.add_argument("--middle", type=int, default=256, help="ranks of the job with other writers and more groups")
-    parser.add_argument("--huge", type=_numbers, default=[], help="ranks of jobs of 200 entries each")
-    parser.add_argument("--logs-up-to", type=int, default=1024)
-    parser.add_argument("--traces-up-to", type=int, default=64)
-    parser.add_argument("--torch-up-to", type=int, default=64)
-    parser.add_argument("--tree", type=int, default=100_000, help="files of a tree that are not of the job")
-    parser.add_argument("--hta", metavar="PYTHON", help="an interpreter that has HolisticTraceAnalysis and pandas < 3")
-    parser.add_argument("--keep", type=Path, help="where jobs lie that are used again")
-    parser.add_argument("--dry", action="store_true", help="print only, leave results.md alone")
-    args = parser.parse_args()
+def parser() -> argparse.ArgumentParser:
+    """The arguments of the program."""
+    own = program_parser(__spec__.name, __doc__, writes=True)
+    own.add_argument("--ranks", type=_numbers, default=[8, 64, 256, 1024, 4096])
+    own.add_argument("--entries", type=int, default=ENTRIES)
+    own.add_argument("--rings", type=_numbers, default=[200, 20_000], help="other sizes of rings, on --small ranks")
+    own.add_argument("--small", type=int, default=64)
+    own.add_argument("--middle", type=int, default=256, help="ranks of the job with other writers and more groups")
+    own.add_argument("--huge", type=_numbers, default=[], help="ranks of jobs of 200 entries each")
+    own.add_argument("--logs-up-to", type=int, default=1024)
+    own.add_argument("--traces-up-to", type=int, default=64)
+    own.add_argument("--torch-up-to", type=int, default=64)
+    own.add_argument("--tree", type=int, default=100_000, help="files of a tree that are not of the job")
+    own.add_argument("--hta", metavar="PYTHON", help="an interpreter that has HolisticTraceAnalysis and pandas < 3")
+    own.add_argument("--keep", type=Path, help="where jobs lie that are used again")
+    return own
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures everything, and prints the section."""
+    args = parser().parse_args(arguments)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory() as temporary:
         found, ways, calls = _all(args, args.keep or Path(temporary))
     again = " ".join(
-        word for word in sys.argv[1:] if word != "--dry" and "/" not in word and word not in ("--keep", "--hta")
+        word
+        for word in (sys.argv[1:] if arguments is None else arguments)
+        if "/" not in word and word not in ("--write", "--keep", "--hta")
     )
     about = EXPLANATION.format(few=FEW, again=again, load=f"{os.getloadavg()[0]:.0f}")
     text = "\n\n".join([about, machine(), table(HEADER, [row_of(one) for one in found]), growth(found), calls, ways])
-    print(text)
-    if not args.dry:
-        put("Reading at scale", text)
+    publish("Reading at scale", text, write=args.write)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

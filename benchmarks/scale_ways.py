@@ -13,10 +13,12 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from benchmarks.results import program_parser
 
 Stages = dict[str, list[float]]
 """By stage: seconds on the clock, and of processors."""
@@ -83,7 +85,17 @@ def staged(folder: Path) -> Stages:
 
 WAYS: dict[str, Callable[[Path], Stages]] = {"pickle": bare_pickle, "finditer": expression, "stages": staged}
 
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Reads a folder in one way."""
+    parser = program_parser(__spec__.name, __doc__)
+    parser.add_argument("way", choices=WAYS)
+    parser.add_argument("folder", type=Path)
+    given = parser.parse_args(arguments)
+    print(json.dumps(WAYS[given.way](given.folder)), flush=True)
+
+
 if __name__ == "__main__":
-    print(json.dumps(WAYS[sys.argv[1]](Path(sys.argv[2]))), flush=True)
+    main()
     # as rankscope's commands end: giving memory back is not measured
     os._exit(0)

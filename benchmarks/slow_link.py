@@ -1,6 +1,6 @@
 """What the screen costs over a slow link: bytes of a move, and the time until it stands still after keys held down.
 
-python -m benchmarks.slow_link DUMPS
+python -m benchmarks.slow_link DUMPS [--write]
 
 The app runs on a pseudo terminal behind a link of RATE bytes a second and DELAY_S each way, whose buffer of BUFFER
 bytes pushes back when it is full, as a connection over SSH does. An emulator at its end answers questions.
@@ -18,11 +18,12 @@ import sys
 import termios
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.results import machine, put, table
+from benchmarks.child_processes import run_program
+from benchmarks.results import machine, program_parser, publish, table
 
 RATE, DELAY_S, BUFFER = 25_000, 0.04, 65_536
 HELD_S, REPEAT_S, QUIET_S, LIMIT_S = 2.0, 0.033, 1.5, 60.0
@@ -131,21 +132,23 @@ def _held(link: Link) -> float:
     return max(link.arrived - released, 0.0)
 
 
-def main() -> None:
-    """Measures both drivers at each size, and writes the table into the results."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures both drivers at each size, and prints the table."""
+    parser = program_parser(__spec__.name, __doc__, writes=True)
+    parser.add_argument("dumps", type=Path)
+    given = parser.parse_args(arguments)
     rows = []
     for width, height in SIZES:
         for name, environ in DRIVERS.items():
-            first, scroll, settled = measured(Path(sys.argv[1]), (width, height), environ)
+            first, scroll, settled = measured(given.dumps, (width, height), environ)
             rows.append([f"{width}x{height}", name, f"{first:,}", f"{scroll:,}", f"{settled:.2f}"])
     text = table(["screen", "driver", "first screen, bytes", "one lane down, bytes", "still after, s"], rows)
     link = (
         f"A link of {RATE / 1000:g} kB/s, {DELAY_S * 2000:g} ms there and back, with a buffer of {BUFFER // 1024} KiB"
     )
     how = f"{link}; all lanes unfolded; j held for {HELD_S:g} s, {REPEAT_S * 1000:g} ms apart. {machine()}"
-    put("The screen over a slow link", f"{how}\n\n{text}")
-    print(text)
+    publish("The screen over a slow link", f"{how}\n\n{text}", write=given.write)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

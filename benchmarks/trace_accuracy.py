@@ -1,18 +1,17 @@
 """How often a late rank is found in traces, and how often an innocent one is accused.
 
-Run from the root of the repository: `python -m benchmarks.trace_accuracy [--seeds 10]`.
+Run from the root of the repository: `python -m benchmarks.trace_accuracy [--seeds 10] [--write]`.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.results import machine, put, table
+from benchmarks.child_processes import mapped, run_program
+from benchmarks.results import machine, program_parser, publish, table
 from benchmarks.trace_jobs import CAUSES, FAULTS, MODES, PROGRAMS, hidden, make, plan
 from rankscope.analysis import analyse
 
@@ -72,19 +71,19 @@ named, nobody innocent; *accused*: an innocent rank is. *cause*: of those named,
 A rank for which nobody waits, since its stage of a pipeline has to wait anyway, may be named or not."""
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Runs all cases on two cores and writes the section."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program_parser(__spec__.name, __doc__, writes=True)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first", type=int, default=7000)
+    parser.add_argument("--processes", type=int, default=2, help="1: in this process")
+    parser.add_argument("--faults", nargs="*", default=list(FAULTS), choices=FAULTS)
     parser.add_argument("--worlds", type=int, nargs="*", default=list(WORLDS))
     parser.add_argument("--misses", type=Path, help="write every case that is not exact to this file")
-    parser.add_argument("--dry", action="store_true", help="print only, leave results.md alone")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     seeds = range(args.first, args.first + args.seeds)
-    jobs = [(fault, world, seed) for fault in FAULTS for world in args.worlds for seed in seeds]
-    with ProcessPoolExecutor(2) as pool:
-        cases = [case for batch in pool.map(run, jobs) for case in batch]
+    jobs = [(fault, world, seed) for fault in args.faults for world in args.worlds for seed in seeds]
+    cases = [case for batch in mapped(run, jobs, args.processes) for case in batch]
     keys: dict[str, Callable[[Case], object]] = {
         "fault": lambda c: c.fault, "program": lambda c: c.program, "recorded": lambda c: c.mode,
         "ranks": lambda c: c.world,
@@ -92,12 +91,10 @@ def main() -> None:
     head = ["cases", "exact %", "missed %", "accused %", "cause %"]
     tables = "\n\n".join(table([name, *head], _rows(cases, key)) for name, key in keys.items())
     text = f"{EXPLANATION}\n\n{args.seeds} seeds from {args.first}. {machine()}\n\n{tables}"
-    print(text)
+    publish("Accuracy of traces", text, write=args.write)
     if args.misses:
         args.misses.write_text("".join(f"{c.score}: {c.line}\n" for c in cases if c.score != "exact"))
-    if not args.dry:
-        put("Accuracy of traces", text)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

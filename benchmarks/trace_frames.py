@@ -1,18 +1,18 @@
 """How long a frame of the lanes of traces takes, beside a filter and a group_by over all spans with polars.
 
-python -m benchmarks.trace_frames [SPANS]
+python -m benchmarks.trace_frames [SPANS] [--write]
 """
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
 
-from benchmarks.results import machine, put, table
+from benchmarks.child_processes import run_program
+from benchmarks.results import machine, program_parser, publish, table
 from rankscope import schema
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
@@ -85,9 +85,12 @@ def binned(dataset: Dataset, first: int, last: int) -> pl.DataFrame:
     return dataset.spans.filter(inside).group_by("track", cell.alias("cell")).agg(pl.col("duration_ns").sum())
 
 
-def main(spans: int) -> None:
-    """Writes the figures to results.md, and prints them."""
-    dataset = job(spans)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures, and prints the figures."""
+    parser = program_parser(__spec__.name, __doc__, writes=True)
+    parser.add_argument("spans", type=int, nargs="?", default=2_000_000)
+    given = parser.parse_args(arguments)
+    dataset = job(given.spans)
     begin = time.perf_counter()
     model = build_model(dataset, Analysis("", "unknown"))
     made = time.perf_counter() - begin
@@ -100,8 +103,7 @@ def main(spans: int) -> None:
         f"{dataset.spans.height:,} spans of {RANKS} ranks in {board.count} rows x {WIDTH} cells; the arrays behind "
         f"them were made in {made:.1f} s, in a thread. Best of 15. {machine()}\n\n{text}"
     )
-    put("Frames of the lanes of traces", body)
-    print(body)
+    publish("Frames of the lanes of traces", body, write=given.write)
 
 
 def _measured(dataset: Dataset, board: TraceBoard, zoom: int) -> tuple[str, ...]:
@@ -125,4 +127,4 @@ def _measured(dataset: Dataset, board: TraceBoard, zoom: int) -> tuple[str, ...]
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2_000_000)
+    run_program(main)

@@ -6,18 +6,19 @@ interpreter that has HolisticTraceAnalysis and pandas before 3.
 
 from __future__ import annotations
 
-import argparse
 import compileall
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import rankscope
+from benchmarks.child_processes import run_program
 from benchmarks.make_traces import make
 from benchmarks.measure import Run, alternate
-from benchmarks.results import machine, put, table
+from benchmarks.results import machine, program_parser, publish, table
 from benchmarks.trace_ways import WAYS
 
 READ = 1 << 20
@@ -75,15 +76,14 @@ def rows_of(title: str, megabytes: float, runs: dict[str, Run]) -> list[list[str
     ]  # fmt: skip
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and writes the section."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program_parser(__spec__.name, __doc__, writes=True)
     parser.add_argument("--mb", type=float, default=500)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--hta", metavar="PYTHON")
-    parser.add_argument("--dry", action="store_true", help="print only, leave results.md alone")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     each = args.mb / 11
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory() as temporary:
@@ -96,10 +96,8 @@ def main() -> None:
     shown = table(["", "", "s", "MB/s", "CPU s", "x msgspec", "x HTA", "peak MB"], rows)
     about = EXPLANATION.format(mb=f"{args.mb:.0f}", ranks=args.ranks, each=f"{each:.0f}", times=args.times)
     text = f"{about}\n\n{machine()}\n\n{shown}"
-    print(text)
-    if not args.dry:
-        put("Speed of traces", text)
+    publish("Speed of traces", text, write=args.write)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks.results import program_parser
 
 COLUMNS = ("name", "cat", "pid", "tid", "ts", "dur", "correlation")
 
@@ -86,7 +87,17 @@ WAYS: dict[str, Callable[[Sequence[Path]], int]] = {
     "HTA": with_hta,
 }
 
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Loads traces in one way, and prints how many rows they have."""
+    parser = program_parser(__spec__.name, __doc__)
+    parser.add_argument("way", choices=WAYS, metavar="WAY", help=", ".join(WAYS))
+    parser.add_argument("files", type=Path, nargs="+")
+    given = parser.parse_args(arguments)
+    print(WAYS[given.way](given.files), flush=True)
+
+
 if __name__ == "__main__":
-    print(WAYS[sys.argv[1]]([Path(path) for path in sys.argv[2:]]), flush=True)
+    main()
     # as rankscope's commands end: what is measured is loading, and not giving memory back
     os._exit(0)

@@ -7,7 +7,6 @@ there.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import tempfile
 import threading
@@ -19,9 +18,10 @@ from multiprocessing import Pipe
 from pathlib import Path
 from statistics import median
 
+from benchmarks.child_processes import run_program
 from benchmarks.make_dumps import make
 from benchmarks.moving_job import Moving
-from benchmarks.results import machine, put, table
+from benchmarks.results import machine, program_parser, publish, table
 from rankscope.assemble.sources import SourceFile
 from rankscope.commands.follower_process import receive, send
 from rankscope.parsers.files.reader import follow_log
@@ -29,7 +29,6 @@ from rankscope.tui.live.prepared import Prepared, prepare
 from rankscope.watching.update import FollowProgress, JobUpdate
 from rankscope.watching.watched_job import WatchedJob
 
-TIMES = 9
 Cost = tuple[float, ...]
 """Seconds: read, assembled, analysed, prepared, sent."""
 
@@ -82,7 +81,7 @@ def _read(path: Path) -> SourceFile:
     return SourceFile(path.name, content.kind, about.st_size, about.st_mtime_ns, content.problem, content.decoded)
 
 
-def _costs(ranks: Sequence[int], entries: int, counts: Sequence[int]) -> list[list[object]]:
+def _costs(ranks: Sequence[int], entries: int, counts: Sequence[int], times: int) -> list[list[object]]:
     """A row for one changed dump of a job of each size, measured in turn, and for each count of the largest."""
     cases = [(size, 1) for size in ranks] + [(ranks[-1], count) for count in counts]
     found: list[list[Cost]] = [[] for _ in cases]
@@ -92,7 +91,7 @@ def _costs(ranks: Sequence[int], entries: int, counts: Sequence[int]) -> list[li
             jobs[size] = Watched(Path(stack.enter_context(tempfile.TemporaryDirectory())), size, entries)
             for _ in range(2):
                 jobs[size].update(range(size))
-        for _ in range(TIMES):
+        for _ in range(times):
             for costs, (size, count) in zip(found, cases, strict=True):
                 # of ranks all over the job
                 costs.append(jobs[size].update(range(0, size, size // count)))
@@ -103,22 +102,20 @@ def _costs(ranks: Sequence[int], entries: int, counts: Sequence[int]) -> list[li
     return rows
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and writes the section."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, default=1024)
+    parser = program_parser(__spec__.name, __doc__, writes=True)
+    parser.add_argument("--ranks", type=int, default=1024, help="at least 128")
     parser.add_argument("--entries", type=int, default=200)
-    parser.add_argument("--dry", action="store_true", help="print only, leave results.md alone")
-    args = parser.parse_args()
+    parser.add_argument("--times", type=int, default=9)
+    args = parser.parse_args(arguments)
     gc.disable()
-    rows = _costs([args.ranks // 16, args.ranks // 4, args.ranks], args.entries, (32, args.ranks))
+    rows = _costs([args.ranks // 16, args.ranks // 4, args.ranks], args.entries, (32, args.ranks), args.times)
     head = ["dumps", "changed", "read", "assembled", "analysed", "prepared for the screen", "sent there", "together"]
-    text = f"Dumps of {args.entries} entries, processor time, medians of {TIMES}, in turn. {machine()}\n\n"
+    text = f"Dumps of {args.entries} entries, processor time, medians of {args.times}, in turn. {machine()}\n\n"
     text += table(head, rows)
-    print(text)
-    if not args.dry:
-        put("An update while watching", text)
+    publish("An update while watching", text, write=args.write)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

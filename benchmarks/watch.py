@@ -1,11 +1,10 @@
 """The screen of a big job that is watched: how fast it answers keys, how far it lags behind, whether its memory grows.
 
-Run from the root of the repository: `python -m benchmarks.watch [--ranks 1024] [--entries 200] [--every 10]`.
+Run from the root of the repository: `python -m benchmarks.watch [--ranks 1024] [--entries 200] [--every 10] [--write]`.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import re
@@ -13,15 +12,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
 from tests.tui.terminal import Terminal
 
+from benchmarks.child_processes import run_program
 from benchmarks.echo import Echo
 from benchmarks.make_dumps import make
-from benchmarks.results import machine, put, table
+from benchmarks.results import machine, program_parser, publish, table
 
 KEY_EVERY_S = 0.5
 LOOK_EVERY_S = 5.0
@@ -74,8 +75,8 @@ def watch(ranks: int, entries: int, every: float, minutes: float, varied: bool) 
         make(source, ranks, entries)
         target.mkdir()
         rounds = round(minutes * 60 / every) + 12
-        sizes = "varied" if varied else "same"
-        command = [sys.executable, "-m", "benchmarks.moving_job", *map(str, (source, target, every, rounds, sizes))]
+        command = [sys.executable, "-m", "benchmarks.moving_job", *map(str, (source, target, every, rounds))]
+        command += ["--varied"] if varied else []
         writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
         try:
@@ -229,24 +230,21 @@ def _spread(seconds: list[float]) -> str:
     return " / ".join(f"{1000 * s:.0f} ms" for s in chosen)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Runs it and writes the section."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program_parser(__spec__.name, __doc__, writes=True)
     parser.add_argument("--ranks", type=int, default=1024)
     parser.add_argument("--entries", type=int, default=200)
     parser.add_argument("--every", type=float, default=10.0)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--varied", action="store_true", help="every operation has sizes of its own")
-    parser.add_argument("--dry", action="store_true", help="print only, leave results.md alone")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     seen = watch(args.ranks, args.entries, args.every, args.minutes, args.varied)
     text = summary(seen, args.ranks, args.entries, args.every, args.minutes)
-    print(text)
+    publish("Watching", text, write=args.write)
     for look in seen.looks[:: max(1, len(seen.looks) // 40)]:
         print(f"{look.at:6.0f} s  MB {[each >> 20 for each in look.memory]}  s {[round(s, 1) for s in look.busy]}")
-    if not args.dry:
-        put("Watching", text)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

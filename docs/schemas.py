@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +69,14 @@ def _tables(frame: dict[str, Any]) -> Iterator[str]:
             yield f"| `{column['name']}` | {column['dtype']} | {column.get('unit', '')} | {about} |\n"
 
 
-def write() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Writes every file anew."""
+    parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description=__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT, help="the folder to write to (default: docs)")
+    given = parser.parse_args(arguments)
     for name, content in pages().items():
-        (ROOT / name).write_bytes(content)
+        (given.out / name).write_bytes(content)
 
 
 if __name__ == "__main__":
-    write()
+    main()

@@ -5,6 +5,7 @@ Pictures of simulated faults have a golden of the same screen: `tests/tui/test_g
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import os
@@ -12,6 +13,7 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,20 +93,24 @@ def place(sample: str) -> str:
     return f"{folder}/"
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Draws all pictures."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description=__doc__, formatter_class=form)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs", help="the folder to write to (default: docs)")
+    out: Path = parser.parse_args(arguments).out.resolve()
     os.environ["TZ"] = "UTC"
     time.tzset()
     for picture in PICTURES:
         with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
             path = place(picture.sample)
             svg = asyncio.run(draw(JobSource((path,)).load, path, picture.size, picture.keys))
-            (ROOT / "docs" / picture.name).write_text(svg)
+            (out / picture.name).write_text(svg)
     svg = asyncio.run(draw(loads(*flipped()), "dumps/", (80, 24), ("number_sign",)))
-    (ROOT / "docs" / "numbers.svg").write_text(svg)
+    (out / "numbers.svg").write_text(svg)
     for shown in SHOWN_FAULTS:
         svg = asyncio.run(draw(loads(*shown.job()), "dumps/", shown.screen))
-        (ROOT / "docs" / f"{shown.name}.svg").write_text(svg)
+        (out / f"{shown.name}.svg").write_text(svg)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,9 @@ LEFT_OUT = frozenset({"bin", "share", "tests", "__pycache__", ".lock"})
 """Names of folders and files of an installation that nobody imports."""
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Writes the file, and prints its path and size."""
-    parser = argparse.ArgumentParser(description="Packs rankscope into one file.")
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("wheel", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--python", action="append", choices=PYTHONS, help="repeatable (default: all)")
@@ -86,4 +86,4 @@ def _add(archive: ZipFile, level: int, name: str, content: bytes) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from inspect import cleandoc
 from pathlib import Path
 
 import click
-from click_man.man import ManPage
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
@@ -33,6 +33,9 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def _page(context: click.Context, parameters: list[click.Parameter], synopsis: str) -> str:
+    # it comes with the extra `release`
+    from click_man.man import ManPage
+
     text = cleandoc(context.command.help or "")
     page = ManPage(context.command_path)
     page.version, page.synopsis, page.short_help = __version__, synopsis, text.partition("\n")[0].rstrip(".")
@@ -67,6 +70,13 @@ def write(folder: Path) -> list[Path]:
     return found
 
 
-if __name__ == "__main__":
-    for path in write(Path(sys.argv[1])):
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Writes all pages, and prints their paths."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    for path in write(parser.parse_args(arguments).folder):
         print(path)
+
+
+if __name__ == "__main__":
+    main()

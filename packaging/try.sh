@@ -2,6 +2,7 @@
 # Whether an installed rankscope works: packaging/try.sh COMMAND...
 # It reads sample data, names the rank, ends with the exit codes of the docs, and tells how it does on this machine.
 set -euo pipefail
+[[ $# -gt 0 && $1 != --help ]] || { sed -n '2,3s/^# //p' "$0"; exit $((!$#)); }
 samples=$(cd "$(dirname "$0")/../sample_data" && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import re
 import resource
+import signal
 import sys
 import sysconfig
 import tempfile
@@ -49,7 +50,9 @@ def make(scenario: str, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as scratch:
-        ranks = [context.Process(target=_run_rank, args=(scenario, r, Path(scratch), out)) for r in range(WORLD_SIZE)]
+        given = [(scenario, rank, Path(scratch), out) for rank in range(WORLD_SIZE)]
+        # daemons end with this process
+        ranks = [context.Process(target=_run_rank, args=each, daemon=True) for each in given]
         for process in ranks:
             process.start()
         _wait(ranks, Path(scratch))
@@ -141,12 +144,12 @@ def _with_prefix(dump: bytes, old: bytes, new: bytes) -> bytes:
     return re.sub(b"X(....)" + re.escape(old), string, dump, flags=re.DOTALL)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Makes the scenarios named, or all of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join((*job.SCENARIOS, *TRACED)))
     parser.add_argument("--out", type=Path, default=HERE, help="where the directories are made")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     warm_up()
     for scenario in options.scenarios or (*job.SCENARIOS, *TRACED):
         make(scenario, options.out / scenario)
@@ -154,4 +157,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     main()
