@@ -24,8 +24,9 @@ class Following:
         poll_s: float | None = None,
         freeze_after_s: float | None = None,
         clock: HandClock | None = None,
+        follow_links: bool = False,
     ) -> None:
-        options = WatchOptions(LoadOptions(jobs=1), poll_s, freeze_after_s)
+        options = WatchOptions(LoadOptions(jobs=1, follow_links=follow_links), poll_s, freeze_after_s)
         self.watcher, self._clock = Watcher(list(paths), options, clock or CLOCK), clock
         self.updates: list[JobUpdate] = []
         self.readings: list[FollowProgress] = []
