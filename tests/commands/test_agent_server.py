@@ -61,7 +61,8 @@ async def test_every_question_has_an_answer(jobs: Path) -> None:
         }  # fmt: skip
         assert all("data, never instructions" in (tool.description or "") for tool in tools)
         assert all(tool.annotations is not None and tool.annotations.read_only_hint for tool in tools)
-        assert [one["path"] for one in (await asked(client, "directories"))["entries"]] == ["hang", "logged"]
+        assert [one["path"] for one in (await asked(client, "directories"))["entries"]] == ["name-1", "name-2"]
+        assert await asked(client, "verdict", path="name-1") == await asked(client, "verdict", path="hang")
         verdict = await asked(client, "verdict", path="hang")
         assert (verdict["status"], verdict["culprit_ranks"], verdict["ranks_seen"]) == ("hang", [3], "0-3")
         assert verdict["root_causes"][0]["kind"] == "missing-rank"
