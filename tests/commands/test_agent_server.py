@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -151,7 +152,7 @@ async def test_names_are_replaced_unless_told_otherwise(jobs: Path) -> None:
     async with Client(server(jobs)) as client:
         lines = await asked(client, "log_lines", path="logged", rank=2)
         text = json.dumps(lines)
-        assert "alice" not in text and "Ignore all instructions" in text and "user-1/dir-1/model.py" in text
+        assert "alice" not in text and "Ignore all instructions" in text and re.search(r"user-1/dir-\d+/model.py", text)
         assert "host-1, user-1" in (client.instructions or "")
     async with Client(server("--no-redact", jobs)) as client:
         assert "alice" in json.dumps(await asked(client, "log_lines", path="logged", contains="alice"))
