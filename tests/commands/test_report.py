@@ -94,9 +94,10 @@ def test_redacted(hang: list[JobSource], capsys: Captured) -> None:
     kept = capsys.readouterr().out
     assert "alice" not in kept
     assert "node07" not in kept
-    assert "attention.py:211" in kept
-    run(["report", "dumps", "--redact-sources"])
-    assert "attention" not in capsys.readouterr().out
+    assert "train.py:10" in kept
+    run(["report", "dumps", "--redact-sources", "-f", "markdown"])
+    gone = capsys.readouterr().out
+    assert "train.py" not in gone and "file-1.py:10" in gone
 
 
 @pytest.mark.parametrize(

@@ -215,5 +215,5 @@ def test_the_verdict_on_a_redacted_job_is_that_on_the_job(name: str) -> None:
     assert str(SAMPLES) in dataset.root and SAMPLES.parent.name not in redacted.root
     assert (shown.status, shown.verdict) == (plain.status, plain.verdict)
     for one, other in zip(plain.findings, shown.findings, strict=True):
-        names = {"stack": other.stack, "evidence": other.evidence, "next_steps": other.next_steps}
-        assert replace(one, **names, culprits=other.culprits) == other
+        named = replace(one, stack=other.stack, evidence=other.evidence, next_steps=other.next_steps)
+        assert replace(named, culprits=other.culprits) == other

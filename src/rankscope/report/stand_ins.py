@@ -27,7 +27,6 @@ _TOKENS = re.compile(
     r"(?P<url>(?<![\w+.-])[a-z][a-z0-9+.-]{0,30}://[^\s'\"`()<>{}|,;\\]*[^\s'\"`()<>{}|,;\\.:])"
     r"|(?P<windows>(?<![\w/\\])(?:[a-z]:[\\/]+|\\{2,}[\w.$-]+\\+)"
     r"[^\s'\"`<>|:*?\\/]+(?:[\\/]+[^\s'\"`<>|:*?\\/]+)*[\\/]*)"
-    r"|(?P<quoted>(?<=\")~?/[^\"\n]*\s[^\"\n]*(?=\")|(?<=')~?/[^'\n]*\s[^'\n]*(?='))"
     r"|(?P<mail>[\w.+-]+@(?!@)[\w-]+(?:\.[\w-]+)*)"
     rf"|(?P<hardware>(?<![\w:.-])(?:{_HEX2}(?::{_HEX2}){{5,19}}"
     rf"|{_HEX2}(?:-{_HEX2}){{5}}|{_HEX4}(?::{_HEX4}){{3}})(?![\w:-]))"
@@ -42,6 +41,11 @@ _TOKENS = re.compile(
     r"|(?P<word>\w[\w.-]*)",
     re.IGNORECASE,
 )
+_QUOTED = re.compile(r"(?<=\")~?/[^\"\n]*\s[^\"\n]*(?=\")|(?<=')~?/[^'\n]*\s[^'\n]*(?=')")
+_SPACES = re.compile(r"(\s+)")
+_LONE_NUMBER = re.compile(r"(?<![A-Za-z0-9_-])\d+(?![A-Za-z0-9_])")
+_MOST_SHOWN = 200_000
+"""Pieces of text that are kept with what they became."""
 _JOINTS = re.compile(r"([_.-]+)")
 _SOURCE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cxx|cu|cuh|h|hpp)$")
 _SEPARATORS = re.compile(r"[\\/]+")
@@ -63,8 +67,8 @@ _HOST_IN_PROSE = re.compile(
     r"(?:\b(?:host(?:_?name)?|node(?:_?name)?|nodelist|server|endpoint|addr(?:ess)?|peer|master_addr)"
     r"[\"']?(?:=|: ?)[\"']?|\b(?:on|from|to|at) (?:host|node|server) "
     r"|\[(?=[\w.-]+\]:\d{2,5}\b)|\((?=[\w.-]+, \d{4,5}\))|^(?=[\w.-]+:\d+:\d+ \[)"
-    r"|\b[\w.-]+@(?=[\w-]+:))"
-    r"([a-z](?:[\w.-]*\w)?)(?!\w*\()",
+    r"|(?<![\w.-])[\w.-]{1,64}@(?=[\w-]{1,64}:))"
+    r"([a-z](?:[\w.-]{0,252}\w)?)(?!\w*\()",
     re.IGNORECASE | re.MULTILINE,
 )
 _NAMED_IN_PROSE = re.compile(
@@ -76,7 +80,7 @@ _STORE = re.compile(
     r"\b(?:s3[an]?|gs|gcs|az|abfss?|wasbs?|oss|cos|hdfs|r2|swift|minio)://(?:([\w.-]+)@)?([\w.-]+)", re.IGNORECASE
 )
 _WANDB = re.compile(r"\bwandb\.ai/([\w.-]+)/([\w.-]+)")
-_SERVICE = re.compile(r"\b([a-z0-9-]+(?:\.[a-z0-9-]+)*)\.svc\b")
+_SERVICE = re.compile(r"(?<![\w.-])((?:[a-z0-9-]{1,63}\.){1,8})svc\b")
 _POD = re.compile(r"(.+?)-(?:worker|master|launcher|chief|head|node|server|client|ps)s?(?:-\d+)+$")
 _NODE_RANGE = re.compile(r"([a-z][\w.-]*?)\[(\d[\d,-]*)\]([\w.-]*)", re.IGNORECASE)
 
@@ -362,7 +366,9 @@ class StandInNames:
         self._joints = 1
         """Most joints of a known name."""
         self._shown: dict[str, str] = {}
-        """Words that were looked up, and what they became."""
+        """Pieces of texts that were looked up, and what they became."""
+        self._words: dict[str, str] = {}
+        """The same of words."""
         self.know_hosts(hosts)
         self.know_users(users)
 
@@ -411,14 +417,19 @@ class StandInNames:
     def learn(self, texts: Iterable[str], paths: Iterable[str]) -> None:
         """Collects the names that texts tell, and the paths of files, to recognise them in prose."""
         self._shown.clear()
-        whole = "\n".join(texts)
+        self._words.clear()
+        every = list(texts)
+        self._addresses.update(
+            address for text in every for address in re.findall(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])", text)
+        )
+        # logs repeat their lines with other numbers
+        whole = "\n".join(dict.fromkeys(_LONE_NUMBER.sub("0", text) for text in every))
         self.know_users(chain(_USER.findall(whole), (n for n in _USER_IN_PROSE.findall(whole) if not _is_word(n))))
         self.know_hosts(name for name in _HOST_IN_PROSE.findall(whole) if self._may_be_host(name))
         self.know_names("job", _NAMED_IN_PROSE.findall(whole))
         self.know_names("bucket", chain.from_iterable(_STORE.findall(whole)))
         self.know_names("project", chain.from_iterable(_WANDB.findall(whole)))
         self.know_names("service", (label for name in _SERVICE.findall(whole) for label in name.split(".")))
-        self._addresses.update(re.findall(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])", whole))
         self._paths.update(paths)
         for path in sorted((p for p in self._paths if re.search(r"\s", p)), key=len, reverse=True):
             self._odd[path] = self.path(path)
@@ -439,7 +450,35 @@ class StandInNames:
         text = hide(text)
         for path, stand_in in self._odd.items():
             text = text.replace(path, stand_in)
-        return _TOKENS.sub(self._token, text)
+        shown, at = [], 0
+        for quoted in _QUOTED.finditer(text):
+            shown += [self._unquoted(text[at : quoted.start()]), self.path(quoted[0])]
+            at = quoted.end()
+        return "".join([*shown, self._unquoted(text[at:])])
+
+    def _unquoted(self, text: str) -> str:
+        if "guid" in text.lower():
+            return _TOKENS.sub(self._token, text)
+        pieces = _SPACES.split(text)
+        for at in range(0, len(pieces), 2):
+            before = pieces[at - 2] if at else ""
+            pieces[at] = self._piece(pieces[at], before)
+        return "".join(pieces)
+
+    def _piece(self, piece: str, before: str) -> str:
+        """A part of a text without spaces in it, behind another one."""
+        if _VERSION_BEFORE.search(f"{before} "):
+            # what looks like an address there is a version
+            return piece if _is_ip(piece.strip(".,;()[]'\"")) else self._fresh(piece)
+        shown = self._shown.get(piece)
+        if shown is None:
+            if len(self._shown) > _MOST_SHOWN:
+                self._shown.clear()
+            shown = self._shown[piece] = self._fresh(piece)
+        return shown
+
+    def _fresh(self, piece: str) -> str:
+        return _TOKENS.sub(self._token, piece)
 
     def json(self, text: str) -> str:
         """A JSON text with names replaced in all of its strings."""
@@ -634,9 +673,6 @@ class StandInNames:
         joint = re.search(r"\\+|/", token[len(start) :])
         return start + (joint[0] if joint else "\\").join(shown)
 
-    def _quoted(self, token: str) -> str:
-        return self.path(token)
-
     def _mail(self, token: str) -> str:
         who, _, where = token.partition("@")
         if "." in where and where.rpartition(".")[2].isalpha() and not _is_word(where):
@@ -702,9 +738,11 @@ class StandInNames:
 
     def _word(self, token: str) -> str:
         """A word, replaced if it or a part of it is a name."""
-        if token not in self._shown:
-            self._shown[token] = self._looked_up(token)
-        return self._shown[token]
+        if token not in self._words:
+            if len(self._words) > _MOST_SHOWN:
+                self._words.clear()
+            self._words[token] = self._looked_up(token)
+        return self._words[token]
 
     def _looked_up(self, token: str) -> str:
         stem = token.rstrip(".-")
