@@ -17,8 +17,8 @@ HIDDEN = "(hidden)"
 """What stands in the place of a secret."""
 
 Holds = Literal["", "credential", "token", "key", "password"]
-"""Kinds of secrets by the names that announce them, and so the values that are secrets: none, long ones of mixed characters, those that are
-neither a number nor a word, those that are no code, all."""
+"""The kinds of secrets that names announce. Of a "credential" only long values of mixed characters are secrets, of a
+"token" those that are neither a number nor a word, of a "key" those that are no code, of a "password" all."""
 
 
 @cache
