@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankscope.analysis.model import Evidence
@@ -229,12 +229,14 @@ def test_long_hostile_lines_come_to_an_end(piece: str) -> None:
     assert hide(hide(piece * 20_000)) == hide(piece * 20_000)
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([*PIECES, "password", "=", ": ", '"', "'", "\\", "abc1defghi2", ",", "(hidden)", "}"])))
 def test_what_is_hidden_stays_as_it_is(pieces: list[str]) -> None:
     shown = hide("".join(pieces))
     assert hide(shown) == shown
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([*PIECES, *ORDINARY, "abc1defghi2", "x" * 30, "=", ":", "\n"])))
 def test_only_texts_that_may_hold_a_secret_change(pieces: list[str]) -> None:
     text = "".join(pieces)

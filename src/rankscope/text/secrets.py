@@ -17,8 +17,8 @@ HIDDEN = "(hidden)"
 """What stands in the place of a secret."""
 
 Holds = Literal["", "credential", "token", "key", "password"]
-"""What a name may hold, and so which of its values are secrets: none, long ones of mixed characters, those that are
-neither a number nor a word, those that are no code, all."""
+"""The kinds of secrets that names announce. Of a "credential" only long values of mixed characters are secrets, of a
+"token" those that are neither a number nor a word, of a "key" those that are no code, of a "password" all."""
 
 
 @cache
@@ -78,7 +78,7 @@ _AFTERWARDS = _words("id ids data value string str base b pem material json file
 
 @lru_cache(maxsize=1 << 14)
 def _held_by(name: str) -> Holds:
-    """What the value of such a name may be."""
+    """The kind of secret that such a name announces; "" for none."""
     name = name[-_MOST_OF_NAME:]
     words = tuple(filter(None, _NO_LETTERS.split(_HUMP.sub("_", name).lower())))
     last, before = (("", "", *words)[-1], ("", "", *words)[-2])
