@@ -215,7 +215,7 @@ def test_configurations_alone_are_compared_key_by_key(tmp_path: Path, capsys: Ca
     assert run(["diff", a, b, "-f", "json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["compared"][1] == {
-        "name": "settings", "state": "differs", "summary": "4 of 6 differ", "not_compared": [],
+        "name": "settings", "state": "differs", "summary": "4 of 8 differ", "not_compared": [],
         "lines": [
             "behaviour: option betas[1]: 0.95 -> 0.999", "option: option freeze[2]: 2 -> 9",
             "option: option data[x].weight: 0.5 -> 0.9", "option: option z: unset -> 1",

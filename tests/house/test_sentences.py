@@ -10,7 +10,7 @@ import pytest
 from tests.house.sources import modules
 
 SENTENCES = frozenset({
-    "summary", "title", "verdict", "explanation", "sentence", "experiment", "cause", "headline", "answer", "shown", "reason",
+    "summary", "title", "verdict", "explanation", "sentence", "experiment", "cause", "headline", "answer", "shown", "reason",  # noqa: E501
     "why", "detail", "power", "effect", "note", "problem",
 })  # fmt: skip
 """Attributes that hold a sentence of our own."""
@@ -52,7 +52,7 @@ def test_no_code_asks_what_a_sentence_says() -> None:
     [
         "part.summary.startswith('not compared')", "'rankscope repro' in cause.experiment",
         "cause.cause.startswith(f'{name} differs')", "run.verdict == 'no failure found'",
-        "part.summary.removeprefix('not compared: ')", "found.replace('A and B', x) or one.headline.replace('A and B', x)",
+        "part.summary.removeprefix('not compared: ')", "found.replace('A and B', x) or one.headline.replace('A and B', x)",  # noqa: E501
     ],
 )  # fmt: skip
 def test_a_question_to_a_sentence_is_found(code: str) -> None:
@@ -60,5 +60,5 @@ def test_a_question_to_a_sentence_is_found(code: str) -> None:
 
 
 def test_names_and_states_may_be_asked() -> None:
-    code = "part.state is PartState.EQUAL or one.name.startswith('version:') or run.verdict == other.verdict or 'x y' in z.text"
+    code = "part.state is PartState.EQUAL or one.name.startswith('version:') or run.verdict == other.verdict or 'x y' in z.text"  # noqa: E501
     assert [*asked(ast.parse(code))] == []

@@ -138,12 +138,12 @@ def test_values_are_compared_by_meaning(a: str, b: str) -> None:
     ("a", "b", "path"),
     [
         ("x: '3.10'", "x: '3.1'", "x"), ("x: Adam", "x: adam", "x"), ("x: {}", "x: []", "x"), ("x: ''", "x:", "x"),
-        ("x: ${a.b}", "x: ${a.c}", "x"), (f"x: {'y' * 900}a", f"x: {'y' * 900}b", "x"), ("x: [0, 1,\n 2]", "x: [0, 1, 9]", "x[2]"),
+        ("x: ${a.b}", "x: ${a.c}", "x"), (f"x: {'y' * 900}a", f"x: {'y' * 900}b", "x"), ("x: [0, 1,\n 2]", "x: [0, 1, 9]", "x[2]"),  # noqa: E501
         ("x:\n- {name: a, w: 1}\n- {name: b, w: 2}", "x:\n- {name: b, w: 2}\n- {name: a, w: 3}", "x[a].w"),
         ("x:\n- {_target_: a, w: 1}\n- {w: 2}", "x:\n- {_target_: a, w: 1}\n- {w: 3}", "x[1].w"),
         ("x:\n- {name: a}\n- {name: b}", "x:\n- {name: b}\n- {name: a}", "x (order)"),
         ("x: |\n  a: 1\n  b: 2\n", "x: |\n  a: 1\n  b: 3\n", "x"), ("x: [1, 2, 3]", "x: [1, 3]", "x[1]"),
-        ("x: !!python/name:a.b ''", "x: !!python/name:a.c ''", "x"), ("a: 1\n---\nx: 1", "a: 1\n---\nx: 2", "document 1.x"),
+        ("x: !!python/name:a.b ''", "x: !!python/name:a.c ''", "x"), ("a: 1\n---\nx: 1", "a: 1\n---\nx: 2", "document 1.x"),  # noqa: E501
     ],
 )  # fmt: skip
 def test_edits_are_told_at_their_path(a: str, b: str, path: str) -> None:

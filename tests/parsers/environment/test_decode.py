@@ -140,3 +140,14 @@ def test_hostile_bytes_are_refused_or_bounded() -> None:
     found = decode_environment(b"RANK=" + b"9" * 400 + b"\nNCCL_ALGO=" + b"x" * 100_000 + b"\n")
     assert found.processes[0].rank is None
     assert max(len(v.value) for v in found.processes[0].variables) <= 4096
+
+
+def test_block_texts_of_a_manifest_hold_no_variables() -> None:
+    text = (
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  annotations:\n    note: |\n      - name: NCCL_ALGO\n        value: Tree\n"  # noqa: E501
+        "spec:\n  containers:\n  - env: &env\n    - {name: NCCL_ALGO, value: Ring}\n    - name: NCCL_DEBUG\n      value: 'INFO'\n"  # noqa: E501
+        "  - env: *env\n"
+    )
+    first, again = decode_environment(text.encode()).processes
+    assert first == again
+    assert [tuple(one) for one in first.variables] == [("NCCL_ALGO", "Ring", 11), ("NCCL_DEBUG", "INFO", 12)]

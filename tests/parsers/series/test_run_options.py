@@ -34,7 +34,7 @@ LOGS = {
     "titan": ('[titan] 10:00:00 - root - INFO - Running with configs: {"training": {"seed": null, "steps": 5}}\n',
               {"config": {"training": {"seed": None, "steps": 5}}}),
     "python dict": ("INFO hparams: {'a': 1, 'b': {'c': [1, 2]}}\n", {"config": {"a": 1, "b": {"c": [1, 2]}}}),
-    "command": ("+ torchrun --nproc-per-node 8 train.py --lr 0.1 --fp16 --seed=3 --betas 0.9 0.95 --min -1 model.dim=4\n",
+    "command": ("+ torchrun --nproc-per-node 8 train.py --lr 0.1 --fp16 --seed=3 --betas 0.9 0.95 --min -1 model.dim=4\n",  # noqa: E501
                 {"command line": {"nproc_per_node": 8, "lr": 0.1, "fp16": True, "seed": 3, "betas": [0.9, 0.95],
                                   "min": -1, "model.dim": 4}}),
     "lightning": ("Global seed set to 7\n", {"seed": {"global_seed": 7}}),
@@ -71,7 +71,7 @@ def test_files_of_options(name: str, text: str) -> None:
 
 
 def test_yaml_is_read_by_meaning() -> None:
-    text = "a: 1e-4\nb: on\nc: ${model.dim}\nd: !!python/tuple [1, 2]\n1: x\nbase: &b {lr: 1, wd: 2}\nrun: {<<: *b, lr: 3}\n"
+    text = "a: 1e-4\nb: on\nc: ${model.dim}\nd: !!python/tuple [1, 2]\n1: x\nbase: &b {lr: 1, wd: 2}\nrun: {<<: *b, lr: 3}\n"  # noqa: E501
     tree = file_options("c.yaml", text.encode()).source.tree
     assert tree == {
         "a": 1e-4, "b": True, "c": "${model.dim}", "d": [1, 2], "1": "x", "base": {"lr": 1, "wd": 2},
@@ -102,7 +102,7 @@ MERGES = "a0: &a0 {k: x}\n" + "".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 
         ("c.json", '{"a": ' * 5000, "nested deeper than 64 levels"), ("c.json", "[" * 65 + "]" * 65 + "x", "no JSON"),
         ("c.yaml", "a:\n\t- b", "no YAML, line 2: found character"), ("c.yaml", "a: &a [*a]", "an alias in the value"),
         ("c.yaml", "<<: 3", "a merge key with a value that is no mapping"), ("c.toml", "= 3", "no TOML"),
-        ("c.yaml", "a: 1\n" * (1 << 20), "larger than 4 MiB"), ("c.json", f"[{'1,' * MOST_VALUES}1]", "more than 100,000"),
+        ("c.yaml", "a: 1\n" * (1 << 20), "larger than 4 MiB"), ("c.json", f"[{'1,' * MOST_VALUES}1]", "more than 100,000"),  # noqa: E501
         ("c.yaml", "\udcff", "no UTF-8"),
     ],
 )  # fmt: skip
