@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from benchmarks.results import program_parser
 
@@ -72,8 +73,8 @@ def staged(folder: Path) -> Stages:
         marks.append(_now())
         return assemble(*arguments, **named)
 
-    assembly.assemble = timed
-    dataset = load([folder])
+    with patch.object(assembly, "assemble", timed):
+        dataset = load([folder])
     end = _now()
     for name, first, last in (("read", begin, marks[0]), ("assemble", marks[0], end)):
         stages[name] = [after - before for after, before in zip(last, first, strict=True)]

@@ -110,7 +110,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--times", type=int, default=9)
     args = parser.parse_args(arguments)
     gc.disable()
-    rows = _costs([args.ranks // 16, args.ranks // 4, args.ranks], args.entries, (32, args.ranks), args.times)
+    try:
+        rows = _costs([args.ranks // 16, args.ranks // 4, args.ranks], args.entries, (32, args.ranks), args.times)
+    finally:
+        gc.enable()
     head = ["dumps", "changed", "read", "assembled", "analysed", "prepared for the screen", "sent there", "together"]
     text = f"Dumps of {args.entries} entries, processor time, medians of {args.times}, in turn. {machine()}\n\n"
     text += table(head, rows)

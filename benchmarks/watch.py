@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -84,8 +84,8 @@ def watch(ranks: int, entries: int, every: float, minutes: float, varied: bool) 
             with Echo() as echo, Terminal(app, ENV, (120, 40)) as terminal:
                 echo.got_at()
                 terminal.until("WATCHING", 120)
-                _go_first()
-                _measure(terminal, echo, seen, minutes * 60)
+                with _going_first():
+                    _measure(terminal, echo, seen, minutes * 60)
         finally:
             writer.kill()
             writer.communicate()
@@ -118,10 +118,16 @@ def _measure(terminal: Terminal, echo: Echo, seen: Seen, seconds: float) -> None
     seen.stolen = took[7] / sum(took[:8])
 
 
-def _go_first() -> None:
+@contextlib.contextmanager
+def _going_first() -> Iterator[None]:
     """Has this process read what the screen sends when it is sent; those that it has started stay as they are."""
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, *before)
 
 
 def _times() -> list[int]:

@@ -54,7 +54,6 @@ SMALLEST: dict[str, str] = {
     "benchmarks/sessions.py": f"{SAMPLE} --times 1 --shares 1",
     "benchmarks/trace_accuracy.py": "--seeds 1 --worlds 4 --faults host --processes 1",
     "benchmarks/trace_frames.py": "1000",
-    "benchmarks/trace_speed.py": "--mb 0.1 --ranks 1 --times 1",
     "benchmarks/trace_ways.py": f"'rankscope, first paint' {TRACE}",
     "benchmarks/update.py": "--ranks 128 --entries 20 --times 1",
     "benchmarks/watch.py": "--ranks 2 --entries 20 --every 1 --minutes 0.02",
@@ -72,6 +71,7 @@ NOT_RUN = {
     "benchmarks/pair_job.py": "a rank of benchmarks/real_pairs.py",
     "benchmarks/scale.py": "starts 40 reports and 20 apps at least; its plan is tested below, its parts are run above",
     "benchmarks/slow_link.py": "holds keys down for a minute",
+    "benchmarks/trace_speed.py": "starts each way of benchmarks/trace_ways.py twice: 5 s; its parts are run above",
     "docs/screenshot.py": "draws ten pictures; tests/tui/test_golden.py compares them",
     "packaging/make_pyz.py": "needs a network; tests/house/test_packages.py tests what the file does",
     "packaging/man_pages.py": "needs click-man, of the extra `release`",
@@ -114,7 +114,7 @@ def test_smallest_run(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(results, "RESULTS", tmp_path / "results.md")
-    monkeypatch.setattr(sys, "argv", [path])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
     (tmp_path / "out").mkdir()
     words = [str(tmp_path / "out") if word == "OUT" else word for word in shlex.split(SMALLEST[path])]
     program(path, monkeypatch).main(words)
@@ -166,7 +166,7 @@ def _imported(path: Path) -> set[str]:
 
 
 STOPPED = """
-import subprocess, sys, time
+import signal, subprocess, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from benchmarks.child_processes import run_program, run_ranks
@@ -178,6 +178,9 @@ def main():
     with ThreadPoolExecutor(1) as pool:
         list(pool.map(job, range(3)))
 
+# whoever started this may ignore them
+for number in (signal.SIGHUP, signal.SIGINT):
+    signal.signal(number, signal.SIG_DFL)
 run_program(main)
 """
 
