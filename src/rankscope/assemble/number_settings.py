@@ -55,7 +55,7 @@ def _header_rows(file: NumbersFile) -> Iterator[SettingRow]:
     """The settings of the header. It is written when the recording starts, which may be before the job sets its seed:
     then the seed of the first step counts, and no random state of the header does."""
     settings = file.content.headers[0].settings
-    at_start = dict(settings).get(_SEED)
+    at_start = next((value for name, value in settings if name == _SEED), None)
     in_step = next((state for _, name, state in file.content.random_states if name == SEED), None)
     is_early = at_start is not None and (_is_drawn(at_start) or in_step not in (None, at_start))
     for name, value in settings:
