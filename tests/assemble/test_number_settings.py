@@ -29,8 +29,8 @@ def recorded(*ranks: dict[str, Any], seed: int = 0, batch: int = 0, in_step: int
             job.step = step
             values = np.full(4, 10.0 * rank + step + batch * (step > 1), np.float32)
             job.row(rank, "batch", "in0", values, name="x")
-            state = {"torch": f"{seed + rank + step:016x}", "cuda": 1}
-            job.lines[rank].append({"end_of_step": step, "rng": state, "seed": in_step})
+            states = {"torch": f"{seed + rank + step:016x}", "cuda": 1}
+            job.lines[rank].append({"end_of_step": step, "rng": states, "seed": in_step})
     return job.dataset()
 
 

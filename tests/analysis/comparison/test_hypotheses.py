@@ -104,8 +104,8 @@ def test_the_first_cause(name: str) -> None:
 
 
 def test_options_of_one_run_are_no_difference() -> None:
-    told = {"output_dir": "/a", "run_name": "x", "seed": 1, "lr": "1e-3", "master_port": 1}
-    other = {"output_dir": "/b", "run_name": "y", "seed": 1, "lr": 0.001, "master_port": 2}
+    told: dict[str, OptionTree] = {"output_dir": "/a", "run_name": "x", "seed": 1, "lr": "1e-3", "master_port": 1}
+    other: dict[str, OptionTree] = {"output_dir": "/b", "run_name": "y", "seed": 1, "lr": 0.001, "master_port": 2}
     found = compare_runs(run(loss=LOSS, options=told), run(loss=LOSS, options=other))
     assert found.is_same
     assert found.headline.startswith("no difference between A and B in values; what differs in settings does not count")

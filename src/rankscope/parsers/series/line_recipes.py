@@ -235,7 +235,7 @@ def _last_words(text: str) -> NamedNumber | None:
             continue
         if (step := metric_names.step_place(name)) is not None:
             # "total steps 30" is a value of that name
-            is_other = metric_names.is_length("", words[-count - 1])
+            is_other = metric_names.is_length(name, words[-count - 1])
             return NamedNumber(text if is_other else name, None if is_other else step, False)
         if words[-count - 1].lower() in _PROSE and metric_names.is_known(name):
             return NamedNumber(name, None, False)

@@ -113,10 +113,10 @@ def step_place(name: str) -> int | None:
 _COUNTS_OF_STEPS = frozenset({"steps", "iterations", "updates"})
 """Names of a step that are the length of the job, too: `steps: 30` in its configuration."""
 _OF_LENGTH = frozenset({
-    "max", "maximum", "total", "num", "number", "of", "per", "warmup", "accumulation", "train", "training", "eval",
-    "save", "log", "logging", "decay", "optimization", "every", "remaining", "last",
+    "max", "maximum", "total", "num", "per", "warmup", "accumulation", "eval", "save", "decay", "optimization",
+    "remaining",
 })  # fmt: skip
-"""Words before such a name, or before a step, that make it a length or an interval."""
+"""Words before the name of a step that make it a length or an interval."""
 _MEASURED = re.compile(r"loss|acc|ppl|perplexity|reward|persec|throughput|bpb|entropy|gradnorm|gnorm")
 _CHOSEN = re.compile(r"scale|weight|coef|type|smooth|clip|max|min|fn|func|alpha|beta|lambda|threshold|target")
 
