@@ -149,7 +149,7 @@ class SpanIndex:
         ).select("track", "record_track", "call_ns", "record_ns")  # fmt: skip
 
     def once(self, what: str, file: int, make: Callable[[], Found]) -> Found:
-        """What `make` computes of a file, each time the same."""
+        """The result of `make` for a file, computed once."""
         key = what, file
         if key not in self._known:
             self._known[key] = make()

@@ -217,7 +217,7 @@ class StragglerWriter:
 
 
 def lost_text(story: TraceStory, lost: LostTime) -> str:
-    """What waiting for the last ranks costs: "the others wait for rank 1 for 200 ms (89 %) of each step"."""
+    """The cost of waiting for the last ranks: "the others wait for rank 1 for 200 ms (89 %) of each step"."""
     unit = "part of the window" if story.steps.is_empty() else "step"
     time = f"{duration(lost.lost_ns)} ({100 * lost.lost_ns / max(lost.unit_ns, 1):.0f} %) of each {unit}"
     if lost.rank is None:
