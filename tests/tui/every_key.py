@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from rankscope.kinds.view_kinds import VIEWS
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.comparison.compared_view import VIEW_NAMES
 from rankscope.tui.popups import ChoiceScreen, Prompt
-from tests.tui.drive import screen_text, workers_done
+from tests.tui.drive import screen_text, until
 
 ENDING = frozenset({"ctrl+c", "ctrl+q"})
 """Keys that end the app, whatever else they do."""
@@ -32,6 +32,10 @@ class KeyWalk:
     """The screens and their keys so far."""
     _walked: set[type[Screen[Any]]] = field(default_factory=set)
 
+    def keys_of(self, screen: str) -> set[str]:
+        """The keys that were pressed on a class of screens."""
+        return {key for name, _, key in (one.partition(":") for one in self.pressed) if name == screen}
+
     async def press(self, *keys: str) -> None:
         """Presses keys, each when the one before is done."""
         for key in keys:
@@ -41,8 +45,8 @@ class KeyWalk:
             await self._done()
 
     async def _done(self) -> None:
-        """Waits until the app, then the screen, then its parts have taken what came; fails if anything has failed."""
-        for _ in range(3):
+        """Waits until the app, then the screen and its parts have taken what came; fails if anything has failed."""
+        for _ in range(2):
             await self.pilot._wait_for_screen()
         problem = self.app._exception or self.app.failure
         if problem is not None:
@@ -55,14 +59,18 @@ class KeyWalk:
         assert self.app.screen is self.app.opening
 
     async def walk_lanes(self) -> None:
-        """Presses all keys of the lanes and of the pane beside them."""
+        """Presses all keys of the lanes, then those of the pane beside them that these do not know."""
+        await self._page_arranged()
+        await self.back_to(self.app.lanes)
+        self.app.lanes.set_focus(self.app.lanes.main_pane)
+        known = frozenset(self.app.screen.active_bindings)
         await self.walk(self._done)
         await self.press("tab")
-        await self.walk(self._done)
+        await self.walk(self._done, known)
 
     async def walk_pages(self) -> None:
         """Walks through all pages of a comparison."""
-        for at, name in enumerate(VIEW_NAMES, 1):
+        for at in range(1, len(VIEW_NAMES) + 1):
 
             async def reopen(key: str = str(at)) -> None:
                 await self.press(key)
@@ -70,9 +78,8 @@ class KeyWalk:
             await reopen()
             await self.walk(reopen)
 
-    async def walk_views(self, but: frozenset[str] = frozenset()) -> frozenset[str]:
-        """Walks through all views `but` these; returns the names of those that hold nothing."""
-        empty = set()
+    async def walk_views(self, but: Collection[str] = (), *, empty: bool = False) -> None:
+        """Walks through all views `but` these; where they hold nothing, only if `empty`."""
         for view in VIEWS:
             if view.name in but:
                 continue
@@ -80,28 +87,37 @@ class KeyWalk:
             async def reopen(name: str = view.name) -> None:
                 self.app.lanes.open_view(name)
                 await self._done()
-                await workers_done(self.app)
-                await self._done()
+                await self._page_arranged()
 
             await reopen()
-            if self.app.screen.has_class("-empty"):
-                empty.add(view.name)
-            await self.walk(reopen)
+            if empty or not self.app.screen.has_class("-empty"):
+                await self.walk(reopen)
             await self.back_to(self.app.lanes)
-        return frozenset(empty)
 
-    async def walk(self, reopen: Callable[[], Awaitable[None]]) -> None:
-        """Presses each key that the screen or its parts know; `reopen` opens it anew where a key has closed it."""
-        screen = self.app.screen
+    async def _page_arranged(self) -> None:
+        """Waits for the threads of pages, not for the one that loads."""
+        await until(self.pilot, lambda: all(one.is_finished or one.group == "load" for one in self.app.workers))
+        await self._done()
+
+    async def walk(self, reopen: Callable[[], Awaitable[None]], but: frozenset[str] = frozenset()) -> None:
+        """Presses each key that the screen or its parts know, `but` these; of keys for the same action the first one.
+
+        `reopen` opens the screen anew where a key has closed it.
+        """
+        done = set()
+        screen, focused = self.app.screen, self.app.focused
         self._walked.add(type(screen))
         for key, active in list(screen.active_bindings.items()):
-            if key in ENDING or active.binding.action.endswith("quit"):
+            act = active.node, active.binding.action
+            if act in done or key in but or key in ENDING or active.binding.action.endswith("quit"):
                 continue
             if self.app.screen is not screen:
                 await reopen()
                 if type(self.app.screen) is not type(screen):
                     return
-                screen = self.app.screen
+                screen, focused = self.app.screen, self.app.focused
+            done.add(act)
+            screen.set_focus(focused)
             await self.press(key)
             await self._answer(screen, key)
             if screen in self.app.screen_stack:
