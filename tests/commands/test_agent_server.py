@@ -1,9 +1,10 @@
-"""`rankscope mcp`, asked by the client of the official SDK over real standard input and output."""
+"""`rankscope mcp`, asked by the client of the official SDK: in this process, and once over real standard input."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from mcp import StdioServerParameters
 from mcp.client.client import Client
+from mcp.server import MCPServer
 from mcp.types import TextContent
 
 from rankscope.cli import run
@@ -42,8 +44,20 @@ def jobs(tmp_path: Path) -> Path:
     return tmp_path / "jobs"
 
 
-def server(*arguments: str | Path) -> StdioServerParameters:
-    return StdioServerParameters(command=sys.executable, args=["-m", "rankscope", "mcp", *map(str, arguments)])
+def server(*arguments: str | Path) -> MCPServer:
+    """The server that the command line makes, which answers in this process."""
+    made: list[MCPServer] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MCPServer, "run", lambda self, *_: made.append(self))
+        assert run(["mcp", *map(str, arguments)]) == 0
+    return made[0]
+
+
+async def test_it_speaks_over_standard_input_and_output(jobs: Path) -> None:
+    environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    command = ["-m", "rankscope", "mcp", str(jobs)]
+    async with Client(StdioServerParameters(command=sys.executable, args=command, env=environment)) as client:
+        assert (await asked(client, "verdict", path="hang"))["culprit_ranks"] == [3]
 
 
 async def asked(client: Client, tool: str, **arguments: Any) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,28 +19,42 @@ Captured = pytest.CaptureFixture[str]
 LOG = f"{TIMEOUT}\n{STATUS}\n"
 
 
-def piped(data: bytes, *args: str) -> subprocess.CompletedProcess[bytes]:
-    """A run of the command line with standard input."""
-    return subprocess.run([sys.executable, "-m", "rankscope", *args], input=data, capture_output=True, check=False)
+@pytest.fixture
+def piped(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> Callable[..., tuple[int, str, str]]:
+    """A run of the command line with standard input: exit code, output and errors."""
+
+    def with_input(data: bytes, *args: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        return run(args), *capsys.readouterr()
+
+    return with_input
 
 
-@pytest.mark.parametrize("args", [("report", "-"), ("-",), ("report", "/dev/stdin")])
+@pytest.mark.parametrize("args", [("report", "-"), ("-",)])
 @pytest.mark.parametrize("packed", [False, True])
-def test_standard_input(args: tuple[str, ...], packed: bool) -> None:
-    made = piped(gzip.compress(LOG.encode()) if packed else LOG.encode(), *args)
-    assert made.returncode == 1 and made.stderr == b""
-    assert made.stdout.startswith(b"HANG: rank 5 gave up waiting in allreduce #85 (standard input:1)")
-    assert b"\nstandard input: 6 ranks" in made.stdout and b"/rankscope-" not in made.stdout
+def test_standard_input(args: tuple[str, ...], packed: bool, piped: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = piped(gzip.compress(LOG.encode()) if packed else LOG.encode(), *args)
+    assert (code, err) == (1, "")
+    assert out.startswith("HANG: rank 5 gave up waiting in allreduce #85 (standard input:1)")
+    assert "\nstandard input: 6 ranks" in out and "/rankscope-" not in out
 
 
-def test_standard_input_that_holds_nothing() -> None:
-    made = piped(b"", "report", "-")
-    assert made.returncode == 2 and b"standard input: empty file" in made.stderr
+def test_the_device_of_standard_input_with_a_pipe_behind_it() -> None:
+    command = [sys.executable, "-m", "rankscope", "report", "/dev/stdin"]
+    made = subprocess.run(command, input=LOG.encode(), capture_output=True, check=False)
+    assert made.returncode == 1 and made.stdout.startswith(
+        b"HANG: rank 5 gave up waiting in allreduce #85 (standard input:1)"
+    )
 
 
-def test_standard_input_is_not_followed() -> None:
-    made = piped(LOG.encode(), "watch", "-")
-    assert made.returncode == 2 and b"standard input cannot be followed" in made.stderr
+def test_standard_input_that_holds_nothing(piped: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, err = piped(b"", "report", "-")
+    assert code == 2 and "standard input: empty file" in err
+
+
+def test_standard_input_is_not_followed(piped: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, err = piped(LOG.encode(), "watch", "-")
+    assert code == 2 and "standard input cannot be followed" in err
 
 
 @pytest.mark.parametrize("name", ["comment.md", "job.json", "a.err", "out", "x.html", "README", "paste.py"])
