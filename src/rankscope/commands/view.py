@@ -93,7 +93,6 @@ def _options(source: JobSource, **given: Any) -> ViewOptions:
         export=_export, export_traces=_export_traces, pipes=PathPipes(source.paths),
         export_dir=export_directory(source.paths), given=source.given, **given,
     )  # fmt: skip
-
     return replace(options, editor_environment=users_variables(), export_repro=_export_repro)
 
 

@@ -167,6 +167,7 @@ def from_environment(
     changed_cells: bool = True,
     bell: bool = True,
     pipes: Pipes | None = None,
+    given: GivenInput | None = None,
     view: str = "",
 ) -> ViewOptions:
     """The options for a terminal: given options win over the environment."""
@@ -184,5 +185,6 @@ def from_environment(
         changed_cells=changed_cells and not environ.get(FULL_FRAMES),
         bell=bell,
         pipes=pipes,
+        given=given or GivenInput(),
         view=view,
     )
