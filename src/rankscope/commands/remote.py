@@ -17,6 +17,7 @@ from rankscope.commands.output import ProgressLine
 from rankscope.commands.source import LoadStep
 from rankscope.report.output_files import overwrite
 from rankscope.text.escaping import plain
+from rankscope.text.given_input import STDIN_NAME
 
 if TYPE_CHECKING:
     from rankscope.triggers.debug_server import DebugServer, PollResult
@@ -30,7 +31,6 @@ FAREWELL_S = 10.0
 
 
 STDIN_PATHS = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
-STDIN_NAME = "standard input"
 
 
 def is_stdin(path: str) -> bool:
