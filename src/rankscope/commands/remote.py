@@ -19,6 +19,7 @@ from rankscope.commands.output import ProgressLine
 from rankscope.commands.source import LoadStep
 from rankscope.report.output_files import overwrite
 from rankscope.text.escaping import plain
+from rankscope.text.given_input import STDIN_NAME
 from rankscope.text.secrets import hide
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ FAREWELL_S = 10.0
 
 
 STDIN_PATHS = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
-STDIN_NAME = "standard input"
 
 
 def is_stdin(path: str) -> bool:

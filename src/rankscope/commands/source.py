@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rankscope.parsers.files.directory_walk import is_session
-from rankscope.text.given_input import STDIN, GivenInput
+from rankscope.text.given_input import STDIN, STDIN_NAME, GivenInput
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
@@ -85,8 +85,6 @@ class JobSource:
     @property
     def given(self) -> GivenInput:
         """The paths as commands for the user name them."""
-        from rankscope.commands.remote import STDIN_NAME
-
         copies = zip(self.called or self.paths, self.paths, strict=True)
         names = tuple(STDIN if name == STDIN_NAME != path else name for name, path in copies)
         alone = names == self.paths and len(names) == 1

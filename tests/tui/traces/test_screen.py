@@ -191,7 +191,7 @@ async def test_the_rest_takes_the_place_of_a_part() -> None:
     app = RankscopeApp(loads(*sketch(traced())), "traces", PLAIN, rest=loads(*traced()))
     async with app.run_test(size=(80, 24)) as pilot:
         await loaded(app, pilot)
-        assert not app.lanes.boards.whole.is_partial
+        assert not traces_of(app).lanes.dataset.has_sparse_traces
         assert {"host", "communication"} <= {row.kind for row in traces_of(app).rows}
         board = traces_of(app)
         assert board.lanes.spans.name_of(board.span or 0) == "<built-in function sleep>", "what made the rank late"
@@ -205,7 +205,7 @@ async def test_a_rest_that_cannot_be_read_is_told_and_the_part_stays() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await loaded(app, pilot)
         assert "the disk is gone" in bar(app, "keys")
-        assert app.lanes.boards.whole.is_partial
+        assert traces_of(app).lanes.dataset.has_sparse_traces
 
 
 async def test_the_merged_trace_is_written_where_the_options_say(tmp_path: Path) -> None:
