@@ -6,14 +6,18 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
+import polars as pl
+
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.assemble.read_parts import shortened
 from rankscope.schema import Dataset, ReadParts
 from rankscope.tui.app import RankscopeApp
+from rankscope.tui.detail.screens.member_page import MemberScreen
 from rankscope.tui.options import ProgressLike
 from tests.tui.drive import LONGEST_S, PLAIN, bar, loaded, loads, screen_text, settle, until
 from tests.tui.jobs import hang, healthy
+from tests.tui.traces.jobs import traced
 
 Job = tuple[Dataset, Analysis]
 
@@ -79,3 +83,51 @@ async def test_a_job_larger_than_the_memory_says_so() -> None:
         told = bar(app, "keys")
         assert "only the last 4 entries of each dump, as memory is short" in told
         assert "? help" in told and "reading the rest" not in told
+
+
+async def test_an_open_view_says_that_it_still_loads_and_is_filled_when_all_is_there() -> None:
+    go = threading.Event()
+    early = replace(traced()[0], traces=traced()[0].traces.with_columns(detail=pl.lit("collectives")))
+    early = replace(early, parts=ReadParts(whole_follows=True))
+
+    def rest(_: Callable[[ProgressLike], None]) -> Job:
+        assert go.wait(LONGEST_S)
+        return traced()
+
+    app = RankscopeApp(loads(early, analyse(early)), "traces", PLAIN, rest=rest)
+    async with app.run_test(size=(100, 30)) as pilot:
+        try:
+            await until(pilot, lambda: "reading the rest ..." in screen_text(app))
+            assert "its work in that time is not read yet" in app.lanes.boards.whole.analysis.verdict
+            app.lanes.open_view("breakdown")
+            await pilot.pause()
+            assert "still loading" in screen_text(app) and "0%" not in screen_text(app)
+            app.lanes.open_view("path")
+            await pilot.pause()
+            assert "no path of a step is known yet: the rest of the files is being read" in screen_text(app)
+        finally:
+            go.set()
+        await until(pilot, lambda: "what the length of each step comes from" in screen_text(app))
+        assert "still loading" not in screen_text(app)
+
+
+async def test_a_choice_is_made_in_the_data_that_it_was_offered_for() -> None:
+    go = threading.Event()
+
+    def rest(_: Callable[[ProgressLike], None]) -> Job:
+        assert go.wait(LONGEST_S)
+        return hang()
+
+    app = RankscopeApp(loads(*ends(hang())), "dumps", PLAIN, rest=rest)
+    async with app.run_test(size=(100, 30)) as pilot:
+        try:
+            await until(pilot, lambda: "reading the rest ..." in screen_text(app))
+            await pilot.press("enter")
+            assert isinstance(app.screen, MemberScreen)
+        finally:
+            go.set()
+        await until(pilot, lambda: all(worker.is_finished for worker in app.workers))
+        await pilot.pause()
+        assert app.lanes.boards.whole.is_partial, "the page tells of operations by their rows in the part"
+        await pilot.press("escape")
+        await until(pilot, lambda: not app.lanes.boards.whole.is_partial)
