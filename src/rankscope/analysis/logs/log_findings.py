@@ -299,10 +299,11 @@ class MergedRoots:
                 evidence = (*finding.evidence[:MOST_WITNESSES], *agree[0].evidence)
                 self._swap(agree[0], replace(told, evidence=evidence))
                 return
-            self._swap(agree[0], replace(agree[0], evidence=evidence))
+            joined = replace(agree[0], evidence=evidence)
+            self._swap(agree[0], joined)
             if set(finding.culprit_ranks) == set(agree[0].culprit_ranks) or finding.kind == agree[0].kind:
                 return
-            self.caused.append((replace(finding, root_cause=False, severity="warning"), self._now(agree[0])))
+            self.caused.append((replace(finding, root_cause=False, severity="warning"), joined))
             return
         accusing = [r for r in self.roots if r.culprit_ranks or r.culprits]
         if not accusing:
@@ -329,9 +330,6 @@ class MergedRoots:
     def _swap(self, old: Finding, new: Finding) -> None:
         self.roots = [new if root is old else root for root in self.roots]
         self.caused = [(what, new if root is old else root) for what, root in self.caused]
-
-    def _now(self, old: Finding) -> Finding:
-        return next((root for root in self.roots if root.title == old.title), self.roots[0])
 
     def numbered(self) -> list[Finding]:
         """All findings in order with new ids; references to old ids are updated."""
