@@ -20,6 +20,7 @@ ALLOWED = {
     "capture/test_ends.py": "what must not come after the last dump has the time to come; an event has its own time",
     "capture/test_jobs.py": HANGS,
     "capture/test_keeper.py": LOOKS,
+    "capture/test_lineage.py": "children that live as long as their parent looks at them",
     "capture/test_signals.py": HANGS,
     "commands/test_follower_process.py": LOOKS,
     "commands/test_demo.py": LOOKS,

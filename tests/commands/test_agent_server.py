@@ -143,8 +143,8 @@ async def test_nothing_outside_is_opened(jobs: Path) -> None:
 async def test_links_out_of_the_directories_are_not_followed(jobs: Path) -> None:
     async with Client(server(jobs)) as client:
         verdict = await asked(client, "verdict", path="logged")
-        refused = "a link out of the directories that may be read: not opened"
-        assert [one["problem"] for one in verdict["problems"]] == [refused, refused]
+        kinds = [one["problem"].partition(",")[0] for one in verdict["problems"]]
+        assert kinds == ["a link out", "a link out"]
         assert verdict["files"] == 3
     async with Client(server(jobs, jobs.parent / "private")) as client:
         assert (await asked(client, "verdict", path="logged"))["files"] > 3, "both directories may be read"
@@ -159,7 +159,7 @@ async def test_sessions_are_opened_unless_they_lead_out(jobs: Path) -> None:
         (session / "ops.parquet").unlink()
         (session / "ops.parquet").symlink_to(jobs.parent / "private" / "ops.parquet")
         refused = await asked(client, "verdict", path="session")
-        assert "a session with a link out of the directories: not opened" in refused
+        assert "ops.parquet is a link out" in refused
 
 
 async def test_names_are_replaced_unless_told_otherwise(jobs: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -72,7 +73,10 @@ def test_an_answer_that_drips(head: bytes, tmp_path: Path) -> None:
             clock.seconds += 1
 
     with answering(drip) as address:
-        assert "the answer did not end within 60 s: given up" in refusal(address, tmp_path, now=clock.now)
+        # the drops may come faster than they are read, and then the clock has run out before the answer began
+        assert re.search(
+            "did not end within 60 s: given up|no answer in time: given up", refusal(address, tmp_path, now=clock.now)
+        )
 
 
 def wait(caller: socket.socket) -> None:
