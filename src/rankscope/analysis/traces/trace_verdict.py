@@ -268,7 +268,7 @@ def _alone(dataset: Dataset, ranks: Sequence[int]) -> str:
     sole = {g.id for g in dataset.group_list if g.membership == "config" and len(g.ranks) == 1}
     with_others = dataset.traced.filter(~pl.col("group").is_in(list(sole))).height
     if with_others or not communication_spans(dataset).is_empty():
-        return f"{who} was traced, and it communicates with ranks without a trace; their number is unknown: {unseen}"
+        return f"{who} was traced, and it communicates with ranks that have no trace, whose number is unknown: {unseen}"
     return f"{who} was traced, and it communicates with nobody: there is nothing to compare"
 
 
