@@ -173,8 +173,10 @@ class ReplicaCohorts:
 
     @cached_property
     def _ranks(self) -> int:
-        """One more than the highest rank."""
-        return 1 + max((rank for group in self.facts.groups for rank in group.ranks), default=-1)
+        """One more than the highest rank, of groups and of operations: those of another job name no group with it."""
+        acting = self.facts.dataset.ops["rank"].max()
+        members = (rank for group in self.facts.groups for rank in group.ranks)
+        return 1 + max(*members, acting if isinstance(acting, int) else -1, -1)
 
     def _complete(self, seq: int, issued: list[tuple[int, dict[int, float]]]) -> dict[int, float]:
         """The rows of one step by rank, completed by certain positions of ranks without a row."""
