@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rankscope.commands.output import ProgressLine
-from rankscope.commands.source import LoadStep
+from rankscope.commands.source import STDIN_NAME, LoadStep
 from rankscope.report.output_files import overwrite
 from rankscope.text.escaping import plain
-from rankscope.text.given_input import STDIN_NAME
 from rankscope.text.secrets import hide
 
 if TYPE_CHECKING:

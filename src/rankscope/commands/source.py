@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import click
 
 from rankscope.parsers.files.directory_walk import is_session
-from rankscope.text.given_input import STDIN, STDIN_NAME, GivenInput
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
@@ -23,7 +22,10 @@ if TYPE_CHECKING:
     from rankscope.report.redact import Redaction
     from rankscope.schema import Dataset
     from rankscope.sessions.session_cache import CacheEntry
+    from rankscope.text.given_input import GivenInput
 
+STDIN_NAME = "standard input"
+"""The name of standard input in reports."""
 _MOST_UNREAD = 3
 """Most unread files that an error names."""
 _FEWEST_CACHED_BYTES = 16 << 20
@@ -85,6 +87,8 @@ class JobSource:
     @property
     def given(self) -> GivenInput:
         """The paths as commands for the user name them."""
+        from rankscope.text.given_input import STDIN, GivenInput
+
         copies = zip(self.called or self.paths, self.paths, strict=True)
         names = tuple(STDIN if name == STDIN_NAME != path else name for name, path in copies)
         alone = names == self.paths and len(names) == 1

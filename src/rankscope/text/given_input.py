@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
 
-STDIN, STDIN_NAME = "-", "standard input"
-"""Standard input as a path in a command, and its name in reports."""
+STDIN = "-"
 
 
 @dataclass(frozen=True)
