@@ -22,11 +22,11 @@ from tests.simulator.loaded import simulated
 from tests.simulator.scenario import ONLY_MODES
 
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.replay.edits import LAST_KINDS, Trial, sweep
-from rankscope.analysis.replay.schedule_fit import PLAIN, Delay, Fit, ReplayConditions
 from rankscope.commands.fork import changed_fit, fork_base
 from rankscope.commands.fork_run import ForkOutcome, fork_outcome
-from rankscope.report.repro_script import repro_script
+from rankscope.features.replay.edits import LAST_KINDS, Trial, sweep
+from rankscope.features.replay.repro_script import repro_script
+from rankscope.features.replay.schedule_fit import PLAIN, Delay, Fit, ReplayConditions
 from rankscope.schema import Dataset
 
 MODES = ("full", "hook")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.child_processes import run_program
 from benchmarks.results import program_parser
-from rankscope.parsers.logs.decode import decode_log
+from rankscope.features.logs.read.decode import decode_log
 
 COMMS = (64, 8, 8, 2)
 CHANNELS = 16

@@ -17,10 +17,10 @@ from unittest.mock import patch
 
 from benchmarks.child_processes import run_program
 from benchmarks.results import machine, program_parser, publish, table
+from rankscope.features.logs.read import log_decoder
+from rankscope.features.logs.read.decode import decode_log
 from rankscope.parsers.contents import DecodedFile
 from rankscope.parsers.files.directory_walk import walk_paths
-from rankscope.parsers.logs import log_decoder
-from rankscope.parsers.logs.decode import decode_log
 from rankscope.parsers.workers.byte_ranges import FileRanges
 from rankscope.parsers.workers.pool import Pool
 

@@ -44,9 +44,9 @@ def staged(folder: str) -> list[tuple[str, float, float]]:
     """Reads and judges a run: each stage with its seconds."""
     from rankscope.analysis.facts import Facts
     from rankscope.analysis.model import Analysis
-    from rankscope.analysis.numbers.number_findings import with_numbers
     from rankscope.assemble import assembly
     from rankscope.assemble.load import load
+    from rankscope.features.numbers.rules.number_findings import with_numbers
 
     marks = [_now()]
     assemble = assembly.assemble
@@ -74,7 +74,7 @@ def decoded(folder: str, way: str) -> list[tuple[str, float, float]]:
     if way == "msgspec":
         import msgspec
 
-        from rankscope.parsers.numbers.numbers_line import NumbersLine
+        from rankscope.features.numbers.read.numbers_line import NumbersLine
 
         one = msgspec.json.Decoder(NumbersLine).decode
     begin = _now()

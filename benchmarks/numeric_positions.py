@@ -13,10 +13,10 @@ from benchmarks.numeric_plan import DTYPES, LEVELS, NumericJob
 from benchmarks.numeric_runs import marks, recorded, run_missing
 from benchmarks.numeric_scores import said_alone
 from benchmarks.results import table
-from rankscope.analysis.numbers.collective_units import collective_units
-from rankscope.analysis.numbers.equality_checks import check_equality
-from rankscope.analysis.numbers.number_rules import judge_numbers
-from rankscope.analysis.numbers.sum_checks import check_sums
+from rankscope.features.numbers.rules.collective_units import collective_units
+from rankscope.features.numbers.rules.equality_checks import check_equality
+from rankscope.features.numbers.rules.number_rules import judge_numbers
+from rankscope.features.numbers.rules.sum_checks import check_sums
 
 Seen = defaultdict[tuple[str, str, str], list[bool]]
 """By position, place and type, whether each flip is seen."""

@@ -14,7 +14,7 @@ from benchmarks.child_processes import run_ranks
 from benchmarks.numeric_plan import NumericJob
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
-from rankscope.parsers.numbers.decode import decode_numbers
+from rankscope.features.numbers.read.decode import decode_numbers
 from rankscope.schema import Dataset
 
 LONGEST_S = 7_200.0

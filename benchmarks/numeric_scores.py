@@ -15,10 +15,10 @@ from benchmarks.numeric_plan import NumericJob
 from benchmarks.numeric_runs import Marks, marks, recorded
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.numbers.model import BrokenRule
-from rankscope.analysis.numbers.number_findings import with_numbers
-from rankscope.analysis.numbers.number_rules import NumberCause, NumbersJudgement, judge_numbers
-from rankscope.analysis.numbers.reference import compare_numbers, joined_judgement
+from rankscope.features.numbers.rules.model import BrokenRule
+from rankscope.features.numbers.rules.number_findings import with_numbers
+from rankscope.features.numbers.rules.number_rules import NumberCause, NumbersJudgement, judge_numbers
+from rankscope.features.numbers.rules.reference import compare_numbers, joined_judgement
 from rankscope.schema import Dataset
 
 PLACED = ("operation", "bracket", "schedule", "law")

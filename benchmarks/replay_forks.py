@@ -17,8 +17,8 @@ from tests.simulator.scenario import ALL_FAULTS, make
 from benchmarks.child_processes import mapped, run_program
 from benchmarks.fork_runs import HEADER, fork_rows
 from benchmarks.results import machine, program_parser, publish, table
-from rankscope.analysis.replay.edits import Trial, sweep
-from rankscope.analysis.replay.schedule_fit import MOVING, Fit, fit_job
+from rankscope.features.replay.edits import Trial, sweep
+from rankscope.features.replay.schedule_fit import MOVING, Fit, fit_job
 
 REPAIRABLE = (
     "host-stuck", "lost-dump", "crashed", "compute-hang", "wrong-op", "wrong-size", "wrong-dtype", "extra", "skipped",

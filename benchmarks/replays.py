@@ -23,11 +23,11 @@ from benchmarks.child_processes import run_program
 from benchmarks.results import machine, program_parser, publish, table
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.replay.schedule_fit import MOVING
 from rankscope.assemble.load import InputError, load
 from rankscope.commands.rehearsal import Rehearsal, chosen, same_verdict
-from rankscope.report.replay_sizes import small_sizes
-from rankscope.report.repro_script import repro_script
+from rankscope.features.replay.replay_sizes import small_sizes
+from rankscope.features.replay.repro_script import repro_script
+from rankscope.features.replay.schedule_fit import MOVING
 from rankscope.schema import Dataset
 
 LIMIT_S = 300

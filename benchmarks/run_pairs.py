@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tests.analysis.comparison.pairs import (
+from tests.features.comparison.rules.pairs import (
     NOISES,
     Edit,
     edited,
@@ -39,11 +39,11 @@ from tests.traces import training as traced_training
 from benchmarks.child_processes import run_program
 from benchmarks.results import program_parser, table
 from rankscope.analysis import analyse
-from rankscope.analysis.comparison.model import ComparedRun, RunComparison
-from rankscope.analysis.comparison.run_comparison import compare_runs
-from rankscope.analysis.comparison.run_sides import compare_sides
-from rankscope.analysis.comparison.run_statistics import RunMetric, Sides, metric_effects
-from rankscope.analysis.comparison.time_comparison import time_ratio
+from rankscope.features.comparison.rules.model import ComparedRun, RunComparison
+from rankscope.features.comparison.rules.run_comparison import compare_runs
+from rankscope.features.comparison.rules.run_sides import compare_sides
+from rankscope.features.comparison.rules.run_statistics import RunMetric, Sides, metric_effects
+from rankscope.features.comparison.rules.time_comparison import time_ratio
 
 EDITS: dict[str, tuple[Edit, str]] = {
     "another size": (larger, "another size"), "one more": (twice, "more"), "one fewer": (left_out, "leaves out"),

@@ -15,11 +15,11 @@ from benchmarks.child_processes import run_program
 from benchmarks.results import machine, program_parser, publish, table
 from rankscope import schema
 from rankscope.analysis.model import Analysis
+from rankscope.features.traces.page.span_facts import look
+from rankscope.features.traces.page.trace_board import TraceBoard
+from rankscope.features.traces.page.trace_paint import compose, gutter_for
 from rankscope.schema import Dataset
 from rankscope.tui.model import build_model
-from rankscope.tui.traces.span_facts import look
-from rankscope.tui.traces.trace_board import TraceBoard
-from rankscope.tui.traces.trace_paint import compose, gutter_for
 
 RANKS = 8
 WIDTH, ROWS = 180, 40

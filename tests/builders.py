@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from rankscope import schema
-from rankscope.parsers.logs.c10d.known_errors import packaged_table
+from rankscope.features.logs.read.c10d.known_errors import packaged_table
 from rankscope.schema import Dataset
 
 START_NS = 1_700_000_000_000_000_000

@@ -9,8 +9,8 @@ from typing import Any
 
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
-from rankscope.parsers.memory_samples import decode_samples
-from rankscope.parsers.memory_snapshots.decode import decode_bytes
+from rankscope.features.memory.memory_samples import decode_samples
+from rankscope.features.memory.snapshots.decode import decode_bytes
 from rankscope.schema import Dataset
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -9,7 +9,7 @@ from typing import Any
 
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
-from rankscope.parsers.model_records import decode_model
+from rankscope.features.model.model_records import decode_model
 from rankscope.schema import Dataset
 
 Row = dict[str, Any]

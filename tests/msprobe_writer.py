@@ -12,8 +12,8 @@ import orjson
 
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
+from rankscope.features.numbers.read.records.record_formats import decode_record, looks_like_record, record_from
 from rankscope.kinds.input_kinds import TENSOR_RECORD
-from rankscope.parsers.numbers.records.record_formats import decode_record, looks_like_record, record_from
 from rankscope.schema import Dataset
 
 Values = npt.NDArray[np.float32]

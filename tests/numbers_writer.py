@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
-from rankscope.parsers.numbers.decode import decode_numbers
+from rankscope.features.numbers.read.decode import decode_numbers
 from rankscope.schema import Dataset
 
 Floats = npt.NDArray[np.float64]

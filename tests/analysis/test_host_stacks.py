@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rankscope.analysis.host_stacks import host_stacks
 from rankscope.analysis.places import host_steps
-from rankscope.analysis.stack_text import find_pattern, host_text
+from rankscope.features.stacks.stack_text import find_pattern, host_text
 from tests.analysis.hosts import BACKWARD, GATHER, LEAVE, LOAD, LOOP, REDUCE, SAVE, TAKE_GIL, missing_one, seen
 from tests.builders import JobBuilder
 

@@ -15,7 +15,7 @@ from rankscope.analysis.progress_history import SECOND, JobProgress
 from rankscope.assemble.load import LoadOptions, load
 from rankscope.schema import Dataset
 from tests.builders import START_NS
-from tests.parsers.logs.lines import coll, info, life
+from tests.features.logs.read.lines import coll, info, life
 
 RANKS = 4
 

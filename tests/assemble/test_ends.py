@@ -8,11 +8,11 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.assemble.assembly import assemble
-from rankscope.assemble.process_ends import known_error
 from rankscope.assemble.sources import SourceFile
+from rankscope.features.logs.rows.process_ends import known_error
 from rankscope.parsers.sidecar import decode_sidecar
 from rankscope.schema import Dataset
-from tests.analysis.logs.processes import CLOSED, SECOND, Processes, closed
+from tests.features.logs.rules.processes import CLOSED, SECOND, Processes, closed
 from tests.parsers.dumps import START_NS
 
 

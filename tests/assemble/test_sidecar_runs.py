@@ -9,12 +9,12 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
+from rankscope.features.memory.memory_samples import decode_samples
 from rankscope.kinds.input_kinds import MEMORY_SAMPLES
-from rankscope.parsers.memory_samples import decode_samples
 from rankscope.report.words import summary, unread
 from rankscope.schema import Dataset
-from tests.analysis.logs.processes import SECOND, Processes, closed
 from tests.assemble.test_silent import launched, without_dumps
+from tests.features.logs.rules.processes import SECOND, Processes, closed
 
 
 def read(files: Sequence[SourceFile], attempt: int | None = None) -> Dataset:

@@ -17,7 +17,7 @@ from rankscope.assemble.sources import SourceFile
 from rankscope.cli import run
 from rankscope.parsers.sidecar import Sidecar
 from rankscope.schema import Dataset
-from tests.analysis.logs.processes import Processes, closed
+from tests.features.logs.rules.processes import Processes, closed
 
 Captured = pytest.CaptureFixture[str]
 FOLDERS = ("earlier_2/", "earlier_1/", "")

@@ -13,7 +13,7 @@ import pytest
 
 from rankscope.capture import memory_record
 from rankscope.capture.memory_record import MemoryRecord
-from rankscope.parsers.memory_samples import decode_samples
+from rankscope.features.memory.memory_samples import decode_samples
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from rankscope.analysis.comparison.model import ComparedRun
-from rankscope.analysis.comparison.run_comparison import compare_runs
 from rankscope.cli import run
 from rankscope.commands import diff
 from rankscope.commands.diff import render_comparison
 from rankscope.commands.report import Format
 from rankscope.commands.source import JobSource
-from tests.analysis.comparison.test_settings import run_with
+from rankscope.features.comparison.rules.model import ComparedRun
+from rankscope.features.comparison.rules.run_comparison import compare_runs
+from tests.features.comparison.rules.test_settings import run_with
 
 SAMPLES = Path(__file__).parents[2] / "sample_data"
 EQUAL = [str(SAMPLES / "two_groups")] * 2

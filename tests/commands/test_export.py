@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rankscope.cli import run
+from tests.features.traces.read.documents import all_reduce, document, x
 from tests.parsers.dumps import job as job_of_dumps
 from tests.parsers.dumps import named
-from tests.parsers.torch_profiler.documents import all_reduce, document, x
 
 EVENTS = [x("cpu_op", "aten::mm", 0, 1), *all_reduce(10, 5)]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rankscope.cli import run
+from tests.features.logs.read.test_word_wrapped import STATUS, TIMEOUT
 from tests.parsers.dumps import job
-from tests.parsers.logs.test_word_wrapped import STATUS, TIMEOUT
 
 Captured = pytest.CaptureFixture[str]
 LOG = f"{TIMEOUT}\n{STATUS}\n"

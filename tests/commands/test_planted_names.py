@@ -31,12 +31,12 @@ from rankscope.report.text import render_line_json, render_line_text
 from rankscope.tui.controllers.exports import copied_text
 from rankscope.tui.selection import Selection
 from rankscope.watching.update import FollowProgress, JobUpdate
+from tests.features.stacks.py_spy.dumps import process
+from tests.features.traces.read.documents import about, all_reduce, document
 from tests.memory_writer import GIB, _snapshot, sample_file
 from tests.model_writer import model_file, transformer
 from tests.numbers_writer import NumbersJob
 from tests.parsers.dumps import Groups, job, named
-from tests.parsers.py_spy.dumps import process
-from tests.parsers.torch_profiler.documents import about, all_reduce, document
 
 HOST, LONG_HOST = "gpu-prod-077", "gpu-prod-078.corp.example"
 SECRETS = {

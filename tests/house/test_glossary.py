@@ -13,12 +13,12 @@ import pytest
 from rankscope.analysis.live_state import State
 from rankscope.analysis.model import Confidence
 from rankscope.analysis.presence import Absence
+from rankscope.features.numbers.page.number_grid import LOOKS
+from rankscope.features.traces.page.activity import letters
 from rankscope.kinds.finding_kinds import FINDINGS, STATUSES
-from rankscope.tui.detail.number_grid import LOOKS
 from rankscope.tui.detail.screens.mesh_page import MARKS
 from rankscope.tui.letters import LETTERS
 from rankscope.tui.overview import TABLE
-from rankscope.tui.traces.activity import letters
 from tests.house.sources import modules
 
 GLOSSARY = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text("utf-8")

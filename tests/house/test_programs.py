@@ -62,7 +62,7 @@ SMALLEST: dict[str, str] = {
 """By program its smallest arguments; OUT is an empty folder."""
 NOT_RUN = {
     "benchmarks/capture.py": "forks ranks that train: not from a process with threads",
-    "benchmarks/healthy_memory.py": "a real job; tests/analysis/memory/test_healthy_jobs.py runs it",
+    "benchmarks/healthy_memory.py": "a real job; tests/features/memory/rules/test_healthy_jobs.py runs it",
     "benchmarks/memory_job.py": "a rank of benchmarks/healthy_memory.py",
     "benchmarks/numbers_overhead.py": "forks ranks that train: not from a process with threads",
     "benchmarks/numeric_job.py": "a rank of benchmarks/numeric_faults.py",

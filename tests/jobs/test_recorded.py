@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from rankscope.analysis.traces.trace_tables import recorded_in_dumps
 from rankscope.assemble.load import load
+from rankscope.features.traces.rules.trace_tables import recorded_in_dumps
 from tests.jobs.recorded import COLLECTIVES, STEPS, UNWATCHED, WORLD_SIZE
 
 pytestmark = pytest.mark.torch

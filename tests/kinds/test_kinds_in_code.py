@@ -17,6 +17,8 @@ from rankscope.kinds.input_kinds import INPUTS
 from tests.house.sources import modules
 
 GOLDEN = Path(__file__).parents[1] / "report" / "golden"
+JUDGES = ("analysis", "features")
+READERS = ("parsers", "assemble", "features")
 MAKES_FINDINGS = ("Finding", "Root", "_note", "finding")
 MAKES_EVENTS = ("message_event", "record_event")
 FINDING_NAMES = ("f", "finding", "root", "cause", "accusing")
@@ -35,6 +37,15 @@ def nodes(*packages: str) -> Iterator[tuple[Path, ast.AST]]:
     for path, tree in trees().items():
         if not packages or path.parts[0] in packages:
             yield from ((path, node) for node in ast.walk(tree))
+
+
+def read_nodes() -> Iterator[tuple[Path, ast.AST]]:
+    """Every node of what reads files and makes rows of them."""
+    return (
+        (path, node)
+        for path, node in nodes(*READERS)
+        if path.parts[0] != "features" or {"read", "rows"} & {*path.parts}
+    )
 
 
 def texts(node: ast.AST) -> set[str]:
@@ -71,7 +82,7 @@ def asked(names: tuple[str, ...]) -> dict[str, Path]:
 
 
 def test_findings_that_are_made_or_asked_for_are_in_the_table() -> None:
-    used = made(MAKES_FINDINGS, "analysis") | asked(FINDING_NAMES)
+    used = made(MAKES_FINDINGS, *JUDGES) | asked(FINDING_NAMES)
     assert len(used) > 15
     assert {kind: path for kind, path in used.items() if kind not in FINDINGS} == {}
 
@@ -79,24 +90,24 @@ def test_findings_that_are_made_or_asked_for_are_in_the_table() -> None:
 def test_events_that_are_told_or_asked_for_are_in_the_table() -> None:
     rows = {
         text: path
-        for path, node in nodes("parsers", "assemble")
-        if isinstance(node, ast.Dict) and path.parts[0] == "assemble"
+        for path, node in read_nodes()
+        if isinstance(node, ast.Dict) and path.parts[0] != "parsers"
         for key, value in zip(node.keys, node.values, strict=True)
         if isinstance(key, ast.Constant) and key.value == "kind"
         for text in texts(value)
     }
     called_kind = {
         text: path
-        for path, node in nodes("parsers", "assemble")
+        for path, node in read_nodes()
         if isinstance(node, ast.Assign) and any(getattr(target, "id", "") == "KIND" for target in node.targets)
         for text in texts(node.value)
     }
-    used = made(MAKES_EVENTS, "parsers", "assemble") | rows | called_kind | asked(EVENT_NAMES)
+    used = made(MAKES_EVENTS, *READERS) | rows | called_kind | asked(EVENT_NAMES)
     assert len(used) > 35
     assert {kind: path for kind, path in used.items() if kind not in EVENTS} == {}
 
 
-@pytest.mark.parametrize("package", ["analysis", "assemble", "parsers"])
+@pytest.mark.parametrize("package", ["analysis", "assemble", "parsers", "features"])
 def test_columns_are_asked_for_kinds_that_there_are(package: str) -> None:
     """`pl.col("kind") == "process-end"`; what traces call kinds of tracks is another matter."""
     others = ((path, node) for path, node in nodes(package) if not {"traces", "traced_times"} & {*path.parts})
@@ -106,8 +117,8 @@ def test_columns_are_asked_for_kinds_that_there_are(package: str) -> None:
 
 
 def test_no_row_is_left_that_nothing_makes() -> None:
-    in_analysis = {text for _, node in nodes("analysis") for text in texts(node)}
-    in_parsers = {text for _, node in nodes("parsers", "assemble") for text in texts(node)}
+    in_analysis = {text for _, node in nodes(*JUDGES) for text in texts(node)}
+    in_parsers = {text for _, node in nodes(*READERS) for text in texts(node)}
     named = {node.id for _, node in nodes() if isinstance(node, ast.Name)}
     rows = {name: row for name, row in vars(input_kinds).items() if isinstance(row, input_kinds.InputKind)}
     assert set(FINDINGS) - in_analysis == set()
@@ -135,7 +146,7 @@ def test_no_finding_is_more_severe_than_its_kind() -> None:
         for path in GOLDEN.glob("*.json")
         for finding in json.loads(path.read_bytes())["findings"]
     }
-    for _, node in nodes("analysis"):
+    for _, node in nodes(*JUDGES):
         if isinstance(node, ast.Call) and called(node) == "Finding":
             severity = next((k.value for k in node.keywords if k.arg == "severity"), None)
             told |= {(kind, s) for arg in given(node) for kind in texts(arg) for s in texts(severity or ast.Pass())}

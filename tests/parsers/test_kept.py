@@ -12,9 +12,9 @@ from rankscope.assemble import read_parts
 from rankscope.assemble.held_sources import SparseReading
 from rankscope.assemble.load import LoadOptions, load
 from rankscope.schema import Dataset
+from tests.features.traces.read.documents import about, all_reduce, document, x
 from tests.parsers.dumps import job as recorders
 from tests.parsers.dumps import named
-from tests.parsers.torch_profiler.documents import about, all_reduce, document, x
 
 SPARSE = LoadOptions(detail="collectives")
 

@@ -6,8 +6,8 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.traces.lateness import is_short, last_rank_runs
-from rankscope.report.trace_section import last_lines
+from rankscope.features.traces.rules.lateness import is_short, last_rank_runs
+from rankscope.features.traces.trace_section import last_lines
 from rankscope.schema import Dataset
 from tests.traces import MS, US, TraceBuilder
 

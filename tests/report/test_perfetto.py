@@ -16,7 +16,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
-from rankscope.parsers.torch_profiler.decode import decode_range
+from rankscope.features.traces.read.decode import decode_range
 from rankscope.report import perfetto
 from rankscope.report.perfetto import export_merged, save_merged, write_merged
 from rankscope.schema import Dataset

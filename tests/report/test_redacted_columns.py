@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from rankscope.analysis.traces.model import TraceAnalysis
+from rankscope.features.traces.rules.model import TraceAnalysis
 from rankscope.report.redact import Redaction
 from rankscope.schema import Dataset
 from rankscope.schema.tables import HOLDS, text_columns

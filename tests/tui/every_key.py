@@ -10,9 +10,9 @@ from textual.events import Key
 from textual.pilot import Pilot
 from textual.screen import Screen
 
+from rankscope.features.comparison.page.compared_view import VIEW_NAMES
 from rankscope.kinds.view_kinds import VIEWS
 from rankscope.tui.app import RankscopeApp
-from rankscope.tui.comparison.compared_view import VIEW_NAMES
 from rankscope.tui.popups import ChoiceScreen, Prompt
 from tests.tui.drive import screen_text, until
 

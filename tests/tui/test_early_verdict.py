@@ -15,9 +15,9 @@ from rankscope.schema import Dataset, ReadParts
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.detail.screens.member_page import MemberScreen
 from rankscope.tui.options import ProgressLike
+from tests.features.traces.page.jobs import traced
 from tests.tui.drive import LONGEST_S, PLAIN, bar, loaded, loads, screen_text, settle, until
 from tests.tui.jobs import hang, healthy
-from tests.tui.traces.jobs import traced
 
 Job = tuple[Dataset, Analysis]
 

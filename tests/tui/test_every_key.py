@@ -11,33 +11,33 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.comparison.run_sides import WholeComparison
 from rankscope.analysis.model import Analysis
 from rankscope.commands.rehearsal import write_script
 from rankscope.commands.source import JobSource
+from rankscope.features.comparison.page.comparison_app import ComparisonApp
+from rankscope.features.comparison.rules.run_sides import WholeComparison
 from rankscope.report.perfetto import export_markdown, export_merged
 from rankscope.schema import Dataset, ReadParts
 from rankscope.tui.actions import ACTIONS
 from rankscope.tui.app import RankscopeApp
-from rankscope.tui.comparison.comparison_app import ComparisonApp
 from rankscope.tui.options import ProgressLike, ViewOptions
 from rankscope.watching.update import FollowProgress
-from tests.analysis.memory.test_memory_findings import leak
-from tests.analysis.test_stack_shares import profiled
 from tests.builders import JobBuilder
 from tests.compiler_logs import with_rows
+from tests.features.comparison.page.views import view_of
+from tests.features.memory.rules.test_memory_findings import leak
+from tests.features.stacks.test_stack_shares import profiled
+from tests.features.traces.page.jobs import traced
 from tests.logs import line, setting, with_logs
 from tests.memory_writer import GIB, sampled_job, snapshot_job
 from tests.model_writer import described_job, transformer
 from tests.sessions.written import SAMPLES, session_of
-from tests.tui.comparison.views import view_of
 from tests.tui.detail.number_jobs import flipped
 from tests.tui.detail.samples import looked
 from tests.tui.drive import LONGEST_S, PLAIN, until
 from tests.tui.every_key import KeyWalk
 from tests.tui.jobs import hang
 from tests.tui.live import drive as live
-from tests.tui.traces.jobs import traced
 
 SMALL = (60, 15)
 """Columns and lines: most of the time goes into drawing."""

@@ -11,12 +11,12 @@ from textual.widgets import OptionList
 
 from rankscope.analysis import analyse
 from rankscope.assemble.load import load
+from rankscope.features.logs.page.messages_page import MessagesScreen
 from rankscope.kinds.functions import function
 from rankscope.kinds.view_kinds import VIEWS, view_named
 from rankscope.tui.actions import ACTIONS, FOOTER
 from rankscope.tui.controllers.exports import FILE
 from rankscope.tui.detail.screens.groups_page import GroupsScreen
-from rankscope.tui.detail.screens.messages_page import MessagesScreen
 from rankscope.tui.help_screen import HelpScreen
 from rankscope.tui.key_hints import DETAIL_PANE, Hint, fitting, hint_line, lane_hints
 from rankscope.tui.popups import Choice, ChoiceScreen, found_choices

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
+from rankscope.features.logs.read.model import LogContent
+from rankscope.features.logs.read.stretches import GrowingLog
 from rankscope.parsers.files.reader import follow_log
-from rankscope.parsers.logs.model import LogContent
-from rankscope.parsers.logs.stretches import GrowingLog
 from rankscope.schema import Dataset
 from rankscope.watching.update import FollowProgress, JobUpdate
 from rankscope.watching.watched_job import WatchedJob
-from tests.assemble.logs.job import SPLIT, init, said, split, step
-from tests.assemble.logs.test_reports import printed
+from tests.features.logs.read.lines import read
+from tests.features.logs.rows.job import SPLIT, init, said, split, step
+from tests.features.logs.rows.test_reports import printed
 from tests.parsers.dumps import START_NS
-from tests.parsers.logs.lines import read
 
 RANKS, STEPS, SECOND = 4, 60, 10**9
 SEND = "{0}: opCount 0 sendbuff 0x1 recvbuff 0x1 count {1} datatype 7 op 0 root {2} comm {3} [nranks=2] stream 0x2"

@@ -16,20 +16,20 @@ import pytest
 
 from rankscope.analysis.live_state import LiveState
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.assemble.sources import SourceFile
+from rankscope.features.logs.read.model import LogContent
+from rankscope.features.logs.read.stretches import GrowingLog
+from rankscope.features.traces.rules.model import TraceAnalysis
 from rankscope.parsers.files.reader import follow_log
 from rankscope.parsers.flight_recorder.decode import decode_dump
-from rankscope.parsers.logs.model import LogContent
-from rankscope.parsers.logs.stretches import GrowingLog
 from rankscope.schema import Dataset
 from rankscope.tui.lane_items import Items
 from rankscope.tui.live.prepared import Prepared, prepare
 from rankscope.watching.update import FollowProgress, JobUpdate
 from rankscope.watching.watched_job import WatchedJob
+from tests.features.logs.read.test_decode import job as noisy
+from tests.features.traces.read.documents import about, all_reduce, decoded, document, launch
 from tests.parsers.dumps import START_NS, job
-from tests.parsers.logs.test_decode import job as noisy
-from tests.parsers.torch_profiler.documents import about, all_reduce, decoded, document, launch
 from tests.watching.test_logs import CRASH
 
 RANKS, SECOND = 4, 10**9

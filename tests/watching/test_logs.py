@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rankscope.watching.watched_file import ENDED_S
-from tests.parsers.logs.test_decode import WATCHDOG
-from tests.parsers.logs.test_decode import job as noisy_job
+from tests.features.logs.read.test_decode import WATCHDOG
+from tests.features.logs.read.test_decode import job as noisy_job
 from tests.watching.following import Following, problems
 from tests.watching.hand_clock import HandClock
 from tests.watching.writer import Writer

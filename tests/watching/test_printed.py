@@ -8,10 +8,10 @@ import pytest
 
 from rankscope.assemble.sources import SourceFile
 from rankscope.watching.watched_job import WatchedJob
-from tests.assemble.logs.test_fingerprint_groups import ALL, MESH, seats
-from tests.assemble.logs.test_fingerprint_groups import printed as of_group
+from tests.features.logs.rows.test_fingerprint_groups import ALL, MESH, seats
+from tests.features.logs.rows.test_fingerprint_groups import printed as of_group
+from tests.features.traces.read.documents import about, all_reduce, decoded, document, launch
 from tests.parsers.dumps import START_NS
-from tests.parsers.torch_profiler.documents import about, all_reduce, decoded, document, launch
 from tests.watching.printing import RANKS, SECOND, Logs, Names, Watched, apart, in_one
 
 

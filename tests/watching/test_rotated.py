@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.watching.update import JobUpdate
-from tests.assemble.logs.job import init, step
+from tests.features.logs.rows.job import init, step
 from tests.watching.following import Following
 from tests.watching.test_logs import text
 from tests.watching.writer import Writer

@@ -16,8 +16,8 @@ import polars as pl
 from rankscope.analysis.arrays import filled_array
 from rankscope.analysis.counter_evidence import not_always_last
 from rankscope.analysis.facts import Facts
+from rankscope.analysis.late_ranks import LateRank, lateness_test
 from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef
-from rankscope.analysis.traces.late_ranks import LateRank, lateness_test
 from rankscope.text.wording import duration, plural
 
 PARTS = 8

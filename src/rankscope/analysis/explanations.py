@@ -40,7 +40,7 @@ def explain_rank(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplana
         known = f"the job has {plural(size, 'rank')}, 0 to {size - 1}" if size else "no rank of the job is known"
         raise NoSuchRankError(f"there is no rank {rank}: {known}")
     if dataset.from_traces:
-        from rankscope.analysis.traces.trace_stragglers import explain_traced
+        from rankscope.features.traces.rules.trace_stragglers import explain_traced
 
         return explain_traced(dataset, analysis, rank)
     accusing = sorted((f for f in analysis.findings if rank in f.culprit_ranks), key=lambda f: not f.root_cause)

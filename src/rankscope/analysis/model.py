@@ -10,10 +10,10 @@ from rankscope.kinds import finding_kinds
 from rankscope.schema import Frame
 
 if TYPE_CHECKING:
-    from rankscope.analysis.memory.model import MemoryAnalysis
-    from rankscope.analysis.numbers.model import NumberMarks, ReferenceMarks, RuleCount
-    from rankscope.analysis.sharding.model import ModelAnalysis
-    from rankscope.analysis.traces.model import TraceAnalysis
+    from rankscope.features.memory.rules.model import MemoryAnalysis
+    from rankscope.features.model.model import ModelAnalysis
+    from rankscope.features.numbers.rules.model import NumberMarks, ReferenceMarks, RuleCount
+    from rankscope.features.traces.rules.model import TraceAnalysis
 
 Severity = finding_kinds.Severity
 Confidence = Literal["high", "medium", "low"]

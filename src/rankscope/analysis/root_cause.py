@@ -182,7 +182,7 @@ def _freeze(facts: Facts) -> Freeze:
     freeze = judge_freeze(facts)
     if not facts.dataset.told_by_logs:
         return freeze
-    from rankscope.analysis.logs.log_findings import stopped_by_log
+    from rankscope.features.logs.rules.log_findings import stopped_by_log
 
     return stopped_by_log(freeze, facts)
 
@@ -196,19 +196,19 @@ def _slow(facts: Facts) -> list[Finding]:
 def _joined(facts: Facts, findings: list[Finding], places: Places, *, still: bool, moves: bool) -> list[Finding]:
     """The findings with the evidence of py-spy and the logs for and against them."""
     if facts.dataset.threads.height:
-        from rankscope.analysis.host_evidence import with_host_stacks
+        from rankscope.features.stacks.host_evidence import with_host_stacks
 
         findings = with_host_stacks(facts, findings, still=still)
     if facts.dataset.told_by_logs:
-        from rankscope.analysis.logs.log_findings import with_logs
+        from rankscope.features.logs.rules.log_findings import with_logs
 
         findings = with_logs(facts, findings, places, moves=moves)
     if facts.dataset.compilations.height:
-        from rankscope.analysis.lone_compilations import with_compilations
+        from rankscope.features.compile.lone_compilations import with_compilations
 
         findings = with_compilations(facts, findings, places)
     if facts.dataset.samples.height:
-        from rankscope.analysis.stack_shares import with_shares
+        from rankscope.features.stacks.stack_shares import with_shares
 
         findings = with_shares(facts.dataset, findings)
     return findings
@@ -225,8 +225,8 @@ def _traced(facts: Facts, analysis: Analysis) -> Analysis:
     """The analysis with the results of profiler traces."""
     if not facts.dataset.has_traces:
         return analysis
-    from rankscope.analysis.traces.trace_story import TraceStory
-    from rankscope.analysis.traces.trace_verdict import with_traces
+    from rankscope.features.traces.rules.trace_story import TraceStory
+    from rankscope.features.traces.rules.trace_verdict import with_traces
 
     return with_traces(analysis, TraceStory(facts.dataset))
 
@@ -243,13 +243,13 @@ def _has_checks(dataset: Dataset) -> bool:
 def _numbered(facts: Facts, analysis: Analysis) -> Analysis:
     """The analysis with findings on summaries of tensors, and on checks of numbers in logs."""
     if _has_checks(facts.dataset):
-        from rankscope.analysis.logs.engine_reports import numeric_reports
-        from rankscope.analysis.numbers.number_findings import with_written
+        from rankscope.features.logs.rules.engine_reports import numeric_reports
+        from rankscope.features.numbers.rules.number_findings import with_written
 
         analysis = with_written(facts.dataset, analysis, numeric_reports(facts.dataset))
     if not facts.dataset.has_tensors:
         return analysis
-    from rankscope.analysis.numbers.number_findings import with_numbers
+    from rankscope.features.numbers.rules.number_findings import with_numbers
 
     return with_numbers(facts, analysis)
 
@@ -258,7 +258,7 @@ def _remembered(facts: Facts, analysis: Analysis) -> Analysis:
     """The analysis with findings on memory."""
     if facts.dataset.memory.is_empty():
         return analysis
-    from rankscope.analysis.memory.memory_findings import with_memory
+    from rankscope.features.memory.rules.memory_findings import with_memory
 
     return with_memory(facts, analysis)
 
@@ -267,7 +267,7 @@ def _described(facts: Facts, analysis: Analysis) -> Analysis:
     """The analysis with findings on the models of ranks."""
     if facts.dataset.parameters.is_empty():
         return analysis
-    from rankscope.analysis.sharding.sharding_findings import with_models
+    from rankscope.features.model.sharding_findings import with_models
 
     return with_models(facts, analysis)
 

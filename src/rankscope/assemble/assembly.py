@@ -24,10 +24,10 @@ from rankscope.parsers.sidecar import Sidecar
 from rankscope.schema import Dataset
 
 if TYPE_CHECKING:
-    from rankscope.assemble.logs.comm_lifetimes import CommMemory
-    from rankscope.assemble.logs.log_processes import LogScene
-    from rankscope.assemble.py_spy_ranks import RankedStacks
-    from rankscope.assemble.traces.trace_dataset import TraceWindows
+    from rankscope.features.logs.rows.comm_lifetimes import CommMemory
+    from rankscope.features.logs.rows.log_processes import LogScene
+    from rankscope.features.stacks.py_spy_ranks import RankedStacks
+    from rankscope.features.traces.rows.trace_dataset import TraceWindows
 
 
 def assemble(
@@ -107,7 +107,7 @@ def _add_processes(
         told: int = function(name)(tables, sources, chosen, pattern)
         world = world or told
     if "messages" in tables:
-        from rankscope.assemble.compilations import add_logged_compilations
+        from rankscope.features.compile.compilations import add_logged_compilations
 
         add_logged_compilations(tables)
     return world
@@ -116,7 +116,7 @@ def _add_processes(
 def _join_hardware(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], scene: LogScene | None) -> None:
     """Gives lines of kernels and schedulers their ranks, at no cost without a log."""
     if scene is not None:
-        from rankscope.assemble.hardware_ranks import add_hardware_ranks
+        from rankscope.features.logs.rows.hardware_ranks import add_hardware_ranks
 
         add_hardware_ranks(tables, sources, scene)
 
@@ -125,7 +125,7 @@ def _add_ends(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], ch
     """Adds the ends of processes that sidecars tell, at no cost without a sidecar; the number of their ranks."""
     if not any(isinstance(source.content, Sidecar) for source in sources):
         return 0
-    from rankscope.assemble.process_ends import attempt_ends, sidecar_world, with_ends
+    from rankscope.features.logs.rows.process_ends import attempt_ends, sidecar_world, with_ends
 
     ends = attempt_ends(sources, max(0, chosen))
     if ends:
@@ -140,7 +140,7 @@ def _host_stacks(
     """The stacks of hosts with their ranks; none without one, at no cost."""
     if not in_logs and not any(source.snapshot is not None for source in sources):
         return []
-    from rankscope.assemble.py_spy_snapshots import settle_snapshots
+    from rankscope.features.stacks.py_spy_snapshots import settle_snapshots
 
     return settle_snapshots(sources, runs, chosen, pattern, world, in_logs)
 
@@ -148,7 +148,7 @@ def _host_stacks(
 def _add_threads(tables: dict[str, pl.DataFrame], seen: list[RankedStacks], places: dict[int, int]) -> None:
     tables["threads"] = schema.empty(schema.THREADS)
     if seen:
-        from rankscope.assemble.py_spy_snapshots import thread_tables
+        from rankscope.features.stacks.py_spy_snapshots import thread_tables
 
         tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
 
@@ -158,12 +158,12 @@ def _with_logs_and_traces(
 ) -> tuple[dict[str, pl.DataFrame], int]:
     """The tables with rows of logs and traces, and the number of ranks, unless the user has fixed it."""
     if scene is not None:
-        from rankscope.assemble.logs.log_tables import add_log_tables
+        from rankscope.features.logs.rows.log_tables import add_log_tables
 
         tables = add_log_tables(tables, scene)
         world = fixed or max(world, 1 + _highest(tables["groups"]))
     if windows is not None:
-        from rankscope.assemble.traces.trace_dataset import add_trace_tables
+        from rankscope.features.traces.rows.trace_dataset import add_trace_tables
 
         tables = {**tables, **add_trace_tables(tables, windows, world)}
     return tables, world
@@ -185,8 +185,8 @@ def _log_scene(
     """The log processes of the chosen attempt; None without a log, at no cost."""
     if not any(source.kind == LOG.name for source in sources):
         return None
-    from rankscope.assemble.logs import launchers as log_attempts
-    from rankscope.assemble.logs.log_tables import read_scene
+    from rankscope.features.logs.rows import launchers as log_attempts
+    from rankscope.features.logs.rows.log_tables import read_scene
 
     logs = [source for source in sources if source.log is not None]
     log_attempts.settle_log_attempts(logs, run.runs)
@@ -200,7 +200,7 @@ def _log_stacks(scene: LogScene | None) -> list[RankedStacks]:
     """The stacks in logs."""
     if scene is None:
         return []
-    from rankscope.assemble.logs.log_messages import stacks_in
+    from rankscope.features.logs.rows.log_messages import stacks_in
 
     return stacks_in(scene)
 
@@ -209,7 +209,7 @@ def _trace_windows(sources: Sequence[SourceFile], run: LogRun) -> TraceWindows |
     """The traces of the attempt with their ranks; None without a trace, at no cost."""
     if not any(source.trace is not None for source in sources):
         return None
-    from rankscope.assemble.traces.trace_dataset import AttemptChoice, read_windows
+    from rankscope.features.traces.rows.trace_dataset import AttemptChoice, read_windows
 
     alone = not run.runs and not any(source.log is not None for source in sources)
     choice = AttemptChoice(run.runs, run.chosen, run.asked, alone)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankscope.assemble.held_sources import NoMemoryError, RingRoom, SparseReading
+from rankscope.features.traces.read import DETAIL_VARIABLE
 from rankscope.kinds.input_kinds import UNKNOWN, UNKNOWN_KIND, UNREADABLE
 from rankscope.parsers.contents import RINGS_VARIABLE, SAMPLES_VARIABLE
 from rankscope.parsers.files.directory_walk import FoundPath, printable_text, walk_paths
-from rankscope.parsers.torch_profiler import DETAIL_VARIABLE
 from rankscope.parsers.workers.pool import Pool, Result, WorkerError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class LoadOptions:
     jobs: int | None = None
     """Most worker processes; None for one for each core."""
     errors: Path | None = None
-    """The user's own table of known errors; see parsers/logs/c10d/known_errors.tsv."""
+    """The user's own table of known errors; see features/logs/read/c10d/known_errors.tsv."""
     called: tuple[str, ...] = ()
     """The user's names for the paths; empty for the paths themselves."""
     detail: str = "all"
@@ -319,7 +319,7 @@ def environment_of(errors: Path | None) -> dict[str, str]:
     """The environment of worker processes. Raises InputError."""
     if errors is None:
         return {}
-    from rankscope.parsers.logs.c10d.known_errors import FORM, read_table
+    from rankscope.features.logs.read.c10d.known_errors import FORM, read_table
     from rankscope.parsers.user_tables import TableError
 
     try:
@@ -374,7 +374,7 @@ def _file_ranges() -> FileRanges:
 def _draw(source: SourceFile) -> None:
     """Computes the parts of a trace that need no other file, while others are still being read."""
     if source.trace is not None:
-        from rankscope.assemble.traces.trace_dataset import arrange_trace
+        from rankscope.features.traces.rows.trace_dataset import arrange_trace
 
         arrange_trace(source)
 

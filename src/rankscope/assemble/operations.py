@@ -15,10 +15,10 @@ from rankscope.assemble.groups import GroupIndex
 from rankscope.assemble.op_names import P2P_OPS, is_closer_name, library_of, op_of, p2p_ranks
 from rankscope.assemble.recorders import records_no_states
 from rankscope.assemble.sources import SourceFile
+from rankscope.features.stacks.py_spy.model import Snapshot
 from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.flight_recorder.model import CODES, NUMBERS, Dump, RecordedCall, RecordedShape
 from rankscope.parsers.matrices import NULL, Numbers, row_keys
-from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.schema import BLIND_HOOK, STATES
 
 _CODE_TABLES = {"call": "calls", "shape": "shapes", "stack": "stacks"}

@@ -15,19 +15,19 @@ import polars as pl
 from rankscope.assemble import file_names
 from rankscope.assemble.op_names import library_of, p2p_ranks
 from rankscope.assemble.recorders import Completeness, completeness, recorder_of
+from rankscope.features.stacks.py_spy.model import Snapshot
 from rankscope.kinds.input_kinds import INPUTS, LOG, TRACE, UNKNOWN_KIND
 from rankscope.parsers.contents import DecodedFile
 from rankscope.parsers.files.directory_walk import printable_text
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.members import GroupConfig
-from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.parsers.sidecar import Sidecar
 from rankscope.text.wording import links_out, plural
 
 if TYPE_CHECKING:
-    from rankscope.parsers.logs.model import LogContent
-    from rankscope.parsers.torch_profiler.model import TraceContent
+    from rankscope.features.logs.read.model import LogContent
+    from rankscope.features.traces.read.model import TraceContent
 
 FEWEST_LOG_LINES = 3
 """Fewest lines of NCCL in a log without other events."""

@@ -23,8 +23,8 @@ def run(source: JobSource, *, times: int, output: str, force: bool, start: bool,
         raise click.ClickException("--run needs a file: -o determinism.py")
     output = output or default_output("determinism.py", source.paths)
     dataset, analysis = loaded_job(source, output, force)
-    from rankscope.analysis.replay.summation_order import findings_on_order, order_settings, reductions_of
-    from rankscope.report.determinism_script import determinism_script, left_out
+    from rankscope.features.replay.determinism_script import determinism_script, left_out
+    from rankscope.features.replay.summation_order import findings_on_order, order_settings, reductions_of
 
     try:
         found = reductions_of(dataset)

@@ -20,10 +20,10 @@ from rankscope.commands.view import on_terminal, options_of_terminal
 from rankscope.report.output_files import write_next
 
 if TYPE_CHECKING:
-    from rankscope.analysis.comparison.metric_words import Budget
-    from rankscope.analysis.comparison.model import ComparedRun, RunComparison
-    from rankscope.analysis.comparison.run_sides import WholeComparison
-    from rankscope.tui.comparison.comparison_app import Comparing
+    from rankscope.features.comparison.page.comparison_app import Comparing
+    from rankscope.features.comparison.rules.metric_words import Budget
+    from rankscope.features.comparison.rules.model import ComparedRun, RunComparison
+    from rankscope.features.comparison.rules.run_sides import WholeComparison
     from rankscope.tui.options import ProgressLike
 
 ComparisonFormat = Literal[Format, "html"]
@@ -94,14 +94,14 @@ def _write(
 def _compared(
     sides: Sequence[Sequence[ComparedRun]], pooled: bool, budgets: Sequence[Budget], is_drawn: bool
 ) -> RunComparison:
-    from rankscope.analysis.comparison.run_comparison import NothingComparableError, compare_runs
+    from rankscope.features.comparison.rules.run_comparison import NothingComparableError, compare_runs
 
     baselines, candidates = sides
     try:
         if len(baselines) == len(candidates) == 1 and not budgets:
             return compare_runs(baselines[0], candidates[0], is_drawn=is_drawn)
-        from rankscope.analysis.comparison.metric_words import gate_checks
-        from rankscope.analysis.comparison.run_sides import compare_sides
+        from rankscope.features.comparison.rules.metric_words import gate_checks
+        from rankscope.features.comparison.rules.run_sides import compare_sides
 
         found = compare_sides(baselines, candidates, pooled=pooled, is_drawn=is_drawn)
     except NothingComparableError as error:
@@ -132,8 +132,8 @@ def _in_full(
     progress: Callable[[ProgressLike], None],
 ) -> WholeComparison:  # fmt: skip
     """Reads and compares the runs; then the interpreter searches for cycles again, but not among the data."""
-    from rankscope.analysis.comparison.run_comparison import NothingComparableError
-    from rankscope.analysis.comparison.run_sides import compare_sides_in_full
+    from rankscope.features.comparison.rules.run_comparison import NothingComparableError
+    from rankscope.features.comparison.rules.run_sides import compare_sides_in_full
 
     try:
         baselines, candidates = _read(sources, series, progress)
@@ -148,7 +148,7 @@ def _in_full(
 
 def _show(compare: Comparing, sources: Sequence[Sequence[JobSource]], ascii_only: bool) -> RunComparison:
     """Shows the comparison on the terminal; returns it when the user quits, and leaves the headline behind."""
-    from rankscope.tui.comparison.comparison_app import ComparisonApp
+    from rankscope.features.comparison.page.comparison_app import ComparisonApp
 
     title = " ".join(source.title for own in sources for source in own)
     read = [path for own in sources for source in own for path in source.paths]
@@ -175,10 +175,10 @@ def _exit_code(found: RunComparison) -> int:
 
 def _loaded(source: JobSource, pattern: re.Pattern[str] | None, progress: Callable[[LoadStep], None]) -> ComparedRun:
     """A run as it was read, with its series and options; raises ClickException if there is none of them."""
-    from rankscope.analysis.comparison.model import ComparedRun
     from rankscope.analysis.model import Analysis
     from rankscope.assemble.assembly import assemble
-    from rankscope.assemble.series import load_series
+    from rankscope.features.comparison.rules.model import ComparedRun
+    from rankscope.features.series.rows import load_series
 
     try:
         series = load_series([Path(path) for path in source.paths], pattern, follow_links=source.follow_links)
@@ -215,10 +215,10 @@ def render_comparison(
     found: RunComparison, form: ComparisonFormat, ascii_only: bool, is_redacted: bool = False
 ) -> bytes:
     """The comparison in UTF-8, or in ASCII with escapes."""
-    from rankscope.report import comparison_report
+    from rankscope.features.comparison.report import comparison_report
 
     if form == "html":
-        from rankscope.report.comparison_page import comparison_page
+        from rankscope.features.comparison.report.comparison_page import comparison_page
 
         return comparison_page(found, is_redacted).encode("ascii" if ascii_only else "utf-8", "xmlcharrefreplace")
     if form == "json":

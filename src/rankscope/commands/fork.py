@@ -19,9 +19,9 @@ from rankscope.text.wording import plural, ranks_text
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
-    from rankscope.analysis.replay.edits import Edit, EditKind, Trial
-    from rankscope.analysis.replay.schedule_fit import Fit, ReplayConditions
     from rankscope.commands.fork_run import ForkOutcome
+    from rankscope.features.replay.edits import Edit, EditKind, Trial
+    from rankscope.features.replay.schedule_fit import Fit, ReplayConditions
     from rankscope.schema import Dataset
 
 MOST_SHOWN = 12
@@ -66,7 +66,7 @@ class ForkChanges:
 
     def of(self, dataset: Dataset) -> Iterator[Edit]:
         """The changes of the schedule; ValueError if one cannot be read."""
-        from rankscope.analysis.replay.edits import Edit, parse_place, parse_values
+        from rankscope.features.replay.edits import Edit, parse_place, parse_values
 
         if self.at:
             yield Edit("set", *parse_place(dataset, self.at), values=parse_values(self.values))
@@ -102,7 +102,7 @@ class _Fork:
 
     def sentence(self, trial: Trial | None) -> str:
         """The change of the schedule in words; empty without one."""
-        from rankscope.analysis.replay.edits import edit_sentence
+        from rankscope.features.replay.edits import edit_sentence
 
         if trial is None:
             return ""
@@ -116,8 +116,8 @@ class _Fork:
 
     def written(self, trial: Trial | None, at: int) -> Path:
         """Writes the script with a change: `fork.py`, then fork-2.py; ClickException if it is there already."""
-        from rankscope.analysis.replay.schedule_fit import check_delays
-        from rankscope.report.repro_script import repro_script
+        from rankscope.features.replay.repro_script import repro_script
+        from rankscope.features.replay.schedule_fit import check_delays
 
         best = changed_fit(self.best, trial) if trial else self.best
         check_delays(self.conditions, best.schedule)
@@ -145,7 +145,7 @@ def run(
     output = output or (default_output("fork.py", source.paths) if start else "")
     dataset, analysis = loaded_job(source, output, force)
     changes = changes.shown(source)
-    from rankscope.analysis.replay.schedule_fit import check_delays, parse_conditions
+    from rankscope.features.replay.schedule_fit import check_delays, parse_conditions
 
     try:
         best = fork_base(dataset, analysis, start=start)
@@ -169,8 +169,8 @@ def fork_base(dataset: Dataset, analysis: Analysis, *, start: bool, minimize: bo
 
     `minimize` as in `rehearsal.chosen`. ValueError if there is none, or if a replay would mislead.
     """
-    from rankscope.analysis.replay.schedule_fit import fit_job
-    from rankscope.analysis.replay.simulator import simulate
+    from rankscope.features.replay.schedule_fit import fit_job
+    from rankscope.features.replay.simulator import simulate
 
     if not start:
         return fit_job(dataset, analysis)
@@ -185,7 +185,7 @@ def fork_base(dataset: Dataset, analysis: Analysis, *, start: bool, minimize: bo
 
 
 def _named(fork: _Fork, changes: ForkChanges) -> list[Trial]:
-    from rankscope.analysis.replay.edits import tried
+    from rankscope.features.replay.edits import tried
 
     edits = changes.of(fork.dataset)
     return [tried(fork.best.schedule, fork.best.setting, edit, fork.suspects) for edit in edits]
@@ -193,7 +193,7 @@ def _named(fork: _Fork, changes: ForkChanges) -> list[Trial]:
 
 def _swept(fork: _Fork) -> list[Trial]:
     """The best changes of the ranks to blame; ValueError if there is nobody to change."""
-    from rankscope.analysis.replay.edits import sweep
+    from rankscope.features.replay.edits import sweep
 
     waiting = fork.best.outcome.waiting
     if not waiting:

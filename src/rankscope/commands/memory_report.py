@@ -17,9 +17,9 @@ def run(
     path_map: tuple[tuple[str, str], ...],
 ) -> int:
     """Writes the page of memory; ClickException if no file is a snapshot."""
-    from rankscope.analysis.memory.snapshot_holders import snapshot_memory
     from rankscope.analysis.model import Analysis
-    from rankscope.report.snapshot_page import render_snapshots
+    from rankscope.features.memory.rules.snapshot_holders import snapshot_memory
+    from rankscope.features.memory.snapshot_page import render_snapshots
 
     source.check()
     refuse_existing(output, force)

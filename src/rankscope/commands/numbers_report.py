@@ -17,7 +17,7 @@ from rankscope.commands.view import on_terminal, show_loaded
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
-    from rankscope.analysis.numbers.named_tensors import NameChange
+    from rankscope.features.numbers.rules.named_tensors import NameChange
     from rankscope.schema import Dataset
     from rankscope.tui.options import ProgressLike
 
@@ -86,7 +86,7 @@ def _exit_code(analysis: Analysis) -> int:
 
 def _change(text: str) -> NameChange:
     """The change of names; UsageError if it is none."""
-    from rankscope.analysis.numbers.named_tensors import parsed_change
+    from rankscope.features.numbers.rules.named_tensors import parsed_change
 
     try:
         return parsed_change(text)
@@ -117,11 +117,11 @@ def _judged(dataset: Dataset, others: list[Dataset], changes: tuple[NameChange, 
     """The judgement of a run, and of its comparison with the first of the others, its reference."""
     from rankscope.analysis.facts import Facts
     from rankscope.analysis.model import Analysis
-    from rankscope.analysis.numbers.number_findings import with_numbers
+    from rankscope.features.numbers.rules.number_findings import with_numbers
 
     judged = None
     if others:
-        from rankscope.analysis.numbers.reference import judge_beside
+        from rankscope.features.numbers.rules.reference import judge_beside
 
         judged = judge_beside(dataset, others[0], others[1:], changes)
     return with_numbers(Facts(dataset), Analysis("", "unknown"), judged)

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.replay.replay_source import SchedulePart
-from rankscope.analysis.replay.schedule import Schedule, replay_operations
-from rankscope.analysis.replay.schedule_fit import MOVING, Fit, fit_job, keeps_places, restricted, shrunk
-from rankscope.analysis.replay.simulator import simulate
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
 from rankscope.capture.replay_record import Recording, ScheduledCall, operations_of
+from rankscope.features.replay.replay_source import SchedulePart
+from rankscope.features.replay.repro_script import replay_job, repro_script
+from rankscope.features.replay.schedule import Schedule, replay_operations
+from rankscope.features.replay.schedule_fit import MOVING, Fit, fit_job, keeps_places, restricted, shrunk
+from rankscope.features.replay.simulator import simulate
 from rankscope.kinds.input_kinds import DUMP
 from rankscope.parsers.flight_recorder.decode import decode_dump
-from rankscope.report.repro_script import replay_job, repro_script
 from rankscope.schema import Dataset
 
 MOST_RANKS = 64

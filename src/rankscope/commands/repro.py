@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rankscope.analysis.model import Analysis
-    from rankscope.analysis.replay.replay_source import SchedulePart
     from rankscope.commands.rehearsal import Rehearsal
-    from rankscope.report.replay_sizes import ReplaySizes
+    from rankscope.features.replay.replay_sizes import ReplaySizes
+    from rankscope.features.replay.replay_source import SchedulePart
     from rankscope.schema import Dataset
 
 
@@ -60,8 +60,8 @@ class ReplayForm:
 
     def part(self, source: JobSource, dataset: Dataset) -> SchedulePart | None:
         """The part that is asked for; ValueError if its first operation is none."""
-        from rankscope.analysis.replay.edits import parse_operation
-        from rankscope.analysis.replay.replay_source import SchedulePart
+        from rankscope.features.replay.edits import parse_operation
+        from rankscope.features.replay.replay_source import SchedulePart
 
         if not self.last and not self.begin:
             return None
@@ -69,7 +69,7 @@ class ReplayForm:
 
     def tensors(self, found: Rehearsal) -> ReplaySizes:
         """Sizes of tensors; traces for others have the recorded ones."""
-        from rankscope.report.replay_sizes import real_sizes, small_sizes
+        from rankscope.features.replay.replay_sizes import real_sizes, small_sizes
 
         if self.form == SCRIPT and self.sizes == "small":
             return small_sizes(found.schedule)
@@ -79,10 +79,10 @@ class ReplayForm:
     def files(self, dataset: Dataset, found: Rehearsal, sizes: ReplaySizes) -> Iterator[tuple[str, bytes]]:
         """Names and contents of the files for replayers of others."""
         if self.form == "param":
-            from rankscope.report.execution_trace import execution_traces
+            from rankscope.features.replay.execution_trace import execution_traces
 
             return execution_traces(dataset, found.schedule, sizes)
-        from rankscope.report.chakra_trace import chakra_traces
+        from rankscope.features.replay.chakra_trace import chakra_traces
 
         return chakra_traces(dataset, found.schedule, sizes)
 
@@ -120,7 +120,7 @@ def run(source: JobSource, *, output: str, force: bool, minimize: bool | None, h
     output = what.output(output, force, source.paths)
     dataset, analysis = loaded_job(source, output if what.form == SCRIPT else "", force)
     from rankscope.commands.rehearsal import chosen
-    from rankscope.report.repro_script import repro_script
+    from rankscope.features.replay.repro_script import repro_script
 
     try:
         found = chosen(dataset, analysis, minimize, what.part(source, dataset))

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from rankscope.analysis.comparison.metric_words import Budget
+    from rankscope.features.comparison.rules.metric_words import Budget
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -42,7 +42,7 @@ def _regex(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
 
 
 def _series_pattern(_ctx: click.Context, _param: click.Parameter, value: str | None) -> re.Pattern[str] | None:
-    from rankscope.parsers.series.user_pattern import SeriesPatternError, series_pattern
+    from rankscope.features.series.read.user_pattern import SeriesPatternError, series_pattern
 
     try:
         return None if value is None else series_pattern(value)
@@ -201,7 +201,7 @@ class SidesCommand(click.Command):
 def _budgets(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> tuple[Budget, ...]:
     if not values:
         return ()
-    from rankscope.analysis.comparison.metric_words import parse_budget
+    from rankscope.features.comparison.rules.metric_words import parse_budget
 
     try:
         return tuple(map(parse_budget, values))

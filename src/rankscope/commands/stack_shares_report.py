@@ -12,8 +12,8 @@ from rankscope.commands.source import JobSource
 
 def run(source: JobSource, *, rank: int | None, export: str | None, force: bool) -> int:
     """Prints the tree, and writes it as speedscope (.json) or folded stacks (any other name) if asked to."""
-    from rankscope.analysis.stack_shares import share_tree
-    from rankscope.report.share_text import folded_text, speedscope_profile, tree_text
+    from rankscope.features.stacks.share_text import folded_text, speedscope_profile, tree_text
+    from rankscope.features.stacks.stack_shares import share_tree
 
     source.check()
     refuse_existing(export, force)

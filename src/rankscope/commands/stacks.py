@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rankscope.commands.source import JobSource
+from rankscope.features.stacks.py_spy.thread_roles import is_launcher
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.file_access import NotAFileError, OutsideError, read_small
-from rankscope.parsers.py_spy.thread_roles import is_launcher
 from rankscope.parsers.sidecar import Sidecar, decode_sidecar, looks_like_sidecar
 from rankscope.report.output_files import overwrite
 from rankscope.text.escaping import plain

@@ -50,130 +50,193 @@ class InputKind:
 
 
 TRACE = InputKind(
-    name="torch-profiler", meaning="a trace of torch's profiler", noun="trace", place=6,
-    begins="parsers.torch_profiler.recognition:looks_like_trace", decode="parsers.torch_profiler.decode:decode_bytes",
-    read="parsers.torch_profiler.decode:read_trace", restore="parsers.torch_profiler.model:trace_from",
-)  # fmt: skip
+    name="torch-profiler",
+    meaning="a trace of torch's profiler",
+    noun="trace",
+    place=6,
+    begins="features.traces.read.recognition:looks_like_trace",
+    decode="features.traces.read.decode:decode_bytes",
+    read="features.traces.read.decode:read_trace",
+    restore="features.traces.read.model:trace_from",
+)
 SIDECAR = InputKind(
-    name="sidecar", meaning="the rank and process that wrote the dumps beside it, from `rankscope.capture`",
-    begins="parsers.sidecar:looks_like_sidecar", decode="parsers.sidecar:decode_sidecar",
+    name="sidecar",
+    meaning="the rank and process that wrote the dumps beside it, from `rankscope.capture`",
+    begins="parsers.sidecar:looks_like_sidecar",
+    decode="parsers.sidecar:decode_sidecar",
     restore="parsers.sidecar:sidecar_from",
     told_if_broken=False,
-)  # fmt: skip
+)
 PY_SPY = InputKind(
-    name="py-spy", meaning="stacks of a process", noun="py-spy dump", place=3,
-    begins="parsers.py_spy.decode:looks_like_snapshot", decode="parsers.py_spy.decode:decode_snapshot",
-    restore="parsers.py_spy.model:snapshot_from",
+    name="py-spy",
+    meaning="stacks of a process",
+    noun="py-spy dump",
+    place=3,
+    begins="features.stacks.py_spy.decode:looks_like_snapshot",
+    decode="features.stacks.py_spy.decode:decode_snapshot",
+    restore="features.stacks.py_spy.model:snapshot_from",
     told_if_broken=False,
-)  # fmt: skip
+)
 HEALTH_CHECK = InputKind(
-    name="health-check", meaning="the page of a debug server that says which ranks are healthy",
-    noun="health check", place=7,
-    begins="parsers.health_check:looks_like_check", decode="parsers.health_check:decode_check",
-    restore="parsers.health_check:check_from",
-    add_rows="assemble.health_checks:add_check",
+    name="health-check",
+    meaning="the page of a debug server that says which ranks are healthy",
+    noun="health check",
+    place=7,
+    begins="features.logs.read.health_check:looks_like_check",
+    decode="features.logs.read.health_check:decode_check",
+    restore="features.logs.read.health_check:check_from",
+    add_rows="features.logs.rows.health_checks:add_check",
     # for all ranks of the largest jobs it is less
     most_bytes=64 << 20,
-)  # fmt: skip
+)
 TENSOR_NUMBERS = InputKind(
-    name="numbers", meaning="summaries of the tensors of a rank, from `rankscope.capture`", noun="numbers file",
+    name="numbers",
+    meaning="summaries of the tensors of a rank, from `rankscope.capture`",
+    noun="numbers file",
     place=8,
-    begins="parsers.numbers.decode:looks_like_numbers", decode="parsers.numbers.decode:decode_numbers",
-    read="parsers.numbers.decode:read_numbers", restore="parsers.numbers.model:numbers_from",
-    add_rows="assemble.tensor_tables:add_tensors",
+    begins="features.numbers.read.decode:looks_like_numbers",
+    decode="features.numbers.read.decode:decode_numbers",
+    read="features.numbers.read.decode:read_numbers",
+    restore="features.numbers.read.model:numbers_from",
+    add_rows="features.numbers.rows.tensor_tables:add_tensors",
     told_if_broken=False,
-)  # fmt: skip
+)
 TENSOR_RECORD = InputKind(
-    name="tensor-record", meaning="summaries of tensors, or their stacks, that another tool wrote",
-    noun="tensor record", place=9,
-    begins="parsers.numbers.records.record_formats:looks_like_record",
-    decode="parsers.numbers.records.record_formats:decode_record",
-    restore="parsers.numbers.records.record_formats:record_from",
-    add_rows="assemble.tensor_tables:add_tensors",
+    name="tensor-record",
+    meaning="summaries of tensors, or their stacks, that another tool wrote",
+    noun="tensor record",
+    place=9,
+    begins="features.numbers.read.records.record_formats:looks_like_record",
+    decode="features.numbers.read.records.record_formats:decode_record",
+    restore="features.numbers.read.records.record_formats:record_from",
+    add_rows="features.numbers.rows.tensor_tables:add_tensors",
     told_if_broken=False,
     most_bytes=1 << 30,
-)  # fmt: skip
+)
 MEMORY_SAMPLES = InputKind(
-    name="memory", meaning="samples of the memory of a rank, from `rankscope.capture`", noun="memory file", place=10,
-    begins="parsers.memory_samples:looks_like_samples", decode="parsers.memory_samples:decode_samples",
-    restore="parsers.memory_samples:samples_from", add_rows="assemble.memory_rows:add_samples",
+    name="memory",
+    meaning="samples of the memory of a rank, from `rankscope.capture`",
+    noun="memory file",
+    place=10,
+    begins="features.memory.memory_samples:looks_like_samples",
+    decode="features.memory.memory_samples:decode_samples",
+    restore="features.memory.memory_samples:samples_from",
+    add_rows="features.memory.memory_rows:add_samples",
     # a capture keeps a megabyte
     most_bytes=64 << 20,
     told_if_broken=False,
-)  # fmt: skip
+)
 MODEL_RECORD = InputKind(
-    name="model", meaning="the parameters of the model of a rank, from `rankscope.capture`", noun="model record",
+    name="model",
+    meaning="the parameters of the model of a rank, from `rankscope.capture`",
+    noun="model record",
     place=14,
-    begins="parsers.model_records:looks_like_model", decode="parsers.model_records:decode_model",
-    restore="parsers.model_records:record_from", add_rows="assemble.parameter_rows:add_parameters",
+    begins="features.model.model_records:looks_like_model",
+    decode="features.model.model_records:decode_model",
+    restore="features.model.model_records:record_from",
+    add_rows="features.model.parameter_rows:add_parameters",
     most_bytes=128 << 20,
     told_if_broken=False,
-)  # fmt: skip
+)
 TORCH_TRACE = InputKind(
-    name="torch-trace", meaning="compilations of a rank, from TORCH_TRACE, or as tlparse's raw.jsonl",
-    noun="compiler log", place=11,
-    begins="parsers.torch_trace.decode:looks_like_torch_trace", decode="parsers.torch_trace.decode:decode_torch_trace",
-    read="parsers.torch_trace.decode:read_torch_trace", restore="parsers.torch_trace.model:trace_log_from",
-    add_rows="assemble.compilations:add_compilations",
+    name="torch-trace",
+    meaning="compilations of a rank, from TORCH_TRACE, or as tlparse's raw.jsonl",
+    noun="compiler log",
+    place=11,
+    begins="features.compile.torch_trace.decode:looks_like_torch_trace",
+    decode="features.compile.torch_trace.decode:decode_torch_trace",
+    read="features.compile.torch_trace.decode:read_torch_trace",
+    restore="features.compile.torch_trace.model:trace_log_from",
+    add_rows="features.compile.compilations:add_compilations",
     told_if_broken=False,
-)  # fmt: skip
+)
 STACK_PROFILE = InputKind(
-    name="stack-profile", meaning="stacks of a process over time, folded or for speedscope, from `py-spy record`",
-    noun="stack profile", place=12,
-    begins="parsers.stack_samples.decode:looks_like_profile", decode="parsers.stack_samples.decode:decode_profile",
-    restore="parsers.stack_samples.model:profile_from",
-    add_rows="assemble.stack_samples:add_samples",
+    name="stack-profile",
+    meaning="stacks of a process over time, folded or for speedscope, from `py-spy record`",
+    noun="stack profile",
+    place=12,
+    begins="features.stacks.samples.decode:looks_like_profile",
+    decode="features.stacks.samples.decode:decode_profile",
+    restore="features.stacks.samples.model:profile_from",
+    add_rows="features.stacks.stack_samples:add_samples",
     told_if_broken=False,
-)  # fmt: skip
+)
 MEMORY_SNAPSHOT = InputKind(
-    name="memory-snapshot", meaning="allocations of a rank, from `torch.cuda.memory._dump_snapshot`",
-    noun="memory snapshot", place=13,
-    begins="parsers.memory_snapshots.decode:looks_like_snapshot", decode="parsers.memory_snapshots.decode:decode_bytes",
-    read="parsers.memory_snapshots.decode:read_snapshot", restore="parsers.memory_snapshots.model:snapshot_from",
-    add_rows="assemble.memory_snapshots:add_snapshots",
+    name="memory-snapshot",
+    meaning="allocations of a rank, from `torch.cuda.memory._dump_snapshot`",
+    noun="memory snapshot",
+    place=13,
+    begins="features.memory.snapshots.decode:looks_like_snapshot",
+    decode="features.memory.snapshots.decode:decode_bytes",
+    read="features.memory.snapshots.decode:read_snapshot",
+    restore="features.memory.snapshots.model:snapshot_from",
+    add_rows="features.memory.memory_snapshots:add_snapshots",
     pickled=True,
     told_if_broken=False,
-)  # fmt: skip
+)
 DUMP = InputKind(
-    name="flight-recorder", meaning="a dump of a flight recorder, or the log of torchcomms' hook", noun="dump", place=1,
-    begins="parsers.flight_recorder.decode:looks_like_dump", decode="parsers.flight_recorder.decode:decode_dump",
-    restore="parsers.flight_recorder.model:dump_from", pickled=True,
-)  # fmt: skip
+    name="flight-recorder",
+    meaning="a dump of a flight recorder, or the log of torchcomms' hook",
+    noun="dump",
+    place=1,
+    begins="parsers.flight_recorder.decode:looks_like_dump",
+    decode="parsers.flight_recorder.decode:decode_dump",
+    restore="parsers.flight_recorder.model:dump_from",
+    pickled=True,
+)
 ENVIRONMENT = InputKind(
-    name="environ", meaning="the environment of a process, or a list of packages", noun="environment", place=4,
-    begins="parsers.environment:looks_like_environment", decode="parsers.environment:decode_environment",
-    restore="parsers.environment:environment_from", add_rows="assemble.environments:add_environments",
+    name="environ",
+    meaning="the environment of a process, or a list of packages",
+    noun="environment",
+    place=4,
+    begins="parsers.environment:looks_like_environment",
+    decode="parsers.environment:decode_environment",
+    restore="parsers.environment:environment_from",
+    add_rows="assemble.environments:add_environments",
     # Linux allows a few MiB
     most_bytes=16 << 20,
-)  # fmt: skip
+)
 LOG = InputKind(
-    name="log", meaning="lines of processes, launchers and schedulers", noun="log", place=2,
-    restore="parsers.logs.model:log_from",
-)  # fmt: skip
+    name="log",
+    meaning="lines of processes, launchers and schedulers",
+    noun="log",
+    place=2,
+    restore="features.logs.read.model:log_from",
+)
 UNKNOWN_KIND = "not a kind of file that is known"
 """The problem of a file that nothing recognises."""
 REPORT = InputKind(
-    name="collect_env", meaning="a log that holds nothing but the output of collect_env",
-    noun="collect_env report", place=5,
-)  # fmt: skip
+    name="collect_env",
+    meaning="a log that holds nothing but the output of collect_env",
+    noun="collect_env report",
+    place=5,
+)
 DUPLICATE = InputKind(name="duplicate", meaning="a copy, or an older version, of another file", told_if_broken=False)
 ARCHIVE = InputKind(name="archive", meaning="an archive that could not be opened, or holds nothing")
 UNKNOWN = InputKind(
     name="unknown", meaning="no content that can be read", told_if_broken=False, may_be_other=True, is_ranked=False
 )
 NOT_A_FILE = InputKind(
-    name="not-a-file", meaning="a directory, link, pipe or device that is not opened",
-    told_if_broken=False, is_ranked=False,
-)  # fmt: skip
+    name="not-a-file",
+    meaning="a directory, link, pipe or device that is not opened",
+    told_if_broken=False,
+    is_ranked=False,
+)
 FILE_LINK_OUT = InputKind(
-    name="file-link-out", meaning="a link to a file outside of the given paths, followed only with `--follow-links`",
-    told_if_broken=False, is_ranked=False, leads_out=True,
-)  # fmt: skip
+    name="file-link-out",
+    meaning="a link to a file outside of the given paths, followed only with `--follow-links`",
+    told_if_broken=False,
+    is_ranked=False,
+    leads_out=True,
+)
 DIRECTORY_LINK_OUT = InputKind(
     name="directory-link-out",
     meaning="a link to a directory outside of the given paths, followed only with `--follow-links`",
-    told_if_broken=False, is_ranked=False, leads_out=True, holds_files=True,
-)  # fmt: skip
+    told_if_broken=False,
+    is_ranked=False,
+    leads_out=True,
+    holds_files=True,
+)
 UNREAD_DIRECTORY = InputKind(
     name="unread-directory", meaning="a directory that could not be listed", is_ranked=False, holds_files=True
 )

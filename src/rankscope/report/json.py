@@ -22,7 +22,8 @@ from rankscope.analysis.model import (
     Mesh,
     RankExplanation,
 )
-from rankscope.report import log_excerpts, settings_section
+from rankscope.features.logs import log_excerpts
+from rankscope.report import settings_section
 from rankscope.report.words import rule_facts
 from rankscope.schema import Dataset, Frame
 from rankscope.text.secrets import hide
@@ -154,7 +155,7 @@ def _memory(analysis: Analysis) -> Json:
     """Memory that ranks held, only where samples of it were read."""
     if analysis.memory is None:
         return {}
-    from rankscope.report.memory_section import json_object
+    from rankscope.features.memory.memory_section import json_object
 
     return {"memory": json_object(analysis.memory)}
 
@@ -163,7 +164,7 @@ def _model(analysis: Analysis) -> Json:
     """Parameters that ranks hold, only where records of models were read."""
     if analysis.model is None:
         return {}
-    from rankscope.report.model_section import json_object
+    from rankscope.features.model.model_section import json_object
 
     return {"model": json_object(analysis.model)}
 
@@ -172,7 +173,7 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Json | None:
     if analysis.traces is None:
         return None
     # imported only for jobs with traces
-    from rankscope.report import path_section, trace_section
+    from rankscope.features.traces import path_section, trace_section
 
     told = trace_section.json_object(dataset, analysis.traces)
     return {**told, **path_section.json_records(dataset, analysis.traces)}

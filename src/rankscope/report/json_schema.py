@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from rankscope.analysis.traces import model as traces
+from rankscope.features.traces.rules import model as traces
 from rankscope.report.report_objects import JobReport, ReportError, ReportPart, WatchLine
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rankscope import __version__
 from rankscope.analysis.model import Analysis, Evidence, Finding, RankExplanation
-from rankscope.report import log_excerpts, settings_section, words
+from rankscope.features.logs import log_excerpts
+from rankscope.report import settings_section, words
 from rankscope.report.words import host_sections, why_sections
 from rankscope.schema import Dataset
 from rankscope.text.escaping import code_block, markdown
@@ -107,7 +108,7 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     if analysis.traces is None:
         return
     # imported only for jobs with traces
-    from rankscope.report import path_section, trace_section
+    from rankscope.features.traces import path_section, trace_section
 
     if not analysis.traces.path.is_empty():
         yield f"## {path_section.path_title(analysis.traces)}"
@@ -138,7 +139,7 @@ def _numbers(analysis: Analysis) -> Iterator[str]:
 def _memory(analysis: Analysis) -> Iterator[str]:
     if analysis.memory is not None and not analysis.memory.held.is_empty():
         # imported only for jobs with samples of memory
-        from rankscope.report import memory_section
+        from rankscope.features.memory import memory_section
 
         yield f"## {memory_section.TITLE}"
         yield _table(memory_section.HEAD, memory_section.shown_rows(analysis.memory))
@@ -147,7 +148,7 @@ def _memory(analysis: Analysis) -> Iterator[str]:
 def _model(analysis: Analysis) -> Iterator[str]:
     if analysis.model is not None:
         # imported only for jobs with records of models
-        from rankscope.report import model_section
+        from rankscope.features.model import model_section
 
         rows = list(model_section.shown_rows(analysis.model))
         yield f"## {model_section.TITLE}"

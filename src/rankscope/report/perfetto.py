@@ -21,7 +21,7 @@ import orjson
 import polars as pl
 
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.traces.model import TraceAnalysis
+from rankscope.features.traces.rules.model import TraceAnalysis
 from rankscope.report.markdown import render_markdown
 from rankscope.report.output_files import new_file, replaced_file, write_next
 from rankscope.schema import Dataset

@@ -15,8 +15,8 @@ from typing import Any
 
 import polars as pl
 
-from rankscope.analysis.comparison.model import ComparedRun
 from rankscope.analysis.places import units_of
+from rankscope.features.comparison.rules.model import ComparedRun
 from rankscope.report.stand_ins import StandInNames
 from rankscope.schema import Dataset
 from rankscope.schema.option_sources import OptionSource, OptionTree, RunOptions

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from rankscope.analysis.live_state import State
 from rankscope.analysis.model import Confidence
-from rankscope.analysis.numbers.model import Standing
+from rankscope.features.numbers.rules.model import Standing
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.kinds.finding_kinds import FINDINGS, Severity, Status
 from rankscope.kinds.input_kinds import INPUTS

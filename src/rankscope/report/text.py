@@ -110,7 +110,7 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     if analysis.traces is None:
         return
     # imported only for jobs with traces
-    from rankscope.report import path_section, trace_section
+    from rankscope.features.traces import path_section, trace_section
 
     path = path_section.text_lines(dataset, analysis.traces)
     yield from _title(path_section.path_title(analysis.traces)) if path else ()
@@ -145,7 +145,7 @@ def _memory(analysis: Analysis) -> Iterator[str]:
     if analysis.memory is None or analysis.memory.held.is_empty():
         return
     # imported only for jobs with samples of memory
-    from rankscope.report import memory_section
+    from rankscope.features.memory import memory_section
 
     yield from _title(memory_section.TITLE)
     yield from memory_section.text_lines(analysis.memory)
@@ -155,7 +155,7 @@ def _model(analysis: Analysis) -> Iterator[str]:
     if analysis.model is None:
         return
     # imported only for jobs with records of models
-    from rankscope.report import model_section
+    from rankscope.features.model import model_section
 
     yield from _title(model_section.TITLE)
     yield from model_section.text_lines(analysis.model)
@@ -165,7 +165,7 @@ def _messages(dataset: Dataset) -> Iterator[str]:
     if dataset.messages.is_empty():
         return
     # imported only for jobs with logs
-    from rankscope.report import log_excerpts
+    from rankscope.features.logs import log_excerpts
 
     said, more = log_excerpts.shown_excerpts(dataset)
     if said:

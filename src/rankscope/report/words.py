@@ -421,7 +421,7 @@ def _why_line(reason: Reason) -> str:
 def rule_facts(analysis: Analysis) -> list[tuple[str, str, int, int, str]]:
     """Rule, ground of its limit, how often it was asked and broken, and its statement."""
     # imported only for jobs with summaries of tensors
-    from rankscope.analysis.numbers.model import RULES
+    from rankscope.features.numbers.rules.model import RULES
 
     known = [(RULES[count.rule], count) for count in analysis.number_counts]
     return [(rule.name, rule.standing, count.asked, count.broken, rule.statement) for rule, count in known]

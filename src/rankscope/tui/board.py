@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.tui import axis
 from rankscope.tui.axis import View
 from rankscope.tui.bins import find
@@ -19,7 +20,6 @@ from rankscope.tui.order import order_lanes
 from rankscope.tui.row_window import ALONE, RankWindow
 from rankscope.tui.selection import Selection
 from rankscope.tui.times import Times
-from rankscope.tui.traces.trace_board import TraceBoard
 
 Ints = NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from rankscope.tui.letters import DIFFERING, LETTERS, NUMBER, PENDING, SHIFT, Ma
 from rankscope.tui.model import Model
 
 if TYPE_CHECKING:
-    from rankscope.tui.traces.lanes import TraceLanes
+    from rankscope.features.traces.page.lanes import TraceLanes
 
 STATES: dict[str, tuple[Mark, ...]] = {
     "done": (Mark.DONE, Mark.WRONG_NUMBERS),
@@ -79,7 +79,7 @@ def _traces(model: Model, wanted: Filter) -> TraceLanes | None:
     """The part of the lanes of traces, if any, that passes the filter; only dumps have states."""
     if model.traces is None or (wanted.group is None and wanted.letter is None):
         return model.traces
-    from rankscope.tui.traces.lanes import narrowed
+    from rankscope.features.traces.page.lanes import narrowed
 
     return narrowed(model.traces, wanted.group, wanted.letter)
 

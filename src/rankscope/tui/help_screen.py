@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
+from rankscope.features.traces.page.activity import letters as trace_letters
 from rankscope.tui.actions import ACTIONS, Scope
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.key_hints import SCROLLING, Hint, hint_line
@@ -18,7 +19,6 @@ from rankscope.tui.letters import LETTERS
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, line
 from rankscope.tui.text_bars import TextBar
-from rankscope.tui.traces.activity import letters as trace_letters
 
 _MARKS = (
     ("A", "completed"), ("a", "pending: scheduled or started"), ("!", "proven never issued, while others wait in it"),

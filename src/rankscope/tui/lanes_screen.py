@@ -12,6 +12,7 @@ from textual.binding import BindingType
 from textual.containers import Container
 from textual.screen import Screen
 
+from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.kinds.view_kinds import VIEWS
 from rankscope.text.escaping import plain
 from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
@@ -35,7 +36,6 @@ from rankscope.tui.options import ViewOptions
 from rankscope.tui.popups import Choice, ChoiceScreen, Prompt
 from rankscope.tui.text_bars import TextBar
 from rankscope.tui.timeline import Timeline
-from rankscope.tui.traces.trace_board import TraceBoard
 from rankscope.tui.worker_messages import Updated, WorkedOut
 
 T = TypeVar("T")

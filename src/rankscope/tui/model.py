@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rankscope.analysis.arrays import filled_array
 from rankscope.analysis.logical_time import logical_columns
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.numbers.model import RowState
+from rankscope.features.numbers.rules.model import RowState
 from rankscope.report.settings_section import all_settings
 from rankscope.schema import Dataset
 from rankscope.tui.collective_columns import Collectives, collectives
@@ -22,7 +22,7 @@ from rankscope.tui.letters import NUMBER, PENDING, SHIFT, Codes, Mark, code, op_
 from rankscope.tui.marks import REASONS, absences, p2p_absences
 
 if TYPE_CHECKING:
-    from rankscope.tui.traces.lanes import TraceLanes
+    from rankscope.features.traces.page.lanes import TraceLanes
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def build_model(dataset: Dataset, analysis: Analysis) -> Model:
     all_settings(dataset)
     if not dataset.has_traces:
         return operation_lanes(dataset, analysis)
-    from rankscope.tui.traces.lanes import build_lanes, traced_run
+    from rankscope.features.traces.page.lanes import build_lanes, traced_run
 
     run = traced_run(dataset, analysis) if dataset.ops.is_empty() else dataset
     return replace(operation_lanes(run, analysis), traces=build_lanes(dataset, analysis))

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from rankscope.features.memory.page.memory_track import MemoryTrack
 from rankscope.tui import axis
 from rankscope.tui.axis import View
-from rankscope.tui.memory_track import MemoryTrack
 from rankscope.tui.model import Model
 from rankscope.tui.order import Ordering
 

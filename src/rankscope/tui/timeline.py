@@ -15,6 +15,11 @@ from textual.message import Message
 from textual.reactive import var
 from textual.strip import Strip
 
+from rankscope.features.traces.page.trace_board import TraceBoard
+from rankscope.features.traces.page.trace_paint import TraceGutter
+from rankscope.features.traces.page.trace_paint import compose as compose_traces
+from rankscope.features.traces.page.trace_paint import gutter_for as gutter_of_traces
+from rankscope.features.traces.page.trace_ruler import step_line, time_line
 from rankscope.text.escaping import plain
 from rankscope.tui.actions import bindings_for
 from rankscope.tui.board import AnyBoard, Board
@@ -24,11 +29,6 @@ from rankscope.tui.options import ViewOptions
 from rankscope.tui.text_bars import Unstyled, shortened
 from rankscope.tui.themes import base_style, face_style
 from rankscope.tui.time_ruler import group_ticks, sequence_ruler, time_ruler
-from rankscope.tui.traces.trace_board import TraceBoard
-from rankscope.tui.traces.trace_paint import TraceGutter
-from rankscope.tui.traces.trace_paint import compose as compose_traces
-from rankscope.tui.traces.trace_paint import gutter_for as gutter_of_traces
-from rankscope.tui.traces.trace_ruler import step_line, time_line
 
 TWICE = 1.0
 """Most seconds between the two keys of `g g`."""

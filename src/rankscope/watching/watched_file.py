@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
 from rankscope.assemble.sources import SourceFile
+from rankscope.features.logs.read.stretches import GrowingLog
 from rankscope.kinds.input_kinds import LOG, UNKNOWN
 from rankscope.parsers.files.directory_walk import FoundPath
-from rankscope.parsers.logs.stretches import GrowingLog
 from rankscope.parsers.workers.pool import FileTail, Result, Task
 
 if TYPE_CHECKING:
+    from rankscope.features.logs.read.model import LogContent
     from rankscope.parsers.contents import LogStretch
-    from rankscope.parsers.logs.model import LogContent
 
 FIRST_WAIT_S = 0.1
 """Seconds until an incomplete file is read again; doubled each time,"""

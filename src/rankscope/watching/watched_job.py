@@ -46,7 +46,7 @@ class WatchedJob:
         redaction: Redaction | None = None,
     ) -> None:
         from rankscope.analysis.live_state import VerdictGate
-        from rankscope.assemble.logs.comm_lifetimes import CommMemory
+        from rankscope.features.logs.rows.comm_lifetimes import CommMemory
 
         self._root, self._pattern, self._world_size, self._errors = printable_text(root), pattern, world_size, errors
         self._clock, self._redaction = clock, redaction

@@ -11,9 +11,9 @@ import pytest
 from rankscope.assemble.load import InputError, load
 from rankscope.parsers.files.foreign_files import foreign_name
 from rankscope.parsers.files.reader import read_file
+from tests.features.logs.read.test_word_wrapped import TIMEOUT
+from tests.features.stacks.py_spy.dumps import document, process
 from tests.parsers.dumps import job
-from tests.parsers.logs.test_word_wrapped import TIMEOUT
-from tests.parsers.py_spy.dumps import document, process
 
 CORE = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHI", 4, 62, 1) + bytes(200)
 PROGRAM = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHI", 3, 62, 1) + bytes(200)

@@ -14,6 +14,10 @@ from pathlib import Path
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
+from rankscope.features.logs.page.messages_page import MessagesScreen
+from rankscope.features.memory.page.memory_page import MemoryScreen
+from rankscope.features.numbers.page.numbers_page import NumbersScreen
+from rankscope.features.stacks.hosts_page import HostsScreen
 from rankscope.schema import Dataset
 from rankscope.tui.detail.compact_detail import compact
 from rankscope.tui.detail.expanded_detail import expanded
@@ -21,18 +25,14 @@ from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.screens.files_page import FilesScreen
 from rankscope.tui.detail.screens.findings_page import FindingsScreen
 from rankscope.tui.detail.screens.groups_page import GroupsScreen
-from rankscope.tui.detail.screens.hosts_page import HostsScreen
 from rankscope.tui.detail.screens.member_page import MemberScreen
-from rankscope.tui.detail.screens.memory_page import MemoryScreen
-from rankscope.tui.detail.screens.messages_page import MessagesScreen
-from rankscope.tui.detail.screens.numbers_page import NumbersScreen
 from rankscope.tui.detail.screens.page import Page
 from rankscope.tui.detail.screens.settings_page import SettingsScreen
 from rankscope.tui.detail.selection_facts import look_up
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line
-from tests.analysis.memory.test_memory_findings import leak
+from tests.features.memory.rules.test_memory_findings import leak
 from tests.logs import line, setting, with_logs
 from tests.memory_writer import sampled_job
 from tests.tui.detail.number_jobs import flipped, referenced

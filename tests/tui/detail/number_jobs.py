@@ -9,8 +9,8 @@ import numpy as np
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.numbers.number_findings import with_numbers
-from rankscope.analysis.numbers.reference import compare_numbers
+from rankscope.features.numbers.rules.number_findings import with_numbers
+from rankscope.features.numbers.rules.reference import compare_numbers
 from rankscope.schema import Dataset
 from tests.builders import JobBuilder
 from tests.numbers_writer import NumbersJob

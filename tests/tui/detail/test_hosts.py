@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from rankscope.analysis.host_stacks import host_stacks
+from rankscope.features.stacks.hosts_page import HostsScreen, host_forest
 from rankscope.tui.detail.line_widgets import LineList
 from rankscope.tui.detail.operation_index import OpIndex
-from rankscope.tui.detail.screens.hosts_page import HostsScreen, host_forest
 from rankscope.tui.detail.selection_facts import look_up
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection

@@ -9,12 +9,12 @@ import polars as pl
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
+from rankscope.features.memory.page.memory_grid import MOST_COLUMNS, memory_grids, row_bounds
+from rankscope.features.memory.page.memory_page import MemoryScreen
+from rankscope.features.memory.page.memory_text import rank_memory
 from rankscope.schema import MEMORY, Dataset
-from rankscope.tui.detail.memory_grid import MOST_COLUMNS, memory_grids, row_bounds
-from rankscope.tui.detail.memory_text import rank_memory
-from rankscope.tui.detail.screens.memory_page import MemoryScreen
-from tests.analysis.memory.test_memory_findings import leak
 from tests.builders import START_NS
+from tests.features.memory.rules.test_memory_findings import leak
 from tests.memory_writer import GIB, MIB, sampled_job
 from tests.tui.detail.show import opened, screen_text
 from tests.tui.drive import PLAIN, board_of, press, until, workers_done

@@ -10,9 +10,9 @@ import pytest
 
 from rankscope import schema
 from rankscope.analysis.model import Analysis
+from rankscope.features.logs.page.message_list import MessageList, Wanted, brief, date, message_line, when
+from rankscope.features.logs.page.messages_page import MessagesScreen, record_text, selection_at
 from rankscope.schema import Dataset
-from rankscope.tui.detail.message_list import MessageList, Wanted, brief, date, message_line, when
-from rankscope.tui.detail.screens.messages_page import MessagesScreen, record_text, selection_at
 from rankscope.tui.selection import Selection
 from tests.builders import START_NS
 from tests.logs import LOG_FILES, SECOND, line, with_logs

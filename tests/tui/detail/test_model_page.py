@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rankscope.analysis import analyse
+from rankscope.features.model.model_page import ModelScreen
 from rankscope.schema import Dataset
-from rankscope.tui.detail.screens.model_page import ModelScreen
 from tests.model_writer import Row, buffer, described_job, parameter, transformer
 from tests.tui.detail.show import OneScreen, opened, screen_text
 from tests.tui.drive import opened as opened_app

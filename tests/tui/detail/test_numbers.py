@@ -6,9 +6,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.numbers.model import NumberMarks, RowState
-from rankscope.kinds.view_kinds import view_named
-from rankscope.tui.detail.number_grid import (
+from rankscope.features.numbers.page.number_grid import (
     FIRST,
     LOOKS,
     NEAR,
@@ -21,7 +19,9 @@ from rankscope.tui.detail.number_grid import (
     rule_codes,
     worst_cell,
 )
-from rankscope.tui.detail.screens.numbers_page import NumbersScreen
+from rankscope.features.numbers.page.numbers_page import NumbersScreen
+from rankscope.features.numbers.rules.model import NumberMarks, RowState
+from rankscope.kinds.view_kinds import view_named
 from rankscope.tui.letters import CHARACTERS, SHIFT, Mark
 from rankscope.tui.model import build_model
 from rankscope.tui.selection import Selection

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rankscope.analysis.model import Analysis
-from rankscope.tui.detail.screens.shares_page import SharesScreen
-from tests.analysis.test_stack_shares import profiled
+from rankscope.features.stacks.shares_page import SharesScreen
 from tests.builders import JobBuilder
+from tests.features.stacks.test_stack_shares import profiled
 
 NOTHING = Analysis(verdict="", status="unknown")
 

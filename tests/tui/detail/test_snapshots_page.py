@@ -7,10 +7,10 @@ from dataclasses import replace
 from textual.pilot import Pilot
 
 from rankscope.analysis import analyse
-from rankscope.analysis.memory.snapshot_holders import PlaceOverRanks
+from rankscope.features.memory.page.memory_page import MemoryScreen
+from rankscope.features.memory.page.snapshots_page import SnapshotsScreen, place_facts
+from rankscope.features.memory.rules.snapshot_holders import PlaceOverRanks
 from rankscope.schema import Dataset
-from rankscope.tui.detail.screens.memory_page import MemoryScreen
-from rankscope.tui.detail.screens.snapshots_page import SnapshotsScreen, place_facts
 from rankscope.tui.selection import Selection
 from tests.memory_writer import GIB, MIB, sampled_job, snapshot_job
 from tests.tui.detail.samples import hang

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import IO, Any, cast
 
+from rankscope.features.logs.read import log_files
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import (
     ARCHIVE,
@@ -32,7 +33,7 @@ from rankscope.kinds.input_kinds import (
 from rankscope.parsers import streams
 from rankscope.parsers.contents import DecodedFile, LogStretch, NotThisKindError, kinds_of
 from rankscope.parsers.file_access import NotAFileError, OutsideError, open_regular
-from rankscope.parsers.files import foreign_files, log_files
+from rankscope.parsers.files import foreign_files
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
 from rankscope.parsers.safe_values import RefusedError
 from rankscope.parsers.streams import BoundedStream, memory_limit

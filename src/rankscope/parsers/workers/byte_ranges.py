@@ -11,9 +11,9 @@ from rankscope.parsers.contents import DecodedFile, NotThisKindError
 from rankscope.parsers.workers.pool import ARCHIVE_SUFFIXES, Result
 
 if TYPE_CHECKING:
-    from rankscope.parsers.logs.model import LogContent
-    from rankscope.parsers.logs.stretches import LogJoiner
-    from rankscope.parsers.torch_profiler.model import TraceContent
+    from rankscope.features.logs.read.model import LogContent
+    from rankscope.features.logs.read.stretches import LogJoiner
+    from rankscope.features.traces.read.model import TraceContent
 
 
 class FileRanges:
@@ -64,7 +64,7 @@ class _RangedFile:
         if result.kind == TRACE.name and _is_ranged(result.decoded):
             self._trace.append(cast("TraceContent", result.decoded))
         elif result.kind == LOG.name and _is_ranged(result.decoded):
-            from rankscope.parsers.logs.stretches import LogJoiner
+            from rankscope.features.logs.read.stretches import LogJoiner
 
             self._joiner = self._joiner or LogJoiner()
             self._joiner.add(cast("LogContent", result.decoded))
@@ -74,7 +74,7 @@ class _RangedFile:
 
     def _whole(self, last: Result) -> Result:
         if self._trace:
-            from rankscope.parsers.torch_profiler.range_joiner import join_ranges
+            from rankscope.features.traces.read.range_joiner import join_ranges
 
             try:
                 trace = join_ranges(self._trace, self._problems)

@@ -7,6 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from rich.text import Text
 
+from rankscope.features.traces.page.activity import COUNT, KINDS, WAITING
+from rankscope.features.traces.page.activity import legend as trace_legend
+from rankscope.features.traces.page.lanes import TraceLanes
+from rankscope.features.traces.page.trace_board import TraceBoard
+from rankscope.features.traces.page.trace_cells import Asked, draw
 from rankscope.text.step_commands import first_command
 from rankscope.text.wording import duration, plural
 from rankscope.tui.actions import ALONE_FOOTER, FOOTER, TRACED_FOOTER
@@ -24,11 +29,6 @@ from rankscope.tui.letters import legend
 from rankscope.tui.order import ORDERINGS
 from rankscope.tui.overview import Strip, sequence_strip, time_strip
 from rankscope.tui.styled_text import BLANK, cut, line
-from rankscope.tui.traces.activity import COUNT, KINDS, WAITING
-from rankscope.tui.traces.activity import legend as trace_legend
-from rankscope.tui.traces.lanes import TraceLanes
-from rankscope.tui.traces.trace_board import TraceBoard
-from rankscope.tui.traces.trace_cells import Asked, draw
 
 LARGE = 44
 """Lines from which the verdict shows the culprit in large digits, and the overview has a frame."""

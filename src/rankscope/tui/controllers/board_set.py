@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from rankscope.features.traces.page.lanes import TracedRun
+from rankscope.features.traces.page.trace_board import TraceBoard
+from rankscope.features.traces.page.trace_targets import go_item
 from rankscope.tui.board import AnyBoard, Board
 from rankscope.tui.filters import Filter, apply
 from rankscope.tui.letters import Codes
@@ -11,9 +14,6 @@ from rankscope.tui.live.anchor import carry, same_finding
 from rankscope.tui.model import Model
 from rankscope.tui.target import Place
 from rankscope.tui.times import Times
-from rankscope.tui.traces.lanes import TracedRun
-from rankscope.tui.traces.trace_board import TraceBoard
-from rankscope.tui.traces.trace_targets import go_item
 
 
 class BoardSet:

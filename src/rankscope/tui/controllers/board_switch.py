@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.tui.board import AnyBoard
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.filter_menu import TimeAxis
@@ -11,7 +12,6 @@ from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.order import ORDERINGS, orderings
 from rankscope.tui.selection import Moment
 from rankscope.tui.target import place_of_selection
-from rankscope.tui.traces.trace_board import TraceBoard
 
 
 class BoardSwitch:

@@ -8,6 +8,8 @@ from functools import partial
 
 import polars as pl
 
+from rankscope.features.memory.page.memory_track import MemoryTrack, build_track
+from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.text.wording import plural
 from rankscope.tui.board import AnyBoard
 from rankscope.tui.controllers.board_set import BoardSet
@@ -15,11 +17,9 @@ from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.filters import STATES, Filter, apply, describe, parse_ranks
 from rankscope.tui.letters import LETTERS
-from rankscope.tui.memory_track import MemoryTrack, build_track
 from rankscope.tui.model import Model
 from rankscope.tui.selection import Moment
 from rankscope.tui.times import Times, align_clocks, build_times
-from rankscope.tui.traces.trace_board import TraceBoard
 
 
 class FilterMenu:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from rankscope.analysis.explanations import end_of_chain
 from rankscope.analysis.model import ChainStep
+from rankscope.features.traces.page.trace_board import TraceBoard
+from rankscope.features.traces.page.trace_targets import go_finding, go_last
 from rankscope.report.words import causes_first
 from rankscope.text.escaping import plain
 from rankscope.tui.controllers.board_set import BoardSet
@@ -13,8 +15,6 @@ from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.filters import Filter
 from rankscope.tui.selection import Selection
 from rankscope.tui.target import Place, place_of_finding, place_of_step
-from rankscope.tui.traces.trace_board import TraceBoard
-from rankscope.tui.traces.trace_targets import go_finding, go_last
 
 
 class FindingsWalk:

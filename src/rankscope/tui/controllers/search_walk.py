@@ -7,6 +7,9 @@ from datetime import UTC
 
 import numpy as np
 
+from rankscope.features.traces.page.trace_board import TraceBoard
+from rankscope.features.traces.page.trace_selection import kind_of
+from rankscope.features.traces.page.trace_targets import first_after, goto_on_traces, search_spans
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, ranks_text
 from rankscope.tui.board import Board
@@ -16,9 +19,6 @@ from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.footer import Found
 from rankscope.tui.search import Hits, search
 from rankscope.tui.target import HINT, Target, parse
-from rankscope.tui.traces.trace_board import TraceBoard
-from rankscope.tui.traces.trace_selection import kind_of
-from rankscope.tui.traces.trace_targets import first_after, goto_on_traces, search_spans
 
 SEARCHED = "op, group, rank, #number, function, file, message"
 """Where a search in the lanes of operations looks."""

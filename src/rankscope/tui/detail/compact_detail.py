@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from rankscope.analysis.presence import Absence
+from rankscope.features.logs.page.message_list import most_telling, own_line
 from rankscope.schema import Frame
 from rankscope.text.escaping import plain
 from rankscope.text.tensors import payload
@@ -12,7 +13,6 @@ from rankscope.text.wording import byte_count, clock, duration, plural, rank_ran
 from rankscope.tui.detail import operation_text
 from rankscope.tui.detail.group_labels import group_label
 from rankscope.tui.detail.member_folds import Fold
-from rankscope.tui.detail.message_list import most_telling, own_line
 from rankscope.tui.detail.operation_index import Row
 from rankscope.tui.detail.peers import Peers
 from rankscope.tui.detail.selection_facts import Detail

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.stack_frames import kind_of, short_function_name
+from rankscope.features.logs.page.message_list import said_lines
 from rankscope.schema import Frame
 from rankscope.text.escaping import plain
 from rankscope.text.tensors import payload
@@ -23,7 +24,6 @@ from rankscope.tui.detail.compact_detail import (
 from rankscope.tui.detail.finding_text import rest_of_card, short_text
 from rankscope.tui.detail.group_labels import group_label
 from rankscope.tui.detail.member_folds import Fold
-from rankscope.tui.detail.message_list import said_lines
 from rankscope.tui.detail.operation_index import Row
 from rankscope.tui.detail.selection_facts import Detail
 from rankscope.tui.detail.stack_tree import place

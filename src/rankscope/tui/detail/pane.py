@@ -8,6 +8,8 @@ from functools import partial
 from textual.timer import Timer
 
 from rankscope.analysis.model import Analysis
+from rankscope.features.traces.page.span_facts import look, sight_lines
+from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.report.words import descriptions
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
@@ -24,8 +26,6 @@ from rankscope.tui.model import Model
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import BLANK, Line, Span, line, wrap
-from rankscope.tui.traces.span_facts import look, sight_lines
-from rankscope.tui.traces.trace_board import TraceBoard
 
 FEWEST_FACTS = 3
 """Fewest lines of the detail that are worth showing below a card."""

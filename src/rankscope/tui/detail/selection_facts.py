@@ -11,11 +11,11 @@ import polars as pl
 from rankscope.analysis.group_frontiers import Frontier
 from rankscope.analysis.host_stacks import HostStack, host_stacks
 from rankscope.analysis.model import Analysis, ChainStep, Finding
+from rankscope.features.logs.page.message_list import Around, around, zones_for
+from rankscope.features.memory.page.memory_text import rank_memory
 from rankscope.schema import SOURCES, Dataset, Frame, Group
 from rankscope.tui.detail.group_labels import group_short
 from rankscope.tui.detail.member_folds import Fold, fold
-from rankscope.tui.detail.memory_text import rank_memory
-from rankscope.tui.detail.message_list import Around, around, zones_for
 from rankscope.tui.detail.operation_index import OpIndex, Row, one
 from rankscope.tui.detail.pairs import pair, waiting_for
 from rankscope.tui.detail.peers import PARTLY, UNFINISHED, Peers, collective, state_label

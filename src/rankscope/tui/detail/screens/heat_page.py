@@ -15,7 +15,7 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.traces.model import TraceAnalysis
+from rankscope.features.traces.rules.model import TraceAnalysis
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration, rank_ranges, ranks_text
 from rankscope.tui.detail.line_widgets import LineList, Lines

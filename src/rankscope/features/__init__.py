@@ -1,0 +1,1 @@
+"""One folder for each thing that rankscope does beyond dumps, lanes, live jobs and reports."""

@@ -1,0 +1,1 @@
+"""A comparison as text, Markdown and a page of HTML."""

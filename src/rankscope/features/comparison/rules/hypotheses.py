@@ -1,0 +1,362 @@
+"""Possible causes of a difference, each with evidence for and against it, and the experiment that decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from rankscope.analysis.stack_frames import own_frames
+from rankscope.features.comparison.rules.model import DETERMINISM, Hypothesis
+from rankscope.features.comparison.rules.part_words import parting_title
+from rankscope.features.comparison.rules.schedule_comparison import RankParting, ScheduleComparison, ScheduleRows
+from rankscope.features.comparison.rules.settings_differences import SettingChange
+from rankscope.features.comparison.rules.tensor_differences import TensorDifference
+from rankscope.features.comparison.rules.time_comparison import WARM_UP, Floats, TimeRatio, period_of, plain_codes
+from rankscope.features.comparison.rules.value_causes import (
+    CAUSES,
+    MOST_SETTINGS,
+    Grounds,
+    action_of,
+    by_changes,
+    change_id,
+    id_of,
+    one_of,
+    value_causes,
+)
+from rankscope.text.tensors import tensors
+from rankscope.text.wording import duration, ranks_text
+
+_EXPERIMENTS: Mapping[str, str] = {
+    "data": "Compare sampler, seed and number of workers of both data loaders; run A with the batches of B.",
+    "dropout": "Run both without dropout, or with one seed for it: equal numbers then show that it is the dropout.",
+    "order": "Fix algorithm and protocol of the backend (NCCL_ALGO, NCCL_PROTO), and run A twice: does it repeat?",
+    "kernel": "Run this module twice on its recorded input: does it repeat? (rankscope repro --determinism)",
+    "optimizer": "Print the optimizer's options and its learning rate in that step of both runs.",
+    "seed": "Print seed and a norm of the parameters before the first step in both runs.",
+    "lr": "Log the learning rate and a hash of each batch, and print the optimizer's options in both runs.",
+    "precision": "Compare the precision options of both runs (autocast, reduce_dtype), and run A with those of B.",
+    "initial-values": 'Record modules, which has the parameters: numbers.start(model, level="modules") in both runs.',
+    "code": "Compare the code of both runs at that line.",
+}
+"""Experiments by the first kind of cause."""
+_MORE_ROLES: Mapping[str, tuple[str, ...]] = {
+    "data": ("seed", "data", "batch"),
+    "dropout": ("seed", "dropout"),
+    "initial-values": ("seed", "model"),
+}
+"""Roles of options that may bring about a kind, beside the one of its own name."""
+_RECORD = 'Record modules around this place in both runs: numbers.start(model, every=1, level="modules").'
+_JUDGE = "Run rankscope numbers on both runs: its rules tell whose result is none of these inputs."
+_UNTOLD = "what was recorded does not tell what made this difference"
+
+
+def tensor_causes(grounds: Grounds) -> Iterator[Hypothesis]:
+    """Causes of the first tensor that differs: options and settings that fit, else the kinds that its place tells."""
+    if grounds.tensors is None or not grounds.tensors.differences:
+        return
+    first = grounds.tensors.differences[0]
+    said = first.title
+    kinds = _left(grounds, first)
+    changed = by_changes(grounds, _roles(kinds), said, ())
+    yield from changed
+    if changed:
+        return
+    out = tuple(grounds.equal[one] for one in first.kinds if one in grounds.equal and one not in kinds)
+    cause = one_of(kinds) if kinds else _UNTOLD
+    experiment = _EXPERIMENTS[kinds[0]] if kinds else _JUDGE if first.is_root else _RECORD
+    evidence = (said, *((first.reason,) if first.reason else ()))
+    action = DETERMINISM if kinds[:1] == ("kernel",) else None
+    yield Hypothesis(id_of(kinds) or "untold", cause, evidence, out, experiment, kinds, action=action)
+
+
+def _left(grounds: Grounds, first: TensorDifference) -> tuple[str, ...]:
+    """The kinds of the difference without those whose options are equal, unless none is left."""
+    if first.kinds in (("data",), ("order",)) or first.is_root:
+        return first.kinds
+    left = tuple(one for one in first.kinds if one not in grounds.equal and not (one == "lr" and grounds.is_equal(one)))
+    return left or first.kinds
+
+
+def _roles(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """The roles of options and settings that may bring about one of the kinds."""
+    return tuple(dict.fromkeys(role for one in kinds for role in (*_MORE_ROLES.get(one, ()), one)))
+
+
+_TOLD = 0.5
+"""Share of the added time of a step from which on one place explains it."""
+_ONE_CHANGE = "Run A again with {name} as in B, and change nothing else."
+
+
+def hypotheses(grounds: Grounds) -> tuple[Hypothesis, ...]:
+    """Causes that what was compared suggests: those of the earliest difference first; the first of a cause counts.
+
+    Values tell more of a cause than the schedule does, unless all they tell is that something happened at a step.
+    Tensors tell most: they name the operation.
+    """
+    values, schedule, tensors = list(value_causes(grounds)), list(_of_schedule(grounds)), list(tensor_causes(grounds))
+    happened = bool(values) and values[0].kinds == ("event",)
+    first = (*schedule, *values) if happened else (*values, *schedule)
+    told = bool(tensors) and bool(tensors[0].kinds)
+    first = (*tensors, *first) if told else (*first, *tensors)
+    seen: dict[str, Hypothesis] = {}
+    for one in (*first, *_of_times(grounds), *_of_settings(grounds)):
+        seen.setdefault(one.id, one)
+    return tuple(seen.values())
+
+
+# Causes of another schedule.
+
+_SCHEDULE_CAUSES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
+    "size": (
+        "another size of batch, model or bucket", ("order", "batch", "model"),
+        "Print the shape of the tensor at that line in both runs; run A with the batch and the bucket size of B.",
+    ),
+    "data-size": (
+        "values differ before: the sizes of an all_to_all depend on data, as the routing to experts does", ("data",),
+        "Record loss and gradient norm of both runs exactly, and look which step differs before this operation.",
+    ),
+    "dtype": (
+        "another precision of parameters or of reductions", ("precision",),
+        "Compare the precision options of both runs (autocast, reduce_dtype, hooks), and run A with those of B.",
+    ),
+    "peer": (CAUSES["mesh"], ("mesh",), "Print rank, stage and mesh at the start of both runs, and compare."),
+}  # fmt: skip
+_OTHER_PATH = (
+    CAUSES["code"], ("code",),
+    "Compare code and options of both runs at that line; run A with the commit and the options of B.",
+)  # fmt: skip
+
+
+def _of_schedule(grounds: Grounds) -> Iterator[Hypothesis]:
+    if grounds.schedule is None or not grounds.schedule.partings:
+        return
+    first = grounds.schedule.partings[0]
+    cause, kinds, experiment = _SCHEDULE_CAUSES.get(first.aspect, _OTHER_PATH)
+    speaks_for, speaks_against = [f"A: {first.call_a.shown}, B: {first.call_b.shown}"], list[str]()
+    yield from by_changes(grounds, kinds if kinds != ("code",) else ("order", "model", "optimizer"), speaks_for[0])
+    if first.aspect == "earlier":
+        said = parting_title(grounds.schedule, first, (first.rank,))
+        yield Hypothesis(_schedule_id(first, kinds), cause, (said,), (), experiment, kinds)
+        return
+    own = _schedule_id(first, kinds)
+    if first.aspect == "size" and grounds.first is None and grounds.series.steps:
+        own, kinds, cause = "schedule:buckets", ("order",), "another size of buckets"
+        speaks_for.append("the values are equal: batch and model are the same")
+    _stack_evidence(grounds.schedule, first, speaks_for, speaks_against)
+    yield Hypothesis(own, cause, tuple(speaks_for), tuple(speaks_against), experiment, kinds)
+
+
+def _schedule_id(first: RankParting, kinds: tuple[str, ...]) -> str:
+    """The id of the cause of a parting; those that other evidence tells, too, have the id of their kind."""
+    return f"schedule:{first.aspect}" if first.aspect in ("size", "data-size", "dtype") else id_of(kinds)
+
+
+def _stack_evidence(
+    schedule: ScheduleComparison, first: RankParting, speaks_for: list[str], speaks_against: list[str]
+) -> None:
+    """Adds what the lines of code tell of another schedule."""
+    stacks = schedule.stack(first.row_a, False), schedule.stack(first.row_b, True)
+    if all(stacks):
+        own = [(own_frames(stack) or stack)[0] for stack in stacks]
+        lines = [f"{frame.file}:{frame.line}" for frame in own]
+        same = stacks[0] == stacks[1]
+        said = f"both are issued at {lines[0]}" if same else f"A issues it at {lines[0]}, B at {lines[1]}"
+        (speaks_for if same == (first.aspect in _SCHEDULE_CAUSES) else speaks_against).append(said)
+    if first.places == 1 and first.parting.meets:
+        speaks_against.append("it happens once, then the runs meet again: an option would act in each step")
+    elif first.places > 1:
+        speaks_for.append("it happens again later")
+
+
+# Causes of other times.
+
+
+def _of_times(grounds: Grounds) -> Iterator[Hypothesis]:
+    """Causes of steps that take another time; those of the slower run."""
+    if grounds.times is None:
+        return
+    alone = grounds.times.stragglers
+    if alone:
+        yield Hypothesis(
+            "slow-rank:alone", "one rank or one host alone, and no setting",
+            tuple(one.title for one in alone[:MOST_SETTINGS]), (),
+            f"Run {alone[0].run} again without that host: the delay goes with the host, or stays with the rank.",
+            ("slow-rank",), alone[0].ranks,
+        )  # fmt: skip
+    told = {one.run for one in alone}
+    found = [one for one in grounds.times.steps if one.stands_out and ("B" if one.ratio > 1 else "A") not in told]
+    if not found:
+        return
+    step, in_b = found[0], found[0].ratio > 1
+    said = f"{step.name}: {abs(step.ratio - 1) * 100:.0f} % {'slower' if in_b else 'faster'} in B"
+    place = late_place(grounds.schedule) if grounds.schedule is not None else None
+    slow = _slow_ranks(grounds, in_b) or (place.ranks if place is not None else ())
+    if slow:
+        yield _slow_rank(slow, said, place, "B" if in_b else "A")
+        return
+    yield from by_changes(grounds, ("data-loader",), said)
+    yield from _late_hosts(grounds, step, said, in_b, place)
+    changed = [one for one in grounds.settings.changes if one.weight in ("speed", "behaviour", "place")]
+    yield Hypothesis(
+        "machine", CAUSES["machine"], (said, *(one.shown for one in changed[:MOST_SETTINGS])),
+        ("one run a side: two runs of one setting differ by themselves",),
+        "Run both three times in turn, on the same hosts, and compare the medians of the runs.", ("machine",),
+    )  # fmt: skip
+
+
+def _slow_rank(slow: tuple[int, ...], said: str, place: LatePlace | None, run: str) -> Hypothesis:
+    who, comes = ranks_text(slow, 40), "comes" if len(slow) == 1 else "come"
+    where = f", to {place.operation}" if place is not None and place.ranks == slow else ""
+    return Hypothesis(
+        "slow-rank", CAUSES["slow-rank"],
+        (said, f"in {run} {who} {comes} late again and again{where}, and the others wait; not so in the other run"), (),
+        f"Run the slower job with {who} on another host or device.", ("slow-rank",), slow,
+    )  # fmt: skip
+
+
+def _slow_ranks(grounds: Grounds, in_b: bool) -> tuple[int, ...]:
+    """Ranks that are late again and again in one run, and not in the other."""
+    late = [
+        {rank for one in run.analysis.findings if one.kind == "straggler" for rank in one.culprit_ranks}
+        for run in grounds.runs
+    ]
+    return tuple(sorted(late[in_b] - late[not in_b]))
+
+
+def _late_hosts(
+    grounds: Grounds, step: TimeRatio, said: str, in_b: bool, place: LatePlace | None
+) -> Iterator[Hypothesis]:
+    """All ranks come later to the same operation: something before it takes longer on each host."""
+    added = abs(step.median_b - step.median_a)
+    loads = [_median_seconds(table) for table in grounds.common.tables]
+    if all(loads) and added:
+        change = (loads[in_b] or 0) - (loads[not in_b] or 0)
+        if change >= _TOLD * added:
+            told = f"of {_time(added)} more in a step, {_time(change)} are told as time for data"
+            yield Hypothesis("data-loader", CAUSES["data-loader"], (said, told), (), _LOADER, ("data-loader",))
+            return
+    if place is None:
+        return
+    known = ("data-loader",) if not all(loads) else ()
+    against = () if known else ("the time for data is alike in both runs",)
+    late = f"all ranks come later to {place.operation}, and nobody later than the others"
+    yield Hypothesis(
+        id_of((*known, "host-work")), one_of((*known, "host-work")), (said, late),
+        against, _LOADER, (*known, "host-work"),
+    )  # fmt: skip
+
+
+_LOADER = "Log the time that each step waits for its batch, or take a profiler trace of a few steps of both runs."
+
+
+def _time(seconds: float) -> str:
+    return duration(round(seconds * 1e9))
+
+
+def _median_seconds(table: pl.DataFrame) -> float | None:
+    """The median time for data in a step, without the first ones; None if it is not told."""
+    values = table.filter(pl.col("name") == "data_s").sort("step")["value"] if table.height else pl.Series([])
+    middle = values[WARM_UP:].median() if len(values) > WARM_UP else None
+    return float(middle) if isinstance(middle, int | float) else None
+
+
+class LatePlace(NamedTuple):
+    """The operation in the turn of the loop before which a run loses time."""
+
+    operation: str
+    ranks: tuple[int, ...]
+    """The ranks that come late to it while the others wait; empty if all ranks come late."""
+
+
+def late_place(schedule: ScheduleComparison) -> LatePlace | None:
+    """Where most of the added time of a turn lies, by each rank's own clock; None if it lies in several places.
+
+    A slow rank comes late to an operation, and the others lose the same time behind it: they wait in it.
+    """
+    turns = {rank: [_turns(run, rank) for run in (schedule.a, schedule.b)] for rank in schedule.alignments}
+    if not turns or any(not a.size or a.shape[1] != b.shape[1] for a, b in turns.values()):
+        return None
+    places = {rank: _added_place(a, b) for rank, (a, b) in turns.items()}
+    sets = {place: tuple(sorted(r for r in places if places[r] == place)) for place in places.values()}
+    if None in sets or len(sets) > 2:
+        return None
+    if len(sets) == 1:
+        return LatePlace(_operation_at(schedule, places), ())
+    late = [ranks for place, ranks in sets.items() if place is not None and _come_later(turns, ranks, place)]
+    return LatePlace(_operation_at(schedule, {late[0][0]: places[late[0][0]]}), late[0]) if len(late) == 1 else None
+
+
+def _operation_at(schedule: ScheduleComparison, places: Mapping[int, int | None]) -> str:
+    rank, place = next(iter(places.items()))
+    row = schedule.a.rows.row(schedule.a.bounds[rank][0] + (place or 0), named=True)
+    return f"{row['op']} {tensors(row['in_sizes'], row['in_dtypes'])}".strip()
+
+
+def _added_place(a: Floats, b: Floats) -> int | None:
+    """The place before which at least `_TOLD` of the added time lies. The faster quarter is what other work spares."""
+    gaps = [_usual_gaps(turns) for turns in (a, b)]
+    added = np.abs(gaps[1] - gaps[0])
+    place = int(added.argmax())
+    return place if added[place] >= _TOLD * abs(float(gaps[1].sum() - gaps[0].sum())) else None
+
+
+def _come_later(turns: Mapping[int, Sequence[Floats]], ranks: Sequence[int], place: int) -> bool:
+    """Whether ranks reach a place later than the others, by what one run has more than the other."""
+    change, added = list[float](), list[float]()
+    for run in (0, 1):
+        count = min(len(own[run]) for own in turns.values())
+        at = {rank: own[run][-count:, place] for rank, own in turns.items()}
+        ours = np.mean([at[rank] for rank in ranks], axis=0)
+        change.append(float(np.median(ours - np.mean([at[rank] for rank in at if rank not in ranks], axis=0))))
+        added.append(float(np.median([_usual_gaps(own[run]).sum() for own in turns.values()])))
+    more = added[1] - added[0]
+    return bool((change[1] - change[0]) * np.sign(more) >= _TOLD * abs(more))
+
+
+def _usual_gaps(turns: Floats) -> Floats:
+    """The time before each operation of a turn that three quarters of the turns exceed, in seconds."""
+    gaps = np.diff(turns.ravel(), prepend=np.nan).reshape(turns.shape)[1:]
+    found: Floats = np.quantile(gaps, 0.25, axis=0)
+    return found
+
+
+def _turns(run: ScheduleRows, rank: int) -> Floats:
+    """(turns, operations of a turn): when a rank issued them, in seconds of its clock; without the first turns.
+
+    Empty if the times or the turns are unknown.
+    """
+    start, end = run.bounds[rank]
+    rows, numbers = run.rows[start:end], run.numbers[start:end]
+    period = period_of(plain_codes(rows))
+    if not period or rows["created_ns"].null_count() or (np.diff(numbers) != 1).any():
+        return np.zeros((0, 0))
+    first = int(-numbers[0] % period) + WARM_UP * period
+    whole = (len(rows) - first) // period
+    times = rows["created_ns"].to_numpy()[first : first + max(whole, 0) * period]
+    return times.reshape(-1, period) / 1e9 if whole > WARM_UP else np.zeros((0, 0))
+
+
+# Settings that may be the cause.
+
+
+def _of_settings(grounds: Grounds) -> Iterator[Hypothesis]:
+    parts = grounds.schedule is not None and bool(grounds.schedule.partings)
+    real = [one for one in grounds.series.differences if one.onset == "real"]
+    for one in [one for one in grounds.settings.changes if one.weight == "repeatability"][:MOST_SETTINGS]:
+        against = []
+        if parts and not one.name.startswith("version:"):
+            against.append("the schedules differ, which the order of sums does not change")
+        if real and not one.name.startswith("version:"):
+            against.append("the first difference of values is larger than rounding")
+        yield Hypothesis(
+            change_id(one), _cause_text(one), (one.shown,), tuple(against), _ONE_CHANGE.format(name=one.name),
+            action=action_of(one),
+        )  # fmt: skip
+
+
+def _cause_text(one: SettingChange) -> str:
+    effect = one.effect or "it changes the order of sums or the kernels"
+    return f"{one.name} differs, and decides results: {effect}".rstrip(".")

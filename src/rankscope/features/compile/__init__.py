@@ -1,0 +1,1 @@
+"""Compilations of ranks: who compiles alone."""

@@ -1,0 +1,98 @@
+"""Rows of `compilations`: from structured logs of torch.compile, and from lines of logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import orjson
+import polars as pl
+
+from rankscope import schema
+from rankscope.assemble.rank_files import FileOwner, RankFile, newest_files, rank_files
+from rankscope.assemble.sources import SourceFile
+from rankscope.features.compile.torch_trace.model import BREAK, TorchTrace
+from rankscope.kinds.event_kinds import EVENTS
+
+SETTINGS_SOURCE = "torch-trace"
+LOGGED_KINDS = tuple(kind.name for kind in EVENTS.values() if kind.of_compiler)
+_WHAT = {"again": "recompile", "limit": "limit", "break": "graph-break"}
+
+
+def add_compilations(
+    tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
+) -> int:
+    """Adds the structured logs of the newest process of each rank to `compilations`, and their settings of caches to
+    `settings`; returns the number of ranks, 0 if no file tells its rank."""
+    files = rank_files(sources, TorchTrace, chosen, pattern, lambda _, one: FileOwner(one.rank, "", one.pid))
+    # TORCH_TRACE gives each process a file of its own, restarts too
+    used = newest_files(files, _written)
+    rows = [row for file in used for row in _rows(file)]
+    told = pl.DataFrame(rows, schema=dict(schema.COMPILATIONS), orient="row")
+    tables["compilations"] = pl.concat([tables.get("compilations", told.clear()), told])
+    settings = [row for file in used for row in _settings(file)]
+    own = pl.DataFrame(settings, schema=dict(schema.SETTINGS))
+    tables["settings"] = pl.concat([tables["settings"], own]) if "settings" in tables else own
+    return max((1 + file.source.rank for file in used if file.source.rank is not None), default=0)
+
+
+def _written(file: RankFile[TorchTrace]) -> tuple[int, str]:
+    starts = [row.start_ns for row in file.content.compilations if row.start_ns is not None]
+    return starts[0] if starts else file.source.mtime_ns or 0, file.source.shown
+
+
+def _rows(file: RankFile[TorchTrace]) -> Iterator[tuple[Any, ...]]:
+    place, source, content = file
+    source.used = True
+    for row in content.compilations:
+        is_open = row.duration_ns is None and row.what != BREAK
+        yield (
+            source.rank, content.pid, row.what, row.compile_id, row.function, row.path, row.code_line, row.reason,
+            row.start_ns, row.duration_ns, is_open, row.hits, row.misses, place, row.line,
+        )  # fmt: skip
+
+
+def _settings(file: RankFile[TorchTrace]) -> Iterator[dict[str, Any]]:
+    place, source, content = file
+    for name, value in content.settings.items():
+        yield {
+            "rank": source.rank, "host": source.host, "pid": content.pid, "name": name, "value": value,
+            "source": SETTINGS_SOURCE, "file": place, "line": 1,
+        }  # fmt: skip
+
+
+# Lines of logs: a line that says what is compiled, and below it lines with the reason.
+
+
+def add_logged_compilations(tables: dict[str, pl.DataFrame]) -> None:
+    """Adds the compilations that lines of logs tell to `compilations`, without ranks that have a structured log."""
+    messages = tables.get("messages")
+    if messages is None or not messages["kind"].is_in(LOGGED_KINDS).any():
+        return
+    before = tables.get("compilations", schema.empty(schema.COMPILATIONS))
+    own = pl.col("kind").is_in(LOGGED_KINDS) & ~pl.col("rank").is_in(before["rank"].drop_nulls().implode())
+    lines = messages.filter(own.fill_null(value=True) & pl.col("kind").is_in(LOGGED_KINDS)).sort("file", "offset")
+    found = pl.DataFrame(list(_logged(lines)), schema=dict(schema.COMPILATIONS), infer_schema_length=None)
+    tables["compilations"] = pl.concat([before, found])
+
+
+def _logged(lines: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """The rows of lines; a line with a reason belongs to the last row of its process and compilation."""
+    rows: list[dict[str, Any]] = []
+    latest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for line in lines.iter_rows(named=True):
+        values = orjson.loads(line["values"])
+        compile_id = str(values.get("compile_id") or "")
+        key = line["file"], line["rank"], line["pid"], compile_id, line["kind"]
+        told = {name: values[name] for name in ("function", "path", "code_line", "reason") if values.get(name)}
+        if (what := _WHAT.get(str(values.get("what")))) is not None:
+            latest[key] = {
+                "rank": line["rank"], "pid": line["pid"], "what": what, "compile_id": compile_id, "function": "",
+                "path": "", "code_line": 0, "reason": "", "start_ns": line["time_ns"], "duration_ns": None,
+                "is_open": False, "hits": None, "misses": None, "file": line["file"], "line": line["line"], **told,
+            }  # fmt: skip
+            rows.append(latest[key])
+        elif (row := latest.get(key)) is not None:
+            row.update({name: value for name, value in told.items() if not row[name]})
+    return iter(rows)

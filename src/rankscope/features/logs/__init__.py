@@ -1,0 +1,1 @@
+"""Lines of processes, launchers and schedulers: what they say of ranks, groups and failures."""

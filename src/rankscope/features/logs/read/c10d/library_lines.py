@@ -1,0 +1,246 @@
+"""Lines of torch.compile and of libraries above c10d: Ray and servers whose workers died, DeepEP, Megatron-LM.
+
+Source: raylet, vLLM's multiproc_executor, csrc/kernels of DeepEP. The parent of a dead worker knows neither the reason
+nor whether the worker died first: a watchdog's abort looks the same.
+
+    torch/_dynamo/guards.py:2590] [0/1] [__recompiles] Recompiling function f in net.py:3
+    torch/_dynamo/guards.py:2590] [0/1] [__recompiles]     triggered by the following guard failure(s):
+    torch/_dynamo/guards.py:2590] [0/1] [__recompiles]     - 0/0: tensor 'x' size mismatch at index 0. expected 4, ...
+    torch/_dynamo/symbolic_convert.py:611] [1/0] [__graph_breaks] Graph break in user code at net.py:8
+    torch/_dynamo/symbolic_convert.py:611] [1/0] [__graph_breaks] Graph Break Reason: Data dependent operator
+    torch/_dynamo/convert_frame.py:906] [0/8] torch._dynamo hit config.recompile_limit (8)
+
+Source: torch/_dynamo/guards.py, convert_frame.py and symbolic_convert.py from 2.1 to 2.13. Before 2.3 a logger stands
+in place of the tag (`torch._dynamo.guards.__recompiles: [DEBUG]`); up to 2.4 guards lack the id before the colon.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from rankscope.features.logs.read.c10d.event_builder import message_event, shown_text
+from rankscope.features.logs.read.log_record import Event, Record
+
+_COMPILE_WORDS = (
+    "__recompiles", "__graph_breaks", "torch._dynamo hit config.", " last reason: ", "   function: '",
+)  # fmt: skip
+LITERALS = (
+    "A worker died or was killed while", " died unexpectedly", "The actor died unexpectedly", "DeepEP",
+    "Hash not matching for", "Weight hashes match after", "rerun: unexpected result is ", "Possible transient error",
+    "Possible persistent error", "Correct result (but possible", "Unexpected result ",
+    *_COMPILE_WORDS,
+)  # fmt: skip
+ENTRIES = 12
+_PID = re.compile(r"Worker PID: (\d{1,10})\b")
+_HOST = re.compile(r"Worker IP address: ([0-9A-Fa-f.:]{2,45})\b")
+_INTENDED_EXIT = re.compile(r"Worker exit type: INTENDED")
+_NAMED_WORKER = re.compile(r"Worker proc (\S{1,80}) died unexpectedly")
+_NUMBER = re.compile(r"(?:Vllm)?Worker-(\d{1,6})$")
+_ACTOR = re.compile(r"\S*(?:ActorDiedError|RayActorError): The actor died unexpectedly before finishing this task")
+_ENTRY = re.compile(r"^\s+(class_name|actor_id|pid|name|namespace|ip|repr): ?(\S.{0,200})$")
+
+
+def events(record: Record) -> Iterator[Event]:
+    """The events in a record. Values of a death: `pid`, `host` and `name`, None if unknown."""
+    text = record.text
+    if any(word in text for word in _COMPILE_WORDS):
+        yield from _compile_events(record)
+    yield from _check_events(record)
+    if "DeepEP" in text:
+        yield from _experts(record)
+    if "A worker died or was killed while" in text and not _INTENDED_EXIT.search(text):
+        pid, host = _PID.search(text), _HOST.search(text)
+        yield _died(record, int(pid[1]) if pid else None, host[1] if host else None, None)
+    elif (named := _NAMED_WORKER.search(text)) is not None:
+        number = _NUMBER.search(named[1])
+        made = _died(record, None, None, named[1])
+        # copies of an engine number their workers alike
+        yield made._replace(rank=int(number[1])) if number and made.rank is None and "DP" not in record.label else made
+
+
+def _died(record: Record, pid: int | None, host: str | None, name: str | None) -> Event:
+    who = name or (f"process {pid}" if pid is not None else "a worker")
+    where = f" on {host}" if host else ""
+    return message_event(
+        "worker-died", record, f"{shown_text(who)}{where} died unexpectedly", pid=pid, host=host, name=name
+    )
+
+
+# Timeouts of the kernels of DeepEP: one line for each thread, with ranks of the group of experts.
+
+_EXPERTS = re.compile(r"DeepEP (?:error: )?[^,\n]{0,80}?timeout\b", re.IGNORECASE)
+_PHASE = re.compile(r"\b(dispatch|combine|barrier)\b")
+_EP_RANK = re.compile(r"\brank(?: =)? (\d{1,7})\b")
+_EP_PEER = re.compile(r"\b(?:src|dst)_rank(?: =)? (\d{1,7})\b")
+_CHECK = re.compile(r"timeout check failed: rank = \d{1,7}, thread = (\d{1,7}), value = (-?\d{1,9})")
+"""A thread waits for the member of its number, and its value is 0 once that one has come."""
+_LANES = re.compile(r"(?<!src )\bRDMA: (\d{1,5}), nvl: (\d{1,2})\b")
+_FROM_LANES = re.compile(r"\bsrc RDMA(?: lane)?: (\d{1,5})(?:, src nvl: (\d{1,2}))?", re.IGNORECASE)
+NODE_RANKS = 8
+"""Ranks of one node in an exchange between nodes."""
+
+
+def _experts(record: Record) -> Iterator[Event]:
+    """The event of a line. Values: `ep_rank` of the printing rank and `peer`, the awaited one, in ranks of the group of
+    experts, None if unknown; `phase`."""
+    text = record.text
+    if _EXPERTS.search(text) is None:
+        return
+    own, peer, phase = _EP_RANK.search(text), _EP_PEER.search(text), _PHASE.search(text)
+    check, lanes = _CHECK.search(text), _LANES.search(text)
+    within = int(own[1]) if own else int(lanes[1]) * NODE_RANKS + int(lanes[2]) if lanes else None
+    awaited = int(peer[1]) if peer else int(check[1]) if check and int(check[2]) > 0 else None
+    if lanes and (source := _FROM_LANES.search(text)) is not None:
+        awaited = int(source[1]) * NODE_RANKS + int(source[2] or lanes[2])
+    made = message_event(
+        "experts-timeout", record, ep_rank=within, peer=awaited, phase=phase[1] if phase else None
+    )  # fmt: skip
+    yield made._replace(rank=within) if made.rank is None and not made.values.get("pid") else made
+
+
+class ActorDeath:
+    """Collector of the entries that Ray prints for a dead actor."""
+
+    patience = 1
+    quotes = True
+    told_rank = None
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._entries: dict[str, str] = {}
+
+    def consumes(self, record: Record) -> bool:
+        """Whether a line is an entry; reads it if so."""
+        entry = _ENTRY.match(record.text)
+        if entry is None or len(self._entries) >= ENTRIES:
+            return False
+        self._entries[entry[1]] = entry[2].strip()
+        return True
+
+    def result(self) -> list[Event]:
+        """The event, at the first line."""
+        pid = self._entries.get("pid", "")
+        return [
+            _died(
+                self._record, int(pid) if re.fullmatch(r"\d{1,10}", pid) else None, self._entries.get("ip"),
+                self._entries.get("name"),
+            )
+        ]  # fmt: skip
+
+
+def begins(record: Record) -> ActorDeath | None:
+    """A list that begins with this record."""
+    return ActorDeath(record) if _ACTOR.match(record.text) else None
+
+
+# Lines of Megatron-LM about numbers that it checked.
+
+NUMERIC_CHECK = "numeric-check"
+WEIGHTS_MATCH = "weights-match"
+_HASH = re.compile(r"\[Rank (\d{1,7})\] Hash not matching for (\S{1,512}) in model chunk ?(\d{1,6})")
+_MATCH = re.compile(r"Weight hashes match after (\d{1,12}) iterations")
+_PLACE = re.compile(r"Rank (\d{1,7}), node ([\w.\-]{1,255}), device (\d{1,4})(?:, iteration #?(\d{1,12}))?: ")
+_REFUSED = re.compile(r"Rank \d{1,7}, node .{1,300}?: Unexpected result |invokation #\d{1,9} at iteration #\d")
+_ITERATION = re.compile(r"iteration #?(\d{1,12})\b")
+OUTCOMES = (
+    ("persistent", "Possible persistent error"), ("transient", "Possible transient error"),
+    ("correct", "Correct result (but possible"),
+    ("elsewhere-other", "Second rerun: unexpected result is not reproducible"),
+    ("elsewhere-same", "Second rerun: unexpected result is reproducible"),
+    ("here-other", "First rerun: unexpected result is not reproducible"),
+    ("here-same", "First rerun: unexpected result is reproducible"), ("refused", ": Unexpected result "),
+    ("unexpected", "Unexpected result "),
+)  # fmt: skip
+"""Outcomes of a step that ran again, and the words of their lines: on the same device ("here") or another one.
+
+"refused" is that of a job that runs no step again, and ends; "unexpected" comes before the first run again.
+"""
+
+
+def _check_events(record: Record) -> Iterator[Event]:
+    """The event of a line about a check.
+
+    Values of `numeric-check`: `check`, "weight-hash" or "rerun"; `name` and `chunk` of a parameter; `outcome`, one of
+    `OUTCOMES`; `node`, `device` and `iteration` as printed, None if absent. `weights-match` has `iteration`.
+    """
+    text = record.text
+    if (match := _MATCH.search(text)) is not None:
+        yield message_event(WEIGHTS_MATCH, record, iteration=int(match[1]))
+    elif (found := _HASH.search(text)) is not None:
+        yield message_event(
+            NUMERIC_CHECK, record._replace(rank=int(found[1])), check="weight-hash", name=found[2], chunk=int(found[3])
+        )
+    elif (outcome := next((name for name, words in OUTCOMES if words in text), None)) is not None:
+        if outcome in ("refused", "unexpected") and _REFUSED.search(text) is None:
+            return
+        place, step = _PLACE.search(text), _ITERATION.search(text)
+        own = record if place is None else record._replace(rank=int(place[1]))
+        yield message_event(
+            NUMERIC_CHECK, own, check="rerun", outcome=outcome, node=None if place is None else place[2],
+            device=None if place is None else int(place[3]), iteration=None if step is None else int(step[1]),
+        )  # fmt: skip
+
+
+# Compilations of torch.compile.
+
+KIND = "recompile"
+BREAK_KIND = "graph-break"
+_COMPILE_ID = re.compile(r"(?:^|\s)\[(\d{1,7}/\d{1,7})(?:_\d{1,5})?\]")
+"""Number of the frame and of its compilation, with the number of a restart."""
+_TAG = r"(?:\[__{0}\]|\.__{0}: \[DEBUG\])"
+_RECOMPILES = _TAG.format("recompiles(?:_verbose)?")
+_AGAIN = re.compile(_RECOMPILES + r" Recompiling function (\S{1,200}) in (\S.{0,400}?):(\d{1,9})\s*$")
+_GUARD = re.compile(_RECOMPILES + r"\s{1,8}- (?:(\d{1,7}/\d{1,7}): )?(\S.{0,300})")
+_LIMIT = re.compile(r"torch\._dynamo hit config\.(?:accumulated_)?(?:recompile_limit|cache_size_limit) \((\d{1,9})\)")
+_AT_LIMIT = re.compile(
+    r"torch/_dynamo/\S{1,80}\] \[\S{1,20}\] +(?:function: '(?P<name>[^']{1,200})' "
+    r"\((?P<path>[^()]{1,400}):(?P<line>\d{1,9})\)|last reason: (?:\d{1,7}/\d{1,7}: )?(?P<reason>\S.{0,300}))"
+)
+"""Lines below that of the limit."""
+_BREAK = re.compile(
+    _TAG.format("graph_breaks")
+    + r" Graph break(?:(?: \([^()]{1,100}\))? in user code at (?P<path>\S.{0,400}?):(?P<line>\d{1,9})\s*$"
+    r"|: (?P<reason>\S.{0,300}))"
+)
+_BREAK_REASON = re.compile(_TAG.format("graph_breaks") + r" (?:Graph Break )?Reason: (\S.{0,300})")
+
+
+def _compile_events(record: Record) -> Iterator[Event]:
+    """The event of a line. Values: `what`, "again", "limit", "break" or "reason", the last for a line that explains
+    the one above; `compile_id`, `function`, `path`, `code_line`, `reason` and `limit`, where the line has them."""
+    text = record.text
+    values = _compile_values(text)
+    if not values:
+        return
+    found = _COMPILE_ID.search(text)
+    kind = BREAK_KIND if "__graph_breaks" in text else KIND
+    yield message_event(kind, record, **values, compile_id=found[1] if found else "")
+
+
+def _compile_values(text: str) -> dict[str, Any]:
+    if (again := _AGAIN.search(text)) is not None:
+        return {"what": "again", **_code_place(again[1], again[2], again[3])}
+    if (guard := _GUARD.search(text)) is not None:
+        return {"what": "reason", "reason": shown_text(guard[2]), "against": guard[1] or ""}
+    if (limit := _LIMIT.search(text)) is not None:
+        return {"what": "limit", "limit": int(limit[1])}
+    if (told := _AT_LIMIT.search(text)) is not None:
+        if told["name"]:
+            return {"what": "reason", **_code_place(told["name"], told["path"], told["line"])}
+        return {"what": "reason", "reason": shown_text(told["reason"])}
+    return _break_values(text)
+
+
+def _break_values(text: str) -> dict[str, Any]:
+    if (broken := _BREAK.search(text)) is not None:
+        if broken["path"]:
+            return {"what": "break", **_code_place("", broken["path"], broken["line"])}
+        return {"what": "break", "reason": shown_text(broken["reason"])}
+    why = _BREAK_REASON.search(text)
+    return {"what": "reason", "reason": shown_text(why[1])} if why is not None else {}
+
+
+def _code_place(function: str, path: str, line: str) -> dict[str, Any]:
+    return {"function": shown_text(function), "path": shown_text(path), "code_line": int(line)}

@@ -1,0 +1,328 @@
+"""Rows of `ops` from COLL and CALL lines, and from lines of c10d, which also give states to rows of NCCL's lines.
+
+The k-th collective of a communicator, counted from 0, has the sequence number k + 1, because torch counts from 1.
+opCount is no sequence number, and the time of a line is its host's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from rankscope import schema
+from rankscope.features.logs.read.model import IS_P2P, LogContent
+from rankscope.features.logs.rows import log_processes
+from rankscope.features.logs.rows.c10d_claims import Claim, ClaimedOperation, Claims
+from rankscope.features.logs.rows.log_processes import CommLife, LogScene
+from rankscope.features.logs.rows.seq_numbering import FIRST_SEQ, SeqNumbering
+from rankscope.parsers.matrices import NULL, Numbers
+
+_NO_END = 1 << 62
+_YEAR_NS = 366 * 86_400 * 1_000_000_000
+_SECOND = 1_000_000_000
+
+
+def collective_rows(
+    scene: LogScene,
+    groups: list[tuple[int, ...]],
+    numbering: Mapping[tuple[int, int], SeqNumbering],
+) -> pl.DataFrame:
+    """Rows of `ops` with `line` behind them, for all communicators with known group and rank.
+
+    `numbering`, by log and communicator, maps ordinals to sequence numbers, if known.
+    """
+    ops: dict[str, int] = {}
+    dated = dated_logs(scene)
+    parts = [_log_columns(scene, number, ops, dated=number in dated) for number in range(len(scene.logs))]
+    if not any(part["life"].size for part in parts):
+        return empty_rows()
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    frame = pl.DataFrame(columns)
+    lives = _life_table(scene, numbering)
+    told = frame.with_columns(lives[name].gather(frame["life"]) for name in lives.columns)
+    told = _with_meaning(told, list(ops))
+    placed = pl.col("ordinal").is_between("first", "until")
+    return shaped_rows(
+        told.with_columns(
+            created_ns=pl.when(pl.col("stamp") != NULL).then("stamp"),
+            seq=pl.when(~pl.col("p2p") & placed).then(pl.col("ordinal") + pl.col("shift")),
+            p2p_seq=pl.when("p2p").then(pl.col("ordinal") + FIRST_SEQ),
+            peer=_peers(told, groups),
+            source=pl.lit("nccl-log", schema.Source),
+            library=pl.lit("nccl").cast(pl.Categorical),
+            is_p2p=pl.col("p2p"),
+            coalesced=pl.lit("none", schema.Coalesced),
+            state=pl.lit("unknown", schema.State),
+        )
+    )
+
+
+def empty_rows() -> pl.DataFrame:
+    """The table without rows."""
+    return schema.empty({**schema.OPS, "line": pl.Int64})
+
+
+def _log_columns(scene: LogScene, number: int, ops: dict[str, int], *, dated: bool) -> dict[str, np.ndarray[Any, Any]]:
+    """Columns of the usable operations of a log; `life` is an index into the scene's lives, `code` into `ops`."""
+    content = scene.logs[number].content
+    at = [scene.by_place[number, i] for i in range(len(content.comms))]
+    rows = _usable_rows(at, content)
+    index = np.array([one.index for one in at] or [0], np.int64)
+    before = np.array([one.before for one in at] or [(0, 0)], np.int64)
+    codes = np.array([ops.setdefault(op, len(ops)) for op in content.ops] or [0], np.int64)
+    comm, code = content.code("comm"), content.code("op")
+    p2p = (content.code("flags")[rows] & IS_P2P) > 0
+    return {
+        "life": index[comm[rows]],
+        "code": codes[code[rows]],
+        "datatype": content.code("datatype")[rows].astype(np.int64),
+        "count": content.column("count")[rows],
+        "root": content.column("root")[rows],
+        "line": content.column("line")[rows],
+        "stamp": _times(content.column("stamp_ns")[rows]) if dated else np.full(len(rows), NULL),
+        "ordinal": content.column("ordinal")[rows] + before[comm[rows], p2p.astype(np.int64)],
+        "p2p": p2p,
+    }
+
+
+def _usable_rows(lives: Sequence[CommLife], content: LogContent) -> Numbers:
+    """The operations of known ranks and groups; of sends and receives only countable ones."""
+    comm, p2p = content.code("comm"), (content.code("flags") & IS_P2P) > 0
+    known = np.array([not one.twin and None not in (one.group, one.rank) for one in lives] or [False], np.bool_)
+    adrift = np.array([one.adrift for one in lives] or [False], np.bool_)
+    return np.flatnonzero(known[comm] & ~(adrift[comm] & p2p) & (content.code("op") >= 0))
+
+
+def _life_table(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]) -> pl.DataFrame:
+    """The common values of all operations of a life, by its index."""
+    lives = scene.lives
+    logs = [scene.logs[life.log] for life in lives]
+    return pl.DataFrame(
+        {
+            "rank": pl.Series([life.rank for life in lives], dtype=pl.Int32),
+            "group": pl.Series([life.group for life in lives], dtype=pl.UInt32),
+            "host": pl.Series([scene.speakers[life.speaker].host for life in lives], dtype=pl.String).cast(
+                pl.Categorical
+            ),
+            "members": pl.Series([life.comm.nranks for life in lives], dtype=pl.Int64),
+            "file": pl.Series([log.place for log in logs], dtype=pl.UInt32),
+            "attempt": pl.Series([log.source.attempt for log in logs], dtype=pl.UInt16),
+            **_numbers([numbering.get((life.log, life.at)) for life in lives]),
+        }
+    )
+
+
+def _numbers(told: list[SeqNumbering | None]) -> dict[str, pl.Series]:
+    ends = [n and (_NO_END if n.until is None else n.until) for n in told]
+    return {
+        "shift": pl.Series([n and n.shift for n in told], dtype=pl.Int64),
+        "first": pl.Series([n and n.first for n in told], dtype=pl.Int64),
+        "until": pl.Series(ends, dtype=pl.Int64),
+    }
+
+
+def shaped_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with all columns of `ops` and `line`; null where `rows` lacks one."""
+    there = set(rows.columns)
+    columns = {**schema.OPS, "line": pl.Int64}
+    return rows.select(
+        (pl.col(name) if name in there else pl.lit(None)).cast(kind).alias(name) for name, kind in columns.items()
+    )
+
+
+def dated_logs(scene: LogScene) -> frozenset[int]:
+    """Numbers of logs whose times have a date and a finer resolution than seconds, and so order lines."""
+    stamps = {number: _times(log.content.column("stamp_ns")) for number, log in enumerate(scene.logs)}
+    return frozenset(number for number, own in stamps.items() if (own[own != NULL] % _SECOND).any())
+
+
+def _times(stamps: Numbers) -> Numbers:
+    """Times with a date."""
+    return np.where((stamps != NULL) & (stamps > _YEAR_NS), stamps, NULL)
+
+
+def _with_meaning(rows: pl.DataFrame, printed: list[str]) -> pl.DataFrame:
+    """Columns op, in_sizes, out_sizes, in_dtypes and out_dtypes, computed once for each distinct line."""
+    key = ["code", "datatype", "count", "members"]
+    distinct = rows.select(key).unique(maintain_order=True)
+    made: dict[str, list[Any]] = {name: [] for name in ("op", "in_sizes", "out_sizes", "in_dtypes")}
+    for code, datatype, count, members in distinct.iter_rows():
+        name = printed[code]
+        sent, received = log_processes.shape_texts(name, None if count == NULL else count, members)
+        values = log_processes.nccl_op(name), sent, received, log_processes.dtype_text(datatype)
+        for column, value in zip(made, values, strict=True):
+            made[column].append(value)
+    table = distinct.with_columns(pl.Series(n, v, dtype=pl.String).cast(pl.Categorical) for n, v in made.items())
+    table = table.with_columns(out_dtypes="in_dtypes")
+    return rows.join(table, on=key, how="left", nulls_equal=True, maintain_order="left")
+
+
+def _peers(rows: pl.DataFrame, groups: list[tuple[int, ...]]) -> pl.Series:
+    """Global rank of the peer of a send or receive: its line has the place in the communicator."""
+    key = ["group", "root"]
+    wanted = rows.filter("p2p").select(key).unique()
+    peers = [groups[group][root] if 0 <= root < len(groups[group]) else None for group, root in wanted.iter_rows()]
+    table = wanted.with_columns(p2p=pl.lit(value=True), peer=pl.Series(peers, dtype=pl.Int32))
+    return rows.select(*key, "p2p").join(table, on=[*key, "p2p"], how="left", maintain_order="left")["peer"]
+
+
+def add_claimed_rows(rows: pl.DataFrame, claims: Claims, lines_before: Mapping[int, int]) -> pl.DataFrame:
+    """Operations of COLL lines with the states from the watchdog, and operations that only other lines name.
+
+    `lines_before` holds the number of earlier lines of a file that continues others.
+    """
+    told = [
+        _claimed_row(rank, group, row)
+        for (rank, group), claim in claims.items()
+        for row in (*claim.rows.values(), *claim.p2p.values())
+    ]
+    if told:
+        kinds = {**schema.OPS, "line": pl.Int64}
+        named = shaped_rows(pl.DataFrame(told, schema={n: kinds[n] for n in told[0]}, infer_schema_length=None))
+        printed = rows.filter("is_p2p").select("rank", "group").unique()
+        # COLL lines have each send and receive with its peer
+        named = named.join(printed.with_columns(is_p2p=True), on=["rank", "group", "is_p2p"], how="anti")
+        key = ["rank", "group", "seq"]
+        if rows.height:
+            states = named.select(*key, told="state", gone="retired")
+            rows = rows.join(states, on=key, how="left", maintain_order="left").with_columns(
+                state=pl.coalesce("told", "state"), retired=pl.coalesce("gone", "retired")
+            ).drop("told", "gone")  # fmt: skip
+            named = named.join(rows, on=key, how="anti", maintain_order="left")
+        # an operation without a time follows the one before it in its group
+        named = named.sort("rank", "group", "seq").with_columns(
+            at=pl.col("created_ns").forward_fill().over("rank", "group")
+        )
+        rows = pl.concat([rows.with_columns(at="created_ns"), named])
+    else:
+        rows = rows.with_columns(at="created_ns")
+    rows = _with_counters(rows, claims)
+    before = pl.col("file").replace_strict(dict(lines_before), default=0, return_dtype=pl.Int64)
+    return rows.sort("rank", "at", pl.col("line") + before, "seq", nulls_last=False, maintain_order=True).drop("at")
+
+
+def add_absent_rows(rows: pl.DataFrame, claims: Claims, members: Sequence[tuple[int, ...]]) -> pl.DataFrame:
+    """Scheduled rows for operations that a member never printed: fingerprints are compared before a collective runs.
+
+    Only for a job that is known to have failed: in a running job, some rank is always a little ahead.
+    """
+    printed: dict[int, dict[int, int]] = defaultdict(dict)
+    for (rank, group), claim in claims.items():
+        if claim.whole and claim.enqueued is not None:
+            printed[group][rank] = claim.enqueued
+    least = [
+        (group, min(own.values())) for group, own in printed.items() if members[group] and set(own) == {*members[group]}
+    ]
+    if not least or rows.is_empty():
+        return rows
+    table = pl.DataFrame(least, schema={"group": pl.UInt32, "least": pl.Int64}, orient="row")
+    alone = (pl.col("state") == "unknown") & (pl.col("seq") > pl.col("least"))
+    return (
+        rows.join(table, on="group", how="left", maintain_order="left")
+        .with_columns(state=pl.when(alone).then(pl.lit("scheduled", schema.State)).otherwise("state"))
+        .drop("least")
+    )
+
+
+def _claimed_row(rank: int, group: int, row: ClaimedOperation) -> dict[str, Any]:
+    return {
+        "rank": rank, "group": group, "seq": None if row.is_p2p else row.seq,
+        "p2p_seq": row.seq if row.is_p2p else None, "op": row.op or "unknown", "state": row.state,
+        "retired": row.retired, "in_sizes": row.in_sizes, "out_sizes": row.out_sizes, "in_dtypes": row.dtypes,
+        "out_dtypes": row.dtypes, "created_ns": row.created_ns, "timeout_ms": row.timeout_ms,
+        "library": row.library, "file": row.file, "line": row.line, "attempt": row.attempt, "source": "c10d-log",
+        "is_p2p": row.is_p2p, "coalesced": "none",
+    }  # fmt: skip
+
+
+def _with_counters(rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
+    """Rows with states from the counters of the group: up to the last completed one, and from there to the last
+    enqueued."""
+    known = [(rank, group, c.enqueued, c.completed) for (rank, group), c in claims.items() if c.completed is not None]
+    if not known or rows.is_empty():
+        return rows
+    table = pl.DataFrame(
+        known, schema={"rank": pl.Int32, "group": pl.UInt32, "upto": pl.Int64, "done": pl.Int64}, orient="row"
+    )
+    open_ = (pl.col("state") == "unknown") & ~pl.col("is_p2p")
+    return (
+        rows.join(table, on=["rank", "group"], how="left", maintain_order="left")
+        .with_columns(
+            state=pl.when(open_ & (pl.col("seq") <= pl.col("done"))).then(pl.lit("completed", schema.State))
+            .when(open_ & (pl.col("seq") > pl.col("done"))).then(pl.lit("scheduled", schema.State))
+            .otherwise("state")
+        )
+        .drop("upto", "done")
+    )  # fmt: skip
+
+
+# Frontiers from rows of logs and claims of the watchdog.
+
+SeenRange = tuple[int | None, int | None, int | None]
+"""The first and the last printed collective of a rank in a group, and the last completed of them."""
+
+
+def seen_in(ops: pl.DataFrame) -> dict[tuple[int, int], SeenRange]:
+    """The printed range of operations, by rank and group."""
+    alone = pl.col("seq").filter(~pl.col("is_p2p"))
+    kept = ops.group_by("rank", "group").agg(
+        first=alone.min(), last=alone.max(), done=pl.col("seq").filter(pl.col("state") == "completed").max()
+    )
+    return {(rank, group): (first, last, done) for rank, group, first, last, done in kept.iter_rows()}
+
+
+def claimed_frontiers(
+    seen: Mapping[tuple[int, int], SeenRange], claims: Claims, counted: Mapping[tuple[int, int], int | None]
+) -> pl.DataFrame:
+    """A row for each rank and group in any of these tables."""
+    rows: list[dict[str, Any]] = []
+    for rank, group in sorted({*seen, *claims, *counted}):
+        first, last, done = seen.get((rank, group), (None, None, None))
+        claim = claims.get((rank, group), Claim())
+        told = [n for n in (counted.get((rank, group)), claim.enqueued) if n is not None]
+        whole = (first is not None and first <= 1) or claim.whole
+        completed = [n for n in (claim.completed, done) if n is not None]
+        rows.append(
+            {
+                "rank": rank, "group": group, "last_enqueued": max([*told, last or 0]) if told else None,
+                "last_started": claim.started, "last_completed": max(completed, default=None),
+                "status_enqueued": claim.enqueued, "status_started": None,
+                "status_completed": claim.completed, "first_kept": first, "last_kept": last,
+                "wrapped": not whole, "filtered": "none",
+            }
+        )  # fmt: skip
+    return pl.DataFrame(rows, schema=dict(schema.FRONTIERS))
+
+
+# Numbers of collectives that each rank printed: its progress, if no lines are missing.
+
+BUFFERED_LINES = 64
+"""Lines of operations that may be lost with the output buffer (4 KiB) of a killed process."""
+
+
+def last_counted(
+    scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]
+) -> dict[tuple[int, int], int | None]:
+    """The last collective by the lines of each rank on each group; None if lines may be missing."""
+    reached: dict[tuple[int, int], int | None] = {}
+    weak: set[tuple[int, int]] = set()
+    furthest: dict[int, int] = defaultdict(int)
+    for key, life in scene.by_place.items():
+        if not life.stands or life.group is None or life.rank is None:
+            continue
+        if not any(piece.comm.collectives for piece in life.pieces):
+            continue
+        last = numbering[key].last if key in numbering and not life.pieces[-1].adrift else None
+        reached[life.rank, life.group] = last
+        furthest[life.group] = max(furthest[life.group], last or 0)
+        if not all(scene.logs[piece.log].own for piece in life.pieces):
+            weak.add((life.rank, life.group))
+    for rank, group in weak:
+        behind = furthest[group] - (reached[rank, group] or 0)
+        if 0 < behind <= BUFFERED_LINES:
+            reached[rank, group] = None
+    return reached

@@ -1,0 +1,1 @@
+"""Memory of ranks: samples over time, and snapshots of who holds it."""

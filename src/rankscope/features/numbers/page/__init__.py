@@ -1,0 +1,1 @@
+"""Numbers of tensors on the screen."""

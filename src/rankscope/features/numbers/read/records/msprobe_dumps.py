@@ -1,0 +1,343 @@
+"""dump.json of msprobe: statistics of the inputs and outputs of modules and operations, in the order of the program.
+
+Names, in both orders of the last two parts: "Module.layers.0.Linear.forward.0", "Functional.conv2d.0.forward",
+"Distributed.all_reduce.0.forward", "Module.layers.0.Linear.parameters_grad".
+
+msprobe writes the arguments before the call, and behind it all arguments again as the output: positional ones first,
+then those by name. An asynchronous call is written when the job waits for it.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rankscope.features.numbers.read.model import DEFAULT_GROUP, NumbersContent, NumbersGroup
+from rankscope.features.numbers.read.records.record_rows import (
+    UNSET,
+    RecordRows,
+    count_of,
+    real,
+    short_dtype,
+    sizes_of,
+    statistics,
+)
+from rankscope.parsers.contents import NotThisKindError
+from rankscope.parsers.members import Members, shared_members
+from rankscope.parsers.safe_values import RANK_LIMIT, rank_list
+from rankscope.text.wording import ranks_text
+
+MOST_DEPTH = 4
+"""Most lists in one another in which a group or a tensor is looked for."""
+LONGEST_NAME = 60
+"""Characters of the members in the name of a group."""
+
+
+class CallForm(NamedTuple):
+    """Arguments of a collective: name and position of what it reads, of what it gives, and of its root."""
+
+    op: str
+    read: tuple[str, int]
+    given: tuple[str, int]
+    root: tuple[str, int] | None = None
+
+
+_OWN = ("tensor", 0)
+CALLS = {
+    "all_reduce": CallForm("all_reduce", _OWN, _OWN),
+    "broadcast": CallForm("broadcast", _OWN, _OWN, ("src", 1)),
+    "reduce": CallForm("reduce", _OWN, _OWN, ("dst", 1)),
+    "all_gather": CallForm("all_gather", ("tensor", 1), ("tensor_list", 0)),
+    "all_gather_into_tensor": CallForm("all_gather", ("input_tensor", 1), ("output_tensor", 0)),
+    "_all_gather_base": CallForm("all_gather", ("input_tensor", 1), ("output_tensor", 0)),
+    "gather": CallForm("gather", _OWN, ("gather_list", 1), ("dst", 2)),
+    "scatter": CallForm("scatter", ("scatter_list", 1), _OWN, ("src", 2)),
+    "reduce_scatter": CallForm("reduce_scatter", ("input_list", 1), ("output", 0)),
+    "reduce_scatter_tensor": CallForm("reduce_scatter", ("input", 1), ("output", 0)),
+    "_reduce_scatter_base": CallForm("reduce_scatter", ("input", 1), ("output", 0)),
+    "all_to_all": CallForm("all_to_all", ("input_tensor_list", 1), ("output_tensor_list", 0)),
+    "all_to_all_single": CallForm("all_to_all", ("input", 1), ("output", 0)),
+}
+SENDS, RECEIVES = ("send", "isend"), ("recv", "irecv")
+_REDUCING = ("all_reduce", "reduce", "reduce_scatter")
+
+
+class CallRow(NamedTuple):
+    """A tensor of a call: its statistics, and the columns of the call."""
+
+    tensor: dict[str, Any]
+    columns: dict[str, Any]
+
+
+class GroupCalls:
+    """Groups of the calls of one file, and how often each was used for an operation."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, NumbersGroup] = {}
+        self._counts: Counter[Hashable] = Counter()
+
+    def rows(self, api: str, record: dict[str, Any]) -> Iterator[CallRow]:
+        """The tensors of a call of `api`."""
+        args, named = _arguments(record)
+        group = self._group([*args, *named.values()])
+        if api in (*SENDS, *RECEIVES):
+            yield from self._transfer(api, args, named, record, group)
+        elif (form := CALLS.get(api)) is not None:
+            yield from self._collective(form, args, named, record, group)
+
+    def _group(self, arguments: list[Any]) -> str:
+        """The name of the group of a call; without one the call uses the default group."""
+        ranks = _ranks_in(arguments)
+        name = DEFAULT_GROUP if ranks is None else _name(ranks)
+        self.groups.setdefault(name, NumbersGroup(name, "", ranks or shared_members(())))
+        return name
+
+    def _count(self, *key: Hashable) -> int:
+        self._counts[key] += 1
+        return self._counts[key] - 1
+
+    def _collective(self, form: CallForm, args: list[Any], named: dict[str, Any], record: dict[str, Any],
+                    group: str) -> Iterator[CallRow]:  # fmt: skip
+        told: dict[str, Any] = {
+            "site": "collective", "op": form.op, "group": group, "occurrence": self._count(group, form.op),
+        }  # fmt: skip
+        if form.op in _REDUCING:
+            told["reduce_op"] = _reduction([*args, *named.values()])
+        if form.root is not None:
+            told["root"] = _whole(_argument(args, named, form.root))
+        yield from _pieces(_argument(args, named, form.read), told | {"slot": "in0"})
+        after = _outputs(record, args, named)
+        if after is not None:
+            yield from _pieces(_argument(*after, form.given), told | {"slot": "out0"})
+
+    def _transfer(self, api: str, args: list[Any], named: dict[str, Any], record: dict[str, Any],
+                  group: str) -> Iterator[CallRow]:  # fmt: skip
+        is_send = api in SENDS
+        peer = _whole(_argument(args, named, ("dst" if is_send else "src", 1)))
+        told: dict[str, Any] = {
+            "site": "p2p", "op": "send" if is_send else "recv", "peer": peer, "group": group,
+            "occurrence": self._count(group, is_send, peer), "slot": "in0" if is_send else "out0",
+        }  # fmt: skip
+        after = (args, named) if is_send else _outputs(record, args, named)
+        if after is not None:
+            yield from _pieces(_argument(*after, _OWN), told)
+
+
+def _name(ranks: Members) -> str:
+    """A name that says the members, and is another one for each order of them."""
+    text = ranks_text(ranks)
+    if len(text) <= LONGEST_NAME and tuple(ranks) == tuple(sorted(ranks)):
+        return text
+    return f"{ranks_text(ranks, LONGEST_NAME)} ({zlib.crc32(str(list(ranks)).encode()):08x})"
+
+
+def _arguments(record: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    args, named = record.get("input_args"), record.get("input_kwargs")
+    return args if isinstance(args, list) else [], named if isinstance(named, dict) else {}
+
+
+def _outputs(record: dict[str, Any], args: list[Any], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]] | None:
+    """The arguments after the call; None if the output is not that list."""
+    out = record.get("output")
+    if not isinstance(out, list) or len(out) != len(args) + len(named):
+        return None
+    return out[: len(args)], dict(zip(named, out[len(args) :], strict=True))
+
+
+def _argument(args: list[Any], named: dict[str, Any], place: tuple[str, int]) -> Any:
+    name, position = place
+    return named[name] if name in named else args[position] if position < len(args) else None
+
+
+def _pieces(value: Any, told: dict[str, Any]) -> Iterator[CallRow]:
+    """A tensor, or the slices of a list of them, one for each member."""
+    if isinstance(value, dict) and "shape" in value:
+        yield CallRow(value, told)
+    elif isinstance(value, list):
+        for member, one in enumerate(value[:RANK_LIMIT]):
+            if isinstance(one, dict) and "shape" in one:
+                yield CallRow(one, told | {"slice": member})
+
+
+def _ranks_in(value: Any, depth: int = 0) -> Members | None:
+    if isinstance(value, dict):
+        return rank_list(value.get("group_ranks"))
+    if isinstance(value, list) and depth < MOST_DEPTH:
+        return next((found for one in value if (found := _ranks_in(one, depth + 1)) is not None), None)
+    return None
+
+
+def _reduction(arguments: list[Any]) -> str:
+    """The reduction of a call: a sum, unless an argument says another."""
+    for one in arguments:
+        if isinstance(one, dict) and str(one.get("type", "")).endswith("ReduceOp"):
+            return str(one.get("value", "")).rpartition(".")[2].lower()[:16] or "sum"
+    return "sum"
+
+
+def _whole(value: Any) -> int | None:
+    number = value.get("value") if isinstance(value, dict) else value
+    return number if type(number) is int and 0 <= number < RANK_LIMIT else None
+
+
+TOOL = "msprobe"
+_NOT_FINITE = re.compile(rb"(?<=[:\[,\s])(-?(?:NaN|Infinity))(?=\s*[,}\]])")
+_NAME = re.compile(r"(.+)\.(?:(forward|backward)\.(\d{1,9})|(\d{1,9})\.(forward|backward))$")
+_GRADIENTS = ".parameters_grad"
+_WRITES = re.compile(r"(?:fill|zero|copy|normal|uniform|random|set|trunc_normal|constant)_$|^__setitem__$")
+"""Operations that overwrite their first input, of which the old values mean nothing."""
+_HASH = re.compile(r"[0-9a-fA-F]{8}|[0-9a-fA-F]{32}")
+LARGEST_CALL = 16 << 20
+"""Bytes of the largest entry that is read."""
+
+
+class DumpDocument(msgspec.Struct):
+    """The whole file; entries are read one by one."""
+
+    data: dict[str, msgspec.Raw]
+    task: str = ""
+    level: str = ""
+
+
+_DECODER = msgspec.json.Decoder(DumpDocument)
+_INVALID = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+
+
+def decode_dump_document(data: bytes) -> NumbersContent:
+    """The tensors of a dump.json. Raises NotThisKindError for a file that is cut off, or holds something else."""
+    if b"NaN" in data or b"Infinity" in data:
+        data = _NOT_FINITE.sub(rb'"\1"', data)
+    try:
+        document = _DECODER.decode(data)
+    except _INVALID as error:
+        raise NotThisKindError(f"a dump.json of msprobe that cannot be read, or is cut off: {error}") from error
+    rows, calls, groups = RecordRows(TOOL), [], GroupCalls()
+    for number, (name, raw, line) in enumerate(_entries(data, document)):
+        calls.append(name)
+        _add_entry(rows, groups, CallEntry(name, line, number), raw)
+        if rows.is_full:
+            break
+    return rows.content(groups.groups.values(), calls)
+
+
+class CallEntry(NamedTuple):
+    """Name of an entry, its line in the file, and its number, by which its stack is found."""
+
+    name: str
+    line: int
+    number: int
+
+
+def _entries(data: bytes, document: DumpDocument) -> Iterator[tuple[str, msgspec.Raw, int]]:
+    """Names, contents and lines of the entries, in their order; after a name with escapes the line stays the last one:
+    each search for one reads the whole file."""
+    at, line = 0, 1
+    for name, raw in document.data.items():
+        found = data.find(b'"' + name.encode("utf-8", "replace") + b'"', at) if at >= 0 else -1
+        if found < 0:
+            at = -1
+        else:
+            line += data.count(b"\n", at, found)
+            at = found
+        yield name, raw, line
+
+
+def _add_entry(rows: RecordRows, groups: GroupCalls, entry: CallEntry, raw: msgspec.Raw) -> None:
+    """Adds the tensors of one entry."""
+    try:
+        record = msgspec.json.decode(raw) if len(memoryview(raw)) <= LARGEST_CALL else None
+    except _INVALID:
+        record = None
+    if not isinstance(record, dict):
+        rows.lost["entries that cannot be read"] += 1
+        return
+    told: dict[str, Any] = {"stack_id": entry.number}
+    if record.get("is_recompute") is True:
+        told["recompute"] = True
+    if entry.name.endswith(_GRADIENTS):
+        module = _module(entry.name.removesuffix(_GRADIENTS))
+        for key, found in _tensors({key: _first(one) for key, one in record.items()}):
+            _add(rows, entry, found, told | {"site": "gradient", "name": f"{module}.{key}", "slot": "in0"})
+        return
+    match = _NAME.fullmatch(entry.name)
+    if match is None:
+        rows.lost["entries with a name of another form"] += 1
+        return
+    kind, _, api = match[1].partition(".")
+    told["occurrence"] = min(int(match[3] or match[4]), (1 << 31) - 1)
+    if kind == "Distributed":
+        for tensor, columns in groups.rows(api, record):
+            _add(rows, entry, tensor, told | columns)
+    elif kind in ("Module", "Cell"):
+        _add_parameters(rows, entry, _module(match[1]), record, told)
+        _add_flow(rows, entry, record, told | {"name": _module(match[1]), "site": match[2] or match[5]})
+    elif not UNSET.search(api):
+        _add_flow(rows, entry, record, told | {"name": match[1], "site": match[2] or match[5]}, _WRITES.search(api))
+
+
+def _module(name: str) -> str:
+    """The dotted name of a module, without "Module." and its class: "layers.0" of "Module.layers.0.Linear"."""
+    return name.partition(".")[2].rpartition(".")[0]
+
+
+def _add_parameters(
+    rows: RecordRows, entry: CallEntry, module: str, record: dict[str, Any], told: dict[str, Any]
+) -> None:
+    """Adds the parameters that a module holds before its forward pass."""
+    for key, found in _tensors(record.get("parameters")):
+        name = f"{module}.{key}"
+        _add(rows, entry, found, told | {"site": "parameter", "name": name, "slot": "in0"})
+
+
+def _add_flow(
+    rows: RecordRows, entry: CallEntry, record: dict[str, Any], told: dict[str, Any], writes: object = None
+) -> None:
+    """Adds inputs, then outputs; the backward pass has no arguments by name."""
+    for key, slot in (("input_args", "in"), ("input_kwargs", "in_"), ("input", "in"), ("output", "out")):
+        for place, found in _tensors(record.get(key)):
+            if not writes or slot == "out":
+                _add(rows, entry, found, told | {"slot": slot + place})
+
+
+def _tensors(value: Any, depth: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Tensors in nested lists and mappings, each with its place: "0", "0.1", "mask"."""
+    if isinstance(value, dict) and "shape" in value and "dtype" in value:
+        yield "0", value
+        return
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in items:
+        if isinstance(one, dict) and "shape" in one and "dtype" in one:
+            yield str(key), one
+        elif isinstance(one, dict | list) and depth < MOST_DEPTH:
+            yield from ((f"{key}.{place}", found) for place, found in _tensors(one, depth + 1))
+
+
+def _first(value: Any) -> Any:
+    return value[0] if isinstance(value, list) and value else value
+
+
+def _add(rows: RecordRows, entry: CallEntry, tensor: dict[str, Any], told: dict[str, Any]) -> None:
+    """Adds a tensor with its statistics."""
+    shape = sizes_of(tensor.get("shape"))
+    count = count_of(shape)
+    low, high, mean, norm = (real(tensor.get(key)) for key in ("Min", "Max", "Mean", "Norm"))
+    rows.add(
+        entry.line, **told, dtype=short_dtype(tensor.get("dtype")), shape=shape, numel=count, md5=_mark(tensor),
+        **statistics(low, high, mean, norm, count),
+    )  # fmt: skip
+
+
+def _mark(tensor: dict[str, Any]) -> str | None:
+    """The tool's hash with its kind before it: "crc32:0a1b2c3d". Its key is "md5" for both kinds."""
+    for key in ("md5", "xor"):
+        text = tensor.get(key)
+        if isinstance(text, str) and key == "xor" and 0 < len(text) <= 64:
+            return f"xor:{text}"
+        if isinstance(text, str) and _HASH.fullmatch(text):
+            return f"{'crc32' if len(text) == 8 else 'md5'}:{text.lower()}"
+    return None

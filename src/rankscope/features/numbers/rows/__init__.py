@@ -1,0 +1,1 @@
+"""Rows of tensors, from the records of each rank."""

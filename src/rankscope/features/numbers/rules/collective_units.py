@@ -1,0 +1,282 @@
+"""Inputs and outputs of collectives over all members, joined by group and sequence number.
+
+A unit is what has one right result: an all_reduce, one slice of a reduce_scatter, what one member gives to all in an
+all_gather, what one gives to another in an all_to_all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from rankscope.features.numbers.rules.model import (
+    RULES,
+    BrokenRule,
+    Floats,
+    Ints,
+    NumberMarks,
+    ReferenceMarks,
+    RowState,
+)
+from rankscope.schema import Dataset
+
+REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
+MOVES = ("all_gather", "broadcast", "scatter", "gather", "all_to_all")
+EQUAL_OUTPUTS = ("all_reduce", "broadcast", "all_gather")
+"""Operations after which all members hold the same."""
+_KEYS = ["group", "call", "op", "nth", "place", "piece"]
+WHOLE = -1
+"""The piece of an operation that has only one."""
+GATHERED = -2
+"""The piece of an output that holds what all members gave."""
+
+
+@dataclass(frozen=True)
+class CollectiveUnits:
+    """Units with their rows; all arrays are indexed by unit or by member row."""
+
+    rows: pl.DataFrame
+    """A row for each recorded tensor, sorted by unit, inputs first, then by member: unit, row (of `tensors`), is_out,
+    member, rank, size, step, order, dtype, numel, hash, nan, foreign (another tool wrote it), the columns of the key,
+    and `origin`: the unit's number among all."""
+
+    @cached_property
+    def table(self) -> pl.DataFrame:
+        """A row for each unit: unit, group, seq, op, reduce_op, size (members of the group), inputs, outputs, whether
+        it is `whole` (every member's input is there) and `alike` (one dtype and one number of elements), its dtype,
+        numel and step; and whether another tool wrote it (`foreign`), with rounded statistics."""
+        is_in = ~pl.col("is_out")
+        return self.rows.group_by("unit", maintain_order=True).agg(
+            pl.col("group", "seq", "op", "reduce_op", "size", "dtype", "numel", "step").first(),
+            inputs=is_in.sum().cast(pl.Int64), outputs=pl.col("is_out").sum().cast(pl.Int64),
+            members=pl.col("member").filter(is_in).n_unique().cast(pl.Int64),
+            foreign=pl.col("foreign").any(), guessed=(pl.col("foreign") & pl.col("guessed")).any(),
+            alike=(pl.col("numel").n_unique() == 1) & (pl.col("dtype").n_unique() == 1),
+        ).with_columns(whole=(pl.col("inputs") == pl.col("size")) & (pl.col("members") == pl.col("size"))
+                        & ~pl.col("guessed"))  # fmt: skip
+
+    @cached_property
+    def starts(self) -> Ints:
+        """The first of `rows` of each unit, and the number of rows at the end."""
+        unit = self.rows["unit"].to_numpy()
+        return np.append(np.flatnonzero(np.diff(unit, prepend=-1)), len(unit)).astype(np.int64)
+
+    def chosen(self, keep: pl.Series) -> CollectiveUnits:
+        """The units with True in `keep`, in the order of the table, numbered anew."""
+        wanted = self.table.filter(keep).select("unit").with_row_index("new")
+        rows = self.rows.join(wanted, on="unit", how="inner", maintain_order="left")
+        return CollectiveUnits(rows.drop("unit").rename({"new": "unit"}))
+
+
+def collective_units(dataset: Dataset) -> CollectiveUnits:
+    """The units of all recorded collectives of known groups."""
+    tensors = dataset.tensors
+    chosen = pl.col("op").cast(pl.String).is_in([*REDUCTIONS, *MOVES])
+    rows = (
+        tensors.with_row_index("row").filter((pl.col("site") == "collective") & pl.col("group").is_not_null() & chosen)
+        .select("row", "rank", "step", "order", "group", "seq", "occurrence", pl.col("op").cast(pl.String),
+                pl.col("reduce_op").cast(pl.String), "root", pl.col("dtype").cast(pl.String), "numel",
+                pl.col("slot").cast(pl.String), "slice", "hash", "nan", foreign=pl.col("tool").is_not_null())
+        .join(_members(dataset), on=["group", "rank"], how="inner", maintain_order="left")
+        .with_columns(
+            is_out=pl.col("slot").str.starts_with("out"),
+            place=pl.col("slot").str.strip_prefix("out").str.strip_prefix("in"),
+            # calls without a number: the k-th of its kind in the step
+            call=pl.coalesce("seq", -1 - (pl.col("step").fill_null(0) * (1 << 20)) - pl.col("occurrence").fill_null(0)),
+        )
+    )  # fmt: skip
+    rows = rows.filter(_is_meant()).with_columns(piece=_piece())
+    # several calls of a coalesced group share one number
+    rows = rows.with_columns(nth=pl.int_range(pl.len()).over(["rank", "is_out", *_KEYS[:3], "place", "piece"]))
+    rows = rows.sort([*_KEYS, "is_out", "member"])
+    number = pl.struct(_KEYS).rle_id().cast(pl.Int64)
+    return CollectiveUnits(rows.with_columns(unit=number, origin=number))
+
+
+def group_kinds(dataset: Dataset) -> pl.DataFrame:
+    """The kind of each group: its description without numbers and its size, which groups of the same use share."""
+    called = pl.coalesce(pl.col("description").replace("", None), "name").str.replace_all(r"\d+", "")
+    return dataset.groups.select("group", kind=pl.concat_str(called, pl.col("ranks").list.len()))
+
+
+def _members(dataset: Dataset) -> pl.DataFrame:
+    """The place of each rank in each group, the number of members, and whether they are `guessed`."""
+    return (
+        dataset.groups.select("group", rank="ranks", size=pl.col("ranks").list.len().cast(pl.Int64),
+                              guessed=pl.col("membership") == "inferred")
+        .explode("rank").with_columns(member=pl.int_range(pl.len()).over("group"))
+        .drop_nulls("rank")
+    )  # fmt: skip
+
+
+def _is_meant() -> pl.Expr:
+    """Whether the operation reads the row, or writes it: only the root's input of a broadcast is read."""
+    op, out, is_root = pl.col("op"), pl.col("is_out"), pl.col("rank") == pl.col("root")
+    only_root_reads = op.is_in(["broadcast", "scatter"]) & ~out
+    only_root_gets = op.is_in(["reduce", "gather"]) & out
+    return pl.when(only_root_reads | only_root_gets).then(is_root.fill_null(value=True)).otherwise(pl.lit(value=True))
+
+
+def _piece() -> pl.Expr:
+    """The piece of its operation that the row is: member of origin, of destination, or both."""
+    op, out, member, part = pl.col("op"), pl.col("is_out"), pl.col("member"), pl.col("slice").cast(pl.Int64)
+    pair = pl.when(out).then(part * pl.col("size") + member).otherwise(member * pl.col("size") + part)
+    whole = pl.lit(GATHERED)
+    return (
+        pl.when(op.is_in(["all_gather", "gather"])).then(pl.when(out).then(part.fill_null(GATHERED)).otherwise(member))
+        .when(op.is_in(["reduce_scatter", "scatter"]))
+        .then(pl.when(out).then(member).otherwise(part.fill_null(GATHERED)))
+        .when(op == "all_to_all").then(pair.fill_null(whole))
+        .otherwise(pl.lit(WHOLE))
+    )  # fmt: skip
+
+
+NEAREST = {"row": pl.Int64, "unit": pl.Int64, "rule": pl.UInt8, "value": pl.Float64, "limit": pl.Float64,
+           "broken": pl.Boolean}  # fmt: skip
+"""Columns of the nearest limit of an output; `rule` is a place in `RULES`."""
+_RANGE = "R4"
+"""The rule whose limit tells a range, and no distance: that of any other rule is nearer."""
+_EXACT = "N2"
+"""The rule that leaves no room: where it holds, others tell nothing more."""
+MOST_MARKED = 2_000_000
+"""Most pairs of a broken rule and a rank that are looked up, the earliest first."""
+_PLACE = ["step", "micro", "site", "name", "op", "slot", "slice", "kind", "call"]
+"""The place of a tensor in the program, the same on all ranks."""
+_NAMED = {"at": pl.Int64, "row": pl.Int64, "rank": pl.Int32, "alike": pl.Boolean}
+_NUMBER: Mapping[str, int] = {name: place for place, name in enumerate(RULES)}
+_IS_PROOF = np.array([rule.standing == "proof" for rule in RULES.values()])
+Bools = npt.NDArray[np.bool_]
+
+
+def nearest_limits(rows: Ints, units: Ints, checks: Sequence[tuple[str, Bools, Floats, Floats, Bools]]) -> pl.DataFrame:
+    """For each output of a block the strictest broken rule, else the one whose limit is nearest; columns `NEAREST`."""
+    if not checks or not len(rows):
+        return pl.DataFrame(schema=NEAREST)
+    rules = np.array([_NUMBER[rule] for rule, *_ in checks], np.uint8)
+    bad, value, limit, known = (np.stack([one[place] for one in checks]) for place in (1, 2, 3, 4))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(limit > 0, value / limit, np.where(value > 0, np.inf, 0.0))
+    # proofs first, then in the order of the rules
+    strictness = 100.0 + 100.0 * _IS_PROOF[rules] - rules
+    share = np.minimum(np.nan_to_num(share), 9.0) * np.where(rules == _NUMBER[_RANGE], 1e-3, 1.0)[:, None]
+    share[rules == _NUMBER[_EXACT]] = 10.0
+    score = np.where(bad, strictness[:, None], np.where(known, share, -1.0))
+    best, at = score.argmax(axis=0), np.arange(len(rows))
+    found = {"row": rows, "unit": units, "rule": rules[best], "value": value[best, at], "limit": limit[best, at],
+             "broken": bad[best, at]}  # fmt: skip
+    return pl.DataFrame(found, schema=NEAREST).filter(pl.Series(score[best, at] >= 0))
+
+
+class JudgedRules(NamedTuple):
+    """All that the rules tell."""
+
+    nearest: pl.DataFrame
+    """Columns `NEAREST`."""
+    asked: Sequence[Mapping[str, pl.Series]]
+    """By rule about bits the rows about which it was asked."""
+    broken: Sequence[BrokenRule]
+    states: Sequence[RowState]
+    """The state that each broken rule gives to its rows."""
+    roots: tuple[int, ...]
+
+
+def row_marks(dataset: Dataset, units: CollectiveUnits, rules: JudgedRules, reached: Mapping[int, int]) -> NumberMarks:
+    """The state of each tensor; `reached` is by rank the order from which on it may hold wrong values."""
+    count = dataset.tensors.height
+    state, rule = np.zeros(count, np.uint8), np.zeros(count, np.uint8)
+    value, limit = np.zeros(count), np.zeros(count)
+    for name, rows in ((name, rows) for told in rules.asked for name, rows in told.items()):
+        place = rows.drop_nulls().to_numpy()
+        state[place], rule[place] = RowState.RIGHT, _NUMBER[name]
+    near = _on_equal_outputs(dataset, units, rules.nearest)
+    place, own = near["row"].to_numpy(), near["rule"].to_numpy()
+    wrong = np.where(_IS_PROOF[own], RowState.WRONG, RowState.SUSPICIOUS)
+    state[place] = np.where(near["broken"].to_numpy(), wrong, RowState.RIGHT)
+    rule[place], value[place], limit[place] = own, near["value"].to_numpy(), near["limit"].to_numpy()
+    marked = _marked(dataset, rules.broken)
+    at, place = marked["at"].to_numpy(), marked["row"].to_numpy()
+    if len(place):
+        told = np.array([_NUMBER[one.rule] for one in rules.broken], np.uint8)
+        states, named = np.array(rules.states, np.uint8), np.array([bool(one.ranks) for one in rules.broken])
+        # of several broken rules the last one stays: the worst, and the strictest that names ranks
+        order = np.lexsort((-told[at].astype(np.int64), named[at], states[at]))
+        at, place = at[order], place[order]
+        state[place], rule[place] = states[at], told[at]
+        value[place] = np.array([one.value for one in rules.broken])[at]
+        limit[place] = np.array([one.limit for one in rules.broken])[at]
+    return NumberMarks(state, rule, value, limit, _after(dataset, reached), rules.roots)
+
+
+def reference_marks(dataset: Dataset, table: pl.DataFrame, broken: Sequence[BrokenRule]) -> ReferenceMarks:
+    """The distance of each tensor from the reference, from `ComparedTensors.table` and the first differences."""
+    count = dataset.tensors.height
+    off, limit, norm = (np.full(count, np.nan) for _ in range(3))
+    equal, first = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    place = table["row"].to_numpy()
+    equal[place] = table["equal"].to_numpy()
+    for values, name in ((off, "off"), (limit, "limit"), (norm, "l2_other")):
+        values[place] = table[name].fill_null(float("nan")).to_numpy()
+    first[_marked(dataset, broken)["row"].to_numpy()] = True
+    return ReferenceMarks(off, equal, limit, norm, first, tuple(one.row for one in broken))
+
+
+def _on_equal_outputs(dataset: Dataset, units: CollectiveUnits, nearest: pl.DataFrame) -> pl.DataFrame:
+    """The nearest limits on all outputs: of those of a unit that are equal bit for bit only the first was judged."""
+    outs = units.rows.filter("is_out").select(unit="origin", row="row", hash="hash")
+    told = nearest.with_columns(hash=dataset.tensors["hash"].gather(nearest["row"])).drop("row")
+    return outs.join(told, on=["unit", "hash"], how="inner", nulls_equal=True)
+
+
+def _marked(dataset: Dataset, broken: Iterable[BrokenRule]) -> pl.DataFrame:
+    """Pairs of a broken rule (`at`, its place) and a row that shows it: the tensor of each named rank at this place;
+    where only the group is named, of all members with the same bits."""
+    pairs: list[tuple[int, int, int, bool]] = []
+    for at, one in enumerate(broken):
+        accused = one.ranks or one.candidates
+        pairs += ((at, one.row, rank, not accused) for rank in accused or one.members)
+        pairs += ((at, row, -1, False) for row in (one.row, *(one.rows if one.ranks else ())))
+        if len(pairs) > MOST_MARKED:
+            break
+    named = pl.DataFrame(pairs, _NAMED, orient="row")
+    if named.is_empty():
+        return named.select("at", "row")
+    placed = _placed(dataset)
+    own = named.filter(pl.col("rank") >= 0).join(placed.drop("rank"), on="row", how="left").drop("row")
+    there = own.join(placed, on=[*_PLACE, "rank"], how="inner", nulls_equal=True, suffix="_there")
+    there = there.filter(~pl.col("alike") | pl.col("hash").eq_missing(pl.col("hash_there"))).select("at", "row")
+    return pl.concat([there, _shown(named, placed.drop("hash"))]).unique(maintain_order=True)
+
+
+def _shown(named: pl.DataFrame, placed: pl.DataFrame) -> pl.DataFrame:
+    """Rows of which a broken rule tells itself: its own, and in the same step those of ranks that it names."""
+    told = placed.select("row", "step", holder="rank")
+    alone = named.filter(pl.col("rank") < 0).join(told, on="row", how="left", maintain_order="left")
+    alone = alone.with_columns(begun=pl.col("step").first().over("at"), is_own=pl.int_range(pl.len()).over("at") == 0)
+    accused = named.filter(pl.col("rank") >= 0).select("at", holder="rank").unique()
+    others = alone.join(accused, on=["at", "holder"], how="semi").filter(pl.col("step").eq_missing(pl.col("begun")))
+    return pl.concat([alone.filter("is_own").select("at", "row"), others.select("at", "row")])
+
+
+def _placed(dataset: Dataset) -> pl.DataFrame:
+    """The place of each tensor in the program: row, rank, hash, and the columns of `_PLACE`."""
+    tensors = dataset.tensors.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    names = [pl.col(name).to_physical() for name in ("site", "name", "op", "slot")]
+    call = pl.coalesce(pl.col("occurrence").cast(pl.Int64), "seq")
+    with_kind = tensors.join(group_kinds(dataset), on="group", how="left", maintain_order="left")
+    return with_kind.select("row", "rank", "step", "micro", *names, "slice", "kind", "hash", call=call)
+
+
+def _after(dataset: Dataset, reached: Mapping[int, int]) -> Bools:
+    """Whether each row comes behind a wrong value on its rank."""
+    if not reached:
+        return np.zeros(dataset.tensors.height, np.bool_)
+    begin = pl.DataFrame(list(reached.items()), {"rank": pl.Int32, "begin": pl.Int64}, orient="row")
+    told = dataset.tensors.select("rank", "order").join(begin, on="rank", how="left", maintain_order="left")
+    found: Bools = told.select((pl.col("order") > pl.col("begin")).fill_null(value=False)).to_series().to_numpy()
+    return found

@@ -1,0 +1,289 @@
+"""Numbers of a run against those of a trusted run: where it first differs, and whether that is more than rounding.
+
+Runs of one layout meet rank by rank, in `tensor_matching`; runs of other layouts meet by names, in `layout_judgement`.
+Records of other tools hold no samples, so those of other layouts meet as whole tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import polars as pl
+
+from rankscope.features.numbers.rules.collective_units import reference_marks
+from rankscope.features.numbers.rules.difference_origins import (
+    LADDER_C,
+    LADDER_K,
+    LADDER_LAYERS,
+    LEAST_ROUNDOFFS,
+    RESPONSES,
+    DifferenceOrigin,
+    difference_origins,
+    differing,
+    is_small,
+    last_equal,
+)
+from rankscope.features.numbers.rules.layout_judgement import have_same_layout, judge_layouts
+from rankscope.features.numbers.rules.model import RULES, BrokenRule, RuleCount, format_of
+from rankscope.features.numbers.rules.named_tensors import NameChange
+from rankscope.features.numbers.rules.number_rules import NumberCause, NumbersJudgement, judge_numbers
+from rankscope.features.numbers.rules.tensor_matching import KEY, ComparedTensors, compared_tensors, has_records
+from rankscope.features.numbers.rules.wrong_values import ValueSpread
+from rankscope.schema import Dataset
+from rankscope.text.wording import plural
+
+
+def compare_numbers(
+    ours: Dataset, reference: Dataset, perturbed: Sequence[Dataset] = (), changes: Sequence[NameChange] = ()
+) -> NumbersJudgement:
+    """Where a run first differs from its reference.
+
+    `perturbed` are runs of the reference with a small change; `changes` make names of the run those of the reference.
+    """
+    has_samples = not (has_records(ours) or has_records(reference))
+    if changes or (has_samples and not have_same_layout(ours, reference)):
+        return judge_layouts(ours, reference, perturbed, changes)
+    found = compared_tensors(ours, reference, is_rolled=bool(perturbed))
+    judged = _with_limits(found, [compared_tensors(one, reference) for one in perturbed])
+    schedule = list(_schedule(judged))
+    differences = _first_differences(judged, bool(perturbed))
+    causes = [*schedule, *(_after(one, schedule, ours) for one in differences)]
+    table = judged.table
+    beyond = table.filter(pl.col("off") > pl.col("limit")).height
+    counts = (
+        RuleCount("RX", table.height, table.height - int(table["equal"].sum())),
+        *([RuleCount("RP", table.height - table["limit"].null_count(), beyond)] if perturbed else []),
+    )
+    distances = reference_marks(ours, table, [cause.first for cause in causes])
+    return NumbersJudgement(tuple(causes), counts, tuple(_notes(judged, bool(perturbed))), distances=distances)
+
+
+def _with_limits(found: ComparedTensors, responses: Sequence[ComparedTensors]) -> ComparedTensors:
+    """The limit of each tensor: twice the largest response of its name to a perturbation, at least four roundoffs."""
+    if not responses:
+        return found
+    name = ["site", "name", "op", "slot"]
+    told = pl.concat([one.table.select(*name, "off") for one in responses])
+    largest = told.filter(pl.col("off").is_finite()).group_by(name).agg(response=pl.col("off").max())
+    least = pl.col("dtype").replace_strict(
+        {d: LEAST_ROUNDOFFS * form.roundoff for d in found.table["dtype"].unique() if (form := format_of(d))},
+        default=0.0, return_dtype=pl.Float64,
+    )  # fmt: skip
+    limit = pl.max_horizontal(RESPONSES * pl.col("response"), pl.when(pl.col("response").is_not_null()).then(least))
+    table = found.table.join(largest, on=name, how="left", nulls_equal=True, maintain_order="left")
+    return replace(found, table=table.with_columns(limit=limit).drop("response"))
+
+
+_CALLS = ["rank", *(name for name in KEY if name != "occurrence"), "numel"]
+"""Keys of tensors that only their order tells apart."""
+
+
+def _schedule(found: ComparedTensors) -> Iterator[NumberCause]:
+    """The first tensor that one run recorded and the other did not, if both have the same ranks."""
+    lost = found.unmatched.join(found.table.select("step").unique(), on="step", how="semi", nulls_equal=True)
+    if not found.is_ranked or lost.is_empty():
+        return
+    first = _lost_places(found.table, lost).sort("step", "place", "ours").row(0, named=True)
+    same = lost.filter(pl.col("ours") == first["ours"])
+    ranks = _ranks_at(same, first)
+    what = " ".join(part for part in (first["op"] or first["site"], first["name"]) if part)
+    note = f"the reference recorded {first['slot']} of {what} in step {first['step']}, and this run did not"
+    if first["ours"]:
+        note = f"the reference has no such tensor; {plural(same.height, 'tensor')} stand only in this run"
+    before = found.table.filter(
+        pl.col("equal") & (pl.col("rank") == first["rank"]) & (pl.col("order") < first["place"])
+    ).sort("order")
+    after = before["row"][-1] if before.height else None
+    row = next((one for one in (first["at"], after) if one is not None), found.table["row"][0])
+    broken = BrokenRule("RS", row, ranks, (), ranks, note=note, after=after)
+    yield NumberCause("schedule-differs", broken, (), same.height, None)
+
+
+def _lost_places(table: pl.DataFrame, lost: pl.DataFrame) -> pl.DataFrame:
+    """The lost tensors, the first of each rank and kind, with `place`, where in the run, and the row `at` there.
+
+    Tensors of one kind are counted, so the last one is left over whichever is left out. The first one that differs
+    stands in the place of the one that is left out, unless values differ before it.
+    """
+    kinds = lost.sort("step", "order").unique([*_CALLS, "ours"], keep="first", maintain_order=True)
+    kinds = kinds.select(*KEY, "numel", "rank", "row", "order", "ours", known=pl.lit(value=True))
+    parted = table.filter(~pl.col("equal")).sort("order").unique(_CALLS, keep="first", maintain_order=True)
+    others = kinds.join(parted.select(*_CALLS, mine="order", its="order_other"), on=_CALLS, nulls_equal=True)
+    others = others.with_columns(order=pl.when("ours").then("mine").otherwise("its"), known=pl.lit(value=False))
+    matched = table.select("rank", last="order_other", place="order").drop_nulls("last").sort("last")
+    told = pl.concat([kinds, others.select(kinds.columns)]).sort("order").join_asof(
+        matched, left_on="order", right_on="last", by="rank", strategy="backward", check_sortedness=False,
+        allow_exact_matches=False,
+    )  # fmt: skip
+    own, first = pl.col("ours"), parted.group_by("rank").agg(first=pl.col("order").min())
+    told = told.with_columns(place=pl.when(own).then("order").otherwise(pl.col("place").fill_null(-1) + 1))
+    told = told.join(first, on="rank", how="left", maintain_order="left")
+    told = told.filter(pl.col("known") | (pl.col("place") <= pl.col("first")))
+    standing = pl.concat([table.select("rank", "order", at="row"), lost.filter(own).select("rank", "order", at="row")])
+    return told.sort("place").drop("row").join_asof(
+        standing.sort("order"), left_on="place", right_on="order", by="rank", strategy="forward",
+        check_sortedness=False,
+    )  # fmt: skip
+
+
+def _after(cause: NumberCause, schedule: Sequence[NumberCause], ours: Dataset) -> NumberCause:
+    """The cause as a consequence of another schedule, if that parts before it in program order.
+
+    Collectives of one size are counted: from a step on in which one is left out, others stand in its place.
+    """
+    rows = [cause.first.row, *(one.first.row for one in schedule)]
+    told = ours.tensors.select(
+        pl.col("step").fill_null(0), pl.col("order").fill_null(0), pl.col("site").cast(pl.String)
+    )
+    own, *before = told[rows].rows()
+    if not before:
+        return cause
+    follows = before[0][:2] <= own[:2] or (own[2] == "collective" and before[0][0] <= own[0])
+    return replace(cause, explained_by=0) if follows else cause
+
+
+def _ranks_at(rows: pl.DataFrame, first: dict[str, object]) -> tuple[int, ...]:
+    same = rows.filter(*(pl.col(name).eq_missing(first[name]) for name in ("step", "site", "name", "op", "slot")))
+    return tuple(sorted({rank for rank in same["rank"].to_list() if rank is not None}))
+
+
+def _first_differences(found: ComparedTensors, judged: bool) -> list[NumberCause]:
+    """Causes for the places at which a difference begins."""
+    bad = differing(found.table, judged)
+    return [_origin_cause(same, judged, bad) for same in difference_origins(found, judged=judged)]
+
+
+def _origin_cause(same: Sequence[DifferenceOrigin], judged: bool, bad: pl.DataFrame) -> NumberCause:
+    one = same[0]
+    ranks = tuple(sorted({int(str(each.first["rank"])) for each in same if each.first["rank"] is not None}))
+    off, limit = float(str(one.first["off"])), one.first["limit"]
+    kind = _kind(one)
+    where = "all of its recorded inputs are equal, so it made the difference" if one.is_exact else (
+        f"at it or before it: {last_equal(one)}"
+    )  # fmt: skip
+    note = f"{where}{f'; {kind}' if kind else ''}; {plural(bad.height, 'tensor')} differ in all"
+    broken = BrokenRule(
+        "RP" if judged else "RX", int(str(one.first["row"])), ranks, (), ranks, off,
+        float(str(limit)) if limit is not None else 0.0, tuple(int(str(each.first["row"])) for each in same[1:]), note,
+        after=None if one.before is None else int(str(one.before["row"])),
+    )  # fmt: skip
+    return NumberCause("differs-from-reference", broken, (broken,), 1, None)
+
+
+def _kind(one: DifferenceOrigin) -> str:
+    """The usual reason for such a difference, as a part of a sentence; "" without one."""
+    row = one.first
+    for what in ("dtype", "reduce_op"):
+        if row[what] != row[f"{what}_other"]:
+            return f"it is {row[what]}, and {row[f'{what}_other']} in the reference"
+    if row["site"] == "batch":
+        return "the data differ"
+    if "dropout" in str(row["name"]).lower():
+        return "the seed of a dropout may differ"
+    small = is_small(row)
+    if row["site"] == "collective" and one.is_exact:
+        return "another order of additions explains it: algorithm, protocol or topology of the backend" if small else ""
+    if row["site"] in ("parameter", "optimizer"):
+        return "look at the optimizer and its state"
+    return "a kernel that is not deterministic may do that" if small and one.is_exact else ""
+
+
+def _notes(found: ComparedTensors, judged: bool) -> Iterator[str]:
+    """Sentences on the comparison as a whole."""
+    table = found.table
+    if table.is_empty():
+        yield "no tensor of the two runs can be compared"
+        return
+    alike = "in all that is printed of them" if table["printed"].any() else "bit for bit"
+    how = "rank by rank" if found.is_ranked else "as whole tensors, with shards merged by their places"
+    yield f"{plural(table.height, 'tensor')} compared {how}: {int(table['equal'].sum()):,} are equal {alike}"
+    largest = table.filter(~pl.col("equal") & pl.col("off").is_finite()).sort("off", descending=True)
+    form = format_of(largest["dtype"][0]) if largest.height else None
+    if form is not None:
+        ladder = LADDER_K * LADDER_C ** (LADDER_LAYERS + 1) * 2 * form.roundoff
+        yield (
+            f"the largest relative difference is {largest['off'][0]:.3g}; Megatron's bound of gradients, which does "
+            f"not judge here, is {ladder:.3g}"
+        )
+    if not judged:
+        yield "no limit for differences is known: --perturbed runs of the reference give one"
+        return
+    blind = table.filter(pl.col("rolled") <= pl.col("limit")).height
+    if blind * 2 > table.height - table["limit"].null_count():
+        yield f"this check cannot tell: shuffled samples pass it as well on {plural(blind, 'tensor')}"
+
+
+def judge_beside(
+    dataset: Dataset, reference: Dataset, perturbed: Sequence[Dataset] = (), changes: Sequence[NameChange] = ()
+) -> NumbersJudgement:
+    """The answers of all rules on a run, with those about its reference; the rest as in `compare_numbers`."""
+    return joined_judgement(dataset, judge_numbers(dataset), compare_numbers(dataset, reference, perturbed, changes))
+
+
+def joined_judgement(dataset: Dataset, own: NumbersJudgement, beside: NumbersJudgement) -> NumbersJudgement:
+    """The judgement by laws and that beside a reference, linked."""
+    causes = _joined(dataset, beside.causes, own.causes)
+    counts, notes = (*own.counts, *beside.counts), (*own.notes, *beside.notes)
+    return NumbersJudgement(causes, counts, notes, own.marks, beside.distances)
+
+
+def _joined(dataset: Dataset, beside: Sequence[NumberCause], own: Sequence[NumberCause]) -> tuple[NumberCause, ...]:
+    """All causes, roots first, each with the one that explains it."""
+    shift = len(beside)
+    causes = [*beside, *(_shifted(one, shift) for one in own)]
+    new: dict[int, int] = {}
+    for place, one in enumerate(beside):
+        if one.explained_by is None:
+            new |= _explained(dataset, place, causes, range(shift, len(causes)), new)
+    linked = [replace(one, explained_by=new.get(place, one.explained_by)) for place, one in enumerate(causes)]
+    order = sorted(range(len(linked)), key=lambda place: linked[place].explained_by is not None)
+    at = {old: place for place, old in enumerate(order)}
+    return tuple(
+        replace(linked[old], explained_by=None if (why := linked[old].explained_by) is None else at[why])
+        for old in order
+    )
+
+
+def _shifted(cause: NumberCause, by: int) -> NumberCause:
+    return cause if cause.explained_by is None else replace(cause, explained_by=cause.explained_by + by)
+
+
+def _explained(
+    dataset: Dataset, place: int, causes: Sequence[NumberCause], own: range, known: dict[int, int]
+) -> dict[int, int]:
+    """By place the cause that explains it: a first difference explains what breaks laws behind it. A law that names
+    ranks or is a proof, and breaks in the very operation that first differs, is the root of both."""
+    first, spread = causes[place], ValueSpread(dataset)
+    reached = spread.reached(spread.origins(first.first))
+    new: dict[int, int] = {}
+    for at in own:
+        law = causes[at]
+        if law.explained_by is not None or at in known:
+            continue
+        if _is_same(dataset, first, law) and _is_stronger(law):
+            return {**dict.fromkeys(new, at), place: at}
+        if _is_schedule(first, law) or spread.is_after(reached, law.first):
+            new[at] = place
+    return new
+
+
+def _is_schedule(first: NumberCause, law: NumberCause) -> bool:
+    """Whether both are about operations that are left out."""
+    return (first.variant, law.variant) == ("schedule-differs", "schedule-changes")
+
+
+def _is_stronger(law: NumberCause) -> bool:
+    """Whether a law tells more than that an operation differs."""
+    return bool(law.first.ranks) or any(RULES[one.rule].standing == "proof" for one in law.rules)
+
+
+def _is_same(dataset: Dataset, first: NumberCause, law: NumberCause) -> bool:
+    """Whether both are about one operation, and none of the ranks that the law names is another one's."""
+    told = dataset.tensors.select(
+        pl.col("step", "group", "seq"), pl.col("site", "name", "op").cast(pl.String), "peer", "rank"
+    )
+    (*one, peer, rank), (*two, other, its) = told[[first.first.row, law.first.row]].rows()
+    if one != two or (one[3] == "p2p" and {peer, rank} != {other, its}):
+        return False
+    return set(law.first.ranks) <= set(first.first.members)

@@ -1,0 +1,287 @@
+"""Tensors of two runs side by side.
+
+Tensors meet by step, micro batch, site, name (or members and operation), slot and k-th. Where both runs have the same
+ranks each rank is compared with itself; else shards are merged to whole tensors: their linear hashes add up, and each
+holds some of the same sampled places.
+
+Hashes that are made of bits (CRC-32, MD5, XOR of words) prove by being different that the bits are. They are compared
+only with hashes of their own kind, and never added up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+import numpy as np
+import polars as pl
+
+from rankscope.features.numbers.rules.collective_units import EQUAL_OUTPUTS, CollectiveUnits
+from rankscope.features.numbers.rules.model import BrokenRule, Floats
+from rankscope.features.numbers.rules.named_tensors import SampleRows, spread
+from rankscope.schema import Dataset
+
+BIT_HASHES = ("crc32", "md5", "xor")
+"""Kinds of hashes that are made of all bits of a tensor."""
+PRINTED = ("min", "max", "sum", "l2")
+SAME_NORM = 1e-6
+"""Relative difference of two norms up to which they may be of the same tensor, summed in another order."""
+
+
+def has_records(dataset: Dataset) -> bool:
+    """Whether another tool wrote rows."""
+    return dataset.tensors["tool"].null_count() < dataset.tensors.height
+
+
+def hash_kind(dataset: Dataset) -> str | None:
+    """The most frequent kind of hash of bits that another tool wrote; None without one."""
+    if not has_records(dataset):
+        return None
+    kinds = dataset.tensors.select(kind=pl.col("md5").str.split(":").list.first()).drop_nulls()
+    found = kinds.filter(pl.col("kind").is_in(BIT_HASHES)).group_by("kind").len().sort("len", "kind", descending=True)
+    return None if found.is_empty() else str(found["kind"][0])
+
+
+def with_marks(dataset: Dataset, kind: str | None) -> Dataset:
+    """The dataset with the hashes of this kind in place of linear ones that other tools lack, but of no tensor with
+    values that are not finite: a NaN has many forms."""
+    if kind is None:
+        return dataset
+    own = pl.col("md5").str.starts_with(f"{kind}:") & pl.col("sum").is_finite().fill_null(value=True)
+    mark = pl.when(own).then(pl.col("md5").hash())
+    return replace(dataset, tensors=dataset.tensors.with_columns(hash=pl.coalesce("hash", mark)))
+
+
+def check_printed(dataset: Dataset, units: CollectiveUnits) -> tuple[int, list[BrokenRule]]:
+    """E1p: how many operations have outputs of several members without a hash, and those whose smallest or largest
+    element, or norm, is not printed alike."""
+    outs = units.rows.filter(
+        pl.col("foreign") & pl.col("is_out") & pl.col("op").is_in(EQUAL_OUTPUTS) & (pl.col("numel") > 0)
+    )
+    if outs.is_empty():
+        return 0, []
+    told = dataset.tensors.select(PRINTED)[outs["row"].to_numpy()]
+    outs = pl.concat([outs, told], how="horizontal")
+    finite = pl.all_horizontal(pl.col(name).is_finite() for name in ("min", "max", "l2"))
+    facts = outs.group_by("unit").agg(
+        told=finite.fill_null(value=False).all() & pl.col("hash").is_null().all() & (pl.len() > 1),
+        alike=(pl.col("numel").n_unique() == 1) & (pl.col("dtype").n_unique() == 1),
+        different=(pl.col("min").n_unique() > 1) | (pl.col("max").n_unique() > 1)
+        | (pl.col("l2").max() - pl.col("l2").min() > SAME_NORM * pl.col("l2").max()),
+    ).filter(pl.col("told") & pl.col("alike"))  # fmt: skip
+    wrong = outs.join(facts.filter("different"), on="unit", how="semi", maintain_order="left")
+    return facts.height, [_odd_members(rows) for rows in wrong.partition_by("unit", maintain_order=True)]
+
+
+def _odd_members(outs: pl.DataFrame) -> BrokenRule:
+    """The members that print something else than most; all are candidates where nothing has a majority."""
+    printed = [tuple(f"{value:.5g}" for value in row) for row in outs.select("min", "max", "l2").iter_rows()]
+    (usual, most), *others = Counter(printed).most_common()
+    ranks, rows = outs["rank"].to_list(), outs["row"].to_list()
+    wrong = [i for i, own in enumerate(printed) if own != usual] if most > sum(n for _, n in others) else []
+    members = tuple(sorted(set(ranks)))
+    shown = wrong[0] if wrong else 0
+    return BrokenRule(
+        "E1p", rows[shown], tuple(sorted({ranks[i] for i in wrong})), () if wrong else members, members,
+        rows=tuple(row for i, row in enumerate(rows) if i not in wrong and i != shown)[:2],
+        note="the tool wrote no hash, so bits cannot be compared",
+    )  # fmt: skip
+
+
+def is_printed_equal() -> pl.Expr:
+    """Whether all that was printed of a tensor in two runs is equal, by columns of one and, with "_other", of the
+    other. Hashes of different kinds, or of one run only, say nothing."""
+    kinds = (pl.col(name).str.split(":").list.first() for name in ("md5", "md5_other"))
+    apart = (next(kinds) == next(kinds)) & (pl.col("md5") != pl.col("md5_other"))
+    same = (pl.col(name).eq_missing(pl.col(f"{name}_other")) for name in (*PRINTED, "dtype"))
+    return pl.all_horizontal(same) & ~apart.fill_null(value=False)
+
+
+def printed_distance() -> pl.Expr:
+    """The largest relative difference of two printed statistics; of extremes relative to the larger magnitude, of L1
+    norms where only those are printed. Infinite where only one is finite."""
+    size = pl.max_horizontal(pl.col("min_other").abs(), pl.col("max_other").abs())
+    parts = [
+        (pl.col("l2") - pl.col("l2_other")).abs() / pl.col("l2_other").abs(),
+        *((pl.col(name) - pl.col(f"{name}_other")).abs() / size for name in ("min", "max")),
+        (_norm("md5") - _norm("md5_other")).abs() / _norm("md5_other").abs(),
+    ]
+    known = [pl.when(one.is_nan()).then(None).otherwise(one) for one in parts]
+    apart = pl.col("sum").is_finite().fill_null(value=True) != pl.col("sum_other").is_finite().fill_null(value=True)
+    return pl.when(apart).then(float("inf")).otherwise(pl.max_horizontal(known).fill_null(0.0))
+
+
+def _norm(column: str) -> pl.Expr:
+    """The L1 norm of a mark "l1:13.9"."""
+    told = pl.when(pl.col(column).str.starts_with("l1:")).then(pl.col(column).str.strip_prefix("l1:"))
+    return told.cast(pl.Float64, strict=False)
+
+
+def tells_something() -> pl.Expr:
+    """Whether a row of another tool has anything that can be compared."""
+    return pl.any_horizontal(pl.col(name).is_not_null() for name in (*PRINTED, "hash", "md5"))
+
+
+BLOCK_ROWS = 1 << 14
+"""Tensors whose samples are in memory at once."""
+KEY = ["step", "micro", "site", "name", "op", "lane", "occurrence", "slot", "slice"]
+_STATISTICS = ("l2", "sum", "min", "max")
+_MOST_DIGITS = 10
+"""Numbers with more digits are those of a computation, and not rounded when they were written."""
+_SITES_BY_NAME = ("forward", "backward", "gradient", "parameter", "optimizer", "batch", "loss")
+
+
+@dataclass(frozen=True)
+class ComparedTensors:
+    """Tensors that both runs have, in the program order of the run under test.
+
+    Columns: those of the key; rank (null for a whole tensor merged from shards), row and other_row (rows of `tensors`
+    of each run), order, dtype, equal (bit for bit, or all that is told), printed (another tool wrote both, without
+    hashes that can be compared), off (norm of the difference as a share of the norm of the reference, from samples or
+    what is printed), limit (null where nothing judges), rolled (`off` of shuffled samples, NaN if not asked).
+    """
+
+    table: pl.DataFrame
+    unmatched: pl.DataFrame
+    """Tensors that one run lacks: the key, numel, rank, row, order, and `ours`, whether the run under test has it."""
+    is_ranked: bool
+
+
+def compared_tensors(ours: Dataset, reference: Dataset, *, is_rolled: bool = False) -> ComparedTensors:
+    """The tensors of two runs side by side; with `rolled` if asked, which takes the samples of all of them."""
+    ranked = set(ours.tensors["rank"].unique()) == set(reference.tensors["rank"].unique())
+    kind = hash_kind(ours)
+    marked = [with_marks(one, kind if kind == hash_kind(reference) else None) for one in (ours, reference)]
+    a, b = (_keyed(one) if ranked else _merged(one) for one in marked)
+    keys = [*KEY, "numel", *(["rank"] if ranked else [])]
+    fit = a.join(b, on=keys, how="inner", nulls_equal=True, suffix="_other", maintain_order="left")
+    tools = pl.col("tool").is_not_null(), pl.col("tool_other").is_not_null()
+    hashed = pl.col("hash").is_not_null() & pl.col("hash_other").is_not_null()
+    fit = fit.with_columns(printed=tools[0] & tools[1] & ~hashed)
+    fit = fit.with_columns(equal=_equal_bits(fit)).filter(pl.col("equal").is_not_null())
+    sampled = _with_distances(fit, SampleRows(ours), SampleRows(reference), is_rolled=is_rolled)
+    told = pl.when("equal").then(0.0).when(tools[0] | tools[1]).then(printed_distance()).otherwise("off")
+    same_nan = (pl.col("nan") > 0) & (pl.col("nan") == pl.col("nan_other")) & (pl.col("off") == 0)
+    table = sampled.with_columns(off=told).with_columns(equal=pl.col("equal") | same_nan.fill_null(value=False))
+    table = table.with_columns(other_row="row_other", limit=pl.lit(None, pl.Float64)).drop("own", "own_other")
+    lost = [
+        one.join(rest, on=keys, how="anti", nulls_equal=True).select(
+            *KEY, "numel", "rank", "row", "order", ours=pl.lit(own)
+        )
+        for one, rest, own in ((a, b, True), (b, a, False))
+    ]
+    sites = set(a["site"].unique()) & set(b["site"].unique())
+    return ComparedTensors(table, pl.concat(lost).filter(pl.col("site").is_in(list(sites))), ranked)
+
+
+def _with_distances(fit: pl.DataFrame, ours: SampleRows, reference: SampleRows, *, is_rolled: bool) -> pl.DataFrame:
+    """The tensors with `off` and `rolled`, from the samples of those that differ; of all of them if rolled."""
+    equal = fit["equal"].to_numpy()
+    off, rolled = np.zeros(fit.height), np.full(fit.height, np.nan)
+    looked = np.arange(fit.height) if is_rolled else np.flatnonzero(~equal)
+    for begin in range(0, len(looked), BLOCK_ROWS):
+        rows = looked[begin : begin + BLOCK_ROWS]
+        mine, other, held = _samples(fit[rows], ours, reference)
+        off[rows] = np.where(equal[rows], 0.0, _distance(mine, other, held))
+        if is_rolled:
+            rolled[rows] = _distance(np.roll(mine, 7, axis=1), other, held)
+    return fit.with_columns(off=pl.Series(off), rolled=pl.Series(rolled))
+
+
+def _equal_bits(fit: pl.DataFrame) -> pl.Series:
+    """Whether tensors are equal: bit for bit by hashes, by all that another tool printed of both, else by their
+    statistics up to the last printed digit; null where nothing can be compared."""
+    told = pl.when("printed").then(is_printed_equal()).otherwise(pl.col("hash") == pl.col("hash_other"))
+    found = fit.select(told).to_series()
+    rest = np.flatnonzero(found.is_null().to_numpy())
+    if len(rest):
+        found = found.scatter(rest, _equal_statistics(fit[rest]))
+    return found & fit["dtype"].eq_missing(fit["dtype_other"])
+
+
+def _equal_statistics(fit: pl.DataFrame) -> pl.Series:
+    """Whether the statistics that both have are equal; null where they have none in common."""
+    told = [fit.select(name, other=f"{name}_other").rows() for name in _STATISTICS]
+    found = []
+    for pairs in zip(*told, strict=True):
+        known = [(one, other) for one, other in pairs if one is not None and other is not None]
+        found.append(all(_alike(one, other) for one, other in known) if known else None)
+    return pl.Series(found, dtype=pl.Boolean)
+
+
+def _alike(one: float, other: float) -> bool:
+    if one == other or (math.isnan(one) and math.isnan(other)):
+        return True
+    return abs(one - other) <= (_last_digit(one) + _last_digit(other)) / 2
+
+
+def _last_digit(value: float) -> float:
+    """The size of the last digit that a number is written with; that of a computed one is far below any difference."""
+    if not math.isfinite(value):
+        return 0.0
+    _, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    return 10.0 ** int(exponent) if len(digits) < _MOST_DIGITS else 0.0
+
+
+def _keyed(dataset: Dataset) -> pl.DataFrame:
+    """The tensors of each rank with their keys: groups by their members, for names differ between runs."""
+    members = dataset.groups.select("group", lane=pl.col("ranks").cast(pl.List(pl.String)).list.join(","))
+    texts = [pl.col(name).cast(pl.String) for name in ("site", "name", "op", "reduce_op", "slot", "dtype")]
+    rows = dataset.tensors.with_row_index("row").with_columns(texts)
+    peer = pl.col("peer").cast(pl.String).fill_null("")
+    rows = rows.join(members, on="group", how="left", maintain_order="left")
+    rows = rows.with_columns(lane=pl.concat_str(pl.col("lane").fill_null(""), peer, separator=":"))
+    # the k-th of its size: one that is left out shifts no others
+    place = [name for name in KEY if name != "occurrence"]
+    rows = rows.with_columns(occurrence=pl.int_range(pl.len()).over(["rank", *place, "numel"]))
+    return rows.select(
+        *KEY, "rank", "row", "order", "group", "seq", "dtype", "reduce_op", "numel", "hash", "md5", "tool",
+        *_STATISTICS, "nan", "held", "offsets", "global_shape", own="row",
+    ).filter(pl.col("tool").is_null() | tells_something())  # fmt: skip
+
+
+def _merged(dataset: Dataset) -> pl.DataFrame:
+    """Whole tensors by name: the sum of their shards, each counted once; of replicas the first."""
+    rows = _keyed(dataset).filter(pl.col("site").is_in(_SITES_BY_NAME) & (pl.col("name") != ""))
+    place = pl.col("offsets").cast(pl.List(pl.String)).list.join(",").fill_null("")
+    rows = rows.with_columns(place=place, lane=pl.lit("")).unique([*KEY, "place"], keep="first", maintain_order=True)
+    whole = pl.col("global_shape").list.eval(pl.element().product()).list.first()
+    facts = rows.group_by(KEY, maintain_order=True).agg(
+        pl.col("row", "order", "dtype", "place", "group", "seq").first(), rank=pl.lit(None, pl.Int32), shards=pl.len(),
+        numel=pl.col("numel").sum(), reduce_op=pl.lit(None, pl.String), whole=whole.first(), hash=pl.col("hash").sum(),
+        known=(pl.col("hash").is_not_null() & pl.col("tool").is_null()).all(), tool=pl.col("tool").first(),
+        md5=pl.lit(None, pl.String), l2=(pl.col("l2") ** 2).sum().sqrt(), sum=pl.col("sum").sum(),
+        min=pl.col("min").min(), max=pl.col("max").max(), nan=pl.col("nan").sum(), own=pl.col("row"),
+        held=pl.col("held").bitwise_or(),
+    )  # fmt: skip
+    facts = facts.filter((pl.col("numel") == pl.col("whole")).fill_null(value=True))
+    facts = facts.with_columns(hash=pl.when("known").then("hash"))
+    return facts.drop("shards", "whole", "known", "place")
+
+
+def _samples(fit: pl.DataFrame, ours: SampleRows, reference: SampleRows) -> tuple[Floats, Floats, Floats]:
+    """Samples of both runs, and 1.0 where both have one."""
+    held = spread(fit["held"].to_numpy() & fit["held_other"].to_numpy())
+    return _joined(ours, fit["own"]), _joined(reference, fit["own_other"]), held.astype(np.float64)
+
+
+def _joined(samples: SampleRows, own: pl.Series) -> Floats:
+    """The samples of rows; of lists of rows, the shards of a tensor, each sample from the shard that holds it."""
+    if not isinstance(own.dtype, pl.List):
+        return samples.take(own)[0]
+    begins = np.cumsum(np.append(0, own.list.len().to_numpy()[:-1]))
+    found: Floats = np.fmax.reduceat(samples.take(own.explode())[0], begins)
+    return found
+
+
+def _distance(mine: Floats, other: Floats, held: Floats) -> Floats:
+    """Norm of the difference of samples as a share of the norm of the reference; infinite where only one is finite."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        one, two = np.where(held > 0, mine, 0.0), np.where(held > 0, other, 0.0)
+        alike = (np.isnan(one) & np.isnan(two)) | (one == two)
+        gap = np.where(alike, 0.0, one - two)
+        norm = np.sqrt((np.where(np.isfinite(two), two, 0.0) ** 2).sum(axis=1))
+        off = np.sqrt((np.nan_to_num(gap, nan=np.inf) ** 2).sum(axis=1))
+        return np.where(off == 0, 0.0, off / norm)

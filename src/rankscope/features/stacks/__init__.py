@@ -1,0 +1,1 @@
+"""Stacks of processes: py-spy dumps, samples over time, and the ranks whose stacks differ."""

@@ -1,0 +1,38 @@
+"""Rows of `samples` from profiles of stacks; their stacks stand behind those of the dumps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import polars as pl
+
+from rankscope import schema
+from rankscope.assemble.operations import LaterStacks
+from rankscope.assemble.rank_files import FileOwner, rank_files
+from rankscope.assemble.sources import SourceFile
+from rankscope.features.stacks.samples.model import StackProfile
+
+
+def add_samples(
+    tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
+) -> int:
+    """Adds the profiles of the chosen attempt to `samples`, and their stacks; returns the number of ranks, 0 if no name
+    has one."""
+    stacks = LaterStacks(tables)
+    rows = list(_rows(sources, chosen, pattern, stacks))
+    tables["samples"] = pl.DataFrame(rows, schema=dict(schema.SAMPLES), orient="row")
+    tables["stacks"] = stacks.table()
+    last = tables["samples"]["rank"].max()
+    return 1 + last if isinstance(last, int) else 0
+
+
+def _rows(
+    sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None, stacks: LaterStacks
+) -> Iterator[tuple[Any, ...]]:
+    for place, source, content in rank_files(sources, StackProfile, chosen, pattern, lambda *_: FileOwner()):
+        source.used = True
+        for row in content.stacks:
+            number = stacks.number(content.frames[at] for at in row.frames)
+            yield source.rank, row.pid, row.thread, row.thread_id, number, row.times, place

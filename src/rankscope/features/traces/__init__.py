@@ -1,0 +1,1 @@
+"""Traces of torch's profiler: their steps, who comes late in them, and the critical path."""
