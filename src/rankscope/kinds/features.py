@@ -35,6 +35,9 @@ class Feature:
     """Function (findings, scene) -> findings: with evidence for and against them, and with findings of its own."""
     find: str = ""
     """Function (facts, analysis) -> analysis: with its result, and its findings behind those of others."""
+    derive: str = ""
+    """Function (tables): adds rows to its table that the table `derived_from` implies, before the job is judged."""
+    derived_from: str = ""
     explain: str = ""
     """Function (dataset, analysis, rank) -> explanation, for a job with nothing but its `tables`."""
     section: str = ""
@@ -67,7 +70,13 @@ FEATURES: tuple[Feature, ...] = (
         record="report.settings_section:json_keys",
         absent={"settings": []},
     ),
-    Feature(name="compile", tables=("compilations",), join="features.compile.lone_compilations:with_compilations"),
+    Feature(
+        name="compile",
+        tables=("compilations",),
+        derive="features.compile.compilations:add_logged_compilations",
+        derived_from="messages",
+        join="features.compile.lone_compilations:with_compilations",
+    ),
     Feature(name="shares", tables=("samples",), join="features.stacks.stack_shares:with_shares"),
     Feature(
         name="traces",
