@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import settings
 
@@ -11,6 +13,12 @@ from tests import warm_workers
 # no test decides by how fast the machine is
 settings.register_profile("rankscope", deadline=None)
 settings.load_profile("rankscope")
+
+
+def pytest_collection_finish() -> None:
+    """Takes what stays until the end, modules and thousands of tests, out of the sight of the garbage collector."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

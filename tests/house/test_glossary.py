@@ -19,7 +19,7 @@ from rankscope.kinds.finding_kinds import FINDINGS, STATUSES
 from rankscope.tui.detail.screens.mesh_page import MARKS
 from rankscope.tui.letters import LETTERS
 from rankscope.tui.overview import TABLE
-from tests.house.sources import modules
+from tests.house.sources import ROOT
 
 GLOSSARY = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text("utf-8")
 
@@ -33,11 +33,12 @@ def entries(heading: str) -> list[str]:
 
 def legend(name: str) -> set[str]:
     """The marks of a legend of the help, a tuple of marks with their meanings, wherever it is defined."""
+    texts = (path.read_text("utf-8") for path in (ROOT / "tui").rglob("*.py"))
     values = (
         node.value
-        for module, tree in modules().items()
-        if module.startswith("rankscope.tui.")
-        for node in tree.body
+        for text in texts
+        if f"\n{name} = (" in text
+        for node in ast.parse(text).body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple) and ast.unparse(node.targets[0]) == name
     )
     return {mark for value in values for mark, _ in ast.literal_eval(value)}

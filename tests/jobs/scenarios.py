@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-import subprocess
-import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from rankscope.cli import run
 
 SAMPLES = Path(__file__).parents[2] / "sample_data"
 
@@ -26,10 +28,12 @@ EXPECTED = {name: Expected(**row) for name, row in tomllib.loads((SAMPLES / "sce
 
 
 def report(folder: Path) -> tuple[int, dict[str, Any]]:
-    """Exit code and JSON report of the real command on a folder of dumps."""
-    command = [sys.executable, "-m", "rankscope", "report", str(folder), "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.returncode, json.loads(done.stdout)
+    """Exit code and JSON report of the command on a folder of dumps, in this process."""
+    printed = io.BytesIO()
+    with contextlib.redirect_stdout(io.TextIOWrapper(printed, write_through=True)) as shown:
+        code = run(["report", str(folder), "--format", "json"])
+    shown.detach()
+    return code, json.loads(printed.getvalue())
 
 
 def causes(said: dict[str, Any]) -> list[dict[str, Any]]:

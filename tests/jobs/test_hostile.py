@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from rankscope.cli import run
 from tests.jobs.scenarios import SAMPLES
 from tests.report.samples import EVIL
 
@@ -30,10 +29,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("args", [["-f", "text"], ["-f", "markdown"], ["-f", "json"], ["-f", "text", "--redact"]])
-def test_no_control_sequence_reaches_the_terminal(folder: Path, args: list[str]) -> None:
-    command = [sys.executable, "-m", "rankscope", "report", str(folder), *args]
-    done = subprocess.run(command, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (1, b"")
-    lines = done.stdout.decode().split("\n")
+def test_no_control_sequence_reaches_the_terminal(
+    folder: Path, args: list[str], capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert run(["report", str(folder), *args]) == 1
+    printed = capsysbinary.readouterr()
+    assert printed.err == b""
+    lines = printed.out.decode().split("\n")
     assert [line for line in lines if not line.isprintable()] == []
     assert "rank 3" in lines[0] + lines[6]

@@ -1,4 +1,4 @@
-"""The bundled dumps, through the real command: each must be told as it is, whatever the files are called."""
+"""The bundled dumps, through the command: each must be told as it is, whatever the files are called."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rankscope.cli import run
 from tests.jobs.scenarios import EXPECTED, SAMPLES, check, report
 
 HANGS = [name for name, expected in EXPECTED.items() if expected.exit_code == 1]
@@ -64,11 +65,11 @@ def test_odd_company_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
 @pytest.mark.parametrize("name", HANGS)
-def test_reports_for_people_name_the_culprit_first(name: str, form: str) -> None:
-    command = [sys.executable, "-m", "rankscope", "report", str(SAMPLES / name), "-f", form]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-    assert f"rank {EXPECTED[name].culprits[0]}" in done.stdout.splitlines()[0]
+def test_reports_for_people_name_the_culprit_first(name: str, form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", str(SAMPLES / name), "-f", form]) == 1
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert f"rank {EXPECTED[name].culprits[0]}" in printed.out.splitlines()[0]
 
 
 def test_a_report_imports_neither_textual_nor_torch() -> None:

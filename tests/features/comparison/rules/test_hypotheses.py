@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
+from rankscope.analysis.model import Analysis
 from rankscope.assemble.assembly import assemble
 from rankscope.features.comparison.rules.hypotheses import LatePlace, late_place
 from rankscope.features.comparison.rules.model import ComparedRun
@@ -27,9 +29,11 @@ LATER = [*LOSS[:1], *(value * 1.003 for value in LOSS[1:])]
 ROUNDED = [value * (1 + 1e-7) for value in LOSS]
 
 
-def nothing() -> Dataset:
-    """A run without dumps."""
-    return assemble([], "", None, None, None)
+@cache
+def nothing() -> tuple[Dataset, Analysis]:
+    """A run without dumps, and what is said of it."""
+    dataset = assemble([], "", None, None, None)
+    return dataset, analyse(dataset)
 
 
 def run(first: int = 1, options: Mapping[str, OptionTree] | None = None, **series: Sequence[float]) -> ComparedRun:
@@ -41,7 +45,7 @@ def run(first: int = 1, options: Mapping[str, OptionTree] | None = None, **serie
     ]
     same = {"attempt": 0, "segment": 0, "resolution": 0.0, "source": "csv", "file": "metrics.csv", "line": 1}
     table = pl.DataFrame([{**dict.fromkeys(SCALARS), **same, **row} for row in rows], schema=SCALARS)
-    return ComparedRun("run", nothing(), analyse(nothing()), table, (), printed_options(options or {}))
+    return ComparedRun("run", *nothing(), table, (), printed_options(options or {}))
 
 
 def resumed(one: ComparedRun, step: int) -> ComparedRun:
@@ -129,7 +133,7 @@ def schedule_rows(waits: Sequence[Sequence[int]]) -> ScheduleRows:
                 "in_dtypes": ['["Float"]'] * len(times),
             })
         )  # fmt: skip
-    return ScheduleRows(nothing(), pl.concat(parts), ())
+    return ScheduleRows(nothing()[0], pl.concat(parts), ())
 
 
 def compared(a: Sequence[Sequence[int]], b: Sequence[Sequence[int]]) -> ScheduleComparison:
