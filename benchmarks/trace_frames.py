@@ -15,6 +15,7 @@ from benchmarks.child_processes import run_program
 from benchmarks.results import machine, program_parser, publish, table
 from rankscope import schema
 from rankscope.analysis.model import Analysis
+from rankscope.features.traces.page.lanes import TraceLanes
 from rankscope.features.traces.page.span_facts import look
 from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.features.traces.page.trace_paint import compose, gutter_for
@@ -94,8 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     begin = time.perf_counter()
     model = build_model(dataset, Analysis("", "unknown"))
     made = time.perf_counter() - begin
-    assert model.traces is not None
-    board = TraceBoard(model.traces, model, WIDTH, ROWS)
+    assert isinstance(model.timed, TraceLanes)
+    board = TraceBoard(model.timed, model, WIDTH, ROWS)
     board.place()
     rows = [_measured(dataset, board, zoom) for zoom in (0, 6, 12, 18)]
     text = table(("zoomed", "spans in view", "frame", "cursor", "by a filter", "filter / frame"), rows)

@@ -11,13 +11,13 @@ import pytest
 
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
-from rankscope.tui.board import Board
 from rankscope.tui.filters import STATES, Filter, apply
 from rankscope.tui.lane_paint import compose, gutter_for
 from rankscope.tui.model import build_model
 from rankscope.tui.order import ORDERINGS
 from rankscope.tui.overview import sequence_strip, time_strip, worst_by_column
 from rankscope.tui.search import search
+from rankscope.tui.shown_operations import ShownOperations
 from rankscope.tui.timeline import MOVES
 from rankscope.tui.times import build_times
 from tests.builders import START_NS, JobBuilder
@@ -50,7 +50,7 @@ def any_job(draws: random.Random) -> Dataset:
     return replace(dataset, ops=ops, files=dataset.files.with_columns(wrapped=wrapped))
 
 
-def check(board: Board) -> None:
+def check(board: ShownOperations) -> None:
     """The lines are as wide as they should be, and the cursor is among them."""
     gutter = gutter_for(80, len(board.model.ranks))
     lines, _ = compose(board, gutter)
@@ -68,10 +68,10 @@ def test_any_walk_over_any_job(seed: int) -> None:
     draws = random.Random(seed)
     dataset = any_job(draws)
     model = build_model(dataset, Analysis("", draws.choice(["hang", "healthy", "mismatch"])))
-    board = Board(model, draws.randint(1, 90), draws.randint(1, 20))
+    board = ShownOperations(model, draws.randint(1, 90), draws.randint(1, 20))
     times = build_times(model)
-    assert len(sequence_strip(worst_by_column(model), 50).codes) <= 50
-    assert len(time_strip(times, 50).codes) == 50
+    assert len(sequence_strip(worst_by_column(model), 50).text) <= 50
+    assert len(time_strip(times, 50).text) == 50
     for _ in range(40):
         choice = draws.random()
         if choice < 0.7:

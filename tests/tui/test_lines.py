@@ -14,7 +14,6 @@ from rich.text import Text
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.tui.actions import ACTIONS, FOOTER, footer_keys
 from rankscope.tui.axis import View, fit
-from rankscope.tui.board import Board
 from rankscope.tui.filters import Filter
 from rankscope.tui.footer import Found, distance, joined, lane_words, overview_line, status_line
 from rankscope.tui.header import finding_text, title_line, verdict_lines
@@ -23,6 +22,7 @@ from rankscope.tui.key_hints import hint_line, lane_hints
 from rankscope.tui.model import build_model
 from rankscope.tui.options import Progress
 from rankscope.tui.overview import TABLE, sequence_strip, time_strip, worst_by_column
+from rankscope.tui.shown_operations import ShownOperations
 from rankscope.tui.text_bars import end_of, progress_line, shortened
 from rankscope.tui.time_ruler import group_ticks, sequence_ruler, time_ruler
 from rankscope.tui.times import build_times
@@ -180,8 +180,8 @@ def test_the_overview_shows_the_worst_of_all_lanes() -> None:
     model = build_model(*hang(16, 10))
     codes = worst_by_column(model)
     strip = sequence_strip(codes, 16)
-    assert TABLE[strip.codes].tobytes() == b"...............!"
-    assert len(sequence_strip(codes, 500).codes) == 32
+    assert strip.text == "...............!"
+    assert len(sequence_strip(codes, 500).text) == 32
     assert strip.window(16, 24) == (8, 12)
     assert strip.window(-5, 9999) == (0, 16)
     assert strip.window(31, 31) == (15, 16)
@@ -189,7 +189,7 @@ def test_the_overview_shows_the_worst_of_all_lanes() -> None:
 
 def test_in_the_overview_of_time_what_never_ends_goes_on() -> None:
     model = build_model(*hang(16, 10))
-    line = TABLE[time_strip(build_times(model), 30).codes].tobytes().decode()
+    line = time_strip(build_times(model), 30).text
     assert re.fullmatch(r"\.+[ .]*#*[!#]+", line)
 
 
@@ -200,27 +200,27 @@ def test_the_window_is_between_brackets() -> None:
 # Status and keys
 
 
-def status(board: Board, width: int = 100, wanted: Filter | None = None, found: Found | None = None) -> str:
+def status(board: ShownOperations, width: int = 100, wanted: Filter | None = None, found: Found | None = None) -> str:
     words = joined(lane_words(board, wanted or Filter(), found), ascii_only=True)
     return text(status_line(words, Text("A all_reduce  ! never issued"), width, "lanes", ascii_only=True))
 
 
 @pytest.fixture
-def board() -> Board:
+def board() -> ShownOperations:
     """The end of a hang."""
-    board = Board(build_model(*hang(16, 10)), 40, 3)
+    board = ShownOperations(build_model(*hang(16, 10)), 40, 3)
     board.go_unit(30)
     return board
 
 
-def test_the_status_counts_rows_and_explains_letters(board: Board) -> None:
+def test_the_status_counts_rows_and_explains_letters(board: ShownOperations) -> None:
     line = status(board)
     assert line.startswith("- LANES - 16 ranks in 5 rows, 1-3 shown ---")
     assert line.endswith("--- A all_reduce  ! never issued - detail -")
     assert len(line) == 100
 
 
-def test_the_status_says_what_else_is_set(board: Board) -> None:
+def test_the_status_says_what_else_is_set(board: ShownOperations) -> None:
     board.marker = 20
     board.set_order("host")
     line = status(board, 200, Filter(state="pending"), Found("x", 0, 3, 1))
@@ -230,7 +230,7 @@ def test_the_status_says_what_else_is_set(board: Board) -> None:
     assert len(status(board, 30)) == 30
 
 
-def test_the_distance_to_the_marker(board: Board) -> None:
+def test_the_distance_to_the_marker(board: ShownOperations) -> None:
     board.marker = 31
     assert distance(board) == "-1 step"
     board.show_time(build_times(board.model))
@@ -266,4 +266,4 @@ def test_the_help_names_every_action_and_fits_with_hanging_indents(width: int) -
 def test_codes_of_the_overview_are_characters() -> None:
     assert set(TABLE.tobytes().decode()) == set(" .?#*!%")
     assert fit("sequence", 0, 10, 40).per == 1
-    assert np.array_equal(sequence_strip(np.zeros(1, np.uint8), 10).codes, [0])
+    assert sequence_strip(np.zeros(1, np.uint8), 10).text == " "

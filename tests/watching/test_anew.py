@@ -19,6 +19,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.logs.read.model import LogContent
 from rankscope.features.logs.read.stretches import GrowingLog
+from rankscope.features.traces.page.lanes import TraceLanes
 from rankscope.features.traces.rules.model import TraceAnalysis
 from rankscope.parsers.files.reader import follow_log
 from rankscope.parsers.flight_recorder.decode import decode_dump
@@ -141,9 +142,10 @@ def assert_same(one: Prepared, other: Prepared) -> None:
     for field in fields(Items):
         assert np.array_equal(getattr(one.model.items, field.name), getattr(other.model.items, field.name)), field.name
     assert np.array_equal(one.overview, other.overview) and one.marks == other.marks
-    assert (one.model.traces is None) == (other.model.traces is None)
-    if one.model.traces is not None and other.model.traces is not None:
-        assert np.array_equal(one.model.traces.cover.before, other.model.traces.cover.before)
+    lanes, others = one.model.timed, other.model.timed
+    assert (lanes is None) == (others is None)
+    if isinstance(lanes, TraceLanes) and isinstance(others, TraceLanes):
+        assert np.array_equal(lanes.cover.before, others.cover.before)
 
 
 def assert_same_said(one: Prepared, other: Prepared) -> None:

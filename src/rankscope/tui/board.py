@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.tui import axis
 from rankscope.tui.axis import View
 from rankscope.tui.bins import find
@@ -87,7 +85,7 @@ class Board(RankWindow):
 
     # Changes of the lanes
 
-    def replace_model(self, model: Model, times: Times | None) -> None:
+    def replace_model(self, model: Model, times: Times | None = None) -> None:
         """Shows other lanes; the cursor stays on its rank if that is still there."""
         rank = int(self.model.ranks[self.lane]) if len(self.model.ranks) else -1
         if times is None and self.view.kind == "time":
@@ -240,9 +238,3 @@ class Board(RankWindow):
             & (items.seq[safe] == items.seq[item])
         )  # fmt: skip
         return found
-
-
-# All boards: lanes of operations, and lanes of traces. Keys use the methods of both.
-
-AnyBoard: TypeAlias = Board | TraceBoard
-"""The type of a board on the screen."""

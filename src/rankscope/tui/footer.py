@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from rankscope.text.wording import duration, plural
-from rankscope.tui.board import Board
+from rankscope.tui.boards import LaneBoard
 from rankscope.tui.filters import Filter, describe
 from rankscope.tui.frames import Pane, pane_title, rule
 from rankscope.tui.order import ORDERINGS
+from rankscope.tui.row_window import RankWindow
 from rankscope.tui.styled_text import Span, cut, line
 
 
@@ -26,9 +27,9 @@ class Found:
     messages: int
 
 
-def lane_words(board: Board, wanted: Filter, found: Found | None) -> list[str]:
+def lane_words(board: LaneBoard, wanted: Filter, found: Found | None) -> list[str]:
     """The state of the lanes: rows, filter, search, marker, order, clocks."""
-    pieces = [_rows_text(board), *board.memory_words]
+    pieces = board.row_words
     if wanted:
         pieces.append(f"only {describe(wanted, board.model)}")
     if found is not None:
@@ -37,9 +38,7 @@ def lane_words(board: Board, wanted: Filter, found: Found | None) -> list[str]:
         pieces.append(f"marker {distance(board)}")
     if board.ordering != "rank":
         pieces.append(f"{ORDERINGS[board.ordering]} (r)")
-    if board.view.kind == "time" and board.times is not None:
-        pieces.append(board.times.note)
-    return pieces
+    return [*pieces, *board.clock_words]
 
 
 def joined(words: Sequence[str], *, ascii_only: bool) -> Text:
@@ -62,17 +61,6 @@ def room_for_legend(words: Text, width: int) -> int:
     return width - words.cell_len - len("- lanes - ") - len("  - detail -") - 3
 
 
-def _rows_text(board: Board) -> str:
-    lanes, rows = len(board.model.ranks), len(board.rows)
-    text = plural(lanes, "rank") if lanes else "no rank is known"
-    if rows < lanes:
-        text += f" in {plural(rows, 'row')}"
-    if rows > board.height:
-        counted = "" if rows < lanes else "rows "
-        text += f", {counted}{board.top + 1}-{min(board.top + board.height, rows)} shown"
-    return text
-
-
 def found_text(found: Found) -> str:
     """A search in a few words: its text, and the hit under the cursor."""
     where = f"{found.at + 1}/{found.count}" if found.count else "nothing"
@@ -80,7 +68,7 @@ def found_text(found: Found) -> str:
     return f"find {found.text!r}: {where}{said}"
 
 
-def distance(board: Board) -> str:
+def distance(board: RankWindow) -> str:
     """Distance of the cursor from the marker."""
     if board.marker is None:
         return ""

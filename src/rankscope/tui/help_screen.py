@@ -11,7 +11,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
-from rankscope.features.traces.page.activity import letters as trace_letters
+from rankscope.kinds.board_kinds import BOARDS
+from rankscope.kinds.functions import function
 from rankscope.tui.actions import ACTIONS, Scope
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.key_hints import SCROLLING, Hint, hint_line
@@ -110,7 +111,7 @@ def sections(scopes: Collection[Scope] = ()) -> list[Section]:
         ("Cells", MARK, _MARKS),
         ("Left of the ranks", MARK, _RANK_MARKS),
         ("Letters", MARK, letters),
-        ("Lanes of profiler traces", MARK, list(trace_letters())),
+        *((kind.title, MARK, function(kind.letters)()) for kind in BOARDS),
     ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -12,7 +11,7 @@ from rich.segment import Segment
 from textual.strip import Strip
 
 from rankscope.text.wording import rank_ranges
-from rankscope.tui.board import AnyBoard, Board
+from rankscope.tui.board import Board
 from rankscope.tui.lane_cells import LaneCells, draw
 from rankscope.tui.letters import SHIFT, Codes, Mark
 from rankscope.tui.marks import REASONS
@@ -28,12 +27,13 @@ class Gutter:
     """Widths of the parts left of the cells."""
 
     label: int
-    count: int
+    note: int
+    """The number of ranks that share a row, or what a row shows of its ranks."""
 
     @property
     def width(self) -> int:
-        """The width of all parts: two marks, label, count, and a space after it."""
-        return 2 + self.label + 1 + self.count + 1
+        """The width of all parts: two marks, label, note, and a space after each."""
+        return 2 + self.label + 1 + self.note + 1
 
 
 def gutter_for(width: int, lanes: int) -> Gutter:
@@ -116,8 +116,8 @@ def head_text(ranks: list[int], gutter: Gutter, *, current: bool, blamed: bool, 
     marks = (">" if current else " ") + ("!" if blamed else "E" if failed else " ")
     label = rank_ranges(ranks)
     if len(label) <= gutter.label:
-        return f"{marks}{label:<{gutter.label}} {count:>{gutter.count}} "
-    room = gutter.label + 1 + gutter.count
+        return f"{marks}{label:<{gutter.label}} {count:>{gutter.note}} "
+    room = gutter.label + 1 + gutter.note
     words = (f"{len(ranks)} ranks like {ranks[0]}", f"{len(ranks)} like {ranks[0]}", f"{ranks[0]}..")
     return f"{marks}{next((text for text in words if len(text) <= room), words[-1][:room]):<{room}} "
 
@@ -158,38 +158,3 @@ def _remark(text: Codes, styles: Codes, codes: Codes, board: Board, lane: int) -
     if words and at + len(words) <= len(text):
         text[at : at + len(words)] = np.frombuffer(words.encode("ascii"), np.uint8)
         styles[at : at + len(words)] = 0
-
-
-# Lines of memory below the lanes: cells of each rank at the time scale of its lane, and its bytes at the cursor.
-
-
-def last_rows(board: AnyBoard, rows: Sequence[int]) -> list[int]:
-    """The rows below which memory is drawn: each of operations, and the last of each rank of traces."""
-    if isinstance(board, Board):
-        return list(rows)
-    return [row for row in rows if row + 1 >= board.count or board.rows[row + 1].first]
-
-
-def memory_lines(board: AnyBoard, rows: Sequence[int], gutter: int) -> list[Line]:
-    """A line for each of `last_rows`."""
-    last, track = last_rows(board, rows), board.track
-    if track is None or not last:
-        return []
-    ranks = [board.ranks_of(row) for row in last]
-    if isinstance(board, Board):
-        edges = board.view.edges(board.width)[None, :]
-    else:
-        edges = board.cells_of([board.rows[row] for row in last])[1]
-    cells = track.cells(ranks, edges)
-    styles, cursor = cells.styles.copy(), board.view.cell_of(board.unit)
-    inside = 0 <= cursor < styles.shape[1]
-    out = []
-    for at, row in enumerate(last):
-        end = int(edges[min(at, len(edges) - 1), cursor + 1]) if inside else None
-        head = f"{track.held_at(ranks[at], end) if end is not None else '':>{gutter - 1}} "
-        if inside and row == board.row:
-            styles[at, cursor] |= CURSOR
-        text = np.pad(cells.text[at], (0, max(board.width - cells.text.shape[1], 0)), constant_values=ord(" "))
-        style = np.pad(styles[at], (0, max(board.width - styles.shape[1], 0)))
-        out.append(Line(head[-gutter:], False, False, text.tobytes(), style.tobytes()))
-    return out

@@ -12,7 +12,6 @@ from textual.binding import BindingType
 from textual.containers import Container
 from textual.screen import Screen
 
-from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.kinds.view_kinds import VIEWS
 from rankscope.text.escaping import plain
 from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
@@ -60,7 +59,7 @@ class LanesScreen(Screen[None]):
         #over { height: 1; width: 100%; }
         #left { height: 62%; width: 100%; }
         #right { height: 1fr; width: 100%; }
-        &.-traces #left { height: 70%; }
+        &.-fills #left { height: 70%; }
         &.-told #left { display: none; }
         &.-wide #body { layout: horizontal; }
         &.-wide #left { height: 100%; width: 62%; }
@@ -255,8 +254,8 @@ class LanesScreen(Screen[None]):
             self.lanes.changed()
             return
         left = self.query_one("#left").styles.inline
-        if self.has_class("-wide") or self.has_class("-traces") or not self.boards.has_lanes:
-            # the rows of traces are chosen for the height that is there
+        if self.has_class("-wide") or self.has_class("-fills") or not self.boards.has_lanes:
+            # the rows are chosen for the height that is there
             left.clear_rule("height")
             return
         beside = self.lanes.ruled + self.bar("status").size.height
@@ -269,7 +268,7 @@ class LanesScreen(Screen[None]):
     @property
     def room(self) -> int:
         """The most rows that lanes may take; 0 before the first layout."""
-        if self.has_class("-wide") or self.has_class("-traces"):
+        if self.has_class("-wide") or self.has_class("-fills"):
             return max(self.query_one("#left").size.height - self.lanes.ruled - self.bar("status").size.height, 0)
         return max(self.query_one("#body").size.height * SHARE // 100 - self.lanes.ruled - 1, 0)
 
@@ -324,7 +323,7 @@ class LanesScreen(Screen[None]):
 
     def show_board(self) -> None:
         """Draws the board, after a change to another one."""
-        self.set_class(isinstance(self.boards.shown, TraceBoard), "-traces")
+        self.set_class(self.boards.shown.FILLS, "-fills")
         alone = not self.boards.has_lanes
         changes = alone != self.has_class("-told")
         self.set_class(alone, "-told")

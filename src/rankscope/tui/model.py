@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Protocol, Self
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,8 @@ from rankscope.analysis.arrays import filled_array
 from rankscope.analysis.logical_time import logical_columns
 from rankscope.analysis.model import Analysis
 from rankscope.features.numbers.rules.model import RowState, number_results
+from rankscope.kinds.board_kinds import BOARDS, BoardKind
+from rankscope.kinds.functions import function
 from rankscope.report.settings_section import all_settings
 from rankscope.schema import Dataset
 from rankscope.tui.collective_columns import Collectives, collectives
@@ -21,8 +23,20 @@ from rankscope.tui.lane_items import Ints, Items, Loose, in_lanes, operations
 from rankscope.tui.letters import NUMBER, PENDING, SHIFT, Codes, Mark, code, op_codes
 from rankscope.tui.marks import REASONS, absences, p2p_absences
 
-if TYPE_CHECKING:
-    from rankscope.features.traces.page.lanes import TraceLanes
+
+class TimedLanes(Protocol):
+    """Lanes of a feature on the axis of time, as arrays."""
+
+    @property
+    def dataset(self) -> Dataset:
+        """The dataset they are made of."""
+
+    @property
+    def analysis(self) -> Analysis:
+        """Its analysis."""
+
+    def narrowed(self, group: int | None, letter: int | None) -> Self:
+        """The lanes without collectives of other groups and other operations; None stands for all."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +57,10 @@ class Model:
     """The column of each row of ops."""
     instances: pl.DataFrame
     """One row per collective; see `collectives.Collectives`."""
-    traces: TraceLanes | None = None
-    """The lanes of the traces; None without any."""
+    timed: TimedLanes | None = None
+    """The lanes of a feature on the axis of time; None without any."""
+    from_timed: bool = False
+    """Whether the operations are those of `timed`, because no other file has any."""
 
     @property
     def is_partial(self) -> bool:
@@ -86,12 +102,17 @@ def build_model(dataset: Dataset, analysis: Analysis) -> Model:
     """The lanes of all ranks of the job, including ranks without a dump."""
     # for many ranks this takes a second, and no key should wait for it
     all_settings(dataset)
-    if not dataset.has_traces:
+    kind, alone = board_kind(dataset), dataset.ops.is_empty()
+    if kind is None:
         return operation_lanes(dataset, analysis)
-    from rankscope.features.traces.page.lanes import build_lanes, traced_run
+    run = function(kind.run)(dataset, analysis) if alone else dataset
+    timed = function(kind.lanes)(dataset, analysis)
+    return replace(operation_lanes(run, analysis), timed=timed, from_timed=alone)
 
-    run = traced_run(dataset, analysis) if dataset.ops.is_empty() else dataset
-    return replace(operation_lanes(run, analysis), traces=build_lanes(dataset, analysis))
+
+def board_kind(dataset: Dataset) -> BoardKind | None:
+    """The kind of lanes on the axis of time that a dataset has; None without any."""
+    return next((kind for kind in BOARDS if not getattr(dataset, kind.table).is_empty()), None)
 
 
 def operation_lanes(dataset: Dataset, analysis: Analysis) -> Model:

@@ -23,31 +23,25 @@ TABLE: Codes = np.frombuffer(
 
 @dataclass(frozen=True)
 class Strip:
-    """The worst code of equal stretches of the run."""
+    """Equal stretches of the run, each in one character."""
 
     low: int
     high: int
     """Units at which the run begins and ends."""
-    codes: Codes
-
-    @property
-    def text(self) -> str:
-        """The character of each stretch."""
-        return TABLE[self.codes].tobytes().decode("ascii")
-
-    @property
-    def legend(self) -> str:
-        """The meaning of the characters that it has."""
-        return "  ".join(f"{char} {meaning}" for char, meaning in _MEANINGS.items() if char in self.text)
+    text: str
+    legend: str
+    """The meaning of the characters."""
 
     def window(self, first: int, last: int) -> tuple[int, int]:
         """Cells of the part of the run from `first` up to `last`: the first, and one after the last."""
-        size = max(self.high - self.low, 1)
-        count = len(self.codes)
-        begin = (first - self.low) * count // size
-        end = -(-(last - self.low) * count // size)
-        begin = min(max(begin, 0), max(count - 1, 0))
-        return begin, min(max(end, begin + 1), count)
+        size, count = max(self.high - self.low, 1), len(self.text)
+        begin = min(max((first - self.low) * count // size, 0), max(count - 1, 0))
+        return begin, min(max(-(-(last - self.low) * count // size), begin + 1), count)
+
+
+def _strip_of_codes(low: int, high: int, codes: Codes) -> Strip:
+    text = TABLE[codes].tobytes().decode("ascii")
+    return Strip(low, high, text, "  ".join(f"{char} {words}" for char, words in _MEANINGS.items() if char in text))
 
 
 def worst_by_column(model: Model) -> Codes:
@@ -61,7 +55,7 @@ def sequence_strip(columns: Codes, width: int) -> Strip:
     """The overview of the sequence axis in at most `width` cells."""
     count = min(len(columns), max(width, 1))
     starts = np.arange(count) * len(columns) // count
-    return Strip(0, len(columns), np.maximum.reduceat(columns, starts))
+    return _strip_of_codes(0, len(columns), np.maximum.reduceat(columns, starts))
 
 
 def time_strip(times: Times, width: int) -> Strip:
@@ -82,4 +76,4 @@ def time_strip(times: Times, width: int) -> Strip:
     pending = (marks == Mark.SCHEDULED) | (marks == Mark.STARTED)
     forever = np.zeros(count, np.uint8)
     np.maximum.at(forever, cells[pending], times.code[pending])
-    return Strip(times.low, times.high, np.maximum(out, np.maximum.accumulate(forever)))
+    return _strip_of_codes(times.low, times.high, np.maximum(out, np.maximum.accumulate(forever)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC
 from time import monotonic
 from typing import ClassVar
 
@@ -15,20 +14,13 @@ from textual.message import Message
 from textual.reactive import var
 from textual.strip import Strip
 
-from rankscope.features.traces.page.trace_board import TraceBoard
-from rankscope.features.traces.page.trace_paint import TraceGutter
-from rankscope.features.traces.page.trace_paint import compose as compose_traces
-from rankscope.features.traces.page.trace_paint import gutter_for as gutter_of_traces
-from rankscope.features.traces.page.trace_ruler import step_line, time_line
-from rankscope.text.escaping import plain
 from rankscope.tui.actions import bindings_for
-from rankscope.tui.board import AnyBoard, Board
-from rankscope.tui.lane_paint import Gutter, Line, Painter, compose, gutter_for, last_rows, memory_lines
+from rankscope.tui.boards import LaneBoard
+from rankscope.tui.lane_paint import Gutter, Line, Painter, gutter_for
 from rankscope.tui.letters import Codes
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.text_bars import Unstyled, shortened
+from rankscope.tui.text_bars import Unstyled
 from rankscope.tui.themes import base_style, face_style
-from rankscope.tui.time_ruler import group_ticks, sequence_ruler, time_ruler
 
 TWICE = 1.0
 """Most seconds between the two keys of `g g`."""
@@ -52,7 +44,7 @@ class Timeline(Unstyled, can_focus=True):
     def __init__(self, options: ViewOptions, name: str = "lanes") -> None:
         super().__init__(id=name)
         self.options = options
-        self.board: AnyBoard | None = None
+        self.board: LaneBoard | None = None
         self._painter = Painter()
         self._lines: list[Strip] = []
         self.present: Codes = np.zeros(0, np.uint8)
@@ -62,24 +54,20 @@ class Timeline(Unstyled, can_focus=True):
         self._pressed = -TWICE
         self._drag_from: int | None = None
         """The unit at which the button of the mouse went down."""
-        self._ticks: tuple[int | None, tuple[list[int], list[int]]] = (None, ([], []))
 
     @property
-    def head(self) -> Gutter | TraceGutter:
+    def head(self) -> Gutter:
         """The widths of the parts left of the cells."""
-        if isinstance(self.board, TraceBoard):
-            return gutter_of_traces(self.size.width, self.board.lane_count)
-        return gutter_for(self.size.width, len(self.board.model.ranks) if self.board else 0)
+        return self.board.gutter(self.size.width) if self.board is not None else gutter_for(self.size.width, 0)
 
     @property
     def ruled(self) -> int:
         """Lines above the lanes."""
-        return 2 if isinstance(self.board, TraceBoard) else 1
+        return self.board.RULED if self.board is not None else 1
 
-    def show(self, board: AnyBoard) -> None:
+    def show(self, board: LaneBoard) -> None:
         """Shows a board from now on."""
         self.board = board
-        self._ticks = (None, ([], []))
         self._fit()
         self.changed()
 
@@ -128,25 +116,16 @@ class Timeline(Unstyled, can_focus=True):
         if board is None:
             return []
         width, head = self.size.width, self.head
-        if isinstance(board, TraceBoard):
-            assert isinstance(head, TraceGutter)
-            steps = self._ruler(board, "", step_line(board, board.width), width)
-            times = self._ruler(
-                board, "  time" if board.lined is None else "  from arrival", time_line(board, board.width), width
-            )
-            lines, codes = compose_traces(board, head, self.size.height - self.ruled)
-            return [steps, times, *self._paint(self._with_memory(board, lines), codes)]
-        assert isinstance(head, Gutter)
-        lines, codes = compose(board, head)
-        ruler = self._ruler(board, *self._ruler_text(board), width)
-        return [ruler, *self._paint(self._with_memory(board, lines), codes)]
+        rulers = [self._ruler(board, label, text, width) for label, text in board.rulers(head)]
+        lines, codes = board.compose(head, self.size.height - self.ruled)
+        return [*rulers, *self._paint(self._with_memory(board, lines), codes)]
 
-    def _with_memory(self, board: AnyBoard, lines: list[Line]) -> list[Line]:
+    def _with_memory(self, board: LaneBoard, lines: list[Line]) -> list[Line]:
         """The lines of the board, with memory below the last row of each rank, and the row of each line."""
         rows = range(board.top, board.top + len(lines))
         shown = [(row, line) for row, line in zip(rows, lines, strict=True)]
         if board.has_memory:
-            below = dict(zip(last_rows(board, rows), memory_lines(board, rows, self.head.width), strict=True))
+            below = dict(zip(board.last_rows(rows), board.memory_lines(rows, self.head.width), strict=True))
             shown = [(row, one) for row, line in shown for one in (line, below.get(row)) if one is not None]
         shown = shown[: self.size.height - self.ruled]
         self._rows = [row for row, _ in shown]
@@ -166,7 +145,7 @@ class Timeline(Unstyled, can_focus=True):
         super().watch_has_focus(_has_focus)
         self.repaint()
 
-    def _ruler(self, board: AnyBoard, label: str, text: str, width: int) -> Strip:
+    def _ruler(self, board: LaneBoard, label: str, text: str, width: int) -> Strip:
         at = board.view.cell_of(board.unit) * board.view.chars
         head = f"{label[: self.head.width - 1]:<{self.head.width}}"
         base = base_style(self.options.look)
@@ -175,20 +154,6 @@ class Timeline(Unstyled, can_focus=True):
         if 0 <= at < len(text):
             segments += [Segment("v", bold), Segment(text[at + 1 :], dim)]
         return Strip(segments).adjust_cell_length(width, base)
-
-    def _ruler_text(self, board: Board) -> tuple[str, str]:
-        if board.view.kind == "time":
-            # logs print the local time of their hosts; the screen shows it as it is
-            return "  time", time_ruler(board.view, board.width, UTC if board.model.dataset.from_logs else None)
-        selection = board.selection
-        group = selection.group if selection is not None and not selection.is_p2p else None
-        if self._ticks[0] != group:
-            self._ticks = (group, group_ticks(board.model, group))
-        name = "step"
-        if group is not None:
-            known = board.model.dataset.group_list[group]
-            name = shortened(plain(known.description or known.name), self.head.width - 5) + " #"
-        return f"  {name}", sequence_ruler(board.view, board.width, self._ticks[1], board.model.width)
 
     def render_line(self, y: int) -> Strip:
         """The strip of one line of the widget."""
@@ -255,15 +220,15 @@ class Timeline(Unstyled, can_focus=True):
 # Effects of the keys of the lanes on the board: moving, zooming, folding.
 
 
-def _page(board: AnyBoard) -> int:
+def _page(board: LaneBoard) -> int:
     return max(board.height - 1, 1)
 
 
-def _width(board: AnyBoard) -> int:
+def _width(board: LaneBoard) -> int:
     return max(board.view.cells(board.width) - 2, 1)
 
 
-def _zoom_selection(board: AnyBoard) -> None:
+def _zoom_selection(board: LaneBoard) -> None:
     """Shows the stretch between cursor and marker, or else the collective under the cursor."""
     if board.marker is not None:
         board.zoom_to(*sorted((board.marker, board.unit)))
@@ -271,17 +236,17 @@ def _zoom_selection(board: AnyBoard) -> None:
         board.zoom_to(*span)
 
 
-def _marker(board: AnyBoard) -> None:
+def _marker(board: LaneBoard) -> None:
     board.marker = None if board.marker == board.unit else board.unit
 
 
-MOVES: dict[str, Callable[[AnyBoard], object]] = {
+MOVES: dict[str, Callable[[LaneBoard], object]] = {
     "up": lambda board: board.go_row(board.row - 1),
     "down": lambda board: board.go_row(board.row + 1),
     "page_up": lambda board: board.go_row(board.row - _page(board)),
     "page_down": lambda board: board.go_row(board.row + _page(board)),
     "top": lambda board: board.go_row(0),
-    "bottom": lambda board: board.go_row(len(board.rows) - 1),
+    "bottom": lambda board: board.go_row(board.count - 1),
     "left": lambda board: board.go_cell(-1),
     "right": lambda board: board.go_cell(1),
     "page_left": lambda board: board.go_cell(-_width(board)),

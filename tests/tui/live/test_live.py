@@ -207,12 +207,12 @@ async def test_a_filter_stays_on_the_lanes_of_traces() -> None:
     dataset = training(4, steps=4).build()
     async with watched(dataset, size=(100, 30)) as (app, pilot, told):
         await press(app, pilot, "f", "0", "-", "1", "enter")
-        assert app.lanes.boards.traced is not None
-        assert app.lanes.boards.traced.model.ranks.tolist() == [0, 1]
+        assert app.lanes.boards.timed is not None
+        assert app.lanes.boards.timed.model.ranks.tolist() == [0, 1]
         told.put(dataset, "waiting")
         await shown(app, pilot, told)
-        assert app.lanes.boards.traced is not None
-        assert app.lanes.boards.traced.model.ranks.tolist() == [0, 1]
+        assert app.lanes.boards.timed is not None
+        assert app.lanes.boards.timed.model.ranks.tolist() == [0, 1]
 
 
 async def test_a_freeze_is_told_once_and_led_to(monkeypatch: pytest.MonkeyPatch) -> None:

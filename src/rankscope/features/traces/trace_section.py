@@ -21,56 +21,64 @@ MOST_ROWS = 12
 """Most rows of a table in a report for people."""
 SHARE_TOLERANCE = 3.0
 """Largest difference of shares, in percent of the step, of ranks in one row."""
-HEAD = ("ranks", "step", "compute", "comm", "exposed", "memory", "idle", "host gap", "late")
-BANDWIDTH_HEAD = ("operation", "size", "of", "times", "time", "busbw", "80 % in")
-_PARTS = ("compute_ns", "communication_ns", "exposed_ns", "memory_ns", "idle_ns", "host_gap_ns")
 Cells = tuple[str, ...]
 
 
-class _BreakdownRow(NamedTuple):
-    rank: int
-    step_ns: int
-    late_ns: int
-    shares: tuple[float, ...]
-    """Percent of the step, by _PARTS; empty if nothing was recorded."""
+class StepPart(NamedTuple):
+    """A part of the time of a step; a column of the tables of step times."""
+
+    name: str
+    """Its column of `TraceAnalysis.steps`, without `_ns`."""
+    heading: str
+    """Its heading in reports; "" leaves it out there."""
+    title: str = ""
+    """Its title on the page; "" leaves it out there."""
+    width: int = 0
+    """Its characters on the page."""
+
+
+SHARES = (
+    StepPart("compute", "compute", "compute", 7),
+    StepPart("communication", "comm"),
+    StepPart("exposed", "exposed", "exposed", 7),
+    StepPart("memory", "memory", "copy", 5),
+    StepPart("idle", "idle", "idle", 5),
+    StepPart("host_gap", "host gap", "gap", 4),
+    StepPart("overlap", "", "overlap", 7),
+)
+"""Parts that are shown as shares of the step."""
+LATE = StepPart("late", "late", "late", 8)
+WAITED = StepPart("waited", "", "waited", 8)
+_REPORTED = tuple(part for part in SHARES if part.heading)
+HEAD = ("ranks", "step", *(part.heading for part in _REPORTED), LATE.heading)
+BANDWIDTH_HEAD = ("operation", "size", "of", "times", "time", "busbw", "80 % in")
 
 
 def breakdown(traces: TraceAnalysis) -> list[Cells]:
     """The breakdown of the median step of each rank: the latest first, similar ranks in one row."""
-    folded: list[tuple[_BreakdownRow, list[int]]] = []
-    for row in sorted(_rows(traces), key=lambda r: (-r.late_ns, r.rank)):
-        like = next((ranks for head, ranks in folded if _alike(head, row)), None)
-        if like is None:
-            folded.append((row, [row.rank]))
-        else:
-            like.append(row.rank)
-    return [_cells(row, ranks) for row, ranks in folded]
-
-
-def _rows(traces: TraceAnalysis) -> Iterator[_BreakdownRow]:
-    length = (pl.col("end_ns") - pl.col("start_ns")).alias("step_ns")
+    length = (pl.col("end_ns") - pl.col("start_ns")).alias("step")
+    shares = (100 * pl.col(f"{part.name}_ns") / pl.col("step") for part in _REPORTED)
     table = traces.steps.with_columns(length).group_by("rank").agg(
-        pl.col("step_ns").median(), pl.col("late_ns").median().fill_null(0.0),
-        *((100 * pl.col(name) / pl.col("step_ns")).median().alias(name) for name in _PARTS),
-    ).sort("rank")  # fmt: skip
-    for rank, step, late, *shares in table.iter_rows():
-        known = () if any(share is None for share in shares) else tuple(shares)
-        yield _BreakdownRow(rank, int(step or 0), int(late or 0), known)
-
-
-def _alike(one: _BreakdownRow, other: _BreakdownRow) -> bool:
-    """Whether two ranks may share a row, also by their lateness."""
-    if len(one.shares) != len(other.shares):
-        return False
-    late = abs(one.late_ns - other.late_ns) * 100 / max(one.step_ns, 1)
-    apart = np.abs(np.array(one.shares) - np.array(other.shares))
-    return bool(late <= SHARE_TOLERANCE and (apart <= SHARE_TOLERANCE).all())
-
-
-def _cells(row: _BreakdownRow, ranks: list[int]) -> Cells:
-    shares = [f"{share:.0f} %" for share in row.shares] or ["?"] * len(_PARTS)
-    late = duration(row.late_ns) if row.late_ns >= 1000 else "-"
-    return rank_ranges(ranks, LONGEST_RANGES), duration(row.step_ns), *shares, late
+        pl.col("step").median().fill_null(0).cast(pl.Int64),
+        pl.col(f"{LATE.name}_ns").median().fill_null(0).cast(pl.Int64).alias("late"),
+        *(share.median().alias(part.name) for share, part in zip(shares, _REPORTED, strict=True)),
+    )  # fmt: skip
+    folded: list[tuple[int, int, tuple[float, ...], list[int]]] = []
+    for rank, step, late, *medians in table.sort("late", "rank", descending=[True, False]).iter_rows():
+        # nothing was recorded of a rank without a share
+        known = () if None in medians else tuple(medians)
+        for other_step, other_late, others, ranks in folded:
+            apart = abs(other_late - late) * 100 / max(other_step, 1)
+            if len(others) == len(known) and np.all(np.abs([apart, *np.subtract(others, known)]) <= SHARE_TOLERANCE):
+                ranks.append(rank)
+                break
+        else:
+            folded.append((step, late, known, [rank]))
+    return [
+        (rank_ranges(ranks, LONGEST_RANGES), duration(step),
+         *([f"{share:.0f} %" for share in shares] or ["?"] * len(_REPORTED)), duration(late) if late >= 1000 else "-")
+        for step, late, shares, ranks in folded
+    ]  # fmt: skip
 
 
 def bandwidth(dataset: Dataset, traces: TraceAnalysis) -> list[Cells]:

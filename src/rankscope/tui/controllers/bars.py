@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
 from rich.text import Text
 
-from rankscope.features.traces.page.activity import COUNT, KINDS, WAITING
-from rankscope.features.traces.page.activity import legend as trace_legend
-from rankscope.features.traces.page.lanes import TraceLanes
-from rankscope.features.traces.page.trace_board import TraceBoard
-from rankscope.features.traces.page.trace_cells import Asked, draw
 from rankscope.text.step_commands import first_command
-from rankscope.text.wording import duration, plural
-from rankscope.tui.actions import ALONE_FOOTER, FOOTER, TRACED_FOOTER
-from rankscope.tui.board import AnyBoard, Board
+from rankscope.tui.actions import ALONE_FOOTER
+from rankscope.tui.boards import LaneBoard
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.job_news import JobNews
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
-from rankscope.tui.filters import Filter, describe
-from rankscope.tui.footer import Found, found_text, joined, lane_words, overview_line, room_for_legend, status_line
+from rankscope.tui.footer import joined, lane_words, overview_line, room_for_legend, status_line
 from rankscope.tui.frames import pane_title, rule
 from rankscope.tui.header import verdict_lines
 from rankscope.tui.key_hints import DETAIL_PANE, FILTERED, SEARCHING, Hint, hint_line, known_hints, lane_hints
-from rankscope.tui.letters import legend
-from rankscope.tui.order import ORDERINGS
-from rankscope.tui.overview import Strip, sequence_strip, time_strip
+from rankscope.tui.overview import Strip
 from rankscope.tui.styled_text import BLANK, cut, line
 
 LARGE = 44
@@ -44,7 +32,7 @@ class Bars:
 
     def __init__(self, view: MainView, boards: BoardSet, search: SearchWalk, news: JobNews) -> None:
         self._view, self._boards, self._search, self._news = view, boards, search, news
-        self._strip: tuple[object, int, Strip | TraceStrip] | None = None
+        self._strip: tuple[object, int, Strip] | None = None
         """The overview, with its source and its width."""
 
     def draw_head(self) -> None:
@@ -79,20 +67,17 @@ class Bars:
         left = line(pane_title("detail", lit=view.pane == "detail"), " ", NO_LANES, " ")
         view.bar("overview").put(rule(left, BLANK, view.size.width, ascii_only=view.options.ascii_only))
 
-    def _draw_status(self, board: AnyBoard) -> None:
-        view, wanted, found = self._view, self._boards.wanted, self._search.found
+    def _draw_status(self, board: LaneBoard) -> None:
+        view = self._view
         width, ascii_only = view.frame("left").size.width, view.options.ascii_only
-        traced = isinstance(board, TraceBoard)
-        explain = trace_legend if traced else legend
-        words = trace_words(board, wanted, found) if isinstance(board, TraceBoard) else lane_words(board, wanted, found)
-        told = joined(words, ascii_only=ascii_only)
+        words = joined(lane_words(board, self._boards.wanted, self._search.found), ascii_only=ascii_only)
         if view.frame("left").is_framed:
-            view.frame("left").put(told, Text(f" {explain(view.present, width - 4)} ", "dim"))
+            view.frame("left").put(words, Text(f" {board.legend(view.present, width - 4)} ", "dim"))
             return
-        below = traced or view.size.height >= TALL
-        room = width - 2 if below else room_for_legend(told, width)
-        key = Text(explain(view.present, room), "dim")
-        edge = status_line(told, BLANK if below else key, width, view.pane, ascii_only=ascii_only)
+        below = board.FILLS or view.size.height >= TALL
+        room = width - 2 if below else room_for_legend(words, width)
+        key = Text(board.legend(view.present, room), "dim")
+        edge = status_line(words, BLANK if below else key, width, view.pane, ascii_only=ascii_only)
         view.bar("status").put(edge, *([Text.assemble("  ", key)] if below else []))
 
     def unit_at(self, x: int) -> int | None:
@@ -129,8 +114,7 @@ class Bars:
 
     def _names(self) -> tuple[str, ...]:
         """Actions for the keys of the lanes, the most important first."""
-        lanes = TRACED_FOOTER if isinstance(self._boards.shown, TraceBoard) else FOOTER
-        names = lanes if self._boards.has_lanes else ALONE_FOOTER
+        names = self._boards.shown.FOOTER if self._boards.has_lanes else ALONE_FOOTER
         at = self._boards.shown.finding
         copies = at is not None and first_command(self._boards.whole.analysis.findings[at].next_steps)
         idle = {"" if copies else "copy_command", "" if self._boards.whole.dataset.has_tensors else "numbers"}
@@ -145,81 +129,9 @@ class Bars:
         where = "This view (lanes)" if self._boards.has_lanes else "This view (no lanes)"
         return where, known_hints(self._names())
 
-    def _overview(self, board: AnyBoard, width: int) -> Strip | TraceStrip:
+    def _overview(self, board: LaneBoard, width: int) -> Strip:
         """The overview of the whole run, `width` characters wide."""
-        times = board.times if isinstance(board, Board) and board.view.kind == "time" else None
-        traces = self._boards.whole.traces if isinstance(board, TraceBoard) else None
-        source = traces or times or self._boards.overview
+        source, draw = board.overview(self._boards.whole, self._boards.overview)
         if self._strip is None or self._strip[0] is not source or self._strip[1] != width:
-            made = strip_of(traces, width) if traces else time_strip(times, width) if times else None
-            self._strip = source, width, made or sequence_strip(self._boards.overview, width)
+            self._strip = source, width, draw(width)
         return self._strip[2]
-
-
-# The line between lanes of traces and detail, and the overview of the whole run.
-
-WAITERS = 0.25
-"""Share of waiting ranks from which the overview shows the wait."""
-
-
-def trace_words(board: TraceBoard, wanted: Filter, found: Found | None) -> list[str]:
-    """The state of the lanes of traces, and the agreement of their clocks."""
-    pieces = [_rows_text(board), *board.memory_words]
-    if board.lined is not None:
-        pieces.append(f"lined up on {plural(len(board.lined.arrived), 'arrival')}, esc ends it")
-    if wanted:
-        pieces.append(f"only {describe(wanted, board.model)}")
-    if found is not None:
-        pieces.append(found_text(found))
-    if board.marker is not None:
-        pieces.append(f"marker {'+' if board.unit >= board.marker else '-'}{duration(abs(board.unit - board.marker))}")
-    if board.ordering != "rank":
-        pieces.append(f"{ORDERINGS[board.ordering]} (r)")
-    return [*pieces, board.lanes.clock_words]
-
-
-def _rows_text(board: TraceBoard) -> str:
-    text = plural(len({rank for at in range(board.count) for rank in board.ranks_of(at)}), "rank")
-    if board.count > board.height:
-        text += f", rows {board.top + 1}-{min(board.top + board.height, board.count)} of {board.count:,}"
-    return text
-
-
-@dataclass(frozen=True)
-class TraceStrip:
-    """The whole run in one line."""
-
-    low: int
-    high: int
-    text: str
-
-    @property
-    def legend(self) -> str:
-        """The meaning of its characters; they are those of the lanes."""
-        return "the activity of most ranks"
-
-    def window(self, first: int, last: int) -> tuple[int, int]:
-        """Cells of the part of the run from `first` up to `last`: the first, and one after the last."""
-        size, count = max(self.high - self.low, 1), len(self.text)
-        begin = min(max((first - self.low) * count // size, 0), max(count - 1, 0))
-        return begin, min(max(-(-(last - self.low) * count // size), begin + 1), count)
-
-
-def strip_of(lanes: TraceLanes, width: int) -> TraceStrip:
-    """The activity of most ranks in each column; if many wait for others, the wait."""
-    count = max(width, 1)
-    edges = lanes.low + (lanes.high - lanes.low) * np.arange(count + 1) // count
-    rows = [Asked(lane) for lane in range(len(lanes.ranks))]
-    if not rows:
-        return TraceStrip(lanes.low, lanes.high, " " * count)
-    cells = draw(lanes.cover, lanes.key_of, rows, np.broadcast_to(edges, (len(rows), count + 1)))
-    waits = (cells.codes >= WAITING) & (cells.codes < COUNT)
-    many = waits.mean(axis=0) >= WAITERS
-    out = [_most(cells.text[:, at]) for at in range(count)]
-    for at in np.flatnonzero(many).tolist():
-        out[at] = KINDS[int(np.bincount(cells.codes[waits[:, at], at]).argmax())].letter
-    return TraceStrip(lanes.low, lanes.high, "".join(out))
-
-
-def _most(column: np.typing.NDArray[np.uint8]) -> str:
-    return chr(int(np.bincount(column).argmax()))

@@ -1,9 +1,8 @@
-"""Changes between lanes of operations and lanes of traces, and changes their layout."""
+"""Changes between lanes of operations and lanes on the axis of time, and changes their layout."""
 
 from __future__ import annotations
 
-from rankscope.features.traces.page.trace_board import TraceBoard
-from rankscope.tui.board import AnyBoard
+from rankscope.tui.boards import LaneBoard
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.filter_menu import TimeAxis
 from rankscope.tui.controllers.findings_walk import FindingsWalk
@@ -26,12 +25,12 @@ class BoardSwitch:
     def change_axis(self) -> None:
         """Changes between logical sequence and time; with traces, time shows the lanes of traces."""
         boards = self._boards
-        if boards.traced is None:
+        if boards.timed is None:
             self._times.toggle()
         else:
-            self._change(boards.traced if boards.shown is boards.operations else boards.operations)
+            self._change(boards.timed if boards.shown is boards.operations else boards.operations)
 
-    def _change(self, board: AnyBoard) -> None:
+    def _change(self, board: LaneBoard) -> None:
         if not len(board.model.ranks):
             self._view.note("the traces hold no operation for the axis of logical time")
             return
@@ -46,22 +45,22 @@ class BoardSwitch:
 
     def go_moment(self, moment: Moment) -> None:
         """Moves the lanes of traces to a stretch of time; without traces the lanes of operations to its begin."""
-        traced = self._boards.traced
-        if traced is None:
+        timed = self._boards.timed
+        if timed is None:
             self._times.go_moment(moment)
             return
-        if self._boards.shown is not traced:
-            self._change(traced)
-        traced.end_line_up()
-        traced.go_rank(moment.rank)
-        traced.go_unit(moment.start_ns)
-        traced.zoom_to(moment.start_ns, moment.end_ns)
+        if self._boards.shown is not timed:
+            self._change(timed)
+        timed.end_line_up()
+        timed.go_rank(moment.rank)
+        timed.go_unit(moment.start_ns)
+        timed.zoom_to(moment.start_ns, moment.end_ns)
         self._view.board_moved()
 
     def line_up(self, step: int) -> None:
         """Lines up the collective under the cursor on all its ranks; a further call goes on by `step` ranks."""
         board = self._boards.shown
-        if not isinstance(board, TraceBoard):
+        if board is not self._boards.timed:
             self._view.note("collectives are lined up on the axis of time, with traces")
         elif board.line_up(step):
             self._view.board_moved()
@@ -70,8 +69,7 @@ class BoardSwitch:
 
     def end_line_up(self) -> bool:
         """Goes back to one clock for all ranks; False if nothing is lined up."""
-        board = self._boards.shown
-        ended = isinstance(board, TraceBoard) and board.end_line_up()
+        ended = self._boards.shown.end_line_up()
         if ended:
             self._view.board_moved()
         return ended

@@ -50,17 +50,17 @@ class Exports:
 
     def export_traces(self) -> None:
         """Writes the traces of all ranks as one file, on one clock, for Perfetto."""
-        traced, export = self._boards.traced, self._options.export_traces
-        if export is None or traced is None:
+        timed, export = self._boards.whole.timed, self._options.export_traces
+        if export is None or timed is None:
             self._view.note("there are no profiler traces to merge")
         elif self._boards.whole.is_partial:
             self._view.note(NOT_YET)
-        elif traced.lanes.dataset.has_sparse_traces:
+        elif timed.dataset.has_sparse_traces:
             self._view.note("not all of the traces could be read: a merged one would lack most of them")
         else:
             self._view.note("writing the merged trace ...")
-            lanes, to = traced.lanes, "for ui.perfetto.dev"
-            written = partial(_written, export, lanes.dataset, lanes.analysis, self._options.export_dir, to)
+            to = "for ui.perfetto.dev"
+            written = partial(_written, export, timed.dataset, timed.analysis, self._options.export_dir, to)
             self._view.work_out(written, self._view.note)
 
     def export_repro(self) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import polars as pl
 
 from rankscope.features.memory.page.memory_track import MemoryTrack, build_track
-from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.text.wording import plural
-from rankscope.tui.board import AnyBoard
+from rankscope.tui.boards import LaneBoard
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
@@ -19,7 +18,7 @@ from rankscope.tui.filters import STATES, Filter, apply, describe, parse_ranks
 from rankscope.tui.letters import LETTERS
 from rankscope.tui.model import Model
 from rankscope.tui.selection import Moment
-from rankscope.tui.times import Times, align_clocks, build_times
+from rankscope.tui.times import Times, build_times
 
 
 class FilterMenu:
@@ -129,7 +128,7 @@ class MemoryToggle:
     def __init__(self, view: MainView, boards: BoardSet, times: TimeAxis) -> None:
         self._view, self._boards, self._times = view, boards, times
         self._wanted = False
-        self._made: tuple[AnyBoard, pl.DataFrame] | None = None
+        self._made: tuple[LaneBoard, pl.DataFrame] | None = None
         """The board and the samples of the newest track, from when it is begun."""
 
     def toggle(self) -> None:
@@ -155,18 +154,18 @@ class MemoryToggle:
         if self._wanted and (self._made is None or self._made[0] is not board or self._made[1] is not memory):
             self._arrange(self._put)
 
-    def _arrange(self, then: Callable[[AnyBoard, MemoryTrack | None], None]) -> None:
+    def _arrange(self, then: Callable[[LaneBoard, MemoryTrack | None], None]) -> None:
         board, whole = self._boards.shown, self._boards.whole
         self._made = board, whole.dataset.memory
         self._view.work_out(partial(track_of, board, whole), partial(then, board))
 
-    def _put(self, board: AnyBoard, track: MemoryTrack | None) -> None:
+    def _put(self, board: LaneBoard, track: MemoryTrack | None) -> None:
         """Draws a track, unless it is no longer wanted."""
         if self._wanted:
             board.track = track
             self._view.board_moved()
 
-    def _show(self, board: AnyBoard, track: MemoryTrack | None) -> None:
+    def _show(self, board: LaneBoard, track: MemoryTrack | None) -> None:
         """Draws a track for the first time, on the axis of time."""
         if track is None:
             self._wanted = False
@@ -178,14 +177,6 @@ class MemoryToggle:
             self._times.toggle()
 
 
-def track_of(board: AnyBoard, model: Model) -> MemoryTrack | None:
+def track_of(board: LaneBoard, model: Model) -> MemoryTrack | None:
     """The samples of a model on the clocks of a board."""
-    if isinstance(board, TraceBoard):
-        return build_track(model.dataset.memory, _trace_offsets(board))
-    return build_track(model.dataset.memory, align_clocks(model.dataset).offsets)
-
-
-def _trace_offsets(board: TraceBoard) -> Mapping[int, int]:
-    """Nanoseconds to subtract from times of each rank that was traced."""
-    rows = board.lanes.dataset.traces.select("rank", "file").drop_nulls().rows()
-    return {rank: -board.lanes.traces.offsets.get(file, 0) for rank, file in rows}
+    return build_track(model.dataset.memory, board.clock_offsets(model))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from rankscope.analysis.explanations import end_of_chain
 from rankscope.analysis.model import ChainStep
-from rankscope.features.traces.page.trace_board import TraceBoard
-from rankscope.features.traces.page.trace_targets import go_finding, go_last
 from rankscope.report.words import causes_first
 from rankscope.text.escaping import plain
 from rankscope.tui.controllers.board_set import BoardSet
@@ -44,10 +42,7 @@ class FindingsWalk:
         place = place_of_finding(boards.whole, finding) if finding is not None else None
         if place is not None:
             self.go(place)
-        if finding is not None and isinstance(boards.shown, TraceBoard):
-            go_finding(boards.shown, finding)
-        elif isinstance(boards.shown, TraceBoard):
-            go_last(boards.shown)
+        boards.shown.go_finding(finding)
         self._landing = boards.shown.selection
         self._view.draw_head()
         self._view.board_moved()

@@ -8,8 +8,6 @@ from functools import partial
 from textual.timer import Timer
 
 from rankscope.analysis.model import Analysis
-from rankscope.features.traces.page.span_facts import look, sight_lines
-from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.report.words import descriptions
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
@@ -143,9 +141,8 @@ class DetailLookup:
         if self._looks_up:
             # one at a time: on a big job, look-ups would pile up while a key is held
             self._looks_again = True
-        elif isinstance(board, TraceBoard):
-            sight = look(board)
-            self._pane.show_made(lambda width, height: sight_lines(sight, width, height))
+        elif (facts := board.facts()) is not None:
+            self._pane.show_made(facts)
         elif (selection := board.selection) is not None:
             self._looks_up = True
             found = partial(look_up, index_of(whole.dataset), whole.analysis, selection)

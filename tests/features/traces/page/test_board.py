@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from rankscope.features.traces.page.lanes import TraceLanes
 from rankscope.features.traces.page.span_facts import look
 from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.tui.model import Model, build_model
@@ -13,8 +14,8 @@ from tests.features.traces.page.jobs import traced
 
 def board_of(world: int = 4, steps: int = 4, slow: int | None = 2, size: tuple[int, int] = (64, 12)) -> TraceBoard:
     model: Model = build_model(*traced(world, steps, slow))
-    assert model.traces is not None
-    board = TraceBoard(model.traces, model, *size)
+    assert isinstance(model.timed, TraceLanes)
+    board = TraceBoard(model.timed, model, *size)
     board.place()
     return board
 

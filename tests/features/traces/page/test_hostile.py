@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankscope.analysis.model import Analysis
+from rankscope.features.traces.page.lanes import TraceLanes
+from rankscope.features.traces.page.shown_traces import ShownTraces, strip_of
 from rankscope.features.traces.page.span_facts import look, sight_lines
-from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.features.traces.page.trace_paint import compose, gutter_for
 from rankscope.features.traces.page.trace_ruler import step_line, time_line
 from rankscope.schema import Dataset
-from rankscope.tui.controllers.bars import strip_of, trace_words
 from rankscope.tui.filters import Filter
+from rankscope.tui.footer import lane_words
 from rankscope.tui.model import build_model
 from rankscope.tui.timeline import MOVES
 from tests.features.traces.page.jobs import traced
@@ -24,7 +25,7 @@ from tests.features.traces.page.jobs import traced
 UNKNOWN = Analysis("nothing is known", "unknown")
 
 
-def drawn(board: TraceBoard) -> list[str]:
+def drawn(board: ShownTraces) -> list[str]:
     """All that the screen shows of a board, lines of one width each."""
     gutter = gutter_for(80, board.lane_count)
     lines = [line.text.decode("ascii") for line in compose(board, gutter)[0]]
@@ -32,16 +33,16 @@ def drawn(board: TraceBoard) -> list[str]:
     assert all(len(line) == board.width for line in (step_line(board, board.width), time_line(board, board.width)))
     for height in (3, 30):
         sight_lines(look(board), 60, height)
-    assert all(trace_words(board, Filter(), None))
+    assert all(lane_words(board, Filter(), None))
     return lines
 
 
-def board_of(dataset: Dataset, analysis: Analysis = UNKNOWN) -> TraceBoard:
+def board_of(dataset: Dataset, analysis: Analysis = UNKNOWN) -> ShownTraces:
     model = build_model(dataset, analysis)
-    assert model.traces is not None
-    board = TraceBoard(model.traces, model, 64, 12)
+    assert isinstance(model.timed, TraceLanes)
+    board = ShownTraces(model.timed, model, 64, 12)
     board.place()
-    assert len(strip_of(model.traces, 70).text) == 70
+    assert len(strip_of(model.timed, 70).text) == 70
     return board
 
 

@@ -27,8 +27,8 @@ def both(apart: int, skipped: int = 3) -> tuple[Model, TraceLanes]:
     files = dataset.files.with_columns(kind=pl.lit("flight-recorder"))
     run: Dataset = replace(dataset, ops=ops, files=files)
     model = build_model(run, Analysis("", "unknown", parts=analysis.parts))
-    assert model.traces is not None
-    return model, model.traces
+    assert isinstance(model.timed, TraceLanes)
+    return model, model.timed
 
 
 def test_the_nearest_in_time_is_the_same_one() -> None:

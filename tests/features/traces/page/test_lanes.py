@@ -102,8 +102,8 @@ def two_windows() -> Dataset:
 
 def test_windows_of_one_rank_share_their_rows() -> None:
     model = build_model(two_windows(), Analysis("", "unknown"))
-    lanes = model.traces
-    assert lanes is not None
+    lanes = model.timed
+    assert isinstance(lanes, TraceLanes)
     assert lanes.ranks.tolist() == [0, 1]
     assert [(s.lane, s.name, len(s.tracks)) for s in lanes.strands][:3] == [
         (0, "thread 100 (python)", 2), (0, "stream 7", 2), (0, "stream 20", 2),

@@ -11,7 +11,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.features.traces.page.activity import COMMUNICATION, NOTHING
-from rankscope.features.traces.page.lanes import KINDS, TraceLanes, build_lanes, narrowed
+from rankscope.features.traces.page.lanes import KINDS, TraceLanes, build_lanes
 from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.features.traces.page.trace_cells import draw
 from rankscope.features.traces.page.trace_rows import Row, asked
@@ -44,8 +44,8 @@ def model() -> Model:
 
 def lanes() -> TraceLanes:
     """The lanes of all of it."""
-    found = model().traces
-    assert found is not None
+    found = model().timed
+    assert isinstance(found, TraceLanes)
     return found
 
 
@@ -71,12 +71,12 @@ def test_it_looks_as_if_the_others_had_not_been_there(group: int | None, letter:
     assert 0 < len(gone) < traced.height
     spans = whole.dataset.spans.filter(pl.col("op").is_null() | ~pl.col("op").is_in(gone.implode()))
     expected = build_lanes(replace(whole.dataset, spans=spans), whole.analysis)
-    assert seen(narrowed(whole, group, letter)) == seen(expected) != seen(whole)
+    assert seen(whole.narrowed(group, letter)) == seen(expected) != seen(whole)
 
 
 def test_without_a_filter_they_are_the_same() -> None:
-    assert narrowed(lanes(), None, None) is lanes()
-    assert apply(model(), Filter(ranks=frozenset({1}))).traces is lanes()
+    assert lanes().narrowed(None, None) is lanes()
+    assert apply(model(), Filter(ranks=frozenset({1}))).timed is lanes()
 
 
 def test_a_group_leaves_its_ranks_and_a_cursor_finds_only_its_collectives() -> None:
@@ -112,7 +112,7 @@ def test_what_is_found() -> None:
 
 
 def test_what_a_filter_hides_is_not_found() -> None:
-    only = narrowed(lanes(), None, GATHER)
+    only = lanes().narrowed(None, GATHER)
     assert count("#2 rank 1", only) == 1
     hidden = (only.spans.activity == NOTHING) & np.isin(lanes().spans.activity, list(COMMUNICATION))
     assert hidden.any() and not set(np.flatnonzero(hidden)) & set(search_spans(only, "allreduce").items.tolist())

@@ -12,8 +12,8 @@ from tests.features.traces.page.jobs import traced
 
 
 def lanes_of(world: int = 4) -> TraceLanes:
-    lanes = build_model(*traced(world)).traces
-    assert lanes is not None
+    lanes = build_model(*traced(world)).timed
+    assert isinstance(lanes, TraceLanes)
     return lanes
 
 

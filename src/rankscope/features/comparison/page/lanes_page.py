@@ -14,7 +14,6 @@ from textual.widget import Widget
 from rankscope.features.comparison.page.aligned_lanes import PairedLanes
 from rankscope.features.comparison.page.compared_view import ComparedView, TargetPage, shown
 from rankscope.text.wording import plural, ranks_text
-from rankscope.tui.board import Board
 from rankscope.tui.cell_selection import item_at
 from rankscope.tui.detail.group_labels import group_label
 from rankscope.tui.detail.line_widgets import Lines
@@ -29,6 +28,7 @@ from rankscope.tui.lane_folding import Hashes, running_looks, window_looks
 from rankscope.tui.marks import REASONS
 from rankscope.tui.model import Model
 from rankscope.tui.options import ViewOptions
+from rankscope.tui.shown_operations import ShownOperations
 from rankscope.tui.styled_text import BLANK, Line, Role, Span, cut, line
 from rankscope.tui.text_bars import TextBar
 from rankscope.tui.timeline import Timeline
@@ -44,7 +44,7 @@ _SHARE = 0.6
 """The place of a difference in the window."""
 
 
-class PairBoard(Board):
+class PairBoard(ShownOperations):
     """The lanes of one run. Rows hold ranks that look the same in both runs, so the rows of both runs are the same."""
 
     def __init__(self, model: Model, other: Model, blamed: frozenset[int]) -> None:
@@ -64,7 +64,7 @@ class PairBoard(Board):
         # ranks that part in the same way share a row
         return np.isin(self.model.ranks, list(self.unfolded))
 
-    def follow(self, leader: Board) -> None:
+    def follow(self, leader: ShownOperations) -> None:
         """Takes over cursor, window and rows."""
         self.view, self.unit, self.lane, self.marker = leader.view, leader.unit, leader.lane, leader.marker
         self.unfolded, self.before = set(leader.unfolded), leader.before
@@ -156,7 +156,7 @@ class LanesPage(TargetPage):
         if self._following:
             return
         ours, theirs = self.timelines[leader], self.timelines[1 - leader]
-        if isinstance(ours.board, Board) and isinstance(theirs.board, PairBoard):
+        if isinstance(ours.board, ShownOperations) and isinstance(theirs.board, PairBoard):
             self._following = True
             theirs.board.follow(ours.board)
             theirs.changed()
@@ -164,10 +164,10 @@ class LanesPage(TargetPage):
         self.draw_detail()
 
     @property
-    def board(self) -> Board:
+    def board(self) -> ShownOperations:
         """The board with the cursor."""
         board = self.timelines[0].board
-        assert isinstance(board, Board)
+        assert isinstance(board, ShownOperations)
         return board
 
     def action_difference(self, by: int) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import polars as pl
 from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis
 from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
+from rankscope.features.traces.trace_section import LATE, SHARES, WAITED
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clipped, duration, short_name
@@ -36,7 +36,7 @@ class BreakdownScreen(ListPage):
         self.dataset, self.analysis = dataset, analysis
         self.traces = TRACE_RESULTS.find(analysis) or TraceAnalysis()
         self.order = 0
-        self._shown: list[Total] = []
+        self._shown: list[Row] = []
 
     @classmethod
     def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
@@ -58,21 +58,21 @@ class BreakdownScreen(ListPage):
     def search(self, text: str) -> int:
         """Lists the ranks."""
         rows = breakdown(self.traces, ORDERS[self.order])
-        self._shown = [row for row in rows if not text or str(row.rank) == text]
+        self._shown = [row for row in rows if not text or str(row["rank"]) == text]
         return len(self._shown)
 
     def entry_line(self, at: int, width: int) -> Line:
         """A rank."""
         row = self._shown[at]
-        role: Role = "bad" if row.rank in self.analysis.culprits else "text"
+        role: Role = "bad" if row["rank"] in self.analysis.culprits else "text"
         head, *rest = cells(row)
         return cut(line(Span(head, role), Span(" " + " ".join(rest))), width)
 
     def entry_text(self, at: int, width: int) -> list[Line]:
         """Reasons for a late rank, its longest kernels, and reasons for idle streams."""
-        row = self._shown[at]
-        lines = [line(Span(f"rank {row.rank}", "head"), *self._cause(row.rank))]
-        own = pl.col("rank") == row.rank
+        rank = self._shown[at]["rank"]
+        lines = [line(Span(f"rank {rank}", "head"), *self._cause(rank))]
+        own = pl.col("rank") == rank
         for kind in ("compute", "communication"):
             top = self.traces.kernels.filter(own & (pl.col("kind") == kind)).sort("total_ns", descending=True)
             parts = [
@@ -105,71 +105,50 @@ class BreakdownScreen(ListPage):
 
     def choose(self, at: int) -> None:
         """Goes to the lanes of the rank."""
-        self.dismiss(Selection(self._shown[at].rank))
+        self.dismiss(Selection(self._shown[at]["rank"]))
 
 
 # The breakdown as a table: the uses of time of each rank, over all its steps. No widget, no terminal.
 
 ORDERS = ("rank", "late", "step", "exposed", "idle", "gap")
 """Sort keys of the rows: a column of `breakdown`; ranks rise, all others fall."""
-_HEADS = ("rank", "steps", "step", "compute", "exposed", "copy", "idle", "gap", "overlap", "late", "waited")
-WIDTHS = (5, 5, 8, 7, 7, 5, 5, 4, 7, 8, 8)
-"""Characters of each column."""
+_SHARES = tuple(part for part in SHARES if part.title)
+_WIDTHS = {"rank": 5, "steps": 5, "step": 8} | {part.title: part.width for part in (*_SHARES, LATE, WAITED)}
+"""Columns, and their characters."""
+Row = dict[str, Any]
 
 
-class Total(NamedTuple):
-    """A rank over all its steps; times are means of a step in nanoseconds, shares parts of the step.
+def breakdown(traces: TraceAnalysis, order: str = "rank") -> list[Row]:
+    """A row for each rank over all its steps, with its columns: times are means of a step in ns, shares parts of it.
 
     A share is None where only collectives and steps of the trace were read.
     """
-
-    rank: int
-    steps: int
-    step: int
-    compute: float | None
-    exposed: float | None
-    copy: float | None
-    idle: float | None
-    gap: float | None
-    overlap: float | None
-    late: int
-    waited: int
-
-
-def breakdown(traces: TraceAnalysis, order: str = "rank") -> list[Total]:
-    """A row for each rank."""
     whole = (pl.col("end_ns") - pl.col("start_ns")).sum()
     shares = [
-        pl.when(pl.col(f"{column}_ns").is_not_null().any())
-        .then((pl.col(f"{column}_ns").sum() / whole).fill_nan(0).fill_null(0))
-        .alias(name)
-        for name, column in (
-            ("compute", "compute"), ("exposed", "exposed"), ("copy", "memory"), ("idle", "idle"), ("gap", "host_gap"),
-            ("overlap", "overlap"),
-        )
-    ]  # fmt: skip
-    means = [pl.col(f"{name}_ns").mean().fill_null(0).round().cast(pl.Int64).alias(name) for name in ("late", "waited")]
+        pl.when(pl.col(f"{part.name}_ns").is_not_null().any())
+        .then((pl.col(f"{part.name}_ns").sum() / whole).fill_nan(0).fill_null(0))
+        .alias(part.title)
+        for part in _SHARES
+    ]
+    means = [
+        pl.col(f"{part.name}_ns").mean().fill_null(0).round().cast(pl.Int64).alias(part.title)
+        for part in (LATE, WAITED)
+    ]
     step = (whole / pl.len()).round().cast(pl.Int64).alias("step")
     table = traces.steps.filter(pl.col("rank").is_not_null()).group_by("rank")
     made = table.agg(pl.len().cast(pl.Int64).alias("steps"), step, *shares, *means)
     sort = made.sort("rank") if order == "rank" else made.sort(order, "rank", descending=[True, False], nulls_last=True)
-    return [Total(*row) for row in sort.select(Total._fields).iter_rows()]
+    return sort.to_dicts()
 
 
 def heading_text() -> str:
     """The names of the columns."""
-    return " ".join(f"{head:>{size}}" for head, size in zip(_HEADS, WIDTHS, strict=True))
+    return " ".join(f"{title:>{width}}" for title, width in _WIDTHS.items())
 
 
-def cells(row: Total) -> list[str]:
+def cells(row: Row) -> list[str]:
     """A row as the texts of its columns."""
-    shares = ["-" if share is None else f"{100 * share:.0f}%" for share in row[3:9]]
-    texts: Sequence[str] = [
-        str(row.rank),
-        str(row.steps),
-        duration(row.step),
-        *shares,
-        duration(row.late),
-        duration(row.waited),
-    ]
-    return [f"{text:>{size}}" for text, size in zip(texts, WIDTHS, strict=True)]
+    texts = {title: str(row[title]) for title in ("rank", "steps")}
+    texts |= {title: duration(row[title]) for title in ("step", LATE.title, WAITED.title)}
+    texts |= {part.title: "-" if row[part.title] is None else f"{100 * row[part.title]:.0f}%" for part in _SHARES}
+    return [f"{texts[title]:>{width}}" for title, width in _WIDTHS.items()]

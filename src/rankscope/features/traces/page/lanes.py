@@ -27,6 +27,7 @@ from rankscope.features.traces.page.span_arrays import Spans, build_spans
 from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
+from rankscope.text.wording import duration
 from rankscope.tui.letters import letter_number
 
 Ints = NDArray[np.int64]
@@ -128,6 +129,25 @@ class TraceLanes:
         first, last = int(column.search_sorted(match, "left")), int(column.search_sorted(match, "right"))
         return self.traces.matched.slice(first, last - first).sort("arrived_ns", "rank")
 
+    def narrowed(self, group: int | None, letter: int | None) -> TraceLanes:
+        """The lanes without collectives of other groups, and other operations; None stands for all.
+
+        Other activities stay: only communication is computed anew.
+        """
+        if group is None and letter is None:
+            return self
+        spans = self.spans
+        moves = np.isin(spans.activity, list(COMMUNICATION))
+        kept = moves & _wanted(self, group, letter)
+        activity = np.where(moves & ~kept, NOTHING, spans.activity).astype(np.uint8)
+        alone = replace(spans, activity=np.where(kept, activity, NOTHING).astype(np.uint8))
+        cover, keys = covers(alone, self.strands, len(self.ranks), self.traces)
+        columns = list(COMMUNICATION)
+        key_of = self.key_of.copy()
+        before = len(self.cover.bounds) - 1
+        key_of[:, columns] = np.where(keys[:, columns] >= 0, keys[:, columns] + before, -1)
+        return replace(self, spans=replace(spans, activity=activity), cover=_both(self.cover, cover), key_of=key_of)
+
     @property
     def clock_words(self) -> str:
         """A few words about how reliable the clocks are."""
@@ -136,8 +156,6 @@ class TraceLanes:
             return "one clock"
         if residual is None:
             return "clocks as written"
-        from rankscope.text.wording import duration
-
         loose = sum(1 for file in self.dataset.traces["file"] if file not in self.traces.offsets)
         return f"clocks within {duration(residual)}" + (f", {loose} not aligned" if loose else "")
 
@@ -271,29 +289,7 @@ def _last_arrivals(op: Ints, traces: TraceAnalysis) -> Ints:
     return out[op]
 
 
-# The lanes of traces with only the collectives of one group, or of one operation; other activities stay.
-
 Mask = NDArray[np.bool_]
-
-
-def narrowed(lanes: TraceLanes, group: int | None, letter: int | None) -> TraceLanes:
-    """The lanes without collectives of other groups, and other operations; None stands for all.
-
-    Only communication is computed anew: the rest of the cover stays the same.
-    """
-    if group is None and letter is None:
-        return lanes
-    spans = lanes.spans
-    moves = np.isin(spans.activity, list(COMMUNICATION))
-    kept = moves & _wanted(lanes, group, letter)
-    activity = np.where(moves & ~kept, NOTHING, spans.activity).astype(np.uint8)
-    alone = replace(spans, activity=np.where(kept, activity, NOTHING).astype(np.uint8))
-    cover, keys = covers(alone, lanes.strands, len(lanes.ranks), lanes.traces)
-    columns = list(COMMUNICATION)
-    key_of = lanes.key_of.copy()
-    before = len(lanes.cover.bounds) - 1
-    key_of[:, columns] = np.where(keys[:, columns] >= 0, keys[:, columns] + before, -1)
-    return replace(lanes, spans=replace(spans, activity=activity), cover=_both(lanes.cover, cover), key_of=key_of)
 
 
 def _wanted(lanes: TraceLanes, group: int | None, letter: int | None) -> Mask:

@@ -220,8 +220,8 @@ class TraceRows(RankWindow):
     def replace_model(self, model: Model) -> None:
         """Shows the ranks of a model, and its traces if they are new; the cursor keeps its rank and time."""
         self.model = model
-        if model.traces is not None and model.traces is not self.lanes:
-            self._replace_lanes(model.traces)
+        if isinstance(model.timed, TraceLanes) and model.timed is not self.lanes:
+            self._replace_lanes(model.timed)
         self.refold()
         if self.rows and self.lane not in self.rows[self._row].lanes:
             # the rank under the cursor is hidden now

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,34 +14,21 @@ from rankscope.features.traces.page.trace_rows import Row
 from rankscope.features.traces.page.trace_ruler import cells_of_steps
 from rankscope.features.traces.page.trace_selection import shown_in, tracks_of
 from rankscope.text.wording import duration, rank_ranges, short_name
-from rankscope.tui.lane_paint import Line
+from rankscope.tui.lane_paint import Gutter, Line
 from rankscope.tui.letters import Codes
 from rankscope.tui.palette import CURSOR
 
 _PARTS = {"host": "host", "compute": "compute", "communication": "comm", "memory": "copy"}
 
 
-@dataclass(frozen=True)
-class TraceGutter:
-    """Widths of the parts left of the cells."""
-
-    label: int
-    part: int
-
-    @property
-    def width(self) -> int:
-        """The width of all parts: two marks, the ranks, the part, and a space after each."""
-        return 2 + self.label + 1 + self.part + 1
-
-
-def gutter_for(width: int, ranks: int) -> TraceGutter:
+def gutter_for(width: int, ranks: int) -> Gutter:
     """The gutter of a widget `width` wide over so many ranks."""
     digits = len(str(max(ranks - 1, 0)))
     label = max(2 * digits + 1, 4) if width < 100 else min(4 * digits + 4, 16)
-    return TraceGutter(label, 8 if width < 100 else 18)
+    return Gutter(label, 8 if width < 100 else 18)
 
 
-def compose(board: TraceBoard, gutter: TraceGutter, count: int = 0) -> tuple[list[Line], Codes]:
+def compose(board: TraceBoard, gutter: Gutter, count: int = 0) -> tuple[list[Line], Codes]:
     """The content of the rows in view, or of `count` rows from their first on, and the codes of their cells."""
     rows = board.rows[board.top : board.top + (count or board.height)]
     if not rows:
@@ -83,13 +69,11 @@ def _mark_cursor(board: TraceBoard, styles: Codes) -> None:
         styles[row, at] |= CURSOR
 
 
-def head_text(
-    board: TraceBoard, row: Row, ranks: list[int], gutter: TraceGutter, *, current: bool, blamed: bool
-) -> str:
+def head_text(board: TraceBoard, row: Row, ranks: list[int], gutter: Gutter, *, current: bool, blamed: bool) -> str:
     """`>!2    host     `: the cursor, `!` for ranks to blame, the ranks, the part of their activities."""
     marks = (">" if current else " ") + ("!" if blamed else " ")
     shown = rank_ranges(ranks, gutter.label) if row.first or current else ""
-    return f"{marks}{shown:<{gutter.label}} {_part(board, row, ranks, gutter.part):<{gutter.part}} "
+    return f"{marks}{shown:<{gutter.label}} {_part(board, row, ranks, gutter.note):<{gutter.note}} "
 
 
 def strand_label(name: str, width: int) -> str:
