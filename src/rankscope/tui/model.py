@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from rankscope.analysis.arrays import filled_array
 from rankscope.analysis.logical_time import logical_columns
 from rankscope.analysis.model import Analysis
-from rankscope.features.numbers.rules.model import RowState
+from rankscope.kinds.functions import function
+from rankscope.kinds.view_kinds import LANE_MARKS
 from rankscope.report.settings_section import all_settings
 from rankscope.schema import Dataset
 from rankscope.tui.collective_columns import Collectives, collectives
@@ -118,19 +119,13 @@ def _all_ranks(dataset: Dataset) -> NDArray[np.int32]:
 
 def _with_numbers(dataset: Dataset, analysis: Analysis, codes: Codes) -> Codes:
     """Codes with a mark on each collective whose numbers are off on the rank, and that is over."""
-    own, reference = analysis.number_marks, analysis.reference_marks
-    off = np.zeros(dataset.tensors.height, np.bool_)
-    if own is not None:
-        off |= own.state >= RowState.SUSPICIOUS
-    if reference is not None:
-        off |= reference.first
-    if not off.any():
-        return codes
-    wrong = dataset.tensors.filter(pl.Series(off) & (pl.col("site") == "collective")).select("group", "seq", "rank")
-    rows = _rows_of(dataset, wrong.unique())
-    rows = rows[np.isin(codes[rows] >> SHIFT, (Mark.DONE, Mark.UNSURE))]
     out = codes.copy()
-    out[rows] = (out[rows] & NUMBER) | np.uint8(code(Mark.WRONG_NUMBERS))
+    for marks in LANE_MARKS:
+        if getattr(dataset, marks.table).is_empty():
+            continue
+        rows = _rows_of(dataset, function(marks.function)(dataset, analysis))
+        rows = rows[np.isin(codes[rows] >> SHIFT, (Mark.DONE, Mark.UNSURE))]
+        out[rows] = (out[rows] & NUMBER) | np.uint8(code(Mark.WRONG_NUMBERS))
     return out
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.schema import Frame
-from rankscope.tui.detail.screens.page import Source, editor_command, locate
+from rankscope.tui.detail.source_editor import Source, editor_command, locate
 
 FRAME = Frame("forward", "/workspace/model/attention.py", 211)
 

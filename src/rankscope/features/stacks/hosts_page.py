@@ -17,9 +17,8 @@ from rankscope.features.stacks.stack_text import find_pattern, tools_of
 from rankscope.schema import Dataset, Frame
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clock, plural, rank_ranges
-from rankscope.tui.detail.line_widgets import LineList, Lines
+from rankscope.tui.detail.line_widgets import CellList, LineList, Lines
 from rankscope.tui.detail.operation_index import index_of
-from rankscope.tui.detail.screens.member_page import TreeList
 from rankscope.tui.detail.screens.page import Page
 from rankscope.tui.detail.stack_tree import TreeLine, draw, full_place, is_remark, merge, remark, with_mark
 from rankscope.tui.options import ViewOptions
@@ -65,11 +64,11 @@ class HostsScreen(Page):
 
     def body(self) -> Iterable[Widget]:
         """The trees, and the known facts of the frame under the cursor."""
-        yield Container(TreeList(self.options, id="tree"), Lines(self.options, id="text"), id="body")
+        yield Container(CellList(self.options, id="tree"), Lines(self.options, id="text"), id="body")
 
     @property
-    def _tree(self) -> TreeList:
-        return self.query_one("#tree", TreeList)
+    def _tree(self) -> CellList:
+        return self.query_one("#tree", CellList)
 
     def heading(self) -> list[Line]:
         """The number of ranks, the time of their stacks, and how these fit each other."""

@@ -8,8 +8,9 @@ from functools import partial
 
 import polars as pl
 
-from rankscope.features.memory.page.memory_track import MemoryTrack, build_track
 from rankscope.features.traces.page.trace_board import TraceBoard
+from rankscope.kinds.functions import function
+from rankscope.kinds.view_kinds import TRACKS
 from rankscope.text.wording import plural
 from rankscope.tui.board import AnyBoard
 from rankscope.tui.controllers.board_set import BoardSet
@@ -18,6 +19,7 @@ from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.filters import STATES, Filter, apply, describe, parse_ranks
 from rankscope.tui.letters import LETTERS
 from rankscope.tui.model import Model
+from rankscope.tui.row_window import Track
 from rankscope.tui.selection import Moment
 from rankscope.tui.times import Times, align_clocks, build_times
 
@@ -155,18 +157,18 @@ class MemoryToggle:
         if self._wanted and (self._made is None or self._made[0] is not board or self._made[1] is not memory):
             self._arrange(self._put)
 
-    def _arrange(self, then: Callable[[AnyBoard, MemoryTrack | None], None]) -> None:
+    def _arrange(self, then: Callable[[AnyBoard, Track | None], None]) -> None:
         board, whole = self._boards.shown, self._boards.whole
         self._made = board, whole.dataset.memory
         self._view.work_out(partial(track_of, board, whole), partial(then, board))
 
-    def _put(self, board: AnyBoard, track: MemoryTrack | None) -> None:
+    def _put(self, board: AnyBoard, track: Track | None) -> None:
         """Draws a track, unless it is no longer wanted."""
         if self._wanted:
             board.track = track
             self._view.board_moved()
 
-    def _show(self, board: AnyBoard, track: MemoryTrack | None) -> None:
+    def _show(self, board: AnyBoard, track: Track | None) -> None:
         """Draws a track for the first time, on the axis of time."""
         if track is None:
             self._wanted = False
@@ -178,11 +180,11 @@ class MemoryToggle:
             self._times.toggle()
 
 
-def track_of(board: AnyBoard, model: Model) -> MemoryTrack | None:
+def track_of(board: AnyBoard, model: Model) -> Track | None:
     """The samples of a model on the clocks of a board."""
-    if isinstance(board, TraceBoard):
-        return build_track(model.dataset.memory, _trace_offsets(board))
-    return build_track(model.dataset.memory, align_clocks(model.dataset).offsets)
+    offsets = _trace_offsets(board) if isinstance(board, TraceBoard) else align_clocks(model.dataset).offsets
+    track: Track | None = function(TRACKS[0].function)(getattr(model.dataset, TRACKS[0].table), offsets)
+    return track
 
 
 def _trace_offsets(board: TraceBoard) -> Mapping[int, int]:

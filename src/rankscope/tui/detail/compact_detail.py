@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from rankscope.analysis.presence import Absence
-from rankscope.features.logs.page.message_list import most_telling, own_line
 from rankscope.schema import Frame
 from rankscope.text.escaping import plain
 from rankscope.text.tensors import payload
@@ -125,14 +124,14 @@ def _present(detail: Detail, width: int) -> list[Line]:
     assert row is not None
     return [
         stack_line(detail.stack, width),
-        log_line(detail, "root"),
+        *headlines(detail, causes=True),
         host_line(detail, width),
         _own_line(detail),
         *odd_lines(detail, width),
         joined_line(detail, width),
         waits_line(detail),
         group_line(detail, row),
-        log_line(detail, "victim"),
+        *headlines(detail, causes=False),
     ]
 
 
@@ -140,7 +139,7 @@ def _absent(detail: Detail, width: int) -> list[Line]:
     past = detail.history
     return [
         doing_line(detail),
-        log_line(detail, "root"),
+        *headlines(detail, causes=True),
         host_line(detail, width),
         stack_line(detail.stack, width, "last at") if past.last else BLANK,
         *last_lines(detail),
@@ -148,7 +147,7 @@ def _absent(detail: Detail, width: int) -> list[Line]:
         waits_line(detail),
         *odd_lines(detail, width),
         mesh_line(detail),
-        log_line(detail, "victim"),
+        *headlines(detail, causes=False),
         _files_line(detail),
     ]
 
@@ -222,10 +221,9 @@ def host_line(detail: Detail, width: int) -> Line:
     return labelled("host", Span(doing, "bold"), f"  {where}" if where else "")
 
 
-def log_line(detail: Detail, role: str) -> Line:
-    """The rank's own log line about the cause of its failure ("root"), or else about the harm to it ("victim")."""
-    one = most_telling(detail.messages)
-    return labelled("log", own_line(one)) if one is not None and one.role == role else BLANK
+def headlines(detail: Detail, *, causes: bool) -> list[Line]:
+    """What features tell of the cause of the rank's failure, or else of the harm to it."""
+    return [labelled(part.label, part.headline) for part in detail.parts if part.headline and part.is_cause == causes]
 
 
 def _own_line(detail: Detail) -> Line:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.stack_frames import kind_of, short_function_name
-from rankscope.features.logs.page.message_list import said_lines
 from rankscope.schema import Frame
 from rankscope.text.escaping import plain
 from rankscope.text.tensors import payload
@@ -43,14 +42,15 @@ def expanded(detail: Detail, analysis: Analysis, width: int, *, below_card: bool
         _host(detail, width),
         _members(detail, width),
         _finding(detail, analysis, width, below_card=below_card),
-        said_lines(detail.messages, width),
+        *(part.section(width) for part in detail.parts),
     )
 
 
 def of_rank(detail: Detail, width: int) -> list[Line]:
-    """Facts about a rank without operations: files, place on the mesh, stack of its host, log lines."""
-    about = [mesh_line(detail), _memory(detail), *(_files(detail) if detail.files else [])]
-    known = _apart(wrapped(filter(None, about), width, 8), _host(detail, width), said_lines(detail.messages, width))
+    """Facts about a rank without operations: files, place on the mesh, stack of its host, what features tell."""
+    about = [mesh_line(detail), *_part_facts(detail), *(_files(detail) if detail.files else [])]
+    sections = (part.section(width) for part in detail.parts)
+    known = _apart(wrapped(filter(None, about), width, 8), _host(detail, width), *sections)
     return [line(Span(f"rank {detail.selection.rank}", "head")), *known] if known else []
 
 
@@ -66,7 +66,7 @@ def _head(detail: Detail, width: int) -> list[Line]:
     lines = wrap(heading(detail, 0), width, 2)
     if detail.row is None:
         extra = [doing_line(detail), *last_lines(detail), waits_line(detail, in_groups=True)]
-        extra += [mesh_line(detail), _memory(detail), *_files(detail)]
+        extra += [mesh_line(detail), *_part_facts(detail), *_files(detail)]
     else:
         extra = [*_facts(detail, detail.row), waits_line(detail, in_groups=True)]
     return lines + wrapped(filter(None, extra), width, 8)
@@ -79,7 +79,7 @@ def _facts(detail: Detail, row: Row) -> list[Line]:
         "group": group_label(detail.group),
         "members": rank_ranges(detail.group.ranks, 60) if detail.group else "",
         "mesh": plain(detail.where),
-        "memory": detail.memory,
+        **{part.label: part.fact for part in detail.parts},
         "carries": carried + (f", {byte_count(size)}" if size and carried else ""),
         "issued": clock(row["created_ns"]) + (f", started {clock(row['started_ns'])}" if row["started_ns"] else ""),
         "on": ", ".join(plain(text) for text in (row["host"], row["library"], row["thread"]) if text),
@@ -97,8 +97,8 @@ def _record(detail: Detail, row: Row) -> str:
     return f"{number}{plain(detail.files[0][0])}"
 
 
-def _memory(detail: Detail) -> Line:
-    return labelled("memory", detail.memory) if detail.memory else BLANK
+def _part_facts(detail: Detail) -> list[Line]:
+    return [labelled(part.label, part.fact) for part in detail.parts if part.fact]
 
 
 def _files(detail: Detail) -> list[Line]:

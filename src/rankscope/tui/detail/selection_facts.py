@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -11,8 +11,8 @@ import polars as pl
 from rankscope.analysis.group_frontiers import Frontier
 from rankscope.analysis.host_stacks import HostStack, host_stacks
 from rankscope.analysis.model import Analysis, ChainStep, Finding
-from rankscope.features.logs.page.message_list import Around, around, zones_for
-from rankscope.features.memory.page.memory_text import rank_memory
+from rankscope.kinds.functions import function
+from rankscope.kinds.view_kinds import DETAIL_PARTS
 from rankscope.schema import SOURCES, Dataset, Frame, Group
 from rankscope.tui.detail.group_labels import group_short
 from rankscope.tui.detail.member_folds import Fold, fold
@@ -20,8 +20,24 @@ from rankscope.tui.detail.operation_index import OpIndex, Row, one
 from rankscope.tui.detail.pairs import pair, waiting_for
 from rankscope.tui.detail.peers import PARTLY, UNFINISHED, Peers, collective, state_label
 from rankscope.tui.selection import Absence, Selection
+from rankscope.tui.styled_text import Line
 
 _ABSENCES: tuple[Absence, ...] = get_args(Absence)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a feature tells of the rank under the cursor."""
+
+    label: str
+    fact: str = ""
+    """A few words among the facts of the rank; "" for none."""
+    headline: Line | None = None
+    """The one line that tells most of a failure."""
+    is_cause: bool = False
+    """Whether the headline tells the cause; else the harm."""
+    section: Callable[[int], list[Line]] = lambda _width: []
+    """All that it tells, in lines of a width, below a title of its own."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +70,12 @@ class Detail:
     """Descriptions of the groups of the operations in `history`."""
     descriptions: Mapping[str, str]
     """Descriptions of groups for people, by their names."""
-    messages: Around
-    """Log lines around the operation."""
+    parts: tuple[Part, ...]
+    """What features tell of the rank."""
     host: HostStack | None = None
     """Stack of the rank's host from py-spy."""
     where: str = ""
     """The place of the rank on the mesh: "pp 1, dp 2, tp 0"; "" if it has none."""
-    memory: str = ""
-    """The peak of each device of the rank, and its growth; "" without samples."""
 
 
 def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
@@ -70,7 +84,6 @@ def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
     peers = peers_of(index, analysis, selection)
     past = history(index, selection.rank, selection.group)
     shown = row or past.last_in_group or past.last
-    at_ns = shown["created_ns"] if shown else None
     return Detail(
         selection=selection,
         group=index.group(selection.group),
@@ -88,10 +101,13 @@ def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
         frontier=_frontier(index, selection),
         groups=_group_names(index, past),
         descriptions=index.descriptions,
-        messages=around(index.dataset, selection.rank, at_ns, zones_for(index, shown["source"] if shown else None)),
+        parts=tuple(
+            function(part.function)(index, analysis, selection.rank, shown)
+            for part in DETAIL_PARTS
+            if not getattr(index.dataset, part.table).is_empty()
+        ),
         host=host_stacks(index.dataset, [selection.rank]).get(selection.rank),
         where=analysis.mesh.where(selection.rank) if analysis.mesh is not None else "",
-        memory=rank_memory(analysis, selection.rank),
     )
 
 

@@ -17,8 +17,8 @@ from rankscope.features.comparison.page.compared_view import ComparedView, Targe
 from rankscope.features.comparison.page.series_page import Drawing, recoloured
 from rankscope.features.comparison.rules.model import ComparedRun
 from rankscope.features.comparison.rules.run_sides import WholeComparison
+from rankscope.features.traces.page.heat_page import METRICS
 from rankscope.text.wording import duration
-from rankscope.tui.detail.screens.heat_page import METRICS
 from rankscope.tui.key_hints import Hint
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, cut, line, wrap

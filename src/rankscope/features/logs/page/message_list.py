@@ -8,16 +8,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import polars as pl
 
+from rankscope.analysis.model import Analysis
 from rankscope.features.logs.log_excerpts import ROLES, LogExcerpt, excerpt_keys, filled_time, merged_excerpts
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
 from rankscope.text.wording import SECOND_NS, clipped, clock, ranks_text
-from rankscope.tui.detail.operation_index import OpIndex
+from rankscope.tui.detail.operation_index import OpIndex, Row
+from rankscope.tui.detail.selection_facts import Part
 from rankscope.tui.styled_text import Line, Role, Span, line, wrapped
 
 Roles = Literal["without noise", "root causes", "with noise"]
@@ -251,6 +254,19 @@ def _others(rows: pl.DataFrame, at_ns: int | None) -> tuple[pl.DataFrame, bool]:
 def own_line(one: Own) -> Line:
     """A line of the rank: when, role, text."""
     return line(Span(f"{when(one.time_ns, one.resolution_ns)} ", "dim"), letter(one.role), f" {plain(brief(one.text))}")
+
+
+def messages_part(index: OpIndex, _analysis: Analysis, rank: int, operation: Row | None) -> Part:
+    """Log lines around an operation of a rank, for the detail."""
+    at_ns, source = (operation["created_ns"], operation["source"]) if operation else (None, None)
+    said = around(index.dataset, rank, at_ns, zones_for(index, source))
+    telling = most_telling(said)
+    return Part(
+        "log",
+        headline=None if telling is None else own_line(telling),
+        is_cause=telling is not None and telling.role == ROLES[0],
+        section=partial(said_lines, said),
+    )
 
 
 def most_telling(said: Around) -> Own | None:

@@ -38,7 +38,7 @@ from rankscope.features.memory.rules.memory_peers import kind_of
 from rankscope.features.memory.rules.model import MemoryGrowth
 from rankscope.schema import Dataset
 from rankscope.text.wording import clock, ranks_text
-from rankscope.tui.detail.screens.heat_page import GridPage, cell_runs, row_head
+from rankscope.tui.detail.screens.grid_page import GridPage, cell_runs, row_head
 from rankscope.tui.detail.screens.page import Result
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Moment

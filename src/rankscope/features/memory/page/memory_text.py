@@ -17,6 +17,8 @@ from rankscope.features.memory.rules.model import MemoryGrowth
 from rankscope.schema import HOST, Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, clock, plural
+from rankscope.tui.detail.operation_index import OpIndex, Row
+from rankscope.tui.detail.selection_facts import Part
 from rankscope.tui.styled_text import HEAT, Line, Role, Span, line
 
 LOOKS: tuple[Span, ...] = (Span(" "), *(Span(str(tenth), HEAT[tenth // 2]) for tenth in range(DIGITS)))
@@ -168,6 +170,11 @@ def slope_line(analysis: Analysis, rank: int, device: str, slope: MemoryGrowth |
 def _signed(value: float) -> str:
     size = byte_count(abs(round(value)))
     return f"-{size}" if round(value) < 0 else size
+
+
+def memory_part(_index: OpIndex, analysis: Analysis, rank: int, _operation: Row | None) -> Part:
+    """The memory of a rank, for the detail."""
+    return Part("memory", fact=rank_memory(analysis, rank))
 
 
 def rank_memory(analysis: Analysis, rank: int) -> str:

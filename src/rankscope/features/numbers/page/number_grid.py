@@ -63,6 +63,17 @@ def reference_codes(marks: ReferenceMarks) -> Codes:
     return np.where(marks.first, FIRST, compared).astype(np.uint8)
 
 
+def collectives_off(dataset: Dataset, analysis: Analysis) -> pl.DataFrame:
+    """Collectives whose numbers are off on a rank, for marks in the lanes: group, seq, rank."""
+    off = np.zeros(dataset.tensors.height, np.bool_)
+    if analysis.number_marks is not None:
+        off |= analysis.number_marks.state >= RowState.SUSPICIOUS
+    if analysis.reference_marks is not None:
+        off |= analysis.reference_marks.first
+    wrong = dataset.tensors.filter(pl.Series(off) & (pl.col("site") == "collective"))
+    return wrong.select("group", "seq", "rank").unique()
+
+
 _CALM: tuple[Role, ...] = ("good", "text", "bold")
 """The roles of shares of a limit: all of them are right."""
 

@@ -35,7 +35,7 @@ from rankscope.kinds.finding_kinds import STATUSES
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, ranks_text
-from rankscope.tui.detail.screens.heat_page import GridPage, cell_runs
+from rankscope.tui.detail.screens.grid_page import GridPage, cell_runs
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line, Span, cut, line, wrapped

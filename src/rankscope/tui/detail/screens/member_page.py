@@ -20,7 +20,7 @@ from rankscope.tui.detail import operation_text
 from rankscope.tui.detail.compact_detail import brief
 from rankscope.tui.detail.expanded_detail import stack_lines
 from rankscope.tui.detail.group_labels import group_label
-from rankscope.tui.detail.line_widgets import LineList, Lines
+from rankscope.tui.detail.line_widgets import CellList, LineList, Lines
 from rankscope.tui.detail.member_folds import Fold, fold, members
 from rankscope.tui.detail.operation_index import OpIndex, index_of
 from rankscope.tui.detail.peers import Peers
@@ -31,12 +31,6 @@ from rankscope.tui.filters import parse_ranks
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import BLANK, Line, Span, line, wrap
-
-
-class TreeList(LineList):
-    """Lines of a tree, with a cursor on one frame of the line it is in."""
-
-    whole_row = False
 
 
 class MemberScreen(Page):
@@ -74,7 +68,7 @@ class MemberScreen(Page):
 
     def body(self) -> Iterable[Widget]:
         """The list, the tree, and the known facts of the member under the cursor."""
-        members, tree = LineList(self.options, id="members"), TreeList(self.options, id="tree")
+        members, tree = LineList(self.options, id="members"), CellList(self.options, id="tree")
         tree.display = False
         yield Container(members, tree, Lines(self.options, id="text"), id="body")
 
@@ -83,8 +77,8 @@ class MemberScreen(Page):
         return self.query_one("#members", LineList)
 
     @property
-    def _tree(self) -> TreeList:
-        return self.query_one("#tree", TreeList)
+    def _tree(self) -> CellList:
+        return self.query_one("#tree", CellList)
 
     def heading(self) -> list[Line]:
         """The operation, its members and times, the name of the pane, and the columns."""

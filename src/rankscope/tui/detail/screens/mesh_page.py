@@ -18,7 +18,7 @@ from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clipped, rank_ranges
 from rankscope.tui.detail import operation_text
-from rankscope.tui.detail.line_widgets import LineList, Lines
+from rankscope.tui.detail.line_widgets import CellList, Lines
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.options import ViewOptions
@@ -145,12 +145,6 @@ def legend(of: Mapping[int, str], ranks: int) -> Line:
 _EMPTY = Layout((), "", 0, 0)
 
 
-class GridList(LineList):
-    """Rows of cells, with a cursor on one cell of the row it is in."""
-
-    whole_row = False
-
-
 class MeshScreen(ListPage):
     """The grid of ranks; dismisses with the chosen rank."""
 
@@ -181,7 +175,7 @@ class MeshScreen(ListPage):
 
     def body(self) -> Iterable[Widget]:
         """The grid, and the known facts of the rank under the cursor."""
-        yield Container(GridList(self.options, id="list"), Lines(self.options, id="text"), id="body")
+        yield Container(CellList(self.options, id="list"), Lines(self.options, id="text"), id="body")
 
     def heading(self) -> list[Line]:
         """The dimensions, the meaning of the letters, and the dimensions along the rows."""
