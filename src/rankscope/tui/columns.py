@@ -18,7 +18,7 @@ _WIDEST = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class Col(Generic[T]):
-    """A column. The last one of a list takes the cells that are left."""
+    """A column. The last one of a list takes the cells that are left, unless its texts stand at the right."""
 
     title: str
     cell: Callable[[T], Cell | Callable[[int], Cell]]
@@ -66,7 +66,7 @@ class Columns(Generic[T]):
                 continue
             most = _cells(column.width, screen) or _WIDEST
             widths[column] = max(min(needs, most), len(column.title)) if column.fits else most
-            if column is self.all[-1]:
+            if column is self.all[-1] and not column.right:
                 widths[column] = max(left, 0)
             left -= widths[column] + 1
         return widths
@@ -86,7 +86,7 @@ class Columns(Generic[T]):
         widths = self.widths(screen)
         for column, width in widths.items():
             cell = column.text(row, width)
-            if column is self.all[-1]:
+            if column is self.all[-1] and not column.right:
                 parts.append(Span(cell, look) if isinstance(cell, str) else cell)
                 break
             text, style = (cell.text, cell.style) if isinstance(cell, Span) else (_plain(cell), look)

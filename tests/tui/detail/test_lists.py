@@ -16,7 +16,7 @@ from rankscope.tui.detail.peers import collective
 from rankscope.tui.detail.screens.files_page import FILE_COLUMNS, file_detail, ordered_files
 from rankscope.tui.detail.screens.findings_page import FINDING_COLUMNS
 from rankscope.tui.detail.screens.groups_page import group_detail, parting, span_text
-from rankscope.tui.detail.screens.member_page import Roster, counts, entry_line
+from rankscope.tui.detail.screens.member_page import Roster, counts
 from rankscope.tui.detail.selection_facts import finding_of, look_up
 from rankscope.tui.selection import Selection
 from tests.builders import START_NS, JobBuilder
@@ -97,10 +97,11 @@ def test_a_roster_lists_ranks_or_what_they_did() -> None:
 def test_what_is_usual_is_not_repeated_in_the_list() -> None:
     dataset, analysis = hang()
     roster = Roster(collective(OpIndex(dataset), analysis, TP, LAST_SEQ))
-    usual = entry_line(roster.entries[1], dataset, 120, usual=roster.usual).plain
+    columns = roster.columns(dataset)
+    usual = columns.line(roster.entries[1], 121).plain
     assert "all_reduce" not in usual
     odd = replace(roster.entries[1], differs=True)
-    assert "all_reduce [4096,1024] bf16" in entry_line(odd, dataset, 120, usual=roster.usual).plain
+    assert "all_reduce [4096,1024] bf16" in columns.line(odd, 121).plain
 
 
 def test_members_are_counted_by_why_they_are_not_there() -> None:

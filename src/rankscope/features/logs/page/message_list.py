@@ -19,6 +19,7 @@ from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
 from rankscope.text.wording import SECOND_NS, clipped, clock, ranks_text
+from rankscope.tui.columns import Col, Columns
 from rankscope.tui.detail.operation_index import OpIndex, Row
 from rankscope.tui.detail.selection_facts import Part
 from rankscope.tui.styled_text import Line, Role, Span, line, wrapped
@@ -31,9 +32,6 @@ LETTERS: dict[str, tuple[str, Role]] = {
 }  # fmt: skip
 """The letter of each role of a line, and how it is written."""
 LEGEND = "R root cause  v victim  . context"
-KIND, WIDE_KIND = 16, 24
-"""Cells for the kind of a line; the second number is for wide screens."""
-_ROOMY = 100
 _HEAD = re.compile(
     r"^(?:\[?[DIWEF]\d{4} \d\d:\d\d:\d\d[.\d]{0,10} (?:\d{1,10} )?\S{1,200}:\d{1,6}\] "
     r"|\S{1,100}:\d{1,10}:\d{1,10} \[\d{1,3}\] )"
@@ -135,23 +133,28 @@ def brief(text: str) -> str:
     return _HEAD.sub("", text, count=1)
 
 
-def columns(width: int) -> str:
-    """The heads of the columns of `message_line`."""
-    return f"{'time':<12} {'rank':>5}   {'what':<{KIND if width < _ROOMY else WIDE_KIND}} text"
-
-
-def message_line(row: dict[str, Any], width: int) -> Line:
-    """A message in a line: time, rank, role, kind, text."""
-    kind = KIND if width < _ROOMY else WIDE_KIND
-    rank = "-" if row["rank"] is None else str(row["rank"])
+def _text(row: dict[str, Any], cells: int) -> Span:
     look: Role = "bold" if row["role"] == "root" else "dim" if row["role"] == "noise" else "text"
-    return line(
-        Span(f"{when(row['time_ns'], row['resolution_ns']):<12} ", "dim"),
-        Span(f"{rank:>5} ", "bold"),
-        letter(row["role"]),
-        Span(f" {clipped(plain(row['pattern'] or row['kind']), kind):<{kind}} ", "dim"),
-        Span(plain(brief(hide(row["text"] or "")[: 200 + 4 * width])), look),
-    )
+    return Span(plain(brief(hide(row["text"] or "")[: 400 + 4 * cells])), look)
+
+
+MESSAGE_COLUMNS = Columns[dict[str, Any]](
+    Col(title="time", cell=lambda row: Span(when(row["time_ns"], row["resolution_ns"]), "dim"), width=12),
+    Col(
+        title="rank",
+        cell=lambda row: Span("-" if row["rank"] is None else str(row["rank"]), "bold"),
+        width=5,
+        right=True,
+    ),
+    Col(title="", cell=lambda row: letter(row["role"]), width=1),
+    Col(
+        title="what",
+        cell=lambda row: lambda cells: Span(clipped(plain(row["pattern"] or row["kind"]), cells), "dim"),
+        width=lambda screen: 16 if screen < 100 else 24,
+    ),
+    Col(title="text", cell=lambda row: partial(_text, row)),
+)
+"""The columns of rows of `messages`."""
 
 
 # Log lines around an operation: lines of its rank, and lines of others at about that time.

@@ -14,13 +14,12 @@ from textual.widget import Widget
 from rankscope.analysis.model import Analysis
 from rankscope.features.logs.page.message_list import (
     LEGEND,
+    MESSAGE_COLUMNS,
     ROLE_CHOICES,
     MessageList,
     Wanted,
-    columns,
     date,
     letter,
-    message_line,
     when,
 )
 from rankscope.schema import Dataset, Frame
@@ -31,7 +30,7 @@ from rankscope.text.wording import plural, rank_ranges
 from rankscope.tui.detail.group_labels import group_label
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.operation_index import index_of
-from rankscope.tui.detail.screens.page import ListPage, Page, Result
+from rankscope.tui.detail.screens.page import Page, Result, TablePage
 from rankscope.tui.detail.stack_tree import place
 from rankscope.tui.filters import parse_ranks
 from rankscope.tui.options import ViewOptions
@@ -39,7 +38,7 @@ from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import BLANK, Line, Span, line, wrap, wrapped
 
 
-class MessagesScreen(ListPage):
+class MessagesScreen(TablePage[dict[str, Any]]):
     """The messages; dismisses with the last operation of the rank of the chosen message, at its time."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -50,6 +49,7 @@ class MessagesScreen(ListPage):
     ]
     VIEW = "logs"
     ENTER = "record"
+    COLUMNS = MESSAGE_COLUMNS
     FIND_HINT = "part of a message, of its kind, its host or its file"
 
     def __init__(self, dataset: Dataset, analysis: Analysis | None = None, options: ViewOptions | None = None) -> None:
@@ -75,7 +75,7 @@ class MessagesScreen(ListPage):
         order = "newest first" if self.asked.newest else "earliest first"
         what = f"  {len(self.messages):,} of {sum(counts.values()):,} lines, {self.asked.roles}, {order}"
         told = Span(f"  {roots:,} of root causes", "bad" if roots else "dim")
-        titles = f" {columns(self.size.width)}"
+        titles = self.titles().plain
         legend = LEGEND.rjust(self.size.width - len(titles) - 1)
         verdict = [line(" ", Span(self.verdict, "bold"))] if self.verdict else []
         return [line(Span(" logs", "head"), what, told), *verdict, line(Span(titles + legend, "dim"))]
@@ -89,9 +89,9 @@ class MessagesScreen(ListPage):
         """Limits by ranks and text."""
         return self.asked.in_words()
 
-    def entry_line(self, at: int, width: int) -> Line:
+    def row(self, at: int) -> dict[str, Any]:
         """A message of the list."""
-        return message_line(self.messages.row(at), width)
+        return self.messages.row(at)
 
     def entry_text(self, at: int, width: int) -> list[Line]:
         """The place of a message, and its text."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 from textual import on
@@ -16,6 +17,7 @@ from rankscope.analysis.presence import Absence
 from rankscope.schema import Dataset, Frame
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clock, duration, plural, rank_ranges
+from rankscope.tui.columns import Col, Columns
 from rankscope.tui.detail import operation_text
 from rankscope.tui.detail.compact_detail import brief
 from rankscope.tui.detail.expanded_detail import stack_lines
@@ -62,6 +64,7 @@ class MemberScreen(Page):
         self.selection = _with_operation(self.index, selection)
         self.peers = peers_of(self.index, analysis, self.selection)
         self.roster = Roster(self.peers) if self.peers else None
+        self.columns = self.roster.columns(dataset, is_p2p=self.selection.is_p2p) if self.roster else None
         self.internals = False
         self._trees: list[TreeLine] = []
         self._frame = 0
@@ -91,8 +94,9 @@ class MemberScreen(Page):
     def _tabs(self) -> Line:
         if self._tree.display:
             return line("  members ", Span(" [stacks]", "bold"), Span("   left and right choose a frame", "dim"))
-        ranks = columns_of(self.size.width - 1)[0]
-        return line(Span(" [members]", "bold"), f"{'  stacks':<{ranks - 6}} ", Span(titles(self.size.width - 1), "dim"))
+        titles = self.columns.titles(self.size.width).plain if self.columns else ""
+        tabs = line(Span(" [members]", "bold"), "  stacks")
+        return line(tabs, Span(titles[len(tabs) :], "dim"))
 
     def fill(self) -> None:
         """Lists the members that match the search."""
@@ -108,11 +112,7 @@ class MemberScreen(Page):
         self._members.show_rows(len(roster.entries), self._entry, keep=keep)
 
     def _entry(self, at: int, width: int) -> Line:
-        roster = self.roster
-        if roster is None:
-            return BLANK
-        one, inside, p2p = roster.entries[at], roster.inside(at), self.selection.is_p2p
-        return entry_line(one, self.index.dataset, width - 1, inside=inside, usual=roster.usual, is_p2p=p2p)
+        return self.columns.line(self.roster.entries[at], width) if self.roster and self.columns else BLANK
 
     def on_resize(self) -> None:
         """Writes everything anew for the new width."""
@@ -260,9 +260,6 @@ def _arrivals(peers: Peers) -> Line:
     return line(f" {counts(peers)}", Span(times, "dim"))
 
 
-# The list of members of a collective: folds that open, found by rank or by operation.
-
-
 @dataclass
 class Roster:
     """Folds of members, some of them opened to single members."""
@@ -304,9 +301,38 @@ class Roster:
         self.list_entries()
         return next((i for i, f in enumerate(self.entries) if f.ranks == whole.ranks), at)
 
-    def inside(self, at: int) -> bool:
+    def is_inside(self, entry: Fold) -> bool:
         """Whether an entry is a member of an opened fold."""
-        return len(self.entries[at].ranks) == 1 and any(self.entries[at].ranks[0] in ranks for ranks in self.opened)
+        return len(entry.ranks) == 1 and any(entry.ranks[0] in ranks for ranks in self.opened)
+
+    def columns(self, dataset: Dataset, *, is_p2p: bool = False) -> Columns[Fold]:
+        """The columns of the entries: mark, ranks, state, lag; then places, and operations unless they are `usual`."""
+        return Columns(
+            Col(title="", cell=lambda entry: Span(entry.mark, "bad" if entry.mark in ("!", "*") else "warn"), width=1),
+            Col(
+                title="",
+                cell=lambda entry: partial(self._label, entry),
+                width=lambda screen: 20 if screen <= 100 else 36,
+            ),
+            Col(title="state", cell=operation_text.fold_state, width=12),
+            Col(title="behind", cell=operation_text.lag, width=lambda screen: 13 if screen <= 100 else 16),
+            Col(title="where", cell=lambda entry: partial(self._what, entry, dataset, is_p2p)),
+        )
+
+    def _label(self, entry: Fold, cells: int) -> Span:
+        count = f" x{len(entry.ranks)}" if len(entry.ranks) > 1 else ""
+        label = ("  " if self.is_inside(entry) else "") + rank_ranges(entry.ranks, cells - len(count) - 2) + count
+        return Span(label, "bold" if entry.accused else "text")
+
+    def _what(self, entry: Fold, dataset: Dataset, is_p2p: bool, cells: int) -> Line:
+        if not entry.issued:
+            guilty = entry.presence == Absence.NEVER_ISSUED
+            blame = Span("to blame" if guilty else ", to blame", "bad") if entry.accused else ""
+            return line("" if guilty else operation_text.reason(entry.presence, is_p2p=is_p2p), blame)
+        what = operation_text.fold_op(entry)
+        what = "" if what == self.usual and not entry.differs else f"{what}  "
+        where = one_line(dataset.stack(entry.stack_id), max(cells - len(what) - 1, 12))
+        return line(Span(what, "bad" if entry.differs else "text"), where)
 
     def _ranks(self) -> frozenset[int] | None:
         highest = max(self.peers.table["rank"].to_list(), default=0)
@@ -319,46 +345,6 @@ class Roster:
 def searched(one: Fold) -> str:
     """The text of an entry that a search looks at."""
     return f"{one.presence} {one.state} {operation_text.fold_op(one)} {one.host or ''}".lower()
-
-
-def columns_of(width: int) -> tuple[int, int, int]:
-    """The cells for ranks, state and lag in a list `width` wide."""
-    return (20, 12, 13) if width < 100 else (36, 12, 16)
-
-
-def titles(width: int) -> str:
-    """The heads of the columns of `entry_line`, but for the first."""
-    _, state, lag = columns_of(width)
-    return f"{'state':<{state}} {'behind':<{lag}} where"
-
-
-def entry_line(
-    one: Fold, dataset: Dataset, width: int, *, inside: bool = False, usual: str = "", is_p2p: bool = False
-) -> Line:
-    """Members in a line: mark, ranks, state, lag; then their places, and their operation unless it is `usual`."""
-    ranks, state, lag = columns_of(width)
-    count = f" x{len(one.ranks)}" if len(one.ranks) > 1 else ""
-    label = ("  " if inside else "") + rank_ranges(one.ranks, ranks - len(count) - 2) + count
-    said = operation_text.fold_state(one)
-    mark = Span(f"{one.mark or ' '} ", "bad" if one.mark in ("!", "*") else "warn")
-    head = line(
-        mark,
-        Span(f"{label:<{ranks}} ", "bold" if one.accused else "text"),
-        Span(f"{said.text:<{state}} ", said.style),
-        f"{operation_text.lag(one):<{lag}} ",
-    )
-    return line(head, _what(one, dataset, width - ranks - state - lag - 6, usual, is_p2p=is_p2p))
-
-
-def _what(one: Fold, dataset: Dataset, room: int, usual: str, *, is_p2p: bool) -> Line:
-    if not one.issued:
-        guilty = one.presence == Absence.NEVER_ISSUED
-        blame = Span("to blame" if guilty else ", to blame", "bad") if one.accused else ""
-        return line("" if guilty else operation_text.reason(one.presence, is_p2p=is_p2p), blame)
-    what = operation_text.fold_op(one)
-    what = "" if what == usual and not one.differs else f"{what}  "
-    where = one_line(dataset.stack(one.stack_id), max(room - len(what), 12))
-    return line(Span(what, "bad" if one.differs else "text"), where)
 
 
 def counts(peers: Peers) -> str:
