@@ -198,7 +198,7 @@ class Addition:
 
 DETAIL_PARTS: tuple[Addition, ...] = (
     Addition(table="memory", function="features.memory.page.memory_text:memory_part"),
-    Addition(table="messages", function="features.logs.page.message_list:messages_part"),
+    Addition(table="messages", function="features.logs.page.rank_messages:messages_part"),
 )
 """Facts of a rank in the detail: (index, analysis, rank, its operation or None) -> `selection_facts.Part`."""
 TRACKS: tuple[Addition, ...] = (Addition(table="memory", function="features.memory.page.memory_track:build_track"),)

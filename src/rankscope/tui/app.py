@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
@@ -17,24 +16,78 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.driver import Driver
 from textual.filter import ANSIToTruecolor, Monochrome, NoColor
+from textual.message import Message
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState, get_current_worker
 
 from rankscope.kinds.finding_kinds import STATUSES
 from rankscope.text.escaping import plain
-from rankscope.tui.actions import bindings_for
-from rankscope.tui.key_hints import Hint
+from rankscope.tui.actions import Hint, bindings_for
 from rankscope.tui.options import Load, Look, Progress, ProgressLike, ThemeChoice, ThemeName, ViewOptions
+from rankscope.tui.quiet import QUIET_S, Quiet
 from rankscope.tui.text_bars import TextBar, Unstyled, progress_line
 from rankscope.tui.themes import textual_theme
-from rankscope.tui.worker_messages import Completed, Loaded, Progressed, ReadingChanged, Updated
 
 if TYPE_CHECKING:
+    from rankscope.tui.detail.operation_index import OpIndex
     from rankscope.tui.detail.screens.page import Page
     from rankscope.tui.lanes_screen import LanesScreen
+    from rankscope.tui.letters import Codes
     from rankscope.tui.live.following import Following
-    from rankscope.tui.live.prepared import Prepared, Watch
+    from rankscope.tui.live.prepared import Marks, Prepared, Watch
+    from rankscope.tui.model import Model
+    from rankscope.tui.options import ProgressLike
     from rankscope.watching.update import FollowProgress, JobUpdate
+
+
+@dataclass
+class Progressed(Message):
+    """Progress of loading."""
+
+    progress: ProgressLike
+
+
+@dataclass
+class Loaded(Message):
+    """All data is ready to show."""
+
+    model: Model
+    overview: Codes
+
+
+@dataclass
+class Completed(Message):
+    """All data instead of a part; None if reading the rest failed, with the reason."""
+
+    model: Model | None
+    overview: Codes | None
+    problem: str = ""
+
+
+@dataclass
+class Updated(Message):
+    """The new state of a watched job."""
+
+    update: JobUpdate
+    model: Model
+    overview: Codes
+    marks: Marks
+    index: OpIndex
+
+
+@dataclass
+class ReadingChanged(Message):
+    """The state of following has changed."""
+
+    reading: FollowProgress
+
+
+@dataclass
+class WorkedOut(Message):
+    """The result of a thread of the screen; `show` shows it."""
+
+    show: Callable[[], None]
+
 
 SLOW_FRAMES = 15
 """Frames a second over SSH."""
@@ -326,9 +379,6 @@ class ProgressThrottle:
             self._app.post_message(Progressed(progress))
 
 
-# The screen during loading. It needs few modules, so it appears at once.
-
-
 class OpeningScreen(Screen[None]):
     """Shows the input and the progress of loading."""
 
@@ -361,40 +411,3 @@ class OpeningScreen(Screen[None]):
             if name == "title" or progress is not None:
                 line = progress_line(self._subject, progress, self.size.width, ascii_only=self._options.ascii_only)
                 self.query_one(f"#{name}", TextBar).put(line)
-
-
-# The time without keys in which to search all objects for cycles; that search holds up every key.
-
-QUIET_S = 0.25
-"""Seconds without a key after which another key is not likely soon."""
-EVERY_S = 30.0
-"""Seconds between two searches in quiet times: drawing leaves cycles, about 10 kB for each key."""
-LONGEST_S = 300.0
-"""Seconds after which a search runs even if keys never stop."""
-
-
-class Quiet:
-    """Times of the last key and of the last search, in seconds of a monotonic clock."""
-
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._pressed_at = self._searched_at = clock()
-
-    def pressed(self) -> None:
-        """Notes that a key or the mouse was used."""
-        self._pressed_at = self._clock()
-
-    @property
-    def is_due(self) -> bool:
-        """Whether to search now."""
-        now = self._clock()
-        quiet, since = now - self._pressed_at, now - self._searched_at
-        return since >= LONGEST_S or (quiet >= QUIET_S and since >= EVERY_S)
-
-    def search(self) -> bool:
-        """Frees objects in cycles if a search is due; returns whether it was."""
-        due = self.is_due
-        if due:
-            gc.collect()
-            self._searched_at = self._clock()
-        return due

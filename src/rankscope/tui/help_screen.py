@@ -12,9 +12,8 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 
 from rankscope.features.traces.page.activity import letters as trace_letters
-from rankscope.tui.actions import ACTIONS, Scope
+from rankscope.tui.actions import ACTIONS, SCROLLING, Hint, Scope, hint_line
 from rankscope.tui.detail.line_widgets import Lines
-from rankscope.tui.key_hints import SCROLLING, Hint, hint_line
 from rankscope.tui.letters import LETTERS
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, line

@@ -1,4 +1,4 @@
-"""Turns a board into lines of the screen: gutter, cells, remarks."""
+"""Turns a board into lines of the screen: gutter, cells, remarks, and a line of memory below each rank."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from textual.strip import Strip
 from rankscope.text.wording import rank_ranges
 from rankscope.tui.board import AnyBoard, Board
 from rankscope.tui.lane_cells import LaneCells, draw
-from rankscope.tui.letters import SHIFT, Codes, Mark
+from rankscope.tui.letters import CURSOR, MEMBER, SHIFT, Codes, Mark, cell_style
 from rankscope.tui.marks import REASONS
 from rankscope.tui.options import Look
-from rankscope.tui.palette import CURSOR, MEMBER, cell_style
 from rankscope.tui.themes import base_style, face_style
 
 _KEPT = 512
@@ -158,9 +157,6 @@ def _remark(text: Codes, styles: Codes, codes: Codes, board: Board, lane: int) -
     if words and at + len(words) <= len(text):
         text[at : at + len(words)] = np.frombuffer(words.encode("ascii"), np.uint8)
         styles[at : at + len(words)] = 0
-
-
-# Lines of memory below the lanes: cells of each rank at the time scale of its lane, and its bytes at the cursor.
 
 
 def last_rows(board: AnyBoard, rows: Sequence[int]) -> list[int]:

@@ -166,14 +166,12 @@ class Track(Protocol):
         ...
 
 
-# A window over lanes of ranks, with their order, and with ranks to blame kept apart.
-
 ALONE = 16
 """Most ranks to blame with rows of their own; more share rows with each other, never with others."""
 
 
 class RankWindow(Window):
-    """A window with rows of the ranks of a model."""
+    """A window with rows of the ranks of a model, in an order, and with ranks to blame kept apart."""
 
     def __init__(self, view: View, width: int, height: int, model: Model) -> None:
         super().__init__(view, width, height)

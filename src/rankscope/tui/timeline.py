@@ -22,13 +22,13 @@ from rankscope.features.traces.page.trace_paint import gutter_for as gutter_of_t
 from rankscope.features.traces.page.trace_ruler import step_line, time_line
 from rankscope.text.escaping import plain
 from rankscope.tui.actions import bindings_for
+from rankscope.tui.axis import group_ticks, sequence_ruler, time_ruler
 from rankscope.tui.board import AnyBoard, Board
 from rankscope.tui.lane_paint import Gutter, Line, Painter, compose, gutter_for, last_rows, memory_lines
 from rankscope.tui.letters import Codes
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.text_bars import Unstyled, shortened
 from rankscope.tui.themes import base_style, face_style
-from rankscope.tui.time_ruler import group_ticks, sequence_ruler, time_ruler
 
 TWICE = 1.0
 """Most seconds between the two keys of `g g`."""
@@ -250,9 +250,6 @@ class Timeline(Unstyled, can_focus=True):
         else:
             self.board.scroll_rows(3 * direction)
         self.changed()
-
-
-# Effects of the keys of the lanes on the board: moving, zooming, folding.
 
 
 def _page(board: AnyBoard) -> int:

@@ -7,8 +7,7 @@ from dataclasses import replace
 import polars as pl
 
 from rankscope.analysis.model import Divergence, Finding
-from rankscope.tui.detail.compact_detail import compact, launched
-from rankscope.tui.detail.expanded_detail import expanded
+from rankscope.tui.detail.detail_text import compact, expanded, launched
 from rankscope.tui.detail.finding_text import full_text, short_text
 from rankscope.tui.detail.group_states import group_states
 from rankscope.tui.detail.operation_index import OpIndex

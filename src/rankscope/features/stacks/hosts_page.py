@@ -170,8 +170,6 @@ def _has(host: HostStack, wanted: str) -> bool:
     return wanted in host.activity.words or any(wanted in text.lower() for text in texts)
 
 
-# The host stacks from py-spy as lines of trees: a tree for each kind of thread, and for holders of the GIL.
-
 _NUMBER = re.compile(r"\d+")
 _LONGEST = 60
 HOLDER = "another thread, which holds the GIL"

@@ -14,7 +14,18 @@ from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.features.traces.page.trace_cells import Asked, draw
 from rankscope.text.step_commands import first_command
 from rankscope.text.wording import duration, plural
-from rankscope.tui.actions import ALONE_FOOTER, FOOTER, TRACED_FOOTER
+from rankscope.tui.actions import (
+    ALONE_FOOTER,
+    DETAIL_PANE,
+    FILTERED,
+    FOOTER,
+    SEARCHING,
+    TRACED_FOOTER,
+    Hint,
+    hint_line,
+    known_hints,
+    lane_hints,
+)
 from rankscope.tui.board import AnyBoard, Board
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.job_news import JobNews
@@ -22,13 +33,12 @@ from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.filters import Filter, describe
 from rankscope.tui.footer import Found, found_text, joined, lane_words, overview_line, room_for_legend, status_line
-from rankscope.tui.frames import pane_title, rule
 from rankscope.tui.header import verdict_lines
-from rankscope.tui.key_hints import DETAIL_PANE, FILTERED, SEARCHING, Hint, hint_line, known_hints, lane_hints
 from rankscope.tui.letters import legend
 from rankscope.tui.order import ORDERINGS
 from rankscope.tui.overview import Strip, sequence_strip, time_strip
 from rankscope.tui.styled_text import BLANK, cut, line
+from rankscope.tui.text_bars import pane_title, rule
 
 LARGE = 44
 """Lines from which the verdict shows the culprit in large digits, and the overview has a frame."""

@@ -8,11 +8,11 @@ from rankscope.features.traces.page.lanes import TracedRun
 from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.features.traces.page.trace_targets import go_item
 from rankscope.tui.board import AnyBoard, Board
+from rankscope.tui.cell_selection import Place
 from rankscope.tui.filters import Filter, apply
 from rankscope.tui.letters import Codes
 from rankscope.tui.live.anchor import carry, same_finding
 from rankscope.tui.model import Model
-from rankscope.tui.target import Place
 from rankscope.tui.times import Times
 
 

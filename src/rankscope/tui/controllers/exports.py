@@ -152,16 +152,16 @@ def add_to_file(folder: Path, text: str) -> Path:
     return path
 
 
-# The job can be asked for dumps. Trigger pipes belong to NCCL's own recorder. No other backend makes any:
-# not nccl2, which torch 2.15 calls "nccl", and not gloo.
-
 NONE_FOUND = "no trigger pipe here: set TORCH_NCCL_DEBUG_INFO_PIPE_FILE for the next run"
 NONE_MADE = "{} makes no trigger pipes: run rankscope.capture in the job"
 NCCL = "nccl"
 
 
 class DumpOffer:
-    """Writes to the trigger pipes of the job."""
+    """Writes to the trigger pipes of the job, which belong to NCCL's own recorder.
+
+    No other backend makes any: not nccl2, which torch 2.15 calls "nccl", and not gloo.
+    """
 
     def __init__(self, view: MainView, boards: BoardSet) -> None:
         self._view, self._boards = view, boards

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankscope.kinds.functions import function
 from rankscope.kinds.view_kinds import VIEWS, ViewKind, view_named
+from rankscope.tui.cell_selection import place_of_selection
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.board_switch import BoardSwitch
 from rankscope.tui.controllers.filter_menu import FilterMenu
@@ -16,7 +17,6 @@ from rankscope.tui.controllers.job_news import STILL_LOADING
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.popups import Choice
 from rankscope.tui.selection import GroupFilter, Moment, Selection
-from rankscope.tui.target import place_of_selection
 
 if TYPE_CHECKING:
     from rankscope.tui.detail.screens.page import Page

@@ -17,8 +17,7 @@ from rankscope.tui.cell_selection import column_of
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.footer import Found
-from rankscope.tui.search import Hits, search
-from rankscope.tui.target import HINT, Target, parse
+from rankscope.tui.search import HINT, Hits, Target, parse, search
 
 SEARCHED = "op, group, rank, #number, function, file, message"
 """Where a search in the lanes of operations looks."""

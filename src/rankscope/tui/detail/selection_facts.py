@@ -14,11 +14,9 @@ from rankscope.analysis.model import Analysis, ChainStep, Finding
 from rankscope.kinds.functions import function
 from rankscope.kinds.view_kinds import DETAIL_PARTS
 from rankscope.schema import SOURCES, Dataset, Frame, Group
-from rankscope.tui.detail.group_labels import group_short
-from rankscope.tui.detail.member_folds import Fold, fold
 from rankscope.tui.detail.operation_index import OpIndex, Row, one
-from rankscope.tui.detail.pairs import pair, waiting_for
-from rankscope.tui.detail.peers import PARTLY, UNFINISHED, Peers, collective, state_label
+from rankscope.tui.detail.operation_text import group_short
+from rankscope.tui.detail.peers import PARTLY, UNFINISHED, Fold, Peers, collective, fold, pair, state_label, waiting_for
 from rankscope.tui.selection import Absence, Selection
 from rankscope.tui.styled_text import Line
 
@@ -177,9 +175,6 @@ def _files(dataset: Dataset, rank: int) -> tuple[tuple[str, str | None], ...]:
     files = dataset.files.filter((pl.col("rank") == rank) & (pl.col("attempt") == dataset.attempt).fill_null(True))
     own_first = files.sort(pl.col("kind") != SOURCES[0], maintain_order=True)
     return tuple(own_first.select("path", "problem").iter_rows())
-
-
-# The last operations of a rank, and the operation that it waits in.
 
 
 @dataclass(frozen=True)

@@ -125,9 +125,6 @@ def _frame_spans(frame: Frame) -> list[Span]:
     return [Span(plain(short_function_name(frame)) or "?", role), Span(f" {place(frame)}", "dim")]
 
 
-# The stacks of all members of a collective as lines of trees: one tree of members that issued it, one of the others.
-
-
 def forest(index: OpIndex, peers: Peers, width: int, *, internals: bool = False) -> list[TreeLine]:
     """The trees with a line over each, drawn for `width` cells."""
     issued = peers.table.filter(pl.col("presence") == ISSUED)
@@ -168,8 +165,6 @@ def with_mark(tree_line: TreeLine, at: int) -> TreeLine:
     parts = tree_line.parts
     return tree_line._replace(parts=line(parts[:begin], Span(parts.plain[begin:end], "mark"), parts[end:]))
 
-
-# Frames of stacks in few characters, and which of them belong to the user.
 
 _GAP = " < "
 

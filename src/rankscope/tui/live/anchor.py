@@ -9,8 +9,7 @@ import numpy as np
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.schema import Dataset
 from rankscope.tui.board import Board
-from rankscope.tui.lane_items import Ints
-from rankscope.tui.model import Model
+from rankscope.tui.model import Ints, Model
 from rankscope.tui.times import Times
 
 

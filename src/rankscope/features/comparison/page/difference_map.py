@@ -17,8 +17,8 @@ from rankscope.features.comparison.rules.series_curves import Curves, SeriesKey,
 from rankscope.features.traces.page.heat_page import METRICS, HeatRow, fold_rows
 from rankscope.features.traces.rules.model import TraceAnalysis
 from rankscope.text.wording import duration, ranks_text
+from rankscope.tui.actions import Hint
 from rankscope.tui.detail.screens.grid_page import LABEL, GridPage, row_head
-from rankscope.tui.key_hints import Hint
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import HEAT, Line, Role, Span, cut, line, wrapped
 

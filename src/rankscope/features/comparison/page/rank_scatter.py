@@ -19,7 +19,7 @@ from rankscope.features.comparison.rules.model import ComparedRun
 from rankscope.features.comparison.rules.run_sides import WholeComparison
 from rankscope.features.traces.page.heat_page import METRICS
 from rankscope.text.wording import duration
-from rankscope.tui.key_hints import Hint
+from rankscope.tui.actions import Hint
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, cut, line, wrap
 from rankscope.tui.text_bars import TextBar

@@ -27,9 +27,9 @@ from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide, value_of
 from rankscope.text.tensors import LONGEST_JSON
 from rankscope.text.wording import plural, rank_ranges
-from rankscope.tui.detail.group_labels import group_label
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.operation_index import index_of
+from rankscope.tui.detail.operation_text import group_label
 from rankscope.tui.detail.screens.page import Page, Result, TablePage
 from rankscope.tui.detail.stack_tree import place
 from rankscope.tui.filters import parse_ranks
@@ -234,8 +234,6 @@ def selection_at(dataset: Dataset, row: dict[str, Any]) -> Selection | None:
     before = (created <= time_ns).fill_null(False).arg_true()
     return index.selection(span.start + int(before[-1]) if len(before) else span.start)
 
-
-# A log message with all its known facts, as lines.
 
 _MOST = 400
 """Lines of a text, values of a record and frames of a stack that are shown."""

@@ -123,9 +123,6 @@ def row_bounds(ranks: Ints, alone: NDArray[np.bool_], per: int) -> Ints:
     return np.concatenate(([0], np.flatnonzero(apart) + 1, [len(ranks)])).astype(np.int64)
 
 
-# The arrangement of the samples.
-
-
 def memory_grids(memory: pl.DataFrame, stages: Mapping[int, int]) -> list[MemoryGrid]:
     """A grid for each kind of device in `Dataset.memory`, the host last; ranks have the pipeline stages `stages`."""
     rows = sample_rows(memory).drop_nulls("rank")

@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from rankscope.features.memory.rules.memory_peers import sample_rows
 from rankscope.schema import HOST
 from rankscope.text.wording import byte_count
-from rankscope.tui.bins import find, worst
 from rankscope.tui.lane_cells import LaneCells
-from rankscope.tui.letters import Codes
-from rankscope.tui.palette import HELD
+from rankscope.tui.letters import HELD, Codes, find, worst
 
 Ints = NDArray[np.int64]
 TENTHS = 10

@@ -23,7 +23,7 @@ from rankscope.features.numbers.rules.model import RULES, NumberMarks, Reference
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, rank_ranges
-from rankscope.tui.detail.group_labels import group_label
+from rankscope.tui.detail.operation_text import group_label
 from rankscope.tui.detail.stack_tree import place, user_frames
 from rankscope.tui.styled_text import HEAT, Line, Role, Span, line
 
@@ -172,9 +172,6 @@ def lines_off(grid: NumberGrid, cells: Codes) -> Ints:
     if not len(cells):
         return np.zeros(0, np.int64)
     return np.flatnonzero(np.logical_or.reduceat(OFF[cells], grid.ends[:-1])).astype(np.int64)
-
-
-# The arrangement of the tensors.
 
 
 def number_grid(dataset: Dataset) -> NumberGrid:

@@ -12,9 +12,9 @@ from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, rank_ranges
 from rankscope.tui.columns import Col, Columns
-from rankscope.tui.detail.group_labels import group_label, group_short
 from rankscope.tui.detail.group_states import GroupState, group_states
 from rankscope.tui.detail.operation_index import OpIndex, index_of
+from rankscope.tui.detail.operation_text import group_label, group_short
 from rankscope.tui.detail.screens.page import TablePage
 from rankscope.tui.detail.selection_facts import as_absence
 from rankscope.tui.options import ViewOptions

@@ -19,13 +19,11 @@ from rankscope.text.escaping import plain
 from rankscope.text.wording import clock, duration, plural, rank_ranges
 from rankscope.tui.columns import Col, Columns
 from rankscope.tui.detail import operation_text
-from rankscope.tui.detail.compact_detail import brief
-from rankscope.tui.detail.expanded_detail import stack_lines
-from rankscope.tui.detail.group_labels import group_label
+from rankscope.tui.detail.detail_text import brief, stack_lines
 from rankscope.tui.detail.line_widgets import CellList, LineList, Lines
-from rankscope.tui.detail.member_folds import Fold, fold, members
 from rankscope.tui.detail.operation_index import OpIndex, index_of
-from rankscope.tui.detail.peers import Peers
+from rankscope.tui.detail.operation_text import group_label
+from rankscope.tui.detail.peers import Fold, Peers, fold, members
 from rankscope.tui.detail.screens.page import Page
 from rankscope.tui.detail.selection_facts import look_up, peers_of, select
 from rankscope.tui.detail.stack_tree import TreeLine, forest, frame_at, one_line, user_frames, with_mark

@@ -14,6 +14,7 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from rankscope.analysis.model import Analysis, Mesh
+from rankscope.analysis.places import known_hosts
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clipped, rank_ranges
@@ -22,11 +23,8 @@ from rankscope.tui.detail.line_widgets import CellList, Lines
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.order import host_of
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line, Role, Span, cut, line, wrapped
-
-# The device mesh laid out in rows of cells, one cell for each rank, as wide as the screen allows.
 
 MARKS: dict[str, tuple[str, Role]] = {
     "C": ("culprit", "bad"), "m": ("misfit", "warn"), "?": ("no dump", "warn"), "w": ("waits", "warn"),
@@ -162,7 +160,7 @@ class MeshScreen(ListPage):
         super().__init__(options or ViewOptions())
         self.dataset, self.analysis, self.mesh = dataset, analysis, analysis.mesh
         self.letters = letters(dataset, analysis)
-        self._hosts = host_of(dataset)
+        self._hosts = known_hosts(dataset)
         self._layout = _EMPTY
         self._shown: list[MeshRow] = []
         self._cell = 0

@@ -19,10 +19,10 @@ from rankscope.kinds.view_kinds import view_named
 from rankscope.schema import Dataset, Frame
 from rankscope.text.escaping import plain
 from rankscope.text.given_input import GivenInput, quoted
+from rankscope.tui.actions import SCROLLING, Hint, hint_line
 from rankscope.tui.columns import Columns
 from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.detail.source_editor import editor_command, locate
-from rankscope.tui.key_hints import SCROLLING, Hint, hint_line
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.popups import Choice, ChoiceScreen, Prompt
 from rankscope.tui.selection import GroupFilter, Moment, Selection
