@@ -129,19 +129,16 @@ class RankscopeApp(App[None]):
             self.register_theme(textual_theme(Look(name, options.palette)))
         self.theme = options.theme.name
         self.animation_level = "none"
-        self._choose_filters(options.palette == "none")
+        # turns filters off: Textual would make greys that are hard to tell apart, and round colours of the palette
+        self.no_color = options.palette == "none"
+        unwanted = (Monochrome, NoColor, ANSIToTruecolor)
+        kept = [line_filter for line_filter in self._filters if not isinstance(line_filter, unwanted)]
+        self._filters = [*kept, NoColor()] if self.no_color else kept
         # Textual reads this from the environment at import, before the link is known.
         textual.screen.UPDATE_PERIOD = 1 / (SLOW_FRAMES if options.slow_link else FRAMES)  # type: ignore[misc]
         self.opening = OpeningScreen(title, options)
         self._lanes: LanesScreen | None = None
         self.quiet = Quiet()
-
-    def _choose_filters(self, no_color: bool) -> None:
-        """Turns filters off: Textual would make greys that are hard to tell apart, and round colours of the palette."""
-        self.no_color = no_color
-        unwanted = (Monochrome, NoColor, ANSIToTruecolor)
-        kept = [line_filter for line_filter in self._filters if not isinstance(line_filter, unwanted)]
-        self._filters = [*kept, NoColor()] if no_color else kept
 
     @property
     def lanes(self) -> LanesScreen:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +12,6 @@ from rankscope.text.escaping import plain
 from rankscope.text.wording import ranks_text
 from rankscope.tui.letters import DIFFERING, LETTERS, NUMBER, PENDING, SHIFT, Mark
 from rankscope.tui.model import Model
-
-if TYPE_CHECKING:
-    from rankscope.features.traces.page.lanes import TraceLanes
 
 STATES: dict[str, tuple[Mark, ...]] = {
     "done": (Mark.DONE, Mark.WRONG_NUMBERS),
@@ -72,16 +68,14 @@ def apply(model: Model, wanted: Filter) -> Model:
         lanes &= np.isin(model.ranks, model.dataset.group_list[wanted.group].ranks)
     if wanted.letter is not None or wanted.state is not None:
         lanes &= np.isin(np.arange(len(model.ranks)), model.items.lane[items])
-    return replace(model.take(lanes, items), traces=_traces(model, wanted))
-
-
-def _traces(model: Model, wanted: Filter) -> TraceLanes | None:
-    """The part of the lanes of traces, if any, that passes the filter; only dumps have states."""
+    # the part of the lanes of traces, if any, that passes the filter; only dumps have states
     if model.traces is None or (wanted.group is None and wanted.letter is None):
-        return model.traces
-    from rankscope.features.traces.page.lanes import narrowed
+        traces = model.traces
+    else:
+        from rankscope.features.traces.page.lanes import narrowed
 
-    return narrowed(model.traces, wanted.group, wanted.letter)
+        traces = narrowed(model.traces, wanted.group, wanted.letter)
+    return replace(model.take(lanes, items), traces=traces)
 
 
 def _item_mask(model: Model, wanted: Filter) -> NDArray[np.bool_]:

@@ -98,8 +98,11 @@ def absences(dataset: Dataset, found: Collectives, *, never: bool) -> pl.DataFra
     lacking = short.join(members, on="group").join(present, on=["rank", "group", "seq"], how="anti")
     when = present.group_by("group", "seq").agg(pl.col("created_ns").median().cast(pl.Int64, strict=False))
     judged = lacking.with_columns(_reason().alias("reason")).join(when, on=["group", "seq"], how="left")
+    reason = pl.col("reason")
+    hidden = (reason == _NUMBER["overwritten"]) | ((reason == _NUMBER["no dump"]) & ~pl.col("pending"))
+    hidden = hidden if never else hidden | (reason == _NUMBER["never issued"])
     return (
-        (_proven(dataset, judged) if never else judged).filter(~_hidden(never))
+        (_proven(dataset, judged) if never else judged).filter(~hidden)
         .select("rank", "group", "seq", "col", "created_ns", "reason", pl.lit(False).alias("is_p2p"))
     )  # fmt: skip
 
@@ -181,12 +184,6 @@ def _above(bounds: pl.DataFrame, group: NDArray[np.uint32], seq: _Ints) -> _Ints
 def _keys(group: NDArray[np.uint32], number: _Ints) -> _Ints:
     keys: _Ints = group.astype(np.int64) * FAR + np.clip(number, -1, FAR - 2) + 1
     return keys
-
-
-def _hidden(never: bool) -> pl.Expr:
-    reason = pl.col("reason")
-    hidden = (reason == _NUMBER["overwritten"]) | ((reason == _NUMBER["no dump"]) & ~pl.col("pending"))
-    return hidden if never else hidden | (reason == _NUMBER["never issued"])
 
 
 def _reason() -> pl.Expr:

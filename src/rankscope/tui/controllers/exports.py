@@ -170,7 +170,8 @@ class DumpOffer:
         """Offers to write to the existing pipes."""
         pipes = self._view.options.pipes
         ranks = pipes.ranks() if pipes is not None else []
-        without = _without_pipes(self._boards.shown.model.dataset)
+        # the backends of the shown operations that make no pipes
+        without = sorted(set(self._boards.shown.model.dataset.ops["library"].cast(pl.String).drop_nulls()) - {NCCL, ""})
         if pipes is None or not ranks:
             self._view.note(NONE_MADE.format(" and ".join(without)) if without else NONE_FOUND)
             return
@@ -182,8 +183,3 @@ class DumpOffer:
                 self._view.work_out(pipes.ask, self._view.note)
 
         self._view.choose("write flight recorder dumps now", choices, chosen)
-
-
-def _without_pipes(dataset: Dataset) -> list[str]:
-    """The backends of the shown operations that make no pipes."""
-    return sorted(set(dataset.ops["library"].cast(pl.String).drop_nulls()) - {NCCL, ""})

@@ -122,11 +122,6 @@ class Pages:
         page.is_early = self._boards.whole.is_partial
         self._view.app.push_screen(page, self._jump)
 
-    def _show_group(self, chosen: GroupFilter) -> None:
-        self._filters.set(replace(self._boards.wanted, group=chosen.group))
-        if chosen.selection is not None and self._boards.wanted.group == chosen.group:
-            self._go(chosen.selection)
-
     def _go(self, selection: Selection) -> None:
         place = place_of_selection(self._boards.whole, selection)
         if place is not None:
@@ -141,7 +136,9 @@ class Pages:
         elif isinstance(result, Moment):
             self._switch.go_moment(result)
         elif isinstance(result, GroupFilter):
-            self._show_group(result)
+            self._filters.set(replace(self._boards.wanted, group=result.group))
+            if result.selection is not None and self._boards.wanted.group == result.group:
+                self._go(result.selection)
         else:
             self._go(result)
 

@@ -93,7 +93,8 @@ def launched(detail: Detail) -> str:
 def _absence(detail: Detail) -> list[Span]:
     """The missing operation, and how long others have waited for it."""
     selection, peers = detail.selection, detail.peers
-    reason = Span(operation_text.absence(selection.absence).upper(), "bad" if _guilty(detail) else "warn")
+    guilty = selection.absence == str(Absence.NEVER_ISSUED)
+    reason = Span(operation_text.absence(selection.absence).upper(), "bad" if guilty else "warn")
     if selection.group is None:
         return [reason]
     if peers is None:
@@ -116,10 +117,6 @@ def _missing_op(detail: Detail, peers: Peers) -> str:
         return "no operation"
     side = "recv from" if waiting.op.lower().startswith("send") else "send to"
     return f"{side} rank {waiting.ranks[0]}"
-
-
-def _guilty(detail: Detail) -> bool:
-    return detail.selection.absence == str(Absence.NEVER_ISSUED)
 
 
 def _present(detail: Detail, width: int) -> list[Line]:
@@ -363,6 +360,9 @@ def _head(detail: Detail, width: int) -> list[Line]:
 def _facts(detail: Detail, row: Row) -> list[Line]:
     size = payload(row["in_sizes"], row["in_dtypes"])
     carried = launched(detail) or operation_text.carried(row)
+    # lines of logs have no number
+    number = "" if row["record_id"] is None else f"{row['record_id']} in "
+    record = f"{number}{plain(detail.files[0][0])}" if detail.files else ""
     facts = {
         "group": group_label(detail.group),
         "members": rank_ranges(detail.group.ranks, 60) if detail.group else "",
@@ -372,17 +372,9 @@ def _facts(detail: Detail, row: Row) -> list[Line]:
         "issued": clock(row["created_ns"]) + (f", started {clock(row['started_ns'])}" if row["started_ns"] else ""),
         "on": ", ".join(plain(text) for text in (row["host"], row["library"], row["thread"]) if text),
         "timeout": duration(row["timeout_ms"] * 1_000_000) if row["timeout_ms"] else "",
-        "record": _record(detail, row),
+        "record": record,
     }
     return [labelled(name, text) for name, text in facts.items() if text]
-
-
-def _record(detail: Detail, row: Row) -> str:
-    """The place of the operation in its file; lines of logs have no number."""
-    if not detail.files:
-        return ""
-    number = "" if row["record_id"] is None else f"{row['record_id']} in "
-    return f"{number}{plain(detail.files[0][0])}"
 
 
 def _part_facts(detail: Detail) -> list[Line]:

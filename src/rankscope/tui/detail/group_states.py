@@ -49,7 +49,7 @@ def group_states(dataset: Dataset, analysis: Analysis) -> list[GroupState]:
     """All groups: first those with a divergence of their own, then consequences, then the others by size."""
     fronts = _fronts(dataset)
     parted = {d.group: d for d in analysis.divergences}
-    cause = _root_title(analysis)
+    cause = next((f.title for f in analysis.findings if f.root_cause), "another group")
     states = []
     for group in dataset.group_list:
         front = fronts.get(group.id, _NO_FRONT)
@@ -91,7 +91,3 @@ def _fronts(dataset: Dataset) -> dict[int, _Front]:
         done.min().alias("done_low"), done.max().alias("done_high"),
     )  # fmt: skip
     return {group: _Front(*rest) for group, *rest in table.iter_rows()}
-
-
-def _root_title(analysis: Analysis) -> str:
-    return next((f.title for f in analysis.findings if f.root_cause), "another group")

@@ -82,6 +82,8 @@ def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
     peers = peers_of(index, analysis, selection)
     past = history(index, selection.rank, selection.group)
     shown = row or past.last_in_group or past.last
+    # a frontier does not count sends and receives
+    in_group = None if selection.is_p2p else selection.group
     return Detail(
         selection=selection,
         group=index.group(selection.group),
@@ -96,7 +98,7 @@ def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
         files=_files(index.dataset, selection.rank),
         has_dump=selection.rank in index.presence.seen,
         is_cut=index.presence.cut(selection.rank),
-        frontier=_frontier(index, selection),
+        frontier=None if in_group is None else index.presence.frontiers.get((selection.rank, in_group)),
         groups=_group_names(index, past),
         descriptions=index.descriptions,
         parts=tuple(
@@ -107,13 +109,6 @@ def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
         host=host_stacks(index.dataset, [selection.rank]).get(selection.rank),
         where=analysis.mesh.where(selection.rank) if analysis.mesh is not None else "",
     )
-
-
-def _frontier(index: OpIndex, selection: Selection) -> Frontier | None:
-    """The last collectives of the rank in the group; it does not count sends and receives."""
-    if selection.group is None or selection.is_p2p:
-        return None
-    return index.presence.frontiers.get((selection.rank, selection.group))
 
 
 def peers_of(index: OpIndex, analysis: Analysis, selection: Selection) -> Peers | None:

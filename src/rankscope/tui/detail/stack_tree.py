@@ -203,11 +203,8 @@ def one_line(stack: Sequence[Frame], width: int) -> str:
         line = _GAP.join(texts)
         if len(line) <= width:
             return line
-    return _shortened([label(frames[0]), *(plain(f.function) for f in frames[1:])], width)
-
-
-def _shortened(texts: Sequence[str], width: int) -> str:
-    """The innermost texts that fit, and the number of those left out."""
+    # the innermost texts that fit, and the number of those left out
+    texts = [label(frames[0]), *(plain(f.function) for f in frames[1:])]
     for kept in range(len(texts) - 1, 0, -1):
         line = _GAP.join([*texts[:kept], f"+{len(texts) - kept}"])
         if len(line) <= width:

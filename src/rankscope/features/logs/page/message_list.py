@@ -95,15 +95,15 @@ class MessageList:
             mask &= pl.col("rank").is_in(list(wanted.ranks))
         if wanted.text:
             files = [file for file, path in self.paths.items() if wanted.text in (path or "").lower()]
-            mask &= pl.any_horizontal(_has(wanted.text), pl.col("file").is_in(files))
+            text = wanted.text
+            mask &= pl.any_horizontal(
+                pl.any_horizontal(
+                    pl.col(name).str.to_lowercase().str.contains(text, literal=True).fill_null(False)
+                    for name in ("text", "kind", "pattern", "host")
+                ),
+                pl.col("file").is_in(files),
+            )
         return mask.fill_null(False).alias("wanted")
-
-
-def _has(text: str) -> pl.Expr:
-    return pl.any_horizontal(
-        pl.col(name).str.to_lowercase().str.contains(text, literal=True).fill_null(False)
-        for name in ("text", "kind", "pattern", "host")
-    )
 
 
 def when(time_ns: int | None, resolution_ns: int | None) -> str:

@@ -151,7 +151,8 @@ def _grid(kind: str, rows: pl.DataFrame, stages: Mapping[int, int]) -> MemoryGri
     places, starts = _columns(rows[key], by_step=by_step, most=int(np.diff(ends).max()))
     sizes = {name: _most(rows[name], ends, places, len(starts)) for name in SIZES}
     known = {name: one for name, one in sizes.items() if not np.isnan(one).all()}
-    capacity = _capacity(rows["capacity"], first)
+    # the capacity of the device of each series; 0 where it is not known
+    capacity = np.maximum.reduceat(rows["capacity"].fill_null(0).to_numpy(), first).astype(np.float32)
     scales = {name: _scale(one, capacity) for name, one in known.items()}
     if held_name(kind) in known:
         known[GROWTH] = _growth(known[held_name(kind)])
@@ -189,11 +190,6 @@ def _most(sizes: pl.Series, ends: Ints, places: NDArray[np.int16], count: int) -
     is_over = np.logical_or.accumulate(known[:, ::-1], axis=1)[:, ::-1]
     filled = np.take_along_axis(found, np.maximum(last, 0), axis=1)
     return np.where((last >= 0) & is_over, filled, np.nan).astype(np.float32)
-
-
-def _capacity(capacity: pl.Series, first: NDArray[np.intp]) -> Bytes:
-    """The capacity of the device of each series; 0 where it is not known."""
-    return np.maximum.reduceat(capacity.fill_null(0).to_numpy(), first).astype(np.float32)
 
 
 def _scale(sizes: Bytes, capacity: Bytes) -> Bytes:

@@ -167,7 +167,11 @@ class NumbersScreen(GridPage):
         badge = STATUSES[self.analysis.status]
         verdict = line(" ", Span(f" {badge.badge} ", badge.face), f" {plain(self.analysis.verdict)}")
         what = " against the reference" if self.is_reference else " numbers"
-        counts = line(Span(what, "head"), f"  {self._counts()}", self._bucket())
+        counts = line(
+            Span(what, "head"),
+            f"  {self._counts()}",
+            Span(f"  {self._per} ranks a cell" if self._per > 1 else "", "dim"),
+        )
         key = line(" ", *legend(is_reference=self.is_reference))
         width = self.size.width
         told = [cut(one, width) for one in wrapped([verdict], width - 1, 1)[:VERDICT_LINES]]
@@ -184,9 +188,6 @@ class NumbersScreen(GridPage):
         found = [(int((self.codes == code).sum()), word) for code, word in named]
         off = ", ".join(f"{count:,} {word}" for count, word in found if count)
         return f"{off or 'nothing is off'}; {', '.join(told)}"
-
-    def _bucket(self) -> Span:
-        return Span(f"  {self._per} ranks a cell" if self._per > 1 else "", "dim")
 
     def search(self, text: str) -> int:
         """Lists the lines with `text` in their operation, group or step; of a rank those that it has."""

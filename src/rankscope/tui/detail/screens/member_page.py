@@ -14,23 +14,24 @@ from textual.widget import Widget
 
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.presence import Absence
-from rankscope.schema import Dataset, Frame
+from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
-from rankscope.text.wording import clock, duration, plural, rank_ranges
+from rankscope.text.wording import clock, duration, rank_ranges
 from rankscope.tui.columns import Col, Columns
 from rankscope.tui.detail import operation_text
 from rankscope.tui.detail.detail_text import brief, stack_lines
-from rankscope.tui.detail.line_widgets import CellList, LineList, Lines
+from rankscope.tui.detail.frame_tree import FrameTree
+from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.detail.operation_index import OpIndex, index_of
 from rankscope.tui.detail.operation_text import group_label
 from rankscope.tui.detail.peers import Fold, Peers, fold, members
 from rankscope.tui.detail.screens.page import Page
 from rankscope.tui.detail.selection_facts import look_up, peers_of, select
-from rankscope.tui.detail.stack_tree import TreeLine, forest, frame_at, one_line, user_frames, with_mark
+from rankscope.tui.detail.stack_tree import forest, one_line, user_frames
 from rankscope.tui.filters import parse_ranks
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
-from rankscope.tui.styled_text import BLANK, Line, Span, line, wrap
+from rankscope.tui.styled_text import BLANK, Line, Span, line
 
 
 class MemberScreen(Page):
@@ -64,12 +65,10 @@ class MemberScreen(Page):
         self.roster = Roster(self.peers) if self.peers else None
         self.columns = self.roster.columns(dataset, is_p2p=self.selection.is_p2p) if self.roster else None
         self.internals = False
-        self._trees: list[TreeLine] = []
-        self._frame = 0
 
     def body(self) -> Iterable[Widget]:
         """The list, the tree, and the known facts of the member under the cursor."""
-        members, tree = LineList(self.options, id="members"), CellList(self.options, id="tree")
+        members, tree = LineList(self.options, id="members"), FrameTree(self.options)
         tree.display = False
         yield Container(members, tree, Lines(self.options, id="text"), id="body")
 
@@ -78,8 +77,8 @@ class MemberScreen(Page):
         return self.query_one("#members", LineList)
 
     @property
-    def _tree(self) -> CellList:
-        return self.query_one("#tree", CellList)
+    def _tree(self) -> FrameTree:
+        return self.query_one("#tree", FrameTree)
 
     def heading(self) -> list[Line]:
         """The operation, its members and times, the name of the pane, and the columns."""
@@ -122,23 +121,10 @@ class MemberScreen(Page):
         """Draws the trees for the width there is."""
         if not self._tree.display or self.peers is None:
             return
-        self._trees = forest(self.index, self.peers, self.size.width - 1, internals=self.internals)
-        self._tree.show_rows(len(self._trees), self._tree_line, keep=True)
-        if self._tree.cursor == 0:
-            # The first line is a heading: the first frames come after it.
-            self._tree.move_to(1)
-
-    def _tree_line(self, at: int, width: int) -> Line:
-        del width
-        shown = self._trees[at]
-        return (with_mark(shown, self._frame) if at == self._tree.cursor else shown).parts
+        trees = forest(self.index, self.peers, self.size.width - 1, internals=self.internals)
+        self._tree.show_trees(trees, keep=True)
 
     @on(LineList.Moved)
-    def _moved(self, event: LineList.Moved) -> None:
-        if event.sender is self._tree:
-            self._frame = len(self._trees[self._tree.cursor].frames) - 1 if self._trees else 0
-        self._draw_text()
-
     def _draw_text(self) -> None:
         text = self.query_one("#text", Lines)
         rank = self._rank()
@@ -147,27 +133,15 @@ class MemberScreen(Page):
             return
         detail = look_up(self.index, self.analysis, self._on(rank))
         if self._tree.display:
-            text.show_lines(self._about_frame(text.size.width))
+            text.show_lines(self._tree.about(text.size.width))
         else:
             frames = stack_lines(detail.stack) if self.has_class("-tall") else []
             text.show_lines([*brief(detail, text.size.width), *frames])
 
-    def _about_frame(self, width: int) -> list[Line]:
-        frame = self._current_frame()
-        ranks = self._trees[self._tree.cursor].ranks if self._trees else ()
-        who = line(Span(plural(len(ranks), "rank"), "bold"), f"  {rank_ranges(ranks, 2 * width)}")
-        if frame is None:
-            return wrap(who, width, 2)
-        where = line(Span(plain(frame.function), "bold"), f"  {plain(frame.file)}:{frame.line}")
-        return [*wrap(where, width, 2), *wrap(who, width, 2)]
-
     def _rank(self) -> int | None:
         """The first rank under the cursor."""
-        if self._tree.display:
-            ranks = self._trees[self._tree.cursor].ranks if self._trees else ()
-        else:
-            entries = self.roster.entries if self.roster else []
-            ranks = entries[self._members.cursor].ranks if entries else ()
+        entries = self.roster.entries if self.roster else []
+        ranks = self._tree.ranks if self._tree.display else entries[self._members.cursor].ranks if entries else ()
         return ranks[0] if ranks else None
 
     def _on(self, rank: int) -> Selection:
@@ -210,12 +184,9 @@ class MemberScreen(Page):
 
     def action_frame(self, by: int) -> None:
         """Moves to another frame of the line."""
-        if not self._trees or not self._tree.display:
-            return
-        last = len(self._trees[self._tree.cursor].frames) - 1
-        self._frame = max(0, min(self._frame + by, last))
-        self._tree.refresh()
-        self._draw_text()
+        if self._tree.display:
+            self._tree.step_frame(by)
+            self._draw_text()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disables the keys of the hidden pane."""
@@ -224,13 +195,10 @@ class MemberScreen(Page):
             return True
         return {"unfold": not self._tree.display, "internals": self._tree.display}.get(action, True)
 
-    def _current_frame(self) -> Frame | None:
-        return frame_at(self._trees[self._tree.cursor], self._frame) if self._trees else None
-
     def action_edit(self) -> None:
         """Opens the source of the frame under the cursor, in the list the innermost of the user's."""
         if self._tree.display:
-            self.open_source(self._current_frame())
+            self.open_source(self._tree.frame)
             return
         rank = self._rank()
         stack = look_up(self.index, self.analysis, self._on(rank)).stack if rank is not None else ()

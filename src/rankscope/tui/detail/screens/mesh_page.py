@@ -67,7 +67,8 @@ def lay_out(mesh: Mesh, outside: tuple[int, ...], width: int) -> Layout:
     sizes = [d.size for d in mesh.dimensions]
     digits = len(str(max([*mesh.places, *outside], default=0)))
     for outer in range(1, len(sizes)):
-        room = width - _label_width(mesh, outer) - digits - 2
+        label_width = sum(min(len(plain(d.name)), _NAME) + len(str(d.size - 1)) + 2 for d in mesh.dimensions[:outer])
+        room = width - label_width - digits - 2
         if _characters(prod(sizes[outer:]), sizes[-1]) <= room:
             break
     rows = [part for label, ranks in _lines(mesh, outer) for part in _parted(label, ranks, sizes[-1], room)]
@@ -79,10 +80,6 @@ def lay_out(mesh: Mesh, outside: tuple[int, ...], width: int) -> Layout:
 def _characters(cells: int, block: int) -> int:
     """Characters of a row: its cells, and a gap between blocks of them."""
     return cells + (cells - 1) // block
-
-
-def _label_width(mesh: Mesh, outer: int) -> int:
-    return sum(min(len(plain(d.name)), _NAME) + len(str(d.size - 1)) + 2 for d in mesh.dimensions[:outer])
 
 
 def _lines(mesh: Mesh, outer: int) -> list[tuple[str, tuple[int, ...]]]:
@@ -122,12 +119,9 @@ def row_line(row: MeshRow, layout: Layout, of: Mapping[int, str], cursor: int | 
             cells.append((" ", "text"))
         letter = of.get(rank, ".")
         cells.append((letter, "mark" if at == cursor else MARKS[letter][1]))
-    parts += [Span("".join(c for c, _ in run), role) for role, run in _runs(cells)]
+    runs = [(role, list(run)) for role, run in groupby(cells, key=lambda cell: cell[1])]
+    parts += [Span("".join(c for c, _ in run), role) for role, run in runs]
     return line(*parts)
-
-
-def _runs(cells: list[tuple[str, Role]]) -> list[tuple[Role, list[tuple[str, Role]]]]:
-    return [(role, list(run)) for role, run in groupby(cells, key=lambda cell: cell[1])]
 
 
 def legend(of: Mapping[int, str], ranks: int) -> Line:
@@ -217,7 +211,10 @@ class MeshScreen(ListPage):
             self._layout = lay_out(self.mesh, outside, max(self.size.width - 2, 20))
         rank = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
         rows = self._layout.rows
-        self._shown = [row for row in rows if (rank in row.ranks if rank is not None else text in _searched(row))]
+        if rank is not None:
+            self._shown = [row for row in rows if rank in row.ranks]
+        else:
+            self._shown = [row for row in rows if text in " ".join(row.label.lower().split())]
         if rank is not None and self._shown:
             self._cell = self._shown[0].ranks.index(rank)
         return len(self._shown)
@@ -236,7 +233,8 @@ class MeshScreen(ListPage):
         host = f"  on {plain(self._hosts[rank])}" if rank in self._hosts else ""
         letter = self.letters.get(rank, ".")
         meaning = Span(f"  {MARKS[letter][0]}", MARKS[letter][1]) if letter != "." else ""
-        lines = [line(Span(f"rank {rank}", "head"), "  ", _where(self.mesh, rank), host, meaning)]
+        where = (plain(self.mesh.where(rank)) if self.mesh else "") or "not on the grid"
+        lines = [line(Span(f"rank {rank}", "head"), "  ", where, host, meaning)]
         about = [f for f in self.analysis.findings if rank in f.culprit_ranks]
         lines += [line(Span(plain(f.title), "bad" if f.root_cause else "warn")) for f in about]
         chain = self.analysis.waits.get(rank, ())
@@ -290,11 +288,3 @@ class MeshScreen(ListPage):
     def choose(self, at: int) -> None:
         """Goes to the lane of the rank."""
         self.dismiss(Selection(self._rank_in(at)))
-
-
-def _where(mesh: Mesh | None, rank: int) -> str:
-    return (plain(mesh.where(rank)) if mesh else "") or "not on the grid"
-
-
-def _searched(row: MeshRow) -> str:
-    return " ".join(row.label.lower().split())

@@ -154,7 +154,13 @@ class Page(ModalScreen[Result]):
     def hints(self, *, every: bool = False) -> list[Hint]:
         """The keys that work here, those of the pane with the focus first; `every` adds what only the help tells."""
         enter = Hint("enter", "enter", self.ENTER)
-        keys = [Hint(b.key.split(",")[0], b.key_display or b.key.split(",")[0], b.description) for b in self._keys()]
+        # each action once; those of the subclass come first
+        hints: dict[str, Hint] = {}
+        for binding in (b for kind in type(self).__mro__ for b in vars(kind).get("BINDINGS", ())):
+            if binding.show and binding.description and self.check_action(binding.action, ()):
+                key = binding.key.split(",")[0]
+                hints.setdefault(binding.action, Hint(key, binding.key_display or key, binding.description))
+        keys = list(hints.values())
         if self._scrolls and not every:
             return [*SCROLLING, *keys]
         if self.query(LineList) and not every:
@@ -176,15 +182,6 @@ class Page(ModalScreen[Result]):
 
         title = f"what to do in this view ({self.title_text})"
         self.app.push_screen(ChoiceScreen(title, choices, self.options), chosen)
-
-    def _keys(self) -> list[Binding]:
-        """Each binding with a description once; those of the subclass come first."""
-        own = [b for kind in type(self).__mro__ for b in vars(kind).get("BINDINGS", ()) if isinstance(b, Binding)]
-        shown: dict[str, Binding] = {}
-        for binding in own:
-            if binding.show and binding.description and self.check_action(binding.action, ()):
-                shown.setdefault(binding.action, binding)
-        return list(shown.values())
 
     def on_key(self) -> None:
         """Removes the last note when a key is pressed."""
