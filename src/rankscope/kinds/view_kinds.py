@@ -188,7 +188,7 @@ def view_named(name: str) -> ViewKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addition:
-    """What a feature adds to the main screen from one table of a job."""
+    """Facts that a feature adds to the main screen from one table of a job."""
 
     table: str
     """Field of `Dataset`; without a row in it nothing is asked."""
@@ -200,7 +200,7 @@ DETAIL_PARTS: tuple[Addition, ...] = (
     Addition(table="memory", function="features.memory.page.memory_text:memory_part"),
     Addition(table="messages", function="features.logs.page.rank_messages:messages_part"),
 )
-"""Facts of a rank in the detail: (index, analysis, rank, its operation or None) -> `selection_facts.Part`."""
+"""Facts of a rank in the detail: (index, analysis, rank, its operation or None) -> `selection_facts.DetailPart`."""
 TRACKS: tuple[Addition, ...] = (Addition(table="memory", function="features.memory.page.memory_track:build_track"),)
 """Lines below the lanes on the axis of time: (table, offsets of ranks in ns) -> `tui.row_window.Track` or None."""
 LANE_MARKS: tuple[Addition, ...] = (

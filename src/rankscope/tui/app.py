@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
@@ -16,7 +15,6 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.driver import Driver
 from textual.filter import ANSIToTruecolor, Monochrome, NoColor
-from textual.message import Message
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState, get_current_worker
 
@@ -27,66 +25,14 @@ from rankscope.tui.options import Load, Look, Progress, ProgressLike, ThemeChoic
 from rankscope.tui.quiet import QUIET_S, Quiet
 from rankscope.tui.text_bars import TextBar, Unstyled, progress_line
 from rankscope.tui.themes import textual_theme
+from rankscope.tui.worker_messages import Completed, Loaded, Progressed, ReadingChanged, Updated
 
 if TYPE_CHECKING:
-    from rankscope.tui.detail.operation_index import OpIndex
     from rankscope.tui.detail.screens.page import Page
     from rankscope.tui.lanes_screen import LanesScreen
-    from rankscope.tui.letters import Codes
     from rankscope.tui.live.following import Following
-    from rankscope.tui.live.prepared import Marks, Prepared, Watch
-    from rankscope.tui.model import Model
-    from rankscope.tui.options import ProgressLike
+    from rankscope.tui.live.prepared import Prepared, Watch
     from rankscope.watching.update import FollowProgress, JobUpdate
-
-
-@dataclass
-class Progressed(Message):
-    """Progress of loading."""
-
-    progress: ProgressLike
-
-
-@dataclass
-class Loaded(Message):
-    """All data is ready to show."""
-
-    model: Model
-    overview: Codes
-
-
-@dataclass
-class Completed(Message):
-    """All data instead of a part; None if reading the rest failed, with the reason."""
-
-    model: Model | None
-    overview: Codes | None
-    problem: str = ""
-
-
-@dataclass
-class Updated(Message):
-    """The new state of a watched job."""
-
-    update: JobUpdate
-    model: Model
-    overview: Codes
-    marks: Marks
-    index: OpIndex
-
-
-@dataclass
-class ReadingChanged(Message):
-    """The state of following has changed."""
-
-    reading: FollowProgress
-
-
-@dataclass
-class WorkedOut(Message):
-    """The result of a thread of the screen; `show` shows it."""
-
-    show: Callable[[], None]
 
 
 SLOW_FRAMES = 15

@@ -16,7 +16,6 @@ from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.kinds.view_kinds import VIEWS
 from rankscope.text.escaping import plain
 from rankscope.tui.actions import ACTIONS, Action, Hint, bindings_for, call_of
-from rankscope.tui.app import Updated, WorkedOut
 from rankscope.tui.controllers.bars import LARGE, Bars
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.board_switch import BoardSwitch
@@ -36,6 +35,7 @@ from rankscope.tui.options import ViewOptions
 from rankscope.tui.popups import Choice, ChoiceScreen, Prompt
 from rankscope.tui.text_bars import Pane, PaneFrame, TextBar
 from rankscope.tui.timeline import Timeline
+from rankscope.tui.worker_messages import Updated, WorkedOut
 
 T = TypeVar("T")
 SHARE = 62

@@ -222,7 +222,7 @@ def host_line(detail: Detail, width: int) -> Line:
 
 
 def headlines(detail: Detail, *, causes: bool) -> list[Line]:
-    """What features tell of the cause of the rank's failure, or else of the harm to it."""
+    """Lines of features about the cause of the rank's failure, or else of the harm to it."""
     return [labelled(part.label, part.headline) for part in detail.parts if part.headline and part.is_cause == causes]
 
 

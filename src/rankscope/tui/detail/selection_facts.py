@@ -24,8 +24,8 @@ _ABSENCES: tuple[Absence, ...] = get_args(Absence)
 
 
 @dataclass(frozen=True)
-class Part:
-    """What a feature tells of the rank under the cursor."""
+class DetailPart:
+    """Facts of a feature about the rank under the cursor."""
 
     label: str
     fact: str = ""
@@ -68,8 +68,8 @@ class Detail:
     """Descriptions of the groups of the operations in `history`."""
     descriptions: Mapping[str, str]
     """Descriptions of groups for people, by their names."""
-    parts: tuple[Part, ...]
-    """What features tell of the rank."""
+    parts: tuple[DetailPart, ...]
+    """Facts of features about the rank."""
     host: HostStack | None = None
     """Stack of the rank's host from py-spy."""
     where: str = ""

@@ -13,7 +13,6 @@ from rankscope.analysis.live_state import LiveState, State
 from rankscope.analysis.model import Analysis, Status
 from rankscope.text.escaping import plain
 from rankscope.text.wording import SECOND_NS, clock, duration, plural, rank_ranges
-from rankscope.tui.app import Updated
 from rankscope.tui.board import Board
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.findings_walk import FindingsWalk
@@ -27,6 +26,7 @@ from rankscope.tui.live.anchor import first_finding
 from rankscope.tui.live.prepared import changed_ranks
 from rankscope.tui.model import Model
 from rankscope.tui.times import Times, build_times
+from rankscope.tui.worker_messages import Updated
 from rankscope.watching.update import FollowProgress, JobUpdate
 
 TOAST_S = 3600.0

@@ -13,8 +13,9 @@ from textual.message import Message
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
 from rankscope.tui.actions import Scope
-from rankscope.tui.app import Progressed, ProgressThrottle, RankscopeApp
+from rankscope.tui.app import ProgressThrottle, RankscopeApp
 from rankscope.tui.options import Progress, ProgressLike, ViewOptions
+from rankscope.tui.worker_messages import Progressed
 
 if TYPE_CHECKING:
     from rankscope.features.comparison.page.compared_view import ComparedView, Saving, TargetPage

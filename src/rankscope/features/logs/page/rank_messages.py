@@ -15,7 +15,7 @@ from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
 from rankscope.text.wording import ranks_text
 from rankscope.tui.detail.operation_index import OpIndex, Row
-from rankscope.tui.detail.selection_facts import Part
+from rankscope.tui.detail.selection_facts import DetailPart
 from rankscope.tui.styled_text import Line, Span, line, wrapped
 
 MOST = 6
@@ -118,12 +118,12 @@ def own_line(one: Own) -> Line:
     return line(Span(f"{when(one.time_ns, one.resolution_ns)} ", "dim"), letter(one.role), f" {plain(brief(one.text))}")
 
 
-def messages_part(index: OpIndex, _analysis: Analysis, rank: int, operation: Row | None) -> Part:
+def messages_part(index: OpIndex, _analysis: Analysis, rank: int, operation: Row | None) -> DetailPart:
     """Log lines around an operation of a rank, for the detail."""
     at_ns, source = (operation["created_ns"], operation["source"]) if operation else (None, None)
     said = around(index.dataset, rank, at_ns, zones_for(index, source))
     telling = most_telling(said)
-    return Part(
+    return DetailPart(
         "log",
         headline=None if telling is None else own_line(telling),
         is_cause=telling is not None and telling.role == ROLES[0],

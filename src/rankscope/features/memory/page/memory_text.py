@@ -18,7 +18,7 @@ from rankscope.schema import HOST, Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, clock, plural
 from rankscope.tui.detail.operation_index import OpIndex, Row
-from rankscope.tui.detail.selection_facts import Part
+from rankscope.tui.detail.selection_facts import DetailPart
 from rankscope.tui.styled_text import HEAT, Line, Role, Span, line
 
 LOOKS: tuple[Span, ...] = (Span(" "), *(Span(str(tenth), HEAT[tenth // 2]) for tenth in range(DIGITS)))
@@ -172,9 +172,9 @@ def _signed(value: float) -> str:
     return f"-{size}" if round(value) < 0 else size
 
 
-def memory_part(_index: OpIndex, analysis: Analysis, rank: int, _operation: Row | None) -> Part:
+def memory_part(_index: OpIndex, analysis: Analysis, rank: int, _operation: Row | None) -> DetailPart:
     """The memory of a rank, for the detail."""
-    return Part("memory", fact=rank_memory(analysis, rank))
+    return DetailPart("memory", fact=rank_memory(analysis, rank))
 
 
 def rank_memory(analysis: Analysis, rank: int) -> str:
