@@ -179,4 +179,5 @@ def test_hosts_that_only_operations_tell() -> None:
     files = dataset.files.with_columns(host=pl.Series(["node09", None, None], dtype=pl.String))
     on = pl.format("node{}", pl.col("rank")).cast(pl.Categorical)
     told = replace(dataset, files=files, ops=dataset.ops.with_columns(host=on))
-    assert known_hosts(told) == {0: "node09", 1: "node1", 2: "node2"} == Places(told).hosts
+    assert known_hosts(told) == {0: "node09", 1: "node1", 2: "node2"}
+    assert Places(told).hosts == {0: "node09"}

@@ -84,8 +84,8 @@ def item_of(model: Model, rank: int, group: int, seq: int, *, p2p: bool = False)
         same &= np.isin(marks, (Mark.SCHEDULED, Mark.STARTED, Mark.MISSING, Mark.ABSENT)) & items.p2p[begin:end]
     else:
         same &= (items.seq[begin:end] == seq) & ~items.p2p[begin:end]
-    found = np.flatnonzero(same)
-    return begin + int(found[0]) if len(found) else None
+    at = np.flatnonzero(same)
+    return begin + int(at[0]) if len(at) else None
 
 
 def column_of(model: Model, group: int, seq: int) -> int | None:
@@ -109,12 +109,12 @@ class Place:
 
 def place_of_finding(model: Model, finding: Finding) -> Place | None:
     """The culprit at the collective of the finding; without a culprit, a member of its group that waits there."""
-    told = (e.rank for e in finding.evidence if e.rank is not None)
-    others = (*finding.waiting_ranks, *told)
+    in_evidence = (e.rank for e in finding.evidence if e.rank is not None)
+    others = (*finding.waiting_ranks, *in_evidence)
     members = finding.group.ranks if finding.group is not None else ()
-    own = set(members)
-    own_others = (rank for rank in others if rank in own)
-    ranks = (*finding.culprit_ranks, *finding.candidates, *finding.about, *own_others, *members, *others)
+    in_group = set(members)
+    waiting_members = (rank for rank in others if rank in in_group)
+    ranks = (*finding.culprit_ranks, *finding.candidates, *finding.about, *waiting_members, *members, *others)
     shown = [rank for rank in ranks if rank in model.lane_of]
     if not shown:
         return None
@@ -167,17 +167,17 @@ def _at_last(model: Model, rank: int, group: int | None = None) -> Place:
     """A rank at its last operation, in a group if it has any there; only the rank if it has none at all."""
     lane = model.lane_of[rank]
     items = np.arange(int(model.bounds[lane]), int(model.bounds[lane + 1]))
-    own = items[model.items.group[items] == group] if group is not None else items
-    found = own if len(own) else items
-    return Place(rank, int(found[-1]), int(model.items.col[found[-1]])) if len(found) else Place(rank)
+    in_group = items[model.items.group[items] == group] if group is not None else items
+    candidates = in_group if len(in_group) else items
+    return Place(rank, int(candidates[-1]), int(model.items.col[candidates[-1]])) if len(candidates) else Place(rank)
 
 
 def _at_row(model: Model, rank: int, row: int) -> Place:
     """A rank in the column of a row of ops, which may be another rank's."""
     lane = model.lane_of[rank]
     first, last = int(model.bounds[lane]), int(model.bounds[lane + 1])
-    found = (model.items.row[first:last] == row).nonzero()[0]
-    return Place(rank, first + int(found[0]) if len(found) else None, int(model.columns[row]))
+    at = (model.items.row[first:last] == row).nonzero()[0]
+    return Place(rank, first + int(at[0]) if len(at) else None, int(model.columns[row]))
 
 
 def _at_pair(model: Model, rank: int, row: int | None) -> Place:

@@ -47,8 +47,8 @@ def align_clocks(dataset: Dataset) -> Clocks:
     )
     for _ in range(ROUNDS):
         scatter = (pl.col("late") - pl.col("late").median()).abs().median().alias("mad")
-        found = _differences(ends, total).group_by("clock").agg(pl.col("late").median().alias("step"), scatter)
-        total = total.join(found, on="clock", how="left").select(
+        steps = _differences(ends, total).group_by("clock").agg(pl.col("late").median().alias("step"), scatter)
+        total = total.join(steps, on="clock", how="left").select(
             "clock", pl.col("offset") + pl.col("step").fill_null(0.0), pl.col("mad").fill_null(0.0).alias("scatter")
         )
     sure = total.with_columns(

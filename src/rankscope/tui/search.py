@@ -34,9 +34,9 @@ def search(model: Model, text: str) -> Hits:
     for word in _words(text):
         mask &= _word_mask(model, word)
     said = _message_items(model, text)
-    found = np.union1d(np.flatnonzero(mask), said).astype(np.int64) if text.strip() else np.zeros(0, np.int64)
-    order = np.lexsort((model.items.lane[found], model.items.col[found]))
-    return Hits(found[order], len(said))
+    hits = np.union1d(np.flatnonzero(mask), said).astype(np.int64) if text.strip() else np.zeros(0, np.int64)
+    order = np.lexsort((model.items.lane[hits], model.items.col[hits]))
+    return Hits(hits[order], len(said))
 
 
 def _words(text: str) -> list[str]:
@@ -72,22 +72,22 @@ def _rows(dataset: Dataset, word: str) -> NDArray[np.bool_]:
     names = dataset.ops.select("op").unique().filter(_contains("op", word))["op"].cast(pl.String).to_list()
     stacks = dataset.stacks.filter(_contains("function", word) | _contains("file", word))["stack_id"].unique()
     by_name = pl.col("op").cast(pl.String).is_in(names)
-    found = dataset.ops.select((by_name | pl.col("stack_id").is_in(stacks.to_list())).fill_null(False).alias("hit"))
-    return found["hit"].to_numpy()
+    hits = dataset.ops.select((by_name | pl.col("stack_id").is_in(stacks.to_list())).fill_null(False).alias("hit"))
+    return hits["hit"].to_numpy()
 
 
 def _message_items(model: Model, text: str) -> Ints:
     """For each log message with the text, the last item its rank had issued by then."""
     messages = model.dataset.messages.filter(_contains("text", text.strip()) & pl.col("rank").is_not_null())
-    found: list[int] = []
+    items: list[int] = []
     for rank, time_ns in messages.select("rank", "time_ns").head(1000).iter_rows():
         lane = model.lane_of.get(rank)
         if lane is None or model.bounds[lane] == model.bounds[lane + 1]:
             continue
         first, last = int(model.bounds[lane]), int(model.bounds[lane + 1])
         before = np.flatnonzero(model.items.created[first:last] <= (2**62 if time_ns is None else time_ns))
-        found.append(first + int(before[-1]) if len(before) else last - 1)
-    return np.unique(np.array(found, np.int64))
+        items.append(first + int(before[-1]) if len(before) else last - 1)
+    return np.unique(np.array(items, np.int64))
 
 
 _TYPED_RANK = re.compile(r"(?:r|rank)?\s*(\d{1,18})", re.IGNORECASE | re.ASCII)

@@ -96,8 +96,8 @@ def _written_ends(model: Model) -> Ints:
     """
     measured = pl.col("created_ns") + pl.col("duration_ns")
     ends = model.dataset.ops.select(pl.min_horizontal("completed_ns", measured).fill_null(-1).alias("end"))
-    found: Ints = np.minimum(ends["end"].to_numpy(), LATEST)
-    return found
+    known: Ints = np.minimum(ends["end"].to_numpy(), LATEST)
+    return known
 
 
 def _longest(end: Ints, lane: NDArray[np.int32]) -> Ints:

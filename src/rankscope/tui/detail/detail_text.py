@@ -84,9 +84,9 @@ def launched(detail: Detail) -> str:
     """Operations that the closer of a coalesced batch launched: "all_reduce x3 [64] f32", "send to 1, recv from 2"."""
     if detail.row is None or detail.row["coalesced"] != "closer":
         return ""
-    own = [fold for fold in detail.folds if detail.selection.rank in fold.ranks]
-    return ", ".join(operation_text.fold_op(fold) for fold in own[:3]) + (
-        f" +{len(own) - 3} more" if len(own) > 3 else ""
+    closed = [fold for fold in detail.folds if detail.selection.rank in fold.ranks]
+    return ", ".join(operation_text.fold_op(fold) for fold in closed[:3]) + (
+        f" +{len(closed) - 3} more" if len(closed) > 3 else ""
     )
 
 
@@ -111,8 +111,8 @@ def _missing_op(detail: Detail, peers: Peers) -> str:
     """The name of the missing operation: the collective, or the other side of a send or receive."""
     if not detail.selection.is_p2p:
         return f"#{peers.seq} {plain(peers.op)}"
-    own = detail.selection.rank
-    waiting = next((fold for fold in detail.folds if fold.issued and own not in fold.ranks), None)
+    rank = detail.selection.rank
+    waiting = next((fold for fold in detail.folds if fold.issued and rank not in fold.ranks), None)
     if waiting is None:
         return "no operation"
     side = "recv from" if waiting.op.lower().startswith("send") else "send to"
@@ -228,14 +228,14 @@ def headlines(detail: Detail, *, causes: bool) -> list[Line]:
 
 def _own_line(detail: Detail) -> Line:
     """The operation of most members if this rank issued another one; else how late this rank was."""
-    own = next((fold for fold in detail.folds if detail.selection.rank in fold.ranks), None)
-    if own is not None and own.late and not own.differs:
-        return labelled("late", f"{operation_text.lag(own)} behind the first", role="warn")
+    mine = next((fold for fold in detail.folds if detail.selection.rank in fold.ranks), None)
+    if mine is not None and mine.late and not mine.differs:
+        return labelled("late", f"{operation_text.lag(mine)} behind the first", role="warn")
     others = Counter[str]()
     for fold in detail.folds:
         if fold.issued and not fold.differs:
             others[operation_text.fold_op(fold)] += len(fold.ranks)
-    if own is None or not own.differs or not others:
+    if mine is None or not mine.differs or not others:
         return BLANK
     what, number = others.most_common(1)[0]
     return labelled("DIFFERS", f"{plural(number, 'other')} issued {what}", role="bad")
@@ -415,12 +415,12 @@ def stack_lines(stack: Sequence[Frame]) -> list[Line]:
     lines: list[Line] = []
     inner = 0
     for frame in [*stack[:_MOST_FRAMES], None]:
-        own = frame is None or kind_of(frame) == "user"
-        if own and inner > _MOST_INNER:
+        is_user = frame is None or kind_of(frame) == "user"
+        if is_user and inner > _MOST_INNER:
             lines[-(inner - _MOST_INNER) :] = [
                 line(Span(f"  ({plural(inner - _MOST_INNER, 'frame')} of torch)", "dim"))
             ]
-        inner = 0 if own else inner + 1
+        inner = 0 if is_user else inner + 1
         if frame is not None:
             lines.append(frame_line(frame))
     left = len(stack) - _MOST_FRAMES
@@ -429,11 +429,11 @@ def stack_lines(stack: Sequence[Frame]) -> list[Line]:
 
 def frame_line(frame: Frame) -> Line:
     """A frame with its place; frames of other code than the user's are secondary."""
-    own = kind_of(frame) == "user"
+    is_user = kind_of(frame) == "user"
     return line(
         "  ",
-        Span(plain(short_function_name(frame)) or "?", "bold" if own else "dim"),
-        Span(f"  {place(frame)}", "text" if own else "dim"),
+        Span(plain(short_function_name(frame)) or "?", "bold" if is_user else "dim"),
+        Span(f"  {place(frame)}", "text" if is_user else "dim"),
     )
 
 

@@ -74,8 +74,8 @@ class Peers:
 
     def of_rank(self, rank: int) -> tuple[int | None, str] | None:
         """Row and presence of a member; None if the rank is no member."""
-        found = self.table.filter(pl.col("rank") == rank).select("row", "presence")
-        return found.row(0) if found.height else None
+        member = self.table.filter(pl.col("rank") == rank).select("row", "presence")
+        return member.row(0) if member.height else None
 
 
 def state_label() -> pl.Expr:
@@ -200,16 +200,16 @@ _JOIN = ["group", "src", "dst", "k"]
 
 def pair(index: OpIndex, analysis: Analysis, row: int) -> Peers:
     """Both sides of the point-to-point operation at `row`; if it closes a batch, of all operations of the batch."""
-    own = index.row(row)
-    if own["group"] is None:
+    operation = index.row(row)
+    if operation["group"] is None:
         alone = finish(_members(index, one(row)), analysis)
-        return Peers(None, own["p2p_seq"], own["op"] or "?", alone)
-    batch = _batch(index, own)
-    rows, counterparts, lost = _match(index, own["group"], batch)
+        return Peers(None, operation["p2p_seq"], operation["op"] or "?", alone)
+    batch = _batch(index, operation)
+    rows, counterparts, lost = _match(index, operation["group"], batch)
     members = _members(index, np.concatenate([rows, counterparts]).astype(np.uint32))
-    reasons = {peer: _reason(index, analysis, own, peer) for peer in lost if peer is not None}
+    reasons = {peer: _reason(index, analysis, operation, peer) for peer in lost if peer is not None}
     table = finish(pl.concat([members, absent_rows(reasons)]), analysis)
-    return Peers(index.group(own["group"]), own["p2p_seq"], own["op"] or "?", table)
+    return Peers(index.group(operation["group"]), operation["p2p_seq"], operation["op"] or "?", table)
 
 
 def waiting_for(index: OpIndex, rank: int, group: int, seq: int | None) -> int | None:
@@ -220,15 +220,15 @@ def waiting_for(index: OpIndex, rank: int, group: int, seq: int | None) -> int |
     return int(rows[0]) if len(rows) else None
 
 
-def _batch(index: OpIndex, own: Row) -> Rows:
+def _batch(index: OpIndex, operation: Row) -> Rows:
     """The operations that this one launched: itself, or the batch that it closes."""
-    if own["coalesced"] != "closer":
-        return np.array([own["row"]], dtype=np.uint32)
-    issued = index.rank_frame(own["rank"]).filter(
-        (pl.col("group") == own["group"]) & pl.col("is_p2p") & (pl.col("p2p_seq") == own["p2p_seq"])
+    if operation["coalesced"] != "closer":
+        return np.array([operation["row"]], dtype=np.uint32)
+    issued = index.rank_frame(operation["rank"]).filter(
+        (pl.col("group") == operation["group"]) & pl.col("is_p2p") & (pl.col("p2p_seq") == operation["p2p_seq"])
         & (pl.col("coalesced") == "inner")
     )  # fmt: skip
-    return issued["row"].to_numpy() if issued.height else np.array([own["row"]], dtype=np.uint32)
+    return issued["row"].to_numpy() if issued.height else np.array([operation["row"]], dtype=np.uint32)
 
 
 def _match(index: OpIndex, group: int, batch: Rows) -> tuple[Rows, Rows, list[int | None]]:
@@ -240,9 +240,9 @@ def _match(index: OpIndex, group: int, batch: Rows) -> tuple[Rows, Rows, list[in
     table = table.with_columns(pl.Series("at", positions[table["row"].to_numpy()], dtype=pl.UInt32))
     chosen = table.filter(pl.col("at").is_in(batch.tolist()))
     other = table.with_columns(is_send=~pl.col("is_send")).select(*_JOIN, "is_send", pl.col("at").alias("other"))
-    found = chosen.join(other, on=[*_JOIN, "is_send"], how="left", maintain_order="left")
-    without = found.filter(pl.col("other").is_null())["peer"].unique(maintain_order=True).to_list()
-    return batch, found["other"].drop_nulls().to_numpy(), without
+    matched = chosen.join(other, on=[*_JOIN, "is_send"], how="left", maintain_order="left")
+    without = matched.filter(pl.col("other").is_null())["peer"].unique(maintain_order=True).to_list()
+    return batch, matched["other"].drop_nulls().to_numpy(), without
 
 
 def _of_ranks(index: OpIndex, group: int, ranks: Iterable[int]) -> Rows:
@@ -264,15 +264,15 @@ def _members(index: OpIndex, rows: Rows) -> pl.DataFrame:
     return issued_rows(shown, pl.lit(False))
 
 
-def _reason(index: OpIndex, analysis: Analysis, own: Row, peer: int) -> str:
+def _reason(index: OpIndex, analysis: Analysis, operation: Row, peer: int) -> str:
     """The reason why the other side is not there, as far as it is known."""
     if peer not in index.presence.seen:
         return Absence.NO_DUMP
     accused = any(
-        f.kind == "p2p-unmatched" and peer in f.culprit_ranks and f.group and f.group.key == own["group"]
+        f.kind == "p2p-unmatched" and peer in f.culprit_ranks and f.group and f.group.key == operation["group"]
         for f in analysis.findings
     )
-    waits = own["state"] in ("scheduled", "started")
+    waits = operation["state"] in ("scheduled", "started")
     return Absence.NEVER_ISSUED if waits and (accused or index.presence.whole(peer)) else Absence.UNKNOWN
 
 

@@ -171,8 +171,8 @@ _GAP = " < "
 
 def user_frames(stack: Sequence[Frame]) -> tuple[Frame, ...]:
     """The frames of the job's own code in their order; the whole stack where it has none."""
-    own = tuple(frame for frame in stack if kind_of(frame) == "user")
-    return own or tuple(stack)
+    frames = tuple(frame for frame in stack if kind_of(frame) == "user")
+    return frames or tuple(stack)
 
 
 def short_path(path: str, parts: int = 2) -> str:

@@ -242,10 +242,10 @@ class Following(JobNews):
 
     def trouble(self) -> str:
         """Errors of following, until a key is pressed."""
-        told = _told(self.reading)
-        if told != self._read and told:
-            return told
-        self._read = told
+        trouble = _told(self.reading)
+        if trouble != self._read and trouble:
+            return trouble
+        self._read = trouble
         return ""
 
     def state(self) -> Text:
@@ -310,12 +310,12 @@ def state_text(update: JobUpdate, reading: FollowProgress, held: JobUpdate | Non
 def _joined(pieces: Sequence[str], more: Sequence[str], moment: StateMoment) -> str:
     """The pieces in one line, and as many of `more` as fit; the first of these is the most important."""
     dot = " - " if moment.ascii_only else " \u00b7 "
-    room, told = moment.room - len(dot.join(pieces)), []
+    room, fitting = moment.room - len(dot.join(pieces)), []
     for piece in more:
         if piece and len(dot) + len(piece) <= room:
             room -= len(dot) + len(piece)
-            told.append(piece)
-    return dot.join([*pieces, *reversed(told)])
+            fitting.append(piece)
+    return dot.join([*pieces, *reversed(fitting)])
 
 
 def _kind(update: JobUpdate) -> tuple[State, Status | None]:
@@ -375,10 +375,10 @@ def with_rates(analysis: Analysis, live: LiveState) -> Analysis:
     """The analysis of a moving job; its verdict tells the speeds of its groups, the fastest first."""
     if analysis.status != "progressing" or live.state != "progressing" or not live.rates:
         return analysis
-    told = ", ".join(f"{rate.description or rate.group} {rate.per_s:.3g}/s" for rate in live.rates[:MOST_RATES])
+    speeds = ", ".join(f"{rate.description or rate.group} {rate.per_s:.3g}/s" for rate in live.rates[:MOST_RATES])
     left = len(live.rates) - MOST_RATES
     more = f", and {plural(left, 'more group')}" if left > 0 else ""
-    return replace(analysis, verdict=f"{analysis.verdict}: {told}{more}")
+    return replace(analysis, verdict=f"{analysis.verdict}: {speeds}{more}")
 
 
 def following_line(following: bool, paused: bool, waiting: int, writing: int, changed: Collection[int]) -> Text:

@@ -74,11 +74,11 @@ class MessagesScreen(TablePage[dict[str, Any]]):
         roots = counts.get("root", 0)
         order = "newest first" if self.asked.newest else "earliest first"
         what = f"  {len(self.messages):,} of {sum(counts.values()):,} lines, {self.asked.roles}, {order}"
-        told = Span(f"  {roots:,} of root causes", "bad" if roots else "dim")
+        causes = Span(f"  {roots:,} of root causes", "bad" if roots else "dim")
         titles = self.titles().plain
         legend = LEGEND.rjust(self.size.width - len(titles) - 1)
         verdict = [line(" ", Span(self.verdict, "bold"))] if self.verdict else []
-        return [line(Span(" logs", "head"), what, told), *verdict, line(Span(titles + legend, "dim"))]
+        return [line(Span(" logs", "head"), what, causes), *verdict, line(Span(titles + legend, "dim"))]
 
     def search(self, text: str) -> int:
         """Lists the messages with `text` in them, of the wanted ranks and roles."""
@@ -248,8 +248,8 @@ def record_text(row: dict[str, Any], group: str, width: int) -> list[Line]:
     lines += [piece for text in _text(row["text"]) for piece in wrap(line(text), width)]
     values = _values(row["values"])
     rest = {name: value for name, value in values.items() if value not in (None, "", [], {}) and name != "frames"}
-    told = [(name, hide(value_of(name, _shown(value)))) for name, value in rest.items()]
-    lines += [BLANK, line(Span("read from it", "head")), *_labelled(told[:_MOST], width)] if told else []
+    shown = [(name, hide(value_of(name, _shown(value)))) for name, value in rest.items()]
+    lines += [BLANK, line(Span("read from it", "head")), *_labelled(shown[:_MOST], width)] if shown else []
     frames = _frames(values.get("frames"))
     return [*lines, *([BLANK, line(Span("stack", "head")), *frames] if frames else [])]
 
@@ -300,10 +300,10 @@ def _text(text: str | None) -> list[str]:
 
 def _values(text: str | None) -> dict[str, Any]:
     try:
-        found = orjson.loads((text or "{}")[:LONGEST_JSON])
+        parsed = orjson.loads((text or "{}")[:LONGEST_JSON])
     except orjson.JSONDecodeError:
         return {"values": text}
-    return found if isinstance(found, dict) else {"values": found}
+    return parsed if isinstance(parsed, dict) else {"values": parsed}
 
 
 def _shown(value: object) -> str:

@@ -65,12 +65,12 @@ def around(dataset: Dataset, rank: int, at_ns: int | None, zones: Zones = "any")
     """
     if dataset.messages.is_empty():
         return Around()
-    told = excerpt_keys(dataset).filter(pl.col("place") < _NOISE)
+    lines = excerpt_keys(dataset).filter(pl.col("place") < _NOISE)
     if zones != "any":
         known = pl.when(pl.col("utc") == (zones == "utc"))
-        told = told.with_columns(known.then("time_ns").alias("time_ns"), known.then("at").alias("at"))
-    others, timed = _others(told.filter(pl.col("rank").fill_null(-1) != rank), at_ns)
-    own = _own(told.filter(pl.col("rank") == rank), at_ns)
+        lines = lines.with_columns(known.then("time_ns").alias("time_ns"), known.then("at").alias("at"))
+    others, timed = _others(lines.filter(pl.col("rank").fill_null(-1) != rank), at_ns)
+    own = _own(lines.filter(pl.col("rank") == rank), at_ns)
     return Around(_texts(dataset, own), tuple(merged_excerpts(dataset, others, _OTHERS)[0]), timed)
 
 
@@ -81,11 +81,11 @@ def zones_for(index: OpIndex, source: str | None) -> Zones:
     """
     if source in LOGS:
         return "printed"
-    told = excerpt_keys(index.dataset).filter(~pl.col("utc"))["time_ns"].max()
-    if not isinstance(told, int) or index.newest_ns is None:
+    last = excerpt_keys(index.dataset).filter(~pl.col("utc"))["time_ns"].max()
+    if not isinstance(last, int) or index.newest_ns is None:
         return "any"
     newest = max(index.newest_ns, index.written_ns or 0)
-    return "any" if index.newest_ns - SAME_ZONE_NS <= told <= newest + SAME_ZONE_NS else "utc"
+    return "any" if index.newest_ns - SAME_ZONE_NS <= last <= newest + SAME_ZONE_NS else "utc"
 
 
 def _own(rows: pl.DataFrame, at_ns: int | None) -> pl.Series:

@@ -85,10 +85,10 @@ class MemoryGrid:
     def sample_at(self, series: int, columns: slice, name: str) -> int | None:
         """The row in `samples` of the sample with most bytes in some columns, else of the last one before them."""
         first = int(self.ends[series])
-        own = self.places[first : int(self.ends[series + 1])]
-        inside = np.flatnonzero((own >= columns.start) & (own < columns.stop))
+        places = self.places[first : int(self.ends[series + 1])]
+        inside = np.flatnonzero((places >= columns.start) & (places < columns.stop))
         if not len(inside):
-            before = np.flatnonzero(own < columns.start)
+            before = np.flatnonzero(places < columns.start)
             return first + int(before[-1]) if len(before) else None
         key = held_name(self.kind) if name == GROWTH else name
         most = self.samples[key][first + int(inside[0]) : first + int(inside[-1]) + 1].fill_null(-1)
@@ -129,11 +129,11 @@ def memory_grids(memory: pl.DataFrame, stages: Mapping[int, int]) -> list[Memory
     by_kind: dict[str, list[str]] = {}
     for device in rows["device"].drop_nulls().unique().to_list():
         by_kind.setdefault(kind_of(device), []).append(device)
-    found = [
+    grids = [
         _grid(kind, rows.filter(pl.col("device").is_in(by_kind[kind])), stages)
         for kind in sorted(by_kind, key=lambda kind: (kind == HOST, kind))
     ]
-    return [grid for grid in found if grid is not None]
+    return [grid for grid in grids if grid is not None]
 
 
 def _grid(kind: str, rows: pl.DataFrame, stages: Mapping[int, int]) -> MemoryGrid | None:
@@ -158,9 +158,9 @@ def _grid(kind: str, rows: pl.DataFrame, stages: Mapping[int, int]) -> MemoryGri
         known[GROWTH] = _growth(known[held_name(kind)])
         least = LEAST_GROWTH * float(np.nanmax(known[held_name(kind)]))
         scales[GROWTH] = np.full(len(ranks), max(float(np.nanmax(known[GROWTH])), least, 1.0), np.float32)
-    own = np.array([stages.get(rank, 0) for rank in ranks.tolist()], np.int64)
+    stage_of = np.array([stages.get(rank, 0) for rank in ranks.tolist()], np.int64)
     has_capacity = bool((capacity > 0).any())
-    return MemoryGrid(kind, rows, ends, ranks, own, by_step, places, starts, known, scales, has_capacity)
+    return MemoryGrid(kind, rows, ends, ranks, stage_of, by_step, places, starts, known, scales, has_capacity)
 
 
 def _columns(at: pl.Series, *, by_step: bool, most: int) -> tuple[NDArray[np.int16], Ints]:
@@ -184,11 +184,11 @@ def _most(sizes: pl.Series, ends: Ints, places: NDArray[np.int16], count: int) -
     series = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
     out = np.full((len(ends) - 1) * count, -1, np.float32)
     np.maximum.at(out, series * count + places, sizes.fill_null(-1).to_numpy().astype(np.float32))
-    found = out.reshape(-1, count)
-    known = found >= 0
+    most = out.reshape(-1, count)
+    known = most >= 0
     last = np.maximum.accumulate(np.where(known, np.arange(count, dtype=np.int16), -1), axis=1)
     is_over = np.logical_or.accumulate(known[:, ::-1], axis=1)[:, ::-1]
-    filled = np.take_along_axis(found, np.maximum(last, 0), axis=1)
+    filled = np.take_along_axis(most, np.maximum(last, 0), axis=1)
     return np.where((last >= 0) & is_over, filled, np.nan).astype(np.float32)
 
 

@@ -260,10 +260,10 @@ class MemoryScreen(GridPage):
             who = ranks_text(self.grid.ranks[low:high].tolist(), 30)
             lines[0] = line(lines[0], Span(f"  (the most of {who})", "dim"))
         mark = self._marked.get(series)
-        told = [mark_line(mark)] if mark is not None else []
+        about = [mark_line(mark)] if mark is not None else []
         if mark is None or mark.word != "LEAKS":
-            told += self._slope(series)
-        return wrapped([*lines, *told], width, 2)
+            about += self._slope(series)
+        return wrapped([*lines, *about], width, 2)
 
     def _slope(self, series: int) -> list[Line]:
         """The slope of a series; nothing until a thread knows it."""
@@ -361,8 +361,8 @@ class MemoryScreen(GridPage):
         series = self._worst(at)
         sample = self.grid.sample_at(series, self._span, self.size_shown)
         start = None if sample is None else self.grid.samples["time_ns"][sample]
-        told = self.dataset.ops["created_ns"]
-        low, high = told.min(), told.max()
+        created = self.dataset.ops["created_ns"]
+        low, high = created.min(), created.max()
         if start is None:
             self.note("this sample has no time")
         elif not isinstance(low, int) or not isinstance(high, int):

@@ -55,8 +55,8 @@ def memory_marks(dataset: Dataset, analysis: Analysis) -> list[MemoryMark]:
 
 def _failed(memory: pl.DataFrame) -> Iterator[MemoryMark]:
     """The last failed request of each rank."""
-    told = memory.filter((pl.col("source") == "log") & pl.col("asked").is_not_null())
-    for row in told.unique("rank", keep="last", maintain_order=True).iter_rows(named=True):
+    requests = memory.filter((pl.col("source") == "log") & pl.col("asked").is_not_null())
+    for row in requests.unique("rank", keep="last", maintain_order=True).iter_rows(named=True):
         device = row["device"] or ""
         text = f"asked {plain(device) or 'a device'} for {byte_count(row['asked'])}, and did not get it"
         yield MemoryMark(row["rank"], device, "FAILED", text, "bad", held_name(device))
@@ -73,9 +73,9 @@ def verdict_line(marks: Sequence[MemoryMark], analysis: Analysis) -> Line:
         mark, more = marks[0], len(marks) - 1
         rest = f"; {plural(more, 'more mark')}" if more else ""
         return line(" ", Span(f"rank {mark.rank} {mark.word}", mark.role), f"  {mark.text}", Span(rest, "dim"))
-    found = next((f for f in analysis.findings if f.kind.startswith("memory-")), None)
-    if found is not None:
-        return line(" ", Span(plain(found.title), "warn"))
+    finding = next((f for f in analysis.findings if f.kind.startswith("memory-")), None)
+    if finding is not None:
+        return line(" ", Span(plain(finding.title), "warn"))
     return line(" ", Span("no rank leaks or holds far more than its peers", "good"))
 
 
@@ -183,18 +183,18 @@ def rank_memory(analysis: Analysis, rank: int) -> str:
         return ""
     growths = {one.device: f", grows by {rate_text(one)}" for one in analysis.memory.growths if one.rank == rank}
     rows = analysis.memory.held.filter(pl.col("rank") == rank).select("device", "peak", "last", "capacity")
-    told = [
+    devices = [
         f"{plain(device)} {byte_count(peak)}{f' of {byte_count(capacity)}' if capacity else ''} at its peak, "
         f"{byte_count(last)} at last{growths.get(device, '')}"
         for device, peak, last, capacity in rows.sort(pl.col("device") == HOST, maintain_order=True).iter_rows()
     ]
-    return "; ".join(told)
+    return "; ".join(devices)
 
 
 def marked_series(grid: MemoryGrid, mark: MemoryMark) -> list[int]:
     """The series of a mark: of its rank and device; of all devices of the rank where none has that name."""
     if mark.device and kind_of(mark.device) != grid.kind:
         return []
-    own = [int(one) for one in (grid.ranks == mark.rank).nonzero()[0]]
-    devices = {at: grid.samples["device"][int(grid.ends[at])] for at in own}
-    return [at for at in own if devices[at] == mark.device] or own
+    of_rank = [int(at) for at in (grid.ranks == mark.rank).nonzero()[0]]
+    devices = {at: grid.samples["device"][int(grid.ends[at])] for at in of_rank}
+    return [at for at in of_rank if devices[at] == mark.device] or of_rank

@@ -136,8 +136,8 @@ class NumberGrid:
         """The highest code of the tensors of each cell; `codes` has one for each row of `Dataset.tensors`."""
         if not len(self.rows):
             return np.zeros(0, np.uint8)
-        found: Codes = np.maximum.reduceat(codes[self.rows], self.begins[:-1])
-        return found
+        highest: Codes = np.maximum.reduceat(codes[self.rows], self.begins[:-1])
+        return highest
 
     def tensors_of(self, cell: int) -> Ints:
         """Rows of the tensors of a cell."""
@@ -145,18 +145,18 @@ class NumberGrid:
 
     def place_of(self, row: int) -> tuple[int, int] | None:
         """Line and cell of a row of `Dataset.tensors`; None if it is not in the grid."""
-        found = np.flatnonzero(self.rows == row)
-        if not len(found):
+        at = np.flatnonzero(self.rows == row)
+        if not len(at):
             return None
-        cell = int(np.searchsorted(self.begins, found[0], "right")) - 1
+        cell = int(np.searchsorted(self.begins, at[0], "right")) - 1
         return int(np.searchsorted(self.ends, cell, "right")) - 1, cell
 
 
 def binned_line(grid: NumberGrid, cells: Codes, at: int, per: int) -> Codes:
     """The highest code of each `per` columns of a line; 0 where no rank has a cell."""
     out = np.zeros(-(-len(grid.ranks) // per), np.uint8)
-    own = slice(int(grid.ends[at]), int(grid.ends[at + 1]))
-    np.maximum.at(out, grid.columns[own] // per, cells[own])
+    of_line = slice(int(grid.ends[at]), int(grid.ends[at + 1]))
+    np.maximum.at(out, grid.columns[of_line] // per, cells[of_line])
     return out
 
 
@@ -221,9 +221,9 @@ def _lines(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("row", "step", "micro", "again", "group", "seq", "nth").first(), groups=pl.col("group").n_unique(),
         shared_seq=pl.col("seq").n_unique() == 1,
     )  # fmt: skip
-    told = dataset.tensors[facts["row"].to_numpy()].select(pl.col("site", "op", "name").cast(pl.String))
+    names = dataset.tensors[facts["row"].to_numpy()].select(pl.col("site", "op", "name").cast(pl.String))
     groups = dataset.groups.select("group", kind=pl.coalesce(pl.col("description").replace("", None), "name"))
-    lines = pl.concat([facts.drop("line", "row"), told], how="horizontal")
+    lines = pl.concat([facts.drop("line", "row"), names], how="horizontal")
     lines = lines.join(groups, on="group", how="left", maintain_order="left")
     words = pl.concat_str("site", "op", "name", "kind", pl.format("step {}", "step"), separator=" ", ignore_nulls=True)
     return lines.with_columns(words=words.str.to_lowercase())
@@ -248,10 +248,10 @@ def line_text(one: dict[str, Any], width: int) -> str:
         head = _SITES.get(one["site"], plain(one["site"] or "?")) + (" again" if one["again"] else "")
         return _with_tail(head, plain(one["name"] or ""), width)
     number = f"#{one['seq']}" if one["seq"] is not None else f"({one['nth'] + 1})"
-    own = f"{plain(one['op'] or '?')} {number}{'' if one['shared_seq'] else '..'}"
+    head = f"{plain(one['op'] or '?')} {number}{'' if one['shared_seq'] else '..'}"
     kind = plain(one["kind"] or "")
     twins = f"{re.sub(r'[0-9]+', '', kind)} x{one['groups']}" if one["groups"] > 1 else kind
-    return f"{own} {twins}"[:width].rstrip()
+    return f"{head} {twins}"[:width].rstrip()
 
 
 def _with_tail(head: str, name: str, width: int) -> str:
@@ -263,18 +263,18 @@ def _with_tail(head: str, name: str, width: int) -> str:
 def cell_text(dataset: Dataset, analysis: Analysis, grid: NumberGrid, cell: int, width: int) -> list[Line]:
     """All that is known of an operation on a rank: where, what the rules say, its tensors, its place in the code."""
     rows = [int(row) for row in grid.tensors_of(cell)]
-    told = dataset.tensors[rows].rows(named=True)
-    lines = [_title(dataset, told[0])]
+    tensors = dataset.tensors[rows].rows(named=True)
+    lines = [_title(dataset, tensors[0])]
     if analysis.number_marks is not None:
         lines += _judgement(analysis.number_marks, rows)
     if analysis.reference_marks is not None:
         lines.append(_distance(analysis.reference_marks, rows))
-    places = {(row["rank"], row["line"]) for row in told}
+    places = {(row["rank"], row["line"]) for row in tensors}
     lines += [line(_note(one)) for one in analysis.findings if _is_about(one, places)][:1]
-    lines += [_tensor(row, width) for row in told[:MOST_TENSORS]]
-    if len(told) > MOST_TENSORS:
-        lines.append(line(Span(f"({plural(len(told) - MOST_TENSORS, 'more tensor')})", "dim")))
-    return [*lines, *_stack(dataset, told[0]["stack_id"])]
+    lines += [_tensor(row, width) for row in tensors[:MOST_TENSORS]]
+    if len(tensors) > MOST_TENSORS:
+        lines.append(line(Span(f"({plural(len(tensors) - MOST_TENSORS, 'more tensor')})", "dim")))
+    return [*lines, *_stack(dataset, tensors[0]["stack_id"])]
 
 
 def _is_about(finding: Finding, places: set[tuple[int, int]]) -> bool:

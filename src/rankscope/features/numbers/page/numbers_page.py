@@ -124,12 +124,12 @@ class NumbersScreen(GridPage):
     def _arrange(self) -> None:
         """Arranges the operations: a second for a million tensors, for which no key should wait."""
         grid, analysis = number_grid(self.dataset), self.analysis
-        found = [
+        modes = [
             *([rule_codes(analysis.number_marks)] if analysis.number_marks is not None else []),
             *([reference_codes(analysis.reference_marks)] if analysis.reference_marks is not None else []),
         ]
         blank = np.ones(self.dataset.tensors.height, np.uint8)
-        self.post_message(Arranged(grid, [grid.cells(codes) for codes in found or [blank]]))
+        self.post_message(Arranged(grid, [grid.cells(codes) for codes in modes or [blank]]))
 
     @on(Arranged)
     def _arranged(self, event: Arranged) -> None:
@@ -174,20 +174,20 @@ class NumbersScreen(GridPage):
         )
         key = line(" ", *legend(is_reference=self.is_reference))
         width = self.size.width
-        told = [cut(one, width) for one in wrapped([verdict], width - 1, 1)[:VERDICT_LINES]]
-        return [*told, *(cut(one, width) for one in (counts, key)), self._ruler()]
+        head = [cut(one, width) for one in wrapped([verdict], width - 1, 1)[:VERDICT_LINES]]
+        return [*head, *(cut(one, width) for one in (counts, key)), self._ruler()]
 
     def _counts(self) -> str:
         """The numbers of operations, steps and ranks, and of cells that are off."""
         assert self.grid is not None
         steps = self.grid.lines["step"].n_unique()
-        told = [plural(len(self.grid.lines), "operation"), plural(steps, "step"), plural(len(self.grid.ranks), "rank")]
+        sizes = [plural(len(self.grid.lines), "operation"), plural(steps, "step"), plural(len(self.grid.ranks), "rank")]
         named = ((FIRST, "first to differ"),) if self.is_reference else (
             (WRONG, "wrong"), (SUSPICIOUS, "odd"), (FOLLOWS, "following")
         )  # fmt: skip
-        found = [(int((self.codes == code).sum()), word) for code, word in named]
-        off = ", ".join(f"{count:,} {word}" for count, word in found if count)
-        return f"{off or 'nothing is off'}; {', '.join(told)}"
+        counts = [(int((self.codes == code).sum()), word) for code, word in named]
+        off = ", ".join(f"{count:,} {word}" for count, word in counts if count)
+        return f"{off or 'nothing is off'}; {', '.join(sizes)}"
 
     def search(self, text: str) -> int:
         """Lists the lines with `text` in their operation, group or step; of a rank those that it has."""
@@ -206,8 +206,8 @@ class NumbersScreen(GridPage):
     def _has_rank(self, rank: int) -> np.typing.NDArray[np.bool_]:
         assert self.grid is not None
         is_own = self.grid.ranks[self.grid.columns] == rank
-        found: np.typing.NDArray[np.bool_] = np.logical_or.reduceat(is_own, self.grid.ends[:-1])
-        return found
+        has_it: np.typing.NDArray[np.bool_] = np.logical_or.reduceat(is_own, self.grid.ends[:-1])
+        return has_it
 
     def find(self, text: str) -> None:
         """Shows only lines with `text`; goes to the column of a rank."""

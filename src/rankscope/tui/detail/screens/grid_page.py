@@ -125,12 +125,12 @@ def row_head(ranks: Sequence[int], mark: str, role: Role, width: int = LABEL) ->
     return Span(f"{mark}{rank_ranges(ranks, width - 7):<{width - 7}} {count:>4} ", role)
 
 
-def cell_runs(codes: NDArray[np.uint8], looks: Sequence[Span], own: int, chars: int) -> list[Span]:
-    """Cells of a row as runs of one look, each cell `chars` wide; `own` is the cell under the cursor, or -1."""
+def cell_runs(codes: NDArray[np.uint8], looks: Sequence[Span], cursor: int, chars: int) -> list[Span]:
+    """Cells of a row as runs of one look, each cell `chars` wide; `cursor` is the cell under the cursor, or -1."""
     edges = {0, len(codes), *(np.flatnonzero(np.diff(codes)) + 1).tolist()}
-    edges |= {own, own + 1} if 0 <= own < len(codes) else set()
+    edges |= {cursor, cursor + 1} if 0 <= cursor < len(codes) else set()
     out = []
     for begin, end in pairwise(sorted(edges)):
         look = looks[int(codes[begin])]
-        out.append(Span(look.text.ljust(chars) * (end - begin), "mark" if begin == own else look.style))
+        out.append(Span(look.text.ljust(chars) * (end - begin), "mark" if begin == cursor else look.style))
     return out
