@@ -125,12 +125,76 @@ def row_head(ranks: Sequence[int], mark: str, role: Role, width: int = LABEL) ->
     return Span(f"{mark}{rank_ranges(ranks, width - 7):<{width - 7}} {count:>4} ", role)
 
 
-def cell_runs(codes: NDArray[np.uint8], looks: Sequence[Span], cursor: int, chars: int) -> list[Span]:
-    """Cells of a row as runs of one look, each cell `chars` wide; `cursor` is the cell under the cursor, or -1."""
-    edges = {0, len(codes), *(np.flatnonzero(np.diff(codes)) + 1).tolist()}
-    edges |= {cursor, cursor + 1} if 0 <= cursor < len(codes) else set()
-    out = []
-    for begin, end in pairwise(sorted(edges)):
-        look = looks[int(codes[begin])]
-        out.append(Span(look.text.ljust(chars) * (end - begin), "mark" if begin == cursor else look.style))
-    return out
+class BinnedPage(GridPage):
+    """A grid whose columns hold neighbours of an axis, as many as it takes to show all; keys zoom.
+
+    Subclasses give the axis, and the codes of a row.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("w,plus,equals_sign", "zoom(-1)", "zoom, all", key_display="w s 0"),
+        Binding("s,minus", "zoom(1)", "zoom out", show=False),
+        Binding("0", "zoom(0)", "show all", show=False),
+    ]
+    LOOKS: ClassVar[Sequence[Span]]
+    """The look of each code."""
+
+    def __init__(self, options: ViewOptions) -> None:
+        super().__init__(options)
+        self.per = 1
+        """Units of the axis in a column."""
+
+    @property
+    def axis(self) -> NDArray[np.int64]:
+        """The numbers of all units; empty while they are arranged."""
+        raise NotImplementedError
+
+    def codes_of(self, at: int) -> NDArray[np.uint8]:
+        """The codes of the columns of a row."""
+        raise NotImplementedError
+
+    @property
+    def columns(self) -> Sequence[int]:
+        """The first number of each column."""
+        numbers: list[int] = self.axis[:: self.per].tolist()
+        return numbers
+
+    @property
+    def fitting(self) -> int:
+        """Fewest units of a column so that all of them fit."""
+        return max(-(-len(self.axis) // max(self._room, 1)), 1)
+
+    @property
+    def bin(self) -> slice:
+        """The units under the cursor."""
+        return slice(self._cell * self.per, min((self._cell + 1) * self.per, len(self.axis)))
+
+    @property
+    def unit(self) -> int:
+        """The unit that stays in view when the page zooms."""
+        return self._cell * self.per
+
+    @property
+    def most_per(self) -> int:
+        """Most units that a column may hold."""
+        return self.fitting
+
+    def _cells(self, at: int, *, cursor: bool) -> list[Span]:
+        """The cells in view as runs of one look, the one under the cursor alone."""
+        chars = self._chars
+        codes = self.codes_of(at)[self._first :][: self._room // chars]
+        own = self._cell - self._first if cursor else -1
+        edges = {0, len(codes), *(np.flatnonzero(np.diff(codes)) + 1).tolist()}
+        edges |= {own, own + 1} if 0 <= own < len(codes) else set()
+        spans = []
+        for begin, end in pairwise(sorted(edges)):
+            text, style = self.LOOKS[int(codes[begin])]
+            spans.append(Span(text.ljust(chars) * (end - begin), "mark" if begin == own else style))
+        return spans
+
+    def action_zoom(self, by: int) -> None:
+        """Puts half or twice as many units into a column; 0 shows all."""
+        if len(self.axis):
+            unit, per = self.unit, self.per * 2 if by > 0 else self.per // 2
+            self.per = min(max(per, 1) if by else self.fitting, self.most_per)
+            self.go_step(unit // self.per)
