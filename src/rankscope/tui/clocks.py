@@ -65,9 +65,11 @@ def _clock() -> pl.Expr:
 def _ends_of_rank(dataset: Dataset) -> pl.DataFrame:
     """The ends of collectives on more than one clock: instance, clock, completed_ns."""
     done = dataset.ops.filter(
-        (pl.col("state") == "completed") & pl.col("completed_ns").is_not_null() & ~pl.col("is_p2p")
+        (pl.col("state") == "completed")
+        & pl.col("completed_ns").is_not_null()
+        & ~pl.col("is_p2p")
         & pl.col("seq").is_not_null()
-    ).select("group", "seq", _clock(), "completed_ns")  # fmt: skip
+    ).select("group", "seq", _clock(), "completed_ns")
     several = done.group_by("group", "seq").agg(pl.col("clock").n_unique().alias("clocks")).filter(pl.col("clocks") > 1)
     return done.join(several.with_row_index("instance"), on=["group", "seq"]).select(
         "instance", "clock", "completed_ns"

@@ -102,9 +102,10 @@ def absences(dataset: Dataset, found: Collectives, *, never: bool) -> pl.DataFra
     hidden = (reason == _NUMBER["overwritten"]) | ((reason == _NUMBER["no dump"]) & ~pl.col("pending"))
     hidden = hidden if never else hidden | (reason == _NUMBER["never issued"])
     return (
-        (_proven(dataset, judged) if never else judged).filter(~hidden)
+        (_proven(dataset, judged) if never else judged)
+        .filter(~hidden)
         .select("rank", "group", "seq", "col", "created_ns", "reason", pl.lit(False).alias("is_p2p"))
-    )  # fmt: skip
+    )
 
 
 def _proven(dataset: Dataset, judged: pl.DataFrame) -> pl.DataFrame:
@@ -137,9 +138,14 @@ def p2p_absences(dataset: Dataset, findings: Sequence[Finding], columns: NDArray
     ]
     rows = pl.concat([waiting.clear(), *parts])
     return rows.select(
-        pl.col("peer").alias("rank"), "group", "seq", "col", "created_ns",
-        pl.lit(REASONS.index("never issued"), pl.UInt8).alias("reason"), "is_p2p",
-    ).unique(["rank", "group", "col"], keep="first", maintain_order=True)  # fmt: skip
+        pl.col("peer").alias("rank"),
+        "group",
+        "seq",
+        "col",
+        "created_ns",
+        pl.lit(REASONS.index("never issued"), pl.UInt8).alias("reason"),
+        "is_p2p",
+    ).unique(["rank", "group", "col"], keep="first", maintain_order=True)
 
 
 def _members(dataset: Dataset) -> pl.DataFrame:

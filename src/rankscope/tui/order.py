@@ -180,9 +180,10 @@ def kindred(dataset: Dataset, group: int | None) -> list[tuple[int, ...]]:
     known = [g for g in groups if g.id == group]
     chosen = known[0] if known else min(groups, key=lambda g: (len(g.ranks), g.id))
     same = [
-        g.ranks for g in groups
+        g.ranks
+        for g in groups
         if len(g.ranks) == len(chosen.ranks) and _stem(g.description) == _stem(chosen.description)
-    ]  # fmt: skip
+    ]
     return sorted(same)
 
 

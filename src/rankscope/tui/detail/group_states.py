@@ -87,7 +87,10 @@ _NO_FRONT = _Front(None, None, 0, None, None)
 def _fronts(dataset: Dataset) -> dict[int, _Front]:
     last, done = pl.col("last_enqueued"), pl.col("last_completed")
     table = dataset.frontiers.group_by("group").agg(
-        last.min().alias("low"), last.max().alias("high"), (last < last.max()).sum().alias("behind"),
-        done.min().alias("done_low"), done.max().alias("done_high"),
-    )  # fmt: skip
+        last.min().alias("low"),
+        last.max().alias("high"),
+        (last < last.max()).sum().alias("behind"),
+        done.min().alias("done_low"),
+        done.max().alias("done_high"),
+    )
     return {group: _Front(*rest) for group, *rest in table.iter_rows()}

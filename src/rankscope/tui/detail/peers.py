@@ -145,9 +145,11 @@ def finish(members: pl.DataFrame, analysis: Analysis) -> pl.DataFrame:
     """Members with facts from comparing them: lags, late members, accused members."""
     lag = pl.col("created_ns") - pl.col("created_ns").min()
     behind = pl.max_horizontal(pl.lit(LATE_NS) + pl.col("lag_ns").median(), pl.col("lag_ns").median() * LATE_TIMES)
-    return members.with_columns(lag_ns=lag, accused=pl.col("rank").is_in(list(analysis.culprits))).with_columns(
-        late=(pl.col("lag_ns") > behind).fill_null(False)
-    ).select(list(TABLE))  # fmt: skip
+    return (
+        members.with_columns(lag_ns=lag, accused=pl.col("rank").is_in(list(analysis.culprits)))
+        .with_columns(late=(pl.col("lag_ns") > behind).fill_null(False))
+        .select(list(TABLE))
+    )
 
 
 def _merged(rows: pl.DataFrame) -> pl.DataFrame:
@@ -163,9 +165,11 @@ def _merged(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.group_by("rank", maintain_order=True).agg(
         *(pl.col(name).filter(closes).last() for name in ("row", "completed_ns", "state")),
         *(pl.col(name).filter(carries).first() for name in carried),
-        names.alias("op"), pl.max_horizontal(inner.sum(), 1).cast(pl.UInt32).alias("parts"),
-        pl.col("created_ns").first(), pl.col("host").first(),
-    )  # fmt: skip
+        names.alias("op"),
+        pl.max_horizontal(inner.sum(), 1).cast(pl.UInt32).alias("parts"),
+        pl.col("created_ns").first(),
+        pl.col("host").first(),
+    )
 
 
 def _minority(index: OpIndex, rows: Rows) -> list[int]:
@@ -225,9 +229,11 @@ def _batch(index: OpIndex, operation: Row) -> Rows:
     if operation["coalesced"] != "closer":
         return np.array([operation["row"]], dtype=np.uint32)
     issued = index.rank_frame(operation["rank"]).filter(
-        (pl.col("group") == operation["group"]) & pl.col("is_p2p") & (pl.col("p2p_seq") == operation["p2p_seq"])
+        (pl.col("group") == operation["group"])
+        & pl.col("is_p2p")
+        & (pl.col("p2p_seq") == operation["p2p_seq"])
         & (pl.col("coalesced") == "inner")
-    )  # fmt: skip
+    )
     return issued["row"].to_numpy() if issued.height else np.array([operation["row"]], dtype=np.uint32)
 
 
@@ -321,16 +327,22 @@ def fold(peers: Peers, alone: Collection[int] = ()) -> list[Fold]:
     """Equal members in one fold each, except the ranks in `alone`; the odd first, then the fewest."""
     by_itself = pl.when(pl.col("rank").is_in(list(alone))).then("rank")
     groups = (
-        _ordered(peers.table).with_columns(by_itself=by_itself).sort("rank", maintain_order=True)
+        _ordered(peers.table)
+        .with_columns(by_itself=by_itself)
+        .sort("rank", maintain_order=True)
         .group_by(*_ALIKE, "by_itself", maintain_order=True)
         .agg(
-            pl.col("rank"), pl.len().alias("size"), pl.col("lag_ns").min().alias("least"),
-            pl.col("lag_ns").max().alias("most"), pl.col("row").first(), pl.col("stack_id").first(),
+            pl.col("rank"),
+            pl.len().alias("size"),
+            pl.col("lag_ns").min().alias("least"),
+            pl.col("lag_ns").max().alias("most"),
+            pl.col("row").first(),
+            pl.col("stack_id").first(),
             pl.when(pl.col("host").n_unique() == 1).then(pl.col("host").first()).alias("host"),
         )
         .with_columns(pl.col("size").sum().over(_ALIKE), first=pl.col("rank").list.min().min().over(_ALIKE))
         .sort("order", "size", "first", pl.col("rank").list.first(), maintain_order=True)
-    )  # fmt: skip
+    )
     return [_fold(row) for row in groups.iter_rows(named=True)]
 
 
@@ -358,9 +370,11 @@ def _ordered(table: pl.DataFrame) -> pl.DataFrame:
 
 def _fold(row: dict[str, Any]) -> Fold:
     least, most = row["least"], row["most"]
+    alike = ("presence", "state", "sizes", "dtypes", "accused", "differs", "late", "row", "stack_id", "host")
     return Fold(
-        ranks=tuple(row["rank"]), presence=row["presence"], state=row["state"], op=row["op"] or "",
-        parts=row["parts"] or 1, sizes=row["sizes"], dtypes=row["dtypes"], accused=row["accused"],
-        differs=row["differs"], late=row["late"], lag_ns=None if least is None else (least, most), row=row["row"],
-        stack_id=row["stack_id"], host=row["host"],
-    )  # fmt: skip
+        ranks=tuple(row["rank"]),
+        op=row["op"] or "",
+        parts=row["parts"] or 1,
+        lag_ns=None if least is None else (least, most),
+        **{name: row[name] for name in alike},
+    )

@@ -13,7 +13,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.features.memory.page.memory_grid import DIGITS, GROWTH, SECOND_NS, SIZES, MemoryGrid, held_name
 from rankscope.features.memory.rules.failed_requests import rate_text
 from rankscope.features.memory.rules.memory_peers import kind_of
-from rankscope.features.memory.rules.model import MemoryGrowth
+from rankscope.features.memory.rules.model import FullRank, MemoryGrowth
 from rankscope.schema import HOST, Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, clock, plural
@@ -48,9 +48,8 @@ def memory_marks(dataset: Dataset, analysis: Analysis) -> list[MemoryMark]:
     return [
         *_failed(dataset.memory),
         *(MemoryMark(g.rank, g.device, "LEAKS", _growth_text(g), "bad", GROWTH) for g in growths),
-        *(MemoryMark(f.rank, f.device, "HOLDS MORE", f"{byte_count(f.held)} at its peak, the median of "
-                     f"{plural(f.peers, 'peer')} is {byte_count(f.median)}", "warn", "peak") for f in full),
-    ]  # fmt: skip
+        *(MemoryMark(f.rank, f.device, "HOLDS MORE", _held_text(f), "warn", "peak") for f in full),
+    ]
 
 
 def _failed(memory: pl.DataFrame) -> Iterator[MemoryMark]:
@@ -60,6 +59,11 @@ def _failed(memory: pl.DataFrame) -> Iterator[MemoryMark]:
         device = row["device"] or ""
         text = f"asked {plain(device) or 'a device'} for {byte_count(row['asked'])}, and did not get it"
         yield MemoryMark(row["rank"], device, "FAILED", text, "bad", held_name(device))
+
+
+def _held_text(full: FullRank) -> str:
+    median = f"the median of {plural(full.peers, 'peer')} is {byte_count(full.median)}"
+    return f"{byte_count(full.held)} at its peak, {median}"
 
 
 def _growth_text(growth: MemoryGrowth) -> str:

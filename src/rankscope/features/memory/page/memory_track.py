@@ -107,7 +107,10 @@ def _track(rows: pl.DataFrame) -> MemoryTrack:
     kind = str(rows["kind"][0])
     of = "the capacity" if has_capacity else f"{byte_count(int(held.max()))}, the most"
     return MemoryTrack(
-        {int(rank): at for at, rank in enumerate(ranks)}, np.append(first, len(held)).astype(np.int64),
-        rows["time"].to_numpy().astype(np.int64), held, (1 + tenths).astype(np.uint8),
+        {int(rank): at for at, rank in enumerate(ranks)},
+        np.append(first, len(held)).astype(np.int64),
+        rows["time"].to_numpy().astype(np.int64),
+        held,
+        (1 + tenths).astype(np.uint8),
         f"{kind} in tenths of {of}",
-    )  # fmt: skip
+    )

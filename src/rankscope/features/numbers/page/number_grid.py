@@ -189,22 +189,37 @@ def number_grid(dataset: Dataset) -> NumberGrid:
     ends = np.append(np.flatnonzero(np.diff(line[first], prepend=-1)), len(first))
     begins = np.append(first, len(line))
     return NumberGrid(
-        _lines(dataset, rows), ranks, ends.astype(np.int64), column[first], begins.astype(np.int64),
+        _lines(dataset, rows),
+        ranks,
+        ends.astype(np.int64),
+        column[first],
+        begins.astype(np.int64),
         rows["row"].to_numpy().astype(np.int64),
-    )  # fmt: skip
+    )
 
 
 def _tensors(dataset: Dataset) -> pl.DataFrame:
     """All tensors with the columns that place them, texts as numbers of their categories."""
     texts = [pl.col(name).to_physical().fill_null(-1 if name == "site" else 0) for name in ("site", "op", "name")]
     return (
-        dataset.tensors.with_row_index("row").filter(pl.col("rank").is_not_null())
+        dataset.tensors.with_row_index("row")
+        .filter(pl.col("rank").is_not_null())
         .join(group_kinds(dataset), on="group", how="left", maintain_order="left")
-        .select("row", "rank", pl.col("step").fill_null(-1), pl.col("micro").fill_null(-1),
-                pl.col("order").fill_null(-1), *texts, again=pl.col("recompute").fill_null(value=False),
-                kind=pl.col("kind").cast(pl.Categorical).to_physical(), group="group", seq="seq",
-                peer=pl.col("peer").fill_null(-1), occurrence=pl.col("occurrence").fill_null(-1))
-    )  # fmt: skip
+        .select(
+            "row",
+            "rank",
+            pl.col("step").fill_null(-1),
+            pl.col("micro").fill_null(-1),
+            pl.col("order").fill_null(-1),
+            *texts,
+            again=pl.col("recompute").fill_null(value=False),
+            kind=pl.col("kind").cast(pl.Categorical).to_physical(),
+            group="group",
+            seq="seq",
+            peer=pl.col("peer").fill_null(-1),
+            occurrence=pl.col("occurrence").fill_null(-1),
+        )
+    )
 
 
 def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
@@ -218,9 +233,10 @@ def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
 def _lines(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
     """The table of lines; texts come back from a tensor of each."""
     facts = rows.group_by("line", maintain_order=True).agg(
-        pl.col("row", "step", "micro", "again", "group", "seq", "nth").first(), groups=pl.col("group").n_unique(),
+        pl.col("row", "step", "micro", "again", "group", "seq", "nth").first(),
+        groups=pl.col("group").n_unique(),
         shared_seq=pl.col("seq").n_unique() == 1,
-    )  # fmt: skip
+    )
     names = dataset.tensors[facts["row"].to_numpy()].select(pl.col("site", "op", "name").cast(pl.String))
     groups = dataset.groups.select("group", kind=pl.coalesce(pl.col("description").replace("", None), "name"))
     lines = pl.concat([facts.drop("line", "row"), names], how="horizontal")
