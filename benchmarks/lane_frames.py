@@ -20,12 +20,11 @@ from benchmarks.results import machine, program_parser, publish, table
 from rankscope.analysis import analyse
 from rankscope.assemble.load import load
 from rankscope.tui.board import Board
+from rankscope.tui.cell_selection import place_of_finding
 from rankscope.tui.controllers.board_set import BoardSet
-from rankscope.tui.lane_items import Items
 from rankscope.tui.lane_paint import Painter, compose, gutter_for
-from rankscope.tui.model import Model, build_model
+from rankscope.tui.model import Items, Model, build_model
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.target import place_of_finding
 
 WIDTH, ROWS = 180, 50
 LOOK = ViewOptions(palette="256").look

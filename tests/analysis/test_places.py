@@ -11,7 +11,7 @@ import pytest
 from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Finding, GroupRef
-from rankscope.analysis.places import Places, units_of
+from rankscope.analysis.places import Places, known_hosts, units_of
 from rankscope.schema import Dataset
 from tests.builders import JobBuilder
 
@@ -170,3 +170,14 @@ def test_the_verdict_and_the_finding_say_it() -> None:
         ("n2", "local rank 1"),
     ]
     assert "drain" not in analyse(dataset).verdict
+
+
+def test_hosts_that_only_operations_tell() -> None:
+    job = JobBuilder(3)
+    job.collective()
+    dataset = job.build()
+    files = dataset.files.with_columns(host=pl.Series(["node09", None, None], dtype=pl.String))
+    on = pl.format("node{}", pl.col("rank")).cast(pl.Categorical)
+    told = replace(dataset, files=files, ops=dataset.ops.with_columns(host=on))
+    assert known_hosts(told) == {0: "node09", 1: "node1", 2: "node2"}
+    assert Places(told).hosts == {0: "node09"}

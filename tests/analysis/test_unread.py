@@ -14,7 +14,7 @@ from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.report.text import render_text
 from rankscope.schema import Dataset
-from rankscope.tui.detail.compact_detail import compact
+from rankscope.tui.detail.detail_text import compact
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.selection_facts import look_up
 from rankscope.tui.marks import REASONS

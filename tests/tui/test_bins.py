@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from rankscope.tui.bins import crowded, edges_in, fill_gaps, fill_running, find, worst
-from rankscope.tui.letters import Mark, code
+from rankscope.tui.letters import Mark, code, crowded, edges_in, fill_gaps, fill_running, find, worst
 
 VALUES = np.array([0, 2, 4, 1, 1, 9], np.int32)
 BOUNDS = np.array([0, 3, 3, 6], np.int64)

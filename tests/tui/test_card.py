@@ -12,11 +12,11 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.assemble.load import load
 from rankscope.features.logs.page.messages_page import MessagesScreen
+from rankscope.tui.cell_selection import place_of_finding, place_of_step
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.detail.finding_text import card
 from rankscope.tui.lane_cells import draw
 from rankscope.tui.model import build_model
-from rankscope.tui.target import place_of_finding, place_of_step
 from tests.simulator.loaded import simulated
 from tests.simulator.scenario import ALL_FAULTS
 from tests.tui.drive import bar, board_of, opened, press, screen_text

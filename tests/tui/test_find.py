@@ -10,13 +10,20 @@ import pytest
 
 from rankscope.analysis.model import Analysis, ChainStep, Finding, GroupRef, Wait
 from rankscope.schema import MESSAGES
-from rankscope.tui.cell_selection import column_of, item_of
+from rankscope.tui.cell_selection import (
+    Place,
+    column_of,
+    group_named,
+    item_of,
+    place_of_finding,
+    place_of_selection,
+    place_of_step,
+)
 from rankscope.tui.filters import STATES, Filter, apply, describe, parse_ranks
 from rankscope.tui.letters import Mark, code, letter_number
 from rankscope.tui.model import Model, build_model
-from rankscope.tui.search import search
+from rankscope.tui.search import Target, parse, search
 from rankscope.tui.selection import Selection
-from rankscope.tui.target import Place, Target, group_named, parse, place_of_finding, place_of_selection, place_of_step
 from tests.builders import START_NS, STEP_NS, JobBuilder
 from tests.tui.jobs import hang, model_of
 

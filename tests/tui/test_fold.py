@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope.tui.lane_folding import Rows, cell_looks, fold, running_looks, window_looks
+from rankscope.tui.order import Rows, cell_looks, fold, running_looks, window_looks
 
 
 def rows_of(rows: Rows) -> list[list[int]]:

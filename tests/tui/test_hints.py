@@ -14,11 +14,10 @@ from rankscope.assemble.load import load
 from rankscope.features.logs.page.messages_page import MessagesScreen
 from rankscope.kinds.functions import function
 from rankscope.kinds.view_kinds import VIEWS, view_named
-from rankscope.tui.actions import ACTIONS, FOOTER
+from rankscope.tui.actions import ACTIONS, DETAIL_PANE, FOOTER, Hint, fitting, hint_line, lane_hints
 from rankscope.tui.controllers.exports import FILE
 from rankscope.tui.detail.screens.groups_page import GroupsScreen
 from rankscope.tui.help_screen import HelpScreen
-from rankscope.tui.key_hints import DETAIL_PANE, Hint, fitting, hint_line, lane_hints
 from rankscope.tui.popups import Choice, ChoiceScreen, found_choices
 from tests.builders import JobBuilder
 from tests.tui.drive import PLAIN, bar, board_of, opened, press, screen_text, settle

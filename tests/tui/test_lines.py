@@ -12,19 +12,17 @@ import pytest
 from rich.text import Text
 
 from rankscope.analysis.model import Analysis, Finding
-from rankscope.tui.actions import ACTIONS, FOOTER, footer_keys
-from rankscope.tui.axis import View, fit
+from rankscope.tui.actions import ACTIONS, FOOTER, footer_keys, hint_line, lane_hints
+from rankscope.tui.axis import View, fit, group_ticks, sequence_ruler, time_ruler
 from rankscope.tui.filters import Filter
 from rankscope.tui.footer import Found, distance, joined, lane_words, overview_line, status_line
 from rankscope.tui.header import finding_text, title_line, verdict_lines
 from rankscope.tui.help_screen import help_lines, sections
-from rankscope.tui.key_hints import hint_line, lane_hints
 from rankscope.tui.model import build_model
 from rankscope.tui.options import Progress
 from rankscope.tui.overview import TABLE, sequence_strip, time_strip, worst_by_column
 from rankscope.tui.shown_operations import ShownOperations
 from rankscope.tui.text_bars import end_of, progress_line, shortened
-from rankscope.tui.time_ruler import group_ticks, sequence_ruler, time_ruler
 from rankscope.tui.times import build_times
 from tests.builders import START_NS
 from tests.tui.jobs import hang, healthy

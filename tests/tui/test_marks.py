@@ -11,8 +11,7 @@ import pytest
 from rankscope import schema
 from rankscope.analysis.logical_time import logical_columns
 from rankscope.schema import Dataset
-from rankscope.tui.collective_columns import collectives
-from rankscope.tui.marks import FAR, REASONS, absences
+from rankscope.tui.marks import FAR, REASONS, absences, collectives
 from tests.builders import START_NS, JobBuilder
 
 Absent = set[tuple[int, int, int, str]]

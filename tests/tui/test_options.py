@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.tui.letters import Mark
+from rankscope.tui.letters import CURSOR, MEMBER, Mark, cell_style
 from rankscope.tui.options import Look, Palette, from_environment, palette_of, unicode_of
-from rankscope.tui.palette import CURSOR, MEMBER, cell_style
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from rankscope.tui.app import EVERY_S, LONGEST_S, QUIET_S, Quiet
+from rankscope.tui.quiet import EVERY_S, LONGEST_S, QUIET_S, Quiet
 
 
 class _Clock:

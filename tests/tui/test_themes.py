@@ -12,9 +12,8 @@ from rich.style import Style
 
 from rankscope.kinds.finding_kinds import SEVERITIES, STATUSES
 from rankscope.tui.app import RankscopeApp
-from rankscope.tui.letters import CHARACTERS, Mark, code
+from rankscope.tui.letters import BUSY, CHARACTERS, MEMBER, THIN, Mark, cell_style, code
 from rankscope.tui.options import Look, Palette, ThemeName, ViewOptions, theme_of
-from rankscope.tui.palette import BUSY, MEMBER, THIN, cell_style
 from rankscope.tui.styled_text import Role
 from rankscope.tui.themes import FACES, Ground, base_style, face_style, textual_theme
 from tests.tui.drive import bar, opened, press, screen_text

@@ -9,9 +9,10 @@ import polars as pl
 
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
+from rankscope.tui.clocks import align_clocks
 from rankscope.tui.letters import SHIFT, Mark
 from rankscope.tui.model import build_model
-from rankscope.tui.times import FOREVER, align_clocks, build_times
+from rankscope.tui.times import FOREVER, build_times
 from tests.builders import START_NS, STEP_NS, JobBuilder
 from tests.tui.jobs import hang, healthy
 

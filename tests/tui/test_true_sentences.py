@@ -12,10 +12,9 @@ from rankscope.analysis import analyse
 from rankscope.analysis.explanations import end_of_chain, explain_rank
 from rankscope.analysis.rank_view import RankView, operation_name
 from rankscope.assemble.load import load
-from rankscope.tui.cell_selection import item_of
+from rankscope.tui.cell_selection import item_of, place_of_finding
 from rankscope.tui.letters import CHARACTERS, Mark, mark_of
 from rankscope.tui.model import build_model
-from rankscope.tui.target import place_of_finding
 from tests.builders import JobBuilder
 from tests.simulator.loaded import simulated
 from tests.tui.drive import opened, screen_text

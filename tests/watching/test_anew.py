@@ -24,8 +24,8 @@ from rankscope.features.traces.rules.model import TraceAnalysis
 from rankscope.parsers.files.reader import follow_log
 from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.schema import Dataset
-from rankscope.tui.lane_items import Items
 from rankscope.tui.live.prepared import Prepared, prepare
+from rankscope.tui.model import Items
 from rankscope.watching.update import FollowProgress, JobUpdate
 from rankscope.watching.watched_job import WatchedJob
 from tests.features.logs.read.test_decode import job as noisy

@@ -1,4 +1,4 @@
-"""Kinds of views beside the lanes, in the order of their menu."""
+"""Kinds of views beside the lanes, in the order of their menu; and what features add to lanes and detail."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ VIEWS: tuple[ViewKind, ...] = (
         key="h",
         meaning="heat map of ranks and steps",
         also="map traces slow steps profiler",
-        page="tui.detail.screens.heat_page:HeatScreen",
+        page="features.traces.page.heat_page:HeatScreen",
         empty="no steps loaded",
         fill="record with torch.profiler, call prof.step() in each step, and give the traces too:"
         " rankscope DUMPS TRACES",
@@ -184,3 +184,26 @@ VIEW_NAMES: tuple[str, ...] = tuple(row.name for row in VIEWS)
 def view_named(name: str) -> ViewKind:
     """The view of a name; KeyError if there is none."""
     return {row.name: row for row in VIEWS}[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addition:
+    """Facts that a feature adds to the main screen from one table of a job."""
+
+    table: str
+    """Field of `Dataset`; without a row in it nothing is asked."""
+    function: str
+    """Function as "module:function" below `rankscope`; what it gets and returns stands at each list."""
+
+
+DETAIL_PARTS: tuple[Addition, ...] = (
+    Addition(table="memory", function="features.memory.page.memory_text:memory_part"),
+    Addition(table="messages", function="features.logs.page.rank_messages:messages_part"),
+)
+"""Facts of a rank in the detail: (index, analysis, rank, its operation or None) -> `selection_facts.DetailPart`."""
+TRACKS: tuple[Addition, ...] = (Addition(table="memory", function="features.memory.page.memory_track:build_track"),)
+"""Lines below the lanes on the axis of time: (table, offsets of ranks in ns) -> `tui.row_window.Track` or None."""
+LANE_MARKS: tuple[Addition, ...] = (
+    Addition(table="tensors", function="features.numbers.page.number_grid:collectives_off"),
+)
+"""Collectives that are marked in lanes: (dataset, analysis) -> table of group, seq, rank."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from time import monotonic
@@ -22,9 +20,9 @@ from textual.worker import Worker, WorkerState, get_current_worker
 
 from rankscope.kinds.finding_kinds import STATUSES
 from rankscope.text.escaping import plain
-from rankscope.tui.actions import bindings_for
-from rankscope.tui.key_hints import Hint
+from rankscope.tui.actions import Hint, bindings_for
 from rankscope.tui.options import Load, Look, Progress, ProgressLike, ThemeChoice, ThemeName, ViewOptions
+from rankscope.tui.quiet import QUIET_S, Quiet
 from rankscope.tui.text_bars import TextBar, Unstyled, progress_line
 from rankscope.tui.themes import textual_theme
 from rankscope.tui.worker_messages import Completed, Loaded, Progressed, ReadingChanged, Updated
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from rankscope.tui.live.following import Following
     from rankscope.tui.live.prepared import Prepared, Watch
     from rankscope.watching.update import FollowProgress, JobUpdate
+
 
 SLOW_FRAMES = 15
 """Frames a second over SSH."""
@@ -76,19 +75,16 @@ class RankscopeApp(App[None]):
             self.register_theme(textual_theme(Look(name, options.palette)))
         self.theme = options.theme.name
         self.animation_level = "none"
-        self._choose_filters(options.palette == "none")
+        # turns filters off: Textual would make greys that are hard to tell apart, and round colours of the palette
+        self.no_color = options.palette == "none"
+        unwanted = (Monochrome, NoColor, ANSIToTruecolor)
+        kept = [line_filter for line_filter in self._filters if not isinstance(line_filter, unwanted)]
+        self._filters = [*kept, NoColor()] if self.no_color else kept
         # Textual reads this from the environment at import, before the link is known.
         textual.screen.UPDATE_PERIOD = 1 / (SLOW_FRAMES if options.slow_link else FRAMES)  # type: ignore[misc]
         self.opening = OpeningScreen(title, options)
         self._lanes: LanesScreen | None = None
         self.quiet = Quiet()
-
-    def _choose_filters(self, no_color: bool) -> None:
-        """Turns filters off: Textual would make greys that are hard to tell apart, and round colours of the palette."""
-        self.no_color = no_color
-        unwanted = (Monochrome, NoColor, ANSIToTruecolor)
-        kept = [line_filter for line_filter in self._filters if not isinstance(line_filter, unwanted)]
-        self._filters = [*kept, NoColor()] if no_color else kept
 
     @property
     def lanes(self) -> LanesScreen:
@@ -326,9 +322,6 @@ class ProgressThrottle:
             self._app.post_message(Progressed(progress))
 
 
-# The screen during loading. It needs few modules, so it appears at once.
-
-
 class OpeningScreen(Screen[None]):
     """Shows the input and the progress of loading."""
 
@@ -361,40 +354,3 @@ class OpeningScreen(Screen[None]):
             if name == "title" or progress is not None:
                 line = progress_line(self._subject, progress, self.size.width, ascii_only=self._options.ascii_only)
                 self.query_one(f"#{name}", TextBar).put(line)
-
-
-# The time without keys in which to search all objects for cycles; that search holds up every key.
-
-QUIET_S = 0.25
-"""Seconds without a key after which another key is not likely soon."""
-EVERY_S = 30.0
-"""Seconds between two searches in quiet times: drawing leaves cycles, about 10 kB for each key."""
-LONGEST_S = 300.0
-"""Seconds after which a search runs even if keys never stop."""
-
-
-class Quiet:
-    """Times of the last key and of the last search, in seconds of a monotonic clock."""
-
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._pressed_at = self._searched_at = clock()
-
-    def pressed(self) -> None:
-        """Notes that a key or the mouse was used."""
-        self._pressed_at = self._clock()
-
-    @property
-    def is_due(self) -> bool:
-        """Whether to search now."""
-        now = self._clock()
-        quiet, since = now - self._pressed_at, now - self._searched_at
-        return since >= LONGEST_S or (quiet >= QUIET_S and since >= EVERY_S)
-
-    def search(self) -> bool:
-        """Frees objects in cycles if a search is due; returns whether it was."""
-        due = self.is_due
-        if due:
-            gc.collect()
-            self._searched_at = self._clock()
-        return due

@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 
 from rankscope.tui import axis
 from rankscope.tui.axis import View
-from rankscope.tui.bins import find
 from rankscope.tui.cell_selection import item_at, item_at_time, neighbour, selection_of
 from rankscope.tui.lane_cells import cell_codes
-from rankscope.tui.lane_folding import Hashes, Rows, cell_looks, fold, running_looks, window_looks
+from rankscope.tui.letters import find
 from rankscope.tui.model import Model
-from rankscope.tui.order import order_lanes
+from rankscope.tui.order import Hashes, Rows, cell_looks, fold, order_lanes, running_looks, window_looks
 from rankscope.tui.row_window import ALONE, RankWindow
 from rankscope.tui.selection import Selection
 from rankscope.tui.times import Times

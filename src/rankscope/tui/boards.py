@@ -10,16 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankscope.analysis.model import Finding
+from rankscope.tui.cell_selection import Place
 from rankscope.tui.lane_paint import Gutter, Line
-from rankscope.tui.letters import Codes
+from rankscope.tui.letters import CURSOR, Codes
 from rankscope.tui.model import Model
 from rankscope.tui.overview import Strip
-from rankscope.tui.palette import CURSOR
 from rankscope.tui.row_window import RankWindow
 from rankscope.tui.search import Hits
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line as StyledLine
-from rankscope.tui.target import Place
 
 Ints = NDArray[np.int64]
 

@@ -1,9 +1,12 @@
-"""Items under a cell of the lanes, and the selection that they make for the detail pane."""
+"""Items under a cell of the lanes with the selection that they make, and places in the lanes for findings and jumps."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from rankscope.analysis.model import ChainStep, Finding
 from rankscope.tui.letters import SHIFT, Mark
 from rankscope.tui.marks import REASONS
 from rankscope.tui.model import Model
@@ -81,8 +84,8 @@ def item_of(model: Model, rank: int, group: int, seq: int, *, p2p: bool = False)
         same &= np.isin(marks, (Mark.SCHEDULED, Mark.STARTED, Mark.MISSING, Mark.ABSENT)) & items.p2p[begin:end]
     else:
         same &= (items.seq[begin:end] == seq) & ~items.p2p[begin:end]
-    found = np.flatnonzero(same)
-    return begin + int(found[0]) if len(found) else None
+    at = np.flatnonzero(same)
+    return begin + int(at[0]) if len(at) else None
 
 
 def column_of(model: Model, group: int, seq: int) -> int | None:
@@ -93,3 +96,94 @@ def column_of(model: Model, group: int, seq: int) -> int | None:
     part = table.slice(first, last - first)
     at = int(part["seq"].search_sorted(seq, "left"))
     return int(part["col"][at]) if at < part.height and part["seq"][at] == seq else None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A rank, and the place on its lane; None if only the rank is known."""
+
+    rank: int
+    item: int | None = None
+    column: int | None = None
+
+
+def place_of_finding(model: Model, finding: Finding) -> Place | None:
+    """The culprit at the collective of the finding; without a culprit, a member of its group that waits there."""
+    in_evidence = (e.rank for e in finding.evidence if e.rank is not None)
+    others = (*finding.waiting_ranks, *in_evidence)
+    members = finding.group.ranks if finding.group is not None else ()
+    in_group = set(members)
+    waiting_members = (rank for rank in others if rank in in_group)
+    ranks = (*finding.culprit_ranks, *finding.candidates, *finding.about, *waiting_members, *members, *others)
+    shown = [rank for rank in ranks if rank in model.lane_of]
+    if not shown:
+        return None
+    if _is_p2p(finding.op):
+        return _at_pair(model, shown[0], finding.row)
+    if finding.group is None or finding.seq is None:
+        return _at_last(model, shown[0], finding.group.key if finding.group is not None else None)
+    return _place(model, shown[0], finding.group.key, finding.seq, p2p=False)
+
+
+def place_of_step(model: Model, step: ChainStep) -> Place | None:
+    """The awaited rank, at the operation that it is awaited in."""
+    group = group_named(model, step.waits_in.group, (step.rank, step.for_rank))
+    if step.for_rank not in model.lane_of:
+        return None
+    if _is_p2p(step.waits_in.op):
+        return _at_pair(model, step.for_rank, step.waits_in.row)
+    if group is None or step.waits_in.seq is None:
+        return _at_last(model, step.for_rank)
+    return _place(model, step.for_rank, group, step.waits_in.seq, p2p=False)
+
+
+def place_of_selection(model: Model, selection: Selection) -> Place | None:
+    """The place of a selection from another screen."""
+    if selection.rank not in model.lane_of:
+        return None
+    if selection.row is not None:
+        return _at_row(model, selection.rank, selection.row)
+    if selection.group is None or selection.seq is None:
+        return Place(selection.rank)
+    return _place(model, selection.rank, selection.group, selection.seq, p2p=selection.is_p2p)
+
+
+def group_named(model: Model, name: str, ranks: tuple[int, ...]) -> int | None:
+    """The group of this name with these ranks; of several the smallest."""
+    fitting = [g for g in model.dataset.group_list if g.name == name]
+    with_all = [g for g in fitting if set(ranks) <= set(g.ranks)] or fitting
+    return min(with_all, key=lambda g: len(g.ranks)).id if with_all else None
+
+
+def _place(model: Model, rank: int, group: int, seq: int, *, p2p: bool) -> Place:
+    item = item_of(model, rank, group, seq, p2p=p2p)
+    if item is not None:
+        return Place(rank, item, int(model.items.col[item]))
+    column = column_of(model, group, seq)
+    return _at_last(model, rank, group) if column is None else Place(rank, None, column)
+
+
+def _at_last(model: Model, rank: int, group: int | None = None) -> Place:
+    """A rank at its last operation, in a group if it has any there; only the rank if it has none at all."""
+    lane = model.lane_of[rank]
+    items = np.arange(int(model.bounds[lane]), int(model.bounds[lane + 1]))
+    in_group = items[model.items.group[items] == group] if group is not None else items
+    candidates = in_group if len(in_group) else items
+    return Place(rank, int(candidates[-1]), int(model.items.col[candidates[-1]])) if len(candidates) else Place(rank)
+
+
+def _at_row(model: Model, rank: int, row: int) -> Place:
+    """A rank in the column of a row of ops, which may be another rank's."""
+    lane = model.lane_of[rank]
+    first, last = int(model.bounds[lane]), int(model.bounds[lane + 1])
+    at = (model.items.row[first:last] == row).nonzero()[0]
+    return Place(rank, first + int(at[0]) if len(at) else None, int(model.columns[row]))
+
+
+def _at_pair(model: Model, rank: int, row: int | None) -> Place:
+    """A rank at a send or receive; without its row at its last operation: a collective may have the same number."""
+    return _at_last(model, rank) if row is None else _at_row(model, rank, row)
+
+
+def _is_p2p(op: str | None) -> bool:
+    return op in ("send", "recv")

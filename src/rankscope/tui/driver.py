@@ -117,8 +117,6 @@ def driver_for(*, waits: bool) -> type[ChangedCellsDriver]:
     return type("ChangedCellsDriver", (ChangedCellsDriver,), {"waits": waits})
 
 
-# Finds the cells of the terminal that a frame changes, so that only these are sent.
-
 _TOKEN = re.compile(r"\x1b\[([0-9;]*)([Hm])|([^\x1b\n\r]+)|([\n\r])")
 _DISPUTED = re.compile(r"[^\x00-\x7f\u2500-\u259f]")
 """Characters of uncertain width: terminals differ. Lines with them are sent whole."""

@@ -10,10 +10,10 @@ from rich.text import Text
 from rankscope.text.wording import duration, plural
 from rankscope.tui.boards import LaneBoard
 from rankscope.tui.filters import Filter, describe
-from rankscope.tui.frames import Pane, pane_title, rule
 from rankscope.tui.order import ORDERINGS
 from rankscope.tui.row_window import RankWindow
 from rankscope.tui.styled_text import Span, cut, line
+from rankscope.tui.text_bars import Pane, pane_title, rule
 
 
 @dataclass(frozen=True)

@@ -61,12 +61,12 @@ def room_for_state(dataset: Dataset, width: int) -> int:
 
 
 def _ranks_text(dataset: Dataset) -> str:
-    told, whole = len(dataset.told_ranks), len(dataset.every_rank)
+    known, whole = len(dataset.told_ranks), len(dataset.every_rank)
     where = f" in {dataset.source_noun}" if dataset.source_noun else ""
-    if not told:
+    if not known:
         # logs may tell of the number of ranks alone, or of none
         return plural(whole, "rank") + where if whole else ""
-    return f"{told:,} of {plural(whole, 'rank')}{where}" if told < whole else plural(told, "rank") + where
+    return f"{known:,} of {plural(whole, 'rank')}{where}" if known < whole else plural(known, "rank") + where
 
 
 def _gaps(dataset: Dataset) -> list[str]:

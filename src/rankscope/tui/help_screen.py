@@ -13,9 +13,8 @@ from textual.screen import ModalScreen
 
 from rankscope.kinds.board_kinds import BOARDS
 from rankscope.kinds.functions import function
-from rankscope.tui.actions import ACTIONS, Scope
+from rankscope.tui.actions import ACTIONS, SCROLLING, Hint, Scope, hint_line
 from rankscope.tui.detail.line_widgets import Lines
-from rankscope.tui.key_hints import SCROLLING, Hint, hint_line
 from rankscope.tui.letters import LETTERS
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, line
@@ -84,15 +83,12 @@ class HelpScreen(ModalScreen[None]):
     def _write(self) -> None:
         text = self.query_one("#text", Lines)
         if text.size.width:
-            text.show_lines(help_lines([*self._here, *self._rest()], text.size.width))
+            # all sections without what is said already
+            said = {row for _, _, rows in self._here for row in rows}
+            left = [(title, first, [row for row in rows if row not in said]) for title, first, rows in self._all]
+            text.show_lines(help_lines([*self._here, *[section for section in left if section[2]]], text.size.width))
             hints = (Hint("escape", "esc", "close"), *SCROLLING)
             self.query_one("#hints", TextBar).put(hint_line(hints, text.size.width))
-
-    def _rest(self) -> list[Section]:
-        """All sections without what is said already."""
-        said = {row for _, _, rows in self._here for row in rows}
-        left = [(title, first, [row for row in rows if row not in said]) for title, first, rows in self._all]
-        return [section for section in left if section[2]]
 
 
 def sections(scopes: Collection[Scope] = ()) -> list[Section]:

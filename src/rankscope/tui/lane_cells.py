@@ -8,8 +8,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankscope.tui.axis import View
-from rankscope.tui.bins import crowded, edges_in, fill_gaps, fill_running, worst
-from rankscope.tui.letters import CHARACTERS, NUMBER, PENDING, SHIFT, SIGNED, SILENT, Codes, Mark, mark_of, name
+from rankscope.tui.letters import (
+    CHARACTERS,
+    NUMBER,
+    PENDING,
+    SHIFT,
+    SIGNED,
+    SILENT,
+    Codes,
+    Mark,
+    crowded,
+    edges_in,
+    fill_gaps,
+    fill_running,
+    mark_of,
+    name,
+    worst,
+)
 from rankscope.tui.model import Model
 from rankscope.tui.times import Times
 

@@ -1,4 +1,4 @@
-"""Turns a board into lines of the screen: gutter, cells, remarks."""
+"""Turns a board into lines of the screen: gutter, cells, remarks, and a line of memory below each rank."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from textual.strip import Strip
 from rankscope.text.wording import rank_ranges
 from rankscope.tui.board import Board
 from rankscope.tui.lane_cells import LaneCells, draw
-from rankscope.tui.letters import SHIFT, Codes, Mark
+from rankscope.tui.letters import CURSOR, MEMBER, SHIFT, Codes, Mark, cell_style
 from rankscope.tui.marks import REASONS
 from rankscope.tui.options import Look
-from rankscope.tui.palette import CURSOR, MEMBER, cell_style
 from rankscope.tui.themes import base_style, face_style
 
 _KEPT = 512

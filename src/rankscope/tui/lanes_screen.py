@@ -14,26 +14,25 @@ from textual.screen import Screen
 
 from rankscope.kinds.view_kinds import VIEWS
 from rankscope.text.escaping import plain
-from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
+from rankscope.tui.actions import ACTIONS, Action, Hint, bindings_for, call_of
 from rankscope.tui.controllers.bars import LARGE, Bars
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.board_switch import BoardSwitch
 from rankscope.tui.controllers.exports import DumpOffer, Exports
-from rankscope.tui.controllers.filter_menu import FilterMenu, MemoryToggle, TimeAxis
+from rankscope.tui.controllers.filter_menu import FilterMenu
 from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.job_news import JobNews
 from rankscope.tui.controllers.pages import Pages
 from rankscope.tui.controllers.search_walk import Goto, SearchWalk
+from rankscope.tui.controllers.time_axis import MemoryToggle, TimeAxis
 from rankscope.tui.detail.pane import DetailLookup, DetailPane
 from rankscope.tui.filters import Filter
-from rankscope.tui.frames import Pane, PaneFrame
-from rankscope.tui.key_hints import Hint
 from rankscope.tui.letters import Codes
 from rankscope.tui.live.following import Following
 from rankscope.tui.model import Model
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.popups import Choice, ChoiceScreen, Prompt
-from rankscope.tui.text_bars import TextBar
+from rankscope.tui.text_bars import Pane, PaneFrame, TextBar
 from rankscope.tui.timeline import Timeline
 from rankscope.tui.worker_messages import Updated, WorkedOut
 

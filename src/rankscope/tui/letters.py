@@ -1,15 +1,19 @@
-"""One letter for each operation, and one byte for each cell of the lanes: its mark, and its letter."""
+"""The cells of lanes: a byte for each, its mark and its letter, the worst of several, and the styles of a theme."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from functools import cache
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from rich.style import Style
 
 from rankscope.analysis.arrays import filled_array
+from rankscope.tui.options import Look
+from rankscope.tui.themes import base_style, face_style
 
 Codes = NDArray[np.uint8]
 
@@ -161,3 +165,90 @@ def legend(present: Codes, width: int) -> str:
         kept += f"  {word}" if len(kept) + len(word) + (2 if kept else 0) <= width else ""
         kept = kept.lstrip()
     return kept
+
+
+MEMBER = 32
+"""Added to a style: the cell belongs to the collective under the cursor."""
+CURSOR = 64
+"""Added to a style: the cell is under the cursor."""
+BUSY, COPY, HOST, PATIENT, FAINT, THIN = range(len(Mark), len(Mark) + 6)
+"""Styles beside those of marks: a device computes, data moves, a host works, a host waits, nothing happens, a device
+computes now and then."""
+HELD = THIN + 1
+"""The first of five styles for memory that a rank holds, the fullest last."""
+_CELLS: dict[int, str] = {
+    Mark.DONE: "done", Mark.UNSURE: "unsure", Mark.GONE: "gone", Mark.SCHEDULED: "scheduled", Mark.STARTED: "started",
+    Mark.MISMATCH: "mismatch", Mark.MISMATCH_PENDING: "mismatch", Mark.MISSING: "missing", Mark.ABSENT: "absent",
+    Mark.WRONG_NUMBERS: "mismatch",
+    BUSY: "busy", COPY: "copy", HOST: "host", PATIENT: "patient", FAINT: "faint", THIN: "thin",
+    **{HELD + at: f"heat{at}" for at in range(5)},
+}  # fmt: skip
+"""The face of each style of a cell."""
+
+
+@cache
+def cell_style(number: int, look: Look, *, lit: bool = True) -> Style:
+    """The style of a cell: a mark, with MEMBER and CURSOR added if they apply; `lit` where the lanes have the keys."""
+    base = base_style(look) + face_style(_CELLS.get(number % MEMBER, "text"), look)
+    if number & CURSOR:
+        # reversed twice would be as if it were not under the cursor
+        return base + (Style(bold=True, reverse=not base.reverse) if lit else Style(bold=True, underline=True))
+    return base + Style(underline=True) if number & MEMBER else base
+
+
+Ints = NDArray[np.int64]
+
+
+def find(values: NDArray[np.integer], low: Ints, high: Ints, wanted: Ints) -> Ints:
+    """For each element, the first position in `values[low:high]` not below `wanted`; all arrays have one shape.
+
+    A binary search in many lanes at once: its cost does not depend on the number of other lanes.
+    """
+    low, high = low.copy(), high.copy()
+    if not len(values):
+        return low
+    for _ in range(int((high - low).max(initial=0)).bit_length()):
+        middle = (low + high) >> 1
+        below = (values[np.minimum(middle, len(values) - 1)] < wanted) & (low < high)
+        low = np.where(below, middle + 1, low)
+        high = np.where(below, high, middle)
+    return low
+
+
+def edges_in(values: NDArray[np.integer], bounds: Ints, lanes: Ints, edges: Ints) -> Ints:
+    """Positions in `values` of the cell edges of each lane, as lanes x edges."""
+    shape = (len(lanes), len(edges))
+    low = np.broadcast_to(bounds[lanes][:, None], shape)
+    high = np.broadcast_to(bounds[lanes + 1][:, None], shape)
+    return find(values, low, high, np.broadcast_to(edges[None, :], shape))
+
+
+def worst(codes: Codes, positions: Ints) -> Codes:
+    """The highest code between neighbouring positions of each lane; 0 where there is none."""
+    lanes, count = positions.shape
+    if count < 2 or not lanes:
+        return np.zeros((lanes, max(count - 1, 0)), np.uint8)
+    first, last = positions[:, 0], positions[:, -1]
+    flat = np.concatenate(
+        [*(codes[a:b] for a, b in zip(first.tolist(), last.tolist(), strict=True)), np.zeros(1, np.uint8)]
+    )
+    shift = np.concatenate([[0], np.cumsum(last - first)])[:-1] - first
+    local = (positions + shift[:, None]).ravel()
+    found: Codes = np.maximum.reduceat(flat, local).reshape(lanes, count)[:, :-1]
+    return np.where(positions[:, 1:] > positions[:, :-1], found, 0).astype(np.uint8)
+
+
+def crowded(positions: Ints) -> NDArray[np.bool_]:
+    """Cells that hold more than one operation."""
+    return np.diff(positions, axis=1) > 1
+
+
+def fill_gaps(cells: Codes, until: Ints, edges: Ints) -> Codes:
+    """Marks cells before the first row of a lane: older rows were overwritten, or there is no dump."""
+    gone = (edges[None, 1:] <= until[:, None]) & (cells < (Mark.GONE << SHIFT))
+    return np.where(gone, np.uint8(Mark.GONE << SHIFT), cells)
+
+
+def fill_running(cells: Codes, running: Codes) -> Codes:
+    """Marks cells without a start with the operation that still runs there."""
+    return np.where(cells == 0, running, cells)

@@ -1,21 +1,77 @@
-"""Members of collectives without a row, each with the reason; the lanes show them as `!` and `?`."""
+"""The collectives of a job for the lanes, and marks for members that have no row of one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from rankscope.analysis.arrays import filled_array, true_mask
 from rankscope.analysis.collective_calls import IS_PENDING
+from rankscope.analysis.disagreements import collectives_of
 from rankscope.analysis.logical_time import whole_ranks
 from rankscope.analysis.model import Finding
 from rankscope.schema import Dataset
 from rankscope.schema.tables import SECOND_NS
-from rankscope.tui.collective_columns import Collectives
 from rankscope.tui.selection import Absence
+
+DENSE = 32
+"""A table counts the pairs of instance and rank if there are at most this many pairs for each row."""
+SMALL = 1 << 25
+"""A table also counts the pairs if there are at most this many in all."""
+
+
+class Collectives(NamedTuple):
+    """The collectives of a job, and their rows of ops."""
+
+    table: pl.DataFrame
+    """One row for each, sorted: group, seq, col (its column), members that have a row, pending."""
+    places: NDArray[np.int64]
+    """The number of each row of the table."""
+    rows: NDArray[np.int64]
+    """Rows of ops."""
+    code: NDArray[np.int64]
+    """The number of the collective of each of these rows."""
+
+
+def collectives(dataset: Dataset, columns: NDArray[np.int64]) -> Collectives:
+    """All collectives, with the columns of the rows of ops."""
+    mine = collectives_of(dataset.ops)
+    known = mine.instances
+    code, count = known.code, len(known.group)
+    at, col = mine.of(columns), np.full(count, -1, np.int64)
+    col[code] = at
+    # members have different columns only if they wait for each other in a circle
+    apart = np.flatnonzero(at > col[code])
+    np.maximum.at(col, code[apart], at[apart])
+    pending = np.zeros(count, np.bool_)
+    pending[code[np.flatnonzero(mine.of(true_mask(dataset.ops.select(IS_PENDING).to_series())))]] = True
+    present = _member_counts(code, mine.of(filled_array(dataset.ops["rank"], -1)), count)
+    places = np.flatnonzero(col >= 0)
+    table = pl.DataFrame(
+        {"group": known.group, "seq": known.seq, "col": col, "present": present, "pending": pending},
+        schema_overrides={"group": pl.UInt32, "present": pl.UInt32},
+    )
+    return Collectives(table[places], places, mine.of(np.arange(dataset.ops.height)), code)
+
+
+def _member_counts(code: NDArray[np.int64], rank: NDArray[np.int32], count: int) -> NDArray[np.int64]:
+    """The number of ranks for each code."""
+    ranks = int(rank.max(initial=0)) + 2
+    pairs = code * ranks + rank + 1
+    if count * ranks <= max(SMALL, DENSE * len(code)):
+        there = np.zeros(count * ranks, np.bool_)
+        there[pairs] = True
+        if np.count_nonzero(there) == len(pairs):
+            return np.bincount(code, minlength=count)
+        counts: NDArray[np.int64] = np.count_nonzero(there.reshape(count, ranks), axis=1)
+        return counts
+    pairs.sort(kind="stable")
+    return np.bincount(pairs[np.flatnonzero(np.diff(pairs, prepend=-1))] // ranks, minlength=count)
+
 
 REASONS: tuple[Absence, ...] = get_args(Absence)
 """Reasons in the order of their numbers."""
@@ -42,10 +98,14 @@ def absences(dataset: Dataset, found: Collectives, *, never: bool) -> pl.DataFra
     lacking = short.join(members, on="group").join(present, on=["rank", "group", "seq"], how="anti")
     when = present.group_by("group", "seq").agg(pl.col("created_ns").median().cast(pl.Int64, strict=False))
     judged = lacking.with_columns(_reason().alias("reason")).join(when, on=["group", "seq"], how="left")
+    reason = pl.col("reason")
+    hidden = (reason == _NUMBER["overwritten"]) | ((reason == _NUMBER["no dump"]) & ~pl.col("pending"))
+    hidden = hidden if never else hidden | (reason == _NUMBER["never issued"])
     return (
-        (_proven(dataset, judged) if never else judged).filter(~_hidden(never))
+        (_proven(dataset, judged) if never else judged)
+        .filter(~hidden)
         .select("rank", "group", "seq", "col", "created_ns", "reason", pl.lit(False).alias("is_p2p"))
-    )  # fmt: skip
+    )
 
 
 def _proven(dataset: Dataset, judged: pl.DataFrame) -> pl.DataFrame:
@@ -78,9 +138,14 @@ def p2p_absences(dataset: Dataset, findings: Sequence[Finding], columns: NDArray
     ]
     rows = pl.concat([waiting.clear(), *parts])
     return rows.select(
-        pl.col("peer").alias("rank"), "group", "seq", "col", "created_ns",
-        pl.lit(REASONS.index("never issued"), pl.UInt8).alias("reason"), "is_p2p",
-    ).unique(["rank", "group", "col"], keep="first", maintain_order=True)  # fmt: skip
+        pl.col("peer").alias("rank"),
+        "group",
+        "seq",
+        "col",
+        "created_ns",
+        pl.lit(REASONS.index("never issued"), pl.UInt8).alias("reason"),
+        "is_p2p",
+    ).unique(["rank", "group", "col"], keep="first", maintain_order=True)
 
 
 def _members(dataset: Dataset) -> pl.DataFrame:
@@ -125,12 +190,6 @@ def _above(bounds: pl.DataFrame, group: NDArray[np.uint32], seq: _Ints) -> _Ints
 def _keys(group: NDArray[np.uint32], number: _Ints) -> _Ints:
     keys: _Ints = group.astype(np.int64) * FAR + np.clip(number, -1, FAR - 2) + 1
     return keys
-
-
-def _hidden(never: bool) -> pl.Expr:
-    reason = pl.col("reason")
-    hidden = (reason == _NUMBER["overwritten"]) | ((reason == _NUMBER["no dump"]) & ~pl.col("pending"))
-    return hidden if never else hidden | (reason == _NUMBER["never issued"])
 
 
 def _reason() -> pl.Expr:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from rankscope.analysis.arrays import filled_array
-from rankscope.analysis.logical_time import logical_columns
+from rankscope.analysis.logical_time import drawn_rows, logical_columns
 from rankscope.analysis.model import Analysis
-from rankscope.features.numbers.rules.model import RowState, number_results
 from rankscope.kinds.board_kinds import BOARDS, BoardKind
 from rankscope.kinds.functions import function
+from rankscope.kinds.view_kinds import LANE_MARKS
 from rankscope.report.settings_section import all_settings
 from rankscope.schema import Dataset
-from rankscope.tui.collective_columns import Collectives, collectives
-from rankscope.tui.lane_items import Ints, Items, Loose, in_lanes, operations
 from rankscope.tui.letters import NUMBER, PENDING, SHIFT, Codes, Mark, code, op_codes
-from rankscope.tui.marks import REASONS, absences, p2p_absences
+from rankscope.tui.marks import REASONS, Collectives, absences, collectives, p2p_absences
 
 
 class TimedLanes(Protocol):
@@ -37,6 +35,85 @@ class TimedLanes(Protocol):
 
     def narrowed(self, group: int | None, letter: int | None) -> Self:
         """The lanes without collectives of other groups and other operations; None stands for all."""
+
+
+Ints = NDArray[np.int64]
+Array = NDArray[Any]
+NO_GROUP = 2**32 - 1
+"""The number for no group: it is -1 in the 32 bits of `Items`."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """The items of lanes, operations and marks of absent ones alike, sorted by lane, then by column.
+
+    The arrays are of one length.
+    """
+
+    lane: NDArray[np.int32]
+    col: NDArray[np.int32]
+    code: Codes
+    row: NDArray[np.int32]
+    """Index into ops; -1 for a mark."""
+    group: NDArray[np.int32]
+    """-1 where there is none."""
+    p2p: NDArray[np.bool_]
+    seq: Ints
+    created: Ints
+    """Nanoseconds since the epoch; for a mark, the time when its peers issued it. -1 if not known."""
+    reason: NDArray[np.uint8]
+    """For a mark, its number in REASONS."""
+
+
+Loose = dict[str, Array]
+"""Items before they are sorted into lanes, in any order: `rank` instead of `lane`, and the other fields of `Items`."""
+
+
+def operations(dataset: Dataset, codes: Codes, columns: Ints) -> Loose:
+    """The operations that are drawn, with the code and the column of each row of ops."""
+    ops = dataset.ops
+    group = filled_array(ops["group"], NO_GROUP).astype(np.int32)
+    # also for groups that the table of groups lacks
+    group[(group < 0) | (group >= dataset.groups.height)] = -1
+    every: Loose = {
+        "rank": filled_array(ops["rank"], -1),
+        "col": columns.astype(np.int32),
+        "code": codes,
+        "row": np.arange(ops.height, dtype=np.int32),
+        "group": group,
+        "p2p": filled_array(ops["is_p2p"], False),
+        "seq": filled_array(ops["seq"], -1),
+        "created": filled_array(ops["created_ns"], -1),
+        "reason": np.zeros(ops.height, np.uint8),
+    }
+    drawn = drawn_rows(ops) & ops["rank"].is_not_null()
+    return every if drawn.all() else _take(every, drawn.arg_true().to_numpy())
+
+
+def in_lanes(marks: Loose, real: Loose, ranks: NDArray[np.int32]) -> Items:
+    """Items with their lane, sorted by lane, then by column; in one column marks first, others in their order."""
+    width = 1 + max(int(part["col"].max(initial=0)) for part in (marks, real))
+    placed = _placed(real, ranks, width)
+    if len(marks["col"]):
+        before = _placed(marks, ranks, width)
+        placed = {name: np.concatenate([before[name], placed[name]]) for name in placed}
+    if (placed["place"][1:] < placed["place"][:-1]).any():
+        placed = _take(placed, np.argsort(placed["place"], kind="stable"))
+    del placed["place"], placed["rank"]
+    return Items(**placed)
+
+
+def _placed(part: Loose, ranks: NDArray[np.int32], width: int) -> Loose:
+    """Items with their lane, and the place of each among all lanes."""
+    rank = part["rank"]
+    # the items of a rank stand together
+    starts = np.flatnonzero(np.diff(rank, prepend=-2))
+    lane = np.repeat(np.searchsorted(ranks, rank[starts]), np.diff(starts, append=len(rank)))
+    return {**part, "lane": lane.astype(np.int32), "place": lane * width + part["col"]}
+
+
+def _take(part: Loose, places: Array) -> Loose:
+    return {name: values[places] for name, values in part.items()}
 
 
 @dataclass(frozen=True)
@@ -139,20 +216,13 @@ def _all_ranks(dataset: Dataset) -> NDArray[np.int32]:
 
 def _with_numbers(dataset: Dataset, analysis: Analysis, codes: Codes) -> Codes:
     """Codes with a mark on each collective whose numbers are off on the rank, and that is over."""
-    results = number_results(analysis)
-    own, reference = results.marks, results.distances
-    off = np.zeros(dataset.tensors.height, np.bool_)
-    if own is not None:
-        off |= own.state >= RowState.SUSPICIOUS
-    if reference is not None:
-        off |= reference.first
-    if not off.any():
-        return codes
-    wrong = dataset.tensors.filter(pl.Series(off) & (pl.col("site") == "collective")).select("group", "seq", "rank")
-    rows = _rows_of(dataset, wrong.unique())
-    rows = rows[np.isin(codes[rows] >> SHIFT, (Mark.DONE, Mark.UNSURE))]
     out = codes.copy()
-    out[rows] = (out[rows] & NUMBER) | np.uint8(code(Mark.WRONG_NUMBERS))
+    for marks in LANE_MARKS:
+        if getattr(dataset, marks.table).is_empty():
+            continue
+        rows = _rows_of(dataset, function(marks.function)(dataset, analysis))
+        rows = rows[np.isin(codes[rows] >> SHIFT, (Mark.DONE, Mark.UNSURE))]
+        out[rows] = (out[rows] & NUMBER) | np.uint8(code(Mark.WRONG_NUMBERS))
     return out
 
 

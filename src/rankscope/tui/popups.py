@@ -19,7 +19,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from rankscope.text.escaping import plain
-from rankscope.tui.key_hints import Hint, hint_line
+from rankscope.tui.actions import Hint, hint_line
 from rankscope.tui.options import THEME, ViewOptions
 from rankscope.tui.text_bars import TextBar
 
@@ -177,9 +177,6 @@ _THEMES: dict[str, str] = {
     "dark": "dark: bright on dark", "light": "light: dark on light", "contrast": "contrast: black, white, strong hues",
     "ansi": "ansi: the terminal's own colours",
 }  # fmt: skip
-
-
-# The line at the bottom for typed text: a search, a filter, a place.
 
 
 class Prompt(Horizontal):

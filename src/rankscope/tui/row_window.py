@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankscope.features.memory.page.memory_track import MemoryTrack
 from rankscope.tui import axis
 from rankscope.tui.axis import View
+from rankscope.tui.lane_cells import LaneCells
 from rankscope.tui.model import Model
 from rankscope.tui.order import Ordering
 
@@ -147,14 +149,29 @@ class Window(ABC):
         self.look_at(axis.centre(self.view, self.unit, self.width, share))
 
 
-# A window over lanes of ranks, with their order, and with ranks to blame kept apart.
+class Track(Protocol):
+    """Values of ranks that a line below each lane shows on the axis of time."""
+
+    @property
+    def note(self) -> str:
+        """The values and their scale in words."""
+        ...
+
+    def cells(self, ranks: Sequence[Sequence[int]], edges: Ints) -> LaneCells:
+        """The cells for rows of ranks; `edges` are rows x (cells + 1), or one row for all."""
+        ...
+
+    def held_at(self, ranks: Sequence[int], before: int) -> str:
+        """The value of some ranks before a time; "" where none is."""
+        ...
+
 
 ALONE = 16
 """Most ranks to blame with rows of their own; more share rows with each other, never with others."""
 
 
 class RankWindow(Window):
-    """A window with rows of the ranks of a model."""
+    """A window with rows of the ranks of a model, in an order, and with ranks to blame kept apart."""
 
     def __init__(self, view: View, width: int, height: int, model: Model) -> None:
         super().__init__(view, width, height)
@@ -171,7 +188,7 @@ class RankWindow(Window):
         """The width and the most rows that the order was made for."""
         self.order: Ints | None = None
         """The lanes in their order; None until it is made. It stays when the window moves."""
-        self.track: MemoryTrack | None = None
+        self.track: Track | None = None
         """Memory that is drawn below the lanes on the axis of time."""
         self.fresh: frozenset[int] = frozenset()
         """Ranks of a watched job that changed since the last key."""

@@ -15,15 +15,15 @@ from rankscope.tui import lane_paint, letters, search
 from rankscope.tui.actions import FOOTER
 from rankscope.tui.board import Board
 from rankscope.tui.boards import LaneBoard
-from rankscope.tui.cell_selection import column_of
+from rankscope.tui.cell_selection import Place, column_of
+from rankscope.tui.clocks import align_clocks
 from rankscope.tui.lane_paint import Gutter, Line
 from rankscope.tui.letters import Codes
 from rankscope.tui.model import Model
 from rankscope.tui.overview import Strip, sequence_strip, time_strip
-from rankscope.tui.target import Place, Target, parse
+from rankscope.tui.search import Target, parse
 from rankscope.tui.text_bars import shortened
 from rankscope.tui.time_ruler import group_ticks, sequence_ruler, time_ruler
-from rankscope.tui.times import align_clocks
 
 Ints = NDArray[np.int64]
 

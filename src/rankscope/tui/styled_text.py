@@ -87,9 +87,6 @@ def _words(text: str, longest: int) -> Iterator[str]:
         yield from (word[at : at + step] for at in range(0, len(word), step))
 
 
-# The look of lines, for every number of colours of a terminal.
-
-
 @cache
 def _console(look: Look) -> Console:
     return Console(theme=Theme({role: face_style(role, look) for role in get_args(Role)}, inherit=False))

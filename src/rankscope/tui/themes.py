@@ -125,8 +125,6 @@ ANSI: dict[str, Colour] = {
 THEMES: dict[ThemeName, dict[str, Colour]] = {"dark": DARK, "light": LIGHT, "contrast": CONTRAST, "ansi": ANSI}
 """The colours of each theme by their names; "ground" and "text" are those of everything without a face of its own."""
 
-# Styles of the parts of the screen.
-
 Ground = Literal["ground", "panel", "tint"]
 """The ground of a line: of the screen, of its first and last line, or of the verdict."""
 _BARE: dict[str, Style] = {
@@ -164,9 +162,6 @@ def face_style(name: str, look: Look) -> Style:
 def base_style(look: Look, ground: Ground = "ground") -> Style:
     """Ink and ground of all that has no face of its own."""
     return Style(color=_colour("text", look), bgcolor=_colour(ground, look))
-
-
-# The themes for the widgets of Textual.
 
 
 def textual_theme(look: Look) -> Theme:

@@ -19,8 +19,7 @@ from rankscope.features.memory.page.memory_page import MemoryScreen
 from rankscope.features.numbers.page.numbers_page import NumbersScreen
 from rankscope.features.stacks.hosts_page import HostsScreen
 from rankscope.schema import Dataset
-from rankscope.tui.detail.compact_detail import compact
-from rankscope.tui.detail.expanded_detail import expanded
+from rankscope.tui.detail.detail_text import compact, expanded
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.screens.files_page import FilesScreen
 from rankscope.tui.detail.screens.findings_page import FindingsScreen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankscope.schema import Group
-from rankscope.tui.detail.group_labels import group_label, group_short
+from rankscope.tui.detail.operation_text import group_label, group_short
 
 
 def test_groups_go_by_their_description() -> None:

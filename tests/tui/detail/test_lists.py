@@ -7,15 +7,15 @@ from dataclasses import replace
 import polars as pl
 
 from rankscope.analysis.model import Divergence, Finding
-from rankscope.tui.detail.compact_detail import compact, launched
-from rankscope.tui.detail.expanded_detail import expanded
+from rankscope.tui.detail.detail_text import compact, expanded, launched
 from rankscope.tui.detail.finding_text import full_text, short_text
+from rankscope.tui.detail.group_states import group_states
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.peers import collective
-from rankscope.tui.detail.screens.files_page import file_detail, file_line, ordered_files
-from rankscope.tui.detail.screens.findings_page import finding_line
-from rankscope.tui.detail.screens.groups_page import GroupState, group_detail, group_states, parting, spread
-from rankscope.tui.detail.screens.member_page import Roster, counts, entry_line
+from rankscope.tui.detail.screens.files_page import FILE_COLUMNS, file_detail, ordered_files
+from rankscope.tui.detail.screens.findings_page import FINDING_COLUMNS
+from rankscope.tui.detail.screens.groups_page import group_detail, parting, span_text
+from rankscope.tui.detail.screens.member_page import Roster, counts
 from rankscope.tui.detail.selection_facts import finding_of, look_up
 from rankscope.tui.selection import Selection
 from tests.builders import START_NS, JobBuilder
@@ -27,27 +27,23 @@ def test_groups_that_part_by_themselves_come_first() -> None:
     dataset, analysis = hang()
     states = group_states(dataset, analysis)
     assert [state.group.id for state in states] == [TP, DP, 0]
-    assert [spread(state) for state in states] == ["#4-5", "#4-5", "#0"]
+    assert [span_text(state.reached) for state in states] == ["#4-5", "#4-5", "#0"]
     assert states[1].cause == analysis.findings[0].title
     assert states[0].cause == states[2].cause == ""
     assert [state.rank_first for state in states] == [CULPRIT, 4, 0]
 
 
 def test_a_group_tells_where_it_parts() -> None:
-    dataset, _ = hang()
-    group = dataset.group_list[TP]
-
     def said(**more: tuple[int, ...]) -> str:
         nobody: dict[str, tuple[int, ...]] = {"joined": (4,), "absent": (), "unknown": (), "differing": ()}
         parted = Divergence(TP, 5, "all_reduce", consequence=False, pending_since_ns=None, **(nobody | more))
-        return parting(GroupState(group, None, 0, parted, ""))
+        return parting(parted)
 
     assert said(absent=(6,)) == "6 never issued #5 all_reduce"
     assert said(differing=(5, 6)) == "5,6 differ in #5 all_reduce"
     assert said(unknown=(7,)) == "7 not known in #5 all_reduce"
     assert said() == "unfinished, all joined #5 all_reduce"
-    assert parting(GroupState(group, None, 0, None, "")) == ""
-    assert spread(GroupState(group, None, 0, None, "")) == "-"
+    assert span_text(None) == "-"
 
 
 def test_the_detail_of_a_group_says_what_it_rests_on() -> None:
@@ -70,10 +66,10 @@ def test_files_with_problems_and_guesses_come_first() -> None:
     )  # fmt: skip
     ordered = ordered_files(replace(dataset, files=files))
     assert ordered["rank"].to_list() == [5, 3, 0, 1, 2, 4, 6, 7]
-    lines = [file_line(row).plain for row in ordered.iter_rows(named=True)]
+    lines = [FILE_COLUMNS.line(row, 80).plain for row in ordered.iter_rows(named=True)]
     assert lines[0].startswith("~")
     assert "GUESSED" in lines[1]
-    about = " ".join(parts.plain for parts in file_detail(ordered.row(1, named=True), 200))
+    about = " ".join(parts.plain for parts in file_detail(ordered.row(1, named=True)))
     assert "ring wrapped" in about
     assert "only active entries" in about
 
@@ -82,8 +78,8 @@ def test_a_file_of_which_nothing_is_known_has_a_line() -> None:
     dataset, _ = hang()
     nothing = [pl.lit(None, kind).alias(name) for name, kind in dataset.files.schema.items() if name != "path"]
     row = dataset.files.head(1).with_columns(nothing).with_columns(used=False).row(0, named=True)
-    assert "nccl_trace_rank_0" in file_line(row).plain
-    assert file_detail(row, 80)[0].plain == "nccl_trace_rank_0"
+    assert "nccl_trace_rank_0" in FILE_COLUMNS.line(row, 80).plain
+    assert file_detail(row)[0].plain == "nccl_trace_rank_0"
 
 
 def test_a_roster_lists_ranks_or_what_they_did() -> None:
@@ -100,10 +96,11 @@ def test_a_roster_lists_ranks_or_what_they_did() -> None:
 def test_what_is_usual_is_not_repeated_in_the_list() -> None:
     dataset, analysis = hang()
     roster = Roster(collective(OpIndex(dataset), analysis, TP, LAST_SEQ))
-    usual = entry_line(roster.entries[1], dataset, 120, usual=roster.usual).plain
+    columns = roster.columns(dataset)
+    usual = columns.line(roster.entries[1], 121).plain
     assert "all_reduce" not in usual
     odd = replace(roster.entries[1], differs=True)
-    assert "all_reduce [4096,1024] bf16" in entry_line(odd, dataset, 120, usual=roster.usual).plain
+    assert "all_reduce [4096,1024] bf16" in columns.line(odd, 121).plain
 
 
 def test_members_are_counted_by_why_they_are_not_there() -> None:
@@ -142,8 +139,8 @@ def test_a_finding_of_any_length_fits_its_width_and_is_cut() -> None:
 
 def test_a_line_of_a_finding_has_its_kind_where_there_is_room() -> None:
     _, analysis = hang()
-    assert "missing-rank" not in finding_line(analysis.findings[0], 80).plain
-    assert "missing-rank" in finding_line(analysis.findings[0], 140).plain
+    assert "missing-rank" not in FINDING_COLUMNS.line((0, analysis.findings[0]), 80).plain
+    assert "missing-rank" in FINDING_COLUMNS.line((0, analysis.findings[0]), 140).plain
 
 
 def test_a_late_rank_is_told_so_and_one_that_differs_what_others_issued() -> None:
@@ -168,8 +165,9 @@ def test_log_lines_around_the_operation_are_looked_up() -> None:
     ]
     table = pl.DataFrame(rows, schema={"time_ns": pl.Int64, "rank": pl.Int32, "text": pl.String}, orient="row")
     messages = pl.concat([dataset.messages, table], how="diagonal")
-    found = look_up(OpIndex(replace(dataset, messages=messages)), analysis, absent()).messages
-    assert [one.text for one in found.own] == [f"line {i}" for i in range(1, 7)]
+    (part,) = look_up(OpIndex(replace(dataset, messages=messages)), analysis, absent()).parts
+    said = [parts.plain.split("  ")[-1].strip() for parts in part.section(80)]
+    assert said == ["log", *(f"line {i}" for i in range(1, 7))]
 
 
 def test_many_ranks_are_looked_up_as_few_entries() -> None:

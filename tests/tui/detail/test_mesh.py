@@ -9,8 +9,7 @@ import pytest
 from rankscope.analysis.mesh_recovery import recover_mesh
 from rankscope.analysis.model import Analysis, Dimension, Mesh, Misfit
 from rankscope.schema import Dataset
-from rankscope.tui.detail.compact_detail import compact
-from rankscope.tui.detail.expanded_detail import expanded
+from rankscope.tui.detail.detail_text import compact, expanded
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.screens.mesh_page import MeshScreen, lay_out, legend, letters, row_line
 from rankscope.tui.detail.selection_facts import look_up

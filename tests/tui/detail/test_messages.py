@@ -10,7 +10,7 @@ import pytest
 
 from rankscope import schema
 from rankscope.analysis.model import Analysis
-from rankscope.features.logs.page.message_list import MessageList, Wanted, brief, date, message_line, when
+from rankscope.features.logs.page.message_list import MESSAGE_COLUMNS, MessageList, Wanted, brief, date, when
 from rankscope.features.logs.page.messages_page import MessagesScreen, record_text, selection_at
 from rankscope.schema import Dataset
 from rankscope.tui.selection import Selection
@@ -157,13 +157,13 @@ def test_hostile_records_are_made_harmless(width: int) -> None:
     for value in values:
         row = {**line(1, HOSTILE, role=HOSTILE, kind=HOSTILE, pattern=HOSTILE, host=HOSTILE), "values": value}
         row |= {"path": HOSTILE, "line": None, "group": None, "time_ns": 2**63 - 1}
-        lines = [*record_text(row, HOSTILE.replace("\n", ""), width)[8:], message_line(row, width)]
+        lines = [*record_text(row, HOSTILE.replace("\n", ""), width)[8:], MESSAGE_COLUMNS.line(row, width)]
         assert all(parts.plain.isprintable() for parts in lines)
 
 
 def test_secrets_are_hidden_in_lists_and_records() -> None:
     row = {**line(1, "HF_TOKEN=abc"), "path": "", "line": 1, "group": None, "values": '{"api_key": "abc"}'}
-    shown = [*record_text(row, "", 80), message_line(row, 80)]
+    shown = [*record_text(row, "", 80), MESSAGE_COLUMNS.line(row, 80)]
     assert "abc" not in "".join(parts.plain for parts in shown)
 
 

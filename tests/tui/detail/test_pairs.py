@@ -7,9 +7,8 @@ from dataclasses import replace
 import polars as pl
 
 from rankscope.analysis.model import Analysis, Finding, GroupRef
-from rankscope.tui.detail.member_folds import fold
 from rankscope.tui.detail.operation_index import OpIndex
-from rankscope.tui.detail.pairs import pair, waiting_for
+from rankscope.tui.detail.peers import fold, pair, waiting_for
 from rankscope.tui.detail.selection_facts import look_up, peers_of
 from rankscope.tui.selection import Selection
 from tests.builders import JobBuilder

@@ -9,9 +9,8 @@ import pytest
 
 from rankscope.analysis.model import Status
 from rankscope.schema import Dataset
-from rankscope.tui.detail.member_folds import Fold, fold, members
 from rankscope.tui.detail.operation_index import OpIndex
-from rankscope.tui.detail.peers import NOT_YET, PARTLY, TABLE, Peers, collective
+from rankscope.tui.detail.peers import NOT_YET, PARTLY, TABLE, Fold, Peers, collective, fold, members
 from tests.builders import JobBuilder
 from tests.tui.detail.samples import CULPRIT, LAST_SEQ, QUIET, STUCK, TP, hang, large
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.features.logs.page.message_list import MOST, Around, around, said_lines, zones_for
+from rankscope.features.logs.page.rank_messages import MOST, Around, around, said_lines, zones_for
 from rankscope.schema import Dataset
-from rankscope.tui.detail.compact_detail import compact
-from rankscope.tui.detail.expanded_detail import expanded
+from rankscope.tui.detail.detail_text import compact, expanded
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.selection_facts import look_up
 from tests.builders import START_NS

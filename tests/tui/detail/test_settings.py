@@ -12,7 +12,7 @@ from rankscope import schema
 from rankscope.analysis.model import Analysis, Evidence, Finding
 from rankscope.report.settings_section import SettingValue, all_settings, differing_settings, json_rows
 from rankscope.text.secrets import HIDDEN
-from rankscope.tui.detail.screens.settings_page import SettingsScreen, setting_line, setting_text
+from rankscope.tui.detail.screens.settings_page import SETTING_COLUMNS, SettingsScreen, setting_text
 from tests.logs import setting, with_logs
 from tests.tui.detail.goldens import logged
 from tests.tui.detail.samples import CULPRIT, HOSTILE, QUIET, hang, hostile, large
@@ -108,7 +108,7 @@ async def test_where_nothing_differs_the_key_for_all_is_named() -> None:
 def test_hostile_settings_are_made_harmless(width: int) -> None:
     told = [setting(r, HOSTILE, f"{HOSTILE}{r % 2}" if r else "") for r in range(7)]
     (one,) = all_settings(with_logs(hang()[0], settings=told))
-    lines = [setting_line(one, None, width, 12), *setting_text(one, None, width)]
+    lines = [SETTING_COLUMNS.measured([(one, None)]).line((one, None), width), *setting_text(one, None, width)]
     assert all(parts.plain.isprintable() for parts in lines)
 
 

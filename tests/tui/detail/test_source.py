@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.schema import Frame
-from rankscope.tui.detail.screens.page import Source, editor_command, locate
+from rankscope.tui.detail.source_editor import Source, editor_command, locate
 
 FRAME = Frame("forward", "/workspace/model/attention.py", 211)
 
@@ -62,7 +62,7 @@ def test_a_file_name_is_never_an_option_and_a_line_never_below_one(monkeypatch: 
 
 
 def test_without_an_editor_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankscope.tui.detail.screens.page.shutil.which", lambda _name: None)
+    monkeypatch.setattr("rankscope.tui.detail.source_editor.shutil.which", lambda _name: None)
     with pytest.raises(ValueError, match="EDITOR"):
         editor_command(Source("a", Path("/a"), 1), {})
     with pytest.raises(ValueError, match="quotation"):

@@ -8,8 +8,8 @@ import pytest
 
 from rankscope.analysis.model import ChainStep, Wait
 from rankscope.tui.detail import operation_text
-from rankscope.tui.detail.member_folds import Fold
 from rankscope.tui.detail.operation_index import OpIndex
+from rankscope.tui.detail.peers import Fold
 from rankscope.tui.detail.selection_facts import history
 from rankscope.tui.styled_text import line
 from tests.builders import START_NS, STEP_NS, JobBuilder

@@ -40,9 +40,9 @@ def test_the_collective_under_the_cursor_stays_where_others_of_its_column_have_m
     groups = {"a": [0, 1], "b": [2, 3]}
     before = lanes(groups, [("a", 1), ("a", 2), ("b", 1), ("b", 2)])
     after = lanes(groups, [("a", 2), ("b", 1), ("b", 2)])
-    assert shift(before, after, 1, own=(1, 2)) == -1
-    assert shift(before, after, 1, own=(2, 2)) == 0
-    assert shift(before, after, 1, own=(1, 99)) in (-1, 0)
+    assert shift(before, after, 1, reference=(1, 2)) == -1
+    assert shift(before, after, 1, reference=(2, 2)) == 0
+    assert shift(before, after, 1, reference=(1, 99)) in (-1, 0)
 
 
 def test_where_nothing_is_left_the_newest_stays_the_newest() -> None:

@@ -8,9 +8,9 @@ from time import monotonic
 import polars as pl
 import pytest
 
-from rankscope.tui.app import EVERY_S, Quiet
 from rankscope.tui.board import Board
 from rankscope.tui.lanes_screen import LanesScreen
+from rankscope.tui.quiet import EVERY_S, Quiet
 from rankscope.tui.selection import Selection
 from rankscope.watching.update import FollowProgress
 from tests.traces import training

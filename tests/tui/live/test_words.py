@@ -9,7 +9,7 @@ import pytest
 from rankscope.analysis.live_state import State
 from rankscope.analysis.progress_history import SECOND
 from rankscope.tui.header import room_for_state, title_line
-from rankscope.tui.live.live_text import WIDE, StateMoment, state_text
+from rankscope.tui.live.following import WIDE, StateMoment, state_text
 from rankscope.watching.update import FollowProgress, JobUpdate
 from tests.tui.drive import bar
 from tests.tui.live.drive import job, until, update_of, watched

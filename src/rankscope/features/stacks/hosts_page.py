@@ -16,14 +16,14 @@ from rankscope.analysis.model import Analysis
 from rankscope.features.stacks.stack_text import find_pattern, tools_of
 from rankscope.schema import Dataset, Frame
 from rankscope.text.escaping import plain
-from rankscope.text.wording import clock, plural, rank_ranges
+from rankscope.text.wording import clock, plural
+from rankscope.tui.detail.frame_tree import FrameTree
 from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.detail.operation_index import index_of
-from rankscope.tui.detail.screens.member_page import TreeList
 from rankscope.tui.detail.screens.page import Page
-from rankscope.tui.detail.stack_tree import TreeLine, draw, full_place, is_remark, merge, remark, with_mark
+from rankscope.tui.detail.stack_tree import TreeLine, draw, merge, remark
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.styled_text import Line, Span, line, wrap
+from rankscope.tui.styled_text import Line, Span, line
 
 
 class HostsScreen(Page):
@@ -54,8 +54,6 @@ class HostsScreen(Page):
         self.pattern = find_pattern(self.hosts)
         self.everything = self.internals = False
         self._shown = list(self.hosts.values())
-        self._trees: list[TreeLine] = []
-        self._frame = 0
 
     @classmethod
     def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
@@ -65,11 +63,11 @@ class HostsScreen(Page):
 
     def body(self) -> Iterable[Widget]:
         """The trees, and the known facts of the frame under the cursor."""
-        yield Container(TreeList(self.options, id="tree"), Lines(self.options, id="text"), id="body")
+        yield Container(FrameTree(self.options), Lines(self.options, id="text"), id="body")
 
     @property
-    def _tree(self) -> TreeList:
-        return self.query_one("#tree", TreeList)
+    def _tree(self) -> FrameTree:
+        return self.query_one("#tree", FrameTree)
 
     def heading(self) -> list[Line]:
         """The number of ranks, the time of their stacks, and how these fit each other."""
@@ -94,64 +92,32 @@ class HostsScreen(Page):
 
     def _grow(self, *, keep: bool = True) -> None:
         """Draws the trees for the width there is."""
-        width = self.size.width - 1
-        self._trees = host_forest(self._shown, width, everything=self.everything, internals=self.internals)
-        self.set_class(not self._trees, "-empty")
-        self._tree.show_rows(len(self._trees), self._tree_line, keep=keep)
-        if self._tree.cursor == 0:
-            # The first line is a heading: the first frames come after it.
-            self._tree.move_to(1)
-
-    def _tree_line(self, at: int, width: int) -> Line:
-        del width
-        shown = self._trees[at]
-        return (with_mark(shown, self._frame) if at == self._tree.cursor else shown).parts
-
-    @property
-    def _current(self) -> TreeLine | None:
-        at = self._tree.cursor
-        return self._trees[at] if at < len(self._trees) else None
+        trees = host_forest(self._shown, self.size.width - 1, everything=self.everything, internals=self.internals)
+        self.set_class(not trees, "-empty")
+        self._tree.show_trees(trees, keep=keep)
 
     @on(LineList.Moved)
-    def _moved(self) -> None:
-        current = self._current
-        self._frame = max(len(current.frames) - 1, 0) if current else 0
-        self._draw_text()
-
     def _draw_text(self) -> None:
         text = self.query_one("#text", Lines)
-        current, frame = self._current, self._current_frame()
-        if current is None or not text.size.width:
-            text.show_lines(self.nothing())
-            return
-        width, ranks = text.size.width, current.ranks
-        who = line(Span(plural(len(ranks), "rank"), "bold"), f"  {rank_ranges(ranks, 2 * width)}")
-        where = [line(Span(plain(frame.function), "bold"), f"  {full_place(frame)}")] if frame else []
-        text.show_lines([piece for parts in (*where, who) for piece in wrap(parts, width, 2)])
-
-    def _current_frame(self) -> Frame | None:
-        """The frame under the cursor, or the next outer one where there is a remark."""
-        frames = self._current.frames if self._current else ()
-        return next((frame for frame in reversed(frames[: self._frame + 1]) if not is_remark(frame)), None)
+        has_frames = self._tree.current is not None and text.size.width
+        text.show_lines(self._tree.about(text.size.width) if has_frames else self.nothing())
 
     @on(LineList.Chosen)
     def action_edit(self) -> None:
         """Opens the source of the frame under the cursor."""
-        self.open_source(self._current_frame())
+        self.open_source(self._tree.frame)
 
     def action_rank(self) -> None:
         """Goes to the last operation of the first rank under the cursor."""
-        if self._current is None:
+        if self._tree.ranks:
+            self.dismiss(index_of(self.dataset).last_operation(self._tree.ranks[0]))
+        else:
             self.note("no rank here")
-            return
-        self.dismiss(index_of(self.dataset).last_operation(self._current.ranks[0]))
 
     def action_frame(self, by: int) -> None:
         """Moves to another frame of the line."""
-        if self._current is not None:
-            self._frame = max(0, min(self._frame + by, len(self._current.frames) - 1))
-            self._tree.refresh()
-            self._draw_text()
+        self._tree.step_frame(by)
+        self._draw_text()
 
     def action_everything(self) -> None:
         """Shows all threads, or only training threads."""
@@ -171,8 +137,6 @@ def _has(host: HostStack, wanted: str) -> bool:
     return wanted in host.activity.words or any(wanted in text.lower() for text in texts)
 
 
-# The host stacks from py-spy as lines of trees: a tree for each kind of thread, and for holders of the GIL.
-
 _NUMBER = re.compile(r"\d+")
 _LONGEST = 60
 HOLDER = "another thread, which holds the GIL"
@@ -184,21 +148,13 @@ def host_forest(
     """The trees with a line over each, for `width` cells: of training threads, or of all threads."""
     kinds: dict[str, list[tuple[int, HostThread]]] = {}
     for host in hosts:
-        for kind, thread in _all(host) if everything else _telling(host):
+        for thread in host.threads if everything else filter(None, (host.trains, host.holder)):
+            kind = HOLDER if thread is host.holder and not everything else _kind(thread)
             kinds.setdefault(kind, []).append((host.rank, thread))
     lines: list[TreeLine] = []
     for kind, threads in kinds.items():
         lines += _tree(kind, threads, width, internals)
     return lines
-
-
-def _telling(host: HostStack) -> list[tuple[str, HostThread]]:
-    held = [(HOLDER, host.holder)] if host.holder is not None else []
-    return [(_kind(host.trains), host.trains), *held]
-
-
-def _all(host: HostStack) -> list[tuple[str, HostThread]]:
-    return [(_kind(thread), thread) for thread in host.threads]
 
 
 def _kind(thread: HostThread) -> str:

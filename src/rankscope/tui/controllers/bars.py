@@ -5,18 +5,26 @@ from __future__ import annotations
 from rich.text import Text
 
 from rankscope.text.step_commands import first_command
-from rankscope.tui.actions import ALONE_FOOTER
+from rankscope.tui.actions import (
+    ALONE_FOOTER,
+    DETAIL_PANE,
+    FILTERED,
+    SEARCHING,
+    Hint,
+    hint_line,
+    known_hints,
+    lane_hints,
+)
 from rankscope.tui.boards import LaneBoard
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.job_news import JobNews
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.footer import joined, lane_words, overview_line, room_for_legend, status_line
-from rankscope.tui.frames import pane_title, rule
 from rankscope.tui.header import verdict_lines
-from rankscope.tui.key_hints import DETAIL_PANE, FILTERED, SEARCHING, Hint, hint_line, known_hints, lane_hints
 from rankscope.tui.overview import Strip
 from rankscope.tui.styled_text import BLANK, cut, line
+from rankscope.tui.text_bars import pane_title, rule
 
 LARGE = 44
 """Lines from which the verdict shows the culprit in large digits, and the overview has a frame."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from rankscope.kinds.functions import function
 from rankscope.tui.boards import LaneBoard
+from rankscope.tui.cell_selection import Place
 from rankscope.tui.filters import Filter, apply
 from rankscope.tui.letters import Codes
 from rankscope.tui.live.anchor import carry, same_finding
 from rankscope.tui.model import Model, board_kind
 from rankscope.tui.shown_operations import ShownOperations
-from rankscope.tui.target import Place
 from rankscope.tui.times import Times
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from rankscope.tui.boards import LaneBoard
+from rankscope.tui.cell_selection import place_of_selection
 from rankscope.tui.controllers.board_set import BoardSet
-from rankscope.tui.controllers.filter_menu import TimeAxis
 from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
+from rankscope.tui.controllers.time_axis import TimeAxis
 from rankscope.tui.order import ORDERINGS, orderings
 from rankscope.tui.selection import Moment
-from rankscope.tui.target import place_of_selection
 
 
 class BoardSwitch:

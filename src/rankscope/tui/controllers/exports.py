@@ -152,16 +152,16 @@ def add_to_file(folder: Path, text: str) -> Path:
     return path
 
 
-# The job can be asked for dumps. Trigger pipes belong to NCCL's own recorder. No other backend makes any:
-# not nccl2, which torch 2.15 calls "nccl", and not gloo.
-
 NONE_FOUND = "no trigger pipe here: set TORCH_NCCL_DEBUG_INFO_PIPE_FILE for the next run"
 NONE_MADE = "{} makes no trigger pipes: run rankscope.capture in the job"
 NCCL = "nccl"
 
 
 class DumpOffer:
-    """Writes to the trigger pipes of the job."""
+    """Writes to the trigger pipes of the job, which belong to NCCL's own recorder.
+
+    No other backend makes any: not nccl2, which torch 2.15 calls "nccl", and not gloo.
+    """
 
     def __init__(self, view: MainView, boards: BoardSet) -> None:
         self._view, self._boards = view, boards
@@ -170,7 +170,8 @@ class DumpOffer:
         """Offers to write to the existing pipes."""
         pipes = self._view.options.pipes
         ranks = pipes.ranks() if pipes is not None else []
-        without = _without_pipes(self._boards.shown.model.dataset)
+        # the backends of the shown operations that make no pipes
+        without = sorted(set(self._boards.shown.model.dataset.ops["library"].cast(pl.String).drop_nulls()) - {NCCL, ""})
         if pipes is None or not ranks:
             self._view.note(NONE_MADE.format(" and ".join(without)) if without else NONE_FOUND)
             return
@@ -182,8 +183,3 @@ class DumpOffer:
                 self._view.work_out(pipes.ask, self._view.note)
 
         self._view.choose("write flight recorder dumps now", choices, chosen)
-
-
-def _without_pipes(dataset: Dataset) -> list[str]:
-    """The backends of the shown operations that make no pipes."""
-    return sorted(set(dataset.ops["library"].cast(pl.String).drop_nulls()) - {NCCL, ""})

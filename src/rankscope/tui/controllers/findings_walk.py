@@ -6,13 +6,13 @@ from rankscope.analysis.explanations import end_of_chain
 from rankscope.analysis.model import ChainStep
 from rankscope.report.words import causes_first
 from rankscope.text.escaping import plain
+from rankscope.tui.cell_selection import Place, place_of_finding, place_of_step
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.filter_menu import FilterMenu
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.filters import Filter
 from rankscope.tui.selection import Selection
-from rankscope.tui.target import Place, place_of_finding, place_of_step
 
 
 class FindingsWalk:

@@ -63,7 +63,12 @@ class JobNews:
         if not self._touched:
             self._findings.show(at)
         self._view.draw_head()
-        self._view.note(_news(before, model.analysis))
+        # a line for the user if all files give another verdict than the first part did; else ""
+        if _answer(before) == _answer(model.analysis):
+            news = ""
+        else:
+            news = f"all files are read, and the verdict is another one; before: {plain(before.verdict)}"
+        self._view.note(news)
 
     def give_up(self, problem: str) -> None:
         """Says why the rest was not read; the part stays."""
@@ -112,13 +117,6 @@ class JobNews:
         parts = self._boards.whole.dataset.parts
         told = [*([f"only {parts.words}"] if parts.words else []), *([STILL_LOADING] if parts.whole_follows else [])]
         return Text(f" {', '.join(told)}  ", "dim") if told else Text()
-
-
-def _news(before: Analysis, after: Analysis) -> str:
-    """A line for the user if all files give another verdict than the first part did; else ""."""
-    if _answer(before) == _answer(after):
-        return ""
-    return f"all files are read, and the verdict is another one; before: {plain(before.verdict)}"
 
 
 def _answer(analysis: Analysis) -> tuple[object, ...]:

@@ -9,11 +9,10 @@ from textual.app import App
 from textual.geometry import Size
 from textual.timer import Timer
 
-from rankscope.tui.frames import Pane, PaneFrame
 from rankscope.tui.letters import Codes
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.popups import Choice
-from rankscope.tui.text_bars import TextBar
+from rankscope.tui.text_bars import Pane, PaneFrame, TextBar
 
 T = TypeVar("T")
 

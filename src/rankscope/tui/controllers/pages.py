@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankscope.kinds.functions import function
 from rankscope.kinds.view_kinds import VIEWS, ViewKind, view_named
+from rankscope.tui.cell_selection import place_of_selection
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.board_switch import BoardSwitch
 from rankscope.tui.controllers.filter_menu import FilterMenu
@@ -16,7 +17,6 @@ from rankscope.tui.controllers.job_news import STILL_LOADING
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.popups import Choice
 from rankscope.tui.selection import GroupFilter, Moment, Selection
-from rankscope.tui.target import place_of_selection
 
 if TYPE_CHECKING:
     from rankscope.tui.detail.screens.page import Page
@@ -122,11 +122,6 @@ class Pages:
         page.is_early = self._boards.whole.is_partial
         self._view.app.push_screen(page, self._jump)
 
-    def _show_group(self, chosen: GroupFilter) -> None:
-        self._filters.set(replace(self._boards.wanted, group=chosen.group))
-        if chosen.selection is not None and self._boards.wanted.group == chosen.group:
-            self._go(chosen.selection)
-
     def _go(self, selection: Selection) -> None:
         place = place_of_selection(self._boards.whole, selection)
         if place is not None:
@@ -141,7 +136,9 @@ class Pages:
         elif isinstance(result, Moment):
             self._switch.go_moment(result)
         elif isinstance(result, GroupFilter):
-            self._show_group(result)
+            self._filters.set(replace(self._boards.wanted, group=result.group))
+            if result.selection is not None and self._boards.wanted.group == result.group:
+                self._go(result.selection)
         else:
             self._go(result)
 

@@ -9,8 +9,7 @@ from rankscope.text.wording import plural
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.footer import Found
-from rankscope.tui.search import Hits
-from rankscope.tui.target import HINT
+from rankscope.tui.search import HINT, Hits
 
 
 class SearchWalk:

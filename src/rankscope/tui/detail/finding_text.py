@@ -123,8 +123,8 @@ def _card_texts(dataset: Dataset, analysis: Analysis, finding: Finding) -> Itera
     yield "where", words.place(finding)
     files = "" if finding.culprit_ranks or finding.group is not None else "; ".join(words.troubles(finding))
     yield "files", hide(files)
-    own = user_frames(finding.stack)
-    yield "line", f"{label(own[0])} ({words.stack_title(finding, dataset)})" if own else ""
+    frames = user_frames(finding.stack)
+    yield "line", f"{label(frames[0])} ({words.stack_title(finding, dataset)})" if frames else ""
     yield "because", finding.explanation
     yield "sure", words.certainty(finding) if finding.severity != "info" else ""
     yield "cause", "; ".join(f.title for f in _causes(analysis, finding))

@@ -216,3 +216,9 @@ class LineList(Lines):
             self.action_choose()
         elif index < self.count:
             self.move_to(index)
+
+
+class CellList(LineList):
+    """Rows of cells, or of frames, with a cursor on one of those of the row it is in."""
+
+    whole_row = False

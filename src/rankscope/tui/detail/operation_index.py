@@ -69,16 +69,16 @@ class OpIndex:
     def instance(self, group: int, seq: int) -> Rows:
         """Positions of a collective on all ranks; more than one per rank where operations were coalesced."""
         rows, seqs = self._group_rows(group)
-        found: Rows = rows[seqs == seq]
-        return found
+        positions: Rows = rows[seqs == seq]
+        return positions
 
     def position(self, rank: int, group: int, seq: int) -> int | None:
         """Position of a collective on one rank, the closer of a coalesced one; None if there is none."""
         span = self.of_rank(rank)
         part = self.dataset.ops.slice(span.start, len(span))
         hits = (part["group"] == group) & (part["seq"] == seq) & ~part["is_p2p"]
-        found = hits.arg_true()
-        return span.start + int(found[-1]) if len(found) else None
+        positions = hits.arg_true()
+        return span.start + int(positions[-1]) if len(positions) else None
 
     def last_stacks(self, ranks: Sequence[int]) -> pl.DataFrame:
         """`stack_id` of the last operation of each rank, with its `rank`; ranks without operations are left out."""
@@ -101,8 +101,8 @@ class OpIndex:
     def last_of(self, rank: int, group: int) -> int | None:
         """Position of the last operation of a rank in a group; None if it issued none."""
         span = self.of_rank(rank)
-        found = (self.dataset.ops.slice(span.start, len(span))["group"] == group).arg_true()
-        return span.start + int(found[-1]) if len(found) else None
+        positions = (self.dataset.ops.slice(span.start, len(span))["group"] == group).arg_true()
+        return span.start + int(positions[-1]) if len(positions) else None
 
     def _group_rows(self, group: int) -> tuple[Rows, npt.NDArray[np.int64]]:
         with self._keeping:
@@ -111,12 +111,12 @@ class OpIndex:
                 return self._of_group[group]
         ops = self.dataset.ops
         rows = ((ops["group"] == group) & ~ops["is_p2p"] & ops["seq"].is_not_null()).arg_true()
-        found = rows.to_numpy().astype(np.uint32), ops["seq"].gather(rows).to_numpy()
+        known = rows.to_numpy().astype(np.uint32), ops["seq"].gather(rows).to_numpy()
         with self._keeping:
-            self._of_group[group] = found
+            self._of_group[group] = known
             if len(self._of_group) > _KEPT:
                 self._of_group.popitem(last=False)
-        return found
+        return known
 
     @cached_property
     def presence(self) -> Presence:
@@ -131,8 +131,8 @@ class OpIndex:
     @cached_property
     def written_ns(self) -> int | None:
         """Time of the last written dump; a start that was noticed then is also an event, and not older."""
-        found = self.dataset.dumps["mtime_ns"].max()
-        return found if isinstance(found, int) else None
+        newest = self.dataset.dumps["mtime_ns"].max()
+        return newest if isinstance(newest, int) else None
 
     @cached_property
     def newest_ns(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Operations, members and waits in words, as lines of spans; the pane and the screens share them."""
+"""Operations, groups, members and waits in words, as lines of spans; the pane and the screens share them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from rankscope.analysis.model import ChainStep
 from rankscope.analysis.presence import Absence
+from rankscope.schema import Group
 from rankscope.text.escaping import plain
 from rankscope.text.tensors import tensors
-from rankscope.text.wording import clock, duration, rank_ranges
-from rankscope.tui.detail.member_folds import Fold
+from rankscope.text.wording import clock, duration, group_name, rank_ranges
 from rankscope.tui.detail.operation_index import Row
-from rankscope.tui.detail.peers import NOT_YET, PARTLY, UNFINISHED
+from rankscope.tui.detail.peers import NOT_YET, PARTLY, UNFINISHED, Fold
 from rankscope.tui.styled_text import Line, Role, Span, line
 
 REASONS: dict[str, str] = {
@@ -131,3 +131,13 @@ def chain_line(chain: Sequence[ChainStep], groups: Mapping[str, str] | None = No
         inside = "" if groups is None else f" in {plain(groups.get(where.group) or f'group {where.group}')}"
         parts.append(Span(f" ({ordinal}{plain(where.op)}{inside})", "dim"))
     return line(*parts)
+
+
+def group_label(group: Group | None) -> str:
+    """The label of a group for people: "mesh_tp (group 4)", "group 4"; "no group" without one."""
+    return "no group" if group is None else plain(group_name(group.name, group.description))
+
+
+def group_short(group: Group | None) -> str:
+    """The description of a group, or its name where it has none."""
+    return "no group" if group is None else plain(group.description or f"group {group.name or '?'}")

@@ -14,8 +14,7 @@ from rankscope.text.escaping import plain
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.main_view import MainView
-from rankscope.tui.detail.compact_detail import compact
-from rankscope.tui.detail.expanded_detail import expanded, of_rank
+from rankscope.tui.detail.detail_text import compact, expanded, of_rank
 from rankscope.tui.detail.finding_text import card, full_text, other_titles
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.operation_index import index_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -11,17 +11,31 @@ import polars as pl
 from rankscope.analysis.group_frontiers import Frontier
 from rankscope.analysis.host_stacks import HostStack, host_stacks
 from rankscope.analysis.model import Analysis, ChainStep, Finding
-from rankscope.features.logs.page.message_list import Around, around, zones_for
-from rankscope.features.memory.page.memory_text import rank_memory
+from rankscope.kinds.functions import function
+from rankscope.kinds.view_kinds import DETAIL_PARTS
 from rankscope.schema import SOURCES, Dataset, Frame, Group
-from rankscope.tui.detail.group_labels import group_short
-from rankscope.tui.detail.member_folds import Fold, fold
 from rankscope.tui.detail.operation_index import OpIndex, Row, one
-from rankscope.tui.detail.pairs import pair, waiting_for
-from rankscope.tui.detail.peers import PARTLY, UNFINISHED, Peers, collective, state_label
+from rankscope.tui.detail.operation_text import group_short
+from rankscope.tui.detail.peers import PARTLY, UNFINISHED, Fold, Peers, collective, fold, pair, state_label, waiting_for
 from rankscope.tui.selection import Absence, Selection
+from rankscope.tui.styled_text import Line
 
 _ABSENCES: tuple[Absence, ...] = get_args(Absence)
+
+
+@dataclass(frozen=True)
+class DetailPart:
+    """Facts of a feature about the rank under the cursor."""
+
+    label: str
+    fact: str = ""
+    """A few words among the facts of the rank; "" for none."""
+    headline: Line | None = None
+    """The one line that tells most of a failure."""
+    is_cause: bool = False
+    """Whether the headline tells the cause; else the harm."""
+    section: Callable[[int], list[Line]] = lambda _width: []
+    """All that it tells, in lines of a width, below a title of its own."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +68,12 @@ class Detail:
     """Descriptions of the groups of the operations in `history`."""
     descriptions: Mapping[str, str]
     """Descriptions of groups for people, by their names."""
-    messages: Around
-    """Log lines around the operation."""
+    parts: tuple[DetailPart, ...]
+    """Facts of features about the rank."""
     host: HostStack | None = None
     """Stack of the rank's host from py-spy."""
     where: str = ""
     """The place of the rank on the mesh: "pp 1, dp 2, tp 0"; "" if it has none."""
-    memory: str = ""
-    """The peak of each device of the rank, and its growth; "" without samples."""
 
 
 def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
@@ -70,7 +82,8 @@ def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
     peers = peers_of(index, analysis, selection)
     past = history(index, selection.rank, selection.group)
     shown = row or past.last_in_group or past.last
-    at_ns = shown["created_ns"] if shown else None
+    # a frontier does not count sends and receives
+    in_group = None if selection.is_p2p else selection.group
     return Detail(
         selection=selection,
         group=index.group(selection.group),
@@ -85,21 +98,17 @@ def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
         files=_files(index.dataset, selection.rank),
         has_dump=selection.rank in index.presence.seen,
         is_cut=index.presence.cut(selection.rank),
-        frontier=_frontier(index, selection),
+        frontier=None if in_group is None else index.presence.frontiers.get((selection.rank, in_group)),
         groups=_group_names(index, past),
         descriptions=index.descriptions,
-        messages=around(index.dataset, selection.rank, at_ns, zones_for(index, shown["source"] if shown else None)),
+        parts=tuple(
+            function(part.function)(index, analysis, selection.rank, shown)
+            for part in DETAIL_PARTS
+            if not getattr(index.dataset, part.table).is_empty()
+        ),
         host=host_stacks(index.dataset, [selection.rank]).get(selection.rank),
         where=analysis.mesh.where(selection.rank) if analysis.mesh is not None else "",
-        memory=rank_memory(analysis, selection.rank),
     )
-
-
-def _frontier(index: OpIndex, selection: Selection) -> Frontier | None:
-    """The last collectives of the rank in the group; it does not count sends and receives."""
-    if selection.group is None or selection.is_p2p:
-        return None
-    return index.presence.frontiers.get((selection.rank, selection.group))
 
 
 def peers_of(index: OpIndex, analysis: Analysis, selection: Selection) -> Peers | None:
@@ -161,9 +170,6 @@ def _files(dataset: Dataset, rank: int) -> tuple[tuple[str, str | None], ...]:
     files = dataset.files.filter((pl.col("rank") == rank) & (pl.col("attempt") == dataset.attempt).fill_null(True))
     own_first = files.sort(pl.col("kind") != SOURCES[0], maintain_order=True)
     return tuple(own_first.select("path", "problem").iter_rows())
-
-
-# The last operations of a rank, and the operation that it waits in.
 
 
 @dataclass(frozen=True)

@@ -125,9 +125,6 @@ def _frame_spans(frame: Frame) -> list[Span]:
     return [Span(plain(short_function_name(frame)) or "?", role), Span(f" {place(frame)}", "dim")]
 
 
-# The stacks of all members of a collective as lines of trees: one tree of members that issued it, one of the others.
-
-
 def forest(index: OpIndex, peers: Peers, width: int, *, internals: bool = False) -> list[TreeLine]:
     """The trees with a line over each, drawn for `width` cells."""
     issued = peers.table.filter(pl.col("presence") == ISSUED)
@@ -169,15 +166,13 @@ def with_mark(tree_line: TreeLine, at: int) -> TreeLine:
     return tree_line._replace(parts=line(parts[:begin], Span(parts.plain[begin:end], "mark"), parts[end:]))
 
 
-# Frames of stacks in few characters, and which of them belong to the user.
-
 _GAP = " < "
 
 
 def user_frames(stack: Sequence[Frame]) -> tuple[Frame, ...]:
     """The frames of the job's own code in their order; the whole stack where it has none."""
-    own = tuple(frame for frame in stack if kind_of(frame) == "user")
-    return own or tuple(stack)
+    frames = tuple(frame for frame in stack if kind_of(frame) == "user")
+    return frames or tuple(stack)
 
 
 def short_path(path: str, parts: int = 2) -> str:
@@ -208,11 +203,8 @@ def one_line(stack: Sequence[Frame], width: int) -> str:
         line = _GAP.join(texts)
         if len(line) <= width:
             return line
-    return _shortened([label(frames[0]), *(plain(f.function) for f in frames[1:])], width)
-
-
-def _shortened(texts: Sequence[str], width: int) -> str:
-    """The innermost texts that fit, and the number of those left out."""
+    # the innermost texts that fit, and the number of those left out
+    texts = [label(frames[0]), *(plain(f.function) for f in frames[1:])]
     for kept in range(len(texts) - 1, 0, -1):
         line = _GAP.join([*texts[:kept], f"+{len(texts) - kept}"])
         if len(line) <= width:

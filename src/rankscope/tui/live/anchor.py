@@ -9,22 +9,21 @@ import numpy as np
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.schema import Dataset
 from rankscope.tui.board import Board
-from rankscope.tui.lane_items import Ints
-from rankscope.tui.model import Model
+from rankscope.tui.model import Ints, Model
 from rankscope.tui.times import Times
 
 
-def shift(before: Model, after: Model, column: int, own: tuple[int, int] | None = None) -> int:
+def shift(before: Model, after: Model, column: int, reference: tuple[int, int] | None = None) -> int:
     """Number of columns by which the collectives around a column have moved; the ring drops old ones.
 
-    The reference is `own`, a group and a sequence number, if it still exists, or else the nearest: collectives of one
+    The `reference` is a group and a sequence number; if it no longer exists, the nearest counts: collectives of one
     column may move differently. If no collective is in both, the old place is gone: then the newest column stays the
     newest.
     """
     was, now = _collectives(before), _collectives(after)
     group_after = _groups_after(before.dataset, after.dataset)
-    if own is not None and 0 <= own[0] < len(group_after) and group_after[own[0]] >= 0:
-        stood, stands = _column(was, *own), _column(now, int(group_after[own[0]]), own[1])
+    if reference is not None and 0 <= reference[0] < len(group_after) and group_after[reference[0]] >= 0:
+        stood, stands = _column(was, *reference), _column(now, int(group_after[reference[0]]), reference[1])
         if stood is not None and stands is not None:
             return stands - stood
     away = np.abs(was[2] - column)
@@ -46,8 +45,8 @@ def _collectives(model: Model) -> Ints:
 
 
 def _column(collectives: Ints, group: int, seq: int) -> int | None:
-    found = np.flatnonzero((collectives[0] == group) & (collectives[1] == seq))
-    return int(collectives[2][found[0]]) if len(found) else None
+    at = np.flatnonzero((collectives[0] == group) & (collectives[1] == seq))
+    return int(collectives[2][at[0]]) if len(at) else None
 
 
 def _groups_after(before: Dataset, after: Dataset) -> Ints:

@@ -1,4 +1,4 @@
-"""An update with all data for the screen, made in a thread where no key waits for it."""
+"""An update with all data for the screen, made in a thread where no key waits for it, and marks of ranks that moved."""
 
 from __future__ import annotations
 
@@ -47,8 +47,6 @@ def prepare(update: JobUpdate) -> Prepared:
     model = build_model(update.dataset, update.analysis)
     return Prepared(update, model, worst_by_column(model), marks_of(update.dataset))
 
-
-# Progress of each rank, to tell which ranks have moved since the last key.
 
 Marks = dict[int, tuple[int, ...]]
 """By rank, numbers that change when its operation is issued, starts or ends, or when a trace of it comes."""

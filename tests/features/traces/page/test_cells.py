@@ -19,8 +19,7 @@ from rankscope.features.traces.page.activity import (
 )
 from rankscope.features.traces.page.busy_time import cover_of, merged
 from rankscope.features.traces.page.trace_cells import Asked, draw, judged
-from rankscope.tui.letters import letter_number
-from rankscope.tui.palette import BUSY, HOST
+from rankscope.tui.letters import BUSY, HOST, letter_number
 
 AR = letter_number("all_reduce")
 

@@ -7,9 +7,9 @@ import pytest
 
 from rankscope.analysis.model import Analysis
 from rankscope.features.traces.page.breakdown_page import breakdown, cells, heading_text
+from rankscope.features.traces.page.heat_page import METRICS, MISSING, build_heat, fold_rows
 from rankscope.features.traces.page.path_page import PatternScreen, path_rows, path_strip, rank_marks
 from rankscope.features.traces.rules.model import COUNTERS, PATH, PATTERNS, STEPS, TraceAnalysis
-from rankscope.tui.detail.screens.heat_page import METRICS, MISSING, build_heat, fold_rows
 from tests.features.traces.page.jobs import traced
 
 MS = 1_000_000

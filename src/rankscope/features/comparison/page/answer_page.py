@@ -18,14 +18,13 @@ from textual.widget import Widget
 from rankscope.features.comparison.page.compared_view import ComparedPage, ComparedView, PartPage, diff_command, shown
 from rankscope.features.comparison.rules.model import ComparedRun, Hypothesis, PartState, RunComparison, RunDifference
 from rankscope.text.wording import plural, ranks_text
+from rankscope.tui.actions import Hint
 from rankscope.tui.detail.finding_text import fitted
 from rankscope.tui.detail.line_widgets import LineList
 from rankscope.tui.detail.stack_tree import one_line
-from rankscope.tui.frames import rule
-from rankscope.tui.key_hints import Hint
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import BLANK, Line, Role, Span, line
-from rankscope.tui.text_bars import TextBar
+from rankscope.tui.text_bars import TextBar, rule
 
 HEADLINE_LINES = 3
 """Most lines of the headline."""

@@ -16,9 +16,9 @@ from rankscope.features.comparison.rules.part_words import parting_title
 from rankscope.features.comparison.rules.run_sides import WholeComparison
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
+from rankscope.tui.actions import HELP, Hint
 from rankscope.tui.controllers.exports import add_to_file
 from rankscope.tui.detail.screens.page import ListPage, Page
-from rankscope.tui.key_hints import HELP, Hint
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, cut, line, wrap
 from rankscope.tui.text_bars import end_of

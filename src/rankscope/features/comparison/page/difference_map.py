@@ -14,10 +14,11 @@ from textual.binding import Binding, BindingType
 from rankscope.features.comparison.page.compared_view import ComparedView, TargetPage, shown
 from rankscope.features.comparison.rules.series_comparison import VALUE_NAMES, Floats
 from rankscope.features.comparison.rules.series_curves import Curves, SeriesKey, curves, series_keys
+from rankscope.features.traces.page.heat_page import METRICS, HeatRow, fold_rows
 from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
 from rankscope.text.wording import duration, ranks_text
-from rankscope.tui.detail.screens.heat_page import LABEL, METRICS, GridPage, HeatRow, fold_rows, row_head
-from rankscope.tui.key_hints import Hint
+from rankscope.tui.actions import Hint
+from rankscope.tui.detail.screens.grid_page import LABEL, GridPage, row_head
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import HEAT, Line, Role, Span, cut, line, wrapped
 

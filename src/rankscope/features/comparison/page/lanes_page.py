@@ -14,23 +14,21 @@ from textual.widget import Widget
 from rankscope.features.comparison.page.aligned_lanes import PairedLanes
 from rankscope.features.comparison.page.compared_view import ComparedView, TargetPage, shown
 from rankscope.text.wording import plural, ranks_text
+from rankscope.tui.actions import Hint
 from rankscope.tui.cell_selection import item_at
-from rankscope.tui.detail.group_labels import group_label
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.operation_index import one as position
-from rankscope.tui.detail.operation_text import absence, carried, op_name, progress
+from rankscope.tui.detail.operation_text import absence, carried, group_label, op_name, progress
 from rankscope.tui.detail.peers import state_label
 from rankscope.tui.detail.stack_tree import label, one_line, user_frames
-from rankscope.tui.frames import pane_title, rule
-from rankscope.tui.key_hints import Hint
-from rankscope.tui.lane_folding import Hashes, running_looks, window_looks
 from rankscope.tui.marks import REASONS
 from rankscope.tui.model import Model
 from rankscope.tui.options import ViewOptions
+from rankscope.tui.order import Hashes, running_looks, window_looks
 from rankscope.tui.shown_operations import ShownOperations
 from rankscope.tui.styled_text import BLANK, Line, Role, Span, cut, line
-from rankscope.tui.text_bars import TextBar
+from rankscope.tui.text_bars import TextBar, pane_title, rule
 from rankscope.tui.timeline import Timeline
 
 Layout = Literal["beside", "above", "one"]

@@ -17,10 +17,10 @@ from rankscope.features.comparison.page.compared_view import ComparedView, Targe
 from rankscope.features.comparison.page.series_page import Drawing, recoloured
 from rankscope.features.comparison.rules.model import ComparedRun
 from rankscope.features.comparison.rules.run_sides import WholeComparison
+from rankscope.features.traces.page.heat_page import METRICS
 from rankscope.features.traces.rules.model import TRACE_RESULTS
 from rankscope.text.wording import duration
-from rankscope.tui.detail.screens.heat_page import METRICS
-from rankscope.tui.key_hints import Hint
+from rankscope.tui.actions import Hint
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, cut, line, wrap
 from rankscope.tui.text_bars import TextBar

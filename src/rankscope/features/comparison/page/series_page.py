@@ -18,7 +18,7 @@ from rankscope.analysis.arrays import Ints
 from rankscope.features.comparison.page.compared_view import ComparedView, TargetPage, shown
 from rankscope.features.comparison.rules.series_comparison import Floats
 from rankscope.features.comparison.rules.series_curves import Curves, SeriesKey, curves, series_keys
-from rankscope.tui.key_hints import Hint
+from rankscope.tui.actions import Hint
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Role, Span, cut, line, wrap
 from rankscope.tui.text_bars import TextBar

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
+from rankscope.analysis.places import file_hosts
 from rankscope.analysis.setting_rules import (
     ENV_NAME,
     PROCESS_VARIABLES,
@@ -242,11 +243,9 @@ def _places(a: ComparedRun, b: ComparedRun) -> Iterator[SettingChange]:
 
 def _hosts(dataset: Dataset) -> dict[str, list[int]]:
     """The ranks of each host, in order."""
-    rows = dataset.files.select("host", "rank").drop_nulls().unique().sort("host", "rank")
     out: defaultdict[str, list[int]] = defaultdict(list)
-    for host, rank in rows.iter_rows():
-        if host:
-            out[host].append(rank)
+    for host, rank in sorted((host, rank) for rank, host in file_hosts(dataset).items()):
+        out[host].append(rank)
     return dict(out)
 
 

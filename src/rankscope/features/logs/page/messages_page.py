@@ -14,13 +14,12 @@ from textual.widget import Widget
 from rankscope.analysis.model import Analysis
 from rankscope.features.logs.page.message_list import (
     LEGEND,
+    MESSAGE_COLUMNS,
     ROLE_CHOICES,
     MessageList,
     Wanted,
-    columns,
     date,
     letter,
-    message_line,
     when,
 )
 from rankscope.schema import Dataset, Frame
@@ -28,10 +27,10 @@ from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide, value_of
 from rankscope.text.tensors import LONGEST_JSON
 from rankscope.text.wording import plural, rank_ranges
-from rankscope.tui.detail.group_labels import group_label
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.operation_index import index_of
-from rankscope.tui.detail.screens.page import ListPage, Page, Result
+from rankscope.tui.detail.operation_text import group_label
+from rankscope.tui.detail.screens.page import Page, Result, TablePage
 from rankscope.tui.detail.stack_tree import place
 from rankscope.tui.filters import parse_ranks
 from rankscope.tui.options import ViewOptions
@@ -39,7 +38,7 @@ from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import BLANK, Line, Span, line, wrap, wrapped
 
 
-class MessagesScreen(ListPage):
+class MessagesScreen(TablePage[dict[str, Any]]):
     """The messages; dismisses with the last operation of the rank of the chosen message, at its time."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -50,6 +49,7 @@ class MessagesScreen(ListPage):
     ]
     VIEW = "logs"
     ENTER = "record"
+    COLUMNS = MESSAGE_COLUMNS
     FIND_HINT = "part of a message, of its kind, its host or its file"
 
     def __init__(self, dataset: Dataset, analysis: Analysis | None = None, options: ViewOptions | None = None) -> None:
@@ -74,11 +74,11 @@ class MessagesScreen(ListPage):
         roots = counts.get("root", 0)
         order = "newest first" if self.asked.newest else "earliest first"
         what = f"  {len(self.messages):,} of {sum(counts.values()):,} lines, {self.asked.roles}, {order}"
-        told = Span(f"  {roots:,} of root causes", "bad" if roots else "dim")
-        titles = f" {columns(self.size.width)}"
+        causes = Span(f"  {roots:,} of root causes", "bad" if roots else "dim")
+        titles = self.titles().plain
         legend = LEGEND.rjust(self.size.width - len(titles) - 1)
         verdict = [line(" ", Span(self.verdict, "bold"))] if self.verdict else []
-        return [line(Span(" logs", "head"), what, told), *verdict, line(Span(titles + legend, "dim"))]
+        return [line(Span(" logs", "head"), what, causes), *verdict, line(Span(titles + legend, "dim"))]
 
     def search(self, text: str) -> int:
         """Lists the messages with `text` in them, of the wanted ranks and roles."""
@@ -89,9 +89,9 @@ class MessagesScreen(ListPage):
         """Limits by ranks and text."""
         return self.asked.in_words()
 
-    def entry_line(self, at: int, width: int) -> Line:
+    def row(self, at: int) -> dict[str, Any]:
         """A message of the list."""
-        return message_line(self.messages.row(at), width)
+        return self.messages.row(at)
 
     def entry_text(self, at: int, width: int) -> list[Line]:
         """The place of a message, and its text."""
@@ -235,8 +235,6 @@ def selection_at(dataset: Dataset, row: dict[str, Any]) -> Selection | None:
     return index.selection(span.start + int(before[-1]) if len(before) else span.start)
 
 
-# A log message with all its known facts, as lines.
-
 _MOST = 400
 """Lines of a text, values of a record and frames of a stack that are shown."""
 _LONGEST = 20_000
@@ -250,8 +248,8 @@ def record_text(row: dict[str, Any], group: str, width: int) -> list[Line]:
     lines += [piece for text in _text(row["text"]) for piece in wrap(line(text), width)]
     values = _values(row["values"])
     rest = {name: value for name, value in values.items() if value not in (None, "", [], {}) and name != "frames"}
-    told = [(name, hide(value_of(name, _shown(value)))) for name, value in rest.items()]
-    lines += [BLANK, line(Span("read from it", "head")), *_labelled(told[:_MOST], width)] if told else []
+    shown = [(name, hide(value_of(name, _shown(value)))) for name, value in rest.items()]
+    lines += [BLANK, line(Span("read from it", "head")), *_labelled(shown[:_MOST], width)] if shown else []
     frames = _frames(values.get("frames"))
     return [*lines, *([BLANK, line(Span("stack", "head")), *frames] if frames else [])]
 
@@ -302,10 +300,10 @@ def _text(text: str | None) -> list[str]:
 
 def _values(text: str | None) -> dict[str, Any]:
     try:
-        found = orjson.loads((text or "{}")[:LONGEST_JSON])
+        parsed = orjson.loads((text or "{}")[:LONGEST_JSON])
     except orjson.JSONDecodeError:
         return {"values": text}
-    return found if isinstance(found, dict) else {"values": found}
+    return parsed if isinstance(parsed, dict) else {"values": parsed}
 
 
 def _shown(value: object) -> str:

@@ -85,10 +85,10 @@ class MemoryGrid:
     def sample_at(self, series: int, columns: slice, name: str) -> int | None:
         """The row in `samples` of the sample with most bytes in some columns, else of the last one before them."""
         first = int(self.ends[series])
-        own = self.places[first : int(self.ends[series + 1])]
-        inside = np.flatnonzero((own >= columns.start) & (own < columns.stop))
+        places = self.places[first : int(self.ends[series + 1])]
+        inside = np.flatnonzero((places >= columns.start) & (places < columns.stop))
         if not len(inside):
-            before = np.flatnonzero(own < columns.start)
+            before = np.flatnonzero(places < columns.start)
             return first + int(before[-1]) if len(before) else None
         key = held_name(self.kind) if name == GROWTH else name
         most = self.samples[key][first + int(inside[0]) : first + int(inside[-1]) + 1].fill_null(-1)
@@ -123,20 +123,17 @@ def row_bounds(ranks: Ints, alone: NDArray[np.bool_], per: int) -> Ints:
     return np.concatenate(([0], np.flatnonzero(apart) + 1, [len(ranks)])).astype(np.int64)
 
 
-# The arrangement of the samples.
-
-
 def memory_grids(memory: pl.DataFrame, stages: Mapping[int, int]) -> list[MemoryGrid]:
     """A grid for each kind of device in `Dataset.memory`, the host last; ranks have the pipeline stages `stages`."""
     rows = sample_rows(memory).drop_nulls("rank")
     by_kind: dict[str, list[str]] = {}
     for device in rows["device"].drop_nulls().unique().to_list():
         by_kind.setdefault(kind_of(device), []).append(device)
-    found = [
+    grids = [
         _grid(kind, rows.filter(pl.col("device").is_in(by_kind[kind])), stages)
         for kind in sorted(by_kind, key=lambda kind: (kind == HOST, kind))
     ]
-    return [grid for grid in found if grid is not None]
+    return [grid for grid in grids if grid is not None]
 
 
 def _grid(kind: str, rows: pl.DataFrame, stages: Mapping[int, int]) -> MemoryGrid | None:
@@ -154,15 +151,16 @@ def _grid(kind: str, rows: pl.DataFrame, stages: Mapping[int, int]) -> MemoryGri
     places, starts = _columns(rows[key], by_step=by_step, most=int(np.diff(ends).max()))
     sizes = {name: _most(rows[name], ends, places, len(starts)) for name in SIZES}
     known = {name: one for name, one in sizes.items() if not np.isnan(one).all()}
-    capacity = _capacity(rows["capacity"], first)
+    # the capacity of the device of each series; 0 where it is not known
+    capacity = np.maximum.reduceat(rows["capacity"].fill_null(0).to_numpy(), first).astype(np.float32)
     scales = {name: _scale(one, capacity) for name, one in known.items()}
     if held_name(kind) in known:
         known[GROWTH] = _growth(known[held_name(kind)])
         least = LEAST_GROWTH * float(np.nanmax(known[held_name(kind)]))
         scales[GROWTH] = np.full(len(ranks), max(float(np.nanmax(known[GROWTH])), least, 1.0), np.float32)
-    own = np.array([stages.get(rank, 0) for rank in ranks.tolist()], np.int64)
+    stage_of = np.array([stages.get(rank, 0) for rank in ranks.tolist()], np.int64)
     has_capacity = bool((capacity > 0).any())
-    return MemoryGrid(kind, rows, ends, ranks, own, by_step, places, starts, known, scales, has_capacity)
+    return MemoryGrid(kind, rows, ends, ranks, stage_of, by_step, places, starts, known, scales, has_capacity)
 
 
 def _columns(at: pl.Series, *, by_step: bool, most: int) -> tuple[NDArray[np.int16], Ints]:
@@ -186,17 +184,12 @@ def _most(sizes: pl.Series, ends: Ints, places: NDArray[np.int16], count: int) -
     series = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
     out = np.full((len(ends) - 1) * count, -1, np.float32)
     np.maximum.at(out, series * count + places, sizes.fill_null(-1).to_numpy().astype(np.float32))
-    found = out.reshape(-1, count)
-    known = found >= 0
+    most = out.reshape(-1, count)
+    known = most >= 0
     last = np.maximum.accumulate(np.where(known, np.arange(count, dtype=np.int16), -1), axis=1)
     is_over = np.logical_or.accumulate(known[:, ::-1], axis=1)[:, ::-1]
-    filled = np.take_along_axis(found, np.maximum(last, 0), axis=1)
+    filled = np.take_along_axis(most, np.maximum(last, 0), axis=1)
     return np.where((last >= 0) & is_over, filled, np.nan).astype(np.float32)
-
-
-def _capacity(capacity: pl.Series, first: NDArray[np.intp]) -> Bytes:
-    """The capacity of the device of each series; 0 where it is not known."""
-    return np.maximum.reduceat(capacity.fill_null(0).to_numpy(), first).astype(np.float32)
 
 
 def _scale(sizes: Bytes, capacity: Bytes) -> Bytes:

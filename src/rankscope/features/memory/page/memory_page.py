@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,6 +15,7 @@ from rankscope.features.memory.page.memory_grid import (
     GROWTH,
     SECOND_NS,
     Codes,
+    Ints,
     MemoryGrid,
     held_name,
     memory_grids,
@@ -38,7 +38,7 @@ from rankscope.features.memory.rules.memory_peers import kind_of
 from rankscope.features.memory.rules.model import MEMORY_RESULTS, MemoryGrowth
 from rankscope.schema import Dataset
 from rankscope.text.wording import clock, ranks_text
-from rankscope.tui.detail.screens.heat_page import GridPage, cell_runs, row_head
+from rankscope.tui.detail.screens.grid_page import BinnedPage, row_head
 from rankscope.tui.detail.screens.page import Result
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Moment
@@ -68,7 +68,7 @@ class Sloped(Message):
     slope: MemoryGrowth | None
 
 
-class MemoryScreen(GridPage):
+class MemoryScreen(BinnedPage):
     """Ranks by steps or times; dismisses with the chosen rank and the time of its sample."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -80,11 +80,9 @@ class MemoryScreen(GridPage):
         Binding("d", "device", "host or device"),
         Binding("a", "snapshots", "snapshots"),
         Binding("u", "unfold", "unfold"),
-        Binding("w,plus,equals_sign", "zoom(-1)", "zoom, all", key_display="w s 0"),
-        Binding("s,minus", "zoom(1)", "zoom out", show=False),
-        Binding("0", "zoom(0)", "the whole run", show=False),
     ]
     VIEW = "memory"
+    LOOKS = LOOKS
     ENTER = "go there"
     FIND_HINT = "a rank: 12"
 
@@ -97,7 +95,6 @@ class MemoryScreen(GridPage):
         self.size_shown = ""
         """The name of the bytes in the cells."""
         self._kind = 0
-        self._per = 1
         self._folded = True
         self._marked: dict[int, MemoryMark] = {}
         """The marks by series."""
@@ -117,9 +114,9 @@ class MemoryScreen(GridPage):
         return self.grids[self._kind]
 
     @property
-    def columns(self) -> Sequence[int]:
-        """The first step or time of each column."""
-        return self.grid.starts[:: self._per].tolist() if self.grids else []
+    def axis(self) -> Ints:
+        """The first step or time of each column of the grid."""
+        return self.grid.starts if self.grids else np.zeros(0, np.int64)
 
     @property
     def ruled(self) -> str:
@@ -128,7 +125,7 @@ class MemoryScreen(GridPage):
 
     def column_label(self, column: int) -> str:
         """The step or the time of a column."""
-        return place_text(self.grid, column * self._per)
+        return place_text(self.grid, column * self.per)
 
     @property
     def label_width(self) -> int:
@@ -171,13 +168,8 @@ class MemoryScreen(GridPage):
         grows = memory is not None and any(kind_of(one.device) == self.grid.kind for one in memory.growths)
         wanted = next((mark.size for mark in self._marked.values()), GROWTH if grows else held)
         self.size_shown = wanted if wanted in self.grid.bytes else next(iter(self.grid.bytes))
-        self._per = self._fitting
+        self.per = self.fitting
         self.fill()
-
-    @property
-    def _fitting(self) -> int:
-        """Fewest columns of a cell so that all of them fit."""
-        return max(-(-len(self.grid.starts) // max(self._room, 1)), 1)
 
     def _begin(self) -> None:
         """Puts the cursor on the worst mark, else on the fullest cell."""
@@ -230,40 +222,29 @@ class MemoryScreen(GridPage):
         role = marks[0].role if marks else "text"
         return row_head(self.grid.ranks[low:high].tolist(), "!" if marks else " ", role, LABEL_WIDTH)
 
-    def _codes(self, at: int) -> Codes:
+    def codes_of(self, at: int) -> Codes:
         """The codes of the cells of a row."""
-        return self.grid.codes(self.size_shown, int(self._lows[at]), int(self._highs[at]), self._per)
-
-    def _cells(self, at: int, *, cursor: bool) -> list[Span]:
-        """The cells in view as runs of one look."""
-        chars, codes = self._chars, self._codes(at)
-        shown = codes[self._first : self._first + self._room // chars]
-        return cell_runs(shown, LOOKS, self._cell - self._first if cursor else -1, chars)
-
-    @property
-    def _span(self) -> slice:
-        """The columns under the cursor."""
-        return slice(self._cell * self._per, min((self._cell + 1) * self._per, len(self.grid.starts)))
+        return self.grid.codes(self.size_shown, int(self._lows[at]), int(self._highs[at]), self.per)
 
     def _worst(self, at: int) -> int:
         """The worst series of a row in the columns under the cursor."""
-        return self.grid.worst_series(self.size_shown, int(self._lows[at]), int(self._highs[at]), self._span)
+        return self.grid.worst_series(self.size_shown, int(self._lows[at]), int(self._highs[at]), self.bin)
 
     def entry_text(self, at: int, width: int) -> list[Line]:
         """The sizes of the worst rank of the cell under the cursor, its mark, and its slope."""
         if not self.grids:
             return []
         series = self._worst(at)
-        lines = sample_text(self.grid, series, self._span, self.size_shown)
+        lines = sample_text(self.grid, series, self.bin, self.size_shown)
         low, high = int(self._lows[at]), int(self._highs[at])
         if high - low > 1:
             who = ranks_text(self.grid.ranks[low:high].tolist(), 30)
             lines[0] = line(lines[0], Span(f"  (the most of {who})", "dim"))
         mark = self._marked.get(series)
-        told = [mark_line(mark)] if mark is not None else []
+        about = [mark_line(mark)] if mark is not None else []
         if mark is None or mark.word != "LEAKS":
-            told += self._slope(series)
-        return wrapped([*lines, *told], width, 2)
+            about += self._slope(series)
+        return wrapped([*lines, *about], width, 2)
 
     def _slope(self, series: int) -> list[Line]:
         """The slope of a series; nothing until a thread knows it."""
@@ -291,7 +272,7 @@ class MemoryScreen(GridPage):
         self.listing.move_to(at)
         if column is None:
             rows = int(self._lows[at]), int(self._highs[at])
-            column = self.grid.worst_column(self.size_shown, *rows) // self._per
+            column = self.grid.worst_column(self.size_shown, *rows) // self.per
         self.go_step(column)
         self.listing.scroll_to_line(at - self.size.height // 4)
 
@@ -348,21 +329,13 @@ class MemoryScreen(GridPage):
             self.fill()
             self._go(series, self._cell)
 
-    def action_zoom(self, by: int) -> None:
-        """Puts half or twice as many columns into a cell; 0 shows all."""
-        if self.grids:
-            column = self._cell * self._per
-            self._per = self._fitting if not by else max(self._per * 2 if by > 0 else self._per // 2, 1)
-            self._per = min(self._per, self._fitting)
-            self.go_step(column // self._per)
-
     def choose(self, at: int) -> None:
         """Goes to the time of the sample in the lanes, if they have it."""
         series = self._worst(at)
-        sample = self.grid.sample_at(series, self._span, self.size_shown)
+        sample = self.grid.sample_at(series, self.bin, self.size_shown)
         start = None if sample is None else self.grid.samples["time_ns"][sample]
-        told = self.dataset.ops["created_ns"]
-        low, high = told.min(), told.max()
+        created = self.dataset.ops["created_ns"]
+        low, high = created.min(), created.max()
         if start is None:
             self.note("this sample has no time")
         elif not isinstance(low, int) or not isinstance(high, int):

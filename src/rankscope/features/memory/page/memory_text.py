@@ -13,10 +13,12 @@ from rankscope.analysis.model import Analysis
 from rankscope.features.memory.page.memory_grid import DIGITS, GROWTH, SECOND_NS, SIZES, MemoryGrid, held_name
 from rankscope.features.memory.rules.failed_requests import rate_text
 from rankscope.features.memory.rules.memory_peers import kind_of
-from rankscope.features.memory.rules.model import MEMORY_RESULTS, MemoryGrowth
+from rankscope.features.memory.rules.model import MEMORY_RESULTS, FullRank, MemoryGrowth
 from rankscope.schema import HOST, Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, clock, plural
+from rankscope.tui.detail.operation_index import OpIndex, Row
+from rankscope.tui.detail.selection_facts import DetailPart
 from rankscope.tui.styled_text import HEAT, Line, Role, Span, line
 
 LOOKS: tuple[Span, ...] = (Span(" "), *(Span(str(tenth), HEAT[tenth // 2]) for tenth in range(DIGITS)))
@@ -46,18 +48,22 @@ def memory_marks(dataset: Dataset, analysis: Analysis) -> list[MemoryMark]:
     return [
         *_failed(dataset.memory),
         *(MemoryMark(g.rank, g.device, "LEAKS", _growth_text(g), "bad", GROWTH) for g in growths),
-        *(MemoryMark(f.rank, f.device, "HOLDS MORE", f"{byte_count(f.held)} at its peak, the median of "
-                     f"{plural(f.peers, 'peer')} is {byte_count(f.median)}", "warn", "peak") for f in full),
-    ]  # fmt: skip
+        *(MemoryMark(f.rank, f.device, "HOLDS MORE", _held_text(f), "warn", "peak") for f in full),
+    ]
 
 
 def _failed(memory: pl.DataFrame) -> Iterator[MemoryMark]:
     """The last failed request of each rank."""
-    told = memory.filter((pl.col("source") == "log") & pl.col("asked").is_not_null())
-    for row in told.unique("rank", keep="last", maintain_order=True).iter_rows(named=True):
+    requests = memory.filter((pl.col("source") == "log") & pl.col("asked").is_not_null())
+    for row in requests.unique("rank", keep="last", maintain_order=True).iter_rows(named=True):
         device = row["device"] or ""
         text = f"asked {plain(device) or 'a device'} for {byte_count(row['asked'])}, and did not get it"
         yield MemoryMark(row["rank"], device, "FAILED", text, "bad", held_name(device))
+
+
+def _held_text(full: FullRank) -> str:
+    median = f"the median of {plural(full.peers, 'peer')} is {byte_count(full.median)}"
+    return f"{byte_count(full.held)} at its peak, {median}"
 
 
 def _growth_text(growth: MemoryGrowth) -> str:
@@ -71,9 +77,9 @@ def verdict_line(marks: Sequence[MemoryMark], analysis: Analysis) -> Line:
         mark, more = marks[0], len(marks) - 1
         rest = f"; {plural(more, 'more mark')}" if more else ""
         return line(" ", Span(f"rank {mark.rank} {mark.word}", mark.role), f"  {mark.text}", Span(rest, "dim"))
-    found = next((f for f in analysis.findings if f.kind.startswith("memory-")), None)
-    if found is not None:
-        return line(" ", Span(plain(found.title), "warn"))
+    finding = next((f for f in analysis.findings if f.kind.startswith("memory-")), None)
+    if finding is not None:
+        return line(" ", Span(plain(finding.title), "warn"))
     return line(" ", Span("no rank leaks or holds far more than its peers", "good"))
 
 
@@ -170,6 +176,11 @@ def _signed(value: float) -> str:
     return f"-{size}" if round(value) < 0 else size
 
 
+def memory_part(_index: OpIndex, analysis: Analysis, rank: int, _operation: Row | None) -> DetailPart:
+    """The memory of a rank, for the detail."""
+    return DetailPart("memory", fact=rank_memory(analysis, rank))
+
+
 def rank_memory(analysis: Analysis, rank: int) -> str:
     """The peak of each device of a rank, and its growth: "cuda:2 26 GiB of 80 GiB at its peak"; "" without samples."""
     memory = MEMORY_RESULTS.find(analysis)
@@ -177,18 +188,18 @@ def rank_memory(analysis: Analysis, rank: int) -> str:
         return ""
     growths = {one.device: f", grows by {rate_text(one)}" for one in memory.growths if one.rank == rank}
     rows = memory.held.filter(pl.col("rank") == rank).select("device", "peak", "last", "capacity")
-    told = [
+    devices = [
         f"{plain(device)} {byte_count(peak)}{f' of {byte_count(capacity)}' if capacity else ''} at its peak, "
         f"{byte_count(last)} at last{growths.get(device, '')}"
         for device, peak, last, capacity in rows.sort(pl.col("device") == HOST, maintain_order=True).iter_rows()
     ]
-    return "; ".join(told)
+    return "; ".join(devices)
 
 
 def marked_series(grid: MemoryGrid, mark: MemoryMark) -> list[int]:
     """The series of a mark: of its rank and device; of all devices of the rank where none has that name."""
     if mark.device and kind_of(mark.device) != grid.kind:
         return []
-    own = [int(one) for one in (grid.ranks == mark.rank).nonzero()[0]]
-    devices = {at: grid.samples["device"][int(grid.ends[at])] for at in own}
-    return [at for at in own if devices[at] == mark.device] or own
+    of_rank = [int(at) for at in (grid.ranks == mark.rank).nonzero()[0]]
+    devices = {at: grid.samples["device"][int(grid.ends[at])] for at in of_rank}
+    return [at for at in of_rank if devices[at] == mark.device] or of_rank

@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from rankscope.features.memory.rules.memory_peers import sample_rows
 from rankscope.schema import HOST
 from rankscope.text.wording import byte_count
-from rankscope.tui.bins import find, worst
 from rankscope.tui.lane_cells import LaneCells
-from rankscope.tui.letters import Codes
-from rankscope.tui.palette import HELD
+from rankscope.tui.letters import HELD, Codes, find, worst
 
 Ints = NDArray[np.int64]
 TENTHS = 10
@@ -47,16 +45,16 @@ class MemoryTrack:
         """
         rows, cells = len(ranks), edges.shape[1] - 1
         codes = np.zeros((rows, cells), np.uint8)
-        known = [(row, self.places[rank]) for row, own in enumerate(ranks) for rank in own if rank in self.places]
+        known = [(row, self.places[r]) for row, members in enumerate(ranks) for r in members if r in self.places]
         if known:
             row, place = (np.array(part, np.int64) for part in zip(*known, strict=True))
             shape = (len(row), edges.shape[1])
             low, high = (np.broadcast_to(self.bounds[place + at][:, None], shape) for at in (0, 1))
             wanted = edges[row] if len(edges) > 1 else np.broadcast_to(edges, shape)
             at = find(self.time, low, high, wanted)
-            own = np.maximum(worst(self.code, at), self._before(at, low, high))
+            of_rank = np.maximum(worst(self.code, at), self._before(at, low, high))
             starts = np.flatnonzero(np.diff(row, prepend=-1))
-            codes[row[starts]] = np.maximum.reduceat(own, starts, axis=0)
+            codes[row[starts]] = np.maximum.reduceat(of_rank, starts, axis=0)
         return LaneCells(_TEXT[codes], _STYLES[codes], codes)
 
     def _before(self, at: Ints, low: Ints, high: Ints) -> Codes:
@@ -67,12 +65,12 @@ class MemoryTrack:
 
     def held_at(self, ranks: Sequence[int], before: int) -> str:
         """The most bytes of some ranks in their last sample before a time; "" where none is."""
-        told = []
+        sizes = []
         for place in (self.places[rank] for rank in ranks if rank in self.places):
             low, high = self.bounds[place], self.bounds[place + 1]
             at = low + int(np.searchsorted(self.time[low:high], before))
-            told += [int(self.held[at - 1])] if at > low else []
-        return byte_count(max(told)) if told else ""
+            sizes += [int(self.held[at - 1])] if at > low else []
+        return byte_count(max(sizes)) if sizes else ""
 
 
 def build_track(memory: pl.DataFrame, offsets: Mapping[int, int]) -> MemoryTrack | None:
@@ -109,7 +107,10 @@ def _track(rows: pl.DataFrame) -> MemoryTrack:
     kind = str(rows["kind"][0])
     of = "the capacity" if has_capacity else f"{byte_count(int(held.max()))}, the most"
     return MemoryTrack(
-        {int(rank): at for at, rank in enumerate(ranks)}, np.append(first, len(held)).astype(np.int64),
-        rows["time"].to_numpy().astype(np.int64), held, (1 + tenths).astype(np.uint8),
+        {int(rank): at for at, rank in enumerate(ranks)},
+        np.append(first, len(held)).astype(np.int64),
+        rows["time"].to_numpy().astype(np.int64),
+        held,
+        (1 + tenths).astype(np.uint8),
         f"{kind} in tenths of {of}",
-    )  # fmt: skip
+    )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from textual import on, work
 from textual.binding import Binding, BindingType
@@ -25,22 +25,21 @@ from rankscope.features.memory.snapshot_page import holder_text, owner_text, siz
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, plural, ranks_text
-from rankscope.tui.detail.screens.page import ListPage
+from rankscope.tui.columns import Col, Columns
+from rankscope.tui.detail.screens.page import TablePage
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line, Span, cut, line, wrapped
 
-PLACE_HEADS = f"   {'most':>9} {'on':>5} {'median':>9} {'least':>9}  allocated by"
-DEVICE_HEADS = f" {'at peak':>9} {'at dump':>9} {'live':>6}  allocated by"
-SEGMENT_HEADS = " rank dev" + "".join(
-    f" {name:>8}" for name in ("peak", "tensors", "reserved", "segments", "gaps", "unused")
-)  # fmt: skip
 BAR = 10
 """Cells of the bar that shows how the reserved memory is used."""
 MOST_SIZES = 8
 """Most sizes that stand below the list, each with the ranks that hold so much, the largest first."""
 Part = Literal["ranks", "device", "segments"]
 """What the rows are: places over ranks, places of one device, or devices with their segments."""
+
+
+Row = PlaceOverRanks | Holder | DeviceMemory
 
 
 @dataclass
@@ -50,7 +49,7 @@ class Summed(Message):
     memory: SnapshotMemory
 
 
-class SnapshotsScreen(ListPage):
+class SnapshotsScreen(TablePage[Row]):
     """The holders of the memory of each device; dismisses with a rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -65,7 +64,6 @@ class SnapshotsScreen(ListPage):
     FIND_HINT = "part of a function or file; in segments a rank"
 
     def __init__(self, dataset: Dataset, analysis: Analysis, options: ViewOptions | None = None) -> None:
-        super().__init__(options or ViewOptions())
         del analysis
         self.dataset = dataset
         self.memory: SnapshotMemory | None = None
@@ -75,8 +73,7 @@ class SnapshotsScreen(ListPage):
         """The place of the shown device in those of `memory`."""
         self._alone: dict[Lines, int] = {}
         """The places that one rank holds alone, with their order."""
-        self._shown: list[int] = []
-        """The places of the rows in what `part` lists."""
+        super().__init__(options or ViewOptions())
 
     @classmethod
     def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
@@ -98,96 +95,60 @@ class SnapshotsScreen(ListPage):
     @on(Summed)
     def _summed(self, event: Summed) -> None:
         self.memory = event.memory
-        self._alone = {one.lines: at for at, one in enumerate(event.memory.lone)}
+        self._alone = {place.lines: at for at, place in enumerate(event.memory.lone)}
         self.part = "ranks" if len(event.memory.compared) > 1 else "device"
         self.fill()
         self.draw_bars()
-
-    # Drawing
 
     def heading(self) -> list[Line]:
         """The largest place that one rank holds alone, the shown part, and the names of the columns."""
         if self.memory is None:
             waits = not self.dataset.snapshots.is_empty()
             return [line(Span(" snapshots", "head"), Span("  summing up" if waits else "", "dim"))]
-        told, heads = {
-            "ranks": (self._ranks_title, PLACE_HEADS),
-            "device": (self._device_title, DEVICE_HEADS),
-            "segments": (self._segments_title, SEGMENT_HEADS),
-        }[self.part]
-        lines = [lone_line(self.memory), told(self.memory), line(Span(heads, "bold"))]
-        return [cut(one, self.size.width) for one in lines]
-
-    def _ranks_title(self, memory: SnapshotMemory) -> Line:
-        when = "at the peaks" if memory.moment == "at_peak" else "at the dumps"
-        what = f"places of {plural(len(memory.compared), 'rank')} {when}, held alone (!) first"
-        return line(Span(" over ranks  ", "head"), what)
+        title = {"ranks": _ranks_title, "device": self._device_title, "segments": _segments_title}[self.part]
+        return [
+            *(cut(parts, self.size.width) for parts in (lone_line(self.memory), title(self.memory))),
+            self.titles("bold"),
+        ]
 
     def _device_title(self, memory: SnapshotMemory) -> Line:
         shown = memory.devices[self.device]
         of = f"  {self.device + 1} of {len(memory.devices)}, {plural(len(shown.holders), 'place')}"
         return line(Span(f" {device_name(shown)}", "head"), Span(of, "dim"))
 
-    def _segments_title(self, memory: SnapshotMemory) -> Line:
-        what = f"{plural(len(memory.devices), 'device')}: # in tensors, . in gaps, - in unused segments"
-        return line(Span(" segments  ", "head"), what)
-
-    def search(self, text: str) -> int:
-        """Lists places with the text in their lines, or devices of a rank."""
-        if self.memory is None:
-            return 0
+    def table(self) -> Columns[Any]:
+        """The columns of the shown part."""
         if self.part == "segments":
-            rows = [str(one.facts["rank"]) == text or not text for one in self.memory.devices]
-            order = sorted(range(len(rows)), key=lambda at: -self.memory_of(at).most)
-        else:
-            rows = [text in holder_text(lines).lower() for lines in self._lines()]
-            order = (
-                sorted(range(len(rows)), key=self._rank_of_place) if self.part == "ranks" else list(range(len(rows)))
-            )
-        self._shown = [at for at in order if rows[at]]
-        return len(self._shown)
-
-    def _lines(self) -> list[Lines]:
-        """The lines of all places of the shown part."""
-        assert self.memory is not None
-        if self.part == "ranks":
-            return [one.lines for one in self.memory.places]
-        return [one.lines for one in self.memory.devices[self.device].holders]
-
-    def _rank_of_place(self, at: int) -> int:
-        """The order of a place: what one rank holds alone comes first."""
-        assert self.memory is not None
-        return self._alone.get(self.memory.places[at].lines, len(self._alone) + at)
-
-    def memory_of(self, at: int) -> DeviceMemory:
-        """A device by its place."""
-        assert self.memory is not None
-        return self.memory.devices[at]
-
-    def entry_line(self, at: int, width: int) -> Line:
-        """A place, or a device."""
-        assert self.memory is not None
-        place = self._shown[at]
-        if self.part == "segments":
-            return cut(segment_row(self.memory_of(place)), width)
+            return SEGMENT_COLUMNS
         if self.part == "device":
-            device = self.memory_of(self.device)
-            return cut(holder_row(device.holders[place], device.facts["peak"] is not None), width)
-        shared = self.memory.places[place]
-        return cut(place_row(shared, self.memory.compared, shared.lines in self._alone), width)
+            return device_columns(self.memory.devices[self.device]) if self.memory else Columns()
+        return place_columns(self.memory.compared if self.memory else (), self._alone)
+
+    def rows(self) -> Sequence[Row]:
+        """The places over ranks, what one rank holds alone first; those of a device; or the devices, fullest first."""
+        if self.memory is None:
+            return ()
+        if self.part == "segments":
+            return sorted(self.memory.devices, key=lambda device: -device.most)
+        if self.part == "device":
+            return self.memory.devices[self.device].holders
+        return sorted(self.memory.places, key=lambda place: self._alone.get(place.lines, len(self._alone)))
+
+    def has(self, row: Row, text: str) -> bool:
+        """Whether a place has `text` in its lines, or a device is that of a rank."""
+        if isinstance(row, DeviceMemory):
+            return str(row.facts["rank"]) == text
+        return text in holder_text(row.lines).lower()
 
     def entry_text(self, at: int, width: int) -> list[Line]:
         """The whole stack of a place with its bytes over ranks, or the facts of a device."""
         assert self.memory is not None
-        place = self._shown[at]
-        if self.part == "segments":
-            return wrapped(device_facts(self.memory_of(place)), width, 10)
-        lines = self._lines()[place]
-        found = next((one for one in self.memory.places if one.lines == lines), None)
-        told = [place_facts(found, self.memory.compared)] if found is not None and self.memory.compared else []
-        return wrapped([*told, *stack_text(lines)], width, 7)
-
-    # Keys
+        row = self.row(at)
+        if isinstance(row, DeviceMemory):
+            return wrapped(device_facts(row), width, 10)
+        place = next((place for place in self.memory.places if place.lines == row.lines), None)
+        held = [place_facts(place, self.memory.compared)] if place is not None and self.memory.compared else []
+        return wrapped([*held, *stack_text(row.lines)], width, 7)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether a key has a use here: one device leaves no other."""
@@ -213,14 +174,15 @@ class SnapshotsScreen(ListPage):
 
     def action_rank(self) -> None:
         """Goes to the lanes of the rank that holds most of the place, or of the device."""
-        if self.memory is None or not self._shown:
+        if self.memory is None or not self.shown:
             return
-        place = self._shown[self.listing.cursor]
+        row = self.row(self.listing.cursor)
         rank: int | None
-        if self.part == "ranks" and self.memory.compared:
-            rank = self.memory.places[place].ordered(self.memory.compared)[0][0]
+        if isinstance(row, PlaceOverRanks) and self.memory.compared:
+            rank = row.ordered(self.memory.compared)[0][0]
         else:
-            rank = self.memory_of(place if self.part == "segments" else self.device).facts["rank"]
+            device = row if isinstance(row, DeviceMemory) else self.memory.devices[self.device]
+            rank = device.facts["rank"]
         if rank is None:
             self.note("the name of this file tells no rank: --rank-from helps")
         elif self.dataset.ops.is_empty():
@@ -230,11 +192,11 @@ class SnapshotsScreen(ListPage):
 
     def choose(self, at: int) -> None:
         """Opens the source of a place, or the places of a device."""
-        if self.part == "segments":
-            self._show("device", self._shown[at])
-        else:
-            lines = self._lines()[self._shown[at]]
-            self.open_source(lines[0] if lines else None)
+        row = self.row(at)
+        if not isinstance(row, DeviceMemory):
+            self.open_source(row.lines[0] if row.lines else None)
+        elif self.memory is not None:
+            self._show("device", self.memory.devices.index(row))
 
     def nothing(self) -> list[Line]:
         """The text for an empty list: how to write snapshots, or what was looked for."""
@@ -243,7 +205,15 @@ class SnapshotsScreen(ListPage):
         return super().nothing()
 
 
-# Rows of places and of devices, the stack of a place, and the facts of a device, in words.
+def _ranks_title(memory: SnapshotMemory) -> Line:
+    when = "at the peaks" if memory.moment == "at_peak" else "at the dumps"
+    what = f"places of {plural(len(memory.compared), 'rank')} {when}, held alone (!) first"
+    return line(Span(" over ranks  ", "head"), what)
+
+
+def _segments_title(memory: SnapshotMemory) -> Line:
+    what = f"{plural(len(memory.devices), 'device')}: # in tensors, . in gaps, - in unused segments"
+    return line(Span(" segments  ", "head"), what)
 
 
 def device_name(device: DeviceMemory) -> str:
@@ -254,49 +224,81 @@ def device_name(device: DeviceMemory) -> str:
 def lone_line(memory: SnapshotMemory) -> Line:
     """The largest place that one rank holds alone."""
     if not memory.lone:
-        told = "no rank holds what others do not" if len(memory.compared) > 1 else "one rank: nothing to compare"
-        return line(Span(f" {told}", "good" if len(memory.compared) > 1 else "dim"))
-    one, more = memory.lone[0], len(memory.lone) - 1
+        if len(memory.compared) > 1:
+            return line(Span(" no rank holds what others do not", "good"))
+        return line(Span(" one rank: nothing to compare", "dim"))
+    first, more = memory.lone[0], len(memory.lone) - 1
     rest = f"; {more:,} more" if more else ""
-    others = f"the others at most {byte_count(one.others)}" if one.others else "the others none"
-    where = f"  {byte_count(one.held)}, {others}: {holder_text(one.lines)}"
-    return line(" ", Span(f"rank {one.rank} HOLDS ALONE", "bad"), where, Span(rest, "dim"))
+    others = f"the others at most {byte_count(first.others)}" if first.others else "the others none"
+    where = f"  {byte_count(first.held)}, {others}: {holder_text(first.lines)}"
+    return line(" ", Span(f"rank {first.rank} HOLDS ALONE", "bad"), where, Span(rest, "dim"))
 
 
-def place_row(place: PlaceOverRanks, ranks: Sequence[int], alone: bool) -> Line:
-    """A place over ranks: the most with its rank, the median and the least, and its lines."""
-    told = place.ordered(ranks)
-    rank, most = told[0]
-    middle = round(median(held for _, held in told))
-    sizes = f" {byte_count(most):>9} {rank:>5} {byte_count(middle):>9} {byte_count(told[-1][1]):>9}  "
-    return line(Span(" !" if alone else "  ", "bad"), sizes, holder_text(place.lines))
+def place_columns(ranks: Sequence[int], alone: Container[Lines]) -> Columns[PlaceOverRanks]:
+    """The columns of places over ranks: the most with its rank, the median and the least, and the lines."""
+    known: dict[Lines, tuple[int, int, int, int]] = {}
 
+    def sizes(place: PlaceOverRanks) -> tuple[int, int, int, int]:
+        """The most bytes, their rank, the median and the least; kept, because it sorts all ranks."""
+        if place.lines not in known:
+            held = place.ordered(ranks)
+            known[place.lines] = held[0][1], held[0][0], round(median(size for _, size in held)), held[-1][1]
+        return known[place.lines]
 
-def holder_row(holder: Holder, has_peak: bool) -> Line:
-    """A place of one device."""
-    peak = byte_count(holder.at_peak) if has_peak else "-"
-    return line(f" {peak:>9} {byte_count(holder.at_dump):>9} {holder.blocks:>6,}  {holder_text(holder.lines)}")
-
-
-def segment_row(device: DeviceMemory) -> Line:
-    """A device: its bytes, its segments, and how its reserved memory is used."""
-    facts = device.facts
-    rank = _number(facts["rank"])
-    names = ("peak", "allocated", "reserved", "segments", "gaps", "cached")
-    peak, allocated, reserved, segments, gaps, unused = (facts[name] for name in names)
-    sizes = (byte_count(peak) if peak is not None else "-", byte_count(allocated), byte_count(reserved))
-    told = " ".join(f"{text:>8}" for text in (*sizes, f"{segments:,}", byte_count(gaps), byte_count(unused)))
-    return line(
-        f" {rank:>4} {_number(facts['device']):>3} {told}  ", *_bar(allocated + facts["pending"], gaps, reserved)
+    return Columns(
+        Col(title="", cell=lambda place: Span("!" if place.lines in alone else "", "bad"), width=2, right=True),
+        Col(title="most", cell=lambda place: byte_count(sizes(place)[0]), width=9, right=True),
+        Col(title="on", cell=lambda place: str(sizes(place)[1]), width=5, right=True),
+        Col(title="median", cell=lambda place: byte_count(sizes(place)[2]), width=9, right=True),
+        Col(title="least", cell=lambda place: byte_count(sizes(place)[3]), width=9, right=True),
+        ALLOCATED_BY,
     )
 
 
-def _number(told: int | None) -> str:
-    return "?" if told is None or told < 0 else str(told)
+def device_columns(device: DeviceMemory) -> Columns[Holder]:
+    """The columns of places of one device."""
+    peak = (lambda holder: byte_count(holder.at_peak)) if device.facts["peak"] is not None else (lambda _: "-")
+    return Columns(
+        Col(title="at peak", cell=peak, width=9, right=True),
+        Col(title="at dump", cell=lambda holder: byte_count(holder.at_dump), width=9, right=True),
+        Col(title="live", cell=lambda holder: f"{holder.blocks:,}", width=6, right=True),
+        ALLOCATED_BY,
+    )
 
 
-def _bar(held: int, gaps: int, reserved: int) -> list[Span]:
+ALLOCATED_BY = Col[Any](title=" allocated by", cell=lambda place: f" {holder_text(place.lines)}")
+
+
+def _sizes(title: str, name: str) -> Col[DeviceMemory]:
+    """A column of bytes; "-" where they are not known."""
+    return Col(
+        title=title,
+        cell=lambda device: "-" if device.facts[name] is None else byte_count(device.facts[name]),
+        width=8,
+        right=True,
+    )
+
+
+SEGMENT_COLUMNS = Columns[DeviceMemory](
+    Col(title="rank", cell=lambda device: _number(device.facts["rank"]), width=4, right=True),
+    Col(title="dev", cell=lambda device: _number(device.facts["device"]), width=3, right=True),
+    _sizes("peak", "peak"),
+    _sizes("tensors", "allocated"),
+    _sizes("reserved", "reserved"),
+    Col(title="segments", cell=lambda device: f"{device.facts['segments']:,}", width=8, right=True),
+    _sizes("gaps", "gaps"),
+    _sizes("unused", "cached"),
+    Col(title="", cell=lambda device: line(" ", *_bar(device.facts))),
+)
+
+
+def _number(number: int | None) -> str:
+    return "?" if number is None or number < 0 else str(number)
+
+
+def _bar(facts: Mapping[str, Any]) -> list[Span]:
     """Cells for bytes in tensors, in gaps, and in unused segments."""
+    held, gaps, reserved = facts["allocated"] + facts["pending"], facts["gaps"], facts["reserved"]
     if not reserved:
         return []
     used = round(BAR * min(held / reserved, 1))
@@ -306,17 +308,20 @@ def _bar(held: int, gaps: int, reserved: int) -> list[Span]:
 
 def device_facts(device: DeviceMemory) -> list[Line]:
     """The sizes of a device, and what helps."""
-    told = [line(Span(device_name(device), "head"))]
-    told += [line(Span(f"{label:<8}", "dim"), text) for label, text in size_lines(device)]
-    return told + [line(Span(f"{'to do':<8}", "dim"), text) for text in device.advice]
+    labelled = [*size_lines(device), *(("to do", text) for text in device.advice)]
+    return [
+        line(Span(device_name(device), "head")),
+        *(line(Span(f"{label:<8}", "dim"), text) for label, text in labelled),
+    ]
 
 
 def place_facts(place: PlaceOverRanks, ranks: Sequence[int]) -> Line:
     """The bytes that ranks hold by a place, the most first, and the ranks that hold none."""
-    told = groupby((one for one in place.ordered(ranks) if one[1]), key=lambda one: byte_count(one[1]))
-    sizes = [(size, [rank for rank, _ in own]) for size, own in told]
-    parts = [f"{size} on {ranks_text(own, 40)}" for size, own in sizes[:MOST_SIZES]]
-    rest = sum(len(own) for _, own in sizes[MOST_SIZES:])
+    held = [(rank, size) for rank, size in place.ordered(ranks) if size]
+    by_size = groupby(held, key=lambda item: byte_count(item[1]))
+    sizes = [(size, [rank for rank, _ in group]) for size, group in by_size]
+    parts = [f"{size} on {ranks_text(alike, 40)}" for size, alike in sizes[:MOST_SIZES]]
+    rest = sum(len(alike) for _, alike in sizes[MOST_SIZES:])
     parts += [f"less on {plural(rest, 'rank')} more"] if rest else []
     without = [rank for rank in ranks if rank not in place.held]
     none = f"; none on {ranks_text(without, 40)}" if without else ""

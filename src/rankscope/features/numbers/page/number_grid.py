@@ -23,7 +23,7 @@ from rankscope.features.numbers.rules.model import RULES, NumberMarks, Reference
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, rank_ranges
-from rankscope.tui.detail.group_labels import group_label
+from rankscope.tui.detail.operation_text import group_label
 from rankscope.tui.detail.stack_tree import place, user_frames
 from rankscope.tui.styled_text import HEAT, Line, Role, Span, line
 
@@ -61,6 +61,18 @@ def reference_codes(marks: ReferenceMarks) -> Codes:
     known = np.where(marks.equal, SAME, np.where(np.isinf(marks.off), ODD, sized))
     compared = np.where(np.isnan(marks.off) & ~marks.equal, OPEN, known)
     return np.where(marks.first, FIRST, compared).astype(np.uint8)
+
+
+def collectives_off(dataset: Dataset, analysis: Analysis) -> pl.DataFrame:
+    """Collectives whose numbers are off on a rank, for marks in the lanes: group, seq, rank."""
+    off = np.zeros(dataset.tensors.height, np.bool_)
+    results = number_results(analysis)
+    if results.marks is not None:
+        off |= results.marks.state >= RowState.SUSPICIOUS
+    if results.distances is not None:
+        off |= results.distances.first
+    wrong = dataset.tensors.filter(pl.Series(off) & (pl.col("site") == "collective"))
+    return wrong.select("group", "seq", "rank").unique()
 
 
 _CALM: tuple[Role, ...] = ("good", "text", "bold")
@@ -125,8 +137,8 @@ class NumberGrid:
         """The highest code of the tensors of each cell; `codes` has one for each row of `Dataset.tensors`."""
         if not len(self.rows):
             return np.zeros(0, np.uint8)
-        found: Codes = np.maximum.reduceat(codes[self.rows], self.begins[:-1])
-        return found
+        highest: Codes = np.maximum.reduceat(codes[self.rows], self.begins[:-1])
+        return highest
 
     def tensors_of(self, cell: int) -> Ints:
         """Rows of the tensors of a cell."""
@@ -134,18 +146,18 @@ class NumberGrid:
 
     def place_of(self, row: int) -> tuple[int, int] | None:
         """Line and cell of a row of `Dataset.tensors`; None if it is not in the grid."""
-        found = np.flatnonzero(self.rows == row)
-        if not len(found):
+        at = np.flatnonzero(self.rows == row)
+        if not len(at):
             return None
-        cell = int(np.searchsorted(self.begins, found[0], "right")) - 1
+        cell = int(np.searchsorted(self.begins, at[0], "right")) - 1
         return int(np.searchsorted(self.ends, cell, "right")) - 1, cell
 
 
 def binned_line(grid: NumberGrid, cells: Codes, at: int, per: int) -> Codes:
     """The highest code of each `per` columns of a line; 0 where no rank has a cell."""
     out = np.zeros(-(-len(grid.ranks) // per), np.uint8)
-    own = slice(int(grid.ends[at]), int(grid.ends[at + 1]))
-    np.maximum.at(out, grid.columns[own] // per, cells[own])
+    of_line = slice(int(grid.ends[at]), int(grid.ends[at + 1]))
+    np.maximum.at(out, grid.columns[of_line] // per, cells[of_line])
     return out
 
 
@@ -163,9 +175,6 @@ def lines_off(grid: NumberGrid, cells: Codes) -> Ints:
     return np.flatnonzero(np.logical_or.reduceat(OFF[cells], grid.ends[:-1])).astype(np.int64)
 
 
-# The arrangement of the tensors.
-
-
 def number_grid(dataset: Dataset) -> NumberGrid:
     """The operations of all recorded steps."""
     rows = _numbered(_tensors(dataset))
@@ -181,22 +190,37 @@ def number_grid(dataset: Dataset) -> NumberGrid:
     ends = np.append(np.flatnonzero(np.diff(line[first], prepend=-1)), len(first))
     begins = np.append(first, len(line))
     return NumberGrid(
-        _lines(dataset, rows), ranks, ends.astype(np.int64), column[first], begins.astype(np.int64),
+        _lines(dataset, rows),
+        ranks,
+        ends.astype(np.int64),
+        column[first],
+        begins.astype(np.int64),
         rows["row"].to_numpy().astype(np.int64),
-    )  # fmt: skip
+    )
 
 
 def _tensors(dataset: Dataset) -> pl.DataFrame:
     """All tensors with the columns that place them, texts as numbers of their categories."""
     texts = [pl.col(name).to_physical().fill_null(-1 if name == "site" else 0) for name in ("site", "op", "name")]
     return (
-        dataset.tensors.with_row_index("row").filter(pl.col("rank").is_not_null())
+        dataset.tensors.with_row_index("row")
+        .filter(pl.col("rank").is_not_null())
         .join(group_kinds(dataset), on="group", how="left", maintain_order="left")
-        .select("row", "rank", pl.col("step").fill_null(-1), pl.col("micro").fill_null(-1),
-                pl.col("order").fill_null(-1), *texts, again=pl.col("recompute").fill_null(value=False),
-                kind=pl.col("kind").cast(pl.Categorical).to_physical(), group="group", seq="seq",
-                peer=pl.col("peer").fill_null(-1), occurrence=pl.col("occurrence").fill_null(-1))
-    )  # fmt: skip
+        .select(
+            "row",
+            "rank",
+            pl.col("step").fill_null(-1),
+            pl.col("micro").fill_null(-1),
+            pl.col("order").fill_null(-1),
+            *texts,
+            again=pl.col("recompute").fill_null(value=False),
+            kind=pl.col("kind").cast(pl.Categorical).to_physical(),
+            group="group",
+            seq="seq",
+            peer=pl.col("peer").fill_null(-1),
+            occurrence=pl.col("occurrence").fill_null(-1),
+        )
+    )
 
 
 def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
@@ -210,12 +234,13 @@ def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
 def _lines(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
     """The table of lines; texts come back from a tensor of each."""
     facts = rows.group_by("line", maintain_order=True).agg(
-        pl.col("row", "step", "micro", "again", "group", "seq", "nth").first(), groups=pl.col("group").n_unique(),
+        pl.col("row", "step", "micro", "again", "group", "seq", "nth").first(),
+        groups=pl.col("group").n_unique(),
         shared_seq=pl.col("seq").n_unique() == 1,
-    )  # fmt: skip
-    told = dataset.tensors[facts["row"].to_numpy()].select(pl.col("site", "op", "name").cast(pl.String))
+    )
+    names = dataset.tensors[facts["row"].to_numpy()].select(pl.col("site", "op", "name").cast(pl.String))
     groups = dataset.groups.select("group", kind=pl.coalesce(pl.col("description").replace("", None), "name"))
-    lines = pl.concat([facts.drop("line", "row"), told], how="horizontal")
+    lines = pl.concat([facts.drop("line", "row"), names], how="horizontal")
     lines = lines.join(groups, on="group", how="left", maintain_order="left")
     words = pl.concat_str("site", "op", "name", "kind", pl.format("step {}", "step"), separator=" ", ignore_nulls=True)
     return lines.with_columns(words=words.str.to_lowercase())
@@ -240,10 +265,10 @@ def line_text(one: dict[str, Any], width: int) -> str:
         head = _SITES.get(one["site"], plain(one["site"] or "?")) + (" again" if one["again"] else "")
         return _with_tail(head, plain(one["name"] or ""), width)
     number = f"#{one['seq']}" if one["seq"] is not None else f"({one['nth'] + 1})"
-    own = f"{plain(one['op'] or '?')} {number}{'' if one['shared_seq'] else '..'}"
+    head = f"{plain(one['op'] or '?')} {number}{'' if one['shared_seq'] else '..'}"
     kind = plain(one["kind"] or "")
     twins = f"{re.sub(r'[0-9]+', '', kind)} x{one['groups']}" if one["groups"] > 1 else kind
-    return f"{own} {twins}"[:width].rstrip()
+    return f"{head} {twins}"[:width].rstrip()
 
 
 def _with_tail(head: str, name: str, width: int) -> str:
@@ -255,17 +280,17 @@ def _with_tail(head: str, name: str, width: int) -> str:
 def cell_text(dataset: Dataset, analysis: Analysis, grid: NumberGrid, cell: int, width: int) -> list[Line]:
     """All that is known of an operation on a rank: where, what the rules say, its tensors, its place in the code."""
     rows = [int(row) for row in grid.tensors_of(cell)]
-    told = dataset.tensors[rows].rows(named=True)
-    lines = [_title(dataset, told[0])]
+    tensors = dataset.tensors[rows].rows(named=True)
+    lines = [_title(dataset, tensors[0])]
     results = number_results(analysis)
     lines += _judgement(results.marks, rows) if results.marks is not None else []
     lines += [_distance(results.distances, rows)] if results.distances is not None else []
-    places = {(row["rank"], row["line"]) for row in told}
+    places = {(row["rank"], row["line"]) for row in tensors}
     lines += [line(_note(one)) for one in analysis.findings if _is_about(one, places)][:1]
-    lines += [_tensor(row, width) for row in told[:MOST_TENSORS]]
-    if len(told) > MOST_TENSORS:
-        lines.append(line(Span(f"({plural(len(told) - MOST_TENSORS, 'more tensor')})", "dim")))
-    return [*lines, *_stack(dataset, told[0]["stack_id"])]
+    lines += [_tensor(row, width) for row in tensors[:MOST_TENSORS]]
+    if len(tensors) > MOST_TENSORS:
+        lines.append(line(Span(f"({plural(len(tensors) - MOST_TENSORS, 'more tensor')})", "dim")))
+    return [*lines, *_stack(dataset, tensors[0]["stack_id"])]
 
 
 def _is_about(finding: Finding, places: set[tuple[int, int]]) -> bool:

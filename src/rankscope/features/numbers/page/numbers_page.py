@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,6 +19,7 @@ from rankscope.features.numbers.page.number_grid import (
     SUSPICIOUS,
     WRONG,
     Codes,
+    Ints,
     NumberGrid,
     binned_line,
     cell_text,
@@ -36,7 +36,7 @@ from rankscope.kinds.finding_kinds import STATUSES
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, ranks_text
-from rankscope.tui.detail.screens.heat_page import GridPage, cell_runs
+from rankscope.tui.detail.screens.grid_page import BinnedPage
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line, Span, cut, line, wrapped
@@ -56,7 +56,7 @@ class Arranged(Message):
     """The codes of cells by the rules, and those beside a reference, as far as there are any."""
 
 
-class NumbersScreen(GridPage):
+class NumbersScreen(BinnedPage):
     """Operations by ranks; dismisses with the chosen collective of a rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -65,12 +65,10 @@ class NumbersScreen(GridPage):
         Binding("N", "off(-1)", "previous that is off", show=False),
         Binding("o", "only", "only off"),
         Binding("m", "mode", "rules or reference"),
-        Binding("w,plus,equals_sign", "zoom(-1)", "zoom, all", key_display="w s 0"),
-        Binding("s,minus", "zoom(1)", "zoom out", show=False),
-        Binding("0", "zoom(0)", "all ranks", show=False),
     ]
     DEFAULT_CSS = "NumbersScreen #text { height: 40%; max-height: 14; }"
     VIEW = "numbers"
+    LOOKS = LOOKS
     ENTER = "go there"
     FIND_HINT = "an operation, a module, a group, step 3; or a rank: 12"
     RULED = "rank"
@@ -82,7 +80,6 @@ class NumbersScreen(GridPage):
         """None while the operations are arranged."""
         self._modes: list[Codes] = []
         self._mode = 0
-        self._per = 1
         self._only = False
         self._shown = np.zeros(0, np.int64)
         """The listed lines of the grid."""
@@ -109,9 +106,9 @@ class NumbersScreen(GridPage):
         return max(NARROW, self.size.width // 3)
 
     @property
-    def columns(self) -> Sequence[int]:
-        """The first rank of each column."""
-        return [] if self.grid is None else self.grid.ranks[:: self._per].tolist()
+    def axis(self) -> Ints:
+        """The ranks."""
+        return np.zeros(0, np.int64) if self.grid is None else self.grid.ranks
 
     # The arrangement, in a thread
 
@@ -125,26 +122,21 @@ class NumbersScreen(GridPage):
     def _arrange(self) -> None:
         """Arranges the operations: a second for a million tensors, for which no key should wait."""
         grid, results = number_grid(self.dataset), number_results(self.analysis)
-        found = [
+        modes = [
             *([rule_codes(results.marks)] if results.marks is not None else []),
             *([reference_codes(results.distances)] if results.distances is not None else []),
         ]
         blank = np.ones(self.dataset.tensors.height, np.uint8)
-        self.post_message(Arranged(grid, [grid.cells(codes) for codes in found or [blank]]))
+        self.post_message(Arranged(grid, [grid.cells(codes) for codes in modes or [blank]]))
 
     @on(Arranged)
     def _arranged(self, event: Arranged) -> None:
         self.grid, self._modes = event.grid, event.codes
         self._mode = len(self._modes) - 1
-        self._per = self._fitting
+        self.per = self.fitting
         self.fill()
         # the list gets its height first
         self.call_after_refresh(self._begin)
-
-    @property
-    def _fitting(self) -> int:
-        """Fewest ranks of a column so that all ranks fit."""
-        return 1 if self.grid is None else max(-(-len(self.grid.ranks) // max(self._room, 1)), 1)
 
     def _begin(self) -> None:
         """Puts the cursor on the first root, else on the first line that is off, else on the first line."""
@@ -154,7 +146,7 @@ class NumbersScreen(GridPage):
         place = next((one for one in places if one is not None), None)
         if self.grid is not None and place is not None:
             at = int(np.searchsorted(self._shown, place[0]))
-            self._go(at, int(self.grid.columns[place[1]]) // self._per)
+            self._go(at, int(self.grid.columns[place[1]]) // self.per)
         else:
             self._cell = 0
             self.draw_bars()
@@ -169,26 +161,29 @@ class NumbersScreen(GridPage):
         badge = STATUSES[self.analysis.status]
         verdict = line(" ", Span(f" {badge.badge} ", badge.face), f" {plain(self.analysis.verdict)}")
         what = " against the reference" if self.is_reference else " numbers"
-        counts = line(Span(what, "head"), f"  {self._counts()}", self._bucket())
+        counts = line(
+            Span(what, "head"),
+            f"  {self._counts()}",
+            Span(f"  {self.per} ranks a cell" if self.per > 1 else "", "dim"),
+        )
         key = line(" ", *legend(is_reference=self.is_reference))
         width = self.size.width
-        told = [cut(one, width) for one in wrapped([verdict], width - 1, 1)[:VERDICT_LINES]]
-        return [*told, *(cut(one, width) for one in (counts, key)), self._ruler()]
+        head = [cut(one, width) for one in wrapped([verdict], width - 1, 1)[:VERDICT_LINES]]
+        return [*head, *(cut(one, width) for one in (counts, key)), self._ruler()]
 
     def _counts(self) -> str:
         """The numbers of operations, steps and ranks, and of cells that are off."""
         assert self.grid is not None
         steps = self.grid.lines["step"].n_unique()
-        told = [plural(len(self.grid.lines), "operation"), plural(steps, "step"), plural(len(self.grid.ranks), "rank")]
-        named = ((FIRST, "first to differ"),) if self.is_reference else (
-            (WRONG, "wrong"), (SUSPICIOUS, "odd"), (FOLLOWS, "following")
-        )  # fmt: skip
-        found = [(int((self.codes == code).sum()), word) for code, word in named]
-        off = ", ".join(f"{count:,} {word}" for count, word in found if count)
-        return f"{off or 'nothing is off'}; {', '.join(told)}"
-
-    def _bucket(self) -> Span:
-        return Span(f"  {self._per} ranks a cell" if self._per > 1 else "", "dim")
+        sizes = [plural(len(self.grid.lines), "operation"), plural(steps, "step"), plural(len(self.grid.ranks), "rank")]
+        named = (
+            ((FIRST, "first to differ"),)
+            if self.is_reference
+            else ((WRONG, "wrong"), (SUSPICIOUS, "odd"), (FOLLOWS, "following"))
+        )
+        counts = [(int((self.codes == code).sum()), word) for code, word in named]
+        off = ", ".join(f"{count:,} {word}" for count, word in counts if count)
+        return f"{off or 'nothing is off'}; {', '.join(sizes)}"
 
     def search(self, text: str) -> int:
         """Lists the lines with `text` in their operation, group or step; of a rank those that it has."""
@@ -207,14 +202,14 @@ class NumbersScreen(GridPage):
     def _has_rank(self, rank: int) -> np.typing.NDArray[np.bool_]:
         assert self.grid is not None
         is_own = self.grid.ranks[self.grid.columns] == rank
-        found: np.typing.NDArray[np.bool_] = np.logical_or.reduceat(is_own, self.grid.ends[:-1])
-        return found
+        has_it: np.typing.NDArray[np.bool_] = np.logical_or.reduceat(is_own, self.grid.ends[:-1])
+        return has_it
 
     def find(self, text: str) -> None:
         """Shows only lines with `text`; goes to the column of a rank."""
         super().find(text)
         if self.grid is not None and text.isascii() and text.isdigit() and len(text) < 10:
-            self.go_step(int(np.searchsorted(self.grid.ranks, int(text))) // self._per)
+            self.go_step(int(np.searchsorted(self.grid.ranks, int(text))) // self.per)
 
     @property
     def _chars(self) -> int:
@@ -237,20 +232,17 @@ class NumbersScreen(GridPage):
         step = "" if one["step"] < 0 else str(one["step"])
         return Span(f"{step:>{digits}} {line_text(one, width - digits - 2):<{width - digits - 1}}")
 
-    def _cells(self, at: int, *, cursor: bool) -> list[Span]:
-        """The cells in view as runs of one look."""
+    def codes_of(self, at: int) -> Codes:
+        """The highest code of each column of a line."""
         assert self.grid is not None
-        chars, codes = self._chars, binned_line(self.grid, self.codes, int(self._shown[at]), self._per)
-        last = min(self._first + self._room // chars, len(codes))
-        shown = codes[self._first : last]
-        return cell_runs(shown, LOOKS, self._cell - self._first if cursor else -1, chars)
+        return binned_line(self.grid, self.codes, int(self._shown[at]), self.per)
 
     def entry_text(self, at: int, width: int) -> list[Line]:
         """The tensors of the cell under the cursor; of several ranks those of the worst."""
         if self.grid is None:
             return []
         cell = self._cell_at(at)
-        low, high = self._cell * self._per, min((self._cell + 1) * self._per, len(self.grid.ranks))
+        low, high = self.bin.start, self.bin.stop
         who = ranks_text(self.grid.ranks[low:high].tolist(), 30)
         if cell is None:
             return [line(Span(who, "head"), Span("  recorded no such operation", "dim"))]
@@ -262,7 +254,7 @@ class NumbersScreen(GridPage):
     def _cell_at(self, at: int) -> int | None:
         """The worst cell under the cursor."""
         assert self.grid is not None
-        return worst_cell(self.grid, self.codes, int(self._shown[at]), self._cell, self._per)
+        return worst_cell(self.grid, self.codes, int(self._shown[at]), self._cell, self.per)
 
     # Keys
 
@@ -284,8 +276,7 @@ class NumbersScreen(GridPage):
             self.note("" if from_start else f"nothing is off {'below' if by > 0 else 'above'} this line")
             return
         at = int(left[0])
-        codes = binned_line(self.grid, self.codes, int(self._shown[at]), self._per)
-        self._go(at, int(codes.argmax()))
+        self._go(at, int(self.codes_of(at).argmax()))
 
     def action_only(self) -> None:
         """Lists only the lines with a cell that is off, or all."""
@@ -303,16 +294,16 @@ class NumbersScreen(GridPage):
         self.fill()
         self._go(int(np.searchsorted(self._shown, line_)), self._cell)
 
-    def action_zoom(self, by: int) -> None:
-        """Puts half or twice as many ranks into a column; 0 shows all."""
-        if self.grid is None:
-            return
-        column = self._cell * self._per
-        if len(self._shown) and (cell := self._cell_at(self.listing.cursor)) is not None:
-            column = int(self.grid.columns[cell])
-        self._per = self._fitting if not by else max(self._per * 2 if by > 0 else self._per // 2, 1)
-        self._per = min(self._per, len(self.grid.ranks))
-        self.go_step(column // self._per)
+    @property
+    def unit(self) -> int:
+        """The column of the worst rank under the cursor."""
+        cell = self._cell_at(self.listing.cursor) if len(self._shown) else None
+        return super().unit if cell is None or self.grid is None else int(self.grid.columns[cell])
+
+    @property
+    def most_per(self) -> int:
+        """All ranks."""
+        return len(self.axis)
 
     def limits(self) -> list[str]:
         """Limits of the list, in words."""

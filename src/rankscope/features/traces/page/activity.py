@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from rankscope.tui.letters import LETTERS, Codes, Mark, letter_number
-from rankscope.tui.palette import BUSY, COPY, HOST, PATIENT
+from rankscope.tui.letters import BUSY, COPY, HOST, LETTERS, PATIENT, Codes, Mark, letter_number
 
 WINDOW, PYTHON, OP, LAUNCH, DATA, SYNC, MEMORY, COMPUTE = range(8)
 """The window of the profiler, then activities of hosts, the outer before the inner, then activities of devices."""

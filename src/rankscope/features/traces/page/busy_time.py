@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.tui.bins import find
+from rankscope.tui.letters import find
 
 Ints = NDArray[np.int64]
 

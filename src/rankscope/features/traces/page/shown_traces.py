@@ -28,13 +28,13 @@ from rankscope.features.traces.page.trace_targets import (
 from rankscope.text.wording import plural
 from rankscope.tui.actions import TRACED_FOOTER
 from rankscope.tui.boards import LaneBoard
+from rankscope.tui.cell_selection import Place
 from rankscope.tui.lane_paint import Gutter, Line
 from rankscope.tui.letters import Codes
 from rankscope.tui.model import Model
 from rankscope.tui.overview import Strip
-from rankscope.tui.search import Hits
+from rankscope.tui.search import Hits, parse
 from rankscope.tui.styled_text import Line as StyledLine
-from rankscope.tui.target import Place, parse
 
 Ints = NDArray[np.int64]
 WAITERS = 0.25

@@ -14,7 +14,7 @@ from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.text.escaping import plain
 from rankscope.text.tensors import tensors
 from rankscope.text.wording import duration, exact_duration, plural, rank_ranges, ranks_text, short_name
-from rankscope.tui.detail.compact_detail import labelled
+from rankscope.tui.detail.detail_text import labelled
 from rankscope.tui.styled_text import BLANK, Line, Span, cut, line, wrap
 
 
@@ -103,7 +103,7 @@ def _group(lanes: TraceLanes, op: dict[str, Any] | None) -> str:
     groups = lanes.dataset.group_list
     if op is None or op["group"] is None or op["group"] >= len(groups):
         return ""
-    from rankscope.tui.detail.group_labels import group_label
+    from rankscope.tui.detail.operation_text import group_label
 
     return group_label(groups[op["group"]])
 

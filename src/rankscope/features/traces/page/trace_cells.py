@@ -24,8 +24,7 @@ from rankscope.features.traces.page.activity import (
 )
 from rankscope.features.traces.page.busy_time import Cover
 from rankscope.tui.lane_cells import LaneCells
-from rankscope.tui.letters import Codes
-from rankscope.tui.palette import BUSY, FAINT, THIN
+from rankscope.tui.letters import BUSY, FAINT, THIN, Codes
 
 Ints = NDArray[np.int64]
 Shares = NDArray[np.float32]

@@ -15,8 +15,7 @@ from rankscope.features.traces.page.trace_ruler import cells_of_steps
 from rankscope.features.traces.page.trace_selection import shown_in, tracks_of
 from rankscope.text.wording import duration, rank_ranges, short_name
 from rankscope.tui.lane_paint import Gutter, Line
-from rankscope.tui.letters import Codes
-from rankscope.tui.palette import CURSOR
+from rankscope.tui.letters import CURSOR, Codes
 
 _PARTS = {"host": "host", "compute": "compute", "communication": "comm", "memory": "copy"}
 

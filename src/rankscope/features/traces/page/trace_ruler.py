@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankscope.features.traces.page.trace_board import TraceBoard
-from rankscope.tui.axis import View
-from rankscope.tui.time_ruler import nice
+from rankscope.tui.axis import View, nice
 
 Ints = NDArray[np.int64]
 APART = 11

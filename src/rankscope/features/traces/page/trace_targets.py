@@ -16,8 +16,7 @@ from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.features.traces.page.trace_selection import kind_of
 from rankscope.features.traces.rules.lateness import is_short
 from rankscope.tui.model import Model
-from rankscope.tui.search import Hits
-from rankscope.tui.target import Target
+from rankscope.tui.search import Hits, Target
 
 
 def go_item(board: TraceBoard, model: Model, item: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -10,12 +11,11 @@ from rankscope.analysis.model import Analysis
 from rankscope.schema import BLIND_HOOK, HOOK, Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, clipped, clock, plural, ranks_text
+from rankscope.tui.columns import Col, Columns
 from rankscope.tui.detail.operation_index import index_of
-from rankscope.tui.detail.screens.page import ListPage
+from rankscope.tui.detail.screens.page import TablePage
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.styled_text import Line, Role, Span, line, wrapped
-
-_SOURCES = {"option": "option", "name": "name", "content": "content", "guess": "GUESSED", "sidecar": "sidecar"}
+from rankscope.tui.styled_text import Line, Span, line
 
 HOOKED = {
     HOOK: "recorded by torch's hook: no starts, ends up to 1 s late, batches done at issue",
@@ -31,25 +31,37 @@ def ordered_files(dataset: Dataset) -> pl.DataFrame:
     return dataset.files.sort(trouble, "attempt", "rank", "path", nulls_last=True)
 
 
-def file_line(row: dict[str, Any]) -> Line:
-    """A file in a line: rank, source of the rank, rows, kind, path, problem."""
-    rank = "-" if row["rank"] is None else str(row["rank"])
-    source = _SOURCES.get(row["rank_source"] or "", "")
-    trouble = plain(row["problem"])
-    mark: Role = "bad" if trouble and not row["used"] else "warn" if trouble else "text"
-    return line(
-        Span("! " if mark == "bad" else "~ " if trouble else "  ", mark),
-        Span(f"{rank:>6} ", "bold"),
-        Span(f"{source:<8} ", "warn" if source.isupper() else "dim"),
-        f"{row['rows'] or 0:>8} ",
-        f"{clipped(plain(row['kind']), 15):<15} ",
-        f"{plain(row['path'])}",
-        Span(f"  {trouble}" if trouble else "", mark),
-    )
+def _mark(row: dict[str, Any]) -> Span:
+    """Whether a file was not read, or read in part."""
+    return Span(" ") if not row["problem"] else Span("~", "warn") if row["used"] else Span("!", "bad")
 
 
-def file_detail(row: dict[str, Any], width: int) -> list[Line]:
-    """The known facts of a file, in whole lines: path, problem, versions, missing fields."""
+FILE_COLUMNS = Columns[dict[str, Any]](
+    Col(title="", cell=_mark, width=1),
+    Col(
+        title="rank",
+        cell=lambda row: Span("-" if row["rank"] is None else str(row["rank"]), "bold"),
+        width=6,
+        right=True,
+    ),
+    Col(title="found by", cell=lambda row: _source(row["rank_source"]), width=8),
+    Col(title="rows", cell=lambda row: str(row["rows"] or 0), width=8, right=True),
+    Col(title="kind", cell=lambda row: partial(clipped, plain(row["kind"])), width=15),
+    Col(title="path", cell=lambda row: line(plain(row["path"]), _problem(row))),
+)
+
+
+def _source(name: str | None) -> Span:
+    """How the rank of a file was found; a guess stands out."""
+    return Span("GUESSED", "warn") if name == "guess" else Span(name or "", "dim")
+
+
+def _problem(row: dict[str, Any]) -> Span:
+    return Span(f"  {plain(row['problem'])}" if row["problem"] else "", _mark(row).style)
+
+
+def file_detail(row: dict[str, Any]) -> list[Line]:
+    """The known facts of a file: path, problem, versions, missing fields."""
     lacks = [name for name in ("stacks", "timing", "status") if row[f"has_{name}"] is False]
     facts = [
         f"format {plain(row['version'])}" if row["version"] else "",
@@ -66,21 +78,21 @@ def file_detail(row: dict[str, Any], width: int) -> list[Line]:
     lines = [line(Span(plain(row["path"]), "bold"))]
     if row["problem"]:
         lines.append(line(Span(plain(row["problem"]), "warn" if row["used"] else "bad")))
-    return wrapped([*lines, line("; ".join(filter(None, facts)))], width, 2)
+    return [*lines, line("; ".join(filter(None, facts)))]
 
 
-class FilesScreen(ListPage):
+class FilesScreen(TablePage[dict[str, Any]]):
     """The inputs; dismisses with the last operation of the rank of the chosen file."""
 
     VIEW = "files"
     FIND_HINT = "part of a path, a problem or a kind; or a rank"
+    COLUMNS = FILE_COLUMNS
 
     def __init__(self, dataset: Dataset, analysis: Analysis | None = None, options: ViewOptions | None = None) -> None:
         super().__init__(options or ViewOptions())
         del analysis  # No analysis is needed here; all screens are opened alike.
         self.dataset = dataset
-        self.files = ordered_files(dataset)
-        self._shown = self.files
+        self.files = self._listed = ordered_files(dataset)
 
     def heading(self) -> list[Line]:
         """The number of files, unreadable files, ranks without a file, and the columns."""
@@ -91,26 +103,25 @@ class FilesScreen(ListPage):
         parts += [f"{unread} not read"] if unread else []
         parts += [f"{partly} read in part"] if partly else []
         gone = Span(f", no {self.dataset.noun} of {ranks_text(missing, 24)}", "warn") if missing else ""
-        columns = f"   {'rank':>6} {'found by':<8} {'rows':>8} {'kind':<15} path"
-        return [line(Span(" files", "head"), f"  {', '.join(parts)}", gone), line(Span(columns, "dim"))]
+        return [line(Span(" files", "head"), f"  {', '.join(parts)}", gone), self.titles()]
 
     def search(self, text: str) -> int:
         """Lists the files with `text` in them, or of a rank."""
-        self._shown = self.files.filter(_has(text)) if text else self.files
-        return self._shown.height
+        self._listed = self.files.filter(_has(text)) if text else self.files
+        return self._listed.height
 
-    def entry_line(self, at: int, width: int) -> Line:
+    def row(self, at: int) -> dict[str, Any]:
         """A file of the list."""
-        del width
-        return file_line(self._shown.row(at, named=True))
+        return self._listed.row(at, named=True)
 
-    def entry_text(self, at: int, width: int) -> list[Line]:
+    def about(self, row: dict[str, Any], width: int) -> list[Line]:
         """The known facts of a file."""
-        return file_detail(self._shown.row(at, named=True), width)
+        del width
+        return file_detail(row)
 
     def choose(self, at: int) -> None:
         """Goes to the last operation of the rank of the file."""
-        row = self._shown.row(at, named=True)
+        row = self.row(at)
         if row["rank"] is None or not row["used"]:
             self.note("no operation of this file is in the lanes")
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 from textual import on
@@ -13,30 +14,24 @@ from textual.widget import Widget
 
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.presence import Absence
-from rankscope.schema import Dataset, Frame
+from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
-from rankscope.text.wording import clock, duration, plural, rank_ranges
+from rankscope.text.wording import clock, duration, rank_ranges
+from rankscope.tui.columns import Col, Columns
 from rankscope.tui.detail import operation_text
-from rankscope.tui.detail.compact_detail import brief
-from rankscope.tui.detail.expanded_detail import stack_lines
-from rankscope.tui.detail.group_labels import group_label
+from rankscope.tui.detail.detail_text import brief, stack_lines
+from rankscope.tui.detail.frame_tree import FrameTree
 from rankscope.tui.detail.line_widgets import LineList, Lines
-from rankscope.tui.detail.member_folds import Fold, fold, members
 from rankscope.tui.detail.operation_index import OpIndex, index_of
-from rankscope.tui.detail.peers import Peers
+from rankscope.tui.detail.operation_text import group_label
+from rankscope.tui.detail.peers import Fold, Peers, fold, members
 from rankscope.tui.detail.screens.page import Page
 from rankscope.tui.detail.selection_facts import look_up, peers_of, select
-from rankscope.tui.detail.stack_tree import TreeLine, forest, frame_at, one_line, user_frames, with_mark
+from rankscope.tui.detail.stack_tree import forest, one_line, user_frames
 from rankscope.tui.filters import parse_ranks
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
-from rankscope.tui.styled_text import BLANK, Line, Span, line, wrap
-
-
-class TreeList(LineList):
-    """Lines of a tree, with a cursor on one frame of the line it is in."""
-
-    whole_row = False
+from rankscope.tui.styled_text import BLANK, Line, Span, line
 
 
 class MemberScreen(Page):
@@ -68,13 +63,12 @@ class MemberScreen(Page):
         self.selection = _with_operation(self.index, selection)
         self.peers = peers_of(self.index, analysis, self.selection)
         self.roster = Roster(self.peers) if self.peers else None
+        self.columns = self.roster.columns(dataset, is_p2p=self.selection.is_p2p) if self.roster else None
         self.internals = False
-        self._trees: list[TreeLine] = []
-        self._frame = 0
 
     def body(self) -> Iterable[Widget]:
         """The list, the tree, and the known facts of the member under the cursor."""
-        members, tree = LineList(self.options, id="members"), TreeList(self.options, id="tree")
+        members, tree = LineList(self.options, id="members"), FrameTree(self.options)
         tree.display = False
         yield Container(members, tree, Lines(self.options, id="text"), id="body")
 
@@ -83,8 +77,8 @@ class MemberScreen(Page):
         return self.query_one("#members", LineList)
 
     @property
-    def _tree(self) -> TreeList:
-        return self.query_one("#tree", TreeList)
+    def _tree(self) -> FrameTree:
+        return self.query_one("#tree", FrameTree)
 
     def heading(self) -> list[Line]:
         """The operation, its members and times, the name of the pane, and the columns."""
@@ -97,8 +91,9 @@ class MemberScreen(Page):
     def _tabs(self) -> Line:
         if self._tree.display:
             return line("  members ", Span(" [stacks]", "bold"), Span("   left and right choose a frame", "dim"))
-        ranks = columns_of(self.size.width - 1)[0]
-        return line(Span(" [members]", "bold"), f"{'  stacks':<{ranks - 6}} ", Span(titles(self.size.width - 1), "dim"))
+        titles = self.columns.titles(self.size.width).plain if self.columns else ""
+        tabs = line(Span(" [members]", "bold"), "  stacks")
+        return line(tabs, Span(titles[len(tabs) :], "dim"))
 
     def fill(self) -> None:
         """Lists the members that match the search."""
@@ -114,11 +109,7 @@ class MemberScreen(Page):
         self._members.show_rows(len(roster.entries), self._entry, keep=keep)
 
     def _entry(self, at: int, width: int) -> Line:
-        roster = self.roster
-        if roster is None:
-            return BLANK
-        one, inside, p2p = roster.entries[at], roster.inside(at), self.selection.is_p2p
-        return entry_line(one, self.index.dataset, width - 1, inside=inside, usual=roster.usual, is_p2p=p2p)
+        return self.columns.line(self.roster.entries[at], width) if self.roster and self.columns else BLANK
 
     def on_resize(self) -> None:
         """Writes everything anew for the new width."""
@@ -130,23 +121,10 @@ class MemberScreen(Page):
         """Draws the trees for the width there is."""
         if not self._tree.display or self.peers is None:
             return
-        self._trees = forest(self.index, self.peers, self.size.width - 1, internals=self.internals)
-        self._tree.show_rows(len(self._trees), self._tree_line, keep=True)
-        if self._tree.cursor == 0:
-            # The first line is a heading: the first frames come after it.
-            self._tree.move_to(1)
-
-    def _tree_line(self, at: int, width: int) -> Line:
-        del width
-        shown = self._trees[at]
-        return (with_mark(shown, self._frame) if at == self._tree.cursor else shown).parts
+        trees = forest(self.index, self.peers, self.size.width - 1, internals=self.internals)
+        self._tree.show_trees(trees, keep=True)
 
     @on(LineList.Moved)
-    def _moved(self, event: LineList.Moved) -> None:
-        if event.sender is self._tree:
-            self._frame = len(self._trees[self._tree.cursor].frames) - 1 if self._trees else 0
-        self._draw_text()
-
     def _draw_text(self) -> None:
         text = self.query_one("#text", Lines)
         rank = self._rank()
@@ -155,27 +133,15 @@ class MemberScreen(Page):
             return
         detail = look_up(self.index, self.analysis, self._on(rank))
         if self._tree.display:
-            text.show_lines(self._about_frame(text.size.width))
+            text.show_lines(self._tree.about(text.size.width))
         else:
             frames = stack_lines(detail.stack) if self.has_class("-tall") else []
             text.show_lines([*brief(detail, text.size.width), *frames])
 
-    def _about_frame(self, width: int) -> list[Line]:
-        frame = self._current_frame()
-        ranks = self._trees[self._tree.cursor].ranks if self._trees else ()
-        who = line(Span(plural(len(ranks), "rank"), "bold"), f"  {rank_ranges(ranks, 2 * width)}")
-        if frame is None:
-            return wrap(who, width, 2)
-        where = line(Span(plain(frame.function), "bold"), f"  {plain(frame.file)}:{frame.line}")
-        return [*wrap(where, width, 2), *wrap(who, width, 2)]
-
     def _rank(self) -> int | None:
         """The first rank under the cursor."""
-        if self._tree.display:
-            ranks = self._trees[self._tree.cursor].ranks if self._trees else ()
-        else:
-            entries = self.roster.entries if self.roster else []
-            ranks = entries[self._members.cursor].ranks if entries else ()
+        entries = self.roster.entries if self.roster else []
+        ranks = self._tree.ranks if self._tree.display else entries[self._members.cursor].ranks if entries else ()
         return ranks[0] if ranks else None
 
     def _on(self, rank: int) -> Selection:
@@ -218,12 +184,9 @@ class MemberScreen(Page):
 
     def action_frame(self, by: int) -> None:
         """Moves to another frame of the line."""
-        if not self._trees or not self._tree.display:
-            return
-        last = len(self._trees[self._tree.cursor].frames) - 1
-        self._frame = max(0, min(self._frame + by, last))
-        self._tree.refresh()
-        self._draw_text()
+        if self._tree.display:
+            self._tree.step_frame(by)
+            self._draw_text()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disables the keys of the hidden pane."""
@@ -232,13 +195,10 @@ class MemberScreen(Page):
             return True
         return {"unfold": not self._tree.display, "internals": self._tree.display}.get(action, True)
 
-    def _current_frame(self) -> Frame | None:
-        return frame_at(self._trees[self._tree.cursor], self._frame) if self._trees else None
-
     def action_edit(self) -> None:
         """Opens the source of the frame under the cursor, in the list the innermost of the user's."""
         if self._tree.display:
-            self.open_source(self._current_frame())
+            self.open_source(self._tree.frame)
             return
         rank = self._rank()
         stack = look_up(self.index, self.analysis, self._on(rank)).stack if rank is not None else ()
@@ -264,9 +224,6 @@ def _arrivals(peers: Peers) -> Line:
     elif table.height > 1:
         times += f", last {last['rank']} +{duration(last['lag_ns'])}"
     return line(f" {counts(peers)}", Span(times, "dim"))
-
-
-# The list of members of a collective: folds that open, found by rank or by operation.
 
 
 @dataclass
@@ -310,9 +267,38 @@ class Roster:
         self.list_entries()
         return next((i for i, f in enumerate(self.entries) if f.ranks == whole.ranks), at)
 
-    def inside(self, at: int) -> bool:
+    def is_inside(self, entry: Fold) -> bool:
         """Whether an entry is a member of an opened fold."""
-        return len(self.entries[at].ranks) == 1 and any(self.entries[at].ranks[0] in ranks for ranks in self.opened)
+        return len(entry.ranks) == 1 and any(entry.ranks[0] in ranks for ranks in self.opened)
+
+    def columns(self, dataset: Dataset, *, is_p2p: bool = False) -> Columns[Fold]:
+        """The columns of the entries: mark, ranks, state, lag; then places, and operations unless they are `usual`."""
+        return Columns(
+            Col(title="", cell=lambda entry: Span(entry.mark, "bad" if entry.mark in ("!", "*") else "warn"), width=1),
+            Col(
+                title="",
+                cell=lambda entry: partial(self._label, entry),
+                width=lambda screen: 20 if screen <= 100 else 36,
+            ),
+            Col(title="state", cell=operation_text.fold_state, width=12),
+            Col(title="behind", cell=operation_text.lag, width=lambda screen: 13 if screen <= 100 else 16),
+            Col(title="where", cell=lambda entry: partial(self._what, entry, dataset, is_p2p)),
+        )
+
+    def _label(self, entry: Fold, cells: int) -> Span:
+        count = f" x{len(entry.ranks)}" if len(entry.ranks) > 1 else ""
+        label = ("  " if self.is_inside(entry) else "") + rank_ranges(entry.ranks, cells - len(count) - 2) + count
+        return Span(label, "bold" if entry.accused else "text")
+
+    def _what(self, entry: Fold, dataset: Dataset, is_p2p: bool, cells: int) -> Line:
+        if not entry.issued:
+            guilty = entry.presence == Absence.NEVER_ISSUED
+            blame = Span("to blame" if guilty else ", to blame", "bad") if entry.accused else ""
+            return line("" if guilty else operation_text.reason(entry.presence, is_p2p=is_p2p), blame)
+        what = operation_text.fold_op(entry)
+        what = "" if what == self.usual and not entry.differs else f"{what}  "
+        where = one_line(dataset.stack(entry.stack_id), max(cells - len(what) - 1, 12))
+        return line(Span(what, "bad" if entry.differs else "text"), where)
 
     def _ranks(self) -> frozenset[int] | None:
         highest = max(self.peers.table["rank"].to_list(), default=0)
@@ -325,46 +311,6 @@ class Roster:
 def searched(one: Fold) -> str:
     """The text of an entry that a search looks at."""
     return f"{one.presence} {one.state} {operation_text.fold_op(one)} {one.host or ''}".lower()
-
-
-def columns_of(width: int) -> tuple[int, int, int]:
-    """The cells for ranks, state and lag in a list `width` wide."""
-    return (20, 12, 13) if width < 100 else (36, 12, 16)
-
-
-def titles(width: int) -> str:
-    """The heads of the columns of `entry_line`, but for the first."""
-    _, state, lag = columns_of(width)
-    return f"{'state':<{state}} {'behind':<{lag}} where"
-
-
-def entry_line(
-    one: Fold, dataset: Dataset, width: int, *, inside: bool = False, usual: str = "", is_p2p: bool = False
-) -> Line:
-    """Members in a line: mark, ranks, state, lag; then their places, and their operation unless it is `usual`."""
-    ranks, state, lag = columns_of(width)
-    count = f" x{len(one.ranks)}" if len(one.ranks) > 1 else ""
-    label = ("  " if inside else "") + rank_ranges(one.ranks, ranks - len(count) - 2) + count
-    said = operation_text.fold_state(one)
-    mark = Span(f"{one.mark or ' '} ", "bad" if one.mark in ("!", "*") else "warn")
-    head = line(
-        mark,
-        Span(f"{label:<{ranks}} ", "bold" if one.accused else "text"),
-        Span(f"{said.text:<{state}} ", said.style),
-        f"{operation_text.lag(one):<{lag}} ",
-    )
-    return line(head, _what(one, dataset, width - ranks - state - lag - 6, usual, is_p2p=is_p2p))
-
-
-def _what(one: Fold, dataset: Dataset, room: int, usual: str, *, is_p2p: bool) -> Line:
-    if not one.issued:
-        guilty = one.presence == Absence.NEVER_ISSUED
-        blame = Span("to blame" if guilty else ", to blame", "bad") if one.accused else ""
-        return line("" if guilty else operation_text.reason(one.presence, is_p2p=is_p2p), blame)
-    what = operation_text.fold_op(one)
-    what = "" if what == usual and not one.differs else f"{what}  "
-    where = one_line(dataset.stack(one.stack_id), max(room - len(what), 12))
-    return line(Span(what, "bad" if one.differs else "text"), where)
 
 
 def counts(peers: Peers) -> str:

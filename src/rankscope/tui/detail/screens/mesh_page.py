@@ -14,19 +14,17 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from rankscope.analysis.model import Analysis, Mesh
+from rankscope.analysis.places import known_hosts
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clipped, rank_ranges
 from rankscope.tui.detail import operation_text
-from rankscope.tui.detail.line_widgets import LineList, Lines
+from rankscope.tui.detail.line_widgets import CellList, Lines
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.order import host_of
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line, Role, Span, cut, line, wrapped
-
-# The device mesh laid out in rows of cells, one cell for each rank, as wide as the screen allows.
 
 MARKS: dict[str, tuple[str, Role]] = {
     "C": ("culprit", "bad"), "m": ("misfit", "warn"), "?": ("no dump", "warn"), "w": ("waits", "warn"),
@@ -69,7 +67,8 @@ def lay_out(mesh: Mesh, outside: tuple[int, ...], width: int) -> Layout:
     sizes = [d.size for d in mesh.dimensions]
     digits = len(str(max([*mesh.places, *outside], default=0)))
     for outer in range(1, len(sizes)):
-        room = width - _label_width(mesh, outer) - digits - 2
+        label_width = sum(min(len(plain(d.name)), _NAME) + len(str(d.size - 1)) + 2 for d in mesh.dimensions[:outer])
+        room = width - label_width - digits - 2
         if _characters(prod(sizes[outer:]), sizes[-1]) <= room:
             break
     rows = [part for label, ranks in _lines(mesh, outer) for part in _parted(label, ranks, sizes[-1], room)]
@@ -81,10 +80,6 @@ def lay_out(mesh: Mesh, outside: tuple[int, ...], width: int) -> Layout:
 def _characters(cells: int, block: int) -> int:
     """Characters of a row: its cells, and a gap between blocks of them."""
     return cells + (cells - 1) // block
-
-
-def _label_width(mesh: Mesh, outer: int) -> int:
-    return sum(min(len(plain(d.name)), _NAME) + len(str(d.size - 1)) + 2 for d in mesh.dimensions[:outer])
 
 
 def _lines(mesh: Mesh, outer: int) -> list[tuple[str, tuple[int, ...]]]:
@@ -124,12 +119,9 @@ def row_line(row: MeshRow, layout: Layout, of: Mapping[int, str], cursor: int | 
             cells.append((" ", "text"))
         letter = of.get(rank, ".")
         cells.append((letter, "mark" if at == cursor else MARKS[letter][1]))
-    parts += [Span("".join(c for c, _ in run), role) for role, run in _runs(cells)]
+    runs = [(role, list(run)) for role, run in groupby(cells, key=lambda cell: cell[1])]
+    parts += [Span("".join(c for c, _ in run), role) for role, run in runs]
     return line(*parts)
-
-
-def _runs(cells: list[tuple[str, Role]]) -> list[tuple[Role, list[tuple[str, Role]]]]:
-    return [(role, list(run)) for role, run in groupby(cells, key=lambda cell: cell[1])]
 
 
 def legend(of: Mapping[int, str], ranks: int) -> Line:
@@ -143,12 +135,6 @@ def legend(of: Mapping[int, str], ranks: int) -> Line:
 
 
 _EMPTY = Layout((), "", 0, 0)
-
-
-class GridList(LineList):
-    """Rows of cells, with a cursor on one cell of the row it is in."""
-
-    whole_row = False
 
 
 class MeshScreen(ListPage):
@@ -168,7 +154,7 @@ class MeshScreen(ListPage):
         super().__init__(options or ViewOptions())
         self.dataset, self.analysis, self.mesh = dataset, analysis, analysis.mesh
         self.letters = letters(dataset, analysis)
-        self._hosts = host_of(dataset)
+        self._hosts = known_hosts(dataset)
         self._layout = _EMPTY
         self._shown: list[MeshRow] = []
         self._cell = 0
@@ -181,7 +167,7 @@ class MeshScreen(ListPage):
 
     def body(self) -> Iterable[Widget]:
         """The grid, and the known facts of the rank under the cursor."""
-        yield Container(GridList(self.options, id="list"), Lines(self.options, id="text"), id="body")
+        yield Container(CellList(self.options, id="list"), Lines(self.options, id="text"), id="body")
 
     def heading(self) -> list[Line]:
         """The dimensions, the meaning of the letters, and the dimensions along the rows."""
@@ -225,7 +211,10 @@ class MeshScreen(ListPage):
             self._layout = lay_out(self.mesh, outside, max(self.size.width - 2, 20))
         rank = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
         rows = self._layout.rows
-        self._shown = [row for row in rows if (rank in row.ranks if rank is not None else text in _searched(row))]
+        if rank is not None:
+            self._shown = [row for row in rows if rank in row.ranks]
+        else:
+            self._shown = [row for row in rows if text in " ".join(row.label.lower().split())]
         if rank is not None and self._shown:
             self._cell = self._shown[0].ranks.index(rank)
         return len(self._shown)
@@ -244,7 +233,8 @@ class MeshScreen(ListPage):
         host = f"  on {plain(self._hosts[rank])}" if rank in self._hosts else ""
         letter = self.letters.get(rank, ".")
         meaning = Span(f"  {MARKS[letter][0]}", MARKS[letter][1]) if letter != "." else ""
-        lines = [line(Span(f"rank {rank}", "head"), "  ", _where(self.mesh, rank), host, meaning)]
+        where = (plain(self.mesh.where(rank)) if self.mesh else "") or "not on the grid"
+        lines = [line(Span(f"rank {rank}", "head"), "  ", where, host, meaning)]
         about = [f for f in self.analysis.findings if rank in f.culprit_ranks]
         lines += [line(Span(plain(f.title), "bad" if f.root_cause else "warn")) for f in about]
         chain = self.analysis.waits.get(rank, ())
@@ -298,11 +288,3 @@ class MeshScreen(ListPage):
     def choose(self, at: int) -> None:
         """Goes to the lane of the rank."""
         self.dismiss(Selection(self._rank_in(at)))
-
-
-def _where(mesh: Mesh | None, rank: int) -> str:
-    return (plain(mesh.where(rank)) if mesh else "") or "not on the grid"
-
-
-def _searched(row: MeshRow) -> str:
-    return " ".join(row.label.lower().split())

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.text import Text
 from textual import on
@@ -24,14 +19,17 @@ from rankscope.kinds.view_kinds import view_named
 from rankscope.schema import Dataset, Frame
 from rankscope.text.escaping import plain
 from rankscope.text.given_input import GivenInput, quoted
+from rankscope.tui.actions import SCROLLING, Hint, hint_line
+from rankscope.tui.columns import Columns
 from rankscope.tui.detail.line_widgets import LineList, Lines
-from rankscope.tui.key_hints import SCROLLING, Hint, hint_line
+from rankscope.tui.detail.source_editor import editor_command, locate
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.popups import Choice, ChoiceScreen, Prompt
 from rankscope.tui.selection import GroupFilter, Moment, Selection
-from rankscope.tui.styled_text import Line, Span, cut, line, wrapped
+from rankscope.tui.styled_text import Line, Role, Span, cut, line, wrapped
 from rankscope.tui.text_bars import TextBar
 
+T = TypeVar("T")
 Result = Selection | Moment | GroupFilter | int | None
 """The target of a page: an operation, a stretch of time, a group to filter by, a finding by its index, or nothing."""
 
@@ -156,7 +154,13 @@ class Page(ModalScreen[Result]):
     def hints(self, *, every: bool = False) -> list[Hint]:
         """The keys that work here, those of the pane with the focus first; `every` adds what only the help tells."""
         enter = Hint("enter", "enter", self.ENTER)
-        keys = [Hint(b.key.split(",")[0], b.key_display or b.key.split(",")[0], b.description) for b in self._keys()]
+        # each action once; those of the subclass come first
+        hints: dict[str, Hint] = {}
+        for binding in (b for kind in type(self).__mro__ for b in vars(kind).get("BINDINGS", ())):
+            if binding.show and binding.description and self.check_action(binding.action, ()):
+                key = binding.key.split(",")[0]
+                hints.setdefault(binding.action, Hint(key, binding.key_display or key, binding.description))
+        keys = list(hints.values())
         if self._scrolls and not every:
             return [*SCROLLING, *keys]
         if self.query(LineList) and not every:
@@ -178,15 +182,6 @@ class Page(ModalScreen[Result]):
 
         title = f"what to do in this view ({self.title_text})"
         self.app.push_screen(ChoiceScreen(title, choices, self.options), chosen)
-
-    def _keys(self) -> list[Binding]:
-        """Each binding with a description once; those of the subclass come first."""
-        own = [b for kind in type(self).__mro__ for b in vars(kind).get("BINDINGS", ()) if isinstance(b, Binding)]
-        shown: dict[str, Binding] = {}
-        for binding in own:
-            if binding.show and binding.description and self.check_action(binding.action, ()):
-                shown.setdefault(binding.action, binding)
-        return list(shown.values())
 
     def on_key(self) -> None:
         """Removes the last note when a key is pressed."""
@@ -263,70 +258,10 @@ def _with_paths(text: str, given: GivenInput) -> str:
     )
 
 
-# Finds the source of a frame on this machine and the command that opens it in the user's editor.
-
-PathMap = Sequence[tuple[str, str]]
-"""Pairs of a path prefix in the job and its path here."""
-_FALLBACKS = ("vi", "nano", "less")
-_GOTO = ("code", "codium", "cursor")
-"""Editors that want `-g FILE:LINE`."""
-_COLON = ("subl", "hx", "helix", "zed")
-"""Editors that want `FILE:LINE`."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A frame's file and its place on this machine."""
-
-    path: str
-    """Path in the dump."""
-    local: Path
-    """Path after the path map."""
-    line: int
-
-    @property
-    def exists(self) -> bool:
-        """Whether it is a regular file here."""
-        try:
-            return self.local.is_file()
-        except (OSError, ValueError):
-            return False
-
-    @property
-    def missing(self) -> str:
-        """The message for a file that is not here."""
-        mapped = f"mapped to {self.local}" if str(self.local) != self.path else "see --path-map"
-        return f"not here: {self.path}:{self.line} ({mapped})"
-
-
-def locate(frame: Frame, path_map: PathMap = ()) -> Source:
-    """The file of a frame on this machine; of several prefixes that fit, the longest counts."""
-    for prefix, target in sorted(path_map, key=lambda pair: -len(pair[0])):
-        bare = prefix.rstrip("/")
-        if frame.file == bare or frame.file.startswith(bare + "/"):
-            return Source(frame.file, Path(target + frame.file[len(bare) :]), frame.line)
-    return Source(frame.file, Path(frame.file), frame.line)
-
-
-def editor_command(source: Source, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The command that opens the source at its line; ValueError tells the problem."""
-    chosen = environ.get("VISUAL") or environ.get("EDITOR") or next(filter(shutil.which, _FALLBACKS), "")
-    words = shlex.split(chosen)
-    if not words:
-        raise ValueError("no editor: set EDITOR")
-    # Absolute, so that no file name can pass for an option.
-    path, line = str(source.local.absolute()), max(source.line, 1)
-    name = Path(words[0]).name
-    if name in _GOTO:
-        return [*words, "-g", f"{path}:{line}"]
-    return [*words, f"{path}:{line}"] if name in _COLON else [*words, f"+{line}", path]
-
-
-# A page with a list, and whole lines about the entry under the cursor.
-
-
 class ListPage(Page):
-    """A page with a list. Subclasses give the number of entries, and the text of each."""
+    """A page with a list, and whole lines about the entry under the cursor. Subclasses give the number of entries, and
+    the text of each.
+    """
 
     DEFAULT_CSS = """
     ListPage #list { height: 1fr; }
@@ -381,3 +316,66 @@ class ListPage(Page):
     @on(LineList.Chosen)
     def _chosen(self, event: LineList.Chosen) -> None:
         self.choose(event.sender.cursor)
+
+
+class TablePage(ListPage, Generic[T]):
+    """A page with a list in columns. Subclasses give the columns, the rows, and the lines about one."""
+
+    COLUMNS: ClassVar[Columns[Any]]
+    """The columns; `table` chooses others where there are several lists."""
+
+    def __init__(self, options: ViewOptions) -> None:
+        super().__init__(options)
+        self.columns: Columns[T] = self.table()
+        self.shown: Sequence[T] = ()
+        """The rows in the list."""
+
+    def table(self) -> Columns[T]:
+        """The columns of the list."""
+        return self.COLUMNS
+
+    def rows(self) -> Sequence[T]:
+        """All rows, in their order."""
+        raise NotImplementedError
+
+    def has(self, row: T, text: str) -> bool:
+        """Whether a row has `text`, in small letters."""
+        raise NotImplementedError
+
+    def row(self, at: int) -> T:
+        """A row of the list."""
+        return self.shown[at]
+
+    def look(self, row: T) -> Role:
+        """The role of the texts of a row that have none of their own."""
+        del row
+        return "text"
+
+    def about(self, row: T, width: int) -> list[Line]:
+        """The lines about a row below the list; long ones go on in further lines."""
+        raise NotImplementedError
+
+    @property
+    def list_width(self) -> int:
+        """Cells of the list."""
+        return self.size.width
+
+    def titles(self, role: Role = "dim") -> Line:
+        """The titles of the columns."""
+        return self.columns.titles(self.list_width, role)
+
+    def search(self, text: str) -> int:
+        """Lists the rows with `text`."""
+        rows = self.rows()
+        self.columns = self.table().measured(rows)
+        self.shown = [row for row in rows if not text or self.has(row, text)]
+        return len(self.shown)
+
+    def entry_line(self, at: int, width: int) -> Line:
+        """A row of the list."""
+        row = self.row(at)
+        return self.columns.line(row, width, self.look(row))
+
+    def entry_text(self, at: int, width: int) -> list[Line]:
+        """The lines about a row."""
+        return wrapped(self.about(self.row(at), width), width, 2)

@@ -2,110 +2,120 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import SEVERITIES
-from rankscope.report.settings_section import ReportedSetting, SettingValue, all_settings, mentioning_finding
+from rankscope.report.settings_section import ReportedSetting, all_settings, mentioning_finding
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clipped, plural, rank_ranges
+from rankscope.tui.columns import Col, Columns
 from rankscope.tui.detail.finding_text import severity_role
 from rankscope.tui.detail.operation_index import index_of
-from rankscope.tui.detail.screens.page import ListPage
+from rankscope.tui.detail.screens.page import TablePage
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.styled_text import Line, Role, Span, line, wrapped
+from rankscope.tui.styled_text import Line, Span, line
 
 _MOST = 40
 """Values of one setting that are listed."""
 
 
-def setting_line(one: ReportedSetting, about: Finding | None, width: int, names: int) -> Line:
-    """A setting in a line: its finding, name, and values with their ranks."""
-    word = Span(f"{SEVERITIES[about.severity].badge:<4} ", severity_role(about)) if about else Span("     ")
-    parts: list[Span | str] = [word, Span(f"{clipped(plain(one.name), names):<{names}} ", _look(one))]
-    if one.is_own and one.told > 4:
-        return line(*parts, Span(f"{one.told:,} values, one for each rank", "dim"))
-    room = max((width - names - 6) // min(len(one.values), 3), 16)
-    for at, value in enumerate(one.values[:6]):
-        parts += [Span(" | ", "dim") if at else "", *_value(value, room // 2, max(room // 2 - 4, 8))]
-    left = len(one.values) - 6
+Row = tuple[ReportedSetting, Finding | None]
+"""A setting, and the finding that names it."""
+
+
+def _badge(row: Row) -> Span:
+    finding = row[1]
+    return Span(SEVERITIES[finding.severity].badge, severity_role(finding)) if finding is not None else Span("")
+
+
+def _values(setting: ReportedSetting, cells: int) -> Line:
+    """The values of a setting, each behind its ranks."""
+    if setting.is_own and setting.told > 4:
+        return line(Span(f"{setting.told:,} values, one for each rank", "dim"))
+    room = max(cells // min(len(setting.values), 3), 16)
+    parts: list[Span | str] = []
+    for at, value in enumerate(setting.values[:6]):
+        who = rank_ranges(value.ranks, room // 2) if value.ranks else ""
+        who += ("," if who else "") + f"{value.unknown} unknown" if value.unknown else ""
+        shown = clipped(plain(value.shown), max(room // 2 - 4, 10))
+        separator = Span(" | ", "dim") if at else ""
+        parts += [separator, Span(f"{who}: ", "dim"), Span(shown, "warn" if value.value is None else "text")]
+    left = len(setting.values) - 6
     return line(*parts, Span(f" | {left:,} more", "dim") if left > 0 else "")
 
 
-def _look(one: ReportedSetting) -> Role:
-    return "bold" if one.differs else "text"
+SETTING_COLUMNS = Columns[Row](
+    Col(title="", cell=_badge, width=4),
+    Col(
+        title="name",
+        cell=lambda row: Span(plain(row[0].name), "bold" if row[0].differs else "text"),
+        width=lambda screen: max(screen // 3, 8),
+        fits=True,
+    ),
+    Col(title="ranks: value", cell=lambda row: partial(_values, row[0])),
+)
 
 
-def _value(value: SettingValue, ranks: int, width: int) -> list[Span]:
-    who = rank_ranges(value.ranks, ranks) if value.ranks else ""
-    who += ("," if who else "") + f"{value.unknown} unknown" if value.unknown else ""
-    look: Role = "warn" if value.value is None else "text"
-    return [Span(f"{who}: ", "dim"), Span(clipped(plain(value.shown), max(width, 10)), look)]
-
-
-def setting_text(one: ReportedSetting, about: Finding | None, width: int) -> list[Line]:
-    """A setting with all its values in whole lines, and its finding."""
-    lines = [line(Span(plain(one.name), "head"), f"  {plural(one.told, 'value')}")]
-    if about is not None:
-        lines[:0] = [line(Span(f"{plain(about.severity)}: ", severity_role(about)), plain(about.title))]
-    for value in one.values[:_MOST]:
+def setting_text(setting: ReportedSetting, finding: Finding | None, width: int) -> list[Line]:
+    """A setting with all its values, and its finding."""
+    lines = [line(Span(plain(setting.name), "head"), f"  {plural(setting.told, 'value')}")]
+    if finding is not None:
+        lines[:0] = [line(Span(f"{plain(finding.severity)}: ", severity_role(finding)), plain(finding.title))]
+    for value in setting.values[:_MOST]:
         who = rank_ranges(value.ranks, max(width - 10, 20)) if value.ranks else ""
         unknown = f"{value.unknown} of unknown rank" if value.unknown else ""
         lines.append(line(Span(plain(value.shown), "bold"), f"  {', '.join(filter(None, (who, unknown)))}"))
-    left = len(one.values) - _MOST
-    return wrapped([*lines, *([line(Span(f"({left:,} more values)", "dim"))] if left > 0 else [])], width, 2)
+    left = len(setting.values) - _MOST
+    return [*lines, *([line(Span(f"({left:,} more values)", "dim"))] if left > 0 else [])]
 
 
-class SettingsScreen(ListPage):
+class SettingsScreen(TablePage[Row]):
     """The settings that differ, or all; dismisses with a rank that has the rarest value."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("a", "everything", "all")]
     VIEW = "settings"
     FIND_HINT = "part of a name or of a value; or a rank"
     ENTER = "go to rank"
+    COLUMNS = SETTING_COLUMNS
 
     def __init__(self, dataset: Dataset, analysis: Analysis, options: ViewOptions | None = None) -> None:
         super().__init__(options or ViewOptions())
         self.dataset = dataset
-        about = [(one, mentioning_finding(one, analysis)) for one in all_settings(dataset)]
-        self.settings = sorted(about, key=lambda pair: (pair[1] is None, not pair[0].differs))
+        named = [(setting, mentioning_finding(setting, analysis)) for setting in all_settings(dataset)]
+        self.settings = sorted(named, key=lambda row: (row[1] is None, not row[0].differs))
         self.everything = False
-        self._shown = self.settings
-        self._names = 8
 
     def heading(self) -> list[Line]:
         """The number of settings, of those that differ, and of ranks, and the columns."""
         if not self.settings:
             return [line(Span(" settings", "head"), "  none")]
-        differ = sum(one.differs for one, _ in self.settings)
-        told = self.dataset.settings["rank"].drop_nulls().n_unique()
+        differ = sum(setting.differs for setting, _ in self.settings)
+        known = self.dataset.settings["rank"].drop_nulls().n_unique()
         kept = "all" if self.everything else "only those that differ"
-        what = f"  {plural(len(self.settings), 'setting')}, {differ} differ; known for {told:,} of "
+        what = f"  {plural(len(self.settings), 'setting')}, {differ} differ; known for {known:,} of "
         what += f"{plural(self.dataset.world_size, 'rank')}; {kept}"
-        return [
-            line(Span(" settings", "head"), what),
-            line(Span(f"       {'name':<{self._names}} ranks: value", "dim")),
-        ]
+        return [line(Span(" settings", "head"), what), self.titles()]
 
-    def search(self, text: str) -> int:
-        """Lists the settings with `text` in them, or of a rank."""
-        listed = [pair for pair in self.settings if self.everything or pair[0].differs or pair[1] is not None]
-        self._shown = [pair for pair in listed if not text or _has(pair[0], text)]
-        longest = max((len(plain(one.name)) for one, _ in self._shown), default=8)
-        self._names = max(8, min(longest, max(self.size.width // 3, 8)))
-        return len(self._shown)
+    def rows(self) -> list[Row]:
+        """All settings, or those that differ or that a finding names."""
+        return [row for row in self.settings if self.everything or row[0].differs or row[1] is not None]
 
-    def entry_line(self, at: int, width: int) -> Line:
-        """A setting of the list."""
-        one, about = self._shown[at]
-        return setting_line(one, about, width - 1, self._names)
+    def has(self, row: Row, text: str) -> bool:
+        """Whether a setting has `text` in its name or in a value, or is told of a rank."""
+        setting = row[0]
+        is_rank = text.isascii() and text.isdigit() and len(text) < 10
+        if is_rank and any(int(text) in value.ranks for value in setting.values):
+            return True
+        return text in setting.name.lower() or any(text in value.shown.lower() for value in setting.values[:1000])
 
-    def entry_text(self, at: int, width: int) -> list[Line]:
+    def about(self, row: Row, width: int) -> list[Line]:
         """A setting with all its values."""
-        return setting_text(*self._shown[at], width)
+        return setting_text(*row, width)
 
     @classmethod
     def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
@@ -121,7 +131,7 @@ class SettingsScreen(ListPage):
 
     def choose(self, at: int) -> None:
         """Goes to the first rank with the rarest value."""
-        values = [value for value in self._shown[at][0].values if value.ranks]
+        values = [value for value in self.row(at)[0].values if value.ranks]
         if not values:
             self.note("its rank is not known")
             return
@@ -133,9 +143,3 @@ class SettingsScreen(ListPage):
         self.everything = not self.everything
         self.fill()
         self.draw_bars()
-
-
-def _has(one: ReportedSetting, wanted: str) -> bool:
-    if wanted.isascii() and wanted.isdigit() and len(wanted) < 10 and any(int(wanted) in v.ranks for v in one.values):
-        return True
-    return wanted in one.name.lower() or any(wanted in value.shown.lower() for value in one.values[:1000])

@@ -72,8 +72,8 @@ class WhyScreen(Page):
         if not text.size.width:
             return
         lines = why_lines(self.why, text.size.width)
-        found = [parts for parts in lines if self.wanted.lower() in parts.plain.lower()]
-        text.show_lines(found or [line(Span(f"no line here has {plain(self.wanted)!r}; esc shows all", "warn"))])
+        matching = [parts for parts in lines if self.wanted.lower() in parts.plain.lower()]
+        text.show_lines(matching or [line(Span(f"no line here has {plain(self.wanted)!r}; esc shows all", "warn"))])
 
     def on_resize(self) -> None:
         """Writes everything anew for the new width."""

@@ -1,151 +1,24 @@
-"""The heat map: a digit for each rank and step, for a first look."""
+"""The heat map of traces: a digit for each rank and step, for a first look."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from textual.binding import Binding, BindingType
-from textual.containers import Container
-from textual.widget import Widget
 
 from rankscope.analysis.model import Analysis
 from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
 from rankscope.schema import Dataset
-from rankscope.text.wording import duration, rank_ranges, ranks_text
-from rankscope.tui.detail.line_widgets import LineList, Lines
-from rankscope.tui.detail.screens.page import ListPage
+from rankscope.text.wording import duration, ranks_text
+from rankscope.tui.detail.screens.grid_page import GridPage, row_head
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Moment
-from rankscope.tui.styled_text import HEAT, Line, Role, Span, cut, line, wrapped
-
-LABEL = 12
-"""Cells for the ranks of a row and their number."""
-
-
-class HeatList(LineList):
-    """Rows of cells, with a cursor on one cell of the row it is in."""
-
-    whole_row = False
-
-
-class GridPage(ListPage):
-    """Rows of cells over a ruler of numbers. Subclasses give these, and the head and the cells of each row."""
-
-    DEFAULT_CSS = "GridPage #list { height: 1fr; }"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,l", "cell(1)", "step", key_display="left right"),
-        Binding("left,h", "cell(-1)", "step", show=False),
-    ]
-    RULED: ClassVar[str] = "step"
-    """Noun of the columns."""
-
-    def __init__(self, options: ViewOptions) -> None:
-        super().__init__(options)
-        self._cell = 0
-        self._first = 0
-        """The column at the left edge."""
-
-    @property
-    def columns(self) -> Sequence[int]:
-        """The numbers of the columns."""
-        raise NotImplementedError
-
-    @property
-    def label_width(self) -> int:
-        """Cells for the label of a row."""
-        return LABEL
-
-    @property
-    def ruled(self) -> str:
-        """Noun of the columns, over the labels."""
-        return self.RULED
-
-    def column_label(self, column: int) -> str:
-        """The label of a column, in the ruler."""
-        return str(self.columns[column])
-
-    def head(self, at: int) -> Span:
-        """The label of a row, in `label_width` cells."""
-        raise NotImplementedError
-
-    def look(self, at: int, column: int) -> Span:
-        """The character of a cell."""
-        raise NotImplementedError
-
-    def body(self) -> Iterable[Widget]:
-        """The grid, and the numbers of the cell under the cursor."""
-        yield Container(HeatList(self.options, id="list"), Lines(self.options, id="text"), id="body")
-
-    @property
-    def _chars(self) -> int:
-        """Characters of a cell."""
-        return 2 if len(self.columns) * 2 <= self._room else 1
-
-    @property
-    def _room(self) -> int:
-        return max(self.size.width - self.label_width - 2, 1)
-
-    def _ruler(self) -> Line:
-        chars = self._chars
-        every = {1: 10, 2: 5}.get(chars, 1)
-        text = [" "] * (self._room + 8)
-        columns = self.columns
-        for at in range(self._first, min(len(columns), self._first + self._room)):
-            place = (at - self._first) * chars
-            if (at % every == 0 or at == self._first) and place < self._room - 6:
-                label = f"|{self.column_label(at)}"
-                if all(char == " " for char in text[place : place + len(label) + 1]):
-                    text[place : place + len(label)] = label
-        return line(Span(f"  {self.ruled:<{self.label_width - 1}}" + "".join(text)[: self._room], "dim"))
-
-    def entry_line(self, at: int, width: int) -> Line:
-        """A row of the grid."""
-        return cut(line(self.head(at), *self._cells(at, cursor=at == self.listing.cursor)), width)
-
-    def _cells(self, at: int, *, cursor: bool) -> list[Span]:
-        chars = self._chars
-        last = min(self._first + self._room // chars, len(self.columns))
-        out = []
-        for column in range(self._first, last):
-            text, role = self.look(at, column)
-            role = "mark" if cursor and column == self._cell else role
-            out.append(Span(text * chars if role == "mark" and chars == 1 else text.ljust(chars), role))
-        return out
-
-    def action_cell(self, by: int) -> None:
-        """Moves along the steps."""
-        self.go_step(self._cell + by)
-
-    def go_step(self, at: int) -> None:
-        """Puts the cursor on a step and brings it into view."""
-        self._cell = max(0, min(at, len(self.columns) - 1))
-        fitting = max(self._room // self._chars, 1)
-        self._first = max(min(self._first, self._cell), self._cell - fitting + 1, 0)
-        self.draw_bars()
-        self.listing.move_to(self.listing.cursor)
-
-
-def row_head(ranks: Sequence[int], mark: str, role: Role, width: int = LABEL) -> Span:
-    """The head of a row of ranks: a mark, the ranks and their number."""
-    count = f"x{len(ranks)}" if len(ranks) > 1 else ""
-    return Span(f"{mark}{rank_ranges(ranks, width - 7):<{width - 7}} {count:>4} ", role)
-
-
-def cell_runs(codes: NDArray[np.uint8], looks: Sequence[Span], own: int, chars: int) -> list[Span]:
-    """Cells of a row as runs of one look, each cell `chars` wide; `own` is the cell under the cursor, or -1."""
-    edges = {0, len(codes), *(np.flatnonzero(np.diff(codes)) + 1).tolist()}
-    edges |= {own, own + 1} if 0 <= own < len(codes) else set()
-    out = []
-    for begin, end in pairwise(sorted(edges)):
-        look = looks[int(codes[begin])]
-        out.append(Span(look.text.ljust(chars) * (end - begin), "mark" if begin == own else look.style))
-    return out
+from rankscope.tui.styled_text import HEAT, Line, Span, line, wrapped
 
 
 class HeatScreen(GridPage):
