@@ -26,7 +26,7 @@ class RecordFormat(NamedTuple):
 _ENTRY = rb'"(?:[A-Z]\w{1,20}\.)[^"\n]{1,400}\.(?:forward|backward|parameters_grad|\d{1,9})"'
 _STACKS = rb'"\d{1,9}"\s*:\s*\[\s*\[\s*' + _ENTRY + rb"|" + _ENTRY + rb'\s*:\s*\[\s*"File '
 _TREE = _ENTRY + rb'\s*:\s*(?:null|"(?:Module|Cell)\.|' + _ENTRY + rb"|\[\s*(?:null|\"))"
-_PACKAGE = "parsers.numbers.records"
+_PACKAGE = "features.numbers.read.records"
 FORMATS = (
     RecordFormat(
         re.compile(rb'\s*\{\s*"task"\s*:\s*"[\w \-]{1,40}"\s*,\s*"level"\s*:\s*"'),
