@@ -15,7 +15,7 @@ from benchmarks.numeric_scores import said_alone
 from benchmarks.results import table
 from rankscope.features.numbers.rules.collective_units import collective_units
 from rankscope.features.numbers.rules.equality_checks import check_equality
-from rankscope.features.numbers.rules.number_rules import judge_numbers
+from rankscope.features.numbers.rules.number_findings import judge_numbers
 from rankscope.features.numbers.rules.sum_checks import check_sums
 
 Seen = defaultdict[tuple[str, str, str], list[bool]]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankscope.features.comparison.rules.metric_words import Budget, gate_checks, parse_budget
 from rankscope.features.comparison.rules.model import MetricEffect, RunComparison
-from rankscope.features.comparison.rules.run_agreement import RankMetric, rank_outliers
+from rankscope.features.comparison.rules.run_sides import RankMetric, rank_outliers
 from rankscope.features.comparison.rules.run_statistics import (
+    Budget,
     RunMetric,
     Sides,
+    gate_checks,
     metric_effects,
     outlying_runs,
+    parse_budget,
     runs_needed,
     smallest_p,
 )

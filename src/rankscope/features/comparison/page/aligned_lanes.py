@@ -12,8 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankscope.features.comparison.rules.run_sides import WholeComparison
-from rankscope.features.comparison.rules.schedule_alignment import MOST_PARTINGS, Alignment
-from rankscope.features.comparison.rules.schedule_comparison import ScheduleComparison, ScheduleRows
+from rankscope.features.comparison.rules.schedule_comparison import (
+    MOST_PARTINGS,
+    Alignment,
+    ScheduleComparison,
+    ScheduleRows,
+)
 from rankscope.tui.letters import NUMBER, PENDING, SHIFT, SIGNED, Codes, Mark, code
 from rankscope.tui.marks import REASONS
 from rankscope.tui.model import Model, operation_lanes
@@ -124,9 +128,6 @@ def _mask(run: ScheduleRows, places: list[Ints]) -> NDArray[np.bool_]:
     return mask
 
 
-# The common axis: columns of equal operations are anchors, and between two of them the longer run decides.
-
-
 class CommonAxis(NamedTuple):
     """Columns of both runs that coincide, rising, and their common columns."""
 
@@ -178,9 +179,6 @@ def _rising(pairs: Ints) -> Ints:
         chain.append(at)
         at = before[at]
     return pairs[chain[::-1]]
-
-
-# Models on the common axis.
 
 
 def _moved(model: Model, axis: CommonAxis, side: int, ranks: NDArray[np.int32], width: int) -> Model:

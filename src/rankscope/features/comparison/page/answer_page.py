@@ -213,9 +213,6 @@ def _faint(left: bool) -> Role:
     return "dim" if left else "text"
 
 
-# The pages.
-
-
 class AnswerPage(ComparedPage):
     """The answer. It is the lowest page: the others lie over it."""
 

@@ -16,8 +16,7 @@ from textual_plotext.plot import Plot
 
 from rankscope.analysis.arrays import Ints
 from rankscope.features.comparison.page.compared_view import ComparedView, TargetPage, shown
-from rankscope.features.comparison.rules.series_comparison import Floats
-from rankscope.features.comparison.rules.series_curves import Curves, SeriesKey, curves, series_keys
+from rankscope.features.comparison.rules.series_comparison import Curves, Floats, SeriesKey, curves, series_keys
 from rankscope.tui.key_hints import Hint
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Role, Span, cut, line, wrap

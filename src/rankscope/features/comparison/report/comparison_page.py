@@ -18,13 +18,14 @@ from markupsafe import Markup
 from rankscope import __version__
 from rankscope.analysis.stack_frames import own_frames
 from rankscope.features.comparison.report.comparison_charts import (
+    heat_picture,
+    lanes_picture,
     outliers,
     ratios_picture,
     scatter_picture,
     series_picture,
 )
-from rankscope.features.comparison.report.schedule_pictures import heat_picture, lanes_picture
-from rankscope.features.comparison.report.sides_section import (
+from rankscope.features.comparison.report.comparison_report import (
     LEAST,
     MOST_METRICS,
     gate_headline,
@@ -32,7 +33,6 @@ from rankscope.features.comparison.report.sides_section import (
     metric_rows,
 )
 from rankscope.features.comparison.report.svg_marks import Picture, figure, shown
-from rankscope.features.comparison.rules.metric_words import candidates_text
 from rankscope.features.comparison.rules.model import (
     ComparisonPictures,
     GateCheck,
@@ -43,6 +43,7 @@ from rankscope.features.comparison.rules.model import (
     SettingRow,
 )
 from rankscope.features.comparison.rules.picture_data import MOST_POINTS
+from rankscope.features.comparison.rules.run_statistics import candidates_text
 from rankscope.schema import Frame
 from rankscope.text.wording import plural, rank_ranges
 
@@ -147,9 +148,6 @@ def part_pictures(data: ComparisonPictures) -> dict[str, list[Picture]]:
     return {part: [one for one in pictures if one is not None] for part, pictures in drawn.items()}
 
 
-# The answer.
-
-
 def _runs(found: RunComparison) -> Node:
     head = h.tr[[h.th(scope="col")[name] for name in ("run", "path", "ranks", "verdict")]]
     rows = [
@@ -182,9 +180,6 @@ def _next_step(one: Hypothesis) -> Node:
     return h.p(".next")[
         "May be the cause: ", shown(one.cause), ". ", h.strong[f"To decide: {shown(one.experiment)}"],
     ]  # fmt: skip
-
-
-# Differences and causes.
 
 
 def _difference(number: int, one: RunDifference, candidates: str) -> Node:
@@ -239,9 +234,6 @@ def _settings(rows: Sequence[SettingRow]) -> Node:
     ]
 
 
-# Several runs.
-
-
 def _gate(checks: Sequence[GateCheck]) -> Iterator[Node]:
     """The answer of a gate and its budgets; nothing without a gate."""
     if not checks:
@@ -269,9 +261,6 @@ def _table(rows: Sequence[Sequence[str]]) -> Node:
     head, *others = rows
     body = [h.tr[h.th(scope="row")[shown(row[0])], [h.td[shown(cell)] for cell in row[1:]]] for row in others]
     return h.table[h.thead[h.tr[[h.th(scope="col")[name] for name in head]]], h.tbody[body]]
-
-
-# What is missing.
 
 
 def _footer(found: RunComparison, is_redacted: bool) -> Node:

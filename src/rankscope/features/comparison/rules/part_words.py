@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from rankscope.features.comparison.rules.model import ComparedPart, PartState
-from rankscope.features.comparison.rules.schedule_alignment import MOST_PARTINGS
-from rankscope.features.comparison.rules.schedule_comparison import RankParting, ScheduleComparison, goes_on
+from rankscope.features.comparison.rules.schedule_comparison import (
+    MOST_PARTINGS,
+    RankParting,
+    ScheduleComparison,
+    goes_on,
+)
 from rankscope.features.comparison.rules.series_comparison import REAL, SeriesComparison, SeriesDifference
 from rankscope.features.comparison.rules.settings_differences import SettingsComparison
 from rankscope.features.comparison.rules.tensor_differences import TensorComparison
@@ -28,9 +32,6 @@ _ASPECTS = {
     "size": "another size", "data-size": "another size, which depends on data", "order": "another order",
     "other": "another operation",
 }  # fmt: skip
-
-
-# The schedule.
 
 
 def schedule_part(found: ScheduleComparison | None, sizes: tuple[int, int]) -> ComparedPart:
@@ -151,9 +152,6 @@ def parting_details(found: ScheduleComparison, one: RankParting) -> Iterator[str
         yield f"{ranks_text(same, _LONGEST_RANKS)} part at the same place by dependency"
 
 
-# Settings.
-
-
 def settings_part(found: SettingsComparison) -> ComparedPart:
     """The answer of settings, versions and places."""
     counted = [one for one in found.changes if one.counts]
@@ -172,9 +170,6 @@ def settings_part(found: SettingsComparison) -> ComparedPart:
         summary = f"{others}{names} differ, and may do so from run to run"
         return ComparedPart("settings", PartState.UNCOUNTED, summary, lines, found.left)
     return ComparedPart("settings", PartState.EQUAL, f"equal: {found.compared:,} compared", lines, found.left)
-
-
-# Values.
 
 
 def values_part(
@@ -254,9 +249,6 @@ def series_title(one: SeriesDifference) -> str:
         f"{one.name}{rank} at step {one.step}: {one.value_a:.9g} in A, {one.value_b:.9g} in B, relative difference "
         f"{size}, {onsets[one.onset]}{factor}{before}"
     )
-
-
-# Durations.
 
 
 def durations_part(found: TimeComparison | None) -> ComparedPart:

@@ -23,16 +23,22 @@ from rankscope.features.comparison.rules.model import (
     SeriesPicture,
     SettingRow,
 )
-from rankscope.features.comparison.rules.schedule_alignment import Alignment
-from rankscope.features.comparison.rules.schedule_comparison import RankParting, ScheduleComparison, ScheduleRows
+from rankscope.features.comparison.rules.schedule_comparison import (
+    Alignment,
+    RankParting,
+    ScheduleComparison,
+    ScheduleRows,
+)
 from rankscope.features.comparison.rules.series_comparison import (
     LEAST_BASELINES,
     OUTSIDE_STEPS,
+    Curves,
     Floats,
     SeriesComparison,
+    SeriesKey,
+    curves,
     newest_values,
 )
-from rankscope.features.comparison.rules.series_curves import Curves, SeriesKey, curves
 from rankscope.features.comparison.rules.settings_differences import SettingsComparison
 from rankscope.features.comparison.rules.time_comparison import TimeComparison, matched_times
 from rankscope.text.tensors import tensors
@@ -77,9 +83,6 @@ def comparison_pictures(
             SettingRow(one.name, one.weight, *pair, one.effect) for one in settings.changes for pair in one.changes
         ),
     )  # fmt: skip
-
-
-# Series.
 
 
 def _wanted(found: SeriesComparison, table: pl.DataFrame) -> list[SeriesKey]:
@@ -156,9 +159,6 @@ def _numbers(values: Sequence[float | None]) -> Floats:
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
-# Heat maps.
-
-
 def _values_map(series: Sequence[SeriesPicture], count: int) -> HeatMap | None:
     """Relative differences by series and step, of `count` series; ranks that are alike share a row."""
     if len(series) < 2 or not any(one.first is not None for one in series):
@@ -231,9 +231,6 @@ def _shares(places: Ints, marks: Floats, size: int) -> tuple[float | None, ...]:
     return tuple(float(d / n) if n else None for n, d in zip(total.tolist(), differing.tolist(), strict=True))
 
 
-# Times of ranks.
-
-
 def _scatter(matched: pl.DataFrame, found: ScheduleComparison | None) -> RankScatter | None:
     if found is None or matched.is_empty() or matched["rank"].n_unique() < 2:
         return None
@@ -258,9 +255,6 @@ def _times_map(matched: pl.DataFrame) -> HeatMap | None:
         MapRow(f"rank {rank}", tuple(by_rank[rank].get(i) for i in range(count))) for rank in sorted(far[:MOST_ROWS])
     )
     return HeatMap("times", rows, 0, size - 1, len(far) - len(rows))
-
-
-# Lanes around the place where the runs part.
 
 
 def _lanes(found: ScheduleComparison) -> Iterator[LanePair]:

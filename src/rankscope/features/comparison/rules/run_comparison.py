@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from rankscope.features.comparison.rules.hypotheses import hypotheses
+from rankscope.features.comparison.rules.hypotheses import Grounds, hypotheses
 from rankscope.features.comparison.rules.model import (
     ComparedPart,
     ComparedRun,
@@ -18,7 +18,6 @@ from rankscope.features.comparison.rules.model import (
     RunFacts,
     StackPair,
 )
-from rankscope.features.comparison.rules.option_changes import compare_options, equal_roles, with_options
 from rankscope.features.comparison.rules.part_words import (
     durations_part,
     largest_changes,
@@ -34,18 +33,20 @@ from rankscope.features.comparison.rules.schedule_comparison import ScheduleComp
 from rankscope.features.comparison.rules.series_comparison import (
     VALUE_NAMES,
     SeriesComparison,
+    common_series,
     compare_series,
     recomputed,
 )
-from rankscope.features.comparison.rules.series_curves import common_series
 from rankscope.features.comparison.rules.settings_differences import (
     SettingsComparison,
+    compare_options,
     compare_settings,
+    equal_roles,
+    with_options,
 )
 from rankscope.features.comparison.rules.tensor_differences import TensorComparison, compare_tensors
 from rankscope.features.comparison.rules.time_comparison import TimeComparison, compare_times
 from rankscope.features.comparison.rules.traced_times import with_traced_times
-from rankscope.features.comparison.rules.value_causes import Grounds
 from rankscope.text.wording import plural
 
 

@@ -1,10 +1,18 @@
-"""Settings, versions and places of two runs, compared by meaning: unset counts as the default where that is known."""
+"""Settings, places and options of two runs, compared by meaning: unset counts as the default where that is known.
+
+Options of the trainer come from configuration files by path, and from logs by name."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime
+from enum import Enum
+from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
 from rankscope.analysis.setting_rules import (
@@ -21,7 +29,8 @@ from rankscope.analysis.setting_rules import (
 from rankscope.features.comparison.rules.model import ComparedRun
 from rankscope.features.replay.summation_order import CARRIED
 from rankscope.schema import Dataset
-from rankscope.text.secrets import value_of
+from rankscope.schema.option_sources import OptionSource, OptionTree, RunOptions
+from rankscope.text.secrets import HIDDEN, hide, is_secret, value_of
 from rankscope.text.wording import plural, rank_ranges, ranks_text
 
 Weight = Literal["repeatability", "behaviour", "speed", "option", "place", "unknown"]
@@ -213,9 +222,6 @@ def _decides_results(name: str, rule: SettingRule | None) -> bool:
     return packed or harmful or bool(CARRIED.fullmatch(name) or _REPEATABILITY.fullmatch(name))
 
 
-# World size, hosts and mesh.
-
-
 def _places(a: ComparedRun, b: ComparedRun) -> Iterator[SettingChange]:
     """Differences in size and place of the runs."""
     sizes = a.dataset.world_size, b.dataset.world_size
@@ -252,3 +258,366 @@ def _hosts(dataset: Dataset) -> dict[str, list[int]]:
 
 def _shape_text(hosts: Sequence[Sequence[int]]) -> str:
     return " | ".join(rank_ranges(ranks, 20) for ranks in hosts[:4]) + (" | .." if len(hosts) > 4 else "")
+
+
+PREFIX = "option "
+"""Begins the names of options among the settings."""
+LONGEST_SHOWN = 100
+"""Most characters of a value that are shown; a hash stands for the rest."""
+_TRUTHS: Mapping[str, bool] = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_NAME_KEYS = ("name", "_target_")
+"""Keys that name the mappings of a list."""
+_MOST_NAMED = 8
+_INDEX = re.compile(r"\[[^\]]*\]")
+
+
+class Absent(Enum):
+    """The place of a value where a run has none."""
+
+    ABSENT = "absent"
+
+
+class OptionPair(NamedTuple):
+    """An option in both runs."""
+
+    path: str
+    a: OptionTree | Absent
+    b: OptionTree | Absent
+    certain: bool = True
+    """Whether a value that is absent is not set; a log may leave it out."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether the values differ in meaning, or one is absent."""
+        return self.a is Absent.ABSENT or self.b is Absent.ABSENT or not same_value(self.a, self.b)
+
+
+class OptionComparison(NamedTuple):
+    """The options of two runs side by side."""
+
+    pairs: tuple[OptionPair, ...]
+    left: tuple[str, ...]
+    """What was not compared, each with the reason."""
+
+
+def same_value(a: OptionTree, b: OptionTree) -> bool:
+    """Whether two values mean the same: 1e-3 and "0.001", `on` and true, a date and its text."""
+    if isinstance(a, dict) or isinstance(b, dict) or isinstance(a, list) or isinstance(b, list):
+        same_kind = type(a) is type(b)
+        return same_kind and (not (a or b) or all(not pair.differs for pair in tree_pairs(a, b)))
+    if isinstance(a, str) and isinstance(b, str):
+        return a == b
+    if isinstance(a, str) or isinstance(b, str):
+        text, other = (a, b) if isinstance(a, str) else (b, a)
+        return isinstance(text, str) and _means(text, other)
+    if isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b):
+        return True
+    return a == b
+
+
+def _means(text: str, value: OptionTree) -> bool:
+    """Whether a text means a value of another type."""
+    told = text.strip()
+    if isinstance(value, bool):
+        return _TRUTHS.get(told.lower()) == value
+    if isinstance(value, int | float):
+        try:
+            number = float(told)
+        except ValueError:
+            return False
+        return number == value or (math.isnan(number) and math.isnan(value))
+    if isinstance(value, datetime | date):
+        try:
+            return type(value).fromisoformat(told) == value
+        except ValueError:
+            return False
+    return False
+
+
+def tree_pairs(a: OptionTree, b: OptionTree, path: str = "") -> Iterator[OptionPair]:
+    """All values of two trees by path. What only one of them has stands as a whole under the path where it begins."""
+    if isinstance(a, dict) and isinstance(b, dict) and (a or b):
+        for key in dict.fromkeys((*a, *b)):
+            yield from _pair(a.get(key, Absent.ABSENT), b.get(key, Absent.ABSENT), _below(path, key))
+    elif isinstance(a, list) and isinstance(b, list) and (a or b):
+        names = _common_names(a, b)
+        yield from _named_pairs(a, b, names, path) if names else _listed_pairs(a, b, path)
+    else:
+        yield OptionPair(path, a, b)
+
+
+def _pair(a: OptionTree | Absent, b: OptionTree | Absent, path: str) -> Iterator[OptionPair]:
+    if isinstance(a, Absent) or isinstance(b, Absent):
+        yield OptionPair(path, a, b)
+    else:
+        yield from tree_pairs(a, b, path)
+
+
+def _below(path: str, key: str) -> str:
+    return f"{path}.{key}" if path and key else path or key
+
+
+def _common_names(a: Sequence[OptionTree], b: Sequence[OptionTree]) -> str:
+    """The key that names the mappings in both lists, each by another text; "" if there is none."""
+    for key in _NAME_KEYS:
+        names = [[one.get(key) if isinstance(one, dict) else None for one in own] for own in (a, b)]
+        texts = [[name for name in own if isinstance(name, str)] for own in names]
+        are_told = all(len(own) == len(told) == len({*told}) for own, told in zip(names, texts, strict=True))
+        if are_told and {*texts[0]} & {*texts[1]}:
+            return key
+    return ""
+
+
+def _named_pairs(a: Sequence[OptionTree], b: Sequence[OptionTree], key: str, path: str) -> Iterator[OptionPair]:
+    """The mappings of two lists by name; those of other names stand side by side if there are as many of them."""
+    own, other = ({str(one[key]): one for one in items if isinstance(one, dict)} for items in (a, b))
+    common = [name for name in own if name in other]
+    for name in common:
+        yield from tree_pairs(own[name], other[name], f"{path}[{name}]")
+    rest_a, rest_b = [n for n in own if n not in other], [n for n in other if n not in own]
+    if len(rest_a) == len(rest_b):
+        for one, two in zip(rest_a, rest_b, strict=True):
+            yield from tree_pairs(own[one], other[two], f"{path}[{one}]")
+    else:
+        yield from (OptionPair(f"{path}[{name}]", own[name], Absent.ABSENT) for name in rest_a)
+        yield from (OptionPair(f"{path}[{name}]", Absent.ABSENT, other[name]) for name in rest_b)
+    orders = [[name for name in items if name in common] for items in (own, other)]
+    if orders[0] != orders[1]:
+        yield OptionPair(f"{path} (order)", ", ".join(orders[0]), ", ".join(orders[1]))
+
+
+def _listed_pairs(a: Sequence[OptionTree], b: Sequence[OptionTree], path: str) -> Iterator[OptionPair]:
+    """The values of two lists by index; of lists of other lengths equal values at both ends are laid together first."""
+    if len(a) == len(b):
+        for at, (one, other) in enumerate(zip(a, b, strict=True)):
+            yield from tree_pairs(one, other, f"{path}[{at}]")
+        return
+    short = min(len(a), len(b))
+    begin = next((at for at in range(short) if not same_value(a[at], b[at])), short)
+    end = next((at for at in range(short - begin) if not same_value(a[-1 - at], b[-1 - at])), short - begin)
+    for at in (*range(begin), *range(len(a) - end, len(a))):
+        yield from tree_pairs(a[at], b[at if at < begin else at - len(a) + len(b)], f"{path}[{at}]")
+    middle_a, middle_b = a[begin : len(a) - end], b[begin : len(b) - end]
+    for at in range(max(len(middle_a), len(middle_b))):
+        yield from _pair(_at(middle_a, at), _at(middle_b, at), f"{path}[{begin + at}]")
+
+
+def _at(values: Sequence[OptionTree], at: int) -> OptionTree | Absent:
+    return values[at] if at < len(values) else Absent.ABSENT
+
+
+def compare_options(a: RunOptions, b: RunOptions) -> OptionComparison:
+    """The options of two runs: file by file and form by form, and what is left by name with all of the other run."""
+    both, rest_a, rest_b = _paired_sources(a.sources, b.sources)
+    pairs: list[OptionPair] = []
+    for one, other in both:
+        certain = one.is_file and other.is_file
+        pairs += (pair._replace(certain=certain) for pair in tree_pairs(one.tree, other.tree))
+    known = {_plain_name(pair.path) for pair in pairs}
+    left: list[str] = []
+    for label, rest, others in (("A", rest_a, b.sources), ("B", rest_b, a.sources)):
+        values = {name: value for other in others for name, value in _flat(other).items()}
+        for source in rest:
+            own = _flat(source)
+            for name in [name for name in own if name in values and name not in known]:
+                known.add(name)
+                x, y = (own[name], values[name]) if label == "A" else (values[name], own[name])
+                pairs.append(OptionPair(x[0] if label == "A" else y[0], x[1], y[1]))
+            alone = [path for name, (path, _) in own.items() if name not in values]
+            if alone:
+                named = ", ".join(alone[:_MOST_NAMED]) + (", .." if len(alone) > _MOST_NAMED else "")
+                left.append(f"{source.name} is only in {label}: {plural(len(alone), 'option')} ({named})")
+    left += [f"{label}: {one}" for label, run in (("A", a), ("B", b)) for one in run.unread]
+    return OptionComparison(tuple(pairs), tuple(left))
+
+
+def _paired_sources(
+    a: Sequence[OptionSource], b: Sequence[OptionSource]
+) -> tuple[list[tuple[OptionSource, OptionSource]], list[OptionSource], list[OptionSource]]:
+    """Sources of one path; else of one name of file; else the only ones of a suffix. Then those of A and B alone."""
+    both: list[tuple[OptionSource, OptionSource]] = []
+    rest_a, rest_b = list(a), list(b)
+    for key in (_whole_path, _file_name, _suffix):
+        counts = [Counter(map(key, rest)) for rest in (rest_a, rest_b)]
+        for one in list(rest_a):
+            if counts[0][key(one)] == counts[1][key(one)] == 1:
+                other = next(two for two in rest_b if key(two) == key(one))
+                both.append((one, other))
+                rest_a.remove(one)
+                rest_b.remove(other)
+    return both, rest_a, rest_b
+
+
+def _whole_path(source: OptionSource) -> str:
+    return source.name
+
+
+def _file_name(source: OptionSource) -> str:
+    return PurePosixPath(source.name).name if source.is_file else source.name
+
+
+def _suffix(source: OptionSource) -> str:
+    return "a file" if source.is_file else source.name
+
+
+def _plain_name(path: str) -> str:
+    """A name in the spelling that command lines and files share."""
+    return path.replace("-", "_").lower()
+
+
+def _flat(source: OptionSource) -> dict[str, tuple[str, OptionTree]]:
+    """Paths and values of a source by plain name."""
+    found = ((pair.path, pair.a) for pair in tree_pairs(source.tree, source.tree))
+    return {_plain_name(path): (path, value) for path, value in found if not isinstance(value, Absent)}
+
+
+def shown_value(path: str, value: OptionTree | Absent) -> str:
+    """A value as it may be shown: without secrets, and of long ones the beginning with a hash of the whole."""
+    if isinstance(value, Absent):
+        return "unset"
+    text = _text(path, value)
+    if len(text) <= LONGEST_SHOWN:
+        return text
+    digest = hashlib.blake2s(text.encode("utf-8", "replace"), digest_size=4).hexdigest()
+    return f"{text[: LONGEST_SHOWN - 40]}.. ({len(text):,} characters, hash {digest})"
+
+
+def _text(path: str, value: OptionTree) -> str:
+    if is_secret(path) and value not in (None, "", [], {}):
+        return HIDDEN
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_text(_below(path, key), own)}' for key, own in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(_text(path, one) for one in value)}]"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes, {hashlib.blake2s(value, digest_size=4).hexdigest()}"
+    text = hide(str(value))
+    return json.dumps(text, ensure_ascii=False) if isinstance(value, str) and _is_ambiguous(value) else text
+
+
+def _is_ambiguous(text: str) -> bool:
+    """Whether a text without quotes would be read as a value of another type, or as several lines."""
+    told = text.strip()
+    if told != text or not text or told.lower() in (*_TRUTHS, "null", "none", "~") or "\n" in text:
+        return True
+    try:
+        float(told)
+    except ValueError:
+        return told[:1] in "[{" or told == "unset"
+    return True
+
+
+class OptionRole(NamedTuple):
+    """A group of options with one effect."""
+
+    role: str
+    """The cause that a change of such an option is: one of `hypotheses.CAUSES`, "" where it is none."""
+    weight: Weight
+    names: re.Pattern[str]
+    effect: str
+
+
+def _role(role: str, weight: Weight, effect: str, *names: str) -> OptionRole:
+    return OptionRole(role, weight, re.compile(f"(?:.*[._])?(?:{'|'.join(names)})"), effect)
+
+
+ROLES = (
+    _role("data", "behaviour", "other batches, or other order of them",
+          r"data_?(?:loader_?|sampler_?|shuffle_?)?seed|shuffle_?seed|sampler_?seed|shuffle\w*|data_?order|sampler\w*"),
+    _role("seed", "behaviour", "other random numbers: initial values, order, dropout",
+          r"(?:[a-z]+_)?seeds?|random_state"),
+    _role("dropout", "behaviour", "other activations are left out, from the first step on",
+          r"\w*dropout\w*|\w*drop_?path\w*|stochastic_depth\w*|[a-z]+_pdrop|\w*drop_prob"),
+    _role("lr", "behaviour", "other sizes of updates",
+          r"(?:\w+_)?lr(?:_\w+)?|(?:\w+_)?learning_?rate(?:_\w+)?|\w*warm_?up\w*|\w*scheduler\w*",
+          r"decay_(?:iters|steps|type|ratio)"),
+    _role("order", "repeatability", "sums are taken in another order, or over other parts",
+          r"\w*bucket\w*|\w*(?:tensor|pipeline|context|expert|data|sequence)_(?:model_)?parallel\w*",
+          r"\w*parallel(?:ism)?_(?:degree|size)|[tpcde]p(?:_size|_degree)?|fsdp\w*|zero_?stage|\w*shard\w*",
+          r"gradient_accumulation\w*|grad_accum\w*|accumulate_grad\w*|micro_?batch_?size|\w*reduce_(?:dtype|scatter)\w*",
+          r"\w*(?:num|nproc|nnodes)_?(?:nodes|gpus|devices)\w*|nproc_per_node|nnodes|devices"),
+    _role("kernel", "repeatability", "other kernels, which round otherwise or do not repeat",
+          r"\w*determinis\w*|\w*attn_?impl\w*|\w*attention_(?:impl\w*|backend|softmax\w*)|\w*flash\w*|sdpa\w*",
+          r"\w*fused\w*|\w*fusion\w*|\w*compile\w*|\w*benchmark|\w*tf32\w*|\w*float32_matmul\w*"),
+    _role("precision", "behaviour", "another precision",
+          r"\w*(?:bf16|fp16|fp8)\w*|(?:\w*_)?amp(?:_\w+)?|\w*dtype\w*|\w*precision\w*|\w*loss_scale\w*"),
+    _role("optimizer", "behaviour", "other updates from equal gradients",
+          r"optim(?:izer)?(?:[._](?:name|type))?|(?:adam_?)?beta_?[12s]?|betas|\w*weight_decay|wd",
+          r"(?:adam_?)?eps(?:ilon)?|\w*momentum|\w*clip\w*|\w*max_(?:grad_)?norm"),
+    _role("initial-values", "behaviour", "other initial values",
+          r"init(?:_\w+)?|\w*init_(?:std|method|range)\w*|\w*initializer\w*"),
+    _role("optimizer-state", "behaviour", "a resumed run without its optimizer's state",
+          r"no_load_(?:optim|rng)|reset_optim\w*|load_optim\w*|override_opt\w*|finetune",
+          r"(?:no_)?(?:load|restore)_optimizer\w*"),
+    _role("data", "behaviour", "other data",
+          r"\w*data_?(?:path|set|dir|file|root|mix|blend)\w*|\w*train_(?:data|file|split)\w*|tokenizer\w*|\w*vocab\w*",
+          r"split|data|dataset[._]\w+"),
+    _role("batch", "behaviour", "batches of another size",
+          r"\w*batch_?size\w*|\w*(?:seq|sequence|context|block|max)_?len(?:gth)?s?|block_size|max_position\w*",
+          r"tokens_per_\w+"),
+    _role("model", "behaviour", "another model",
+          r"(?:num_|n_)?(?:layers?|heads?|embd|experts?)|hidden_size|ffn_\w+|\w*hidden_\w*|d_model|model(?:[._]\w+)?",
+          r"model_name\w*|activation\w*|moe_\w+|n_kv_heads|\w*_dim|\w*lora\w*(?:[._]\w+)?"),
+    _role("data-loader", "speed", "another speed of the data loader",
+          r"\w*num_workers|\w*prefetch\w*|\w*pin_memory|\w*persistent_workers"),
+)  # fmt: skip
+"""The first that fits a name counts."""
+_OF_ONE_RUN = re.compile(
+    r"(?:.*[._])?(?:(?:\w*_)?(?:output|log|logging|save|dump|run|trace|tensorboard|tb|wandb|ckpt|checkpoint|work|cache|exp|experiment)_?"
+    r"(?:dir|directory|folder|path|name|id|file|root)|save|(?:exp|experiment|job|run)(?:_?(?:name|id|uuid|tag))?|uuid|"
+    r"(?:\w*_)?port|(?:\w*_)?host(?:name)?|master_\w+|rdzv_\w+|(?:\w*_)?time(?:stamp)?|date|pid|artifact_uri|device|"
+    r"local_process_index|(?:\w*_)?wandb(?:_\w+)?|hub_\w+|logging_\w+|(?:log|logging|print|save|eval|checkpoint)_interval|"
+    r"(?:\w*_)?verbos\w*|steps?_per_print)|(?:(?:.*[._])?(?:run|exp|experiment|job|wandb|logger|logging|project)[._])?"
+    r"(?:name|tag|group|notes)|(?:node_|local_|global_|machine_)?rank"
+)
+"""Options of one run, one process or one place: a rerun has other values."""
+
+
+def option_role(path: str) -> OptionRole | None:
+    """The role of an option, by its path; None where nothing is known of it."""
+    name = _plain_name(_INDEX.sub("", path))
+    return next((one for one in ROLES if one.names.fullmatch(name)), None)
+
+
+def _weight_of(pair: OptionPair, role: OptionRole | None) -> Weight:
+    if role is not None:
+        return role.weight
+    if _OF_ONE_RUN.fullmatch(_plain_name(_INDEX.sub("", pair.path))):
+        return "place"
+    is_absent = pair.a is Absent.ABSENT or pair.b is Absent.ABSENT
+    return "unknown" if is_absent and not pair.certain else "option"
+
+
+def option_changes(pairs: Sequence[OptionPair]) -> Iterator[SettingChange]:
+    """The options that differ, one change for each path. An option that one run does not have is "unset" there."""
+    for pair in pairs:
+        if not pair.differs:
+            continue
+        role = option_role(pair.path)
+        only = "B" if pair.a is Absent.ABSENT else "A" if pair.b is Absent.ABSENT else ""
+        values = (shown_value(pair.path, pair.a), shown_value(pair.path, pair.b), ())
+        effect = role.effect if role is not None else ""
+        name = pair.path or "(the whole)"
+        yield SettingChange(PREFIX + name, _weight_of(pair, role), (values,), effect, name, only)
+
+
+def with_options(found: SettingsComparison, options: OptionComparison, notes: Sequence[str] = ()) -> SettingsComparison:
+    """Settings with the options of the trainer among them."""
+    changes = sorted([*found.changes, *option_changes(options.pairs)], key=lambda one: WEIGHTS.index(one.weight))
+    both = sum(Absent.ABSENT not in (pair.a, pair.b) for pair in options.pairs)
+    return found._replace(
+        changes=tuple(changes), compared=found.compared + both, left=(*found.left, *options.left), notes=tuple(notes)
+    )
+
+
+def equal_roles(pairs: Sequence[OptionPair]) -> dict[str, str]:
+    """Roles whose options both runs tell with equal values: role, and one option with its value."""
+    roles = [(pair, option_role(pair.path)) for pair in pairs]
+    changed = {role.role for pair, role in roles if role is not None and pair.differs}
+    found: dict[str, str] = {}
+    for pair, role in sorted(roles, key=lambda one: one[0].path):
+        if role is not None and role.role not in changed:
+            found.setdefault(role.role, f"{pair.path} is {shown_value(pair.path, pair.a)} in both")
+    return found

@@ -15,15 +15,16 @@ import polars as pl
 
 from rankscope.analysis.facts import Facts
 from rankscope.features.comparison.rules.model import StackPair
-from rankscope.features.numbers.rules.difference_origins import (
+from rankscope.features.numbers.rules.model import format_of, gamma
+from rankscope.features.numbers.rules.named_tensors import SampleRows
+from rankscope.features.numbers.rules.tensor_matching import (
+    ComparedTensors,
     DifferenceOrigin,
+    compared_tensors,
     difference_origins,
     is_small,
     last_equal,
 )
-from rankscope.features.numbers.rules.model import format_of, gamma
-from rankscope.features.numbers.rules.named_tensors import SampleRows
-from rankscope.features.numbers.rules.tensor_matching import ComparedTensors, compared_tensors
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural, ranks_text
 
@@ -48,7 +49,7 @@ class TensorDifference:
     details: tuple[str, ...]
     stacks: StackPair
     kinds: tuple[str, ...]
-    """Kinds of cause, of `value_causes.CAUSES`, of which it is one; empty if nothing recorded tells."""
+    """Kinds of cause, of `hypotheses.CAUSES`, of which it is one; empty if nothing recorded tells."""
     reason: str
     """The ground of the kinds, as a part of a sentence."""
 

@@ -14,8 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rankscope.analysis.arrays import Ints, filled_array
-from rankscope.features.comparison.rules.schedule_alignment import stretch_hashes
-from rankscope.features.comparison.rules.schedule_comparison import ScheduleComparison, ScheduleRows
+from rankscope.features.comparison.rules.schedule_comparison import ScheduleComparison, ScheduleRows, stretch_hashes
 from rankscope.features.comparison.rules.series_comparison import STEP_SECONDS
 from rankscope.schema import Dataset
 from rankscope.text.tensors import tensors
@@ -213,9 +212,6 @@ def block_length(values: Floats) -> int:
     return max(1, min(round(length), int(len(values) * _LARGEST)))
 
 
-# Times of steps.
-
-
 def _logged_steps(a: pl.DataFrame, b: pl.DataFrame) -> Iterator[TimeRatio]:
     """The times of steps that a trainer printed, without the first ones; one series for a run."""
     if a.is_empty() or b.is_empty():
@@ -286,9 +282,6 @@ def period_of(codes: Ints) -> int:
     return 0
 
 
-# Times of ranks in the collectives that both runs have.
-
-
 def matched_times(found: ScheduleComparison) -> pl.DataFrame:
     """rank, place, a, b, is_wait: seconds of each rank in collectives of both runs.
 
@@ -332,9 +325,6 @@ def _seconds(run: ScheduleRows, numbers: Ints, is_wait: bool, stride: int) -> pl
     )
     once = timed.unique(["rank", "number", "seq"], keep="first", maintain_order=True)
     return once.select("rank", "number", "seq", "seconds").collect()
-
-
-# Times of collectives.
 
 
 def _collectives(schedule: ScheduleComparison) -> Iterator[TimeRatio]:

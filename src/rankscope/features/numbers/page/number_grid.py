@@ -163,9 +163,6 @@ def lines_off(grid: NumberGrid, cells: Codes) -> Ints:
     return np.flatnonzero(np.logical_or.reduceat(OFF[cells], grid.ends[:-1])).astype(np.int64)
 
 
-# The arrangement of the tensors.
-
-
 def number_grid(dataset: Dataset) -> NumberGrid:
     """The operations of all recorded steps."""
     rows = _numbered(_tensors(dataset))

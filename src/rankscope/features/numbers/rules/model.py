@@ -154,9 +154,6 @@ class RuleCount:
     broken: int
 
 
-# States of single tensors, for views of all of them.
-
-
 class RowState(IntEnum):
     """The answer of the rules about a tensor, the worst last."""
 

@@ -278,8 +278,6 @@ def _in_range(block: SumTerms, form: NumberFormat) -> Check:
     return "R4", known & (off > limit), off, limit, known
 
 
-# The parts of a wrong output, where its samples tell them.
-
 SAME_FACTOR = 1e-5
 """Spread of the ratio of samples, as a share, up to which it is one factor; roundings of the format are added."""
 

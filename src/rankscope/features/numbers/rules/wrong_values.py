@@ -160,8 +160,6 @@ def _words(row: dict[str, object]) -> str:
     return f"{row['slot']} of {row['site']} {what}"
 
 
-# From a rank through collectives and sends to others, in the program order of each rank.
-
 _NEVER = int(np.iinfo(np.int64).max)
 
 

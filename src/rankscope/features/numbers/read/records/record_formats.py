@@ -34,11 +34,11 @@ FORMATS = (
     ),
     RecordFormat(
         re.compile(rb"\s*\{\s*(?:" + _STACKS + rb"|" + _TREE + rb")"),
-        f"{_PACKAGE}.msprobe_tables:decode_stack_document",
+        f"{_PACKAGE}.msprobe_dumps:decode_stack_document",
     ),
     RecordFormat(
         re.compile(rb"(?:\xef\xbb\xbf)?vpp_stage,(?:\w{1,40},){0,20}(?:name|module_name)(?:,|\r?\n|$)"),
-        f"{_PACKAGE}.msprobe_tables:decode_monitor_table",
+        f"{_PACKAGE}.msprobe_dumps:decode_monitor_table",
     ),
     RecordFormat(
         re.compile(rb"\s*(?:[\d\-:, .T]{8,32} - )?[A-Z]{4,8} - [^\n]{1,400}\siteration=\d{1,12}\s{1,60}value="),
@@ -80,6 +80,6 @@ def decode_record(data: bytes) -> DecodedFile:
 def record_from(header: dict[str, Any], body: memoryview, rows: int) -> DecodedFile:
     """The content whose `header()` and `body()` these are."""
     from rankscope.features.numbers.read.model import numbers_from
-    from rankscope.features.numbers.read.records.msprobe_tables import stack_document_from
+    from rankscope.features.numbers.read.records.msprobe_dumps import stack_document_from
 
     return stack_document_from(header) if "is_stack_document" in header else numbers_from(header, body, rows)

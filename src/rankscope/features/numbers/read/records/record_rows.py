@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from math import prod
 from typing import Any
 
-from rankscope.features.numbers.read.decode import MOST_ROWS, LineColumns
+from rankscope.features.numbers.read.decode import MOST_ROWS, NONE, LineColumns, NumbersLine
 from rankscope.features.numbers.read.model import NumbersContent, NumbersGroup, NumbersHeader
-from rankscope.features.numbers.read.numbers_line import NONE, NumbersLine
 from rankscope.parsers.contents import StackFrame
 from rankscope.text.wording import plural
 
