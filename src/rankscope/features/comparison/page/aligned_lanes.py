@@ -69,7 +69,11 @@ def paired_lanes(whole: WholeComparison) -> PairedLanes | None:
     a, b = (_marked(_moved(model, axis, side, ranks, int(width)), pairs.odd[side]) for side, model in enumerate(models))
     partner = np.full(schedule.a.dataset.ops.height, NOWHERE, np.int64)
     partner[pairs.equal[0]] = pairs.equal[1]
-    places = _places(schedule, a.columns, b.columns)
+    # the columns in which ranks part, each with its ranks
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for rank, column in _partings(schedule, a.columns, b.columns):
+        found[column].append(rank)
+    places = tuple(DifferencePlace(column, tuple(sorted(set(found[column])))) for column in sorted(found))
     return PairedLanes(a, b, _joined(a, b), partner, *pairs.odd, places, frozenset(schedule.first))
 
 
@@ -91,7 +95,7 @@ def _row_pairs(schedule: ScheduleComparison) -> _RowPairs:
             start = run.bounds[rank][0]
             equal[side].extend(start + np.arange(one[side], one[side] + one[2]) for one in stretches)
             if rank not in loose:
-                odd[side].extend(start + np.arange(*_extent(one, side)) for one in found.partings)
+                odd[side].extend(start + np.arange(one[side], one[side] + one[side + 2]) for one in found.partings)
     return _RowPairs(
         (_rows(schedule.a, equal[0]), _rows(schedule.b, equal[1])),
         (_mask(schedule.a, odd[0]), _mask(schedule.b, odd[1])),
@@ -109,10 +113,6 @@ def equal_stretches(found: Alignment, size_a: int, size_b: int) -> list[tuple[in
     if len(found.partings) < MOST_PARTINGS and (not found.partings or found.partings[-1].meets):
         out.append((i, j, min(size_a - i, size_b - j)))
     return [one for one in out if one[2] > 0]
-
-
-def _extent(one: tuple[int, int, int, int, bool], side: int) -> tuple[int, int]:
-    return one[side], one[side] + one[side + 2]
 
 
 def _rows(run: ScheduleRows, places: list[Ints]) -> Ints:
@@ -223,14 +223,6 @@ def _joined(a: Model, b: Model) -> Model:
         absent = name in ("row", "group", "seq")
         values[name] = np.concatenate([ours, np.full_like(theirs, -1) if absent else theirs])[order]
     return replace(a, items=replace(a.items, **values))
-
-
-def _places(schedule: ScheduleComparison, columns_a: Ints, columns_b: Ints) -> tuple[DifferencePlace, ...]:
-    """The columns in which ranks part, each with its ranks."""
-    found: defaultdict[int, list[int]] = defaultdict(list)
-    for rank, column in _partings(schedule, columns_a, columns_b):
-        found[column].append(rank)
-    return tuple(DifferencePlace(column, tuple(sorted(set(found[column])))) for column in sorted(found))
 
 
 def _partings(schedule: ScheduleComparison, columns_a: Ints, columns_b: Ints) -> Iterator[tuple[int, int]]:

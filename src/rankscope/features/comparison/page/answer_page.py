@@ -16,7 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from rankscope.features.comparison.page.compared_view import ComparedPage, ComparedView, PartPage, diff_command, shown
-from rankscope.features.comparison.rules.model import ComparedRun, Hypothesis, PartState, RunComparison, RunDifference
+from rankscope.features.comparison.rules.model import ComparedRun, Hypothesis, PartState, RunDifference
 from rankscope.text.wording import plural, ranks_text
 from rankscope.tui.detail.finding_text import fitted
 from rankscope.tui.detail.line_widgets import LineList
@@ -82,7 +82,12 @@ def headline_lines(view: ComparedView, at: CardPlace, width: int) -> list[Line]:
     """The sentence over the card: the headline, or another difference with its number."""
     found = view.found
     text = found.headline if not at.difference else f"{found.differences[at.difference].title}"
-    badge = _badge(found)
+    # SAME only where every part was compared
+    if not found.is_same:
+        badge: tuple[str, Role] = " DIFFERS ", "critical"
+    else:
+        whole = all(part.state is PartState.EQUAL and not part.left for part in found.parts)
+        badge = (" SAME ", "fine") if whole else (" NONE SEEN ", "fine")
     count = len(found.differences)
     number = f" {at.difference + 1}/{count}" if count > 1 else ""
     room = max(width - len(badge[0]) - 2, 10)
@@ -93,14 +98,6 @@ def headline_lines(view: ComparedView, at: CardPlace, width: int) -> list[Line]:
     lines += [line(" " * (len(badge[0]) + 2), Span(piece, "bold")) for piece in pieces[1:]]
     gap = " " * max(width - lines[0].cell_len - len(number) - 1, 0)
     return [line(lines[0], gap, Span(number, "dim")), *lines[1:]]
-
-
-def _badge(found: RunComparison) -> tuple[str, Role]:
-    """SAME only where every part was compared."""
-    if not found.is_same:
-        return " DIFFERS ", "critical"
-    whole = all(part.state is PartState.EQUAL and not part.left for part in found.parts)
-    return (" SAME ", "fine") if whole else (" NONE SEEN ", "fine")
 
 
 def card_lines(view: ComparedView, at: CardPlace, width: int, height: int) -> list[Line]:
@@ -115,7 +112,12 @@ def _texts(view: ComparedView, at: CardPlace, width: int) -> Iterator[tuple[str,
     """The lines of the card with their labels; those of the cause belong to the earliest difference."""
     found = view.found
     if found.differences:
-        yield from _of_difference(view, found.differences[at.difference], width)
+        one = found.differences[at.difference]
+        yield "who", _who(one, view.whole.pair[1])
+        step = f"step {one.step}" if one.step is not None else ""
+        yield "where", shown("; ".join(filter(None, (step, *one.details))))
+        yield "in A", one_line(one.stacks.in_a, width - _LABEL)
+        yield "in B", one_line(one.stacks.in_b, width - _LABEL)
     if found.hypotheses and not at.difference:
         cause, count = found.hypotheses[at.cause], len(found.hypotheses)
         number = f" ({at.cause + 1} of {count}, c shows the next)" if count > 1 else ""
@@ -130,14 +132,6 @@ def _texts(view: ComparedView, at: CardPlace, width: int) -> Iterator[tuple[str,
     yield "copy Y", shown(command(view, at))
     for side, run in zip("AB", view.pair_facts, strict=True):
         yield f"run {side}", shown(f"{run.title}: {run.verdict}")
-
-
-def _of_difference(view: ComparedView, one: RunDifference, width: int) -> Iterator[tuple[str, str]]:
-    yield "who", _who(one, view.whole.pair[1])
-    step = f"step {one.step}" if one.step is not None else ""
-    yield "where", shown("; ".join(filter(None, (step, *one.details))))
-    yield "in A", one_line(one.stacks.in_a, width - _LABEL)
-    yield "in B", one_line(one.stacks.in_b, width - _LABEL)
 
 
 def _who(one: RunDifference, run: ComparedRun) -> str:
@@ -195,11 +189,8 @@ def entries(view: ComparedView) -> list[AnswerEntry]:
     found = view.found
     rows = []
     for part in found.parts:
-        text = line(
-            Span(*_MARKS[part.state]), Span(f"{part.name:<11}", "bold"),
-            Span(shown(part.answer), _faint(not part.is_compared)),
-        )  # fmt: skip
-        rows.append(AnswerEntry(text, part.name))
+        answer = Span(shown(part.answer), "text" if part.is_compared else "dim")
+        rows.append(AnswerEntry(line(Span(*_MARKS[part.state]), Span(f"{part.name:<11}", "bold"), answer), part.name))
     for number, one in enumerate(found.differences if len(found.differences) > 1 else ()):
         words = line(Span(f"{number + 1:>2}. ", "dim"), shown(f"{one.kind}: {one.title}"))
         rows.append(AnswerEntry(words, place=CardPlace(number)))
@@ -207,10 +198,6 @@ def entries(view: ComparedView) -> list[AnswerEntry]:
         words = line(Span(f" ?{number + 1} ", "dim"), shown(f"cause: {cause.cause}; {cause.experiment}"))
         rows.append(AnswerEntry(words, place=CardPlace(0, number)))
     return rows
-
-
-def _faint(left: bool) -> Role:
-    return "dim" if left else "text"
 
 
 class AnswerPage(ComparedPage):

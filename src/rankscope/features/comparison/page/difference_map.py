@@ -316,9 +316,6 @@ class DifferencePage(TargetPage, GridPage):
         step = int(self._binned.picked[0, self._cell]) if self._binned.picked.size else 0
         room = max(self._room, 1)
         self._per = -(-len(self.map.steps) // room) if not by else max(self._per * 2 if by > 0 else self._per // 2, 1)
-        self._rebin(step)
-
-    def _rebin(self, step: int) -> None:
         self._per = min(self._per, max(len(self.map.steps), 1))
         self._binned = binned(self.map, self._per)
         self.fill()

@@ -196,7 +196,9 @@ class SeriesPage(TargetPage):
         self._at = next(named, 0)
         self.curves = self._load()
         self.is_log = False
-        self.cursor = self._first_difference()
+        # the place of the first step that differs, else of the last one
+        differs = np.flatnonzero(self.curves.differs)
+        self.cursor = int(differs[0]) if len(differs) else len(self.curves.steps) - 1
         self.window = self._whole()
 
     @classmethod
@@ -213,11 +215,6 @@ class SeriesPage(TargetPage):
     def _load(self) -> Curves:
         whole = self.view.whole
         return curves(whole.series.tables, [self.key], whole.baselines)[0]
-
-    def _first_difference(self) -> int:
-        """The place of the first step that differs, else of the last one."""
-        differs = np.flatnonzero(self.curves.differs)
-        return int(differs[0]) if len(differs) else len(self.curves.steps) - 1
 
     def _whole(self) -> tuple[int, int]:
         return int(self.curves.steps[0]), int(self.curves.steps[-1])

@@ -116,11 +116,7 @@ def _lines(one: SeriesPicture, steps: Scale, values: Scale) -> Iterator[Node]:
             if value is not None
         ]
         yield trace(points, f"line {_side(line)}{' thin' if len(one.lines) > 2 else ''}")
-    yield from _no_numbers(one, steps)
-
-
-def _no_numbers(one: SeriesPicture, steps: Scale) -> Iterator[Node]:
-    """Crosses at the top for values that are no numbers, and the first step of each run that has some."""
+    # crosses at the top for values that are no numbers, and the first step of each run that has some
     told = []
     for line in one.lines:
         side = _side(line)

@@ -10,7 +10,6 @@ from rankscope import __version__
 from rankscope.analysis.stack_frames import own_frames
 from rankscope.features.comparison.rules.model import (
     CauseAction,
-    ComparedPart,
     GateCheck,
     Hypothesis,
     MetricEffect,
@@ -223,7 +222,18 @@ def comparison_text(found: RunComparison) -> str:
 
 
 def _text_lines(found: RunComparison) -> Iterator[str]:
-    yield from _head(found)
+    # the gate, the headline and the runs
+    if found.gate:
+        yield from _wrapped(gate_headline(found.gate))
+        for check in found.gate:
+            yield from _labelled(check.outcome, f"{check.budget}: {check.reason}", hang=2)
+        yield ""
+    yield from _wrapped(found.headline)
+    for run in found.runs[:MOST_RUNS]:
+        yield from _labelled(run.label, f"{run.title}: {run.verdict}")
+    if len(found.runs) > MOST_RUNS:
+        yield f"  ({len(found.runs) - MOST_RUNS:,} more runs in the JSON report)"
+    yield ""
     for part in found.parts:
         yield from _labelled(part.name, part.answer)
         for line in _some(part.lines, MOST_LINES):
@@ -247,21 +257,6 @@ def _text_lines(found: RunComparison) -> Iterator[str]:
         yield from _wrapped(f"- {cause.cause}", hang=2)
         for label, text in _reasons(cause):
             yield from _labelled(label, text)
-
-
-def _head(found: RunComparison) -> Iterator[str]:
-    """The gate, the headline and the runs."""
-    if found.gate:
-        yield from _wrapped(gate_headline(found.gate))
-        for check in found.gate:
-            yield from _labelled(check.outcome, f"{check.budget}: {check.reason}", hang=2)
-        yield ""
-    yield from _wrapped(found.headline)
-    for run in found.runs[:MOST_RUNS]:
-        yield from _labelled(run.label, f"{run.title}: {run.verdict}")
-    if len(found.runs) > MOST_RUNS:
-        yield f"  ({len(found.runs) - MOST_RUNS:,} more runs in the JSON report)"
-    yield ""
 
 
 def _below(one: RunDifference) -> Iterator[str]:
@@ -301,7 +296,9 @@ def _blocks(found: RunComparison) -> Iterator[str]:
     rows = [f"| {part.name} | {_inline(part.answer)} |" for part in found.parts]
     yield "\n".join(["| compared | answer |", "| --- | --- |", *rows])
     for part in found.parts:
-        yield from _lines_of(part)
+        if part.lines:
+            yield f"**{part.name.capitalize()}**"
+            yield from _bullets(part.lines)
     yield from sides_blocks(found)
     for number, one in enumerate(found.differences[:MOST_DIFFERENCES], 1):
         yield f"## {number}. {one.kind}: {_inline(one.title)}"
@@ -317,12 +314,6 @@ def _blocks(found: RunComparison) -> Iterator[str]:
         yield f"**{_inline(cause.cause)}**"
         yield "\n".join(f"- {label}: {_inline(text)}" for label, text in _reasons(cause))
     yield f"*Made with rankscope {__version__}.*"
-
-
-def _lines_of(part: ComparedPart) -> Iterator[str]:
-    if part.lines:
-        yield f"**{part.name.capitalize()}**"
-        yield from _bullets(part.lines)
 
 
 def _bullets(lines: Sequence[str]) -> Iterator[str]:

@@ -426,9 +426,11 @@ def tensor_causes(grounds: Grounds) -> Iterator[Hypothesis]:
     if grounds.tensors is None or not grounds.tensors.differences:
         return
     first = grounds.tensors.differences[0]
-    said = first.title
+    said = first.found.title
     kinds = _left(grounds, first)
-    changed = by_changes(grounds, _roles(kinds), said, ())
+    # the roles of options and settings that may bring about one of the kinds
+    roles = tuple(dict.fromkeys(role for one in kinds for role in (*_MORE_ROLES.get(one, ()), one)))
+    changed = by_changes(grounds, roles, said, ())
     yield from changed
     if changed:
         return
@@ -446,11 +448,6 @@ def _left(grounds: Grounds, first: TensorDifference) -> tuple[str, ...]:
         return first.kinds
     left = tuple(one for one in first.kinds if one not in grounds.equal and not (one == "lr" and grounds.is_equal(one)))
     return left or first.kinds
-
-
-def _roles(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """The roles of options and settings that may bring about one of the kinds."""
-    return tuple(dict.fromkeys(role for one in kinds for role in (*_MORE_ROLES.get(one, ()), one)))
 
 
 _TOLD = 0.5
@@ -555,7 +552,12 @@ def _of_times(grounds: Grounds) -> Iterator[Hypothesis]:
     step, in_b = found[0], found[0].ratio > 1
     said = f"{step.name}: {abs(step.ratio - 1) * 100:.0f} % {'slower' if in_b else 'faster'} in B"
     place = late_place(grounds.schedule) if grounds.schedule is not None else None
-    slow = _slow_ranks(grounds, in_b) or (place.ranks if place is not None else ())
+    # ranks that are late again and again in one run, and not in the other
+    late = [
+        {rank for one in run.analysis.findings if one.kind == "straggler" for rank in one.culprit_ranks}
+        for run in grounds.runs
+    ]
+    slow = tuple(sorted(late[in_b] - late[not in_b])) or (place.ranks if place is not None else ())
     if slow:
         yield _slow_rank(slow, said, place, "B" if in_b else "A")
         return
@@ -577,15 +579,6 @@ def _slow_rank(slow: tuple[int, ...], said: str, place: LatePlace | None, run: s
         (said, f"in {run} {who} {comes} late again and again{where}, and the others wait; not so in the other run"), (),
         f"Run the slower job with {who} on another host or device.", ("slow-rank",), slow,
     )  # fmt: skip
-
-
-def _slow_ranks(grounds: Grounds, in_b: bool) -> tuple[int, ...]:
-    """Ranks that are late again and again in one run, and not in the other."""
-    late = [
-        {rank for one in run.analysis.findings if one.kind == "straggler" for rank in one.culprit_ranks}
-        for run in grounds.runs
-    ]
-    return tuple(sorted(late[in_b] - late[not in_b]))
 
 
 def _late_hosts(
@@ -710,12 +703,7 @@ def _of_settings(grounds: Grounds) -> Iterator[Hypothesis]:
             against.append("the schedules differ, which the order of sums does not change")
         if real and not one.name.startswith("version:"):
             against.append("the first difference of values is larger than rounding")
-        yield Hypothesis(
-            change_id(one), _cause_text(one), (one.shown,), tuple(against), _ONE_CHANGE.format(name=one.name),
-            action=action_of(one),
-        )  # fmt: skip
-
-
-def _cause_text(one: SettingChange) -> str:
-    effect = one.effect or "it changes the order of sums or the kernels"
-    return f"{one.name} differs, and decides results: {effect}".rstrip(".")
+        effect = one.effect or "it changes the order of sums or the kernels"
+        cause = f"{one.name} differs, and decides results: {effect}".rstrip(".")
+        experiment = _ONE_CHANGE.format(name=one.name)
+        yield Hypothesis(change_id(one), cause, (one.shown,), tuple(against), experiment, action=action_of(one))

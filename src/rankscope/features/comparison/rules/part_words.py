@@ -220,7 +220,7 @@ def tensors_text(found: TensorComparison | None) -> str:
         return ""
     if found.equal == found.compared:
         return f"all {plural(found.compared, 'tensor')} equal"
-    step = min((one.step for one in found.differences if one.step is not None), default=None)
+    step = min((one.found.step for one in found.differences if one.found.step is not None), default=None)
     since = f", from step {step} on" if step is not None else "" if found.differences else ", as between reruns"
     return f"{found.compared - found.equal:,} of {plural(found.compared, 'tensor')} differ{since}"
 

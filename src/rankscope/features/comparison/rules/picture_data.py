@@ -73,8 +73,11 @@ def comparison_pictures(
     values = _all_series(wanted[:MOST_COMPARED], tables) if wanted else []
     matched = pl.DataFrame() if schedule is None or schedule.apart else matched_times(schedule)
     maps = (_schedule_map(schedule), _values_map(values, len(wanted)), _times_map(matched))
+    # the first series of each name, at most `MOST_SERIES`
+    firsts = {one.name: one for one in reversed(values)}
+    one_each = [one for one in values if firsts[one.name] is one][:MOST_SERIES]
     return ComparisonPictures(
-        tuple(map(_thinned, _one_each(values))),
+        tuple(map(_thinned, one_each)),
         (*times.steps, *times.parts[:20]) if times is not None else (),
         tuple(one for one in maps if one is not None),
         tuple(_lanes(schedule)) if schedule is not None else (),
@@ -101,12 +104,6 @@ def _all_series(wanted: Sequence[SeriesKey], runs: Sequence[tuple[str, pl.DataFr
     baselines = sum(label[0] == labels[0][0] for label in labels)
     found = curves(tables, wanted, baselines)
     return [_series(one, labels) for one in found if one.known.any(axis=1).all()]
-
-
-def _one_each(series: Sequence[SeriesPicture]) -> list[SeriesPicture]:
-    """The first series of each name, at most `MOST_SERIES`."""
-    firsts = {one.name: one for one in reversed(series)}
-    return [one for one in series if firsts[one.name] is one][:MOST_SERIES]
 
 
 def _series(found: Curves, labels: Sequence[str]) -> SeriesPicture:
@@ -188,25 +185,26 @@ def _schedule_map(found: ScheduleComparison | None) -> HeatMap | None:
     if found is None or not found.partings:
         return None
     ranks = [rank for rank, one in found.alignments.items() if one.placed != "none"]
-    starts = {rank: _place(found.a, rank) for rank in ranks}
+    # the number of a rank's first operation, or 0 if it is unknown
+    starts = {rank: max(int(found.a.numbers[found.a.bounds[rank][0]]), 0) for rank in ranks}
     ends = {rank: starts[rank] + found.a.bounds[rank][1] - found.a.bounds[rank][0] for rank in ranks}
     first, last = min(starts.values()), max(ends.values()) - 1
     alike = dict[tuple[float | None, ...], list[int]]()
     for rank in ranks:
         marks = _marks(found.alignments[rank], ends[rank] - starts[rank])
         places = np.arange(len(marks)) + starts[rank] - first
-        alike.setdefault(_shares(places, marks, last - first + 1), []).append(rank)
+        # the mean of the marks in each part: one that differs among equal ones still shows
+        count, known = min(last - first + 1, MOST_COLUMNS), ~np.isnan(marks)
+        bins = places[known] * count // (last - first + 1)
+        total, differing = np.bincount(bins, minlength=count), np.bincount(bins, marks[known], minlength=count)
+        shares = tuple(float(d / n) if n else None for n, d in zip(total.tolist(), differing.tolist(), strict=True))
+        alike.setdefault(shares, []).append(rank)
     early = {rank: place for place, rank in enumerate(one.rank for one in found.partings)}
     ordered = sorted(alike.items(), key=lambda row: (min(early.get(rank, len(early)) for rank in row[1]), row[1]))
     # the last row is that of equal ranks
     drawn = ordered if len(ordered) <= MOST_ROWS else [*ordered[: MOST_ROWS - 1], ordered[-1]]
     rows = tuple(MapRow(ranks_text(of, _CUTS), cells) for cells, of in drawn)
     return HeatMap("schedule", rows, first, last, len(ranks) - sum(len(of) for _, of in drawn))
-
-
-def _place(run: ScheduleRows, rank: int) -> int:
-    """The number of a rank's first operation, or 0 if it is unknown."""
-    return max(int(run.numbers[run.bounds[rank][0]]), 0)
 
 
 def _marks(one: Alignment, size: int) -> Floats:
@@ -220,15 +218,6 @@ def _marks(one: Alignment, size: int) -> Floats:
     if one.shift and one.start[0] < size:
         marks[one.start[0]] = 1
     return marks
-
-
-def _shares(places: Ints, marks: Floats, size: int) -> tuple[float | None, ...]:
-    """The mean of the marks in each part; one that differs among equal ones still shows."""
-    count = min(size, MOST_COLUMNS)
-    known = ~np.isnan(marks)
-    bins = places[known] * count // size
-    total, differing = np.bincount(bins, minlength=count), np.bincount(bins, marks[known], minlength=count)
-    return tuple(float(d / n) if n else None for n, d in zip(total.tolist(), differing.tolist(), strict=True))
 
 
 def _scatter(matched: pl.DataFrame, found: ScheduleComparison | None) -> RankScatter | None:

@@ -33,12 +33,12 @@ from rankscope.features.comparison.rules.schedule_comparison import ScheduleComp
 from rankscope.features.comparison.rules.series_comparison import (
     VALUE_NAMES,
     SeriesComparison,
+    SeriesDifference,
     common_series,
     compare_series,
     recomputed,
 )
 from rankscope.features.comparison.rules.settings_differences import (
-    SettingsComparison,
     compare_options,
     compare_settings,
     equal_roles,
@@ -88,26 +88,28 @@ def compared_pair(a: ComparedRun, b: ComparedRun) -> Grounds:
     series, equal = compare_series(*common.tables, resumed=resumed), equal_roles(options.pairs)
     tensors = compare_tensors(a.dataset, b.dataset)
     pair = Grounds(schedule, settings, series, times, equal, common, (a, b), tensors)
-    if not _is_comparable(pair):
-        raise NothingComparableError(_nothing(a, b, schedule))
-    return pair
-
-
-def _is_comparable(pair: Grounds) -> bool:
-    """Whether the runs have anything in common."""
     known = (pair.schedule and pair.schedule.equal) or pair.series.steps or pair.settings.compared or pair.tensors
     timed = pair.times and (pair.times.steps or pair.times.parts)
-    return bool(known or timed or list(differences_of(pair)))
+    if not (known or timed or list(differences_of(pair))):
+        raise NothingComparableError(_nothing(a, b, schedule))
+    return pair
 
 
 def differences_of(pair: Grounds, times: Sequence[RunDifference] | None = None) -> Iterator[RunDifference]:
     """The differences of a pair, the earliest in program order first; `times` take the place of those of durations."""
     yield from _schedule_differences(pair.schedule)
-    yield from _recorded_schedule(pair)
-    yield from _in_steps(_tensor_differences(pair.tensors), _value_differences(pair.series))
+    # where no dumps tell the schedules
+    if pair.tensors is not None and pair.tensors.parting is not None and not (pair.schedule and pair.schedule.equal):
+        yield pair.tensors.parting
+    yield from _value_differences(pair.tensors, pair.series)
     yield from _outcomes(*pair.runs)
     yield from time_differences(pair.times) if times is None else times
-    yield from _setting_differences(pair.settings)
+    counted = [one for one in pair.settings.changes if one.counts]
+    if counted:
+        ranks = sorted({rank for one in counted for _, _, who in one.changes for rank in who})
+        more = f", and {plural(len(counted) - 1, 'more setting')}" if len(counted) > 1 else ""
+        shown = tuple(one.shown for one in counted)
+        yield RunDifference("settings-differ", f"{shown[0]}{more}", tuple(ranks), shown)
 
 
 def parts_of(pair: Grounds) -> tuple[ComparedPart, ...]:
@@ -199,38 +201,21 @@ def _schedule_differences(schedule: ScheduleComparison | None) -> Iterator[RunDi
         )  # fmt: skip
 
 
-def _recorded_schedule(pair: Grounds) -> Iterator[RunDifference]:
-    """An operation whose tensors only one run recorded, where no dumps tell the schedules."""
-    parting = pair.tensors.parting if pair.tensors is not None else None
-    if parting is not None and not (pair.schedule and pair.schedule.equal):
-        yield RunDifference("schedule-differs", parting.title, parting.ranks, step=parting.step)
-
-
-def _tensor_differences(tensors: TensorComparison | None) -> Iterator[RunDifference]:
-    """One difference for each place at which numbers begin to differ."""
-    for one in () if tensors is None else tensors.differences:
-        yield RunDifference("values-differ", one.title, one.ranks, one.details, one.stacks, step=one.step)
-
-
-def _in_steps(tensors: Iterator[RunDifference], series: Iterator[RunDifference]) -> list[RunDifference]:
+def _value_differences(tensors: TensorComparison | None, series: SeriesComparison) -> list[RunDifference]:
     """Differences of tensors before those of series, which follow from them; a series that differs in an earlier step
-    comes first: not each step is recorded."""
-    found, others = list(tensors), list(series)
-    if not found or not others or found[0].step is None:
-        return [*found, *others]
-    first = found[0].step
-    before = [one for one in others if one.step is not None and one.step < first]
-    return [*before, *found, *(one for one in others if one not in before)]
-
-
-def _value_differences(series: SeriesComparison) -> Iterator[RunDifference]:
-    """One difference for each name, of the rank that differs first."""
-    seen = set[str]()
+    comes first: not each step is recorded. Of each series one, of the rank that differs first."""
+    by_name = dict[str, list[SeriesDifference]]()
     for one in series.differences:
-        if one.name not in seen:
-            seen.add(one.name)
-            ranks = sorted({d.rank for d in series.differences if d.name == one.name and d.rank is not None})
-            yield RunDifference("values-differ", series_title(one), tuple(ranks), step=one.step)
+        by_name.setdefault(one.name, []).append(one)
+    of_series = []
+    for differences in by_name.values():
+        ranks = sorted({one.rank for one in differences if one.rank is not None})
+        first = differences[0]
+        of_series.append(RunDifference("values-differ", series_title(first), tuple(ranks), step=first.step))
+    of_tensors = [one.found for one in tensors.differences] if tensors is not None else []
+    begin = of_tensors[0].step if of_tensors else None
+    early = [one for one in of_series if begin is not None and one.step is not None and one.step < begin]
+    return [*early, *of_tensors, *(one for one in of_series if one not in early)]
 
 
 def _outcomes(a: ComparedRun, b: ComparedRun) -> Iterator[RunDifference]:
@@ -254,13 +239,3 @@ def time_differences(times: TimeComparison | None) -> Iterator[RunDifference]:
             how = "slower" if change > 0 else "faster"
             title = f"{one.name}: B is {abs(change):.1f} % {how} within these two runs"
             yield RunDifference("durations-differ", title, details=largest_changes(one, times.parts))
-
-
-def _setting_differences(settings: SettingsComparison) -> Iterator[RunDifference]:
-    """All settings that count, as one difference."""
-    counted = [one for one in settings.changes if one.counts]
-    if counted:
-        ranks = sorted({rank for one in counted for _, _, who in one.changes for rank in who})
-        more = f", and {plural(len(counted) - 1, 'more setting')}" if len(counted) > 1 else ""
-        title = f"{counted[0].shown}{more}"
-        yield RunDifference("settings-differ", title, tuple(ranks), tuple(one.shown for one in counted))

@@ -45,7 +45,6 @@ from rankscope.features.comparison.rules.run_statistics import (
     metric_differences,
     metric_effects,
     metrics_part,
-    outlier_of,
     outlying_runs,
     power_text,
     run_metrics,
@@ -126,6 +125,8 @@ def _logged_steps(run: ComparedRun) -> dict[int, float]:
 
 def rank_outliers(metric: RankMetric, labels: Sequence[str], sides: Sides) -> Iterator[Outlier]:
     """Ranks that stand out in one metric, those with the largest change first."""
+    from scipy.stats import median_abs_deviation
+
     ranks = sorted(set.intersection(*(set(values) for values in metric.values)))
     if len(ranks) < LEAST_RANKS:
         return
@@ -133,7 +134,7 @@ def rank_outliers(metric: RankMetric, labels: Sequence[str], sides: Sides) -> It
     side_a, side_b = (np.median(away[list(side)], axis=0) for side in sides)
     change = side_b - side_a
     least = LEAST_LATE if metric.in_seconds else LEAST_CHANGE
-    far = np.abs(change - np.median(change)) > max(FAR * _spread(change), least)
+    far = np.abs(change - np.median(change)) > max(FAR * float(median_abs_deviation(change, scale="normal")), least)
     # a rank stands out in each candidate, and not by one run alone
     steady = (np.abs(away[list(sides.b)]) > least).all(axis=0) & (np.ptp(np.sign(away[list(sides.b)]), axis=0) == 0)
     places = sorted(np.flatnonzero(far & steady).tolist(), key=lambda at: -abs(float(change[at])))
@@ -151,12 +152,6 @@ def _away(metric: RankMetric, values: Sequence[float]) -> Floats:
     middle = float(np.median(own))
     found: Floats = own - middle if metric.in_seconds else own / middle - 1
     return found
-
-
-def _spread(values: Floats) -> float:
-    from scipy.stats import median_abs_deviation
-
-    return float(median_abs_deviation(values, scale="normal"))
 
 
 def _title(metric: RankMetric, rank: int, sizes: tuple[float, float]) -> str:
@@ -401,8 +396,8 @@ class SeveralRuns:
     def outliers(self) -> tuple[Outlier, ...]:
         """Runs that differ from their peers: of their side, or of all runs if each is a setting of its own."""
         pools = self.sides if self.pooled else (tuple(range(len(self.runs))),)
-        found = (one for pool in pools for one in outlying_runs(self.metrics, pool, LEAST_CHANGE))
-        return tuple(outlier_of(one, self.labels) for one in found)
+        found = (outlying_runs(self.metrics, {number: self.labels[number] for number in pool}) for pool in pools)
+        return tuple(outlier for outliers in found for outlier in outliers)
 
     @cached_property
     def noise(self) -> RerunNoise:
@@ -537,7 +532,8 @@ def _parts(
             told = [*(one.title for one in ranges), noisy, *told]
         own = [*(failed if name == "schedule" else ()), *(lines if name == "values" else ())]
         parts_here = [parts[at] for parts in answers.values()]
-        state = _joined_state([part.state for part in parts_here])
+        # the answer for all candidates: the first of `_STATES` that one of them has
+        state = min((part.state for part in parts_here), key=_STATES.index)
         if name == "values" and names:
             state = PartState.DIFFERS if ranges or state is PartState.DIFFERS else PartState.UNCOUNTED
         summary = parts_here[0].summary if state is PartState.NOT_COMPARED and len(summaries) == 1 else told[0]
@@ -548,11 +544,6 @@ def _parts(
 
 
 _STATES = (PartState.DIFFERS, PartState.UNCOUNTED, PartState.EQUAL, PartState.NOT_COMPARED)
-
-
-def _joined_state(states: Sequence[PartState]) -> PartState:
-    """The answer for all candidates: the first of `_STATES` that one of them has."""
-    return min(states, key=_STATES.index)
 
 
 _ASPECTS: Mapping[DifferenceKind, str] = {
@@ -605,10 +596,8 @@ def _noisy(several: SeveralRuns, rest: Mapping[int, Grounds]) -> Iterator[RunDif
     steps: dict[str, dict[str, int]] = {}
     for number, pair in rest.items():
         tensors = () if pair.tensors is None else pair.tensors.differences
-        named = [
-            *((one.name, one.step) for one in pair.series.differences),
-            *(("tensors", one.step or 0) for one in tensors),
-        ]
+        named = [(one.name, one.step) for one in pair.series.differences]
+        named += [("tensors", one.found.step or 0) for one in tensors]
         for name, step in named:
             steps.setdefault(name, {}).setdefault(several.labels[number], step)
     for name, own in steps.items():

@@ -285,35 +285,28 @@ def runs_needed(metrics: int) -> int:
     return next(enough, _MOST_RUNS)
 
 
-class OutlyingRun(NamedTuple):
-    """A run whose metric is away from those of its peers."""
+def outlying_runs(metrics: Sequence[RunMetric], labels: Mapping[int, str]) -> Iterator[Outlier]:
+    """Runs of one side away from the others by `LEAST_CHANGE` or more, by a t test of one run against the rest.
 
-    run: int
-    metric: RunMetric
-    peers: float
-    """Mean of the other runs; the geometric one of positive values."""
-    change: float
-    """Relative to the peers."""
-
-
-def outlying_runs(metrics: Sequence[RunMetric], runs: Sequence[int], least: float) -> Iterator[OutlyingRun]:
-    """Runs of one side away from the others by `least` or more, by a t test of one run against the rest.
-
-    p-values are held over all runs and metrics (Benjamini-Hochberg); two runs cannot tell which of them is the one.
+    `labels` are those of the side, by the number of the run. p-values are held over all runs and metrics
+    (Benjamini-Hochberg); two runs cannot tell which of them is the one.
     """
-    found = list[OutlyingRun]()
-    chances = list[float]()
+    outliers, chances = list[Outlier](), list[float]()
     for metric in metrics:
-        own = {run: metric.values[run] for run in runs if isfinite(metric.values[run]) and metric.values[run] > 0}
-        if len(own) < 3:
+        values = {run: metric.values[run] for run in labels if isfinite(metric.values[run]) and metric.values[run] > 0}
+        if len(values) < 3:
             continue
-        for run, value in own.items():
-            rest = np.log([other for number, other in own.items() if number != run])
+        for run, value in values.items():
+            rest = np.log([other for number, other in values.items() if number != run])
             peers = float(np.exp(rest.mean()))
-            found.append(OutlyingRun(run, metric, peers, value / peers - 1))
+            change, label = value / peers - 1, labels[run]
+            size = f"{abs(change) * 100:.1f} % {'more' if change > 0 else 'less'}"
+            shown = value_text(value, metric.unit), value_text(peers, metric.unit)
+            title = f"{label}: {metric.name} is {shown[0]}, its peers {shown[1]}: {size}"
+            outliers.append(Outlier(label, metric.name, title, change))
             chances.append(_against_rest(float(np.log(value)), rest))
     held = _stats().false_discovery_control(chances, method="bh") if chances else np.zeros(0)
-    yield from (one for one, q in zip(found, held, strict=True) if q <= LEVEL and abs(one.change) >= least)
+    yield from (one for one, q in zip(outliers, held, strict=True) if q <= LEVEL and abs(one.size) >= LEAST_CHANGE)
 
 
 def _against_rest(value: float, rest: Floats) -> float:
@@ -336,11 +329,7 @@ def value_text(value: float, unit: str) -> str:
 
 def change_text(one: MetricEffect) -> str:
     """The change from A to B: "+12.1 %", or in the unit of the metric."""
-    return _change(one, one.effect)
-
-
-def _change(one: MetricEffect, value: float) -> str:
-    return f"{value * 100:+z.1f} %" if one.is_ratio else f"{value:+.4g}"
+    return f"{one.effect * 100:+z.1f} %" if one.is_ratio else f"{one.effect:+.4g}"
 
 
 def interval_text(one: MetricEffect) -> str:
@@ -371,7 +360,9 @@ def metric_differences(effects: Sequence[MetricEffect]) -> Iterator[RunDifferenc
         unsure = "" if one.verdict == "differs" else "; too few runs to call it significant"
         if one.verdict == "differs" or _is_clear(one):
             kind = "values-differ" if one.kind == "loss" else "durations-differ"
-            yield RunDifference(kind, f"{_title(one)}{unsure}", details=(_detail(one),))  # type: ignore[arg-type]
+            runs = f"{len(one.values_a)} against {plural(len(one.values_b), 'run')}"
+            p = f", p {one.p:.2g}, over all metrics {one.q:.2g}" if one.p is not None and one.q is not None else ""
+            yield RunDifference(kind, f"{_title(one)}{unsure}", details=(f"{LEVEL_TEXT} interval over {runs}{p}",))  # type: ignore[arg-type]
 
 
 def _is_clear(one: MetricEffect) -> bool:
@@ -388,12 +379,6 @@ def _title(one: MetricEffect) -> str:
     size = f"{abs(one.effect) * 100:.1f} %" if one.is_ratio else f"{abs(one.effect):.4g}"
     more, less = ("slower", "faster") if one.kind == "step" else ("higher", "lower")
     return f"{one.name}: B is {size} {more if one.effect > 0 else less} over runs ({interval_text(one)})"
-
-
-def _detail(one: MetricEffect) -> str:
-    runs = f"{len(one.values_a)} against {plural(len(one.values_b), 'run')}"
-    p = f", p {one.p:.2g}, over all metrics {one.q:.2g}" if one.p is not None and one.q is not None else ""
-    return f"{LEVEL_TEXT} interval over {runs}{p}"
 
 
 def metrics_part(effects: Sequence[MetricEffect]) -> ComparedPart:
@@ -435,17 +420,6 @@ def power_text(sides: Sides, metrics: int) -> str:
     if least * metrics > 0.05:
         return f"{begin}, so one metric of {metrics} alone cannot be significant; {enough}"
     return f"{begin}; significant is 0.05 over all {plural(metrics, 'metric')}"
-
-
-def outlier_of(one: OutlyingRun, labels: Sequence[str]) -> Outlier:
-    """The run that is away from its peers, in words."""
-    metric, value = one.metric, one.metric.values[one.run]
-    size = f"{abs(one.change) * 100:.1f} % {'more' if one.change > 0 else 'less'}"
-    shown = value_text(value, metric.unit), value_text(one.peers, metric.unit)
-    return Outlier(
-        labels[one.run], metric.name, f"{labels[one.run]}: {metric.name} is {shown[0]}, its peers {shown[1]}: {size}",
-        one.change,
-    )  # fmt: skip
 
 
 _FACTS = {

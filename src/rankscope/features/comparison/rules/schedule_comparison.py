@@ -170,16 +170,11 @@ def align(a: Ints, b: Ints, numbers_a: Ints | None = None, numbers_b: Ints | Non
     if start.placed == "none":
         return Alignment("none", 0)
     partings = tuple(_partings(a, b, *start.at))
-    return _measured(start, partings, len(a), len(b))
-
-
-def _measured(start: _Start, partings: tuple[Parting, ...], size_a: int, size_b: int) -> Alignment:
-    """The alignment with the number of equal operations, and of those that one side has behind the end."""
     equal, (i, j) = 0, start.at
     for one in partings:
         equal += one.at_a - i
         i, j = one.at_a + one.length_a, one.at_b + one.length_b
-    left_a, left_b = size_a - i, size_b - j
+    left_a, left_b = len(a) - i, len(b) - j
     common = min(left_a, left_b) if not partings or partings[-1].meets else 0
     return Alignment(start.placed, equal + common, partings, left_a - common, left_b - common, start.at, start.shift)
 
@@ -510,7 +505,8 @@ def compare_schedules(a: Dataset, b: Dataset) -> ScheduleComparison:
 
 def _apart(a: ScheduleRows, b: ScheduleRows) -> str:
     """Words for the sources of operations if they differ: logs and traces know other sizes and names than dumps do."""
-    for words, column in (("come from", [run.rows["source"] for run in (a, b)]), ("are recorded by", _recorders(a, b))):
+    recorders = [run.dataset.dumps["recorder"] for run in (a, b)]
+    for words, column in (("come from", [run.rows["source"] for run in (a, b)]), ("are recorded by", recorders)):
         told = [sorted(map(str, one.drop_nulls().unique().to_list())) for one in column]
         if all(told) and told[0] != told[1]:
             return f"the operations of A {words} {' and '.join(told[0])}, those of B {words} {' and '.join(told[1])}"
@@ -521,10 +517,6 @@ def _untold(a: ScheduleRows, b: ScheduleRows) -> tuple[str, ...]:
     """Columns of sizes and types that one run has and the other has nowhere, as traces without recorded shapes do."""
     has = [{name for name in CALL_COLUMNS[1:] if run.rows[name].null_count() < run.rows.height} for run in (a, b)]
     return tuple(sorted(has[0] ^ has[1])) if a.rows.height and b.rows.height else ()
-
-
-def _recorders(a: ScheduleRows, b: ScheduleRows) -> list[pl.Series]:
-    return [run.dataset.dumps["recorder"] for run in (a, b)]
 
 
 def _numbers(a: ScheduleRows, b: ScheduleRows, rank: int) -> tuple[Ints | None, Ints | None]:

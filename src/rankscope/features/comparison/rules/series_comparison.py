@@ -307,7 +307,10 @@ def common_series(runs: Sequence[pl.DataFrame]) -> CommonSeries:
             for one in chosen.partition_by("rank", maintain_order=True):
                 kept, left = _one_series(one)
                 tables[number].append(kept)
-                notes |= {_left_text(name, file): None for file in left}
+                notes |= {
+                    f"{name}: {file} tells the same steps as another file of the run and is left out": None
+                    for file in left
+                }
         told = {source[0] for source in _sources(own)}
         if len(told) > 1:
             notes[f"{name}: of {' and '.join(sorted(told))}, the runs have no source in common"] = None
@@ -383,10 +386,6 @@ def _tell_the_same(one: pl.DataFrame, other: pl.DataFrame) -> bool:
         (begin, end), (begin_other, end_other) = times
         return bool(begin <= end_other and begin_other <= end)  # type: ignore[operator]
     return shared
-
-
-def _left_text(name: str, file: str) -> str:
-    return f"{name}: {file} tells the same steps as another file of the run and is left out"
 
 
 class SeriesKey(NamedTuple):

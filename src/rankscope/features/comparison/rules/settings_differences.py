@@ -204,22 +204,17 @@ def _change(name: str, pairs: Counter[tuple[Value, Value, int]]) -> SettingChang
 
 
 def _weight(name: str, rule: SettingRule | None) -> Weight:
-    if _decides_results(name, rule):
-        return "repeatability"
-    if name.startswith("version:"):
+    # these are known to decide the order of sums or the choice of kernels
+    packed = any(name == pack.name for pack in pack_rules())
+    harmful = rule is not None and rule.harm == "result"
+    named = CARRIED.fullmatch(name) or _REPEATABILITY.fullmatch(name) or name.startswith("version:")
+    if packed or harmful or named:
         return "repeatability"
     if rule is None or rule.harm == "evidence":
         return "unknown"
     if rule.scope == "node":
         return "place"
     return "speed" if rule.harm == "speed" else "behaviour"
-
-
-def _decides_results(name: str, rule: SettingRule | None) -> bool:
-    """Whether it is known to decide the order of sums or the choice of kernels."""
-    packed = any(name == pack.name for pack in pack_rules())
-    harmful = rule is not None and rule.harm == "result"
-    return packed or harmful or bool(CARRIED.fullmatch(name) or _REPEATABILITY.fullmatch(name))
 
 
 def _places(a: ComparedRun, b: ComparedRun) -> Iterator[SettingChange]:

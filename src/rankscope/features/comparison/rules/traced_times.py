@@ -621,19 +621,15 @@ def _ratio(row: Mapping[str, Any], prefix: str, counted: str, traced: Sequence[i
     costs = row["cost"] or 0.0, row["cost_b"] or 0.0
     name = f"{prefix}{row['name']}"
     if counted:
-        name = f"{name} ({_count_text(row['per_step'], row['per_step_b'])})"
+        # how often it comes: "3 a step", "3 -> 4 a step"
+        counts = [digits(count) for count in (row["per_step"], row["per_step_b"]) if count is not None]
+        name = f"{name} ({' -> '.join(dict.fromkeys(counts))} a step)"
     if len(a) and len(b):
         return time_ratio(name, a, b)._replace(cost_a=costs[0], cost_b=costs[1])
     who, ranks = (row["who"], traced[0]) if len(a) else (row["who_b"], traced[1])
     if counted and 0 < len(who) < ranks:
         name = f"{name}, on {_ranks_text(who)}"
     return TimeRatio(name, *costs, len(a), len(b), None, None, *costs)
-
-
-def _count_text(a: float | None, b: float | None) -> str:
-    """Words for how often it comes: "3 a step", "3 -> 4 a step"."""
-    told = [digits(one) for one in (a, b) if one is not None]
-    return f"{' -> '.join(dict.fromkeys(told))} a step"
 
 
 def _calls(a: TraceAnalysis, b: TraceAnalysis) -> Iterator[TimeRatio]:

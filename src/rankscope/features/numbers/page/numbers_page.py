@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -167,7 +167,8 @@ class NumbersScreen(GridPage):
         badge = STATUSES[self.analysis.status]
         verdict = line(" ", Span(f" {badge.badge} ", badge.face), f" {plain(self.analysis.verdict)}")
         what = " against the reference" if self.is_reference else " numbers"
-        counts = line(Span(what, "head"), f"  {self._counts()}", self._bucket())
+        bucket = Span(f"  {self._per} ranks a cell" if self._per > 1 else "", "dim")
+        counts = line(Span(what, "head"), f"  {self._counts()}", bucket)
         key = line(" ", *legend(is_reference=self.is_reference))
         width = self.size.width
         told = [cut(one, width) for one in wrapped([verdict], width - 1, 1)[:VERDICT_LINES]]
@@ -184,9 +185,6 @@ class NumbersScreen(GridPage):
         found = [(int((self.codes == code).sum()), word) for code, word in named]
         off = ", ".join(f"{count:,} {word}" for count, word in found if count)
         return f"{off or 'nothing is off'}; {', '.join(told)}"
-
-    def _bucket(self) -> Span:
-        return Span(f"  {self._per} ranks a cell" if self._per > 1 else "", "dim")
 
     def search(self, text: str) -> int:
         """Lists the lines with `text` in their operation, group or step; of a rank those that it has."""
@@ -223,14 +221,10 @@ class NumbersScreen(GridPage):
         """Whether a key has a use here: without a reference there is one view."""
         return len(self._modes) > 1 if action.startswith("mode") else super().check_action(action, parameters)
 
-    def _line(self, at: int) -> dict[str, Any]:
-        assert self.grid is not None
-        return self.grid.lines.row(int(self._shown[at]), named=True)
-
     def head(self, at: int) -> Span:
         """The step and the operation of a line."""
         assert self.grid is not None
-        one, width = self._line(at), self.label_width
+        one, width = self.grid.lines.row(int(self._shown[at]), named=True), self.label_width
         digits = len(str(self.grid.lines["step"].max()))
         step = "" if one["step"] < 0 else str(one["step"])
         return Span(f"{step:>{digits}} {line_text(one, width - digits - 2):<{width - digits - 1}}")

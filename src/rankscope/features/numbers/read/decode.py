@@ -258,16 +258,12 @@ def read_numbers(stream: IO[bytes], _: int, part: tuple[int, int]) -> NumbersCon
             break
     if not columns.headers:
         raise NotThisKindError("a record of numbers without a rank in its first line")
-    return columns.content(_problem(lost, columns))
-
-
-def _problem(lost: Counter[str], columns: LineColumns) -> str | None:
     notes = [f"{plural(count, 'line')} {what}" if what in _LINES else what for what, count in lost.items()]
     if columns.version > VERSION:
         notes.append(f"its format {columns.version} is newer than {VERSION}: some of it may be missing")
     if columns.dropped:
         notes.append(f"the recorder dropped {plural(columns.dropped, 'tensor')}")
-    return "; ".join(notes) or None
+    return columns.content("; ".join(notes) or None)
 
 
 INVALID, CUT, LONG = _LINES = ("that cannot be read", "cut off at the end of the file", "longer than 1 MiB")
@@ -398,16 +394,13 @@ class LineColumns:
         self._samples.append(b"".join([data for data, _ in samples]))
         self._numbers.append(numbers)
         self._floats.append(floats)
-        self._codes.append(self._coded(rows))
-        self.rows += len(rows)
-
-    def _coded(self, rows: Sequence[NumbersLine]) -> npt.NDArray[np.int32]:
         codes = np.full((len(CODES), len(rows)), -1, np.int32)
-        for name, column in zip(CODES, codes, strict=True):
+        for name, code in zip(CODES, codes, strict=True):
             table, own = self._sizes if name in SIZES else self._texts, list(map(attrgetter(name), rows))
             if own.count(None) < len(own):
-                column[:] = list(map(table.__getitem__, own))
-        return codes
+                code[:] = list(map(table.__getitem__, own))
+        self._codes.append(codes)
+        self.rows += len(rows)
 
     def content(self, problem: str | None) -> NumbersContent:
         """The content of the file."""

@@ -140,16 +140,12 @@ def _placed(content: NumbersContent, shown: str, rank: int | None, everybody: Se
     ]
     texts = content.texts
     if NO_SITE in texts:
-        site, slot = _site_of(shown)
+        # a table of msprobe's monitor tells site and slot by the name of its file
+        name = PurePosixPath(shown.replace("!", "/")).name
+        site, slot = next(((site, slot) for begin, site, slot in MONITOR_SITES if name.startswith(begin)), ("", "in0"))
         texts = [site if text == NO_SITE else slot if text == NO_SLOT else text for text in texts]
     headers = [] if rank is None else [header._replace(rank=rank) for header in content.headers]
     return replace(content, columns=columns, groups=groups, texts=texts, headers=headers)
-
-
-def _site_of(shown: str) -> tuple[str, str]:
-    """Site and slot of the rows of a table of msprobe's monitor, by the name of the file; no site if it is unknown."""
-    name = PurePosixPath(shown.replace("!", "/")).name
-    return next(((site, slot) for begin, site, slot in MONITOR_SITES if name.startswith(begin)), ("", "in0"))
 
 
 def _with_stacks(content: NumbersContent, beside: StackDocument | None) -> NumbersContent:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from rankscope.features.numbers.rules.model import (
     NumberMarks,
     ReferenceMarks,
     RowState,
+    RuleAnswer,
 )
 from rankscope.schema import Dataset
 
@@ -173,44 +173,46 @@ def nearest_limits(rows: Ints, units: Ints, checks: Sequence[tuple[str, Bools, F
     return pl.DataFrame(found, schema=NEAREST).filter(pl.Series(score[best, at] >= 0))
 
 
-class JudgedRules(NamedTuple):
-    """All that the rules tell."""
+def row_marks(
+    dataset: Dataset,
+    units: CollectiveUnits,
+    nearest: pl.DataFrame,
+    answers: Sequence[RuleAnswer],
+    broken: Sequence[BrokenRule],
+    states: Sequence[RowState],
+    *,
+    roots: tuple[int, ...],
+    reached: Mapping[int, int],
+) -> NumberMarks:
+    """The state of each tensor.
 
-    nearest: pl.DataFrame
-    """Columns `NEAREST`."""
-    asked: Sequence[Mapping[str, pl.Series]]
-    """By rule about bits the rows about which it was asked."""
-    broken: Sequence[BrokenRule]
-    states: Sequence[RowState]
-    """The state that each broken rule gives to its rows."""
-    roots: tuple[int, ...]
-
-
-def row_marks(dataset: Dataset, units: CollectiveUnits, rules: JudgedRules, reached: Mapping[int, int]) -> NumberMarks:
-    """The state of each tensor; `reached` is by rank the order from which on it may hold wrong values."""
+    `nearest` has the columns `NEAREST`, `states` are those that each broken rule gives to its rows, and `reached` is by
+    rank the order from which on it may hold wrong values.
+    """
     count = dataset.tensors.height
     state, rule = np.zeros(count, np.uint8), np.zeros(count, np.uint8)
     value, limit = np.zeros(count), np.zeros(count)
-    for name, rows in ((name, rows) for told in rules.asked for name, rows in told.items()):
-        place = rows.drop_nulls().to_numpy()
-        state[place], rule[place] = RowState.RIGHT, _NUMBER[name]
-    near = _on_equal_outputs(dataset, units, rules.nearest)
+    for answer in answers:
+        if answer.rows is not None:
+            place = answer.rows.drop_nulls().to_numpy()
+            state[place], rule[place] = RowState.RIGHT, _NUMBER[answer.rule]
+    near = _on_equal_outputs(dataset, units, nearest)
     place, own = near["row"].to_numpy(), near["rule"].to_numpy()
     wrong = np.where(_IS_PROOF[own], RowState.WRONG, RowState.SUSPICIOUS)
     state[place] = np.where(near["broken"].to_numpy(), wrong, RowState.RIGHT)
     rule[place], value[place], limit[place] = own, near["value"].to_numpy(), near["limit"].to_numpy()
-    marked = _marked(dataset, rules.broken)
+    marked = _marked(dataset, broken)
     at, place = marked["at"].to_numpy(), marked["row"].to_numpy()
     if len(place):
-        told = np.array([_NUMBER[one.rule] for one in rules.broken], np.uint8)
-        states, named = np.array(rules.states, np.uint8), np.array([bool(one.ranks) for one in rules.broken])
+        told = np.array([_NUMBER[one.rule] for one in broken], np.uint8)
+        given, named = np.array(states, np.uint8), np.array([bool(one.ranks) for one in broken])
         # of several broken rules the last one stays: the worst, and the strictest that names ranks
-        order = np.lexsort((-told[at].astype(np.int64), named[at], states[at]))
+        order = np.lexsort((-told[at].astype(np.int64), named[at], given[at]))
         at, place = at[order], place[order]
-        state[place], rule[place] = states[at], told[at]
-        value[place] = np.array([one.value for one in rules.broken])[at]
-        limit[place] = np.array([one.limit for one in rules.broken])[at]
-    return NumberMarks(state, rule, value, limit, _after(dataset, reached), rules.roots)
+        state[place], rule[place] = given[at], told[at]
+        value[place] = np.array([one.value for one in broken])[at]
+        limit[place] = np.array([one.limit for one in broken])[at]
+    return NumberMarks(state, rule, value, limit, _after(dataset, reached), roots)
 
 
 def reference_marks(dataset: Dataset, table: pl.DataFrame, broken: Sequence[BrokenRule]) -> ReferenceMarks:

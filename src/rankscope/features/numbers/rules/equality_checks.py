@@ -7,9 +7,7 @@ about what ranks bring to reductions; S3 is about gradients and parameters that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -21,45 +19,24 @@ from rankscope.features.numbers.rules.collective_units import (
     CollectiveUnits,
     group_kinds,
 )
-from rankscope.features.numbers.rules.model import INTEGER_BITS, BrokenRule, format_of
+from rankscope.features.numbers.rules.model import INTEGER_BITS, MOST_BROKEN, BrokenRule, RuleAnswer, format_of
 from rankscope.schema import Dataset
 from rankscope.text.wording import ranks_text
 
-MOST_BROKEN = 2_000
-"""Most places of one rule that are looked at one by one, the earliest first."""
 
-
-@dataclass(frozen=True)
-class EqualityChecks:
-    """Places that break the exact rules, and how often each rule was asked."""
-
-    broken: list[BrokenRule]
-    asked: dict[str, int]
-    counts: dict[str, int]
-    """Places at which each rule does not hold."""
-    rows: dict[str, pl.Series] = field(default_factory=dict)
-    """Rows of `Dataset.tensors` about which a rule was asked, as far as it tells them."""
-
-
-def check_equality(dataset: Dataset, units: CollectiveUnits) -> EqualityChecks:
-    """The collectives, sends and receives that break a rule about bits."""
-    found = EqualityChecks([], {}, {})
-    for rule, asked, rows, told, write in (
-        ("E1", *_unequal_outputs(units), _differing_members),
-        ("E2", *_moved_wrong(units), _wrong_receivers),
-        ("E3", *_wrong_integers(units), _wrong_sum),
+def check_equality(dataset: Dataset, units: CollectiveUnits) -> list[RuleAnswer]:
+    """The answers of the rules about bits, on collectives, sends and receives."""
+    answers = []
+    for rule, (asked, wrong, rows), broken_at in (
+        ("E1", _unequal_outputs(units), _differing_members),
+        ("E2", _moved_wrong(units), _wrong_receivers),
+        ("E3", _wrong_integers(units), _wrong_sum),
     ):
-        found.asked[rule], found.rows[rule] = asked, told
-        times = rows.group_by("unit").agg(pl.col("step", "order").min()).sort("step", "order", "unit")
-        found.counts[rule] = times.height
-        first = rows.join(times.head(MOST_BROKEN), on="unit", how="semi", maintain_order="left")
-        found.broken.extend(write(place) for place in first.partition_by("unit", maintain_order=True))
-    received, wrong = _wrong_receives(dataset)
-    found.asked["E2"] += len(received)
-    found.rows["E2"] = found.rows["E2"].append(received)
-    found.counts["E2"] += len(wrong)
-    found.broken.extend(wrong[:MOST_BROKEN])
-    return found
+        times = wrong.group_by("unit").agg(pl.col("step", "order").min()).sort("step", "order", "unit")
+        first = wrong.join(times.head(MOST_BROKEN), on="unit", how="semi", maintain_order="left")
+        broken = [broken_at(place) for place in first.partition_by("unit", maintain_order=True)]
+        answers.append(RuleAnswer(rule, asked, broken, times.height, rows))
+    return [*answers, _wrong_receives(dataset)]
 
 
 def _known() -> pl.Expr:
@@ -154,14 +131,14 @@ def _wrong_sum(rows: pl.DataFrame) -> BrokenRule:
 _LANE = ["group", "source", "target", "step"]
 
 
-def _wrong_receives(dataset: Dataset) -> tuple[pl.Series, list[BrokenRule]]:
-    """Rows of the receives that can be compared, and those that got what was not sent in the step.
+def _wrong_receives(dataset: Dataset) -> RuleAnswer:
+    """E2: the receives that got what was not sent in the step.
 
     Lanes with other numbers of sends and receives in a step are left out: which belongs to which is not known then.
     """
     rows = dataset.tensors.with_row_index("row").filter((pl.col("site") == "p2p") & pl.col("peer").is_not_null())
     if rows.is_empty():
-        return rows["row"], []
+        return RuleAnswer.of("E2", 0)
     is_send = pl.col("op").cast(pl.String) == "send"
     rows = rows.with_columns(
         source=pl.when(is_send).then("rank").otherwise("peer"), target=pl.when(is_send).then("peer").otherwise("rank"),
@@ -177,32 +154,23 @@ def _wrong_receives(dataset: Dataset) -> tuple[pl.Series, list[BrokenRule]]:
     pairs = rows.filter(~pl.col("is_send") & _known()).join(sent, on=keys, how="inner", nulls_equal=True)
     pairs = pairs.join(even, on=_LANE, how="inner", nulls_equal=True)
     wrong = pairs.filter(pl.col("hash") != pl.col("sent")).sort("step", "row")
-    return pairs["row"], list(_unsent(wrong))
-
-
-def _unsent(wrong: pl.DataFrame) -> Iterator[BrokenRule]:
-    for row, sent_row, source, target, own, sent in wrong.select(
-        "row", "sent_row", "source", "target", "hash", "sent_in_step"
-    ).iter_rows():
+    broken = [
         # batched sends may be matched in another order, by their tags
-        if own not in sent:
-            pair = tuple(sorted({source, target}))
-            yield BrokenRule("E2", row, candidates=pair, members=pair, rows=(sent_row,))
+        BrokenRule("E2", row, candidates=tuple(sorted({*pair})), members=tuple(sorted({*pair})), rows=(sent_row,))
+        for row, sent_row, *pair, own, sent in wrong.select(
+            "row", "sent_row", "source", "target", "hash", "sent_in_step"
+        ).iter_rows()
+        if own not in sent
+    ]
+    return RuleAnswer.of("E2", pairs.height, broken, pairs["row"])
 
 
-Answer = tuple[dict[str, int], list[BrokenRule]]
-"""How often each rule was asked, and what breaks it."""
 FEWEST_ELEMENTS = 8
 """Tensors of no more elements are flags and counters: they may be equal for good reasons."""
 MOST_ROUNDOFFS = 64.0
 """Difference, in units of roundoff, that a kernel which is not deterministic may make."""
 MOST_STALE, FEWEST_SENT = 0.5, 2
 """Share of old weights among those that healthy ranks send, and the fewest that a rank must send to be judged."""
-
-
-def check_twins(dataset: Dataset, units: CollectiveUnits) -> list[Answer]:
-    """The answers of these rules."""
-    return [_tied_weights(dataset), _recomputed(dataset), _sent_weights(dataset, units)]
 
 
 def is_varied() -> pl.Expr:
@@ -212,14 +180,14 @@ def is_varied() -> pl.Expr:
     return large & (pl.col("l2").fill_null(1.0) != 0) & spread
 
 
-def _tied_weights(dataset: Dataset) -> Answer:
+def _tied_weights(dataset: Dataset) -> RuleAnswer:
     """Parameters of different names that hold the same bits before and after a first update, and later do not."""
     held = pl.col("site").is_in(["parameter"]) & is_varied() & (pl.col("nan").fill_null(0) == 0)
     rows = dataset.tensors.with_row_index("row").filter(held)
     rows = rows.select("row", "rank", "step", "hash", "numel", name=pl.col("name").cast(pl.String))
     steps = rows["step"].drop_nulls().unique().sort().head(2).to_list()
     if len(steps) < 2:
-        return {}, []
+        return RuleAnswer.of("S3t", 0)
     both = [pl.col("hash").filter(pl.col("step") == step).first().alias(f"hash_{n}") for n, step in enumerate(steps)]
     begun = rows.group_by("rank", "name", "numel", maintain_order=True).agg(*both).drop_nulls()
     changed = begun.filter(pl.col("hash_0") != pl.col("hash_1"))
@@ -235,7 +203,7 @@ def _tied_weights(dataset: Dataset) -> Answer:
         .select("rank", "hash", "row", "name")
         .iter_rows()
     ]
-    return {"S3t": sets.height}, broken
+    return RuleAnswer.of("S3t", sets.height, broken)
 
 
 def _tied(ranks: list[int], hashes: list[int], rows: list[int], names: list[str], last: int) -> BrokenRule:
@@ -245,7 +213,7 @@ def _tied(ranks: list[int], hashes: list[int], rows: list[int], names: list[str]
     return BrokenRule("S3t", rows[other], (), holders, holders, rows=(rows[0],), note=note)
 
 
-def _recomputed(dataset: Dataset) -> Answer:
+def _recomputed(dataset: Dataset) -> RuleAnswer:
     """Outputs and inputs of modules that are computed again for the backward pass, and differ from all that the module
     had in the forward pass of the step by more than a kernel which is not deterministic makes, or only on a rank."""
     key = ["rank", "step", "name", "slot", "numel", "dtype"]
@@ -253,7 +221,7 @@ def _recomputed(dataset: Dataset) -> Answer:
     rows = rows.with_columns(pl.col("name", "slot", "dtype").cast(pl.String))
     again = rows.filter(pl.col("recompute").fill_null(value=False))
     if again.is_empty():
-        return {}, []
+        return RuleAnswer.of("S6", 0)
     first = rows.filter(~pl.col("recompute").fill_null(value=False)).select(*key, its="hash", its_row="row")
     pairs = again.select(*key, "hash", "row", "order").join(first, on=key, how="inner", nulls_equal=True)
     judged = pairs.group_by("row", maintain_order=True).agg(
@@ -265,12 +233,13 @@ def _recomputed(dataset: Dataset) -> Answer:
     far = _is_far(dataset, wrong)
     wrong = wrong.filter(pl.col("usual") | far).sort("step", "order")
     everybody = judged["rank"].n_unique()
-    return {"S6": judged.height}, [
+    broken = [
         BrokenRule("S6", row, (rank,) if odd < everybody else (), (), (rank,), rows=(its,),
                    note="the forward pass had another value: the generator of random numbers, or the input, differs")
         for row, rank, its, odd in wrong.with_columns(odd=pl.col("rank").n_unique().over("name", "slot", "step"))
         .select("row", "rank", "its_row", "odd").iter_rows()
     ]  # fmt: skip
+    return RuleAnswer.of("S6", judged.height, broken)
 
 
 def _is_far(dataset: Dataset, pairs: pl.DataFrame) -> pl.Series:
@@ -286,7 +255,7 @@ def _is_far(dataset: Dataset, pairs: pl.DataFrame) -> pl.Series:
     return (pl.select(pl.max_horizontal(*off)).to_series() > limit).fill_null(value=False)
 
 
-def _sent_weights(dataset: Dataset, units: CollectiveUnits) -> Answer:
+def _sent_weights(dataset: Dataset, units: CollectiveUnits) -> RuleAnswer:
     """Ranks that broadcast, or give to all_gathers, in a step only what they gave in the step before, while they sent
     new values before and others do now."""
     sent = pl.col("op").is_in(["broadcast", "all_gather"]) & ~pl.col("is_out") & pl.col("dtype").str.contains("^b?f")
@@ -312,12 +281,13 @@ def _sent_weights(dataset: Dataset, units: CollectiveUnits) -> Answer:
         (pl.col("len") >= FEWEST_SENT) & (pl.col("stale") == 1) & (pl.col("usual") < MOST_STALE)
         & (pl.col("others") < MOST_STALE)
     )  # fmt: skip
-    return {"S1": facts.height}, [
+    broken = [
         BrokenRule("S1", row, (rank,), (), (rank,), rows=(before,),
                    note=f"all {count} tensors that {ranks_text((rank,))} sends there are those of the step before, and "
                    "others send new ones: its update is lost")
         for row, rank, before, count in lost.select("row", "rank", "before_row", "len").iter_rows()
     ]  # fmt: skip
+    return RuleAnswer.of("S1", facts.height, broken)
 
 
 MOST_SAME_SHARE = 0.5
@@ -330,45 +300,23 @@ _PART = ["name", "site", "occurrence", "slot", "slice", "micro"]
 _SHARD = ["offsets", "global_shape"]
 
 
-def check_replicas(dataset: Dataset, units: CollectiveUnits) -> EqualityChecks:
-    """The places that break the rules over steps and ranks."""
-    found = EqualityChecks([], {}, {})
-    inputs = _summed_inputs(dataset, units)
+def check_replicas(dataset: Dataset, units: CollectiveUnits) -> list[RuleAnswer]:
+    """The answers of the rules over steps and ranks."""
+    # inputs of sums and averages, with their statistics
+    sums = pl.col("op").is_in(["all_reduce", "reduce_scatter", "reduce"]) & pl.col("reduce_op").is_in(["sum", "avg"])
+    rows = units.rows.filter(~pl.col("is_out") & sums & pl.col("dtype").str.contains("^b?f"))
+    statistics = dataset.tensors.select("min", "max", "l2")[rows["row"].to_numpy()]
+    inputs = pl.concat([rows, statistics], how="horizontal").filter(is_varied())
     answers = [_stale_inputs(inputs), _same_inputs(inputs), _same_batches(dataset), *_parted(dataset)]
-    answers += [_changed_weights(dataset), *(ReplicaAnswer(*one) for one in check_twins(dataset, units))]
+    answers += [_changed_weights(dataset), _tied_weights(dataset), _recomputed(dataset), _sent_weights(dataset, units)]
     steps = dataset.tensors["step"].drop_nulls().unique().sort().to_list()
     if len(steps) > LEARNED_STEPS:
         learned = steps[:LEARNED_STEPS]
         answers += [_joined_batches(dataset, learned), _parted_values(dataset, learned), _left_out(dataset, steps)]
-    for asked, broken, rows in answers:
-        for rule, count in asked.items():
-            found.asked[rule] = found.asked.get(rule, 0) + count
-            if rows is not None:
-                found.rows[rule] = pl.concat([found.rows[rule], rows]) if rule in found.rows else rows
-        for one in broken:
-            found.counts[one.rule] = found.counts.get(one.rule, 0) + 1
-        found.broken.extend(broken[:MOST_BROKEN])
-    return found
+    return answers
 
 
-class ReplicaAnswer(NamedTuple):
-    """How often each rule was asked, and what breaks it."""
-
-    asked: dict[str, int]
-    broken: list[BrokenRule]
-    rows: pl.Series | None = None
-    """Rows of `Dataset.tensors` about which the rule was asked; None where it does not tell them."""
-
-
-def _summed_inputs(dataset: Dataset, units: CollectiveUnits) -> pl.DataFrame:
-    """Inputs of sums and averages, with their statistics."""
-    sums = pl.col("op").is_in(["all_reduce", "reduce_scatter", "reduce"]) & pl.col("reduce_op").is_in(["sum", "avg"])
-    rows = units.rows.filter(~pl.col("is_out") & sums & pl.col("dtype").str.contains("^b?f"))
-    told = dataset.tensors.select("min", "max", "l2")[rows["row"].to_numpy()]
-    return pl.concat([rows, told], how="horizontal").filter(is_varied())
-
-
-def _stale_inputs(inputs: pl.DataFrame) -> ReplicaAnswer:
+def _stale_inputs(inputs: pl.DataFrame) -> RuleAnswer:
     call = ["rank", "group", "op", "nth_in_step", "place", "piece"]
     rows = inputs.with_columns(nth_in_step=pl.col("call").rank("dense").over(["rank", "group", "op", "step"]))
     rows = rows.sort("step", "order").with_columns(
@@ -387,10 +335,10 @@ def _stale_inputs(inputs: pl.DataFrame) -> ReplicaAnswer:
                    note=f"its input is what it had in step {first}")
         for row, rank, earlier, first in stale.select("row", "rank", "before", "first").iter_rows()
     ]  # fmt: skip
-    return ReplicaAnswer({"S1": asked}, broken)
+    return RuleAnswer.of("S1", asked, broken)
 
 
-def _same_inputs(inputs: pl.DataFrame) -> ReplicaAnswer:
+def _same_inputs(inputs: pl.DataFrame) -> RuleAnswer:
     """Ranks whose inputs to most reductions of their group in a step are those of another member."""
     per_step, call = ["group", "step"], ["group", "step", "call", "op", "nth"]
     whole = inputs.group_by([*call, "rank"], maintain_order=True).agg(
@@ -408,10 +356,10 @@ def _same_inputs(inputs: pl.DataFrame) -> ReplicaAnswer:
         for ranks, row, other, count, total in often.filter(pl.col("len") > MOST_SAME_SHARE * pl.col("total"))
         .sort("step", "row").select("ranks", "row", "other", "len", "total").iter_rows()
     ]  # fmt: skip
-    return ReplicaAnswer({"S2": inputs["unit"].n_unique()}, broken)
+    return RuleAnswer.of("S2", inputs["unit"].n_unique(), broken)
 
 
-def _same_batches(dataset: Dataset) -> ReplicaAnswer:
+def _same_batches(dataset: Dataset) -> RuleAnswer:
     """Data-parallel ranks with the same batch. Ranks are data-parallel if all of their parameters are equal in the
     first recorded step; ranks that share a model in other ways read the same batch for good reasons."""
     held = dataset.tensors.filter((pl.col("site") == "parameter") & is_varied())
@@ -430,10 +378,10 @@ def _same_batches(dataset: Dataset) -> ReplicaAnswer:
                    note="their models are equal, and they read the same batch")
         for ranks, row, other in asked.filter("same").select("ranks", "row", "other").iter_rows()
     ]  # fmt: skip
-    return ReplicaAnswer({"S2": asked.height}, broken)
+    return RuleAnswer.of("S2", asked.height, broken)
 
 
-def _parted(dataset: Dataset) -> list[ReplicaAnswer]:
+def _parted(dataset: Dataset) -> list[RuleAnswer]:
     """Replicas that differ: those that placements declare, and those that were equal in the first recorded step."""
     known = pl.col("hash").is_not_null() & (pl.col("numel") > 0) & (pl.col("nan").fill_null(0) == 0)
     held = pl.col("site").is_in(["gradient", "parameter", "optimizer"])
@@ -442,21 +390,20 @@ def _parted(dataset: Dataset) -> list[ReplicaAnswer]:
         return []
     rows = rows.with_columns(pl.col("name").cast(pl.String), placed=pl.col("placements").cast(pl.String))
     declared = rows.filter(pl.col("placed").is_not_null() & ~pl.col("placed").str.contains("P"))
-    return [_declared(declared), _learned(rows.filter(pl.col("placed").is_null()))]
-
-
-def _declared(rows: pl.DataFrame) -> ReplicaAnswer:
-    """Shards with the same place in the whole tensor, which every rank that holds them holds alike."""
+    # shards with the same place in the whole tensor: every rank that holds them holds them alike
     keys = [*_PART, "step", *_SHARD, "placed", "mesh", "dtype", "numel"]
-    sets = rows.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join(",") for name in _SHARD)
+    sets = declared.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join(",") for name in _SHARD)
     sets = sets.group_by(keys, maintain_order=True).agg(pl.col("rank", "hash", "row", "order"))
     sets = sets.filter(pl.col("rank").list.n_unique() > 1)
     wrong = sets.filter(pl.col("hash").list.n_unique() > 1)
     broken = [_odd("S3", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
-    return ReplicaAnswer({"S3": sets.height}, broken, sets["row"].explode())
+    return [
+        RuleAnswer.of("S3", sets.height, broken, sets["row"].explode()),
+        _learned(rows.filter(pl.col("placed").is_null())),
+    ]
 
 
-def _learned(rows: pl.DataFrame) -> ReplicaAnswer:
+def _learned(rows: pl.DataFrame) -> RuleAnswer:
     """Tensors that were equal on several ranks in the first recorded step, and are not in a later one."""
     first = rows.filter(pl.col("step") == pl.col("step").min().over(_PART))
     # constants are equal by their initialisation, but for norms, of which every rank has the same
@@ -468,7 +415,7 @@ def _learned(rows: pl.DataFrame) -> ReplicaAnswer:
     sets = sets.filter(pl.col("rank").list.len() > 1)
     wrong = sets.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
     broken = [_odd("S3l", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
-    return ReplicaAnswer({"S3l": sets.height}, broken, sets["row"].explode())
+    return RuleAnswer.of("S3l", sets.height, broken, sets["row"].explode())
 
 
 def _odd(rule: str, ranks: Sequence[int], hashes: Sequence[int], rows: Sequence[int]) -> BrokenRule:
@@ -484,7 +431,7 @@ def _odd(rule: str, ranks: Sequence[int], hashes: Sequence[int], rows: Sequence[
     )  # fmt: skip
 
 
-def _changed_weights(dataset: Dataset) -> ReplicaAnswer:
+def _changed_weights(dataset: Dataset) -> RuleAnswer:
     """Parameters that are not, on some ranks, what the optimizer left in the step before; a change on all ranks that
     hold the name is meant."""
     key = ["rank", "name", "numel", "dtype"]
@@ -502,7 +449,7 @@ def _changed_weights(dataset: Dataset) -> ReplicaAnswer:
                    note="the optimizer left another value in the step before, and on other ranks this one")
         for row, rank, before in wrong.select("row", "rank", "left_row").iter_rows()
     ]  # fmt: skip
-    return ReplicaAnswer({"S5": both.height}, broken, both["row"])
+    return RuleAnswer.of("S5", both.height, broken, both["row"])
 
 
 _VALUE = ["site", "op", "kind", "name", "slot", "slice", "micro", "numel", "dtype"]
@@ -519,7 +466,7 @@ def _valued(dataset: Dataset) -> pl.DataFrame:
     return rows.select("row", "rank", "step", "hash", *_VALUE)
 
 
-def _parted_values(dataset: Dataset, learned: Sequence[int]) -> ReplicaAnswer:
+def _parted_values(dataset: Dataset, learned: Sequence[int]) -> RuleAnswer:
     """Sums and losses that were equal on several ranks in the first steps, and are not in a later one."""
     rows = _valued(dataset)
     begun = rows.filter(pl.col("step").is_in(list(learned)))
@@ -541,10 +488,10 @@ def _parted_values(dataset: Dataset, learned: Sequence[int]) -> ReplicaAnswer:
     ).filter(pl.col("rank").list.len() == pl.col("size"))  # fmt: skip
     wrong = held.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
     broken = [_odd("S3l", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
-    return ReplicaAnswer({"S3l": held.height}, broken, held["row"].explode())
+    return RuleAnswer.of("S3l", held.height, broken, held["row"].explode())
 
 
-def _joined_batches(dataset: Dataset, learned: Sequence[int]) -> ReplicaAnswer:
+def _joined_batches(dataset: Dataset, learned: Sequence[int]) -> RuleAnswer:
     """Ranks that had different batches in the first steps, and the same one in a later step."""
     rows = dataset.tensors.with_row_index("row").filter((pl.col("site") == "batch") & is_varied())
     key = ["micro", "name", "occurrence", "slot", "step"]
@@ -563,10 +510,10 @@ def _joined_batches(dataset: Dataset, learned: Sequence[int]) -> ReplicaAnswer:
                    note=f"their batches were different up to step {learned[-1]}")
         for ranks, row, other in same.select("ranks", "row", "other").iter_rows()
     ]  # fmt: skip
-    return ReplicaAnswer({"S2": later.height}, broken)
+    return RuleAnswer.of("S2", later.height, broken)
 
 
-def _left_out(dataset: Dataset, steps: Sequence[int]) -> ReplicaAnswer:
+def _left_out(dataset: Dataset, steps: Sequence[int]) -> RuleAnswer:
     """Operations that a rank issued in each of the first steps, and in none of two or more later ones."""
     key = ["rank", "group", "op", "slot", "numel", "dtype"]
     moved = dataset.tensors.with_row_index("row").filter(pl.col("site").is_in(["collective", "p2p"]))
@@ -592,4 +539,4 @@ def _left_out(dataset: Dataset, steps: Sequence[int]) -> ReplicaAnswer:
                    f"another group, on {ranks_text(ranks)}")
         for ranks, rows in sets.sort("row").select("rank", "row").iter_rows()
     ]  # fmt: skip
-    return ReplicaAnswer({"S4": asked.height}, broken)
+    return RuleAnswer.of("S4", asked.height, broken)

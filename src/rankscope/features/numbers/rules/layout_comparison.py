@@ -236,7 +236,10 @@ def compare_layouts(mine: NamedTensors, trusted: NamedTensors, perturbed: Sequen
     common = frozenset(mine.rows["data"].drop_nulls()) & frozenset(trusted.rows["data"].drop_nulls())
     ways = [_Alignment.of(mine, trusted, keys) for keys in dict.fromkeys([common, frozenset()])]
     best = max(ways, key=lambda way: way.same.height)
-    table = _compared(best, _divisors(mine, trusted))
+    # numbers by which sums of the run may be divided beside those of the other: quotients of sizes; 1 is the first
+    found = {a / b: None for a in _sizes(mine) for b in _sizes(trusted)}
+    divisors = tuple(dict.fromkeys([1.0, *sorted(found)][:MOST_DIVISORS]))
+    table = _compared(best, divisors)
     held = table.filter(pl.col("places") > 0)
     responses = [_response(one.by_data(best.data), best.whole) for one in perturbed]
     left = (*best.left_out, ("that hold none of the sampled places", table.height - held.height))
@@ -268,12 +271,6 @@ class _Alignment(NamedTuple):
             ("of the reference whose copies differ or whose parts are missing", whole.unclear),
         )
         return cls(data, mine, whole, same, left)
-
-
-def _divisors(mine: NamedTensors, trusted: NamedTensors) -> tuple[float, ...]:
-    """Numbers by which sums of the run may be divided beside those of the other: quotients of sizes; 1 is the first."""
-    found = {a / b: None for a in _sizes(mine) for b in _sizes(trusted)}
-    return tuple(dict.fromkeys([1.0, *sorted(found)][:MOST_DIVISORS]))
 
 
 def _sizes(tensors: NamedTensors) -> list[int]:
@@ -360,11 +357,6 @@ def _limited(table: pl.DataFrame, responses: Sequence[pl.DataFrame]) -> pl.DataF
     slack = pl.Series(sampling_slack(table["places"].to_numpy().astype(np.float64)))
     limit = pl.max_horizontal(response, pl.lit(least)) * pl.lit(slack)
     table = table.with_columns(limit=pl.when(pl.col("response").is_not_null()).then(limit)).drop("response")
-    return _with_wrong(table)
-
-
-def _with_wrong(table: pl.DataFrame) -> pl.DataFrame:
-    """The table with `wrong`."""
     beyond = (pl.col("off") > pl.col("limit")).fill_null(value=False)
     table = table.sort("rank", "step", "order").with_columns(beyond=beyond)
     ahead = pl.col("beyond").cast(pl.Int32).reverse().rolling_sum(NEXT + 1, min_samples=1).reverse().over("rank")
@@ -630,7 +622,7 @@ class _FirstWrong:
         if part is None:
             return _usual_reason(self.root)
         sizes = self.ours.groups.with_columns(size=pl.col("ranks").list.len())
-        text = f"it is {_fraction_text(part)} times the reference"
+        text = f"it is {part} times the reference"
         if part.numerator != 1 and part.denominator != 1:
             return text
         size = max(abs(part.numerator), part.denominator)
@@ -641,10 +633,6 @@ class _FirstWrong:
         calls = self.found.table["call"].max()
         is_micro = isinstance(calls, int) and calls + 1 == size
         return f"{text}, and a step has {size} micro batches" if is_micro else text
-
-
-def _fraction_text(part: Fraction) -> str:
-    return str(part.numerator) if part.denominator == 1 else f"{part.numerator}/{part.denominator}"
 
 
 def _usual_reason(root: dict[str, Any]) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -143,6 +144,29 @@ class BrokenRule:
     last_step: int | None = None
     after: int | None = None
     """Row of the last right tensor before it, where that is known."""
+
+
+MOST_BROKEN = 2_000
+"""Most places of one rule that are looked at one by one, the earliest first."""
+
+
+class RuleAnswer(NamedTuple):
+    """What one rule says of a run."""
+
+    rule: str
+    asked: int
+    """How often it was asked."""
+    broken: Sequence[BrokenRule]
+    """The first places at which it does not hold, at most `MOST_BROKEN`."""
+    places: int
+    """Number of all places at which it does not hold."""
+    rows: pl.Series | None = None
+    """Rows of `Dataset.tensors` about which it was asked; None where it does not tell them."""
+
+    @classmethod
+    def of(cls, rule: str, asked: int, broken: Sequence[BrokenRule] = (), rows: pl.Series | None = None) -> RuleAnswer:
+        """The answer with all places at which the rule does not hold, the earliest first."""
+        return cls(rule, asked, broken[:MOST_BROKEN], len(broken), rows)
 
 
 @dataclass(frozen=True)

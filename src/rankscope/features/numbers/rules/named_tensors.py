@@ -172,7 +172,10 @@ def named_tensors(dataset: Dataset, changes: Sequence[NameChange] = ()) -> Named
         place=_text(pl.col("offsets")).fill_null(""), varied=(pl.col("min") != pl.col("max")).fill_null(value=False),
         held=pl.col("held").fill_null(0),
     )  # fmt: skip
-    rows = rows.join(_batches(rows), on=["rank", "step", "call"], how="left", maintain_order="left")
+    hashed = rows.filter((pl.col("site") == "batch") & pl.col("hash").is_not_null())
+    batches = hashed.group_by("rank", "step", "call").agg(batch=pl.col("hash").sum())
+    batches = batches.with_columns(batches=pl.len().over("rank", "step"))
+    rows = rows.join(batches, on=["rank", "step", "call"], how="left", maintain_order="left")
     known = pl.col("site").is_in(_ACTIVATIONS) & (pl.col("batches") == pl.col("calls"))
     rows = rows.with_columns(data=pl.when(known.fill_null(value=False)).then("batch"))
     keep = ["rank", "row", "order", "dtype", "numel", "hash", "held", "whole", "size", "place", "sum", "l2", "varied"]
@@ -193,13 +196,6 @@ def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
     last = pl.col("call") == pl.col("calls") - 1
     rows = rows.filter(~PARTIAL_GRADIENT | last)
     return rows.with_columns(call=pl.when((site == "gradient") & slot.str.starts_with("in")).then(0).otherwise("call"))
-
-
-def _batches(rows: pl.DataFrame) -> pl.DataFrame:
-    """The sum of the hashes of each batch of a rank, and how many batches the rank has in the step."""
-    own = rows.filter((pl.col("site") == "batch") & pl.col("hash").is_not_null())
-    found = own.group_by("rank", "step", "call").agg(batch=pl.col("hash").sum())
-    return found.with_columns(batches=pl.len().over("rank", "step"))
 
 
 @dataclass(frozen=True)

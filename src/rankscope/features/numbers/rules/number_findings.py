@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Analysis, BrokenLimit, Confidence, Evidence, Finding, GroupRef, Severity
 from rankscope.analysis.places import Places
-from rankscope.features.numbers.rules.collective_units import CollectiveUnits, JudgedRules, collective_units, row_marks
-from rankscope.features.numbers.rules.equality_checks import MOST_BROKEN, check_equality, check_replicas
-from rankscope.features.numbers.rules.model import RULES, BrokenRule, NumberMarks, ReferenceMarks, RowState, RuleCount
+from rankscope.features.numbers.rules.collective_units import CollectiveUnits, collective_units, row_marks
+from rankscope.features.numbers.rules.equality_checks import check_equality, check_replicas
+from rankscope.features.numbers.rules.model import (
+    MOST_BROKEN,
+    RULES,
+    BrokenRule,
+    NumberMarks,
+    ReferenceMarks,
+    RowState,
+    RuleCount,
+)
 from rankscope.features.numbers.rules.sum_checks import SumChecks, check_sums, contribution_note
 from rankscope.features.numbers.rules.tensor_matching import check_printed, hash_kind, with_marks
 from rankscope.features.numbers.rules.wrong_values import NonFiniteSource, ValueSpread, find_nonfinite
@@ -73,26 +81,37 @@ def judge_numbers(dataset: Dataset) -> NumbersJudgement:
     kind, plain = hash_kind(dataset), dataset
     dataset = with_marks(dataset, kind)
     units = collective_units(dataset)
-    printed, unlike = check_printed(dataset, units)
     sums = check_sums(dataset, units)
     equal = check_equality(dataset, units)
     # different tensors often have the same XOR
     replicas = check_replicas(*((plain, collective_units(plain)) if kind == "xor" else (dataset, units)))
     nonfinite = find_nonfinite(dataset, units)
-    summed = _sum_breaks(dataset, units, sums)
-    asked = {**sums.asked, **equal.asked, "E1p": printed, **replicas.asked, "NF": nonfinite.asked}
-    broken = dict(sums.broken.group_by("rule").len().iter_rows()) | equal.counts | replicas.counts
-    broken["E1p"] = len(unlike)
-    for one in nonfinite.broken:
-        broken[one.rule] = broken.get(one.rule, 0) + 1
-    counts = tuple(RuleCount(rule, asked[rule], broken.get(rule, 0)) for rule in RULES if asked.get(rule))
-    places = _Places(dataset, _settled(dataset, [*equal.broken, *summed]) + unlike + replicas.broken + nonfinite.broken)
+    others = [check_printed(dataset, units), *replicas]
+    asked, broken = Counter(sums.asked), Counter[str](dict(sums.broken.group_by("rule").len().iter_rows()))
+    for answer in (*equal, *others):
+        asked[answer.rule] += answer.asked
+        broken[answer.rule] += answer.places
+    asked["NF"] += nonfinite.asked
+    broken.update(one.rule for one in nonfinite.broken)
+    counts = tuple(RuleCount(rule, asked[rule], broken[rule]) for rule in RULES if asked[rule])
+    exact = [one for answer in equal for one in answer.broken]
+    settled = _settled(dataset, [*exact, *_sum_breaks(dataset, units, sums)])
+    places = _Places(dataset, [*settled, *(one for answer in others for one in answer.broken), *nonfinite.broken])
     spread = ValueSpread(dataset)
     causes = _related(spread, [_with_gradients(dataset, cause) for cause in places.causes(nonfinite)])
     roots = [cause for cause in causes if cause.explained_by is None]
     states, rows = _states(causes, len(places.broken)), tuple(cause.first.row for cause in roots)
-    rules = JudgedRules(sums.nearest, (equal.rows, replicas.rows), places.broken, states, rows)
-    marks = row_marks(dataset, units, rules, _reached(spread, roots))
+    # by rank the order from which on it may hold values that a proof calls wrong
+    origins: dict[int, int] = {}
+    for cause in roots:
+        if any(cause.proven):
+            for rank, order in spread.origins(cause.first).items():
+                origins[rank] = min(order, origins.get(rank, order))
+    reached = spread.reached(origins) if origins else {}
+
+    marks = row_marks(
+        dataset, units, sums.nearest, [*equal, *others], places.broken, states, reached=reached, roots=rows
+    )
     return NumbersJudgement(tuple(causes), counts, marks=marks)
 
 
@@ -105,16 +124,6 @@ def _states(causes: Sequence[NumberCause], count: int) -> list[RowState]:
             wrong = RowState.WRONG if is_proof else RowState.SUSPICIOUS
             states[place] = RowState.FOLLOWS if follows else wrong
     return states
-
-
-def _reached(spread: ValueSpread, roots: Sequence[NumberCause]) -> dict[int, int]:
-    """By rank the order from which on it may hold values that a proof calls wrong."""
-    origins: dict[int, int] = {}
-    for cause in roots:
-        if any(cause.proven):
-            for rank, order in spread.origins(cause.first).items():
-                origins[rank] = min(order, origins.get(rank, order))
-    return spread.reached(origins) if origins else {}
 
 
 def _sum_breaks(dataset: Dataset, units: CollectiveUnits, sums: SumChecks) -> list[BrokenRule]:
@@ -290,72 +299,97 @@ def _may_follow(cause: NumberCause, other: NumberCause) -> bool:
 
 KIND = "numeric-divergence"
 _UNPROVEN = "no number is proven wrong, but: "
-_TITLES: dict[str, tuple[str, str]] = {
-    "members-differ": (
+
+
+class WrongNumber(NamedTuple):
+    """A kind of wrong number in words."""
+
+    named: str
+    """Title with the ranks that are named."""
+    unnamed: str
+    next_steps: tuple[str, ...]
+
+
+_KINDS: dict[str, WrongNumber] = {
+    "members-differ": WrongNumber(
         "{who} hold{s} another result of {where} than the other members, {when}",
         "the members of {where} hold different results, {when}",
+        (
+            "Run the node of the named rank through its vendor's memory and link tests; run the step again elsewhere.",
+            "Look for code on that rank alone that writes to the output before it has waited for it.",
+            "If the backend reduces in the switch (NVLS, SHARP), run once with NCCL_NVLS_ENABLE=0 and compare.",
+        ),
     ),
-    "moved-wrong": ("{who} {moved} wrong data in {where}, {when}",
-                    "one of {who} sent or got wrong data in {where}, {when}"),
-    "not-the-sum": ("{who} hold{s} no {kind} of the inputs of {where}, {when}",
-                    "{where} does not give the {kind} of its inputs, {when}"),
-    "non-finite": ("{who} hold{s} {what} in {where}, {when}, before any other rank", "{where} holds {what}, {when}"),
-    "replicas-differ": ("{where} on {who} differs from the other replicas, {when}",
-                        "{where} differs between its replicas on {who}, {when}"),
-    "recompute-differs": ("{where} on {who} is not what it was when it is computed again, {when}",
-                          "{where} is not what it was when it is computed again, {when}"),
-    "weights-changed": ("{where} on {who} changed between two steps, before it was used {when}",
-                        "{where} changed between two steps, before it was used {when}"),
-    "schedule-changes": ("{who} leave{s} out an operation of earlier steps: {where}, as {when}",
-                         "an operation of earlier steps is left out: {where}, as {when}"),
-    "schedule-differs": ("{who} first record{s} another tensor than the reference at {where}, {when}",
-                         "another tensor than in the reference is recorded at {where}, {when}"),
-    "differs-from-reference": ("{who} first differ{s} from the reference in {where}, {when}",
-                               "the first difference from the reference is in {where}, {when}"),
-    "same-input": ("{who} bring the same data to {where}, {when}", "{who} bring the same data to {where}, {when}"),
-    "stale-input": ("{who} bring{s} to {where} what it brought in an earlier step, {when}",
-                    "{where} gets an input of an earlier step, {when}"),
-}  # fmt: skip
-"""Titles by variant: with ranks that are named, and without."""
+    "moved-wrong": WrongNumber(
+        "{who} {moved} wrong data in {where}, {when}",
+        "one of {who} sent or got wrong data in {where}, {when}",
+        ("Look for writes to the buffer between the call and its wait, on the sender and on the receiver.",),
+    ),
+    "not-the-sum": WrongNumber(
+        "{who} hold{s} no {kind} of the inputs of {where}, {when}",
+        "{where} does not give the {kind} of its inputs, {when}",
+        (
+            "Look for reads of the output before its wait, and for writes to the inputs while the collective runs.",
+            "Record every step with modules, "
+            'numbers.start(model, every=1, level="modules"), to see what made the inputs.',
+        ),
+    ),
+    "non-finite": WrongNumber(
+        "{who} hold{s} {what} in {where}, {when}, before any other rank",
+        "{where} holds {what}, {when}",
+        ("Record modules in the steps before, to see which operation makes the first one.",),
+    ),
+    "replicas-differ": WrongNumber(
+        "{where} on {who} differs from the other replicas, {when}",
+        "{where} differs between its replicas on {who}, {when}",
+        ("Look for a reduction that leaves this tensor out, or uses another group; record gradients of every step.",),
+    ),
+    "recompute-differs": WrongNumber(
+        "{where} on {who} is not what it was when it is computed again, {when}",
+        "{where} is not what it was when it is computed again, {when}",
+        (
+            "Look at the random states that checkpoint() keeps, "
+            "and for inputs that are changed in place after their use.",
+        ),
+    ),
+    "weights-changed": WrongNumber(
+        "{where} on {who} changed between two steps, before it was used {when}",
+        "{where} changed between two steps, before it was used {when}",
+        ("Run the memory test of this device; look for code on this rank alone that writes to weights between steps.",),
+    ),
+    "schedule-changes": WrongNumber(
+        "{who} leave{s} out an operation of earlier steps: {where}, as {when}",
+        "an operation of earlier steps is left out: {where}, as {when}",
+        ("Look at what the program skips from the next step on, and at the groups that it uses there.",),
+    ),
+    "schedule-differs": WrongNumber(
+        "{who} first record{s} another tensor than the reference at {where}, {when}",
+        "another tensor than in the reference is recorded at {where}, {when}",
+        ("Compare the code and settings of the two runs at this place: rankscope diff shows settings.",),
+    ),
+    "differs-from-reference": WrongNumber(
+        "{who} first differ{s} from the reference in {where}, {when}",
+        "the first difference from the reference is in {where}, {when}",
+        ("Record modules around this place in both runs, in float32, with the same data and seeds.",),
+    ),
+    "same-input": WrongNumber(
+        "{who} bring the same data to {where}, {when}",
+        "{who} bring the same data to {where}, {when}",
+        ("Look at the sampler and the seeds of the data loaders of these ranks.",),
+    ),
+    "stale-input": WrongNumber(
+        "{who} bring{s} to {where} what it brought in an earlier step, {when}",
+        "{where} gets an input of an earlier step, {when}",
+        ("Look for a buffer that is reduced before it is filled, or again.",),
+    ),
+}
+"""By variant."""
 LONGEST_RANKS = 40
 """Characters of ranks in a title."""
 _STANDINGS: dict[str, tuple[Confidence, str]] = {
     "proof": ("high", "the limit is a proof"),
     "model": ("medium", "the limit takes roundings for independent"),
     "heuristic": ("medium", "the rule holds in practice, and is no proof"),
-}
-_NEXT: dict[str, tuple[str, ...]] = {
-    "weights-changed": (
-        "Run the memory test of this device; look for code on this rank alone that writes to weights between steps.",
-    ),
-    "recompute-differs": (
-        "Look at the random states that checkpoint() keeps, and for inputs that are changed in place after their use.",
-    ),
-    "schedule-changes": (
-        "Look at what the program skips from the next step on, and at the groups that it uses there.",
-    ),
-    "members-differ": (
-        "Run the node of the named rank through its vendor's memory and link tests; run the step again elsewhere.",
-        "Look for code on that rank alone that writes to the output before it has waited for it.",
-        "If the backend reduces in the switch (NVLS, SHARP), run once with NCCL_NVLS_ENABLE=0 and compare.",
-    ),
-    "moved-wrong": ("Look for writes to the buffer between the call and its wait, on the sender and on the receiver.",),
-    "not-the-sum": (
-        "Look for reads of the output before its wait, and for writes to the inputs while the collective runs.",
-        'Record every step with modules, numbers.start(model, every=1, level="modules"), to see what made the inputs.',
-    ),
-    "non-finite": ("Record modules in the steps before, to see which operation makes the first one.",),
-    "replicas-differ": (
-        "Look for a reduction that leaves this tensor out, or uses another group; record gradients of every step.",
-    ),
-    "schedule-differs": (
-        "Compare the code and settings of the two runs at this place: rankscope diff shows settings.",
-    ),
-    "differs-from-reference": (
-        "Record modules around this place in both runs, in float32, with the same data and seeds.",
-    ),
-    "same-input": ("Look at the sampler and the seeds of the data loaders of these ranks.",),
-    "stale-input": ("Look for a buffer that is reduced before it is filled, or again.",),
 }
 
 
@@ -462,16 +496,16 @@ class _NumberWriter:
             candidates=broken.candidates, confidence=confidence, confidence_reasons=(reason,),
             group=self._group(row), seq=row["seq"], op=row["op"], peer=row["peer"],
             stack=self.facts.dataset.stack(row["stack_id"]), evidence=tuple(self._evidence(cause)),
-            next_steps=_NEXT[cause.variant], about=broken.members,
+            next_steps=_KINDS[cause.variant].next_steps, about=broken.members,
             limits=tuple(BrokenLimit(one.rule, RULES[one.rule].standing, one.value, one.limit) for one in named),
         )  # fmt: skip
 
     def title(self, cause: NumberCause) -> str:
         """One line: who, what, where and when."""
         broken, row = cause.first, self._row(cause.first.row)
-        named, unnamed = _TITLES[cause.variant]
+        kind = _KINDS[cause.variant]
         ranks = broken.ranks or broken.candidates
-        return (named if broken.ranks else unnamed).format(
+        return (kind.named if broken.ranks else kind.unnamed).format(
             who=ranks_text(ranks, LONGEST_RANKS) if ranks else "the members",
             s="s" if len(ranks) == 1 else "", where=self._where(row),
             when=f"in step {row['step']}" if row["step"] is not None else "in an unknown step",

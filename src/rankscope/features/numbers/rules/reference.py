@@ -432,14 +432,10 @@ def _explained(
             continue
         if _is_same(dataset, first, law) and _is_stronger(law):
             return {**dict.fromkeys(new, at), place: at}
-        if _is_schedule(first, law) or spread.is_after(reached, law.first):
+        is_schedule = (first.variant, law.variant) == ("schedule-differs", "schedule-changes")
+        if is_schedule or spread.is_after(reached, law.first):
             new[at] = place
     return new
-
-
-def _is_schedule(first: NumberCause, law: NumberCause) -> bool:
-    """Whether both are about operations that are left out."""
-    return (first.variant, law.variant) == ("schedule-differs", "schedule-changes")
 
 
 def _is_stronger(law: NumberCause) -> bool:

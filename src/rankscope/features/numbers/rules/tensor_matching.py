@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.features.numbers.rules.collective_units import EQUAL_OUTPUTS, CollectiveUnits
-from rankscope.features.numbers.rules.model import BrokenRule, Floats, format_of
+from rankscope.features.numbers.rules.model import BrokenRule, Floats, RuleAnswer, format_of
 from rankscope.features.numbers.rules.named_tensors import SampleRows, spread
 from rankscope.schema import MOST_SAMPLES, Dataset
 
@@ -56,14 +56,14 @@ def with_marks(dataset: Dataset, kind: str | None) -> Dataset:
     return replace(dataset, tensors=dataset.tensors.with_columns(hash=pl.coalesce("hash", mark)))
 
 
-def check_printed(dataset: Dataset, units: CollectiveUnits) -> tuple[int, list[BrokenRule]]:
-    """E1p: how many operations have outputs of several members without a hash, and those whose smallest or largest
-    element, or norm, is not printed alike."""
+def check_printed(dataset: Dataset, units: CollectiveUnits) -> RuleAnswer:
+    """E1p: operations with outputs of several members without a hash, of which the smallest or largest element, or the
+    norm, is not printed alike."""
     outs = units.rows.filter(
         pl.col("foreign") & pl.col("is_out") & pl.col("op").is_in(EQUAL_OUTPUTS) & (pl.col("numel") > 0)
     )
     if outs.is_empty():
-        return 0, []
+        return RuleAnswer.of("E1p", 0)
     told = dataset.tensors.select(PRINTED)[outs["row"].to_numpy()]
     outs = pl.concat([outs, told], how="horizontal")
     finite = pl.all_horizontal(pl.col(name).is_finite() for name in ("min", "max", "l2"))
@@ -74,7 +74,8 @@ def check_printed(dataset: Dataset, units: CollectiveUnits) -> tuple[int, list[B
         | (pl.col("l2").max() - pl.col("l2").min() > SAME_NORM * pl.col("l2").max()),
     ).filter(pl.col("told") & pl.col("alike"))  # fmt: skip
     wrong = outs.join(facts.filter("different"), on="unit", how="semi", maintain_order="left")
-    return facts.height, [_odd_members(rows) for rows in wrong.partition_by("unit", maintain_order=True)]
+    broken = [_odd_members(rows) for rows in wrong.partition_by("unit", maintain_order=True)]
+    return RuleAnswer("E1p", facts.height, broken, len(broken))
 
 
 def _odd_members(outs: pl.DataFrame) -> BrokenRule:

@@ -286,8 +286,10 @@ def _add_entry(rows: RecordRows, groups: GroupCalls, entry: CallEntry, raw: msgs
         for tensor, columns in groups.rows(api, record):
             _add(rows, entry, tensor, told | columns)
     elif kind in ("Module", "Cell"):
-        _add_parameters(rows, entry, _module(match[1]), record, told)
-        _add_flow(rows, entry, record, told | {"name": _module(match[1]), "site": match[2] or match[5]})
+        module = _module(match[1])
+        for key, tensor in _tensors(record.get("parameters")):
+            _add(rows, entry, tensor, told | {"site": "parameter", "name": f"{module}.{key}", "slot": "in0"})
+        _add_flow(rows, entry, record, told | {"name": module, "site": match[2] or match[5]})
     elif not UNSET.search(api):
         _add_flow(rows, entry, record, told | {"name": match[1], "site": match[2] or match[5]}, _WRITES.search(api))
 
@@ -295,15 +297,6 @@ def _add_entry(rows: RecordRows, groups: GroupCalls, entry: CallEntry, raw: msgs
 def _module(name: str) -> str:
     """The dotted name of a module, without "Module." and its class: "layers.0" of "Module.layers.0.Linear"."""
     return name.partition(".")[2].rpartition(".")[0]
-
-
-def _add_parameters(
-    rows: RecordRows, entry: CallEntry, module: str, record: dict[str, Any], told: dict[str, Any]
-) -> None:
-    """Adds the parameters that a module holds before its forward pass."""
-    for key, found in _tensors(record.get("parameters")):
-        name = f"{module}.{key}"
-        _add(rows, entry, found, told | {"site": "parameter", "name": name, "slot": "in0"})
 
 
 def _add_flow(

@@ -204,7 +204,10 @@ def decode_inspect_log(data: bytes) -> NumbersContent:
     if not told:
         raise NotThisKindError("a log of nvdlfw-inspect without a statistic of a tensor")
     for (layer, tensor, step), (number, values) in told.items():
-        rows.add(number, name=layer, step=step, **_columns(tensor, values))
+        site, slot = _SITES[tensor]
+        low, high, mean, norm = (values.get(key) for key in ("min", "max", "mean", "l2_norm"))
+        printed = statistics(low, high, mean, norm, None)
+        rows.add(number, name=layer, step=step, site=site, slot=slot, **printed)
     return rows.content()
 
 
@@ -220,10 +223,3 @@ def _parts(line: bytes) -> tuple[str, int, str] | None:
 
 MOST_STATISTICS = 1 << 20
 """Most tensors and steps of a log."""
-
-
-def _columns(tensor: str, values: dict[str, float]) -> dict[str, Any]:
-    """The columns of the statistics of one tensor in one step."""
-    site, slot = _SITES[tensor]
-    low, high, mean, norm = (values.get(key) for key in ("min", "max", "mean", "l2_norm"))
-    return {"site": site, "slot": slot, **statistics(low, high, mean, norm, None)}
