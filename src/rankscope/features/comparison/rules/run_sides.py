@@ -19,6 +19,7 @@ from rankscope.features.comparison.rules.model import (
     ComparedRun,
     ComparisonPictures,
     DifferenceKind,
+    Hypothesis,
     MetricEffect,
     Outlier,
     PartState,
@@ -51,20 +52,19 @@ from rankscope.features.comparison.rules.run_statistics import (
     runs_needed,
     smallest_p,
 )
-from rankscope.features.comparison.rules.schedule_comparison import ScheduleComparison, compare_schedules, schedule_rows
+from rankscope.features.comparison.rules.schedule_comparison import compare_schedules, schedule_rows
 from rankscope.features.comparison.rules.series_comparison import (
     LEAST_BASELINES,
     STEP_SECONDS,
     CommonSeries,
-    SeriesComparison,
     beyond_noise,
     common_series,
     side_by_side,
     unequal,
 )
-from rankscope.features.comparison.rules.settings_differences import COUNTED, SettingsComparison, compare_settings
-from rankscope.features.comparison.rules.tensor_differences import Place, TensorComparison
-from rankscope.features.comparison.rules.time_comparison import LEAST_CHANGE, Floats
+from rankscope.features.comparison.rules.settings_differences import compare_settings
+from rankscope.features.comparison.rules.tensor_differences import Place
+from rankscope.features.comparison.rules.time_comparison import LEAST_CHANGE
 from rankscope.text.wording import duration
 
 LEAST_RANKS = 4
@@ -89,11 +89,19 @@ class RankMetric(NamedTuple):
 
 def outlying_ranks(runs: Sequence[ComparedRun], labels: Sequence[str], sides: Sides) -> tuple[Outlier, ...]:
     """Ranks that differ from the others in all candidates, and more than in the baselines; the largest first."""
+    logged: list[RankValues] = []
+    for run in runs:
+        if run.series.is_empty():
+            logged.append({})
+            continue
+        rows = run.series.filter(pl.col("name") == STEP_SECONDS, pl.col("rank").is_not_null(), pl.col("value") > 0)
+        medians = rows.group_by("rank").agg(pl.col("value").median())
+        logged.append({int(rank): float(value) for rank, value in medians.iter_rows()})
     metrics = (
         RankMetric("late at collectives", True, tuple(map(lateness, runs))),
-        RankMetric("step, as logged", False, tuple(map(_logged_steps, runs))),
+        RankMetric("step, as logged", False, tuple(logged)),
     )
-    return tuple(one for metric in metrics for one in rank_outliers(metric, labels, sides))
+    return tuple(outlier for metric in metrics for outlier in rank_outliers(metric, labels, sides))
 
 
 def lateness(run: ComparedRun) -> dict[int, float]:
@@ -115,14 +123,6 @@ def lateness(run: ComparedRun) -> dict[int, float]:
     return {int(rank): float(late) for rank, late in found.iter_rows()}
 
 
-def _logged_steps(run: ComparedRun) -> dict[int, float]:
-    """For each rank that prints them the median of its step times in seconds."""
-    if run.series.is_empty():
-        return {}
-    rows = run.series.filter(pl.col("name") == STEP_SECONDS, pl.col("rank").is_not_null(), pl.col("value") > 0)
-    return {int(rank): float(value) for rank, value in rows.group_by("rank").agg(pl.col("value").median()).iter_rows()}
-
-
 def rank_outliers(metric: RankMetric, labels: Sequence[str], sides: Sides) -> Iterator[Outlier]:
     """Ranks that stand out in one metric, those with the largest change first."""
     from scipy.stats import median_abs_deviation
@@ -130,7 +130,10 @@ def rank_outliers(metric: RankMetric, labels: Sequence[str], sides: Sides) -> It
     ranks = sorted(set.intersection(*(set(values) for values in metric.values)))
     if len(ranks) < LEAST_RANKS:
         return
-    away = np.array([_away(metric, [values[rank] for rank in ranks]) for values in metric.values])
+    values = np.array([[of_run[rank] for rank in ranks] for of_run in metric.values])
+    middle = np.median(values, axis=1, keepdims=True)
+    # the distance of each rank from the median over ranks: in seconds, or as a ratio
+    away = values - middle if metric.in_seconds else values / middle - 1
     side_a, side_b = (np.median(away[list(side)], axis=0) for side in sides)
     change = side_b - side_a
     least = LEAST_LATE if metric.in_seconds else LEAST_CHANGE
@@ -139,25 +142,11 @@ def rank_outliers(metric: RankMetric, labels: Sequence[str], sides: Sides) -> It
     steady = (np.abs(away[list(sides.b)]) > least).all(axis=0) & (np.ptp(np.sign(away[list(sides.b)]), axis=0) == 0)
     places = sorted(np.flatnonzero(far & steady).tolist(), key=lambda at: -abs(float(change[at])))
     runs = tuple(labels[number] for number in sides.b)
-    for at in places[:MOST_RANKS]:
-        sizes = float(side_a[at]), float(side_b[at])
-        yield Outlier(
-            f"rank {ranks[at]}", metric.name, _title(metric, ranks[at], sizes), sizes[1], runs, metric.in_seconds
-        )
-
-
-def _away(metric: RankMetric, values: Sequence[float]) -> Floats:
-    """The distance of each rank from the median over ranks: in seconds, or as a ratio."""
-    own = np.array(values)
-    middle = float(np.median(own))
-    found: Floats = own - middle if metric.in_seconds else own / middle - 1
-    return found
-
-
-def _title(metric: RankMetric, rank: int, sizes: tuple[float, float]) -> str:
-    words = [_size_text(size, metric.in_seconds) for size in sizes]
     what = "enters collectives" if metric.in_seconds else "takes for a step"
-    return f"rank {rank} {what} {words[1]} than the middle rank in B; in A {words[0]}"
+    for at in places[:MOST_RANKS]:
+        size_a, size_b = (_size_text(float(side[at]), metric.in_seconds) for side in (side_a, side_b))
+        title = f"rank {ranks[at]} {what} {size_b} than the middle rank in B; in A {size_a}"
+        yield Outlier(f"rank {ranks[at]}", metric.name, title, float(side_b[at]), runs, metric.in_seconds)
 
 
 def _size_text(size: float, in_seconds: bool) -> str:
@@ -179,21 +168,46 @@ def agreements(
 
     `tables` are the series of all runs, from one source.
     """
-    found = {
-        "schedule": _clusters(len(runs), _same_schedule(runs, known)),
-        "settings": _clusters(len(runs), _same_settings(runs, known)),
-        "values": _clusters(len(runs), _same_values(tables, known)),
-        "outcome": _clusters(len(runs), lambda i, j: runs[i].analysis.is_critical == runs[j].analysis.is_critical),
+    joined = side_by_side(tables) if all(table.width for table in tables) else pl.DataFrame()
+
+    def same_schedule(i: int, j: int) -> bool | None:
+        a, b = runs[i].dataset, runs[j].dataset
+        if (i, j) in known:
+            schedule = known[i, j].schedule
+        else:
+            is_apart = a.world_size and b.world_size and a.world_size != b.world_size
+            schedule = None if is_apart else compare_schedules(a, b)
+        if schedule is None or not (schedule.equal or schedule.partings):
+            return None
+        return not schedule.partings
+
+    def same_settings(i: int, j: int) -> bool | None:
+        settings = known[i, j].settings if (i, j) in known else compare_settings(runs[i], runs[j])
+        counted = any(change.counts for change in settings.changes)
+        return None if not settings.compared and not counted else not counted
+
+    def same_values(i: int, j: int) -> bool | None:
+        """At the steps that all runs have, and of the tensors if these are compared."""
+        tensors = known[i, j].tensors if (i, j) in known else None
+        equal = None if tensors is None else tensors.equal == tensors.compared
+        if joined.is_empty():
+            return equal
+        columns = (joined[f"{name} {n}"].to_numpy() for name in ("value", "resolution") for n in (i, j))
+        return not unequal(*columns).any() and equal is not False
+
+    aspects: dict[str, Same] = {
+        "schedule": same_schedule,
+        "settings": same_settings,
+        "values": same_values,
+        "outcome": lambda i, j: runs[i].analysis.is_critical == runs[j].analysis.is_critical,
     }
-    return tuple(
-        RunAgreement(aspect, tuple(tuple(labels[number] for number in one) for one in sorted(own, key=_size_first)))
-        for aspect, own in found.items()
-        if own
-    )
-
-
-def _size_first(cluster: Sequence[int]) -> tuple[int, int]:
-    return -len(cluster), cluster[0]
+    agreed = []
+    for aspect, same in aspects.items():
+        clusters = sorted(_clusters(len(runs), same), key=lambda cluster: (-len(cluster), cluster[0]))
+        if clusters:
+            named = tuple(tuple(labels[number] for number in cluster) for cluster in clusters)
+            agreed.append(RunAgreement(aspect, named))
+    return tuple(agreed)
 
 
 def _clusters(count: int, same: Same) -> list[list[int]]:
@@ -212,48 +226,6 @@ def _clusters(count: int, same: Same) -> list[list[int]]:
     return found
 
 
-def _same_schedule(runs: Sequence[ComparedRun], known: Known) -> Same:
-    def same(i: int, j: int) -> bool | None:
-        found = _schedule(runs, i, j, known)
-        if found is None or not (found.equal or found.partings):
-            return None
-        return not found.partings
-
-    return same
-
-
-def _schedule(runs: Sequence[ComparedRun], i: int, j: int, known: Known) -> ScheduleComparison | None:
-    if (i, j) in known:
-        return known[i, j].schedule
-    one, other = runs[i].dataset, runs[j].dataset
-    apart = one.world_size and other.world_size and one.world_size != other.world_size
-    return None if apart else compare_schedules(one, other)
-
-
-def _same_settings(runs: Sequence[ComparedRun], known: Known) -> Same:
-    def same(i: int, j: int) -> bool | None:
-        found = known[i, j].settings if (i, j) in known else compare_settings(runs[i], runs[j])
-        counted = any(one.weight in COUNTED for one in found.changes)
-        return None if not found.compared and not counted else not counted
-
-    return same
-
-
-def _same_values(tables: Sequence[pl.DataFrame], known: Known) -> Same:
-    """Whether two runs have equal values at the steps that all runs have, and equal tensors if these are compared."""
-    joined = side_by_side(tables) if all(table.width for table in tables) else pl.DataFrame()
-
-    def same(i: int, j: int) -> bool | None:
-        tensors = known[i, j].tensors if (i, j) in known else None
-        equal = None if tensors is None else tensors.equal == tensors.compared
-        if joined.is_empty():
-            return equal
-        columns = (joined[f"{name} {n}"].to_numpy() for name in ("value", "resolution") for n in (i, j))
-        return not unequal(*columns).any() and equal is not False
-
-    return same
-
-
 class RerunNoise(NamedTuple):
     """Respects in which reruns of one setting differ: they are no sign of another setting."""
 
@@ -268,17 +240,23 @@ class RerunNoise(NamedTuple):
 
     def split(self, pair: Grounds) -> tuple[Grounds, Grounds]:
         """The pair without what differs between reruns, and with nothing else."""
-        schedule, settings, series, *_ = pair
+        schedule, tensors = pair.schedule, pair.tensors
         noisy = schedule is not None and bool(schedule.partings) and schedule.partings[0].aspect in self.schedule
-        quiet, rest = (
-            pair._replace(
-                schedule=schedule if noisy == within else None, series=_only(series, self.values, within),
-                settings=_only_settings(settings, self.settings, within),
-                tensors=_only_tensors(pair.tensors, self.tensors, within),
+        halves = []
+        for within in (False, True):
+            series = [one for one in pair.series.differences if (one.name in self.values) == within]
+            changes = [one for one in pair.settings.changes if (one.name in self.settings) == within]
+            if tensors is not None:
+                differing = [one for one in tensors.differences if (one.place in self.tensors) == within]
+            halves.append(
+                pair._replace(
+                    schedule=schedule if noisy == within else None,
+                    settings=pair.settings._replace(changes=tuple(changes)),
+                    series=pair.series._replace(differences=tuple(series)),
+                    tensors=None if tensors is None else replace(tensors, differences=tuple(differing)),
+                )
             )
-            for within in (False, True)
-        )  # fmt: skip
-        return quiet, rest
+        return halves[0], halves[1]
 
 
 def rerun_noise(reruns: Sequence[Grounds]) -> RerunNoise:
@@ -290,23 +268,6 @@ def rerun_noise(reruns: Sequence[Grounds]) -> RerunNoise:
         any(a.analysis.is_critical != b.analysis.is_critical for a, b in (one.runs for one in reruns)),
         frozenset(place for one in reruns if one.tensors is not None for place in one.tensors.places),
     )  # fmt: skip
-
-
-def _only(series: SeriesComparison, names: frozenset[str], within: bool) -> SeriesComparison:
-    return series._replace(differences=tuple(one for one in series.differences if (one.name in names) == within))
-
-
-def _only_settings(settings: SettingsComparison, names: frozenset[str], within: bool) -> SettingsComparison:
-    return settings._replace(changes=tuple(one for one in settings.changes if (one.name in names) == within))
-
-
-def _only_tensors(
-    tensors: TensorComparison | None, places: frozenset[Place], within: bool
-) -> TensorComparison | None:  # fmt: skip
-    """The comparison with differences at these places only, or at all others."""
-    if tensors is None:
-        return None
-    return replace(tensors, differences=tuple(one for one in tensors.differences if (one.place in places) == within))
 
 
 _KINDS = ("schedule-differs", "values-differ", "outcome-differs", "durations-differ", "settings-differ")
@@ -402,16 +363,11 @@ class SeveralRuns:
     @cached_property
     def noise(self) -> RerunNoise:
         """Differences between reruns of the baseline, or of the candidate if there is one baseline."""
-        baselines = [one for number, one in self.pairs.items() if number in self.sides.a]
         if len(self.sides.a) > 1 or not self.pooled:
-            return rerun_noise(baselines)
-        return rerun_noise(list(self._reruns_of_candidate()))
-
-    def _reruns_of_candidate(self) -> Iterator[Grounds]:
-        first, *others = self.sides.b
-        for number in others:
-            if number in self.pairs and first in self.pairs:
-                yield compared_pair(self.runs[first], self.runs[number])
+            return rerun_noise([pair for number, pair in self.pairs.items() if number in self.sides.a])
+        first = self.sides.b[0]
+        others = [number for number in self.sides.b[1:] if number in self.pairs and first in self.pairs]
+        return rerun_noise([compared_pair(self.runs[first], self.runs[number]) for number in others])
 
 
 def _comparison(several: SeveralRuns) -> RunComparison:
@@ -421,34 +377,37 @@ def _comparison(several: SeveralRuns) -> RunComparison:
     if not several.pooled:
         effects = tuple(replace(one, low=None, high=None, p=None, q=None, smallest_effect=None) for one in effects)
     split = {number: several.noise.split(pair) for number, pair in several.candidates.items()}
-    quiet = {number: one for number, (one, _) in split.items()}
+    quiet = {number: pair for number, (pair, _) in split.items()}
     left, lines = _left_ranges(several)
-    found = [*_exact(several, quiet), *left, *_time_differences(several, quiet, effects)]
-    differences = tuple(sorted(found, key=lambda one: _KINDS.index(one.kind)))
-    parts = tuple(_with_differences((*_parts(several, quiet, left, lines), _durations(several, effects)), differences))
-    groups = _groups(several, effects, {number: rest for number, (_, rest) in split.items()})
-    causes = hypotheses(_first_pair(quiet, differences, several)._replace(times=None)) if differences else ()
-    facts = tuple(run_facts(label, run) for label, run in zip(several.labels, several.runs, strict=True))
-    return RunComparison(
-        _headline(differences, parts, groups), facts, parts, differences, causes, effects, groups
-    )  # fmt: skip
-
-
-def _first_pair(quiet: Mapping[int, Grounds], differences: Sequence[RunDifference], several: SeveralRuns) -> Grounds:
-    """The pair that shows the first difference."""
-    label = differences[0].runs[0] if differences[0].runs else ""
-    return next((one for number, one in quiet.items() if several.labels[number] == label), next(iter(quiet.values())))
-
-
-def _exact(several: SeveralRuns, pairs: Mapping[int, Grounds]) -> Iterator[RunDifference]:
-    """Differences of schedules, values, outcomes and settings that no rerun shows, each with its candidates."""
-    found = {
+    # schedules, values, outcomes and settings that no rerun shows, each with its candidates
+    exact = {
         several.labels[number]: [
             one for one in differences_of(pair, ()) if one.kind != "outcome-differs" or not several.noise.outcome
         ]
-        for number, pair in pairs.items()
+        for number, pair in quiet.items()
     }
-    yield from _merged(found)
+    found = [*_merged(exact), *left, *_time_differences(several, quiet, effects)]
+    differences = tuple(sorted(found, key=lambda one: _KINDS.index(one.kind)))
+    if several.pooled:
+        durations = metrics_part(effects)
+    else:
+        number, pair = next(iter(several.candidates.items()))
+        durations = parts_of(pair)[3]
+        durations = replace(durations, summary=f"{several.labels[number]}: {durations.summary}", lines=())
+    differing = {_ASPECTS[one.kind] for one in differences}
+    parts = tuple(
+        replace(part, state=PartState.DIFFERS) if part.name in differing else part
+        for part in (*_parts(several, quiet, left, lines), durations)
+    )
+    groups = _groups(several, effects, {number: rest for number, (_, rest) in split.items()})
+    causes: tuple[Hypothesis, ...] = ()
+    if differences:
+        # of the pair that shows the first difference
+        label = differences[0].runs[0] if differences[0].runs else ""
+        shown = (pair for number, pair in quiet.items() if several.labels[number] == label)
+        causes = hypotheses(next(shown, next(iter(quiet.values())))._replace(times=None))
+    facts = tuple(run_facts(label, run) for label, run in zip(several.labels, several.runs, strict=True))
+    return RunComparison(_headline(differences, parts, groups), facts, parts, differences, causes, effects, groups)
 
 
 def _merged(found: Mapping[str, Sequence[RunDifference]]) -> Iterator[RunDifference]:
@@ -550,20 +509,6 @@ _ASPECTS: Mapping[DifferenceKind, str] = {
     "schedule-differs": "schedule", "settings-differ": "settings", "values-differ": "values",
     "outcome-differs": "outcome", "durations-differ": "durations",
 }  # fmt: skip
-
-
-def _with_differences(parts: Sequence[ComparedPart], found: Sequence[RunDifference]) -> Iterator[ComparedPart]:
-    """The parts; those with a difference over all candidates differ."""
-    names = {_ASPECTS[one.kind] for one in found}
-    yield from (replace(one, state=PartState.DIFFERS) if one.name in names else one for one in parts)
-
-
-def _durations(several: SeveralRuns, effects: Sequence[MetricEffect]) -> ComparedPart:
-    if several.pooled:
-        return metrics_part(effects)
-    number, pair = next(iter(several.candidates.items()))
-    part = parts_of(pair)[3]
-    return replace(part, summary=f"{several.labels[number]}: {part.summary}", lines=())
 
 
 def _groups(several: SeveralRuns, effects: Sequence[MetricEffect], rest: Mapping[int, Grounds]) -> RunGroups:

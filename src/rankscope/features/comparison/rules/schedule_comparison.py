@@ -304,25 +304,21 @@ class Call(NamedTuple):
 def call_codes(a: pl.DataFrame, b: pl.DataFrame, groups: GroupMatching) -> tuple[Ints, Ints]:
     """The code of each row of two tables of operations."""
     numbers: dict[Signature, int] = {}
-    coded = [_signature_numbers(rows, numbers) for rows in (a, b)]
     tops = [int(rows["peer"].max() or 0) for rows in (a, b) if rows.height]  # type: ignore[arg-type]
     peers = max(tops, default=0) + 3
     out = []
-    for rows, own, of in zip((a, b), coded, (groups.of_a, groups.of_b), strict=True):
+    for rows, of in zip((a, b), (groups.of_a, groups.of_b), strict=True):
+        distinct, place = distinct_calls(rows)
+        signatures = [
+            numbers.setdefault(_signature(*row), len(numbers)) for row in distinct.cast(pl.String).iter_rows()
+        ]
         group = filled_array(rows["group"].cast(pl.Int64), -1)
+        own = np.array(signatures, np.int64)[place.to_numpy()] if signatures else np.zeros(0, np.int64)
         code = own * (groups.size + 1)
         code += np.where(group < 0, groups.size, of[group]) if len(of) else groups.size
         code = code * peers + filled_array(rows["peer"].cast(pl.Int64), -2) + 2
         out.append(code * _ROLES + rows["coalesced"].to_physical().cast(pl.Int64).fill_null(0).to_numpy())
     return out[0], out[1]
-
-
-def _signature_numbers(rows: pl.DataFrame, numbers: dict[Signature, int]) -> Ints:
-    """The number of each row's signature; new ones are added to `numbers`."""
-    distinct, place = distinct_calls(rows)
-    own = [numbers.setdefault(_signature(*row), len(numbers)) for row in distinct.cast(pl.String).iter_rows()]
-    found: Ints = np.array(own, np.int64)[place.to_numpy()] if own else np.zeros(0, np.int64)
-    return found
 
 
 def _signature(
@@ -385,6 +381,14 @@ class ScheduleRows:
         dumps = self.dataset.dumps.filter(~pl.col("wrapped").fill_null(True))
         return frozenset(dumps["rank"].drop_nulls().to_list())
 
+    def counted(self, rank: int) -> Ints | None:
+        """The numbers of a rank's operations, rising; None if they are not recorded, or those of two recorders."""
+        start, end = self.bounds[rank]
+        numbers = np.sort(self.numbers[start:end])
+        if numbers[0] < 0 or (np.diff(numbers) <= 0).any():
+            return np.arange(end - start, dtype=np.int64) if rank in self.whole else None
+        return numbers
+
 
 class RankParting(NamedTuple):
     """The first place at which a rank's schedules part, with what each run does there."""
@@ -444,17 +448,15 @@ class ScheduleComparison:
 
 def schedule_rows(dataset: Dataset) -> ScheduleRows:
     """The operations of a run; without dumps and logs those of traces."""
-    ops = dataset.ops if dataset.ops.height else _traced(dataset)
+    ops = dataset.ops
+    if ops.is_empty():
+        ops = dataset.traced.select(ops.columns).sort("rank", maintain_order=True)
     known = dataset if ops is dataset.ops else replace(dataset, ops=ops)
     cut = known.dumps.filter(pl.col("filtered").fill_null("none") != "none")
     left_out = sorted(cut["rank"].drop_nulls().unique().to_list())
     keep = ops["rank"].is_not_null() & ~ops["rank"].is_in(left_out) & drawn_rows(ops) & ~_torn_batches(ops)
     rows = in_program_order(ops.with_row_index("row").filter(keep))
     return ScheduleRows(known, rows, tuple(left_out))
-
-
-def _traced(dataset: Dataset) -> pl.DataFrame:
-    return dataset.traced.select(dataset.ops.columns).sort("rank", maintain_order=True)
 
 
 def _torn_batches(ops: pl.DataFrame) -> pl.Series:
@@ -481,9 +483,19 @@ def compare_schedules(a: Dataset, b: Dataset) -> ScheduleComparison:
     """The comparison of the operations of all ranks that both runs have; the loop is over ranks only."""
     ours, theirs = schedule_rows(a), schedule_rows(b)
     groups = match_groups(ours.dataset, theirs.dataset)
-    if apart := _apart(ours, theirs):
-        return ScheduleComparison(ours, theirs, groups, {}, (), apart=apart)
-    untold = _untold(ours, theirs)
+    # logs and traces know other sizes and names than dumps do
+    sources = [run.rows["source"] for run in (ours, theirs)]
+    recorders = [run.dataset.dumps["recorder"] for run in (ours, theirs)]
+    for words, columns in (("come from", sources), ("are recorded by", recorders)):
+        of_a, of_b = (sorted(map(str, column.drop_nulls().unique().to_list())) for column in columns)
+        if of_a and of_b and of_a != of_b:
+            apart = f"the operations of A {words} {' and '.join(of_a)}, those of B {words} {' and '.join(of_b)}"
+            return ScheduleComparison(ours, theirs, groups, {}, (), apart=apart)
+    # columns that one run has and the other has nowhere, as traces without recorded shapes do
+    has = [
+        {name for name in CALL_COLUMNS[1:] if run.rows[name].null_count() < run.rows.height} for run in (ours, theirs)
+    ]
+    untold = tuple(sorted(has[0] ^ has[1])) if ours.rows.height and theirs.rows.height else ()
     ours, theirs = (
         replace(run, rows=run.rows.with_columns(pl.lit(None, run.rows.schema[name]).alias(name) for name in untold))
         for run in (ours, theirs)
@@ -492,45 +504,14 @@ def compare_schedules(a: Dataset, b: Dataset) -> ScheduleComparison:
     alignments: dict[int, Alignment] = {}
     partings = list[RankParting]()
     for rank in sorted(ours.bounds.keys() & theirs.bounds.keys()):
-        one, other = ours.bounds[rank], theirs.bounds[rank]
-        numbers = _numbers(ours, theirs, rank)
-        found = align(codes[0][slice(*one)], codes[1][slice(*other)], *numbers)
-        alignments[rank] = found
-        if found.partings or found.shift:
-            partings.append(_parting(ours, theirs, groups, rank, found, codes))
+        a_codes, b_codes = codes[0][slice(*ours.bounds[rank])], codes[1][slice(*theirs.bounds[rank])]
+        alignment = align(a_codes, b_codes, ours.counted(rank), theirs.counted(rank))
+        alignments[rank] = alignment
+        if alignment.partings or alignment.shift:
+            partings.append(_parting(ours, theirs, groups, rank, alignment, codes))
     ordered, first = _by_dependency(ours, [one for one in partings if one.aspect != "threads"])
     loose = tuple(one for one in partings if one.aspect == "threads")
     return ScheduleComparison(ours, theirs, groups, alignments, ordered, loose, first, untold=untold)
-
-
-def _apart(a: ScheduleRows, b: ScheduleRows) -> str:
-    """Words for the sources of operations if they differ: logs and traces know other sizes and names than dumps do."""
-    recorders = [run.dataset.dumps["recorder"] for run in (a, b)]
-    for words, column in (("come from", [run.rows["source"] for run in (a, b)]), ("are recorded by", recorders)):
-        told = [sorted(map(str, one.drop_nulls().unique().to_list())) for one in column]
-        if all(told) and told[0] != told[1]:
-            return f"the operations of A {words} {' and '.join(told[0])}, those of B {words} {' and '.join(told[1])}"
-    return ""
-
-
-def _untold(a: ScheduleRows, b: ScheduleRows) -> tuple[str, ...]:
-    """Columns of sizes and types that one run has and the other has nowhere, as traces without recorded shapes do."""
-    has = [{name for name in CALL_COLUMNS[1:] if run.rows[name].null_count() < run.rows.height} for run in (a, b)]
-    return tuple(sorted(has[0] ^ has[1])) if a.rows.height and b.rows.height else ()
-
-
-def _numbers(a: ScheduleRows, b: ScheduleRows, rank: int) -> tuple[Ints | None, Ints | None]:
-    """The numbers of a rank's operations in both runs; None if they are not recorded, or those of two recorders."""
-    found = []
-    for run in (a, b):
-        start, end = run.bounds[rank]
-        numbers = np.sort(run.numbers[start:end])
-        if numbers[0] < 0 or (np.diff(numbers) <= 0).any():
-            if rank not in run.whole:
-                return None, None
-            numbers = np.arange(end - start, dtype=np.int64)
-        found.append(numbers)
-    return found[0], found[1]
 
 
 def _parting(

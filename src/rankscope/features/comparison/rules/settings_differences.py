@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from enum import Enum
 from pathlib import PurePosixPath
@@ -99,17 +99,28 @@ class SettingsComparison(NamedTuple):
 
 def compare_settings(a: ComparedRun, b: ComparedRun) -> SettingsComparison:
     """The settings, versions, world size, hosts and mesh of two runs."""
-    told_a, told_b = process_settings(a.dataset), process_settings(b.dataset)
-    places = list(_places(a, b))
-    if not told_a or not told_b:
-        only = "A" if told_a else "B" if told_b else ""
-        return SettingsComparison(tuple(places), 0, only)
-    names = sorted(names_of(told_a) | names_of(told_b))
-    pairs = {name: _pairs(told_a, told_b, name) for name in names if _is_compared(name)}
-    found = _first_steps([change for name, pair in pairs.items() if (change := _change(name, pair)) is not None])
-    compared = sum(bool(pair) for pair in pairs.values())
-    ordered = sorted([*found, *places], key=lambda one: (WEIGHTS.index(one.weight), one.name))
-    return SettingsComparison(tuple(ordered), compared)
+    settings_a, settings_b = process_settings(a.dataset), process_settings(b.dataset)
+    changes = list(_places(a, b))
+    if not settings_a or not settings_b:
+        only = "A" if settings_a else "B" if settings_b else ""
+        return SettingsComparison(tuple(changes), 0, only)
+    compared, differing = 0, []
+    for name in sorted(names_of(settings_a) | names_of(settings_b)):
+        rule = rule_of(name)
+        if (rule is not None and rule.scope == "own") or PROCESS_VARIABLES.fullmatch(name):
+            continue  # ranks have their own value of it by design
+        if _RUN_VARIABLES.fullmatch(name):
+            continue
+        ours, theirs = _values_by_rank(settings_a, name, rule), _values_by_rank(settings_b, name, rule)
+        pairs = {rank: (Value.of(ours[rank]), Value.of(theirs[rank])) for rank in sorted(ours.keys() & theirs.keys())}
+        if not pairs and ours and theirs:
+            # ranks are known in one run only: the sets of values are compared
+            pairs = {-1: (Value.of(set().union(*ours.values())), Value.of(set().union(*theirs.values())))}
+        compared += bool(pairs)
+        change = _change(name, rule, pairs)
+        differing += [change] if change is not None else []
+    changes = sorted([*_first_steps(differing), *changes], key=lambda one: (WEIGHTS.index(one.weight), one.name))
+    return SettingsComparison(tuple(changes), compared)
 
 
 _OF_STEP = re.compile(r"(.+) of step (\d+)")
@@ -132,13 +143,6 @@ def _first_steps(found: Sequence[SettingChange]) -> list[SettingChange]:
     return kept
 
 
-def _is_compared(name: str) -> bool:
-    """Whether ranks and runs do not have their own value of it by design."""
-    rule = rule_of(name)
-    own = rule is not None and rule.scope == "own"
-    return not own and not PROCESS_VARIABLES.fullmatch(name) and not _RUN_VARIABLES.fullmatch(name)
-
-
 class Value(NamedTuple):
     """A value by meaning, and as it is shown."""
 
@@ -146,75 +150,54 @@ class Value(NamedTuple):
     shown: str
     is_set: bool = True
 
-
-def _pairs(a: Sequence[ProcessSettings], b: Sequence[ProcessSettings], name: str) -> Counter[tuple[Value, Value, int]]:
-    """How often each pair of values occurs; the last number is the rank, -1 if it is unknown."""
-    rule = rule_of(name)
-    ours, theirs = _by_rank(a, name, rule), _by_rank(b, name, rule)
-    out: Counter[tuple[Value, Value, int]] = Counter()
-    for rank in sorted(ours.keys() & theirs.keys()):
-        out[_joined(sorted(ours[rank])), _joined(sorted(theirs[rank])), rank] += 1
-    if not out and ours and theirs:
-        # ranks are known in one run only: the sets of values are compared
-        one, other = (sorted({value for values in told.values() for value in values}) for told in (ours, theirs))
-        out[_joined(one), _joined(other), -1] += 1
-    return out
+    @classmethod
+    def of(cls, values: Collection[Value]) -> Value:
+        """Several values of one setting as one."""
+        ordered = sorted(values)
+        meaning, shown = " or ".join(one.meaning for one in ordered), " or ".join(one.shown for one in ordered)
+        return cls(meaning, shown, any(one.is_set for one in ordered))
 
 
-def _joined(values: Sequence[Value]) -> Value:
-    return Value(
-        " or ".join(one.meaning for one in values), " or ".join(one.shown for one in values),
-        any(one.is_set for one in values),
-    )  # fmt: skip
-
-
-def _by_rank(told: Sequence[ProcessSettings], name: str, rule: SettingRule | None) -> dict[int, set[Value]]:
-    """The values of each rank; a rank that does not tell the setting is missing."""
+def _values_by_rank(processes: Sequence[ProcessSettings], name: str, rule: SettingRule | None) -> dict[int, set[Value]]:
+    """The values of each rank, -1 if it is unknown; a rank that does not tell the setting is missing."""
     out: defaultdict[int, set[Value]] = defaultdict(set)
     default = canonical_value(name, rule.default) if rule is not None and rule.default else ""
-    for process in told:
+    for process in processes:
         rank = -1 if process.rank is None else process.rank
+        # NCCL prints all of its own variables that are set
+        printed = (process.printed or process.alike) and name.startswith(("NCCL_", "RCCL_"))
         if name in process.values:
             value = process.values[name]
             out[rank].add(Value(canonical_value(name, value), value_of(name, value) or "(empty)"))
-        elif _is_unset(process, name):
+        elif ENV_NAME.fullmatch(name) and (process.whole or printed):
             out[rank].add(Value(default, f"unset ({default})" if default else "unset", is_set=False))
     return out
 
 
-def _is_unset(process: ProcessSettings, name: str) -> bool:
-    """Whether a name that a process does not tell is unset: NCCL prints all of its own variables that are set."""
-    printed = (process.printed or process.alike) and name.startswith(("NCCL_", "RCCL_"))
-    return bool(ENV_NAME.fullmatch(name) and (process.whole or printed))
-
-
-def _change(name: str, pairs: Counter[tuple[Value, Value, int]]) -> SettingChange | None:
+def _change(name: str, rule: SettingRule | None, pairs: Mapping[int, tuple[Value, Value]]) -> SettingChange | None:
     """The change of a setting; None if each rank has the same value in both runs."""
     ranks: defaultdict[tuple[Value, Value], list[int]] = defaultdict(list)
-    for (one, other, rank), _ in sorted(pairs.items()):
-        if one.meaning != other.meaning:
-            ranks[one, other].append(rank)
+    for rank, (a, b) in sorted(pairs.items(), key=lambda item: (item[1], item[0])):
+        if a.meaning != b.meaning:
+            ranks[a, b].append(rank)
     if not ranks:
         return None
-    rule = rule_of(name)
     ordered = sorted(ranks.items(), key=lambda item: -len(item[1]))
     changes = tuple((a.shown, b.shown, tuple(rank for rank in who if rank >= 0)) for (a, b), who in ordered)
-    effect = rule.effect if rule is not None else ""
-    return SettingChange(name, _weight(name, rule), changes, effect, is_set_in_b=ordered[0][0][1].is_set)
-
-
-def _weight(name: str, rule: SettingRule | None) -> Weight:
     # these are known to decide the order of sums or the choice of kernels
     packed = any(name == pack.name for pack in pack_rules())
     harmful = rule is not None and rule.harm == "result"
     named = CARRIED.fullmatch(name) or _REPEATABILITY.fullmatch(name) or name.startswith("version:")
     if packed or harmful or named:
-        return "repeatability"
-    if rule is None or rule.harm == "evidence":
-        return "unknown"
-    if rule.scope == "node":
-        return "place"
-    return "speed" if rule.harm == "speed" else "behaviour"
+        weight: Weight = "repeatability"
+    elif rule is None or rule.harm == "evidence":
+        weight = "unknown"
+    elif rule.scope == "node":
+        weight = "place"
+    else:
+        weight = "speed" if rule.harm == "speed" else "behaviour"
+    effect = rule.effect if rule is not None else ""
+    return SettingChange(name, weight, changes, effect, is_set_in_b=ordered[0][0][1].is_set)
 
 
 def _places(a: ComparedRun, b: ComparedRun) -> Iterator[SettingChange]:
@@ -223,20 +206,23 @@ def _places(a: ComparedRun, b: ComparedRun) -> Iterator[SettingChange]:
     if all(sizes) and sizes[0] != sizes[1]:
         effect = "Other ranks, other groups and another batch: only training series can be compared."
         yield SettingChange("world size", "behaviour", ((str(sizes[0]), str(sizes[1]), ()),), effect)
-    meshes = [str(one.analysis.mesh) if one.analysis.mesh is not None else "" for one in (a, b)]
+    meshes = [str(run.analysis.mesh) if run.analysis.mesh is not None else "" for run in (a, b)]
     if all(meshes) and meshes[0] != meshes[1]:
         effect = "Another division of the work: sums have other members and another order."
         yield SettingChange("mesh", "behaviour", ((meshes[0], meshes[1], ()),), effect)
     hosts = _hosts(a.dataset), _hosts(b.dataset)
     if not all(hosts):
         return
-    shapes = [sorted(map(tuple, one.values())) for one in hosts]
+    shapes = [sorted(map(tuple, ranks_of.values())) for ranks_of in hosts]
     if shapes[0] != shapes[1]:
-        words = [_shape_text(one) for one in shapes]
+        words = [
+            " | ".join(rank_ranges(ranks, 20) for ranks in shape[:4]) + (" | .." if len(shape) > 4 else "")
+            for shape in shapes
+        ]
         effect = "Ranks share hosts differently: rings and trees of sums are others."
         yield SettingChange("ranks of a host", "behaviour", ((words[0], words[1], ()),), effect)
     if hosts[0].keys() != hosts[1].keys():
-        named = [", ".join(list(one)[:4]) + (", .." if len(one) > 4 else "") for one in hosts]
+        named = [", ".join(list(names)[:4]) + (", .." if len(names) > 4 else "") for names in hosts]
         effect = "On other hosts, sums of one setting may have another order; their speed differs, too."
         yield SettingChange("hosts", "place", ((named[0], named[1], ()),), effect)
 
@@ -249,10 +235,6 @@ def _hosts(dataset: Dataset) -> dict[str, list[int]]:
         if host:
             out[host].append(rank)
     return dict(out)
-
-
-def _shape_text(hosts: Sequence[Sequence[int]]) -> str:
-    return " | ".join(rank_ranges(ranks, 20) for ranks in hosts[:4]) + (" | .." if len(hosts) > 4 else "")
 
 
 PREFIX = "option "
@@ -300,33 +282,18 @@ def same_value(a: OptionTree, b: OptionTree) -> bool:
     if isinstance(a, dict) or isinstance(b, dict) or isinstance(a, list) or isinstance(b, list):
         same_kind = type(a) is type(b)
         return same_kind and (not (a or b) or all(not pair.differs for pair in tree_pairs(a, b)))
-    if isinstance(a, str) and isinstance(b, str):
-        return a == b
-    if isinstance(a, str) or isinstance(b, str):
-        text, other = (a, b) if isinstance(a, str) else (b, a)
-        return isinstance(text, str) and _means(text, other)
-    if isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b):
-        return True
-    return a == b
-
-
-def _means(text: str, value: OptionTree) -> bool:
-    """Whether a text means a value of another type."""
-    told = text.strip()
-    if isinstance(value, bool):
-        return _TRUTHS.get(told.lower()) == value
-    if isinstance(value, int | float):
-        try:
-            number = float(told)
-        except ValueError:
-            return False
-        return number == value or (math.isnan(number) and math.isnan(value))
-    if isinstance(value, datetime | date):
-        try:
-            return type(value).fromisoformat(told) == value
-        except ValueError:
-            return False
-    return False
+    if isinstance(a, str) == isinstance(b, str):
+        both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
+        return both_nan or a == b
+    text, value = (str(a).strip(), b) if isinstance(a, str) else (str(b).strip(), a)
+    try:
+        if isinstance(value, bool):
+            return _TRUTHS.get(text.lower()) == value
+        if isinstance(value, int | float):
+            return float(text) == value or (math.isnan(float(text)) and math.isnan(value))
+        return isinstance(value, datetime | date) and type(value).fromisoformat(text) == value
+    except ValueError:
+        return False
 
 
 def tree_pairs(a: OptionTree, b: OptionTree, path: str = "") -> Iterator[OptionPair]:
@@ -403,11 +370,23 @@ def _at(values: Sequence[OptionTree], at: int) -> OptionTree | Absent:
 
 def compare_options(a: RunOptions, b: RunOptions) -> OptionComparison:
     """The options of two runs: file by file and form by form, and what is left by name with all of the other run."""
-    both, rest_a, rest_b = _paired_sources(a.sources, b.sources)
+    rest_a, rest_b = list(a.sources), list(b.sources)
     pairs: list[OptionPair] = []
-    for one, other in both:
-        certain = one.is_file and other.is_file
-        pairs += (pair._replace(certain=certain) for pair in tree_pairs(one.tree, other.tree))
+    # sources of one path; else of one name of file; else the only files
+    keys: tuple[Callable[[OptionSource], str], ...] = (
+        lambda source: source.name,
+        lambda source: PurePosixPath(source.name).name if source.is_file else source.name,
+        lambda source: "a file" if source.is_file else source.name,
+    )
+    for key in keys:
+        counts = [Counter(map(key, rest)) for rest in (rest_a, rest_b)]
+        for source in list(rest_a):
+            if counts[0][key(source)] == counts[1][key(source)] == 1:
+                other = next(one for one in rest_b if key(one) == key(source))
+                certain = source.is_file and other.is_file
+                pairs += (pair._replace(certain=certain) for pair in tree_pairs(source.tree, other.tree))
+                rest_a.remove(source)
+                rest_b.remove(other)
     known = {_plain_name(pair.path) for pair in pairs}
     left: list[str] = []
     for label, rest, others in (("A", rest_a, b.sources), ("B", rest_b, a.sources)):
@@ -417,42 +396,13 @@ def compare_options(a: RunOptions, b: RunOptions) -> OptionComparison:
             for name in [name for name in own if name in values and name not in known]:
                 known.add(name)
                 x, y = (own[name], values[name]) if label == "A" else (values[name], own[name])
-                pairs.append(OptionPair(x[0] if label == "A" else y[0], x[1], y[1]))
+                pairs.append(OptionPair(own[name][0], x[1], y[1]))
             alone = [path for name, (path, _) in own.items() if name not in values]
             if alone:
                 named = ", ".join(alone[:_MOST_NAMED]) + (", .." if len(alone) > _MOST_NAMED else "")
                 left.append(f"{source.name} is only in {label}: {plural(len(alone), 'option')} ({named})")
-    left += [f"{label}: {one}" for label, run in (("A", a), ("B", b)) for one in run.unread]
+    left += [f"{label}: {path}" for label, run in (("A", a), ("B", b)) for path in run.unread]
     return OptionComparison(tuple(pairs), tuple(left))
-
-
-def _paired_sources(
-    a: Sequence[OptionSource], b: Sequence[OptionSource]
-) -> tuple[list[tuple[OptionSource, OptionSource]], list[OptionSource], list[OptionSource]]:
-    """Sources of one path; else of one name of file; else the only ones of a suffix. Then those of A and B alone."""
-    both: list[tuple[OptionSource, OptionSource]] = []
-    rest_a, rest_b = list(a), list(b)
-    for key in (_whole_path, _file_name, _suffix):
-        counts = [Counter(map(key, rest)) for rest in (rest_a, rest_b)]
-        for one in list(rest_a):
-            if counts[0][key(one)] == counts[1][key(one)] == 1:
-                other = next(two for two in rest_b if key(two) == key(one))
-                both.append((one, other))
-                rest_a.remove(one)
-                rest_b.remove(other)
-    return both, rest_a, rest_b
-
-
-def _whole_path(source: OptionSource) -> str:
-    return source.name
-
-
-def _file_name(source: OptionSource) -> str:
-    return PurePosixPath(source.name).name if source.is_file else source.name
-
-
-def _suffix(source: OptionSource) -> str:
-    return "a file" if source.is_file else source.name
 
 
 def _plain_name(path: str) -> str:
@@ -576,15 +526,6 @@ def option_role(path: str) -> OptionRole | None:
     return next((one for one in ROLES if one.names.fullmatch(name)), None)
 
 
-def _weight_of(pair: OptionPair, role: OptionRole | None) -> Weight:
-    if role is not None:
-        return role.weight
-    if _OF_ONE_RUN.fullmatch(_plain_name(_INDEX.sub("", pair.path))):
-        return "place"
-    is_absent = pair.a is Absent.ABSENT or pair.b is Absent.ABSENT
-    return "unknown" if is_absent and not pair.certain else "option"
-
-
 def option_changes(pairs: Sequence[OptionPair]) -> Iterator[SettingChange]:
     """The options that differ, one change for each path. An option that one run does not have is "unset" there."""
     for pair in pairs:
@@ -592,10 +533,15 @@ def option_changes(pairs: Sequence[OptionPair]) -> Iterator[SettingChange]:
             continue
         role = option_role(pair.path)
         only = "B" if pair.a is Absent.ABSENT else "A" if pair.b is Absent.ABSENT else ""
+        if role is not None:
+            weight = role.weight
+        elif _OF_ONE_RUN.fullmatch(_plain_name(_INDEX.sub("", pair.path))):
+            weight = "place"
+        else:
+            weight = "unknown" if only and not pair.certain else "option"
         values = (shown_value(pair.path, pair.a), shown_value(pair.path, pair.b), ())
-        effect = role.effect if role is not None else ""
         name = pair.path or "(the whole)"
-        yield SettingChange(PREFIX + name, _weight_of(pair, role), (values,), effect, name, only)
+        yield SettingChange(PREFIX + name, weight, (values,), role.effect if role is not None else "", name, only)
 
 
 def with_options(found: SettingsComparison, options: OptionComparison, notes: Sequence[str] = ()) -> SettingsComparison:

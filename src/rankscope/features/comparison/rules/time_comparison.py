@@ -130,7 +130,16 @@ def compare_times(
     schedule: ScheduleComparison | None, series_a: pl.DataFrame, series_b: pl.DataFrame
 ) -> TimeComparison:
     """The times of steps, by series or by the period of the schedule, and of collectives by group, operation, size."""
-    steps = list(_logged_steps(series_a, series_b))
+    steps = list[TimeRatio]()
+    if not (series_a.is_empty() or series_b.is_empty()):
+        # what a trainer printed, without the first ones; one series for a run
+        seconds = []
+        for table in (series_a, series_b):
+            rows = table.filter((pl.col("name") == STEP_SECONDS) & (pl.col("value") > 0)).sort("step")
+            each = rows.group_by("step", maintain_order=True).agg(pl.col("value").max())["value"].to_numpy()
+            seconds.append(each[warm_up(len(each)) :])
+        if all(map(len, seconds)):
+            steps.append(step_ratio("step, as logged", *seconds))
     if schedule is None:
         return TimeComparison(tuple(steps), ())
     steps = steps or list(_periods(schedule))
@@ -184,18 +193,15 @@ def stand_apart(a: Floats, b: Floats) -> bool:
 def ratio_interval(a: Floats, b: Floats) -> tuple[float, float]:
     """2.5 % and 97.5 % of the ratio of medians over resampled moving blocks; the seed is fixed."""
     rng = np.random.default_rng(_SEED)
-    medians = [np.median(_resampled(rng, one), axis=1) for one in (a, b)]
+    medians = []
+    for values in (a, b):
+        # samples of the series, one in each row, made of blocks of neighbours
+        size = block_length(values)
+        starts = rng.integers(0, len(values) - size + 1, size=(_RESAMPLINGS, -(-len(values) // size)))
+        places = (starts[:, :, None] + np.arange(size)).reshape(_RESAMPLINGS, -1)[:, : len(values)]
+        medians.append(np.median(values[places], axis=1))
     ratios = medians[1] / medians[0]
     return float(np.quantile(ratios, 0.025)), float(np.quantile(ratios, 0.975))
-
-
-def _resampled(rng: np.random.Generator, values: Floats) -> Floats:
-    """Samples of the series, one in each row, made of blocks of neighbours."""
-    size = block_length(values)
-    starts = rng.integers(0, len(values) - size + 1, size=(_RESAMPLINGS, -(-len(values) // size)))
-    places = (starts[:, :, None] + np.arange(size)).reshape(_RESAMPLINGS, -1)[:, : len(values)]
-    found: Floats = values[places]
-    return found
 
 
 def block_length(values: Floats) -> int:
@@ -210,22 +216,6 @@ def block_length(values: Floats) -> int:
     c = min(c, 0.99)
     length = float((2 * c / (1 - c * c)) ** (2 / 3) * len(values) ** (1 / 3))
     return max(1, min(round(length), int(len(values) * _LARGEST)))
-
-
-def _logged_steps(a: pl.DataFrame, b: pl.DataFrame) -> Iterator[TimeRatio]:
-    """The times of steps that a trainer printed, without the first ones; one series for a run."""
-    if a.is_empty() or b.is_empty():
-        return
-    times = [_step_seconds(one) for one in (a, b)]
-    if all(map(len, times)):
-        yield step_ratio("step, as logged", *times)
-
-
-def _step_seconds(table: pl.DataFrame) -> Floats:
-    rows = table.filter((pl.col("name") == STEP_SECONDS) & (pl.col("value") > 0)).sort("step")
-    each = rows.group_by("step", maintain_order=True).agg(pl.col("value").max())["value"].to_numpy()
-    found: Floats = each[warm_up(len(each)) :]
-    return found
 
 
 def warm_up(count: int) -> int:

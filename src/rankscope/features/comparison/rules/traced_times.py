@@ -15,6 +15,7 @@ kernel may have another name in another run, which only counts where the exact n
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -94,26 +95,47 @@ class _SlowRank(NamedTuple):
 
 
 def own_stragglers(a: ComparedRun, b: ComparedRun) -> Iterator[OwnStraggler]:
-    """The stragglers of B that are none in A, then those of A that are none in B; only of runs of equal size."""
+    """The stragglers of B that are none in A, then those of A that are none in B; only of runs of equal size.
+
+    One for each host of which all traced ranks are slow, and for each other rank.
+    """
     if a.dataset.world_size != b.dataset.world_size:
         return
-    one, other = (
+    side_a, side_b = (
         _Side(label, run, run.analysis.traces.steps if run.analysis.traces else empty(STEPS))
         for label, run in (("A", a), ("B", b))
     )
-    for here, there in ((other, one), (one, other)):
-        found = {**_slow_steps(here, there), **_late(here, there)}
-        yield from _by_host(found, here, there)
+    for here, there in ((side_b, side_a), (side_a, side_b)):
+        slow = _slow_steps(here, there)
+        late, late_there, innocent = here.late, there.late, there.accused
+        for rank, title in here.accused.items():
+            if rank not in innocent and rank in late and late[rank] > LEAST_RATIO * late_there.get(rank, math.inf):
+                slow[rank] = _SlowRank(late[rank], late_there[rank], title=title)
+        hosts, before = Places(here.run.dataset).hosts, Places(there.run.dataset).hosts
+        traced = defaultdict[str, list[int]](list)
+        for rank in here.steps["rank"].drop_nulls().unique().sort():
+            traced[hosts.get(rank, "")].append(rank)
+        for host, ranks in traced.items():
+            slow_here = {rank: slow[rank] for rank in ranks if rank in slow}
+            if host and len(slow_here) == len(ranks) > 1 and len(traced) > 1:
+                yield _straggler(f"host {host} ({ranks_text(ranks, _LONGEST_RANKS)})", slow_here, here, there)
+                continue
+            for rank, one in slow_here.items():
+                moved = f" ({before[rank]} in {there.label})" if before.get(rank, host) != host else ""
+                yield _straggler(f"rank {rank}{f' on {host}' if host else ''}{moved}", {rank: one}, here, there)
 
 
-def _late(here: _Side, there: _Side) -> dict[int, _SlowRank]:
-    """The ranks that are late by themselves here only."""
-    parts, other, innocent = here.late, there.late, there.accused
-    return {
-        rank: _SlowRank(parts[rank], other[rank], title=title)
-        for rank, title in here.accused.items()
-        if rank not in innocent and rank in parts and rank in other and parts[rank] > LEAST_RATIO * other[rank]
-    }
+def _straggler(place: str, slow: Mapping[int, _SlowRank], here: _Side, there: _Side) -> OwnStraggler:
+    after, before = (float(np.median([getattr(rank, side) for rank in slow.values()])) for side in ("here", "there"))
+    others = next(iter(slow.values())).others
+    if others is not None:
+        times = [duration(round(ns)) for ns in (after, before, *others)]
+        how = f"its steps take {times[0]}, in {there.label} {times[1]}"
+        how += f"; those of the other ranks {times[2]} and {times[3]}"
+    else:
+        how = f"late by itself for {after:.1%} of the time, in {there.label} for {before:.1%}"
+    title = f"{place} is a straggler of {here.label} only: {how}".replace("%", " %")
+    return OwnStraggler(here.label, tuple(slow), title, tuple(rank.title for rank in slow.values() if rank.title))
 
 
 def _slow_steps(here: _Side, there: _Side) -> dict[int, _SlowRank]:
@@ -144,37 +166,6 @@ def _step_lengths(side: _Side) -> pl.DataFrame:
     )  # fmt: skip
     enough = steps.filter("alone", pl.col("count") >= LEAST_APART, pl.col("ns") > 0).sort("rank")
     return enough.select("rank", "ns", "least", "most", reach=(pl.col("most") - pl.col("least")) / pl.col("ns"))
-
-
-def _by_host(found: dict[int, _SlowRank], here: _Side, there: _Side) -> Iterator[OwnStraggler]:
-    """One straggler for each host of which all traced ranks are slow, and for each other rank."""
-    hosts, before = Places(here.run.dataset).hosts, Places(there.run.dataset).hosts
-    traced = defaultdict[str, list[int]](list)
-    for rank in here.steps["rank"].drop_nulls().unique().sort():
-        traced[hosts.get(rank, "")].append(rank)
-    for host, ranks in traced.items():
-        slow = [rank for rank in ranks if rank in found]
-        if host and len(slow) == len(ranks) > 1 and len(traced) > 1:
-            yield _straggler(f"host {host} ({ranks_text(ranks, _LONGEST_RANKS)})", slow, found, here, there)
-            continue
-        for rank in slow:
-            moved = f" ({before[rank]} in {there.label})" if before.get(rank, host) != host else ""
-            place = f"rank {rank}{f' on {host}' if host else ''}{moved}"
-            yield _straggler(place, [rank], found, here, there)
-
-
-def _straggler(
-    place: str, ranks: Sequence[int], found: dict[int, _SlowRank], here: _Side, there: _Side
-) -> OwnStraggler:
-    slow = [found[rank] for rank in ranks]
-    after, before = (float(np.median([getattr(one, side) for one in slow])) for side in ("here", "there"))
-    if (others := slow[0].others) is not None:
-        told = [duration(round(ns)) for ns in (after, before, *others)]
-        how = f"its steps take {told[0]}, in {there.label} {told[1]}; those of the other ranks {told[2]} and {told[3]}"
-    else:
-        how = f"late by itself for {after:.1%} of the time, in {there.label} for {before:.1%}"
-    title = f"{place} is a straggler of {here.label} only: {how}".replace("%", " %")
-    return OwnStraggler(here.label, tuple(ranks), title, tuple(one.title for one in slow if one.title))
 
 
 COSTS: Columns = {
@@ -233,12 +224,15 @@ def step_costs(dataset: Dataset, traces: TraceAnalysis) -> StepCosts | None:
     if steps.is_empty():
         return None
     spans = SpanIndex(dataset)
-    found = [_of_file(spans, file, own) for (file,), own in marks.partition_by("file", as_dict=True).items()]
+    files = [_of_file(spans, file, own) for (file,), own in marks.partition_by("file", as_dict=True).items()]
     ranks = dataset.traces.select("file", who=pl.col("rank").fill_null(-1).cast(pl.Int64))
-    kernels, phases = (pl.concat([pair[at] for pair in found]).join(ranks, on="file") for at in (0, 1))
+    kernels, phases = (_summed(pl.concat([tables[at] for tables in files]).join(ranks, on="file")) for at in (0, 1))
+    known = [pl.col(column).alias(name) for column, name in _PARTS.items()]
+    parts = steps.select("step", *known, who=pl.col("rank").fill_null(-1))
+    parts = parts.unpivot(index=["who", "step"], variable_name="name", value_name="ns").drop_nulls("ns")
     moving, waiting = _collective_costs(dataset, traces, marks)
     noun = "operator" if spans.on_host else "kernel"
-    return StepCosts(steps, _parts(steps), _summed(phases), _summed(kernels), moving, waiting, noun)
+    return StepCosts(steps, _summed(parts), phases, kernels, moving, waiting, noun)
 
 
 def _summed(rows: pl.DataFrame) -> pl.DataFrame:
@@ -248,19 +242,8 @@ def _summed(rows: pl.DataFrame) -> pl.DataFrame:
     return table.select([pl.col(name).cast(kind) for name, kind in COSTS.items()])
 
 
-def _parts(steps: pl.DataFrame) -> pl.DataFrame:
-    """COSTS of the parts of steps that are known."""
-    who = pl.col("rank").fill_null(-1)
-    table = steps.select("step", *(pl.col(column).alias(name) for column, name in _PARTS.items()), who=who)
-    return _summed(table.unpivot(index=["who", "step"], variable_name="name", value_name="ns").drop_nulls("ns"))
-
-
-_Rows = pl.DataFrame
-"""file, name, step, ns."""
-
-
-def _of_file(spans: SpanIndex, file: int, marks: pl.DataFrame) -> tuple[_Rows, _Rows]:
-    """Rows of kernels and of phases."""
+def _of_file(spans: SpanIndex, file: int, marks: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """file, name, step, ns: of kernels, and of phases."""
     none = pl.DataFrame(schema={"file": pl.UInt32, "name": pl.Categorical, "step": pl.Int64, "ns": pl.Int64})
     host = spans.host(file)
     if file not in spans.whole or spans.device(file) is None or host is None:
@@ -273,11 +256,23 @@ def _of_file(spans: SpanIndex, file: int, marks: pl.DataFrame) -> tuple[_Rows, _
     work = work.select("file", "name", created_ns=launch, started_ns="start_ns", offset_ns=pl.lit(0), ns=length)
     work = with_steps(work, marks).drop_nulls("step")
     phases = _marked_phases(host)
-    timed = _phases_on_host(phases, marks)
+    # the time of the host in each phase, and in none
+    begin, end = marks["begin_ns"].to_numpy(), marks["end_ns"].to_numpy()
+    reached = [busy.within(begin, end) for busy in accumulate(phases.values(), BusyIntervals.joined)] + [end - begin]
+    added = [after - before for before, after in zip([0 * begin, *reached], reached, strict=False)]
+    timed = pl.concat(
+        marks.select("file", name=pl.lit(f"{name}, on the host"), step="step", ns=pl.Series(ns, dtype=pl.Int64))
+        for name, ns in zip([*phases, REST], added, strict=True)
+    )
     if spans.on_host:
-        return work.select(none.columns), timed.with_columns(name=pl.col("name") + ", on the host")
-    loading = timed.filter(pl.col("name") == _PHASES[0][0]).with_columns(name=pl.col("name") + ", on the host")
-    launched = work.with_columns(name=_phase_names(work, phases) + ", on the device").select(none.columns)
+        return work.select(none.columns), timed
+    # the phase in which the host launched each
+    at, phase_name = work["created_ns"].to_numpy(), pl.lit(REST)
+    for phase, busy in reversed(phases.items()):
+        inside = pl.lit(pl.Series(busy.within(at, at + 1) > 0))
+        phase_name = pl.when(inside).then(pl.lit(phase)).otherwise(phase_name)
+    launched = work.with_columns(name=phase_name + ", on the device").select(none.columns)
+    loading = timed.filter(pl.col("name") == f"{_PHASES[0][0]}, on the host")
     return work.select(none.columns), pl.concat([loading, launched])
 
 
@@ -293,27 +288,6 @@ def _marked_phases(host: pl.DataFrame) -> dict[str, BusyIntervals]:
         if own.height:
             found[phase] = BusyIntervals.of(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
     return found
-
-
-def _phases_on_host(phases: dict[str, BusyIntervals], marks: pl.DataFrame) -> _Rows:
-    """The time of the host in each phase, and in none."""
-    begin, end = marks["begin_ns"].to_numpy(), marks["end_ns"].to_numpy()
-    reached = [one.within(begin, end) for one in accumulate(phases.values(), BusyIntervals.joined)] + [end - begin]
-    own = [after - before for before, after in zip([0 * begin, *reached], reached, strict=False)]
-    return pl.concat([
-        marks.select("file", name=pl.lit(name), step="step", ns=pl.Series(ns, dtype=pl.Int64))
-        for name, ns in zip([*phases, REST], own, strict=True)
-    ])  # fmt: skip
-
-
-def _phase_names(work: pl.DataFrame, phases: dict[str, BusyIntervals]) -> pl.Expr:
-    """The phase in which the host launched each."""
-    at = work["created_ns"].to_numpy()
-    name = pl.lit(REST)
-    for phase, one in reversed(phases.items()):
-        inside = pl.lit(pl.Series(one.within(at, at + 1) > 0))
-        name = pl.when(inside).then(pl.lit(phase)).otherwise(name)
-    return name
 
 
 _SITE = ["group", "op", "is_p2p", "in_sizes", "in_dtypes"]
@@ -362,33 +336,26 @@ _MOST_BRACKETS = 2_000
 
 def kernel_labels(a: Collection[str], b: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Labels of the kernels of both runs by name; matched kernels share one, and no others do."""
-    found: tuple[dict[str, str], dict[str, str]] = {}, {}
+    keys: tuple[dict[str, str], dict[str, str]] = {}, {}
     renamed = set[str]()
-    for key in (_same, _without_numbers, _without_templates):
-        ours, theirs = (_by_key(names, known, key) for names, known in zip((a, b), found, strict=True))
+    spellings: tuple[Callable[[str], str], ...] = (str, _without_numbers, _without_templates)
+    for number, key in enumerate(spellings):
+        ours, theirs = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+        for names, known, by_key in zip((a, b), keys, (ours, theirs), strict=True):
+            for name in names:
+                if name not in known:
+                    by_key[key(name)].append(name)
         for shared in sorted(ours.keys() & theirs.keys()):
             first = min(ours[shared])
-            found[0].update(dict.fromkeys(ours[shared], first))
-            found[1].update(dict.fromkeys(theirs[shared], first))
-            if key is not _same:
+            keys[0].update(dict.fromkeys(ours[shared], first))
+            keys[1].update(dict.fromkeys(theirs[shared], first))
+            if number:
                 renamed.add(first)
-    for known, names in zip(found, (a, b), strict=True):
+    for known, names in zip(keys, (a, b), strict=True):
         known.update({name: name for name in names if name not in known})
-    shown = _shown(sorted({*found[0].values(), *found[1].values()}))
+    shown = _shown(sorted({*keys[0].values(), *keys[1].values()}))
     shown |= {name: f"{shown[name]} (other names in B)" for name in renamed}
-    return {name: shown[one] for name, one in found[0].items()}, {name: shown[one] for name, one in found[1].items()}
-
-
-def _by_key(names: Collection[str], known: Collection[str], key: Callable[[str], str]) -> dict[str, list[str]]:
-    keyed = defaultdict[str, list[str]](list)
-    for name in names:
-        if name not in known:
-            keyed[key(name)].append(name)
-    return keyed
-
-
-def _same(name: str) -> str:
-    return name
+    return {name: shown[key] for name, key in keys[0].items()}, {name: shown[key] for name, key in keys[1].items()}
 
 
 def _without_numbers(name: str) -> str:
@@ -409,29 +376,28 @@ def _without_templates(name: str) -> str:
 
 
 def _shown(keys: Collection[str]) -> dict[str, str]:
-    """Names for people by key: short where that tells them apart, else with the start of what differs."""
-    found = {key: clipped(short_name(key.removeprefix(_ENGINE)), _LONGEST) for key in keys}
-    for tell in (_with_parameters, _with_end):
-        often = Counter(found.values())
-        found = {key: text if often[text] == 1 else tell(key) for key, text in found.items()}
-    often = Counter(found.values())
-    counts = Counter[str]()
-    for key, text in found.items():
+    """Names for people by key: short where that tells them apart, else with the start of what differs.
+
+    That is the first parameters of a template, "elementwise_kernel<4, CUDAFunctor_add<float>...", else both ends.
+    """
+    shown = {key: clipped(short_name(key.removeprefix(_ENGINE)), _LONGEST) for key in keys}
+    often = Counter(shown.values())
+    for key, text in shown.items():
+        if often[text] > 1:
+            _, bracket, parameters = plain(key, 400).removeprefix("void ").partition("<")
+            shown[key] = clipped(f"{short_name(key)}{bracket}{_NAMESPACES.sub('', parameters)}", _LONGEST)
+    often = Counter(shown.values())
+    for key, text in shown.items():
+        if often[text] > 1:
+            whole = plain(key, 400)
+            is_short = len(whole) <= _LONGEST
+            shown[key] = whole if is_short else f"{whole[: _LONGEST // 2 - 1]}..{whole[1 - _LONGEST // 2 :]}"
+    often, counts = Counter(shown.values()), Counter[str]()
+    for key, text in shown.items():
         if often[text] > 1:
             counts[text] += 1
-            found[key] = f"{text} #{counts[text]}"
-    return found
-
-
-def _with_parameters(key: str) -> str:
-    """The name with the first parameters of its template: "elementwise_kernel<4, CUDAFunctor_add<float>..."."""
-    _, bracket, parameters = plain(key, 400).removeprefix("void ").partition("<")
-    return clipped(f"{short_name(key)}{bracket}{_NAMESPACES.sub('', parameters)}", _LONGEST)
-
-
-def _with_end(key: str) -> str:
-    text = plain(key, 400)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2 - 1]}..{text[1 - _LONGEST // 2 :]}"
+            shown[key] = f"{text} #{counts[text]}"
+    return shown
 
 
 LEAST_SHARE = 0.01
@@ -452,12 +418,18 @@ def with_traced_times(times: TimeComparison | None, a: ComparedRun, b: ComparedR
     traces = a.analysis.traces, b.analysis.traces
     if traces[0] is None or traces[1] is None:
         return times
-    notes = (*_damage("A", a.dataset), *_damage("B", b.dataset), *_overhead(a.dataset, b.dataset))
-    found = (times or TimeComparison((), ()))._replace(stragglers=tuple(own_stragglers(a, b)), notes=notes)
+    found = (times or TimeComparison((), ()))._replace(
+        stragglers=tuple(own_stragglers(a, b)), notes=tuple(_notes(a.dataset, b.dataset))
+    )
     costs = step_costs(a.dataset, traces[0]), step_costs(b.dataset, traces[1])
     if costs[0] is None or costs[1] is None:
         return found._replace(kernels=tuple(_calls(traces[0], traces[1])))
-    step = _step_ratio(costs[0], costs[1])
+    # lengths of steps, of each the median over ranks
+    length = (pl.col("end_ns") - pl.col("start_ns")).median()
+    series = [
+        cost.steps.group_by("step").agg(ns=length).sort("step")["ns"].to_numpy() / 1e9 for cost in (costs[0], costs[1])
+    ]
+    step = time_ratio("profiled step", *series)._replace(apart=stand_apart(*series))
     pair = _Pair((costs[0].turns, costs[1].turns), LEAST_SHARE * min(step.median_a, step.median_b))
     # a turn of the loop that traces show is the same step, less exactly
     known = () if a.dataset.ops.is_empty() and a.series.is_empty() else found.steps
@@ -469,28 +441,22 @@ def with_traced_times(times: TimeComparison | None, a: ComparedRun, b: ComparedR
     )  # fmt: skip
 
 
-def _damage(label: str, dataset: Dataset) -> Iterator[str]:
-    """Words for the traces of which something could not be read."""
-    damaged = dataset.files.filter(pl.col("problem").is_not_null()).join(dataset.traces, on="file", how="semi")
-    if damaged.height:
-        ranks = damaged["rank"].drop_nulls().unique().sort().to_list()
-        whose = f" of {ranks_text(ranks, _LONGEST_SITE_RANKS)}" if ranks else ""
-        yield f"{label}: traces{whose} are damaged, so times of kernels and phases may be too short there"
-
-
-def _overhead(a: Dataset, b: Dataset) -> Iterator[str]:
-    """Words for a profiler that recorded Python functions in one run only."""
-    with_stack = [bool(one.spans.select(is_among("category", [_PYTHON]).any()).item()) for one in (a, b)]
+def _notes(a: Dataset, b: Dataset) -> Iterator[str]:
+    """Words for traces that could not be read whole, and for a profiler that recorded Python functions in one run."""
+    for label, dataset in (("A", a), ("B", b)):
+        damaged = dataset.files.filter(pl.col("problem").is_not_null()).join(dataset.traces, on="file", how="semi")
+        if damaged.height:
+            ranks = damaged["rank"].drop_nulls().unique().sort().to_list()
+            whose = f" of {ranks_text(ranks, _LONGEST_SITE_RANKS)}" if ranks else ""
+            yield f"{label}: traces{whose} are damaged, so times of kernels and phases may be too short there"
+    with_stack = [bool(run.spans.select(is_among("category", [_PYTHON]).any()).item()) for run in (a, b)]
     if with_stack[0] != with_stack[1]:
         label = "A" if with_stack[0] else "B"
         yield f"only {label} was profiled with_stack: to record Python functions makes its host slower"
 
 
-def _step_ratio(a: StepCosts, b: StepCosts) -> TimeRatio:
-    """Lengths of steps, of each the median over ranks."""
-    ns = pl.col("end_ns") - pl.col("start_ns")
-    series = [one.steps.group_by("step").agg(ns=ns.median()).sort("step")["ns"].to_numpy() / 1e9 for one in (a, b)]
-    return time_ratio("profiled step", *series)._replace(apart=stand_apart(*series))
+def _ranks_text(ranks: Sequence[int]) -> str:
+    return ranks_text(ranks, _LONGEST_SITE_RANKS)
 
 
 def _phases(pair: _Pair, a: StepCosts, b: StepCosts, *, by_rank: bool) -> Iterator[TimeRatio]:
@@ -540,10 +506,6 @@ def _collectives(
         (moving[0], moving[1]),
         lambda found: "; ".join(_ranks_text(members.get(one, ())) for one in found[:MOST_GROUPS]),
     )
-
-
-def _ranks_text(ranks: Sequence[int]) -> str:
-    return ranks_text(ranks, _LONGEST_SITE_RANKS)
 
 
 class _Pair(NamedTuple):
