@@ -66,9 +66,11 @@ _LABEL = 8
 _MOST_HOSTS = 2
 _LONGEST_RANKS = 40
 _MARKS: Mapping[PartState, tuple[str, Role]] = {
-    PartState.NOT_COMPARED: ("- ", "dim"), PartState.DIFFERS: ("! ", "warn"), PartState.UNCOUNTED: ("~ ", "text"),
+    PartState.NOT_COMPARED: ("- ", "dim"),
+    PartState.DIFFERS: ("! ", "warn"),
+    PartState.UNCOUNTED: ("~ ", "text"),
     PartState.EQUAL: ("= ", "good"),
-}  # fmt: skip
+}
 
 
 class CardPlace(NamedTuple):

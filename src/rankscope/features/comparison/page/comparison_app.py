@@ -112,6 +112,9 @@ def _page_kind(name: str) -> type[TargetPage] | None:
     from rankscope.features.comparison.page.series_page import SeriesPage
 
     kinds: dict[str, type[TargetPage]] = {
-        "lanes": LanesPage, "series": SeriesPage, "map": DifferencePage, "scatter": ScatterPage,
-    }  # fmt: skip
+        "lanes": LanesPage,
+        "series": SeriesPage,
+        "map": DifferencePage,
+        "scatter": ScatterPage,
+    }
     return kinds.get(name)

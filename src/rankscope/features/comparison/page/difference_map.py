@@ -218,9 +218,12 @@ class DifferencePage(TargetPage, GridPage):
     CANNOT = frozenset({"other_pane"})
     FIND_HINT = "a rank: 12, or a series"
     OWN = (
-        Hint("m", "m", "map"), Hint("n", "n", "next"), Hint("x", "x", "greatest"), Hint("w", "w s", "zoom"),
+        Hint("m", "m", "map"),
+        Hint("n", "n", "next"),
+        Hint("x", "x", "greatest"),
+        Hint("w", "w s", "zoom"),
         Hint("escape", "esc", "back"),
-    )  # fmt: skip
+    )
 
     def __init__(self, view: ComparedView, options: ViewOptions, target: str = "") -> None:
         super().__init__(view, options, target)
@@ -352,9 +355,12 @@ def legend(is_time: bool) -> list[Span]:
     """The meaning of the characters."""
     if is_time:
         return [
-            Span(". equal  ", "dim"), Span("1", HEAT[1]), Span("..9 slower, "), Span("b", "good"),
+            Span(". equal  ", "dim"),
+            Span("1", HEAT[1]),
+            Span("..9 slower, "),
+            Span("b", "good"),
             Span("..j faster, tenths of a step"),
-        ]  # fmt: skip
+        ]
     return [Span(". equal  ", "dim"), Span("6", HEAT[1]), Span(" 1e-6  "), Span("2", HEAT[3]), Span(" 1e-2  "),
             Span("N", HEAT[-1]), Span(" no number")]  # fmt: skip
 
@@ -495,9 +501,13 @@ def points(x: ScatterMetric, y: ScatterMetric) -> list[RankPoint]:
 
 
 def draw_points(
-    known: Sequence[RankPoint], named: Sequence[OddRank], size: tuple[int, int],
-    axes: tuple[ScatterMetric, ScatterMetric], *, ascii_only: bool,
-) -> Drawing:  # fmt: skip
+    known: Sequence[RankPoint],
+    named: Sequence[OddRank],
+    size: tuple[int, int],
+    axes: tuple[ScatterMetric, ScatterMetric],
+    *,
+    ascii_only: bool,
+) -> Drawing:
     """The points as letters, with the numbers of outliers beside them; plotext draws them."""
     plot = Plot()
     plot.plotsize(*size)
@@ -510,8 +520,9 @@ def draw_points(
         if point is not None:
             plot.text(f"{one.label}{one.rank}", point.x, point.y, color=3, alignment="left")
     for metric, values, ticks in (
-        (axes[0], [point.x for point in known], plot.xticks), (axes[1], [point.y for point in known], plot.yticks),
-    ):  # fmt: skip
+        (axes[0], [point.x for point in known], plot.xticks),
+        (axes[1], [point.y for point in known], plot.yticks),
+    ):
         at = np.unique(np.linspace(min(values), max(values), 3)).tolist()
         ticks(at, [metric.shown(value) for value in at])
     return recoloured(Text.from_ansi(plot.build()), ascii_only=ascii_only)
@@ -546,9 +557,7 @@ class ScatterPage(TargetPage):
         Binding("escape", "back", "back"),
     ]
     TITLE = "scatter"
-    OWN = (
-        Hint("m", "m", "up"), Hint("x", "x", "right"), Hint("n", "n", "outlier"), Hint("escape", "esc", "back"),
-    )  # fmt: skip
+    OWN = (Hint("m", "m", "up"), Hint("x", "x", "right"), Hint("n", "n", "outlier"), Hint("escape", "esc", "back"))
 
     def __init__(self, view: ComparedView, options: ViewOptions, target: str = "") -> None:
         super().__init__(view, options, target)

@@ -150,8 +150,11 @@ def mark_line(found: Curves, area: PlotArea, drawing: Drawing, cursor: int) -> L
     text = "".join(marks)
     if not 0 <= column < len(text):
         return line(Span(text, "warn"))
-    return line(Span(text[:column], "warn"), Span(text[column] if text[column] != " " else "|", "mark"),
-                Span(text[column + 1 :], "warn"))  # fmt: skip
+    return line(
+        Span(text[:column], "warn"),
+        Span(text[column] if text[column] != " " else "|", "mark"),
+        Span(text[column + 1 :], "warn"),
+    )
 
 
 _TEXT_LINES = 2
@@ -185,9 +188,12 @@ class SeriesPage(TargetPage):
     ]
     TITLE = "series"
     OWN = (
-        Hint("n", "n", "next"), Hint("m", "m", "series"), Hint("t", "t", "log"), Hint("w", "w s", "zoom"),
+        Hint("n", "n", "next"),
+        Hint("m", "m", "series"),
+        Hint("t", "t", "log"),
+        Hint("w", "w s", "zoom"),
         Hint("escape", "esc", "back"),
-    )  # fmt: skip
+    )
 
     def __init__(self, view: ComparedView, options: ViewOptions, target: str = "") -> None:
         super().__init__(view, options, target)
@@ -246,9 +252,13 @@ class SeriesPage(TargetPage):
     def _area(self) -> PlotArea:
         height = self.size.height - 2 - 1 - _TEXT_LINES - 1
         return PlotArea(
-            *self.window, self.size.width - 1, max(height, _LEAST_HEIGHT), self.is_log, self._letters,
+            *self.window,
+            self.size.width - 1,
+            max(height, _LEAST_HEIGHT),
+            self.is_log,
+            self._letters,
             self.options.ascii_only,
-        )  # fmt: skip
+        )
 
     def fill(self) -> None:
         """Nothing: everything is drawn for the size."""

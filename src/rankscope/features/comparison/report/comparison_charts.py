@@ -326,9 +326,11 @@ def _cell(cell: LaneCell, x: float, y: float, width: float) -> Node:
     name, _, number = cell.place.rpartition(" #")
     place = f"{clipped(name, most - len(number) - 4)} #{number}" if name else ""
     return group[
-        frame, words(x + 5, y + 14, op, "code strong", most), words(x + 5, y + 28, cell.tensors, "code", most),
+        frame,
+        words(x + 5, y + 14, op, "code strong", most),
+        words(x + 5, y + 28, cell.tensors, "code", most),
         words(x + 5, y + 41, f"{place} \u2026" if cell.is_open else place, "code soft", most),
-    ]  # fmt: skip
+    ]
 
 
 _KINDS = {

@@ -54,9 +54,11 @@ MOST_SETTINGS = 200
 MOST_LINES = 40
 """Most lines of a part or a difference."""
 _KINDS = {
-    "schedule": "schedule-differs", "settings": "settings-differ", "values": "values-differ",
+    "schedule": "schedule-differs",
+    "settings": "settings-differ",
+    "values": "values-differ",
     "durations": "durations-differ",
-}  # fmt: skip
+}
 
 
 def comparison_page(found: RunComparison, is_redacted: bool = False) -> str:
@@ -142,9 +144,11 @@ def part_pictures(data: ComparisonPictures) -> dict[str, list[Picture]]:
         "schedule": [lanes_picture(data.lanes), maps.get("schedule")],
         "values": [*map(series_picture, data.series), maps.get("values")],
         "durations": [
-            ratios_picture(data.times), scatter_picture(data.scatter) if data.scatter else None, maps.get("times"),
+            ratios_picture(data.times),
+            scatter_picture(data.scatter) if data.scatter else None,
+            maps.get("times"),
         ],
-    }  # fmt: skip
+    }
     return {part: [one for one in pictures if one is not None] for part, pictures in drawn.items()}
 
 
@@ -152,11 +156,13 @@ def _runs(found: RunComparison) -> Node:
     head = h.tr[[h.th(scope="col")[name] for name in ("run", "path", "ranks", "verdict")]]
     rows = [
         h.tr[
-            h.th(f".side-{run.label[:1].lower()}", scope="row")[shown(run.label)], h.td[h.code[shown(run.title)]],
-            h.td[f"{run.world_size:,}" if run.world_size else "unknown"], h.td[shown(run.verdict)],
+            h.th(f".side-{run.label[:1].lower()}", scope="row")[shown(run.label)],
+            h.td[h.code[shown(run.title)]],
+            h.td[f"{run.world_size:,}" if run.world_size else "unknown"],
+            h.td[shown(run.verdict)],
         ]
         for run in found.runs
-    ]  # fmt: skip
+    ]
     return h.table(".runs")[h.thead[head], h.tbody[rows]]
 
 
@@ -177,9 +183,7 @@ _STATES: Mapping[PartState, Node] = {
 
 def _next_step(one: Hypothesis) -> Node:
     """The first of the causes in short, so that the first screen says what to do."""
-    return h.p(".next")[
-        "May be the cause: ", shown(one.cause), ". ", h.strong[f"To decide: {shown(one.experiment)}"],
-    ]  # fmt: skip
+    return h.p(".next")["May be the cause: ", shown(one.cause), ". ", h.strong[f"To decide: {shown(one.experiment)}"]]
 
 
 def _difference(number: int, one: RunDifference, candidates: str) -> Node:
@@ -197,9 +201,10 @@ def _stack(label: str, frames: Sequence[Frame]) -> Node:
     left = len(own) - MOST_FRAMES
     text = "\n".join([*map(shown, lines), *([f"{plural(left, 'more frame')}"] if left > 0 else [])])
     return h.div[
-        h.strong(f".side-{label.lower()}")[f"Stack in {label}"], " (innermost first)",
+        h.strong(f".side-{label.lower()}")[f"Stack in {label}"],
+        " (innermost first)",
         h.pre[text] if frames else h.p["No stack is recorded."],
-    ]  # fmt: skip
+    ]
 
 
 def _cause(one: Hypothesis) -> Node:
@@ -221,12 +226,15 @@ def _settings(rows: Sequence[SettingRow]) -> Node:
     names = ("setting", "in A", "in B", "ranks", "matters for", "effect")
     body = [
         h.tr[
-            h.th(scope="row")[h.code[shown(one.name)]], h.td[h.code[shown(one.value_a)]],
-            h.td[h.code[shown(one.value_b)]], h.td[rank_ranges(one.ranks, 40)],
-            h.td[one.weight], h.td(".effect")[shown(one.effect)],
+            h.th(scope="row")[h.code[shown(one.name)]],
+            h.td[h.code[shown(one.value_a)]],
+            h.td[h.code[shown(one.value_b)]],
+            h.td[rank_ranges(one.ranks, 40)],
+            h.td[one.weight],
+            h.td(".effect")[shown(one.effect)],
         ]
         for one in rows[:MOST_SETTINGS]
-    ]  # fmt: skip
+    ]
     left = len(rows) - MOST_SETTINGS
     return [
         h.div(".wide")[h.table(".settings")[h.thead[h.tr[[h.th(scope="col")[n] for n in names]]], h.tbody[body]]],

@@ -161,9 +161,13 @@ def groups_json(groups: RunGroups | None, difference: Any) -> dict[str, Any] | N
 
 def _outlier_json(one: Outlier) -> dict[str, Any]:
     return {
-        "name": one.name, "metric": hide(one.metric), "title": hide(one.title), "size": one.size, "runs": one.runs,
+        "name": one.name,
+        "metric": hide(one.metric),
+        "title": hide(one.title),
+        "size": one.size,
+        "runs": one.runs,
         "in_seconds": one.in_seconds,
-    }  # fmt: skip
+    }
 
 
 def metric_json(one: MetricEffect) -> dict[str, Any]:

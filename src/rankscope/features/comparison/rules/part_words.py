@@ -259,8 +259,10 @@ def durations_part(found: TimeComparison | None) -> ComparedPart:
         state = PartState.UNCOUNTED if changed else PartState.EQUAL
     if steps:
         return ComparedPart("durations", state, _change_text(steps[0]), tuple(lines))
-    kinds = (("kernel", ", a call of each: steps are not marked in both", found.kernels),
-             ("call site", " of collectives", found.collectives))  # fmt: skip
+    kinds = (
+        ("kernel", ", a call of each: steps are not marked in both", found.kernels),
+        ("call site", " of collectives", found.collectives),
+    )
     counts = [f"{plural(len(times), noun)}{more}" for noun, more, times in kinds if times]
     return ComparedPart("durations", state, f"no times of steps, only of {'; '.join(counts)}", tuple(lines))
 

@@ -65,9 +65,12 @@ _CUTS = 30
 
 
 def comparison_pictures(
-    schedule: ScheduleComparison | None, settings: SettingsComparison, series: SeriesComparison,
-    times: TimeComparison | None, tables: Sequence[tuple[str, pl.DataFrame]],
-) -> ComparisonPictures:  # fmt: skip
+    schedule: ScheduleComparison | None,
+    settings: SettingsComparison,
+    series: SeriesComparison,
+    times: TimeComparison | None,
+    tables: Sequence[tuple[str, pl.DataFrame]],
+) -> ComparisonPictures:
     """The data of all pictures; `tables` are the series of each run by its label, those of A first."""
     wanted = _wanted(series, tables[0][1]) if tables and not any(table.is_empty() for _, table in tables) else []
     values = _all_series(wanted[:MOST_COMPARED], tables) if wanted else []
@@ -82,10 +85,8 @@ def comparison_pictures(
         tuple(one for one in maps if one is not None),
         tuple(_lanes(schedule)) if schedule is not None else (),
         _scatter(matched, schedule),
-        tuple(
-            SettingRow(one.name, one.weight, *pair, one.effect) for one in settings.changes for pair in one.changes
-        ),
-    )  # fmt: skip
+        tuple(SettingRow(one.name, one.weight, *pair, one.effect) for one in settings.changes for pair in one.changes),
+    )
 
 
 def _wanted(found: SeriesComparison, table: pl.DataFrame) -> list[SeriesKey]:

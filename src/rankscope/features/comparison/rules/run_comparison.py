@@ -66,9 +66,12 @@ def pair_comparison(pair: Grounds) -> RunComparison:
     """The comparison of two runs from all that was compared."""
     differences, parts = tuple(differences_of(pair)), parts_of(pair)
     return RunComparison(
-        headline_of(differences, parts), tuple(map(run_facts, "AB", pair.runs)), parts,
-        differences, hypotheses(pair) if differences else (),
-    )  # fmt: skip
+        headline_of(differences, parts),
+        tuple(map(run_facts, "AB", pair.runs)),
+        parts,
+        differences,
+        hypotheses(pair) if differences else (),
+    )
 
 
 def pair_pictures(pair: Grounds, tables: Sequence[tuple[str, pl.DataFrame]]) -> ComparisonPictures:
@@ -116,10 +119,11 @@ def parts_of(pair: Grounds) -> tuple[ComparedPart, ...]:
     """The answers of schedule, settings, values and durations."""
     again = tuple(map(recomputed, pair.common.tables))
     return (
-        schedule_part(pair.schedule, pair.world_sizes), settings_part(pair.settings),
+        schedule_part(pair.schedule, pair.world_sizes),
+        settings_part(pair.settings),
         values_part(pair.series, again, pair.common.notes, pair.tensors, [*_left_values(pair)]),
         durations_part(pair.times),
-    )  # fmt: skip
+    )
 
 
 def _nothing(a: ComparedRun, b: ComparedRun, schedule: ScheduleComparison | None) -> str:
@@ -189,16 +193,21 @@ def _schedule_differences(schedule: ScheduleComparison | None) -> Iterator[RunDi
     first = schedule.partings[0]
     later = [one for one in schedule.partings if one.rank not in schedule.first]
     yield RunDifference(
-        "schedule-differs", parting_title(schedule, first, schedule.first), tuple(sorted(schedule.first)),
+        "schedule-differs",
+        parting_title(schedule, first, schedule.first),
+        tuple(sorted(schedule.first)),
         tuple(parting_details(schedule, first)),
-        StackPair(schedule.stack(first.row_a, False), schedule.stack(first.row_b, True)), operation=first.operation,
-    )  # fmt: skip
+        StackPair(schedule.stack(first.row_a, False), schedule.stack(first.row_b, True)),
+        operation=first.operation,
+    )
     if later:
         ranks = tuple(sorted(one.rank for one in later))
         yield RunDifference(
-            "schedule-differs", f"later, {parting_title(schedule, later[0], ranks)}", ranks,
+            "schedule-differs",
+            f"later, {parting_title(schedule, later[0], ranks)}",
+            ranks,
             operation=later[0].operation,
-        )  # fmt: skip
+        )
 
 
 def _value_differences(tensors: TensorComparison | None, series: SeriesComparison) -> list[RunDifference]:

@@ -267,7 +267,7 @@ def rerun_noise(reruns: Sequence[Grounds]) -> RerunNoise:
         frozenset(change.name for one in reruns for change in one.settings.changes),
         any(a.analysis.is_critical != b.analysis.is_critical for a, b in (one.runs for one in reruns)),
         frozenset(place for one in reruns if one.tensors is not None for place in one.tensors.places),
-    )  # fmt: skip
+    )
 
 
 _KINDS = ("schedule-differs", "values-differ", "outcome-differs", "durations-differ", "settings-differ")
@@ -452,14 +452,12 @@ def _time_differences(
         return [*_merged(own), *_alone(several, {label for label, found in own.items() if found})]
     reruns = {
         (one.kind, one.ranks)
-        for number in several.sides.a[1:] if number in several.pairs
+        for number in several.sides.a[1:]
+        if number in several.pairs
         for one in time_differences(several.pairs[number].times)
-    }  # fmt: skip
+    }
     ranked = _merged({label: [one for one in found if one.ranks] for label, found in own.items()})
-    steady = [
-        one for one in ranked
-        if 2 * len(one.runs) > len(several.sides.b) and (one.kind, one.ranks) not in reruns
-    ]  # fmt: skip
+    steady = [one for one in ranked if 2 * len(one.runs) > len(several.sides.b) and (one.kind, one.ranks) not in reruns]
     return [*steady, *metric_differences(effects)]
 
 
@@ -506,9 +504,12 @@ _STATES = (PartState.DIFFERS, PartState.UNCOUNTED, PartState.EQUAL, PartState.NO
 
 
 _ASPECTS: Mapping[DifferenceKind, str] = {
-    "schedule-differs": "schedule", "settings-differ": "settings", "values-differ": "values",
-    "outcome-differs": "outcome", "durations-differ": "durations",
-}  # fmt: skip
+    "schedule-differs": "schedule",
+    "settings-differ": "settings",
+    "values-differ": "values",
+    "outcome-differs": "outcome",
+    "durations-differ": "durations",
+}
 
 
 def _groups(several: SeveralRuns, effects: Sequence[MetricEffect], rest: Mapping[int, Grounds]) -> RunGroups:
@@ -517,7 +518,9 @@ def _groups(several: SeveralRuns, effects: Sequence[MetricEffect], rest: Mapping
     labels, count_a = several.labels, len(several.sides.a)
     power = "each run against A: times hold within two runs; reruns of both (--baseline, --candidate) tell more"
     return RunGroups(
-        labels[:count_a], labels[count_a:], several.pooled,
+        labels[:count_a],
+        labels[count_a:],
+        several.pooled,
         power_text(several.sides, tested) if several.pooled else power,
         smallest_p(*map(len, several.sides)) if several.pooled else None,
         runs_needed(tested) if several.pooled else None,
@@ -525,18 +528,19 @@ def _groups(several: SeveralRuns, effects: Sequence[MetricEffect], rest: Mapping
         several.outliers,
         outlying_ranks(several.runs, labels, several.sides) if several.pooled else (),
         tuple(_noisy(several, rest)),
-    )  # fmt: skip
+    )
 
 
 def _noisy(several: SeveralRuns, rest: Mapping[int, Grounds]) -> Iterator[RunDifference]:
     """Differences of the candidates that reruns show as well; of each series one."""
     found = {
         several.labels[number]: [
-            one for one in differences_of(pair, ())
+            one
+            for one in differences_of(pair, ())
             if one.kind != "values-differ" and (one.kind != "outcome-differs" or several.noise.outcome)
         ]
         for number, pair in rest.items()
-    }  # fmt: skip
+    }
     yield from _merged(found)
     steps: dict[str, dict[str, int]] = {}
     for number, pair in rest.items():

@@ -223,9 +223,13 @@ def _permutation_p(a: Floats, b: Floats) -> float:
         return found
 
     test = _stats().permutation_test(
-        (b, a), change, permutation_type="independent", vectorized=True, n_resamples=_PERMUTATIONS,
+        (b, a),
+        change,
+        permutation_type="independent",
+        vectorized=True,
+        n_resamples=_PERMUTATIONS,
         rng=np.random.default_rng(0),
-    )  # fmt: skip
+    )
     return float(test.pvalue)
 
 
@@ -390,9 +394,11 @@ def power_text(sides: Sides, metrics: int) -> str:
 
 
 _FACTS = {
-    "schedule": "schedule-differs", "settings": "settings-differ", "values": "values-differ",
+    "schedule": "schedule-differs",
+    "settings": "settings-differ",
+    "values": "values-differ",
     "outcome": "outcome-differs",
-}  # fmt: skip
+}
 """Budgets without a number: any such difference fails."""
 _BUDGET = re.compile(r"(?P<name>[^=]+)=\s*(?P<limit>\d+(?:\.\d+)?)\s*%")
 

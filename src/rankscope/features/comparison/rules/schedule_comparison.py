@@ -341,9 +341,13 @@ def call_of(row: dict[str, object], numbers: Ints) -> Call:
     group, peer = row["group"], row["peer"]
     words = tensors(texts[1], texts[3]) or tensors(texts[2], texts[4])
     return Call(
-        op, (in_elements, out_elements), (in_type, out_type), int(numbers[group]) if isinstance(group, int) else -1,
-        peer if isinstance(peer, int) else None, f"{texts[0]} {words}".strip(),
-    )  # fmt: skip
+        op,
+        (in_elements, out_elements),
+        (in_type, out_type),
+        int(numbers[group]) if isinstance(group, int) else -1,
+        peer if isinstance(peer, int) else None,
+        f"{texts[0]} {words}".strip(),
+    )
 
 
 CALL_COLUMNS = ("op", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes")

@@ -78,10 +78,14 @@ def compare_tensors(a: Dataset, b: Dataset) -> TensorComparison | None:
     alone = found.unmatched.join(found.table, on=["rank", "step"], how="semi", nulls_equal=True)
     own = alone.filter("ours").height
     return TensorComparison(
-        found.table.height, int(found.table["equal"].sum()), tuple(map(pair.difference, difference_origins(found))),
-        frozenset(pair.wrong.select(PLACE).unique().rows()), found.is_ranked, (alone.height - own, own),
+        found.table.height,
+        int(found.table["equal"].sum()),
+        tuple(map(pair.difference, difference_origins(found))),
+        frozenset(pair.wrong.select(PLACE).unique().rows()),
+        found.is_ranked,
+        (alone.height - own, own),
         pair.parting(alone),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -160,10 +164,13 @@ class _TensorPair:
         if row["site"] == "gradient":
             return f"the gradient of {name}{'' if is_input else ', as the optimizer finds it,'}"
         return {
-            "forward": f"{end} of {name}", "backward": f"the gradient at {name}", "parameter": f"the parameter {name}",
-            "batch": f"the batch{f' {name}' if row['name'] else ''}", "loss": "the loss",
+            "forward": f"{end} of {name}",
+            "backward": f"the gradient at {name}",
+            "parameter": f"the parameter {name}",
+            "batch": f"the batch{f' {name}' if row['name'] else ''}",
+            "loss": "the loss",
             "optimizer": f"the new parameter {name}" if row["slot"] == "out0" else f"{row['slot']} of {name}",
-        }.get(row["site"], name)  # fmt: skip
+        }.get(row["site"], name)
 
     # Kinds of cause.
 

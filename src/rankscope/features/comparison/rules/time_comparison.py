@@ -333,11 +333,13 @@ def _sites(run: ScheduleRows) -> pl.DataFrame:
     timed = run.rows.lazy().select("group", "seq", "op", "in_sizes", "in_dtypes", "is_p2p", duration)
     moved = (
         timed.filter((pl.col("ns") > 0) & ~pl.col("is_p2p").fill_null(False) & pl.col("seq").is_not_null())
-        .group_by("group", "seq", "op", "in_sizes", "in_dtypes").agg(pl.col("ns").min())
+        .group_by("group", "seq", "op", "in_sizes", "in_dtypes")
+        .agg(pl.col("ns").min())
         .join(group_labels(run.dataset).lazy(), on="group")
         .with_columns(pl.col("op", "in_dtypes").cast(pl.String))
-        .group_by(*_SITE, "seq").agg(pl.col("ns").median())
-    )  # fmt: skip
+        .group_by(*_SITE, "seq")
+        .agg(pl.col("ns").median())
+    )
     return moved.sort("seq").group_by(_SITE).agg((pl.col("ns") / 1e9).alias("seconds")).collect()
 
 

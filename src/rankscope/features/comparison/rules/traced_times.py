@@ -161,9 +161,11 @@ def _step_lengths(side: _Side) -> pl.DataFrame:
     A rank with few steps is left out, and one that communicates: its steps are as long as those that it waits for.
     """
     ns = pl.col("end_ns") - pl.col("start_ns")
-    steps = side.steps.drop_nulls("rank").group_by("rank").agg(
-        ns=ns.median(), least=ns.min(), most=ns.max(), count=pl.len(), alone=pl.col("communication_ns").max() == 0
-    )  # fmt: skip
+    steps = (
+        side.steps.drop_nulls("rank")
+        .group_by("rank")
+        .agg(ns=ns.median(), least=ns.min(), most=ns.max(), count=pl.len(), alone=pl.col("communication_ns").max() == 0)
+    )
     enough = steps.filter("alone", pl.col("count") >= LEAST_APART, pl.col("ns") > 0).sort("rank")
     return enough.select("rank", "ns", "least", "most", reach=(pl.col("most") - pl.col("least")) / pl.col("ns"))
 
@@ -186,9 +188,12 @@ _PHASES = (
 """Phases by the names of their marks; of those that enclose each other the first counts."""
 _OPERATOR_MARK = "autograd::engine"
 _PARTS = {
-    "compute_ns": "computing", "exposed_ns": "communication exposed", "overlap_ns": "communication behind computing",
-    "memory_ns": "copies", "idle_ns": "idle",
-}  # fmt: skip
+    "compute_ns": "computing",
+    "exposed_ns": "communication exposed",
+    "overlap_ns": "communication behind computing",
+    "memory_ns": "copies",
+    "idle_ns": "idle",
+}
 """Parts of a step, and their columns of STEPS."""
 
 
@@ -435,10 +440,11 @@ def with_traced_times(times: TimeComparison | None, a: ComparedRun, b: ComparedR
     known = () if a.dataset.ops.is_empty() and a.series.is_empty() else found.steps
     same_size = a.dataset.world_size == b.dataset.world_size
     return found._replace(
-        steps=(*known, step), phases=tuple(_phases(pair, costs[0], costs[1], by_rank=same_size)),
+        steps=(*known, step),
+        phases=tuple(_phases(pair, costs[0], costs[1], by_rank=same_size)),
         kernels=tuple(_kernels(pair, costs[0], costs[1], by_rank=same_size)),
         collectives=tuple(_collectives(pair, costs[0], costs[1], a, b)) or found.collectives,
-    )  # fmt: skip
+    )
 
 
 def _notes(a: Dataset, b: Dataset) -> Iterator[str]:
@@ -547,9 +553,11 @@ class _Pair(NamedTuple):
         both = both.with_columns(change=change, far=(change - change.median().over("name")))
         far, spread = pl.col("far").abs(), pl.col("far").abs().median().over("name")
         some = both.filter(
-            (pl.len().over("name") >= LEAST_RANKS) & (far >= self.least) & (far > SPREADS * spread)
+            (pl.len().over("name") >= LEAST_RANKS)
+            & (far >= self.least)
+            & (far > SPREADS * spread)
             & (pl.col("change").abs() >= self.least)
-        )  # fmt: skip
+        )
         found = some.group_by("name", up=pl.col("change") > 0).agg(
             pl.col("who").sort(), pl.col("cost", "cost_b").median()
         )
@@ -602,10 +610,12 @@ def _calls(a: TraceAnalysis, b: TraceAnalysis) -> Iterator[TimeRatio]:
     ]
     labels = kernel_labels(*(set(one["name"].unique()) for one in tables))
     pooled = [
-        table.group_by(pl.col("name").replace(label), "rank").agg(pl.col("total_ns", "count").sum())
-        .group_by("name").agg(pl.col("count", "total_ns").sum(), ns=(pl.col("total_ns") / pl.col("count")).median())
+        table.group_by(pl.col("name").replace(label), "rank")
+        .agg(pl.col("total_ns", "count").sum())
+        .group_by("name")
+        .agg(pl.col("count", "total_ns").sum(), ns=(pl.col("total_ns") / pl.col("count")).median())
         for table, label in zip(tables, labels, strict=True)
-    ]  # fmt: skip
+    ]
     both = pooled[0].join(pooled[1], on="name", suffix="_b").sort("total_ns", "name", descending=[True, False])
     for name, count, _, ns, count_b, _, ns_b in both.head(MOST_LISTED).iter_rows():
         yield TimeRatio(f"kernel {name}", ns / 1e9, ns_b / 1e9, count, count_b, None, None)

@@ -179,9 +179,10 @@ def number_grid(dataset: Dataset) -> NumberGrid:
     begins = np.append(first, len(line))
     # the table of lines; texts come back from a tensor of each
     facts = rows.group_by("line", maintain_order=True).agg(
-        pl.col("row", "step", "micro", "again", "group", "seq", "nth").first(), groups=pl.col("group").n_unique(),
+        pl.col("row", "step", "micro", "again", "group", "seq", "nth").first(),
+        groups=pl.col("group").n_unique(),
         shared_seq=pl.col("seq").n_unique() == 1,
-    )  # fmt: skip
+    )
     told = dataset.tensors[facts["row"].to_numpy()].select(pl.col("site", "op", "name").cast(pl.String))
     groups = dataset.groups.select("group", kind=pl.coalesce(pl.col("description").replace("", None), "name"))
     lines = pl.concat([facts.drop("line", "row"), told], how="horizontal")
@@ -189,9 +190,13 @@ def number_grid(dataset: Dataset) -> NumberGrid:
     words = pl.concat_str("site", "op", "name", "kind", pl.format("step {}", "step"), separator=" ", ignore_nulls=True)
     lines = lines.with_columns(words=words.str.to_lowercase())
     return NumberGrid(
-        lines, ranks, ends.astype(np.int64), column[first], begins.astype(np.int64),
+        lines,
+        ranks,
+        ends.astype(np.int64),
+        column[first],
+        begins.astype(np.int64),
         rows["row"].to_numpy().astype(np.int64),
-    )  # fmt: skip
+    )
 
 
 def _tensors(dataset: Dataset) -> pl.DataFrame:
@@ -223,9 +228,12 @@ _RULES = tuple(RULES.values())
 _SITES = {"forward": "fwd", "backward": "bwd", "gradient": "grad", "parameter": "param", "optimizer": "optim"}
 """Sites in few characters."""
 _STATES: dict[RowState, tuple[str, Role]] = {
-    RowState.NOT_JUDGED: ("no limit", "dim"), RowState.RIGHT: ("right", "good"), RowState.FOLLOWS: ("follows", "bad"),
-    RowState.SUSPICIOUS: ("ODD", "warn"), RowState.WRONG: ("WRONG", "critical"),
-}  # fmt: skip
+    RowState.NOT_JUDGED: ("no limit", "dim"),
+    RowState.RIGHT: ("right", "good"),
+    RowState.FOLLOWS: ("follows", "bad"),
+    RowState.SUSPICIOUS: ("ODD", "warn"),
+    RowState.WRONG: ("WRONG", "critical"),
+}
 
 
 def line_text(one: dict[str, Any], width: int) -> str:

@@ -179,9 +179,11 @@ class NumbersScreen(GridPage):
         assert self.grid is not None
         steps = self.grid.lines["step"].n_unique()
         told = [plural(len(self.grid.lines), "operation"), plural(steps, "step"), plural(len(self.grid.ranks), "rank")]
-        named = ((FIRST, "first to differ"),) if self.is_reference else (
-            (WRONG, "wrong"), (SUSPICIOUS, "odd"), (FOLLOWS, "following")
-        )  # fmt: skip
+        named = (
+            ((FIRST, "first to differ"),)
+            if self.is_reference
+            else ((WRONG, "wrong"), (SUSPICIOUS, "odd"), (FOLLOWS, "following"))
+        )
         found = [(int((self.codes == code).sum()), word) for code, word in named]
         off = ", ".join(f"{count:,} {word}" for count, word in found if count)
         return f"{off or 'nothing is off'}; {', '.join(told)}"

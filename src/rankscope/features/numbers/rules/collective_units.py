@@ -129,12 +129,14 @@ def _piece() -> pl.Expr:
     pair = pl.when(out).then(part * pl.col("size") + member).otherwise(member * pl.col("size") + part)
     whole = pl.lit(GATHERED)
     return (
-        pl.when(op.is_in(["all_gather", "gather"])).then(pl.when(out).then(part.fill_null(GATHERED)).otherwise(member))
+        pl.when(op.is_in(["all_gather", "gather"]))
+        .then(pl.when(out).then(part.fill_null(GATHERED)).otherwise(member))
         .when(op.is_in(["reduce_scatter", "scatter"]))
         .then(pl.when(out).then(member).otherwise(part.fill_null(GATHERED)))
-        .when(op == "all_to_all").then(pair.fill_null(whole))
+        .when(op == "all_to_all")
+        .then(pair.fill_null(whole))
         .otherwise(pl.lit(WHOLE))
-    )  # fmt: skip
+    )
 
 
 NEAREST = {"row": pl.Int64, "unit": pl.Int64, "rule": pl.UInt8, "value": pl.Float64, "limit": pl.Float64,

@@ -101,8 +101,9 @@ def _wrong_receivers(rows: pl.DataFrame) -> BrokenRule:
         note = "all receivers got something else than what was sent" if alone else ""
     else:
         who, note = (ranks, ()), f"{outs.height - wrong.height} of {outs.height} receivers got what was sent"
-    return BrokenRule("E2", wrong["row"][0], *who, tuple(sorted({source["rank"], *members})),
-                      rows=(source["row"],), note=note)  # fmt: skip
+    return BrokenRule(
+        "E2", wrong["row"][0], *who, tuple(sorted({source["rank"], *members})), rows=(source["row"],), note=note
+    )
 
 
 def _wrong_integers(units: CollectiveUnits) -> tuple[int, pl.DataFrame, pl.Series]:
@@ -111,9 +112,11 @@ def _wrong_integers(units: CollectiveUnits) -> tuple[int, pl.DataFrame, pl.Serie
     fit &= ~pl.col("foreign")
     whole = units.chosen(units.table.select(fit & pl.col("whole") & pl.col("alike")).to_series())
     rows = whole.rows.filter(pl.col("numel") > 0)
-    ins = rows.filter(~pl.col("is_out")).group_by("unit").agg(
-        total=pl.col("hash").sum(), known=pl.col("hash").is_not_null().all()
-    )  # fmt: skip
+    ins = (
+        rows.filter(~pl.col("is_out"))
+        .group_by("unit")
+        .agg(total=pl.col("hash").sum(), known=pl.col("hash").is_not_null().all())
+    )
     both = rows.filter(pl.col("is_out") & pl.col("hash").is_not_null()).join(ins.filter("known"), on="unit")
     bits = both["dtype"].replace_strict(dict(INTEGER_BITS), return_dtype=pl.UInt64).to_numpy().astype(np.uint64)
     mask = np.where(bits == 64, ~np.uint64(0), (np.uint64(1) << (bits % np.uint64(64))) - np.uint64(1))
@@ -124,8 +127,12 @@ def _wrong_integers(units: CollectiveUnits) -> tuple[int, pl.DataFrame, pl.Serie
 
 def _wrong_sum(rows: pl.DataFrame) -> BrokenRule:
     outs = rows.filter("is_out")
-    return BrokenRule("E3", outs["row"][0], members=tuple(rows["rank"].unique().sort()),
-                      rows=tuple(rows.filter(~pl.col("is_out"))["row"][:2]))  # fmt: skip
+    return BrokenRule(
+        "E3",
+        outs["row"][0],
+        members=tuple(rows["rank"].unique().sort()),
+        rows=tuple(rows.filter(~pl.col("is_out"))["row"][:2]),
+    )
 
 
 _LANE = ["group", "source", "target", "step"]
@@ -194,9 +201,13 @@ def _tied_weights(dataset: Dataset) -> RuleAnswer:
     twins = changed.filter(pl.col("name").n_unique().over("hash_0", "hash_1", "numel") > 1)
     twins = twins.with_columns(set=pl.struct("hash_0", "hash_1", "numel").rank("dense"))
     later = rows.filter(pl.col("step") > steps[-1]).join(twins, on=["rank", "name", "numel"], how="inner")
-    sets = later.sort("row").group_by("set", "step", maintain_order=True).agg(
-        pl.col("rank", "hash", "row", "name"), names=pl.col("name").unique().sort()
-    ).filter(pl.col("names").list.len() > 1).sort("step", maintain_order=True)  # fmt: skip
+    sets = (
+        later.sort("row")
+        .group_by("set", "step", maintain_order=True)
+        .agg(pl.col("rank", "hash", "row", "name"), names=pl.col("name").unique().sort())
+        .filter(pl.col("names").list.len() > 1)
+        .sort("step", maintain_order=True)
+    )
     broken = [
         _tied(ranks, hashes, own, names, steps[-1])
         for ranks, hashes, own, names in sets.filter(pl.col("hash").list.n_unique() > 1)
@@ -226,8 +237,9 @@ def _recomputed(dataset: Dataset) -> RuleAnswer:
     pairs = again.select(*key, "hash", "row", "order").join(first, on=key, how="inner", nulls_equal=True)
     judged = pairs.group_by("row", maintain_order=True).agg(
         pl.col("rank", "step", "name", "slot", "dtype", "order").first(),
-        equal=(pl.col("hash") == pl.col("its")).any(), its_row=pl.col("its_row").last(),
-    )  # fmt: skip
+        equal=(pl.col("hash") == pl.col("its")).any(),
+        its_row=pl.col("its_row").last(),
+    )
     usual = pl.col("equal").mean().over("name", "slot") > MOST_STALE
     wrong = judged.with_columns(usual=usual).filter(~pl.col("equal"))
     far = _is_far(dataset, wrong)
@@ -263,24 +275,30 @@ def _sent_weights(dataset: Dataset, units: CollectiveUnits) -> RuleAnswer:
     told = dataset.tensors.select("min", "max", "l2")[rows["row"].to_numpy()]
     rows = pl.concat([rows, told], how="horizontal").filter(is_varied())
     call = ["rank", "group", "op", "k", "numel"]
-    rows = rows.sort("step", "order").with_columns(
-        k=pl.int_range(pl.len()).over("rank", "group", "op", "numel", "step")
-    ).with_columns(
-        before=pl.col("hash").shift().over(call), before_row=pl.col("row").shift().over(call)
-    ).drop_nulls("before").with_columns(stale=pl.col("hash") == pl.col("before"))  # fmt: skip
+    rows = (
+        rows.sort("step", "order")
+        .with_columns(k=pl.int_range(pl.len()).over("rank", "group", "op", "numel", "step"))
+        .with_columns(before=pl.col("hash").shift().over(call), before_row=pl.col("row").shift().over(call))
+        .drop_nulls("before")
+        .with_columns(stale=pl.col("hash") == pl.col("before"))
+    )
     lane = ["group", "op"]
-    facts = rows.group_by(*lane, "rank", "step", maintain_order=True).agg(
-        pl.len(), pl.col("stale").mean(), pl.col("row", "before_row").first()
-    ).sort("step", maintain_order=True)  # fmt: skip
+    facts = (
+        rows.group_by(*lane, "rank", "step", maintain_order=True)
+        .agg(pl.len(), pl.col("stale").mean(), pl.col("row", "before_row").first())
+        .sort("step", maintain_order=True)
+    )
     facts = facts.with_columns(
         usual=pl.col("stale").shift().over(*lane, "rank").fill_null(1.0),
         others=(pl.col("stale").sum().over(*lane, "step") - pl.col("stale"))
         / (pl.len().over(*lane, "step") - 1).replace(0, None),
-    )  # fmt: skip
+    )
     lost = facts.filter(
-        (pl.col("len") >= FEWEST_SENT) & (pl.col("stale") == 1) & (pl.col("usual") < MOST_STALE)
+        (pl.col("len") >= FEWEST_SENT)
+        & (pl.col("stale") == 1)
+        & (pl.col("usual") < MOST_STALE)
         & (pl.col("others") < MOST_STALE)
-    )  # fmt: skip
+    )
     broken = [
         BrokenRule("S1", row, (rank,), (), (rank,), rows=(before,),
                    note=f"all {count} tensors that {ranks_text((rank,))} sends there are those of the step before, and "
@@ -320,9 +338,10 @@ def _stale_inputs(inputs: pl.DataFrame) -> RuleAnswer:
     call = ["rank", "group", "op", "nth_in_step", "place", "piece"]
     rows = inputs.with_columns(nth_in_step=pl.col("call").rank("dense").over(["rank", "group", "op", "step"]))
     rows = rows.sort("step", "order").with_columns(
-        first=pl.col("step").first().over([*call, "hash"]), began=pl.col("step").min().over(call),
+        first=pl.col("step").first().over([*call, "hash"]),
+        began=pl.col("step").min().over(call),
         again=pl.len().over("rank", "step"),
-    )  # fmt: skip
+    )
     rows = rows.with_columns(stale=pl.col("first") < pl.col("step"))
     # a step that repeats whole is a job that does not learn, not a buffer
     rows = rows.with_columns(share=pl.col("stale").mean().over("rank", "step"), all=pl.col("stale").all().over("step"))
@@ -331,10 +350,9 @@ def _stale_inputs(inputs: pl.DataFrame) -> RuleAnswer:
     before = rows.select(*call, "hash", first="step", before="row").unique([*call, "hash", "first"], keep="first")
     stale = stale.join(before, on=[*call, "hash", "first"], how="left", maintain_order="left")
     broken = [
-        BrokenRule("S1", row, (rank,), (), (rank,), rows=(earlier,),
-                   note=f"its input is what it had in step {first}")
+        BrokenRule("S1", row, (rank,), (), (rank,), rows=(earlier,), note=f"its input is what it had in step {first}")
         for row, rank, earlier, first in stale.select("row", "rank", "before", "first").iter_rows()
-    ]  # fmt: skip
+    ]
     return RuleAnswer.of("S1", asked, broken)
 
 
@@ -343,11 +361,13 @@ def _same_inputs(inputs: pl.DataFrame) -> RuleAnswer:
     per_step, call = ["group", "step"], ["group", "step", "call", "op", "nth"]
     whole = inputs.group_by([*call, "rank"], maintain_order=True).agg(
         pl.col("hash").sum(), pl.col("row", "size").first(), parts=pl.len()
-    )  # fmt: skip
+    )
     calls = whole.select(call).unique().group_by(per_step).agg(total=pl.len())
-    sets = whole.group_by([*call, "hash", "parts"], maintain_order=True).agg(
-        ranks=pl.col("rank").sort(), row=pl.col("row").first(), other=pl.col("row").last()
-    ).filter(pl.col("ranks").list.len() > 1)  # fmt: skip
+    sets = (
+        whole.group_by([*call, "hash", "parts"], maintain_order=True)
+        .agg(ranks=pl.col("rank").sort(), row=pl.col("row").first(), other=pl.col("row").last())
+        .filter(pl.col("ranks").list.len() > 1)
+    )
     often = sets.group_by(*per_step, "ranks", maintain_order=True).agg(pl.len(), pl.col("row", "other").first())
     often = often.join(calls, on=per_step)
     broken = [
@@ -369,9 +389,12 @@ def _same_batches(dataset: Dataset) -> RuleAnswer:
     rows = batches.join(models, on="rank", how="inner", maintain_order="left")
     keys = ["step", "micro", "name", "occurrence", "slot", "model"]
     sets = rows.group_by(keys, maintain_order=True).agg(
-        ranks=pl.col("rank"), row=pl.col("row").first(), other=pl.col("row").last(),
-        same=pl.col("hash").n_unique() == 1, size=pl.col("rank").n_unique(),
-    )  # fmt: skip
+        ranks=pl.col("rank"),
+        row=pl.col("row").first(),
+        other=pl.col("row").last(),
+        same=pl.col("hash").n_unique() == 1,
+        size=pl.col("rank").n_unique(),
+    )
     asked = sets.filter(pl.col("size") > 1)
     broken = [
         BrokenRule("S2", row, (), tuple(sorted(set(ranks))), tuple(sorted(set(ranks))), rows=(other,),
@@ -475,17 +498,23 @@ def _parted_values(dataset: Dataset, learned: Sequence[int]) -> RuleAnswer:
     rows = rows.join(kinds, on=_VALUE, how="semi", nulls_equal=True, maintain_order="left")
     rows = rows.with_columns(k=pl.int_range(pl.len()).over(["rank", "step", *_VALUE]))
     key = [*_VALUE, "k"]
-    equal = rows.filter(pl.col("step").is_in(list(learned))).group_by([*key, "step", "hash"]).agg(
-        ranks=pl.col("rank").unique().sort()
-    ).filter(pl.col("ranks").list.len() > 1)  # fmt: skip
+    equal = (
+        rows.filter(pl.col("step").is_in(list(learned)))
+        .group_by([*key, "step", "hash"])
+        .agg(ranks=pl.col("rank").unique().sort())
+        .filter(pl.col("ranks").list.len() > 1)
+    )
     lasting = equal.group_by([*key, "ranks"]).agg(pl.col("step").n_unique()).filter(pl.col("step") == len(learned))
     sets = lasting.drop("step").with_row_index("set")
     later = rows.filter(pl.col("step") > learned[-1]).join(
         sets.with_columns(rank="ranks").explode("rank"), on=[*key, "rank"], how="inner", nulls_equal=True
-    )  # fmt: skip
-    held = later.sort("row").group_by("set", "step", maintain_order=True).agg(
-        pl.col("rank", "hash", "row"), size=pl.col("ranks").first().list.len()
-    ).filter(pl.col("rank").list.len() == pl.col("size"))  # fmt: skip
+    )
+    held = (
+        later.sort("row")
+        .group_by("set", "step", maintain_order=True)
+        .agg(pl.col("rank", "hash", "row"), size=pl.col("ranks").first().list.len())
+        .filter(pl.col("rank").list.len() == pl.col("size"))
+    )
     wrong = held.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
     broken = [_odd("S3l", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
     return RuleAnswer.of("S3l", held.height, broken, held["row"].explode())
@@ -519,9 +548,13 @@ def _left_out(dataset: Dataset, steps: Sequence[int]) -> RuleAnswer:
     moved = dataset.tensors.with_row_index("row").filter(pl.col("site").is_in(["collective", "p2p"]))
     counts = moved.group_by(*key, "step").agg(pl.len(), pl.col("row").max())
     seen = dataset.tensors.select("rank", "step").drop_nulls().unique()
-    grid = counts.select(key).unique().join(seen, on="rank").join(
-        counts, on=[*key, "step"], how="left", nulls_equal=True
-    ).with_columns(pl.col("len").fill_null(0))  # fmt: skip
+    grid = (
+        counts.select(key)
+        .unique()
+        .join(seen, on="rank")
+        .join(counts, on=[*key, "step"], how="left", nulls_equal=True)
+        .with_columns(pl.col("len").fill_null(0))
+    )
     first = pl.col("step").is_in(list(steps[:LEARNED_STEPS]))
     facts = grid.sort("step").group_by(key, maintain_order=True).agg(
         usual=pl.col("len").filter(first).min(), most=pl.col("len").filter(first).max(),

@@ -299,14 +299,18 @@ def _compared(best: _Alignment, divisors: tuple[float, ...]) -> pl.DataFrame:
     rolled = distance(fit.samples, shuffled(other, bits), other, samples.held)
     small = same["size"].to_numpy() < _FEWEST_SHUFFLED
     columns = {
-        "off": fit.off, "rolled": np.where(small, np.nan, rolled), "ladder": ladder(same["name"], same["dtype"]),
-        "factor": _factor(fit.samples, samples), "places": samples.held.sum(axis=1),
-    }  # fmt: skip
+        "off": fit.off,
+        "rolled": np.where(small, np.nan, rolled),
+        "ladder": ladder(same["name"], same["dtype"]),
+        "factor": _factor(fit.samples, samples),
+        "places": samples.held.sum(axis=1),
+    }
     same = _with_equality(same).with_columns(
-        *(pl.Series(name, values) for name, values in columns.items()), other_row=pl.col("row_other"),
+        *(pl.Series(name, values) for name, values in columns.items()),
+        other_row=pl.col("row_other"),
         way=pl.Series([one.name for one in fit.ways], dtype=pl.String),
         divisor=pl.Series([one.divisor for one in fit.ways], dtype=pl.Float64),
-    )  # fmt: skip
+    )
     return same.select(
         *CALL, "rank", "row", "order", "order_other", "other_row", "dtype", "dtype_other", "size", "hash", "hash_other",
         "l2_other", "equal", "ladder", "places", "way", "divisor",
@@ -652,8 +656,10 @@ def _words(row: dict[str, Any]) -> str:
     """A compared tensor in words: "the input of blocks.0"."""
     is_input = row["slot"].startswith("in")
     noun = {
-        "forward": "the input of" if is_input else "the output of", "backward": "the gradient at",
+        "forward": "the input of" if is_input else "the output of",
+        "backward": "the gradient at",
         "gradient": "the accumulated gradient of" if is_input else "the reduced gradient of",
-        "parameter": "the parameter", "optimizer": "the optimizer's",
-    }.get(row["site"], f"the {row['site']}")  # fmt: skip
+        "parameter": "the parameter",
+        "optimizer": "the optimizer's",
+    }.get(row["site"], f"the {row['site']}")
     return f"{noun} {row['name']}".strip()

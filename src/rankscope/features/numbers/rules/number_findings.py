@@ -282,10 +282,7 @@ def _related(spread: ValueSpread, causes: list[NumberCause]) -> list[NumberCause
     roots = [place for place in range(len(causes)) if place not in explained]
     order = roots + sorted(explained)
     new = {old: at for at, old in enumerate(order)}
-    return [
-        replace(causes[old], explained_by=new[explained[old]] if old in explained else None)
-        for old in order
-    ]  # fmt: skip
+    return [replace(causes[old], explained_by=new[explained[old]] if old in explained else None) for old in order]
 
 
 def _may_follow(cause: NumberCause, other: NumberCause) -> bool:
@@ -401,11 +398,13 @@ def with_numbers(facts: Facts, analysis: Analysis, judged: NumbersJudgement | No
     first = len(analysis.findings) + 1
     written = [writer.write(cause, f"f{first + place}", first) for place, cause in enumerate(judged.causes)]
     told = replace(
-        analysis, findings=_in_order(analysis.findings, written),
-        number_counts=(*analysis.number_counts, *judged.counts), number_notes=(*analysis.number_notes, *judged.notes),
+        analysis,
+        findings=_in_order(analysis.findings, written),
+        number_counts=(*analysis.number_counts, *judged.counts),
+        number_notes=(*analysis.number_notes, *judged.notes),
         number_marks=judged.marks or analysis.number_marks,
         reference_marks=judged.distances or analysis.reference_marks,
-    )  # fmt: skip
+    )
     if any(f.severity == "critical" for f in analysis.findings):
         return told
     return _with_verdict(facts.dataset, told, written)
@@ -507,12 +506,13 @@ class _NumberWriter:
         ranks = broken.ranks or broken.candidates
         return (kind.named if broken.ranks else kind.unnamed).format(
             who=ranks_text(ranks, LONGEST_RANKS) if ranks else "the members",
-            s="s" if len(ranks) == 1 else "", where=self._where(row),
+            s="s" if len(ranks) == 1 else "",
+            where=self._where(row),
             when=f"in step {row['step']}" if row["step"] is not None else "in an unknown step",
             kind={"avg": "average", "max": "maximum", "min": "minimum"}.get(row["reduce_op"] or "", "sum"),
             what="an infinite value" if cause.is_loss_scaling else "a NaN or infinite value",
             moved="sent" if broken.rows and self._row(broken.rows[0])["rank"] in broken.ranks else "got",
-        )  # fmt: skip
+        )
 
     def _explanation(self, cause: NumberCause) -> Iterator[str]:
         strict, *others = cause.rules or (cause.first,)

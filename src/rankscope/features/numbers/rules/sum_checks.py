@@ -143,9 +143,12 @@ def _statistics(told: pl.DataFrame, rows: pl.Series) -> dict[str, Floats]:
     """Statistics of rows, NaN where a row lacks one: also the largest magnitude, and the square of the norm."""
     own = {name: told[name].gather(rows).to_numpy() for name in _STATISTICS}
     return {
-        "sum": own["sum"], "projection": own["projection"], "l2": own["l2"],
-        "square": own["l2"] * own["l2"], "largest": np.maximum(np.abs(own["min"]), np.abs(own["max"])),
-    }  # fmt: skip
+        "sum": own["sum"],
+        "projection": own["projection"],
+        "l2": own["l2"],
+        "square": own["l2"] * own["l2"],
+        "largest": np.maximum(np.abs(own["min"]), np.abs(own["max"])),
+    }
 
 
 Check = tuple[str, npt.NDArray[np.bool_], Floats, Floats, npt.NDArray[np.bool_]]

@@ -87,10 +87,14 @@ def _odd_members(outs: pl.DataFrame) -> BrokenRule:
     members = tuple(sorted(set(ranks)))
     shown = wrong[0] if wrong else 0
     return BrokenRule(
-        "E1p", rows[shown], tuple(sorted({ranks[i] for i in wrong})), () if wrong else members, members,
+        "E1p",
+        rows[shown],
+        tuple(sorted({ranks[i] for i in wrong})),
+        () if wrong else members,
+        members,
         rows=tuple(row for i, row in enumerate(rows) if i not in wrong and i != shown)[:2],
         note="the tool wrote no hash, so bits cannot be compared",
-    )  # fmt: skip
+    )
 
 
 def is_printed_equal() -> pl.Expr:
@@ -414,9 +418,13 @@ class DifferenceOrigin:
 
     @classmethod
     def of(
-        cls, first: dict[str, Any], before: dict[str, Any] | None, same: pl.DataFrame, sent: pl.DataFrame,
+        cls,
+        first: dict[str, Any],
+        before: dict[str, Any] | None,
+        same: pl.DataFrame,
+        sent: pl.DataFrame,
         wrong: set[int],
-    ) -> DifferenceOrigin:  # fmt: skip
+    ) -> DifferenceOrigin:
         """The first one of a rank, or of whole tensors.
 
         `before` is the last equal tensor before it, `same` has the tensors of its kind of operation in that step,
@@ -440,9 +448,11 @@ def _others(table: pl.DataFrame, first: dict[str, object]) -> pl.DataFrame:
     group, _, peer = str(first["lane"]).rpartition(":")
     sent = (pl.col("op") == "send") & (pl.col("lane") == f"{group}:{first['rank']}")
     return table.filter(
-        sent & (pl.col("rank").cast(pl.String) == peer) & pl.col("step").eq_missing(first["step"])
+        sent
+        & (pl.col("rank").cast(pl.String) == peer)
+        & pl.col("step").eq_missing(first["step"])
         & pl.col("occurrence").eq_missing(first["occurrence"])
-    )  # fmt: skip
+    )
 
 
 def _words(row: dict[str, Any]) -> str:

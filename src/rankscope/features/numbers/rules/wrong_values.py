@@ -111,8 +111,9 @@ def _brought(
     found = {
         rank: (source, f"{op}{f' #{call}' if call >= 0 else ''} of {groups.get(group) or group}")
         for rank, source, op, call, group in pairs.sort("rank", "source", descending=True)
-        .select("rank", "source", "op", "call", "group").iter_rows()
-    }  # fmt: skip
+        .select("rank", "source", "op", "call", "group")
+        .iter_rows()
+    }
     for rank, peer in (
         first.filter((pl.col("op") == "recv") & pl.col("peer").is_not_null()).select("rank", "peer").iter_rows()
     ):
@@ -144,9 +145,8 @@ def _made(dataset: Dataset, sources: pl.DataFrame) -> list[BrokenRule]:
     certain = alone and not shared
     accused, suspects = ranks if certain else (), () if certain or everybody else ranks
     return [
-        BrokenRule("NF", row["row"], accused, suspects, ranks, rows=tuple(sources["row"].to_list()[1:3]),
-                   note=note)
-    ]  # fmt: skip
+        BrokenRule("NF", row["row"], accused, suspects, ranks, rows=tuple(sources["row"].to_list()[1:3]), note=note)
+    ]
 
 
 def _source_words(row: dict[str, object]) -> str:

@@ -113,11 +113,15 @@ class GroupCalls:
         self._counts[key] += 1
         return self._counts[key] - 1
 
-    def _collective(self, form: CallForm, args: list[Any], named: dict[str, Any], record: dict[str, Any],
-                    group: str) -> Iterator[CallRow]:  # fmt: skip
+    def _collective(
+        self, form: CallForm, args: list[Any], named: dict[str, Any], record: dict[str, Any], group: str
+    ) -> Iterator[CallRow]:
         told: dict[str, Any] = {
-            "site": "collective", "op": form.op, "group": group, "occurrence": self._count(group, form.op),
-        }  # fmt: skip
+            "site": "collective",
+            "op": form.op,
+            "group": group,
+            "occurrence": self._count(group, form.op),
+        }
         if form.op in _REDUCING:
             told["reduce_op"] = _reduction([*args, *named.values()])
         if form.root is not None:
@@ -127,14 +131,19 @@ class GroupCalls:
         if after is not None:
             yield from _pieces(_argument(*after, form.given), told | {"slot": "out0"})
 
-    def _transfer(self, api: str, args: list[Any], named: dict[str, Any], record: dict[str, Any],
-                  group: str) -> Iterator[CallRow]:  # fmt: skip
+    def _transfer(
+        self, api: str, args: list[Any], named: dict[str, Any], record: dict[str, Any], group: str
+    ) -> Iterator[CallRow]:
         is_send = api in SENDS
         peer = _whole(_argument(args, named, ("dst" if is_send else "src", 1)))
         told: dict[str, Any] = {
-            "site": "p2p", "op": "send" if is_send else "recv", "peer": peer, "group": group,
-            "occurrence": self._count(group, is_send, peer), "slot": "in0" if is_send else "out0",
-        }  # fmt: skip
+            "site": "p2p",
+            "op": "send" if is_send else "recv",
+            "peer": peer,
+            "group": group,
+            "occurrence": self._count(group, is_send, peer),
+            "slot": "in0" if is_send else "out0",
+        }
         after = (args, named) if is_send else _outputs(record, args, named)
         if after is not None:
             yield from _pieces(_argument(*after, _OWN), told)
@@ -374,9 +383,12 @@ class StackDocument:
     def header(self) -> dict[str, Any]:
         """All of it, as JSON values."""
         return {
-            "stacks": [[list(frame) for frame in one] for one in self.stacks], "places": self.places,
-            "others": self.others, "problem": self.problem, "is_stack_document": True,
-        }  # fmt: skip
+            "stacks": [[list(frame) for frame in one] for one in self.stacks],
+            "places": self.places,
+            "others": self.others,
+            "problem": self.problem,
+            "is_stack_document": True,
+        }
 
     def body(self) -> list[memoryview]:
         """No arrays."""
@@ -475,10 +487,13 @@ def _columns(row: dict[str, Any]) -> dict[str, Any] | None:
     shape = sizes_of([int(n) for n in _NUMBER.findall(row.get("shape") or "")]) if row.get("shape") else None
     count, nans = count_of(shape), real(row.get("nans"))
     told: dict[str, Any] = {
-        "step": int(step), "shape": shape, "numel": count, "dtype": short_dtype(row.get("dtype")),
+        "step": int(step),
+        "shape": shape,
+        "numel": count,
+        "dtype": short_dtype(row.get("dtype")),
         "micro": int(micro) if _NUMBER.fullmatch(micro) and int(micro) < 1 << 31 else None,
         "nan": int(nans) if nans is not None and 0 <= nans < LARGEST else None,
-    }  # fmt: skip
+    }
     low, high, mean, norm = (real(row.get(key)) for key in ("min", "max", "mean", "norm"))
     return told | _site(name, row.get("scope") or "") | statistics(low, high, mean, norm, count)
 

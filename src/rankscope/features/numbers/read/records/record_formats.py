@@ -33,8 +33,7 @@ FORMATS = (
         f"{_PACKAGE}.msprobe_dumps:decode_dump_document",
     ),
     RecordFormat(
-        re.compile(rb"\s*\{\s*(?:" + _STACKS + rb"|" + _TREE + rb")"),
-        f"{_PACKAGE}.msprobe_dumps:decode_stack_document",
+        re.compile(rb"\s*\{\s*(?:" + _STACKS + rb"|" + _TREE + rb")"), f"{_PACKAGE}.msprobe_dumps:decode_stack_document"
     ),
     RecordFormat(
         re.compile(rb"(?:\xef\xbb\xbf)?vpp_stage,(?:\w{1,40},){0,20}(?:name|module_name)(?:,|\r?\n|$)"),
@@ -45,15 +44,14 @@ FORMATS = (
         f"{_PACKAGE}.text_records:decode_inspect_log",
     ),
     RecordFormat(
-        re.compile(rb"\s*Total captured activations: \d{1,12}\r?\n"),
-        f"{_PACKAGE}.text_records:decode_activation_log",
+        re.compile(rb"\s*Total captured activations: \d{1,12}\r?\n"), f"{_PACKAGE}.text_records:decode_activation_log"
     ),
     RecordFormat(
         re.compile(rb"\s*(?:\[nn\.Mod\] |# File: |\[?\w{1,60}::[\w.]{1,200}\]?\(|redistribute_input)"),
         f"{_PACKAGE}.text_records:decode_debug_text",
         re.compile(rb"::[\w.]{1,200}\([^\n]{0,400}?\b(?:dt|ft|t)(?:\$\d{1,12})?: [a-z]\w{0,16}\["),
     ),
-)  # fmt: skip
+)
 HEAD_BYTES = 512
 """First bytes by which a file is recognised."""
 

@@ -115,8 +115,9 @@ def real(value: object) -> float | None:
         return None
 
 
-def statistics(low: float | None, high: float | None, mean: float | None, norm: float | None,
-               count: int | None) -> dict[str, Any]:  # fmt: skip
+def statistics(
+    low: float | None, high: float | None, mean: float | None, norm: float | None, count: int | None
+) -> dict[str, Any]:
     """Columns of printed statistics. The sum is the mean times the number of elements; where that is unknown it only
     says whether all values are finite.
 

@@ -66,9 +66,10 @@ def _add(rows: RecordRows, stacks: dict[int, StackFrame], name: str, line: int, 
     if not name:
         return
     told: dict[str, Any] = {
-        "name": name, "site": "backward" if fields.get("Phase", "").strip() == "backward" else "forward",
+        "name": name,
+        "site": "backward" if fields.get("Phase", "").strip() == "backward" else "forward",
         "stack_id": line,
-    }  # fmt: skip
+    }
     place = _LOCATION.match(fields.get("Location", ""))
     if place is not None:
         stacks[line] = StackFrame(safe_text(place[3]) or "", safe_text(place[1]) or "", int(place[2]))
@@ -184,9 +185,13 @@ _HEAD = re.compile(rb"(?:[\d\-:, .T]{8,32} - )?[A-Z]{4,8} - (?P<name>\S.{0,500})
 _STEP = re.compile(rb"\d{1,12}")
 _NAME = re.compile(r"(.+)_(activation|gradient|weight|output|wgrad|dgrad)_([a-z]\w*%?)$")
 _SITES = {
-    "activation": ("forward", "in0"), "output": ("forward", "out0"), "gradient": ("backward", "in0"),
-    "dgrad": ("backward", "out0"), "weight": ("parameter", "in0"), "wgrad": ("gradient", "in0"),
-}  # fmt: skip
+    "activation": ("forward", "in0"),
+    "output": ("forward", "out0"),
+    "gradient": ("backward", "in0"),
+    "dgrad": ("backward", "out0"),
+    "weight": ("parameter", "in0"),
+    "wgrad": ("gradient", "in0"),
+}
 
 
 def decode_inspect_log(data: bytes) -> NumbersContent:
