@@ -31,37 +31,12 @@ HEADLINE_LINES = 3
 """Most lines of the headline."""
 LEAST_PARTS = 4
 """Lines below the card that stay free: one for each part."""
-_IMPORTANT = (
-    "means",
-    "why",
-    "decide",
-    "copy Y",
-    "who",
-    "where",
-    "in A",
-    "in B",
-    "runs",
-    "for",
-    "against",
-    "run A",
-    "run B",
-)
-"""Lines of the card, the most important first: low terminals leave out the last ones."""
-_ORDER = (
-    "means",
-    "who",
-    "where",
-    "in A",
-    "in B",
-    "why",
-    "for",
-    "against",
-    "decide",
-    "runs",
-    "copy Y",
-    "run A",
-    "run B",
-)
+_CARD = {
+    "means": 0, "who": 4, "where": 5, "in A": 6, "in B": 7, "why": 1, "for": 9, "against": 10, "decide": 2, "runs": 8,
+    "copy Y": 3, "run A": 11, "run B": 12,
+}  # fmt: skip
+"""Lines of the card in their order, each with its rank: low terminals leave out those of the highest number."""
+_IMPORTANT = sorted(_CARD, key=_CARD.__getitem__)
 _LABEL = 8
 _MOST_HOSTS = 2
 _LONGEST_RANKS = 40
@@ -106,7 +81,7 @@ def card_lines(view: ComparedView, at: CardPlace, width: int, height: int) -> li
     """The card in at most `height` lines of `width` cells."""
     texts = {label: text for label, text in _texts(view, at, width) if text}
     kept = [label for label in _IMPORTANT if label in texts][: max(height, 0)]
-    wanted = [(label, texts[label]) for label in _ORDER if label in kept]
+    wanted = [(label, texts[label]) for label in _CARD if label in kept]
     return fitted(wanted, width, max(height, len(kept)), _IMPORTANT[::-1])
 
 
