@@ -45,14 +45,26 @@ class GroupMatching(NamedTuple):
 def match_groups(a: Dataset, b: Dataset) -> GroupMatching:
     """Groups with equal members and description first, then those in which only the members are equal."""
     left_a, left_b = list(a.group_list), list(b.group_list)
-    of_a, of_b = _unnumbered(left_a), _unnumbered(left_b)
+    of_a, of_b = (
+        np.full(max((group.id for group in groups), default=-1) + 1, -1, np.int64) for groups in (left_a, left_b)
+    )
+    keys: tuple[Callable[[Group], object], ...] = (
+        lambda group: (group.ranks, group.description),
+        lambda group: tuple(sorted(group.ranks)),
+    )
     count = 0
-    for key in (_identity, _members):
-        for one, other in _pairs(a, b, left_a, left_b, key):
-            of_a[one.id] = of_b[other.id] = count
-            count += 1
-            left_a.remove(one)
-            left_b.remove(other)
+    for key in keys:
+        # several of one key pair up in order of their names, or of what they do
+        alike_a, alike_b = defaultdict[object, list[Group]](list), defaultdict[object, list[Group]](list)
+        for alike, left in ((alike_a, left_a), (alike_b, left_b)):
+            for group in left:
+                alike[key(group)].append(group)
+        for value, groups in alike_a.items():
+            for group, other in zip(_ordered(a, groups), _ordered(b, alike_b.get(value, [])), strict=False):
+                of_a[group.id] = of_b[other.id] = count
+                count += 1
+                left_a.remove(group)
+                left_b.remove(other)
     for numbers, left in ((of_a, left_a), (of_b, left_b)):
         for group in left:
             numbers[group.id] = count
@@ -60,44 +72,19 @@ def match_groups(a: Dataset, b: Dataset) -> GroupMatching:
     return GroupMatching(of_a, of_b, _used(a, left_a), _used(b, left_b))
 
 
-def _unnumbered(groups: list[Group]) -> Ints:
-    return np.full(max((group.id for group in groups), default=-1) + 1, -1, np.int64)
-
-
-def _identity(group: Group) -> object:
-    return group.ranks, group.description
-
-
-def _members(group: Group) -> object:
-    return tuple(sorted(group.ranks))
-
-
-def _pairs(
-    a: Dataset, b: Dataset, left_a: list[Group], left_b: list[Group], key: Callable[[Group], object]
-) -> Iterator[tuple[Group, Group]]:
-    """Pairs with an equal key; several of one key pair up in order of their names, or of what they do."""
-    by_key: tuple[defaultdict[object, list[Group]], ...] = defaultdict(list), defaultdict(list)
-    for found, groups in zip(by_key, (left_a, left_b), strict=True):
-        for group in groups:
-            found[key(group)].append(group)
-    for one, alike in by_key[0].items():
-        others = by_key[1].get(one, [])
-        yield from list(zip(_ordered(a, alike), _ordered(b, others), strict=False))
-
-
 def _ordered(dataset: Dataset, alike: list[Group]) -> list[Group]:
-    """Groups with the same members in order of their numbers; names that are hashes tell no order."""
+    """Groups with the same members in order of their numbers; names that are hashes tell no order, operations do."""
     if len(alike) < 2:
         return alike
     if all(group.name.isdecimal() for group in alike):
         return sorted(alike, key=lambda group: int(group.name))
-    return sorted(alike, key=lambda group: (_content(dataset, group.id), group.id))
-
-
-def _content(dataset: Dataset, group: int) -> list[str]:
-    """The distinct operations of a group as text."""
-    rows = dataset.ops.filter(pl.col("group") == group).select(pl.col("op", "in_sizes", "in_dtypes").cast(pl.String))
-    return sorted("|".join(map(str, row)) for row in rows.unique().iter_rows())
+    distinct: dict[int, list[str]] = {}
+    for group in alike:
+        rows = dataset.ops.filter(pl.col("group") == group.id).select(
+            pl.col("op", "in_sizes", "in_dtypes").cast(pl.String)
+        )
+        distinct[group.id] = sorted("|".join(map(str, row)) for row in rows.unique().iter_rows())
+    return sorted(alike, key=lambda group: (distinct[group.id], group.id))
 
 
 def _used(dataset: Dataset, groups: list[Group]) -> tuple[str, ...]:

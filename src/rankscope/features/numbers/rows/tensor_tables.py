@@ -31,12 +31,10 @@ from rankscope.features.numbers.read.model import (
     SIZES,
     NumbersContent,
     NumbersGroup,
-    NumbersHeader,
     narrowed,
 )
 from rankscope.features.numbers.read.records.msprobe_dumps import MONITOR_SITES, NO_SITE, NO_SLOT, StackDocument
 from rankscope.kinds.input_kinds import TENSOR_RECORD
-from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.matrices import NULL
 from rankscope.parsers.members import shared_members
 from rankscope.parsers.sidecar import Sidecar
@@ -67,8 +65,13 @@ def place_records(sources: Sequence[SourceFile]) -> None:
             source.content = replace(content, headers=[])
         elif content.tool:
             rank = ranks[_process_of(source)]
-            placed = _placed(content, source.shown, rank, everybody)
-            source.content = _with_stacks(placed, stacks.get(source.directory))
+            source.content = _placed(content, source.shown, rank, everybody)
+            beside = stacks.get(source.directory)
+            if beside is not None and content.calls:
+                # the stacks of its calls stand in the file beside it
+                places = {number: beside.places.get(name) for number, name in enumerate(content.calls)}
+                found = {number: beside.stacks[place] for number, place in places.items() if place is not None}
+                source.content = replace(source.content, stacks=found)
             source.note = NO_RANK if rank is None else source.note
     for source in sources:
         source.used = source.used or (isinstance(source.content, StackDocument) and best == "msprobe")
@@ -104,27 +107,19 @@ def _ranks_by_process(
     pids |= {s.card.pid: s.card.rank for s in sources if s.card is not None}
     for process in [process for process, rank in ranks.items() if rank is None]:
         number = process[1].removeprefix("proc").strip()
-        told = pids.get(int(number)) if number else None
-        ranks[process] = _by_groups(own[process]) if told is None else told
+        ranks[process] = pids.get(int(number)) if number else None
+        if ranks[process] is None:
+            # the only rank that is in all groups of the process
+            contents = [source.content for source in own[process] if isinstance(source.content, NumbersContent)]
+            groups = [group.ranks.as_set for content in contents for group in content.groups if group.ranks]
+            common = groups[0].intersection(*groups[1:]) if groups else frozenset()
+            ranks[process] = next(iter(common)) if len(common) == 1 else None
     if len(ranks) == 1 and None in ranks.values():
         ranks = dict.fromkeys(ranks, 0)
         for source in records:
             source.note = _ALONE
     taken = Counter((root, rank) for (root, _), rank in ranks.items())
     return {key: rank if taken[key[0], rank] <= 1 or key[1].startswith("rank") else None for key, rank in ranks.items()}
-
-
-def _by_groups(files: Iterable[SourceFile]) -> int | None:
-    """The only rank that is in all groups of a process; None if there are several."""
-    sets = [
-        group.ranks.as_set
-        for source in files
-        if isinstance(source.content, NumbersContent)
-        for group in source.content.groups
-        if group.ranks
-    ]
-    common = sets[0].intersection(*sets[1:]) if sets else frozenset()
-    return next(iter(common)) if len(common) == 1 else None
 
 
 def _placed(content: NumbersContent, shown: str, rank: int | None, everybody: Sequence[int]) -> NumbersContent:
@@ -148,16 +143,6 @@ def _placed(content: NumbersContent, shown: str, rank: int | None, everybody: Se
     return replace(content, columns=columns, groups=groups, texts=texts, headers=headers)
 
 
-def _with_stacks(content: NumbersContent, beside: StackDocument | None) -> NumbersContent:
-    """The content with the stacks of its calls, from the file beside it."""
-    if beside is None or not content.calls:
-        return content
-    stacks: dict[int, list[StackFrame]] = {
-        number: beside.stacks[beside.places[name]] for number, name in enumerate(content.calls) if name in beside.places
-    }
-    return replace(content, stacks=stacks)
-
-
 SOURCE = "numbers"
 NumbersFile = RankFile[NumbersContent]
 BATCH, RANDOM_STATES = "batch", "random states"
@@ -172,26 +157,24 @@ def with_number_settings(
     """The table `settings` with the rows of these files and of the batches in `tensors` behind the others."""
     first: dict[int, NumbersFile] = {}
     for file in files:
-        rank = file.source.rank or 0
-        if rank not in first or _begin(file) < _begin(first[rank]):
+        rank, begin = file.source.rank or 0, file.content.headers[0].time_ns or 0
+        # the first part of a rank has the first steps
+        if rank not in first or begin < (first[rank].content.headers[0].time_ns or 0):
             first[rank] = file
-    rows = [row for file in first.values() for row in (*_header_rows(file), *_state_rows(file))]
-    rows += _batch_rows(first, tensors)
+    settings = [(rank, *setting) for rank, file in first.items() for setting in _settings_of(file)]
+    # a hash of all tensors of the batches of a step, for the first steps of each rank
+    batches = tensors.lazy().filter(pl.col("site").cast(pl.String) == BATCH).drop_nulls(["hash", "step"])
+    batches = batches.filter(pl.col("step").rank("dense").over("rank") <= MOST_STEPS).sort("order")
+    weight = 2 * pl.int_range(pl.len(), dtype=pl.UInt64) + 1
+    hashes = batches.group_by("rank", "step").agg((pl.col("hash") * weight).sum()).sort("rank", "step").collect()
+    settings += [(rank, f"{BATCH} of step {step}", f"{hash_:016x}") for rank, step, hash_ in hashes.iter_rows()]
+    rows = []
+    for rank, name, value in settings:
+        if rank in first:
+            header = first[rank].content.headers[0]
+            rows.append((rank, header.host, header.pid, name, value, SOURCE, first[rank].place, None))
     own = pl.DataFrame(rows, schema=dict(schema.SETTINGS), orient="row")
     return own if before is None else pl.concat([before, own])
-
-
-def _begin(file: NumbersFile) -> int:
-    """The time of its header: the first part of a rank has the first steps."""
-    return file.content.headers[0].time_ns or 0
-
-
-SettingRow = tuple[int, str, int | None, str, str, str, int, int | None]
-
-
-def _row(file: NumbersFile, name: str, value: str) -> SettingRow:
-    header: NumbersHeader = file.content.headers[0]
-    return file.source.rank or 0, header.host, header.pid, name, value, SOURCE, file.place, None
 
 
 _SEED, _STATE = "torch.seed", "random state "
@@ -199,43 +182,30 @@ _LARGEST_SEED = 1 << 32
 """Seeds from here on are taken for those that torch draws where nobody sets one: it draws 64 bits."""
 
 
-def _header_rows(file: NumbersFile) -> Iterator[SettingRow]:
-    """The settings of the header. It is written when the recording starts, which may be before the job sets its seed:
-    then the seed of the first step counts, and no random state of the header does."""
-    settings = file.content.headers[0].settings
+def _settings_of(file: NumbersFile) -> Iterator[tuple[str, str]]:
+    """Names and values of the header, and of the states of generators of torch at the end of each step, in one value.
+
+    The header is written when the recording starts, which may be before the job sets its seed: then the seed of the
+    first step counts, and no random state of the header does.
+    """
+    settings, states = file.content.headers[0].settings, file.content.random_states
     at_start = next((value for name, value in settings if name == _SEED), None)
-    in_step = next((state for _, name, state in file.content.random_states if name == SEED), None)
-    is_early = at_start is not None and (_is_drawn(at_start) or in_step not in (None, at_start))
+    in_step = next((state for _, name, state in states if name == SEED), None)
+    start_drawn, step_drawn = (
+        seed is not None and seed.isdigit() and int(seed) >= _LARGEST_SEED for seed in (at_start, in_step)
+    )
+    is_early = at_start is not None and (start_drawn or in_step not in (None, at_start))
     for name, value in settings:
         if not is_early or not (name == _SEED or name.startswith(_STATE)):
-            yield _row(file, name, value)
+            yield name, value
     if is_early and in_step is not None:
-        yield _row(file, _SEED, f"not set (drawn: {in_step})" if _is_drawn(in_step) else in_step)
-
-
-def _is_drawn(seed: str) -> bool:
-    return seed.isdigit() and int(seed) >= _LARGEST_SEED
-
-
-def _state_rows(file: NumbersFile) -> Iterator[SettingRow]:
-    """The states of generators of torch at the end of each step, in one value."""
+        yield _SEED, f"not set (drawn: {in_step})" if step_drawn else in_step
     steps: dict[int, list[str]] = {}
-    for step, name, state in file.content.random_states:
+    for step, name, state in states:
         if name in _COMPARED:
             steps.setdefault(step, []).append(f"{name} {state}")
-    for step, told in steps.items():
-        yield _row(file, f"{RANDOM_STATES} of step {step}", ", ".join(sorted(told)))
-
-
-def _batch_rows(files: dict[int, NumbersFile], tensors: pl.DataFrame) -> Iterator[SettingRow]:
-    """A hash of all tensors of the batches of a step, for the first steps of each rank."""
-    rows = tensors.lazy().filter(pl.col("site").cast(pl.String) == BATCH).drop_nulls(["hash", "step"])
-    rows = rows.filter(pl.col("step").rank("dense").over("rank") <= MOST_STEPS).sort("order")
-    weight = 2 * pl.int_range(pl.len(), dtype=pl.UInt64) + 1
-    hashes = rows.group_by("rank", "step").agg((pl.col("hash") * weight).sum()).sort("rank", "step").collect()
-    for rank, step, found in hashes.iter_rows():
-        if rank in files:
-            yield _row(files[rank], f"{BATCH} of step {step}", f"{found:016x}")
+    for step, generators in steps.items():
+        yield f"{RANDOM_STATES} of step {step}", ", ".join(sorted(generators))
 
 
 def add_tensors(
@@ -278,7 +248,8 @@ def _newest_run(used: list[NumbersFile]) -> list[NumbersFile]:
     for file in used:
         source = file.source
         key = source.rank, *_run_of(file)
-        newest[key] = max(newest.get(key, 0), _written_ns(file))
+        written_ns = file.content.headers[0].time_ns or file.source.mtime_ns or 0
+        newest[key] = max(newest.get(key, 0), written_ns)
         last[source.rank] = max(last.get(source.rank, (0, "", "")), (newest[key], *key[1:]))
     kept = []
     for file in used:
@@ -293,11 +264,6 @@ def _run_of(file: NumbersFile) -> tuple[str, str]:
     """The run that a file names, and its directory; other tools make one for each step and rank."""
     _, source, content = file
     return content.headers[0].run, root_of_record(source) if content.tool else source.directory
-
-
-def _written_ns(file: NumbersFile) -> int:
-    """The time of its first header, else of the file, in nanoseconds since the epoch."""
-    return file.content.headers[0].time_ns or file.source.mtime_ns or 0
 
 
 class _GroupRows:

@@ -264,7 +264,11 @@ class _Alignment(NamedTuple):
         told = whole.table.rename({name: f"{name}_other" for name in whole.table.columns if name not in CALL})
         rows = mine.rows.with_row_index("at").filter(~IS_BATCH)
         fit = rows.join(told, on=CALL, how="inner", nulls_equal=True, maintain_order="left")
-        same = _with_pieces(fit.filter(pl.col("whole").eq_missing(pl.col("whole_other"))))
+        same = fit.filter(pl.col("whole").eq_missing(pl.col("whole_other")))
+        # the number of their piece, whether they are its first copy with these bits, and how many bits its copies have
+        same = same.with_columns(piece=pl.struct(*CALL, "place").rank("dense").cast(pl.Int64) - 1).with_columns(
+            copy=pl.int_range(pl.len()).over("piece", "hash") == 0, kinds=pl.col("hash").n_unique().over("piece")
+        )
         left = (
             ("whose name and step the reference does not have", rows.height - fit.height),
             ("whose shape differs and whose place in the whole is not recorded", fit.height - same.height),
@@ -278,15 +282,6 @@ def _sizes(tensors: NamedTensors) -> list[int]:
     calls = tensors.rows["call"].max()
     sizes = {len(ranks) for ranks in tensors.source.groups["ranks"]} | {tensors.rows["rank"].n_unique()}
     return sorted({1, *sizes, int(calls) + 1 if isinstance(calls, int) else 1} - {0})
-
-
-def _with_pieces(fit: pl.DataFrame) -> pl.DataFrame:
-    """Rows with the number of their piece, whether they are its first copy with these bits, and how many bits its
-    copies have."""
-    fit = fit.with_columns(piece=pl.struct(*CALL, "place").rank("dense").cast(pl.Int64) - 1)
-    return fit.with_columns(
-        copy=pl.int_range(pl.len()).over("piece", "hash") == 0, kinds=pl.col("hash").n_unique().over("piece")
-    )
 
 
 def _compared(best: _Alignment, divisors: tuple[float, ...]) -> pl.DataFrame:
@@ -305,7 +300,12 @@ def _compared(best: _Alignment, divisors: tuple[float, ...]) -> pl.DataFrame:
         "factor": _factor(fit.samples, samples),
         "places": samples.held.sum(axis=1),
     }
-    same = _with_equality(same).with_columns(
+    # the hashes of the pieces of a whole tensor add up to that of the reference
+    firsts = pl.col("hash").filter(pl.int_range(pl.len()).over("place") == 0)
+    is_equal = (firsts.sum() == pl.col("hash_other").first()) & (pl.col("kinds").max() == 1)
+    known = same.group_by(CALL, maintain_order=True).agg(equal=is_equal & pl.col("hash").is_not_null().all())
+    same = same.join(known, on=CALL, how="left", nulls_equal=True, maintain_order="left").with_columns(
+        pl.col("equal").fill_null(value=False),
         *(pl.Series(name, values) for name, values in columns.items()),
         other_row=pl.col("row_other"),
         way=pl.Series([one.name for one in fit.ways], dtype=pl.String),
@@ -317,15 +317,6 @@ def _compared(best: _Alignment, divisors: tuple[float, ...]) -> pl.DataFrame:
         pl.when("equal").then(0.0).otherwise("off").alias("off"),
         pl.col("rolled").fill_nan(None), pl.col("factor").fill_nan(None),
     )  # fmt: skip
-
-
-def _with_equality(same: pl.DataFrame) -> pl.DataFrame:
-    """Rows with `equal`: the hashes of the pieces of the whole tensor add up to that of the reference."""
-    firsts = pl.col("hash").filter(pl.int_range(pl.len()).over("place") == 0)
-    is_equal = (firsts.sum() == pl.col("hash_other").first()) & (pl.col("kinds").max() == 1)
-    known = same.group_by(CALL, maintain_order=True).agg(equal=is_equal & pl.col("hash").is_not_null().all())
-    told = same.join(known, on=CALL, how="left", nulls_equal=True, maintain_order="left")
-    return told.with_columns(pl.col("equal").fill_null(value=False))
 
 
 def _factor(mine: Floats, samples: PieceSamples) -> Floats:
@@ -374,13 +365,6 @@ _FACTS = ["sum", "l2", "min", "max"]
 _CALL = ["op", "group", "seq"]
 
 
-class GradientRows(NamedTuple):
-    """The rows of `tensors` of one gradient of a rank in a step."""
-
-    accumulated: dict[str, Any]
-    reduced: dict[str, Any]
-
-
 def moved_tensors(ours: Dataset, rank: int, step: int | None, begin: int, end: int) -> pl.DataFrame:
     """Tensors of collectives, sends and receives of a rank, between two places in its program."""
     order, site = pl.col("order"), pl.col("site").cast(pl.String)
@@ -398,20 +382,19 @@ def giving(rows: pl.DataFrame, reduced: dict[str, Any]) -> pl.DataFrame:
     return rows.filter(~pl.col("is_in") & (pl.col("numel") == reduced["numel"]) & (off < SAME_TOTALS))
 
 
-def brought_its_own(ours: Dataset, gradient: GradientRows) -> bool | None:
+def brought_its_own(ours: Dataset, accumulated: dict[str, Any], reduced: dict[str, Any]) -> bool | None:
     """Whether a rank brought to the last reduction of a gradient the accumulated one, or the output of an earlier one.
 
-    None where that reduction is not known.
+    Both are rows of `tensors`. None where that reduction is not known.
     """
-    first, last = gradient
-    rows = moved_tensors(ours, last["rank"], last["step"], first["order"], last["order"])
-    rows = rows.filter(pl.col("numel") == last["numel"])
-    gave = giving(rows, last).tail(1)
+    rows = moved_tensors(ours, reduced["rank"], reduced["step"], accumulated["order"], reduced["order"])
+    rows = rows.filter(pl.col("numel") == reduced["numel"])
+    gave = giving(rows, reduced).tail(1)
     brought = rows.filter("is_in").join(gave.select(_CALL), on=_CALL, how="semi", nulls_equal=True)
     if brought.is_empty():
         return None
     earlier = rows.filter(~pl.col("is_in") & (pl.col("order") < gave["order"][0]))
-    known = {tuple(first[name] for name in _FACTS), *earlier.select(_FACTS).rows()}
+    known = {tuple(accumulated[name] for name in _FACTS), *earlier.select(_FACTS).rows()}
     return all(facts in known for facts in brought.select(_FACTS).rows())
 
 
@@ -430,10 +413,11 @@ _AT_STEP = ("gradient", "parameter", "optimizer")
 def layout_causes(found: LayoutComparison, ours: Dataset, judged: bool) -> list[NumberCause]:
     """The first wrong tensor, with the ranks that have it; at most one cause.
 
-    Without limits only weights that the runs begin with, and constant factors, are judged.
+    Without limits only what no rounding explains is judged: weights that the runs begin with, and constant factors.
     """
     table = found.table
-    bad = table.filter("wrong") if judged else _certain(table)
+    factors = pl.Series([fraction(value) is not None for value in table["factor"]], dtype=pl.Boolean)
+    bad = table.filter("wrong") if judged else table.filter((begins_with() & ~pl.col("equal")) | factors)
     if bad.is_empty():
         return []
     firsts = bad.sort("rank", "step", "order").unique("rank", keep="first", maintain_order=True)
@@ -442,15 +426,9 @@ def layout_causes(found: LayoutComparison, ours: Dataset, judged: bool) -> list[
     at = CALL if root["site"] not in _AT_STEP or root["slot"].startswith("in") else ["step", "site", "slot"]
     there = firsts.filter(*(pl.col(name).eq_missing(root[name]) for name in at))
     firsts_by_rank = {row["rank"]: row for row in there.iter_rows(named=True)}
-    cause = _FirstWrong(found, ours, root, firsts_by_rank, tuple(firsts["rank"].to_list()))
-    broken = cause.broken("RP" if judged else "RX", bad.height)
+    wrong = _FirstWrong(found, ours, root, firsts_by_rank, tuple(firsts["rank"].to_list()))
+    broken = wrong.broken("RP" if judged else "RX", bad.height)
     return [NumberCause(VARIANT, broken, (broken,), 1, None)]
-
-
-def _certain(table: pl.DataFrame) -> pl.DataFrame:
-    """Differences that no rounding explains: of the weights of the first step, and constant factors."""
-    factor = pl.Series([fraction(value) is not None for value in table["factor"]], dtype=pl.Boolean)
-    return table.filter((begins_with() & ~pl.col("equal")) | factor)
 
 
 def begins_with() -> pl.Expr:
@@ -485,171 +463,139 @@ class _FirstWrong:
 
     def broken(self, rule: str, count: int) -> BrokenRule:
         """The broken rule, with a note."""
-        root, named = self.root, self._narrowed()
-        row = self.firsts[named[0]]["row"]
+        root, named = self.root, self.ranks
+        if root["site"] == "gradient" and root["slot"].startswith("out"):
+            # the ranks that brought another gradient to its reduction than they had accumulated, if not all did
+            kept = {rank: self._kept_its_own(rank) for rank in self.ranks}
+            if {True, False} <= set(kept.values()):
+                named = tuple(rank for rank, same in kept.items() if same is False)
+        parts = [self._where()]
+        if named != self.ranks:
+            brought = f"{ranks_text(named)} brought another gradient to the reduction than accumulated"
+            parts.append(f"of the ranks with that result, {brought}")
+        others = {rank: row for rank, row in self.firsts.items() if row["name"] != root["name"]}
+        if others:
+            verb = "differ" if len(others) > 1 else "differs"
+            what = _words(next(iter(others.values())))
+            parts.append(f"{ranks_text(tuple(others))} {verb} at the same moment, in {what}")
+        parts.append(self._reason())
         later = sorted(set(self.all_ranks) - set(self.ranks))
-        parts = [
-            self._where(),
-            self._narrow_text(named),
-            self._others_text(),
-            self._factor_text(),
-            f"{ranks_text(later)} differ{'s' if len(later) == 1 else ''} only later" if later else "",
-            f"{plural(count, 'tensor')} {'differ' if count != 1 else 'differs'} in all",
-            f"Megatron's bound, which does not judge here, is {root['ladder']:.3g}" if root["ladder"] else "",
-        ]
-        return BrokenRule(
-            rule, row, named, (), self.ranks, float(root["off"]), float(root["limit"] or 0.0),
-            note="; ".join(part for part in parts if part),
-        )  # fmt: skip
+        if later:
+            parts.append(f"{ranks_text(later)} differ{'s' if len(later) == 1 else ''} only later")
+        parts.append(f"{plural(count, 'tensor')} {'differ' if count != 1 else 'differs'} in all")
+        if root["ladder"]:
+            parts.append(f"Megatron's bound, which does not judge here, is {root['ladder']:.3g}")
+        note, row = "; ".join(filter(None, parts)), self.firsts[named[0]]["row"]
+        off, limit = float(root["off"]), float(root["limit"] or 0.0)
+        return BrokenRule(rule, row, named, members=self.ranks, value=off, limit=limit, note=note)
 
-    # Where it came about.
-
-    def _where(self) -> str:
-        """The bracket in the program of the rank: what is right before the tensor, and what lies between."""
-        before, made = self._before(), self._inputs_are_right()
-        if self.root["limit"] is None:
-            return "what came about before it is not judged without perturbed runs"
-        operations = ", ".join(self._between(before))
-        if before is None:
-            behind = f", behind {operations}" if operations else ""
-            return f"it came about at it or before it: it is the first tensor of the step that is compared{behind}"
-        behind = f"; between the two: {operations}" if operations else ""
-        last = f"the last tensor before it, {_words(before)}, is within its limit{behind}"
-        if made:
-            inner = f"; {last}" if before["name"] != self.root["name"] else behind
-            return f"its inputs are within their limits and its result is not, so it made the difference{inner}"
-        around = self._module_around()
-        return f"it came about at it or before it{f', inside of {around}' if around else ''}: {last}"
-
-    def _own(self, *conditions: pl.Expr) -> pl.DataFrame:
-        """Compared rows of the rank in the step before the first wrong one, in program order."""
-        rank, step, order = (self.root[name] for name in ("rank", "step", "order"))
-        mine = (pl.col("rank") == rank) & pl.col("step").eq_missing(step) & (pl.col("order") < order)
-        return self.found.table.filter(mine, *conditions).sort("order")
-
-    def _before(self) -> dict[str, Any] | None:
-        """The last compared tensor before the first wrong one; of a reduced gradient the accumulated one."""
-        rows = self._own()
-        if self.root["site"] == "gradient" and self.root["slot"].startswith("out"):
-            own = rows.filter(PARTIAL_GRADIENT & (pl.col("name") == self.root["name"]))
-            rows = own if own.height else rows
-        return rows.row(-1, named=True) if rows.height else None
-
-    def _inputs_are_right(self) -> bool:
-        """Whether inputs of the operation were compared; those before the first wrong tensor are within limits."""
-        site, slot, name = (self.root[key] for key in ("site", "slot", "name"))
-        if site == "forward" and slot.startswith("out"):
-            call = [pl.col(key).eq_missing(self.root[key]) for key in ("name", "call", "data")]
-            return self._own(pl.col("site") == "forward", pl.col("slot").str.starts_with("in"), *call).height > 0
-        if site == "optimizer":
-            own = self._own(pl.col("name") == name, pl.col("site").is_in(["gradient", "parameter"]))
-            return {"gradient", "parameter"} <= set(own["site"])
-        return False
-
-    def _module_around(self) -> str:
-        """The innermost module around the first wrong tensor of which the inputs are within limits."""
-        if self.root["site"] != "forward":
-            return ""
-        parts = self.root["name"].split(".")[:-1]
-        known = set(self._own(pl.col("site") == "forward", pl.col("slot").str.starts_with("in"))["name"])
-        around = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
-        return next((name for name in around if name in known), "")
-
-    def _between(self, before: dict[str, Any] | None) -> Iterator[str]:
-        """Collectives, sends and receives of the rank between two of its tensors; None: since the step began."""
-        begin = -1 if before is None else before["order"]
-        rows = moved_tensors(self.ours, self.root["rank"], self.root["step"], begin, self.root["order"])
-        if self.root["site"] == "gradient":
-            own = self._tensor(self.root["row"])
-            rows = rows.filter(pl.col("numel") == own["numel"])
-            gave = giving(rows, own)
-            if rows.height and gave.is_empty():
-                yield "no reduction of its size gave it"
-                return
-            rows = gave
-        rows = rows.unique(["op", "group", "seq", "peer"], keep="first", maintain_order=True)
-        for row in rows.head(_MOST_BETWEEN).iter_rows(named=True):
-            number = f" #{row['seq']}" if row["seq"] is not None and row["peer"] is None else ""
-            peer = f" with rank {row['peer']}" if row["peer"] is not None else f" of {self._members(row['group'])}"
-            yield f"{row['op']}{number}{peer}"
-        if rows.height > _MOST_BETWEEN:
-            yield f"{plural(rows.height - _MOST_BETWEEN, 'more operation')}"
-
-    def _tensor(self, row: int) -> dict[str, Any]:
-        return self.ours.tensors.drop("samples").row(row, named=True)
-
-    def _members(self, group: int | None) -> str:
-        if group is None:
-            return "a group"
-        name, ranks = self.ours.groups.filter(pl.col("group") == group).select("description", "ranks").row(0)
-        return f"{name} ({ranks_text(tuple(ranks))})" if name else ranks_text(tuple(ranks))
-
-    # A gradient that one of the members changed before it was reduced.
-
-    def _narrowed(self) -> tuple[int, ...]:
-        """The ranks that brought another gradient to its reduction than they had accumulated, if not all did."""
-        if self.root["site"] != "gradient" or not self.root["slot"].startswith("out"):
-            return self.ranks
-        kept = {rank: self._brought_its_own(rank) for rank in self.ranks}
-        if True not in kept.values() or False not in kept.values():
-            return self.ranks
-        return tuple(rank for rank, same in kept.items() if same is False)
-
-    def _brought_its_own(self, rank: int) -> bool | None:
+    def _kept_its_own(self, rank: int) -> bool | None:
         """Whether a rank brought its own gradient to the reduction; None if unknown."""
         first = self.firsts[rank]
         mine = (pl.col("rank") == rank) & pl.col("step").eq_missing(first["step"]) & (pl.col("name") == first["name"])
         kept = self.found.table.filter(mine, PARTIAL_GRADIENT)["row"]
         if kept.is_empty():
             return None
-        return brought_its_own(self.ours, GradientRows(self._tensor(kept[0]), self._tensor(first["row"])))
+        return brought_its_own(self.ours, self._tensor(kept[0]), self._tensor(first["row"]))
 
-    def _others_text(self) -> str:
-        """Ranks that first differ at the same moment, in a tensor of another name."""
-        others = {rank: row for rank, row in self.firsts.items() if row["name"] != self.root["name"]}
-        if not others:
-            return ""
-        ranks = tuple(others)
-        verb = "differ" if len(ranks) > 1 else "differs"
-        return f"{ranks_text(ranks)} {verb} at the same moment, in {_words(others[ranks[0]])}"
+    def _where(self) -> str:
+        """The bracket in the program of the rank: what is right before the tensor, and what lies between."""
+        root = self.root
+        if root["limit"] is None:
+            return "what came about before it is not judged without perturbed runs"
+        is_output = root["slot"].startswith("out")
+        rows = self._earlier()
+        if root["site"] == "gradient" and is_output:
+            # of a reduced gradient the accumulated one
+            accumulated = rows.filter(PARTIAL_GRADIENT & (pl.col("name") == root["name"]))
+            rows = accumulated if accumulated.height else rows
+        before = rows.row(-1, named=True) if rows.height else None
+        operations = ", ".join(self._between(before))
+        if before is None:
+            behind = f", behind {operations}" if operations else ""
+            return f"it came about at it or before it: it is the first tensor of the step that is compared{behind}"
+        behind = f"; between the two: {operations}" if operations else ""
+        last = f"the last tensor before it, {_words(before)}, is within its limit{behind}"
+        # what was compared before the first wrong tensor is within limits
+        inputs = self._earlier(pl.col("site") == "forward", pl.col("slot").str.starts_with("in"))
+        made = False
+        if root["site"] == "forward" and is_output:
+            call = [pl.col(key).eq_missing(root[key]) for key in ("name", "call", "data")]
+            made = inputs.filter(*call).height > 0
+        elif root["site"] == "optimizer":
+            given = self._earlier(pl.col("name") == root["name"], pl.col("site").is_in(["gradient", "parameter"]))
+            made = {"gradient", "parameter"} <= set(given["site"])
+        if made:
+            inner = f"; {last}" if before["name"] != root["name"] else behind
+            return f"its inputs are within their limits and its result is not, so it made the difference{inner}"
+        inside = ""
+        if root["site"] == "forward":
+            # the innermost module around it of which the inputs are within limits
+            parts, known = root["name"].split(".")[:-1], set(inputs["name"])
+            around = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+            inside = next((f", inside of {name}" for name in around if name in known), "")
+        return f"it came about at it or before it{inside}: {last}"
 
-    def _narrow_text(self, named: Sequence[int]) -> str:
-        if tuple(named) == self.ranks:
-            return ""
-        brought = ranks_text(tuple(named))
-        return f"of the ranks with that result, {brought} brought another gradient to the reduction than accumulated"
+    def _earlier(self, *conditions: pl.Expr) -> pl.DataFrame:
+        """Compared rows of the rank in the step before the first wrong one, in program order."""
+        rank, step, order = (self.root[name] for name in ("rank", "step", "order"))
+        mine = (pl.col("rank") == rank) & pl.col("step").eq_missing(step) & (pl.col("order") < order)
+        return self.found.table.filter(mine, *conditions).sort("order")
 
-    # How it differs.
+    def _between(self, before: dict[str, Any] | None) -> Iterator[str]:
+        """Collectives, sends and receives of the rank between two of its tensors; None: since the step began."""
+        begin = -1 if before is None else before["order"]
+        rows = moved_tensors(self.ours, self.root["rank"], self.root["step"], begin, self.root["order"])
+        if self.root["site"] == "gradient":
+            reduced = self._tensor(self.root["row"])
+            rows = rows.filter(pl.col("numel") == reduced["numel"])
+            gave = giving(rows, reduced)
+            if rows.height and gave.is_empty():
+                yield "no reduction of its size gave it"
+                return
+            rows = gave
+        rows = rows.unique(["op", "group", "seq", "peer"], keep="first", maintain_order=True)
+        for row in rows.head(_MOST_BETWEEN).iter_rows(named=True):
+            if row["peer"] is not None:
+                yield f"{row['op']} with rank {row['peer']}"
+                continue
+            members = "a group"
+            if row["group"] is not None:
+                group = self.ours.groups.filter(pl.col("group") == row["group"]).row(0, named=True)
+                ranks = ranks_text(tuple(group["ranks"]))
+                members = f"{group['description']} ({ranks})" if group["description"] else ranks
+            number = f" #{row['seq']}" if row["seq"] is not None else ""
+            yield f"{row['op']}{number} of {members}"
+        if rows.height > _MOST_BETWEEN:
+            yield f"{plural(rows.height - _MOST_BETWEEN, 'more operation')}"
 
-    def _factor_text(self) -> str:
-        part = fraction(self.root["factor"])
-        if part is None:
-            return _usual_reason(self.root)
-        sizes = self.ours.groups.with_columns(size=pl.col("ranks").list.len())
-        text = f"it is {part} times the reference"
-        if part.numerator != 1 and part.denominator != 1:
-            return text
-        size = max(abs(part.numerator), part.denominator)
-        known = sizes.filter(pl.col("size") == size)
-        if known.height:
-            names = known.filter(pl.col("description") != "")["description"].unique().sort().to_list()
-            return f"{text}, and {size} is the size of {' and of '.join(names[:_MOST_BETWEEN]) or 'a group'}"
-        calls = self.found.table["call"].max()
-        is_micro = isinstance(calls, int) and calls + 1 == size
-        return f"{text}, and a step has {size} micro batches" if is_micro else text
+    def _tensor(self, row: int) -> dict[str, Any]:
+        return self.ours.tensors.drop("samples").row(row, named=True)
 
-
-def _usual_reason(root: dict[str, Any]) -> str:
-    """The usual reason for such a difference; "" without one."""
-    if root["dtype"] != root["dtype_other"]:
-        return f"it is {root['dtype']}, and {root['dtype_other']} in the reference"
-    if root["site"] == "optimizer":
-        return "look at the optimizer and its state"
-    if "dropout" in root["name"].lower():
-        return "the seed of a dropout may differ"
-    form = format_of(root["dtype"])
-    small = form is not None and root["off"] <= 16 * form.roundoff
-    return "a kernel of another precision, or one that is not deterministic, may do that" if small else ""
+    def _reason(self) -> str:
+        """How it differs: a constant factor with its meaning, or the usual reason for such a difference, if any."""
+        root, part = self.root, fraction(self.root["factor"])
+        if part is not None:
+            text = f"it is {part} times the reference"
+            size = max(abs(part.numerator), part.denominator)
+            if part.numerator != 1 and part.denominator != 1:
+                return text
+            known = self.ours.groups.filter(pl.col("ranks").list.len() == size)
+            if known.height:
+                names = known.filter(pl.col("description") != "")["description"].unique().sort().to_list()
+                return f"{text}, and {size} is the size of {' and of '.join(names[:_MOST_BETWEEN]) or 'a group'}"
+            calls = self.found.table["call"].max()
+            is_micro = isinstance(calls, int) and calls + 1 == size
+            return f"{text}, and a step has {size} micro batches" if is_micro else text
+        if root["dtype"] != root["dtype_other"]:
+            return f"it is {root['dtype']}, and {root['dtype_other']} in the reference"
+        if root["site"] == "optimizer":
+            return "look at the optimizer and its state"
+        if "dropout" in root["name"].lower():
+            return "the seed of a dropout may differ"
+        form = format_of(root["dtype"])
+        small = form is not None and root["off"] <= 16 * form.roundoff
+        return "a kernel of another precision, or one that is not deterministic, may do that" if small else ""
 
 
 def _words(row: dict[str, Any]) -> str:

@@ -151,7 +151,7 @@ MOST_BROKEN = 2_000
 
 
 class RuleAnswer(NamedTuple):
-    """What one rule says of a run."""
+    """The answer of one rule about a run."""
 
     rule: str
     asked: int
