@@ -86,7 +86,8 @@ def compared_pair(a: ComparedRun, b: ComparedRun) -> Grounds:
     common = common_series([a.series, b.series])
     times = with_traced_times(compare_times(schedule, *common.tables), a, b)
     options = compare_options(a.options, b.options)
-    settings = with_options(compare_settings(a, b), options, [*_notes(a, b)])
+    notes = [f"{label}: {note}" for label, run in (("A", a), ("B", b)) for note in run.options.notes]
+    settings = with_options(compare_settings(a, b), options, notes)
     resumed = (*a.options.resumed, *b.options.resumed)
     series, equal = compare_series(*common.tables, resumed=resumed), equal_roles(options.pairs)
     tensors = compare_tensors(a.dataset, b.dataset)
@@ -105,7 +106,11 @@ def differences_of(pair: Grounds, times: Sequence[RunDifference] | None = None) 
     if pair.tensors is not None and pair.tensors.parting is not None and not (pair.schedule and pair.schedule.equal):
         yield pair.tensors.parting
     yield from _value_differences(pair.tensors, pair.series)
-    yield from _outcomes(*pair.runs)
+    a, b = pair.runs
+    if a.analysis.is_critical != b.analysis.is_critical:
+        label, other, run = ("A", "B", a) if a.analysis.is_critical else ("B", "A", b)
+        title = f"{label} ends with a critical finding and {other} does not: {run.analysis.verdict}"
+        yield RunDifference("outcome-differs", title, tuple(run.analysis.culprits))
     yield from time_differences(pair.times) if times is None else times
     counted = [one for one in pair.settings.changes if one.counts]
     if counted:
@@ -127,19 +132,15 @@ def parts_of(pair: Grounds) -> tuple[ComparedPart, ...]:
 
 
 def _nothing(a: ComparedRun, b: ComparedRun, schedule: ScheduleComparison | None) -> str:
+    """Why two runs have nothing in common."""
     if schedule is not None and schedule.apart:
         return f"{a.title} and {b.title}: {schedule.apart}"
-    empty = [one.title for one in (a, b) if one.dataset.ops.is_empty() and one.dataset.traced.is_empty()]
-    if all(not one.series.is_empty() for one in (a, b)):
+    if not a.series.is_empty() and not b.series.is_empty():
         return f"{a.title} and {b.title}: no series has a step that is in both runs"
+    empty = [run.title for run in (a, b) if run.dataset.ops.is_empty() and run.dataset.traced.is_empty()]
     if empty:
         return f"{' and '.join(empty)}: no operations, settings or training series in both runs to compare"
     return f"{a.title} and {b.title}: no rank has a stretch of operations that is in both runs"
-
-
-def _notes(*runs: ComparedRun) -> Iterator[str]:
-    for label, run in zip("AB", runs, strict=True):
-        yield from (f"{label}: {note}" for note in run.options.notes)
 
 
 def _left_values(pair: Grounds) -> Iterator[str]:
@@ -181,9 +182,8 @@ def beside_text(parts: Sequence[ComparedPart]) -> str:
     small = [part.name for part in parts if part.state is PartState.UNCOUNTED]
     left = [part.name for part in parts if not part.is_compared]
     left += [f"some {part.name}" for part in parts if part.is_compared and part.left]
-    told = [f"what differs in {' and '.join(small)} does not count"] if small else []
-    told += [f"not compared: {', '.join(left)}"] if left else []
-    return "".join(f"; {one}" for one in told)
+    words = f"; what differs in {' and '.join(small)} does not count" if small else ""
+    return f"{words}; not compared: {', '.join(left)}" if left else words
 
 
 def _schedule_differences(schedule: ScheduleComparison | None) -> Iterator[RunDifference]:
@@ -225,15 +225,6 @@ def _value_differences(tensors: TensorComparison | None, series: SeriesCompariso
     begin = of_tensors[0].step if of_tensors else None
     early = [one for one in of_series if begin is not None and one.step is not None and one.step < begin]
     return [*early, *of_tensors, *(one for one in of_series if one not in early)]
-
-
-def _outcomes(a: ComparedRun, b: ComparedRun) -> Iterator[RunDifference]:
-    """A critical finding in one run only."""
-    if a.analysis.is_critical != b.analysis.is_critical:
-        label, run = ("A", a) if a.analysis.is_critical else ("B", b)
-        other = "B" if label == "A" else "A"
-        title = f"{label} ends with a critical finding and {other} does not: {run.analysis.verdict}"
-        yield RunDifference("outcome-differs", title, tuple(run.analysis.culprits))
 
 
 def time_differences(times: TimeComparison | None) -> Iterator[RunDifference]:

@@ -5,7 +5,7 @@ It tells which runs agree, what differs between reruns of one setting, and which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -447,27 +447,26 @@ def _time_differences(
     several: SeveralRuns, pairs: Mapping[int, Grounds], effects: Sequence[MetricEffect]
 ) -> list[RunDifference]:
     """Metrics that differ over runs; for single candidates their times against the one baseline."""
-    own = {several.labels[number]: list(time_differences(pair.times)) for number, pair in pairs.items()}
+    by_label = {several.labels[number]: list(time_differences(pair.times)) for number, pair in pairs.items()}
     if not several.pooled:
-        return [*_merged(own), *_alone(several, {label for label, found in own.items() if found})]
+        differences = list(_merged(by_label))
+        # times of steps in which one run differs from all others, if its comparison with A does not show it already
+        steps = {metric.name for metric in several.metrics if metric.kind == "step"}
+        for outlier in several.outliers:
+            if outlier.metric in steps and not by_label.get(outlier.name):
+                runs = (outlier.name,) if outlier.name in several.labels[1:] else several.labels[1:]
+                differences.append(RunDifference("durations-differ", outlier.title, runs=runs))
+        return differences
     reruns = {
-        (one.kind, one.ranks)
+        (rerun.kind, rerun.ranks)
         for number in several.sides.a[1:]
         if number in several.pairs
-        for one in time_differences(several.pairs[number].times)
+        for rerun in time_differences(several.pairs[number].times)
     }
-    ranked = _merged({label: [one for one in found if one.ranks] for label, found in own.items()})
-    steady = [one for one in ranked if 2 * len(one.runs) > len(several.sides.b) and (one.kind, one.ranks) not in reruns]
+    ranked = _merged({label: [one for one in differences if one.ranks] for label, differences in by_label.items()})
+    most = len(several.sides.b) / 2
+    steady = [one for one in ranked if len(one.runs) > most and (one.kind, one.ranks) not in reruns]
     return [*steady, *metric_differences(effects)]
-
-
-def _alone(several: SeveralRuns, known: Collection[str]) -> Iterator[RunDifference]:
-    """Times of steps in which one run differs from all others, if its comparison with A does not show it already."""
-    steps = {one.name for one in several.metrics if one.kind == "step"}
-    for one in several.outliers:
-        if one.metric in steps and one.name not in known:
-            runs = (one.name,) if one.name in several.labels[1:] else several.labels[1:]
-            yield RunDifference("durations-differ", one.title, runs=runs)
 
 
 def _parts(
@@ -475,32 +474,32 @@ def _parts(
 ) -> Iterator[ComparedPart]:
     """The answers of schedule, settings and values: one for all candidates, or those of each."""
     answers = {several.labels[number]: parts_of(pair) for number, pair in pairs.items()}
-    failed = [f"{several.labels[number]}: {one}" for number, one in several.tried.items() if isinstance(one, str)]
+    failed = [f"{several.labels[number]}: {why}" for number, why in several.tried.items() if isinstance(why, str)]
+    noisy = [*sorted(several.noise.values), *(["tensors"] if several.noise.tensors else [])]
     for at, name in enumerate(("schedule", "settings", "values")):
-        summaries: dict[str, list[str]] = {}
-        for label, parts in answers.items():
-            summaries.setdefault(parts[at].answer, []).append(label)
-        told = [f"{', '.join(labels)}: {summary}" for summary, labels in summaries.items()]
-        if len(summaries) == 1:
-            told = [*summaries]
-        names = [*sorted(several.noise.values), *(["tensors"] if several.noise.tensors else [])]
-        if name == "values" and names:
-            noisy = f"{', '.join(names)} differ between reruns, too"
-            told = [*(one.title for one in ranges), noisy, *told]
-        own = [*(failed if name == "schedule" else ()), *(lines if name == "values" else ())]
-        parts_here = [parts[at] for parts in answers.values()]
-        # the answer for all candidates: the first of `_STATES` that one of them has
-        state = min((part.state for part in parts_here), key=_STATES.index)
-        if name == "values" and names:
+        parts = {label: of_pair[at] for label, of_pair in answers.items()}
+        labels: dict[str, list[str]] = {}
+        for label, part in parts.items():
+            labels.setdefault(part.answer, []).append(label)
+        summaries = (
+            [f"{', '.join(runs)}: {answer}" for answer, runs in labels.items()] if len(labels) > 1 else [*labels]
+        )
+        state = min((part.state for part in parts.values()), key=_STATES.index)
+        if name == "values" and noisy:
+            between = f"{', '.join(noisy)} differ between reruns, too"
+            summaries = [*(difference.title for difference in ranges), between, *summaries]
             state = PartState.DIFFERS if ranges or state is PartState.DIFFERS else PartState.UNCOUNTED
-        summary = parts_here[0].summary if state is PartState.NOT_COMPARED and len(summaries) == 1 else told[0]
-        left = dict.fromkeys(one for part in parts_here for one in part.left)
-        unread = [f"{label}: {parts[at].summary}" for label, parts in answers.items() if not parts[at].is_compared]
-        more = (*left, *(unread if state is not PartState.NOT_COMPARED else ()))
-        yield ComparedPart(name, state, summary, (*told[1:], *own, *parts_here[0].lines), more)
+        first = next(iter(parts.values()))
+        summary = first.summary if state is PartState.NOT_COMPARED and len(labels) == 1 else summaries[0]
+        more = failed if name == "schedule" else lines if name == "values" else ()
+        left = [*dict.fromkeys(reason for part in parts.values() for reason in part.left)]
+        if state is not PartState.NOT_COMPARED:
+            left += [f"{label}: {part.summary}" for label, part in parts.items() if not part.is_compared]
+        yield ComparedPart(name, state, summary, (*summaries[1:], *more, *first.lines), tuple(left))
 
 
 _STATES = (PartState.DIFFERS, PartState.UNCOUNTED, PartState.EQUAL, PartState.NOT_COMPARED)
+"""The answer for all candidates is the first of these that one of them has."""
 
 
 _ASPECTS: Mapping[DifferenceKind, str] = {
@@ -555,28 +554,25 @@ def _noisy(several: SeveralRuns, rest: Mapping[int, Grounds]) -> Iterator[RunDif
 
 
 def _headline(differences: Sequence[RunDifference], parts: Sequence[ComparedPart], groups: RunGroups) -> str:
+    count = len(groups.candidates)
     if not differences:
         who = "A and B" if groups.pooled else f"A and {', '.join(groups.candidates)}"
         return f"{same_headline(parts, who)}{beside_text(parts)}"
     first, more = differences[0], len(differences) > 1
     if groups.pooled:
-        count = len(groups.candidates)
         some = f"{', '.join(first.runs)} of {count} candidates" if 0 < len(first.runs) < count else "B"
         verb = "differ" if 1 < len(first.runs) < count else "differs"
         return f"{some} {verb} from A{' first' if more else ''}: {first.title}"
-    return f"{_who_differs(first, groups)}: {first.title}"
-
-
-def _who_differs(first: RunDifference, groups: RunGroups) -> str:
-    """Which of all runs differ from which, in the respect of the first difference."""
-    count = len(groups.candidates)
-    agreement = next((one for one in groups.agreement if one.aspect == _ASPECTS.get(first.kind)), None)
-    sizes = [len(one) for one in agreement.clusters] if agreement is not None else []
-    if agreement is not None and len(sizes) == 2 and sizes[1] == 1 < sizes[0]:
-        return f"{agreement.clusters[1][0]} differs from the {count} others, which agree"
-    if sizes and sizes[0] == 1:
-        return f"no two of {count + 1} runs agree"
-    return f"{', '.join(first.runs)} of {count} runs differ{'s' if len(first.runs) == 1 else ''} from A"
+    # which of all runs differ from which, in the respect of the first difference
+    aspect = _ASPECTS.get(first.kind)
+    clusters = next((agreement.clusters for agreement in groups.agreement if agreement.aspect == aspect), ())
+    if len(clusters) == 2 and len(clusters[1]) == 1 < len(clusters[0]):
+        who = f"{clusters[1][0]} differs from the {count} others, which agree"
+    elif clusters and len(clusters[0]) == 1:
+        who = f"no two of {count + 1} runs agree"
+    else:
+        who = f"{', '.join(first.runs)} of {count} runs differ{'s' if len(first.runs) == 1 else ''} from A"
+    return f"{who}: {first.title}"
 
 
 class WholeComparison(NamedTuple):

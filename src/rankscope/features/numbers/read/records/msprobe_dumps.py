@@ -94,59 +94,34 @@ class GroupCalls:
         self._counts: Counter[Hashable] = Counter()
 
     def rows(self, api: str, record: dict[str, Any]) -> Iterator[CallRow]:
-        """The tensors of a call of `api`."""
-        args, named = _arguments(record)
-        group = self._group([*args, *named.values()])
+        """The tensors of a call of `api`; without a group it uses the default group."""
+        args, named = record.get("input_args"), record.get("input_kwargs")
+        args, named = args if isinstance(args, list) else [], named if isinstance(named, dict) else {}
+        ranks = _ranks_in([*args, *named.values()])
+        group = DEFAULT_GROUP if ranks is None else _name(ranks)
+        self.groups.setdefault(group, NumbersGroup(group, "", ranks or shared_members(())))
+        after = _outputs(record, args, named)
         if api in (*SENDS, *RECEIVES):
-            yield from self._transfer(api, args, named, record, group)
+            is_send = api in SENDS
+            peer = _whole(_argument(args, named, ("dst" if is_send else "src", 1)))
+            call: dict[str, Any] = {"site": "p2p", "op": "send" if is_send else "recv", "peer": peer, "group": group}
+            call |= {"occurrence": self._count(group, is_send, peer), "slot": "in0" if is_send else "out0"}
+            after = (args, named) if is_send else after
+            if after is not None:
+                yield from _pieces(_argument(*after, _OWN), call)
         elif (form := CALLS.get(api)) is not None:
-            yield from self._collective(form, args, named, record, group)
-
-    def _group(self, arguments: list[Any]) -> str:
-        """The name of the group of a call; without one the call uses the default group."""
-        ranks = _ranks_in(arguments)
-        name = DEFAULT_GROUP if ranks is None else _name(ranks)
-        self.groups.setdefault(name, NumbersGroup(name, "", ranks or shared_members(())))
-        return name
+            call = {"site": "collective", "op": form.op, "group": group, "occurrence": self._count(group, form.op)}
+            if form.op in _REDUCING:
+                call["reduce_op"] = _reduction([*args, *named.values()])
+            if form.root is not None:
+                call["root"] = _whole(_argument(args, named, form.root))
+            yield from _pieces(_argument(args, named, form.read), call | {"slot": "in0"})
+            if after is not None:
+                yield from _pieces(_argument(*after, form.given), call | {"slot": "out0"})
 
     def _count(self, *key: Hashable) -> int:
         self._counts[key] += 1
         return self._counts[key] - 1
-
-    def _collective(
-        self, form: CallForm, args: list[Any], named: dict[str, Any], record: dict[str, Any], group: str
-    ) -> Iterator[CallRow]:
-        told: dict[str, Any] = {
-            "site": "collective",
-            "op": form.op,
-            "group": group,
-            "occurrence": self._count(group, form.op),
-        }
-        if form.op in _REDUCING:
-            told["reduce_op"] = _reduction([*args, *named.values()])
-        if form.root is not None:
-            told["root"] = _whole(_argument(args, named, form.root))
-        yield from _pieces(_argument(args, named, form.read), told | {"slot": "in0"})
-        after = _outputs(record, args, named)
-        if after is not None:
-            yield from _pieces(_argument(*after, form.given), told | {"slot": "out0"})
-
-    def _transfer(
-        self, api: str, args: list[Any], named: dict[str, Any], record: dict[str, Any], group: str
-    ) -> Iterator[CallRow]:
-        is_send = api in SENDS
-        peer = _whole(_argument(args, named, ("dst" if is_send else "src", 1)))
-        told: dict[str, Any] = {
-            "site": "p2p",
-            "op": "send" if is_send else "recv",
-            "peer": peer,
-            "group": group,
-            "occurrence": self._count(group, is_send, peer),
-            "slot": "in0" if is_send else "out0",
-        }
-        after = (args, named) if is_send else _outputs(record, args, named)
-        if after is not None:
-            yield from _pieces(_argument(*after, _OWN), told)
 
 
 def _name(ranks: Members) -> str:
@@ -155,11 +130,6 @@ def _name(ranks: Members) -> str:
     if len(text) <= LONGEST_NAME and tuple(ranks) == tuple(sorted(ranks)):
         return text
     return f"{ranks_text(ranks, LONGEST_NAME)} ({zlib.crc32(str(list(ranks)).encode()):08x})"
-
-
-def _arguments(record: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    args, named = record.get("input_args"), record.get("input_kwargs")
-    return args if isinstance(args, list) else [], named if isinstance(named, dict) else {}
 
 
 def _outputs(record: dict[str, Any], args: list[Any], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]] | None:
@@ -282,7 +252,8 @@ def _add_entry(rows: RecordRows, groups: GroupCalls, entry: CallEntry, raw: msgs
         told["recompute"] = True
     if entry.name.endswith(_GRADIENTS):
         module = _module(entry.name.removesuffix(_GRADIENTS))
-        for key, found in _tensors({key: _first(one) for key, one in record.items()}):
+        firsts = {key: value[0] if isinstance(value, list) and value else value for key, value in record.items()}
+        for key, found in _tensors(firsts):
             _add(rows, entry, found, told | {"site": "gradient", "name": f"{module}.{key}", "slot": "in0"})
         return
     match = _NAME.fullmatch(entry.name)
@@ -329,10 +300,6 @@ def _tensors(value: Any, depth: int = 0) -> Iterator[tuple[str, dict[str, Any]]]
             yield str(key), one
         elif isinstance(one, dict | list) and depth < MOST_DEPTH:
             yield from ((f"{key}.{place}", found) for place, found in _tensors(one, depth + 1))
-
-
-def _first(value: Any) -> Any:
-    return value[0] if isinstance(value, list) and value else value
 
 
 def _add(rows: RecordRows, entry: CallEntry, tensor: dict[str, Any], told: dict[str, Any]) -> None:
