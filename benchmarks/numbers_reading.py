@@ -75,7 +75,7 @@ def decoded(folder: str, way: str) -> list[tuple[str, float, float]]:
     if way == "msgspec":
         import msgspec
 
-        from rankscope.features.numbers.read.numbers_line import NumbersLine
+        from rankscope.features.numbers.read.decode import NumbersLine
 
         one = msgspec.json.Decoder(NumbersLine).decode
     begin = _now()

@@ -18,7 +18,7 @@ from benchmarks.numeric_positions import flip_table
 from benchmarks.numeric_runs import recorded, run_missing
 from benchmarks.numeric_scores import PLACED, Score, score, verdict
 from benchmarks.results import program_parser, publish, table
-from rankscope.features.numbers.rules.number_rules import judge_numbers
+from rankscope.features.numbers.rules.number_findings import judge_numbers
 
 SECTION = "Faults in numbers"
 HEADER = ("fault", "made by", "layouts", "alone", "rules", *(f"with a trusted run, {level}" for level in LEVELS))

@@ -15,7 +15,7 @@ from benchmarks.numeric_scores import said_alone
 from benchmarks.results import table
 from rankscope.features.numbers.rules.collective_units import collective_units
 from rankscope.features.numbers.rules.equality_checks import check_equality
-from rankscope.features.numbers.rules.number_rules import judge_numbers
+from rankscope.features.numbers.rules.number_findings import judge_numbers
 from rankscope.features.numbers.rules.sum_checks import check_sums
 
 Seen = defaultdict[tuple[str, str, str], list[bool]]
@@ -48,7 +48,10 @@ def _reductions(base: Path, seen: Seen) -> None:
     for job in jobs:
         run = recorded(base / job.name)
         units = collective_units(run)
-        rows = [*check_sums(run, units).broken["row"], *(one.row for one in check_equality(run, units).broken)]
+        rows = [
+            *check_sums(run, units).broken["row"],
+            *(one.row for answer in check_equality(run, units) for one in answer.broken),
+        ]
         broken = set(run.tensors["step"].gather(rows)) if rows else set()
         # NF and R5 tell of values that are not finite, the first ones of a run
         broken |= set(run.tensors.filter((pl.col("nan") > 0) | (pl.col("inf") > 0))["step"])

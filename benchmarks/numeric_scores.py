@@ -16,8 +16,7 @@ from benchmarks.numeric_runs import Marks, marks, recorded
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Analysis
 from rankscope.features.numbers.rules.model import BrokenRule
-from rankscope.features.numbers.rules.number_findings import with_numbers
-from rankscope.features.numbers.rules.number_rules import NumberCause, NumbersJudgement, judge_numbers
+from rankscope.features.numbers.rules.number_findings import NumberCause, NumbersJudgement, judge_numbers, with_numbers
 from rankscope.features.numbers.rules.reference import compare_numbers, joined_judgement
 from rankscope.schema import Dataset
 

@@ -22,9 +22,9 @@ from rankscope.report.output_files import write_next
 
 if TYPE_CHECKING:
     from rankscope.features.comparison.page.comparison_app import Comparing
-    from rankscope.features.comparison.rules.metric_words import Budget
     from rankscope.features.comparison.rules.model import ComparedRun, RunComparison
     from rankscope.features.comparison.rules.run_sides import WholeComparison
+    from rankscope.features.comparison.rules.run_statistics import Budget
     from rankscope.tui.options import ProgressLike
 
 ComparisonFormat = Literal[Format, "html"]
@@ -101,8 +101,8 @@ def _compared(
     try:
         if len(baselines) == len(candidates) == 1 and not budgets:
             return compare_runs(baselines[0], candidates[0], is_drawn=is_drawn)
-        from rankscope.features.comparison.rules.metric_words import gate_checks
         from rankscope.features.comparison.rules.run_sides import compare_sides
+        from rankscope.features.comparison.rules.run_statistics import gate_checks
 
         found = compare_sides(baselines, candidates, pooled=pooled, is_drawn=is_drawn)
     except NothingComparableError as error:

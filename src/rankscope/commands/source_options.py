@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from rankscope.features.comparison.rules.metric_words import Budget
+    from rankscope.features.comparison.rules.run_statistics import Budget
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -201,7 +201,7 @@ class SidesCommand(click.Command):
 def _budgets(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> tuple[Budget, ...]:
     if not values:
         return ()
-    from rankscope.features.comparison.rules.metric_words import parse_budget
+    from rankscope.features.comparison.rules.run_statistics import parse_budget
 
     try:
         return tuple(map(parse_budget, values))

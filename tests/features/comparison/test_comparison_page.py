@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from rankscope.features.comparison.report.comparison_charts import ratios_picture, series_picture
 from rankscope.features.comparison.report.comparison_page import comparison_page
-from rankscope.features.comparison.report.sides_section import LEAST
+from rankscope.features.comparison.report.comparison_report import LEAST
 from rankscope.features.comparison.report.svg_marks import figure, scale_of
-from rankscope.features.comparison.rules.metric_words import gate_checks, parse_budget
 from rankscope.features.comparison.rules.model import ComparedPart, RunComparison, RunLine, SeriesPicture
 from rankscope.features.comparison.rules.run_comparison import compare_runs
 from rankscope.features.comparison.rules.run_sides import compare_sides
+from rankscope.features.comparison.rules.run_statistics import gate_checks, parse_budget
 from rankscope.features.comparison.rules.time_comparison import TimeRatio
 from tests.features.comparison.rules.test_picture_data import job
 from tests.features.comparison.rules.test_run_sides import reruns

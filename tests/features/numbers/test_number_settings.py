@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from rankscope.analysis import analyse
+from rankscope.features.comparison.rules.hypotheses import role_of
 from rankscope.features.comparison.rules.model import ComparedRun
 from rankscope.features.comparison.rules.settings_differences import SettingChange, compare_settings
-from rankscope.features.comparison.rules.value_causes import role_of
 from rankscope.report.settings_section import differing_settings
 from rankscope.schema import Dataset
 from tests.numbers_writer import NumbersJob

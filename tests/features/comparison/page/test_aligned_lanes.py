@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankscope.features.comparison.page.aligned_lanes import common_axis, equal_stretches
-from rankscope.features.comparison.rules.schedule_alignment import align
+from rankscope.features.comparison.rules.schedule_comparison import align
 from rankscope.tui.letters import SHIFT, Mark
 from rankscope.tui.model import Model
 from tests.features.comparison.page.views import view_of

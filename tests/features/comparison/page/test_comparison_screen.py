@@ -14,9 +14,8 @@ from rankscope.features.comparison.page.aligned_lanes import paired_lanes
 from rankscope.features.comparison.page.answer_page import AnswerPage, CardPlace, card_lines, command
 from rankscope.features.comparison.page.compared_view import ComparedPage, ComparedView
 from rankscope.features.comparison.page.comparison_app import ComparisonApp
-from rankscope.features.comparison.page.difference_map import DifferencePage
+from rankscope.features.comparison.page.difference_map import DifferencePage, ScatterPage
 from rankscope.features.comparison.page.lanes_page import LanesPage
-from rankscope.features.comparison.page.rank_scatter import ScatterPage
 from rankscope.features.comparison.page.series_page import SeriesPage
 from rankscope.features.comparison.rules.run_sides import WholeComparison, compare_in_full
 from rankscope.tui.options import ProgressLike, ViewOptions

@@ -11,13 +11,19 @@ from rankscope.features.comparison.page.difference_map import (
     binned,
     difference_maps,
     look_of,
+    outliers,
     time_codes,
     value_codes,
 )
-from rankscope.features.comparison.page.rank_scatter import outliers
 from rankscope.features.comparison.page.series_page import PlotArea, draw, mark_line, thinned
-from rankscope.features.comparison.rules.series_comparison import compare_series
-from rankscope.features.comparison.rules.series_curves import Curves, SeriesKey, common_series, curves, series_keys
+from rankscope.features.comparison.rules.series_comparison import (
+    Curves,
+    SeriesKey,
+    common_series,
+    compare_series,
+    curves,
+    series_keys,
+)
 from tests.features.comparison.page.views import ONSET, STEPS, losses, scalars, view_of
 
 LOSS = SeriesKey("loss", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankscope.features.comparison.rules.schedule_alignment import MOST_PARTINGS, Alignment, Parting, align
+from rankscope.features.comparison.rules.schedule_comparison import MOST_PARTINGS, Alignment, Parting, align
 
 LOOP = [1, 2, 3, 4, 5, 6, 7]
 

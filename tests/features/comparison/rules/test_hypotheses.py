@@ -16,8 +16,12 @@ from rankscope.assemble.assembly import assemble
 from rankscope.features.comparison.rules.hypotheses import LatePlace, late_place
 from rankscope.features.comparison.rules.model import ComparedRun
 from rankscope.features.comparison.rules.run_comparison import compare_runs
-from rankscope.features.comparison.rules.schedule_alignment import Alignment, GroupMatching
-from rankscope.features.comparison.rules.schedule_comparison import ScheduleComparison, ScheduleRows
+from rankscope.features.comparison.rules.schedule_comparison import (
+    Alignment,
+    GroupMatching,
+    ScheduleComparison,
+    ScheduleRows,
+)
 from rankscope.features.series.read.scalar_rows import SCALARS
 from rankscope.schema import Dataset
 from rankscope.schema.option_sources import OptionTree, RunOptions, printed_options

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.features.comparison.rules.option_changes import OptionPair, compare_options, option_changes
+from rankscope.features.comparison.rules.settings_differences import OptionPair, compare_options, option_changes
 from rankscope.features.series.read.run_options import file_options
 from rankscope.schema.option_sources import OptionSource, OptionTree, RunOptions, printed_options
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankscope.features.comparison.rules.metric_words import Budget, gate_checks, parse_budget
 from rankscope.features.comparison.rules.model import MetricEffect, RunComparison
-from rankscope.features.comparison.rules.run_agreement import RankMetric, rank_outliers
+from rankscope.features.comparison.rules.run_sides import RankMetric, rank_outliers
 from rankscope.features.comparison.rules.run_statistics import (
+    Budget,
     RunMetric,
     Sides,
+    gate_checks,
     metric_effects,
     outlying_runs,
+    parse_budget,
     runs_needed,
     smallest_p,
 )
@@ -82,12 +84,13 @@ def test_missing_values_are_left_out_and_lost_ones_counted() -> None:
 
 
 def test_the_run_that_differs_from_its_peers_is_found_and_none_among_equal_ones() -> None:
-    (found,) = outlying_runs([step(1.0, 1.001, 1.3, 0.999)], range(4), 0.03)
-    assert (found.run, round(found.change, 2)) == (2, 0.3)
+    labels = {0: "B1", 1: "B2", 2: "B3", 3: "B4"}
+    (found,) = outlying_runs([step(1.0, 1.001, 1.3, 0.999)], labels)
+    assert (found.name, round(found.size, 2)) == ("B3", 0.3)
     rng = np.random.default_rng(2)
     equal = [step(*np.exp(rng.normal(0, 0.05, 4)).tolist()) for _ in range(50)]
-    assert sum(1 for one in equal for _ in outlying_runs([one], range(4), 0.03)) <= 5
-    assert list(outlying_runs([step(1.0, 1.5)], range(2), 0.03)) == []
+    assert sum(1 for one in equal for _ in outlying_runs([one], labels)) <= 5
+    assert list(outlying_runs([step(1.0, 1.5)], {0: "A1", 1: "A2"})) == []
 
 
 def test_a_rank_that_is_late_in_all_candidates_only_is_named_with_its_size() -> None:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from rankscope.features.comparison.rules.series_comparison import compare_series, recomputed
-from rankscope.features.comparison.rules.series_curves import common_series
+from rankscope.features.comparison.rules.series_comparison import common_series, compare_series, recomputed
 from rankscope.features.series.read.scalar_rows import SCALARS
 
 

@@ -13,8 +13,7 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.features.comparison.rules.model import ComparedRun, RunComparison
 from rankscope.features.comparison.rules.run_comparison import compare_runs
-from rankscope.features.comparison.rules.step_costs import StepCosts, step_costs
-from rankscope.features.comparison.rules.traced_times import kernel_labels
+from rankscope.features.comparison.rules.traced_times import StepCosts, kernel_labels, step_costs
 from rankscope.features.traces.rules.model import TRACE_RESULTS
 from tests.trace_tables import COMPUTE
 from tests.traces import MS, US, TraceBuilder, training

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from rankscope.features.numbers.rules import layout_comparison
-from rankscope.features.numbers.rules.layout_judgement import have_same_layout, judge_layouts
 from rankscope.features.numbers.rules.named_tensors import canonical_name, parsed_change
-from rankscope.features.numbers.rules.number_rules import NumbersJudgement
+from rankscope.features.numbers.rules.number_findings import NumbersJudgement
+from rankscope.features.numbers.rules.reference import have_same_layout, judge_layouts
 from rankscope.schema import Dataset
 from tests.numbers_writer import NumbersJob, cast
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from rankscope.features.numbers.rules.number_rules import NumberCause, judge_numbers
+from rankscope.features.numbers.rules.number_findings import NumberCause, judge_numbers
 from tests.numbers_writer import NumbersJob, cast, in_order, ring, tree, wide
 
 Draw = Callable[[np.random.Generator, tuple[int, ...], int], npt.NDArray[Any]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.features.numbers.rules.number_rules import NumbersJudgement, judge_numbers
+from rankscope.features.numbers.rules.number_findings import NumbersJudgement, judge_numbers
 from rankscope.features.numbers.rules.reference import compare_numbers
 from rankscope.schema import Dataset
 from tests.msprobe_writer import MsprobeJob, read_records

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rankscope.features.numbers.rules.number_rules import NumbersJudgement
+from rankscope.features.numbers.rules.number_findings import NumbersJudgement
 from rankscope.features.numbers.rules.reference import compare_numbers
 from rankscope.features.numbers.rules.tensor_matching import compared_tensors
 from tests.numbers_writer import NumbersJob, cast

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.features.numbers.rules.model import RULES, NumberMarks, RowState
-from rankscope.features.numbers.rules.number_rules import judge_numbers
+from rankscope.features.numbers.rules.number_findings import judge_numbers
 from rankscope.features.numbers.rules.reference import compare_numbers
 from rankscope.schema import Dataset
 from tests.features.numbers.rules.test_number_rules import drawn

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankscope.features.numbers.rules.number_rules import NumberCause, judge_numbers
+from rankscope.features.numbers.rules.number_findings import NumberCause, judge_numbers
 from tests.numbers_writer import NumbersJob, cast
 
 

@@ -12,8 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankscope.features.comparison.rules.run_sides import WholeComparison
-from rankscope.features.comparison.rules.schedule_alignment import MOST_PARTINGS, Alignment
-from rankscope.features.comparison.rules.schedule_comparison import ScheduleComparison, ScheduleRows
+from rankscope.features.comparison.rules.schedule_comparison import (
+    MOST_PARTINGS,
+    Alignment,
+    ScheduleComparison,
+    ScheduleRows,
+)
 from rankscope.tui.letters import NUMBER, PENDING, SHIFT, SIGNED, Codes, Mark, code
 from rankscope.tui.marks import REASONS
 from rankscope.tui.model import Model, operation_lanes
@@ -65,7 +69,11 @@ def paired_lanes(whole: WholeComparison) -> PairedLanes | None:
     a, b = (_marked(_moved(model, axis, side, ranks, int(width)), pairs.odd[side]) for side, model in enumerate(models))
     partner = np.full(schedule.a.dataset.ops.height, NOWHERE, np.int64)
     partner[pairs.equal[0]] = pairs.equal[1]
-    places = _places(schedule, a.columns, b.columns)
+    # the columns in which ranks part, each with its ranks
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for rank, column in _partings(schedule, a.columns, b.columns):
+        found[column].append(rank)
+    places = tuple(DifferencePlace(column, tuple(sorted(set(found[column])))) for column in sorted(found))
     return PairedLanes(a, b, _joined(a, b), partner, *pairs.odd, places, frozenset(schedule.first))
 
 
@@ -87,7 +95,7 @@ def _row_pairs(schedule: ScheduleComparison) -> _RowPairs:
             start = run.bounds[rank][0]
             equal[side].extend(start + np.arange(one[side], one[side] + one[2]) for one in stretches)
             if rank not in loose:
-                odd[side].extend(start + np.arange(*_extent(one, side)) for one in found.partings)
+                odd[side].extend(start + np.arange(one[side], one[side] + one[side + 2]) for one in found.partings)
     return _RowPairs(
         (_rows(schedule.a, equal[0]), _rows(schedule.b, equal[1])),
         (_mask(schedule.a, odd[0]), _mask(schedule.b, odd[1])),
@@ -107,10 +115,6 @@ def equal_stretches(found: Alignment, size_a: int, size_b: int) -> list[tuple[in
     return [one for one in out if one[2] > 0]
 
 
-def _extent(one: tuple[int, int, int, int, bool], side: int) -> tuple[int, int]:
-    return one[side], one[side] + one[side + 2]
-
-
 def _rows(run: ScheduleRows, places: list[Ints]) -> Ints:
     """The rows of `dataset.ops` at these places of a schedule."""
     at = np.concatenate(places) if places else np.zeros(0, np.int64)
@@ -122,9 +126,6 @@ def _mask(run: ScheduleRows, places: list[Ints]) -> NDArray[np.bool_]:
     mask = np.zeros(run.dataset.ops.height, np.bool_)
     mask[_rows(run, places)] = True
     return mask
-
-
-# The common axis: columns of equal operations are anchors, and between two of them the longer run decides.
 
 
 class CommonAxis(NamedTuple):
@@ -180,9 +181,6 @@ def _rising(pairs: Ints) -> Ints:
     return pairs[chain[::-1]]
 
 
-# Models on the common axis.
-
-
 def _moved(model: Model, axis: CommonAxis, side: int, ranks: NDArray[np.int32], width: int) -> Model:
     """The model with a lane for each of `ranks`, and its columns on the common axis."""
     lanes = np.searchsorted(ranks, model.ranks).astype(np.int32)
@@ -225,14 +223,6 @@ def _joined(a: Model, b: Model) -> Model:
         absent = name in ("row", "group", "seq")
         values[name] = np.concatenate([ours, np.full_like(theirs, -1) if absent else theirs])[order]
     return replace(a, items=replace(a.items, **values))
-
-
-def _places(schedule: ScheduleComparison, columns_a: Ints, columns_b: Ints) -> tuple[DifferencePlace, ...]:
-    """The columns in which ranks part, each with its ranks."""
-    found: defaultdict[int, list[int]] = defaultdict(list)
-    for rank, column in _partings(schedule, columns_a, columns_b):
-        found[column].append(rank)
-    return tuple(DifferencePlace(column, tuple(sorted(set(found[column])))) for column in sorted(found))
 
 
 def _partings(schedule: ScheduleComparison, columns_a: Ints, columns_b: Ints) -> Iterator[tuple[int, int]]:

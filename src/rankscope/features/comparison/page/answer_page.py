@@ -16,7 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from rankscope.features.comparison.page.compared_view import ComparedPage, ComparedView, PartPage, diff_command, shown
-from rankscope.features.comparison.rules.model import ComparedRun, Hypothesis, PartState, RunComparison, RunDifference
+from rankscope.features.comparison.rules.model import ComparedRun, Hypothesis, PartState, RunDifference
 from rankscope.text.wording import plural, ranks_text
 from rankscope.tui.actions import Hint
 from rankscope.tui.detail.finding_text import fitted
@@ -30,44 +30,21 @@ HEADLINE_LINES = 3
 """Most lines of the headline."""
 LEAST_PARTS = 4
 """Lines below the card that stay free: one for each part."""
-_IMPORTANT = (
-    "means",
-    "why",
-    "decide",
-    "copy Y",
-    "who",
-    "where",
-    "in A",
-    "in B",
-    "runs",
-    "for",
-    "against",
-    "run A",
-    "run B",
-)
-"""Lines of the card, the most important first: low terminals leave out the last ones."""
-_ORDER = (
-    "means",
-    "who",
-    "where",
-    "in A",
-    "in B",
-    "why",
-    "for",
-    "against",
-    "decide",
-    "runs",
-    "copy Y",
-    "run A",
-    "run B",
-)
+_CARD = {
+    "means": 0, "who": 4, "where": 5, "in A": 6, "in B": 7, "why": 1, "for": 9, "against": 10, "decide": 2, "runs": 8,
+    "copy Y": 3, "run A": 11, "run B": 12,
+}  # fmt: skip
+"""Lines of the card in their order, each with its rank: low terminals leave out those of the highest number."""
+_IMPORTANT = sorted(_CARD, key=_CARD.__getitem__)
 _LABEL = 8
 _MOST_HOSTS = 2
 _LONGEST_RANKS = 40
 _MARKS: Mapping[PartState, tuple[str, Role]] = {
-    PartState.NOT_COMPARED: ("- ", "dim"), PartState.DIFFERS: ("! ", "warn"), PartState.UNCOUNTED: ("~ ", "text"),
+    PartState.NOT_COMPARED: ("- ", "dim"),
+    PartState.DIFFERS: ("! ", "warn"),
+    PartState.UNCOUNTED: ("~ ", "text"),
     PartState.EQUAL: ("= ", "good"),
-}  # fmt: skip
+}
 
 
 class CardPlace(NamedTuple):
@@ -81,7 +58,12 @@ def headline_lines(view: ComparedView, at: CardPlace, width: int) -> list[Line]:
     """The sentence over the card: the headline, or another difference with its number."""
     found = view.found
     text = found.headline if not at.difference else f"{found.differences[at.difference].title}"
-    badge = _badge(found)
+    # SAME only where every part was compared
+    if not found.is_same:
+        badge: tuple[str, Role] = " DIFFERS ", "critical"
+    else:
+        whole = all(part.state is PartState.EQUAL and not part.left for part in found.parts)
+        badge = (" SAME ", "fine") if whole else (" NONE SEEN ", "fine")
     count = len(found.differences)
     number = f" {at.difference + 1}/{count}" if count > 1 else ""
     room = max(width - len(badge[0]) - 2, 10)
@@ -94,19 +76,11 @@ def headline_lines(view: ComparedView, at: CardPlace, width: int) -> list[Line]:
     return [line(lines[0], gap, Span(number, "dim")), *lines[1:]]
 
 
-def _badge(found: RunComparison) -> tuple[str, Role]:
-    """SAME only where every part was compared."""
-    if not found.is_same:
-        return " DIFFERS ", "critical"
-    whole = all(part.state is PartState.EQUAL and not part.left for part in found.parts)
-    return (" SAME ", "fine") if whole else (" NONE SEEN ", "fine")
-
-
 def card_lines(view: ComparedView, at: CardPlace, width: int, height: int) -> list[Line]:
     """The card in at most `height` lines of `width` cells."""
     texts = {label: text for label, text in _texts(view, at, width) if text}
     kept = [label for label in _IMPORTANT if label in texts][: max(height, 0)]
-    wanted = [(label, texts[label]) for label in _ORDER if label in kept]
+    wanted = [(label, texts[label]) for label in _CARD if label in kept]
     return fitted(wanted, width, max(height, len(kept)), _IMPORTANT[::-1])
 
 
@@ -114,7 +88,12 @@ def _texts(view: ComparedView, at: CardPlace, width: int) -> Iterator[tuple[str,
     """The lines of the card with their labels; those of the cause belong to the earliest difference."""
     found = view.found
     if found.differences:
-        yield from _of_difference(view, found.differences[at.difference], width)
+        one = found.differences[at.difference]
+        yield "who", _who(one, view.whole.pair[1])
+        step = f"step {one.step}" if one.step is not None else ""
+        yield "where", shown("; ".join(filter(None, (step, *one.details))))
+        yield "in A", one_line(one.stacks.in_a, width - _LABEL)
+        yield "in B", one_line(one.stacks.in_b, width - _LABEL)
     if found.hypotheses and not at.difference:
         cause, count = found.hypotheses[at.cause], len(found.hypotheses)
         number = f" ({at.cause + 1} of {count}, c shows the next)" if count > 1 else ""
@@ -129,14 +108,6 @@ def _texts(view: ComparedView, at: CardPlace, width: int) -> Iterator[tuple[str,
     yield "copy Y", shown(command(view, at))
     for side, run in zip("AB", view.pair_facts, strict=True):
         yield f"run {side}", shown(f"{run.title}: {run.verdict}")
-
-
-def _of_difference(view: ComparedView, one: RunDifference, width: int) -> Iterator[tuple[str, str]]:
-    yield "who", _who(one, view.whole.pair[1])
-    step = f"step {one.step}" if one.step is not None else ""
-    yield "where", shown("; ".join(filter(None, (step, *one.details))))
-    yield "in A", one_line(one.stacks.in_a, width - _LABEL)
-    yield "in B", one_line(one.stacks.in_b, width - _LABEL)
 
 
 def _who(one: RunDifference, run: ComparedRun) -> str:
@@ -194,11 +165,8 @@ def entries(view: ComparedView) -> list[AnswerEntry]:
     found = view.found
     rows = []
     for part in found.parts:
-        text = line(
-            Span(*_MARKS[part.state]), Span(f"{part.name:<11}", "bold"),
-            Span(shown(part.answer), _faint(not part.is_compared)),
-        )  # fmt: skip
-        rows.append(AnswerEntry(text, part.name))
+        answer = Span(shown(part.answer), "text" if part.is_compared else "dim")
+        rows.append(AnswerEntry(line(Span(*_MARKS[part.state]), Span(f"{part.name:<11}", "bold"), answer), part.name))
     for number, one in enumerate(found.differences if len(found.differences) > 1 else ()):
         words = line(Span(f"{number + 1:>2}. ", "dim"), shown(f"{one.kind}: {one.title}"))
         rows.append(AnswerEntry(words, place=CardPlace(number)))
@@ -206,13 +174,6 @@ def entries(view: ComparedView) -> list[AnswerEntry]:
         words = line(Span(f" ?{number + 1} ", "dim"), shown(f"cause: {cause.cause}; {cause.experiment}"))
         rows.append(AnswerEntry(words, place=CardPlace(0, number)))
     return rows
-
-
-def _faint(left: bool) -> Role:
-    return "dim" if left else "text"
-
-
-# The pages.
 
 
 class AnswerPage(ComparedPage):

@@ -156,9 +156,6 @@ class TargetPage(ComparedPage):
         raise NotImplementedError
 
 
-# One part: its lines in full.
-
-
 class PartRow(NamedTuple):
     """A line of a part."""
 

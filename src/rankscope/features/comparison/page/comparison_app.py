@@ -107,12 +107,14 @@ class ComparisonApp(RankscopeApp):
 
 def _page_kind(name: str) -> type[TargetPage] | None:
     """The class of a page by its name; None for the answer, which is there already."""
-    from rankscope.features.comparison.page.difference_map import DifferencePage
+    from rankscope.features.comparison.page.difference_map import DifferencePage, ScatterPage
     from rankscope.features.comparison.page.lanes_page import LanesPage
-    from rankscope.features.comparison.page.rank_scatter import ScatterPage
     from rankscope.features.comparison.page.series_page import SeriesPage
 
     kinds: dict[str, type[TargetPage]] = {
-        "lanes": LanesPage, "series": SeriesPage, "map": DifferencePage, "scatter": ScatterPage,
-    }  # fmt: skip
+        "lanes": LanesPage,
+        "series": SeriesPage,
+        "map": DifferencePage,
+        "scatter": ScatterPage,
+    }
     return kinds.get(name)

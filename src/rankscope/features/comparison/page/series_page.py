@@ -16,8 +16,7 @@ from textual_plotext.plot import Plot
 
 from rankscope.analysis.arrays import Ints
 from rankscope.features.comparison.page.compared_view import ComparedView, TargetPage, shown
-from rankscope.features.comparison.rules.series_comparison import Floats
-from rankscope.features.comparison.rules.series_curves import Curves, SeriesKey, curves, series_keys
+from rankscope.features.comparison.rules.series_comparison import Curves, Floats, SeriesKey, curves, series_keys
 from rankscope.tui.actions import Hint
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Role, Span, cut, line, wrap
@@ -151,8 +150,11 @@ def mark_line(found: Curves, area: PlotArea, drawing: Drawing, cursor: int) -> L
     text = "".join(marks)
     if not 0 <= column < len(text):
         return line(Span(text, "warn"))
-    return line(Span(text[:column], "warn"), Span(text[column] if text[column] != " " else "|", "mark"),
-                Span(text[column + 1 :], "warn"))  # fmt: skip
+    return line(
+        Span(text[:column], "warn"),
+        Span(text[column] if text[column] != " " else "|", "mark"),
+        Span(text[column + 1 :], "warn"),
+    )
 
 
 _TEXT_LINES = 2
@@ -186,9 +188,12 @@ class SeriesPage(TargetPage):
     ]
     TITLE = "series"
     OWN = (
-        Hint("n", "n", "next"), Hint("m", "m", "series"), Hint("t", "t", "log"), Hint("w", "w s", "zoom"),
+        Hint("n", "n", "next"),
+        Hint("m", "m", "series"),
+        Hint("t", "t", "log"),
+        Hint("w", "w s", "zoom"),
         Hint("escape", "esc", "back"),
-    )  # fmt: skip
+    )
 
     def __init__(self, view: ComparedView, options: ViewOptions, target: str = "") -> None:
         super().__init__(view, options, target)
@@ -197,7 +202,9 @@ class SeriesPage(TargetPage):
         self._at = next(named, 0)
         self.curves = self._load()
         self.is_log = False
-        self.cursor = self._first_difference()
+        # the place of the first step that differs, else of the last one
+        differs = np.flatnonzero(self.curves.differs)
+        self.cursor = int(differs[0]) if len(differs) else len(self.curves.steps) - 1
         self.window = self._whole()
 
     @classmethod
@@ -214,11 +221,6 @@ class SeriesPage(TargetPage):
     def _load(self) -> Curves:
         whole = self.view.whole
         return curves(whole.series.tables, [self.key], whole.baselines)[0]
-
-    def _first_difference(self) -> int:
-        """The place of the first step that differs, else of the last one."""
-        differs = np.flatnonzero(self.curves.differs)
-        return int(differs[0]) if len(differs) else len(self.curves.steps) - 1
 
     def _whole(self) -> tuple[int, int]:
         return int(self.curves.steps[0]), int(self.curves.steps[-1])
@@ -250,9 +252,13 @@ class SeriesPage(TargetPage):
     def _area(self) -> PlotArea:
         height = self.size.height - 2 - 1 - _TEXT_LINES - 1
         return PlotArea(
-            *self.window, self.size.width - 1, max(height, _LEAST_HEIGHT), self.is_log, self._letters,
+            *self.window,
+            self.size.width - 1,
+            max(height, _LEAST_HEIGHT),
+            self.is_log,
+            self._letters,
             self.options.ascii_only,
-        )  # fmt: skip
+        )
 
     def fill(self) -> None:
         """Nothing: everything is drawn for the size."""

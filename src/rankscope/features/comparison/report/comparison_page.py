@@ -18,13 +18,14 @@ from markupsafe import Markup
 from rankscope import __version__
 from rankscope.analysis.stack_frames import own_frames
 from rankscope.features.comparison.report.comparison_charts import (
+    heat_picture,
+    lanes_picture,
     outliers,
     ratios_picture,
     scatter_picture,
     series_picture,
 )
-from rankscope.features.comparison.report.schedule_pictures import heat_picture, lanes_picture
-from rankscope.features.comparison.report.sides_section import (
+from rankscope.features.comparison.report.comparison_report import (
     LEAST,
     MOST_METRICS,
     gate_headline,
@@ -32,7 +33,6 @@ from rankscope.features.comparison.report.sides_section import (
     metric_rows,
 )
 from rankscope.features.comparison.report.svg_marks import Picture, figure, shown
-from rankscope.features.comparison.rules.metric_words import candidates_text
 from rankscope.features.comparison.rules.model import (
     ComparisonPictures,
     GateCheck,
@@ -43,6 +43,7 @@ from rankscope.features.comparison.rules.model import (
     SettingRow,
 )
 from rankscope.features.comparison.rules.picture_data import MOST_POINTS
+from rankscope.features.comparison.rules.run_statistics import candidates_text
 from rankscope.schema import Frame
 from rankscope.text.wording import plural, rank_ranges
 
@@ -53,9 +54,11 @@ MOST_SETTINGS = 200
 MOST_LINES = 40
 """Most lines of a part or a difference."""
 _KINDS = {
-    "schedule": "schedule-differs", "settings": "settings-differ", "values": "values-differ",
+    "schedule": "schedule-differs",
+    "settings": "settings-differ",
+    "values": "values-differ",
     "durations": "durations-differ",
-}  # fmt: skip
+}
 
 
 def comparison_page(found: RunComparison, is_redacted: bool = False) -> str:
@@ -141,24 +144,25 @@ def part_pictures(data: ComparisonPictures) -> dict[str, list[Picture]]:
         "schedule": [lanes_picture(data.lanes), maps.get("schedule")],
         "values": [*map(series_picture, data.series), maps.get("values")],
         "durations": [
-            ratios_picture(data.times), scatter_picture(data.scatter) if data.scatter else None, maps.get("times"),
+            ratios_picture(data.times),
+            scatter_picture(data.scatter) if data.scatter else None,
+            maps.get("times"),
         ],
-    }  # fmt: skip
+    }
     return {part: [one for one in pictures if one is not None] for part, pictures in drawn.items()}
-
-
-# The answer.
 
 
 def _runs(found: RunComparison) -> Node:
     head = h.tr[[h.th(scope="col")[name] for name in ("run", "path", "ranks", "verdict")]]
     rows = [
         h.tr[
-            h.th(f".side-{run.label[:1].lower()}", scope="row")[shown(run.label)], h.td[h.code[shown(run.title)]],
-            h.td[f"{run.world_size:,}" if run.world_size else "unknown"], h.td[shown(run.verdict)],
+            h.th(f".side-{run.label[:1].lower()}", scope="row")[shown(run.label)],
+            h.td[h.code[shown(run.title)]],
+            h.td[f"{run.world_size:,}" if run.world_size else "unknown"],
+            h.td[shown(run.verdict)],
         ]
         for run in found.runs
-    ]  # fmt: skip
+    ]
     return h.table(".runs")[h.thead[head], h.tbody[rows]]
 
 
@@ -179,12 +183,7 @@ _STATES: Mapping[PartState, Node] = {
 
 def _next_step(one: Hypothesis) -> Node:
     """The first of the causes in short, so that the first screen says what to do."""
-    return h.p(".next")[
-        "May be the cause: ", shown(one.cause), ". ", h.strong[f"To decide: {shown(one.experiment)}"],
-    ]  # fmt: skip
-
-
-# Differences and causes.
+    return h.p(".next")["May be the cause: ", shown(one.cause), ". ", h.strong[f"To decide: {shown(one.experiment)}"]]
 
 
 def _difference(number: int, one: RunDifference, candidates: str) -> Node:
@@ -202,9 +201,10 @@ def _stack(label: str, frames: Sequence[Frame]) -> Node:
     left = len(own) - MOST_FRAMES
     text = "\n".join([*map(shown, lines), *([f"{plural(left, 'more frame')}"] if left > 0 else [])])
     return h.div[
-        h.strong(f".side-{label.lower()}")[f"Stack in {label}"], " (innermost first)",
+        h.strong(f".side-{label.lower()}")[f"Stack in {label}"],
+        " (innermost first)",
         h.pre[text] if frames else h.p["No stack is recorded."],
-    ]  # fmt: skip
+    ]
 
 
 def _cause(one: Hypothesis) -> Node:
@@ -226,20 +226,20 @@ def _settings(rows: Sequence[SettingRow]) -> Node:
     names = ("setting", "in A", "in B", "ranks", "matters for", "effect")
     body = [
         h.tr[
-            h.th(scope="row")[h.code[shown(one.name)]], h.td[h.code[shown(one.value_a)]],
-            h.td[h.code[shown(one.value_b)]], h.td[rank_ranges(one.ranks, 40)],
-            h.td[one.weight], h.td(".effect")[shown(one.effect)],
+            h.th(scope="row")[h.code[shown(one.name)]],
+            h.td[h.code[shown(one.value_a)]],
+            h.td[h.code[shown(one.value_b)]],
+            h.td[rank_ranges(one.ranks, 40)],
+            h.td[one.weight],
+            h.td(".effect")[shown(one.effect)],
         ]
         for one in rows[:MOST_SETTINGS]
-    ]  # fmt: skip
+    ]
     left = len(rows) - MOST_SETTINGS
     return [
         h.div(".wide")[h.table(".settings")[h.thead[h.tr[[h.th(scope="col")[n] for n in names]]], h.tbody[body]]],
         h.p[f"{left:,} more are in the JSON report."] if left > 0 else None,
     ]
-
-
-# Several runs.
 
 
 def _gate(checks: Sequence[GateCheck]) -> Iterator[Node]:
@@ -269,9 +269,6 @@ def _table(rows: Sequence[Sequence[str]]) -> Node:
     head, *others = rows
     body = [h.tr[h.th(scope="row")[shown(row[0])], [h.td[shown(cell)] for cell in row[1:]]] for row in others]
     return h.table[h.thead[h.tr[[h.th(scope="col")[name] for name in head]]], h.tbody[body]]
-
-
-# What is missing.
 
 
 def _footer(found: RunComparison, is_redacted: bool) -> Node:

@@ -87,9 +87,6 @@ def _steps(low: float, high: float, most: int) -> list[tuple[float, str]]:
     return [(value, f"{value:,.{decimals}f}" if 1e-4 <= size < 1e7 else f"{value:.3g}") for value in values]
 
 
-# Elements.
-
-
 def shown(text: str) -> str:
     """Text of a file as a page may show it: on one line, without what is invisible, and without secrets."""
     return plain(hide(text))

@@ -1,33 +1,369 @@
-"""Possible causes of a difference, each with evidence for and against it, and the experiment that decides."""
+"""Possible causes of a difference, each with evidence for and against it, and the experiment that decides.
+
+A cause of other values is told by what differs first: the batch, the learning rate, loss and gradient norm of the first
+step or of the next one, the first step after a restart, or no more than rounding. Options, settings and schedules then
+tell which of the causes that look alike it is. Where nothing recorded tells, they are named together.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from rankscope.analysis.stack_frames import own_frames
-from rankscope.features.comparison.rules.model import DETERMINISM, Hypothesis
+from rankscope.features.comparison.rules.model import DETERMINISM, CauseAction, ComparedRun, Hypothesis
 from rankscope.features.comparison.rules.part_words import parting_title
 from rankscope.features.comparison.rules.schedule_comparison import RankParting, ScheduleComparison, ScheduleRows
-from rankscope.features.comparison.rules.settings_differences import SettingChange
-from rankscope.features.comparison.rules.tensor_differences import TensorDifference
-from rankscope.features.comparison.rules.time_comparison import WARM_UP, Floats, TimeRatio, period_of, plain_codes
-from rankscope.features.comparison.rules.value_causes import (
-    CAUSES,
-    MOST_SETTINGS,
-    Grounds,
-    action_of,
-    by_changes,
-    change_id,
-    id_of,
-    one_of,
-    value_causes,
+from rankscope.features.comparison.rules.series_comparison import CommonSeries, SeriesComparison, SeriesDifference
+from rankscope.features.comparison.rules.settings_differences import (
+    SettingChange,
+    SettingsComparison,
+    option_role,
 )
+from rankscope.features.comparison.rules.tensor_differences import TensorComparison
+from rankscope.features.comparison.rules.time_comparison import (
+    WARM_UP,
+    Floats,
+    TimeComparison,
+    TimeRatio,
+    period_of,
+    plain_codes,
+)
+from rankscope.text.secrets import HIDDEN
 from rankscope.text.tensors import tensors
 from rankscope.text.wording import duration, ranks_text
+
+CAUSES: Mapping[str, str] = {
+    "seed": "another seed",
+    "initial-values": "other initial values",
+    "data": "other data, or another order of it",
+    "dropout": "another dropout",
+    "batch": "another size of batch",
+    "model": "another model",
+    "precision": "another precision",
+    "lr": "another learning rate",
+    "optimizer": "another optimizer, or other options of it",
+    "optimizer-state": "a resumed run without its optimizer's state",
+    "resume-state": "a restart that did not restore all state: parameters, order of data, or random numbers",
+    "order": "another order of sums: sizes of buckets, number or placement of ranks, algorithm",
+    "kernel": "a kernel that does not repeat, or another kernel",
+    "scale": "gradients of another scale: averaging, clipping, or the divisor of a sum",
+    "event": "an event at that step: a skipped step, a retry, other data from there on",
+    "small-change": "a small real change",
+    "code": "the program took another path: other code, another option, or a branch that depends on rank or data",
+    "mesh": "another order of pipeline stages, or another mesh",
+    "slow-rank": "one rank is slow",
+    "data-loader": "the data loader is late",
+    "host-work": "other work of the host before the first collective of a step",
+    "machine": "another speed of the machine or of the code",
+}
+"""Kinds of cause, in words."""
+MOST_SETTINGS = 3
+ROUNDING_ROLES = ("order", "kernel", "precision")
+START_ROLES = ("seed", "data", "dropout", "initial-values", "batch", "model", "precision", "order")
+START = ("seed", "initial-values", "data", "dropout")
+UPDATE = ("lr", "optimizer", "data")
+_OF_KERNELS = re.compile(r"CUBLAS|CUDNN|NVTE|TF32|DETERMINISTIC|version:|gpus|cpu-model", re.IGNORECASE)
+"""Settings that choose kernels; the others that decide results choose the order of sums."""
+_OF_NUMBERS = {
+    "torch.seed": "seed",
+    "random state": "seed",
+    "batch of step": "data",
+    "torch.matmul_precision": "precision",
+    "torch.default_dtype": "precision",
+}
+"""Roles by the beginnings of names of settings that records of numbers tell."""
+_NEAR = 0.02
+"""Relative distance at which a ratio is taken for the size of the job or its root."""
+_ALIKE_NORM = 1e-5
+"""Parameters of other initial values have norms that differ by more; one update moves them by less."""
+_MOST_MOVED = 30
+"""Most learning rates by which the first update moves the norm of all parameters."""
+_LEAST_RATE = 1e-6
+"""Smallest relative difference of learning rates that is no other print of the same one."""
+_ONE_CHANGE = "Run A again with {name} as in B, and change nothing else."
+
+
+class Grounds(NamedTuple):
+    """Two runs and their compared parts, from which causes are inferred; None if a part could not be compared."""
+
+    schedule: ScheduleComparison | None
+    settings: SettingsComparison
+    series: SeriesComparison
+    times: TimeComparison | None
+    equal: Mapping[str, str]
+    """Roles of options that are equal in both runs, each with an example."""
+    common: CommonSeries
+    """The training series of both runs, from one source each."""
+    runs: tuple[ComparedRun, ComparedRun]
+    tensors: TensorComparison | None = None
+
+    @property
+    def world_sizes(self) -> tuple[int, int]:
+        """The world sizes; 0 where one is unknown."""
+        a, b = self.runs
+        return a.dataset.world_size, b.dataset.world_size
+
+    @property
+    def first(self) -> SeriesDifference | None:
+        """The difference of values that tells most: of the first step that differs, one whose digits tell its kind."""
+        known = [one for one in self.series.differences if one.name not in ("batch_hash", "lr")]
+        # what others tell is behind the update of their step
+        found = [one for one in known if one.name in ("loss", "grad_norm")] or known
+        now = [one for one in found if one.step == found[0].step]
+        ordered = sorted(now, key=lambda one: one.onset == "unresolved")
+        return ordered[0] if ordered else None
+
+    def differing(self, name: str) -> SeriesDifference | None:
+        """The first difference of a series."""
+        return next((one for one in self.series.differences if one.name == name), None)
+
+    def is_equal(self, name: str) -> bool:
+        """Whether a series is in both runs and has no difference."""
+        return any(one == name for one, _, _ in self.series.equal) and self.differing(name) is None
+
+    def is_second(self, one: SeriesDifference) -> bool:
+        """Whether only the first common step is before it."""
+        own = (table.filter(pl.col("name") == one.name) for table in self.common.tables)
+        steps = set.intersection(*(set(table["step"]) for table in own))
+        return one.last_equal is not None and one.last_equal == min(steps, default=None)
+
+    def changes(self, roles: Sequence[str]) -> list[SettingChange]:
+        """The options and settings that differ and are such a cause, in the order of the roles."""
+        told = [(role_of(one), one) for one in self.settings.changes if one.counts]
+        return [one for role in roles for found, one in told if found == role]
+
+
+def role_of(one: SettingChange) -> str:
+    """The kind of cause that a change of this setting is; "" where it is none of them."""
+    if one.option:
+        role = option_role(one.option)
+        return role.role if role is not None else ""
+    if one.name in ("world size", "mesh", "ranks of a host"):
+        return "order"
+    if one.weight != "repeatability":
+        return ""
+    recorded = next((role for begin, role in _OF_NUMBERS.items() if one.name.startswith(begin)), None)
+    if recorded is not None:
+        return recorded
+    return "kernel" if _OF_KERNELS.search(one.name) else "order"
+
+
+def value_causes(grounds: Grounds) -> Iterator[Hypothesis]:
+    """Causes of other values, by what differs first."""
+    batch, rate, first = grounds.differing("batch_hash"), grounds.differing("lr"), grounds.first
+    if batch is not None and (first is None or batch.step <= first.step):
+        said = f"the hash of the batch differs first at step {batch.step}"
+        experiment = "Print which samples each batch has, in both runs."
+        yield from by_changes(grounds, ("seed", "data", "batch"), said) or [of_kinds(("data",), (said,), experiment)]
+        return
+    if rate is not None and rate.relative > _LEAST_RATE and (first is None or rate.step <= first.step):
+        yield from _rate(grounds, rate)
+    if first is not None:
+        yield from _by_onset(grounds, first)
+
+
+def of_kinds(
+    kinds: tuple[str, ...],
+    speaks_for: tuple[str, ...],
+    experiment: str,
+    against: tuple[str, ...] = (),
+    *,
+    ranks: tuple[int, ...] = (),
+    action: CauseAction | None = None,
+) -> Hypothesis:
+    """The cause that is one of these kinds, which nothing recorded tells apart."""
+    return Hypothesis(id_of(kinds), one_of(kinds), speaks_for, against, experiment, kinds, ranks, action)
+
+
+def _by_onset(grounds: Grounds, first: SeriesDifference) -> Iterator[Hypothesis]:
+    """The causes that the first difference of loss or gradient norm suggests."""
+    said = f"{first.name} differs first at step {first.step}, by {first.relative:.1e}"
+    if first.onset == "unresolved":
+        yield from by_changes(grounds, START_ROLES if first.is_first else (*ROUNDING_ROLES, *UPDATE), said)
+        kinds = () if first.is_first else ("order", "kernel", "small-change")
+        cause = "the printed digits do not tell" + (f": {one_of(kinds)}" if kinds else "")
+        experiment = "Log exact values (TensorBoard or wandb, or print with 9 digits), and run both again."
+        yield Hypothesis(f"unresolved:{id_of(kinds)}", cause, (said,), (), experiment, kinds)
+    elif first.ratio is not None and first.name == "grad_norm":
+        yield _scale(first, max(grounds.world_sizes))
+    elif first.onset != "real":
+        yield from _rounding(grounds, first, said)
+    elif first.after_restart:
+        yield _restart(grounds, first, said)
+    elif first.is_first:
+        yield from _start(grounds, said)
+    elif grounds.is_second(first):
+        yield from _update(grounds, first, said)
+    else:
+        yield from by_changes(grounds, ROUNDING_ROLES, said)
+        experiment = "Read both logs around that step; hash the batches of the steps before it."
+        yield of_kinds(("event",), (f"{said}; step {first.last_equal} is equal",), experiment)
+
+
+def by_changes(grounds: Grounds, roles: Sequence[str], said: str, against: Sequence[str] = ()) -> list[Hypothesis]:
+    """One cause for each option or setting that differs and may be the cause."""
+    causes, changed = [], grounds.changes(roles)
+    for change in changed[:MOST_SETTINGS]:
+        role, effect = role_of(change), change.effect.rstrip(".")
+        speaks_for = (said, *([f"{change.name}: {effect}"] if effect else []))
+        others = [f"{other.name} differs, too" for other in changed if other is not change][:1]
+        cause, experiment = f"{CAUSES[role]}: {change.shown}", _ONE_CHANGE.format(name=change.name)
+        action = action_of(change)
+        causes.append(
+            Hypothesis(change_id(change), cause, speaks_for, (*against, *others), experiment, (role,), action=action)
+        )
+    return causes
+
+
+def _rate(grounds: Grounds, rate: SeriesDifference) -> Iterator[Hypothesis]:
+    """Another learning rate, which acts from its step on."""
+    first = grounds.first
+    said = f"lr differs first at step {rate.step}: {rate.value_a:.6g} in A, {rate.value_b:.6g} in B"
+    early = first is not None and first.step == rate.step and first.onset == "real"
+    if early and grounds.changes(START):
+        return
+    against = (f"{first.name} of the same step differs, which that update does not reach",) if early and first else ()
+    experiment = "Run A again with the learning rate of B."
+    yield from by_changes(grounds, ("lr",), said, against) or [of_kinds(("lr",), (said,), experiment, against)]
+
+
+def _start(grounds: Grounds, said: str) -> Iterator[Hypothesis]:
+    """The first step differs: before any update, so in parameters, batch, random numbers or options."""
+    said = f"{said}, the first common step"
+    changed = by_changes(grounds, START_ROLES, said)
+    yield from changed
+    if changed:
+        return
+    out = {role: grounds.equal[role] for role in START if role in grounds.equal}
+    if grounds.is_equal("batch_hash"):
+        out["data"] = "the hashes of the batches are equal"
+    is_alike, norms = _parameters(grounds)
+    if is_alike:
+        out["initial-values"] = norms
+    kinds = START if is_alike or not norms else ("seed", "initial-values")
+    left = tuple(kind for kind in kinds if kind not in out) or ("code",)
+    experiment = "Print seed, batch hash and a norm of the parameters before the first step in both runs."
+    speaks_for = (said, norms) if norms and not is_alike else (said,)
+    yield of_kinds(left, speaks_for, experiment, tuple(dict.fromkeys(out.values())))
+
+
+def _parameters(grounds: Grounds) -> tuple[bool, str]:
+    """Whether the parameters of both runs were the same before the first step, in words, too; "" if no norm is printed.
+
+    The first update moves the norm by little more than its learning rate, other random values by more.
+    """
+    starts = [table.filter(pl.col("step") == pl.col("step").min()) for table in grounds.common.tables]
+    norms = [start.filter(pl.col("name") == "params_norm") for start in starts]
+    if any(norm.is_empty() for norm in norms):
+        return False, ""
+    a, b = (float(norm["value"][0]) for norm in norms)
+    digits = sum(float(norm["resolution"].fill_null(0.0)[0]) for norm in norms)
+    rates = starts[0].filter(pl.col("name") == "lr")["value"]
+    limit = _MOST_MOVED * float(rates[0]) if len(rates) else _ALIKE_NORM * abs(a)
+    is_alike = abs(a - b) <= max(limit, digits)
+    how = "alike: one update moves it by as much" if is_alike else "not alike: one update moves it by less"
+    return is_alike, f"the norms of the parameters behind it are {how} ({a:.6g}, {b:.6g})"
+
+
+def _update(grounds: Grounds, first: SeriesDifference, said: str) -> Iterator[Hypothesis]:
+    """The first step is equal and the next one is not: the first update differs, or the second batch."""
+    said = f"{said}; step {first.last_equal}, before the first update, is equal"
+    changed = by_changes(grounds, (*UPDATE, "kernel", "precision"), said)
+    yield from changed
+    if changed:
+        return
+    out = {role: grounds.equal[role] for role in UPDATE if role in grounds.equal}
+    for role, name in (("lr", "lr"), ("data", "batch_hash")):
+        if grounds.is_equal(name):
+            out[role] = f"{name} is equal in all steps"
+    left = tuple(role for role in UPDATE if role not in out) or ("code",)
+    yield of_kinds(left, (said,), _EXPERIMENTS["lr"], tuple(out.values()))
+
+
+def _restart(grounds: Grounds, first: SeriesDifference, said: str) -> Hypothesis:
+    """A difference right behind a restart: the first step has the old parameters, the next one the first update."""
+    experiment = "Resume A from the same checkpoint, and compare the steps that are computed twice."
+    if first.since_restart == 0:
+        against = ("the hashes of the batches are equal",) if grounds.is_equal("batch_hash") else ()
+        return of_kinds(("resume-state",), (f"{said}, the first step behind a restart",), experiment, against)
+    said = f"{said}; step {first.last_equal}, the first behind a restart, is equal: the update is not"
+    speaks_for = (said, "the learning rate is equal") if grounds.is_equal("lr") else (said,)
+    experiment = f"Log the norm of the optimizer's state behind the restart. {experiment}"
+    return of_kinds(("optimizer-state",), speaks_for, experiment)
+
+
+def _rounding(grounds: Grounds, first: SeriesDifference, said: str) -> Iterator[Hypothesis]:
+    """A difference as small as rounding: sums in another order, or a kernel that does not repeat."""
+    small, schedule = first.onset == "undecided", grounds.schedule
+    said = f"{said}: {'it may be rounding' if small else 'as small as rounding'}"
+    changed = by_changes(grounds, ROUNDING_ROLES, said)
+    yield from changed
+    if changed:
+        return
+    if schedule is not None and schedule.partings:
+        parting = schedule.partings[0]
+        calls = f"A: {parting.call_a.shown}, B: {parting.call_b.shown}"
+        experiment = "Run A with the sizes of buckets and the way of sharing the work that B has."
+        yield of_kinds(("order",), (said, calls), experiment)
+        return
+    # signs that ranks add the same parts in the same order, and what leaves that open
+    speaks_for, against = [said], list[str]()
+    if schedule is None or not schedule.equal:
+        against.append("the schedules are not compared: sums over ranks may have another order")
+    else:
+        speaks_for.append("the schedules are equal: ranks add the same parts")
+        libraries = {str(name) for run in (schedule.a, schedule.b) for name in run.rows["library"].unique().to_list()}
+        if "nccl" in libraries and not grounds.settings.compared:
+            against.append("the settings of NCCL are not compared: it may have chosen another algorithm")
+    kinds = ("kernel", *(["order"] if against else []), *(["small-change"] if small else []))
+    against += ["a small real change looks alike at this size"] if small else []
+    experiment = "Run A twice: if it differs from itself as much, it does not repeat (rankscope repro --determinism)."
+    yield of_kinds(kinds, tuple(speaks_for), experiment, tuple(against), action=DETERMINISM)
+
+
+def id_of(kinds: Sequence[str]) -> str:
+    """The id of a cause that is one of these kinds."""
+    return "+".join(kinds)
+
+
+def change_id(one: SettingChange) -> str:
+    """The id of the cause that a setting is."""
+    return f"{role_of(one) or 'setting'}:{one.name}"
+
+
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+")
+
+
+def action_of(one: SettingChange) -> CauseAction | None:
+    """The next step for a setting that differs: its value in B, if it is a variable whose value may be shown."""
+    value = one.changes[0][1]
+    if one.option or not _VARIABLE.fullmatch(one.name) or value == HIDDEN:
+        return None
+    return CauseAction("set-variable", one.name, value if one.is_set_in_b else None)
+
+
+def one_of(kinds: Sequence[str]) -> str:
+    words = [CAUSES[one] for one in kinds]
+    return words[0] if len(words) == 1 else f"one of: {'; '.join(words)}"
+
+
+def _scale(first: SeriesDifference, world_size: int) -> Hypothesis:
+    """Gradients of another scale: averaging, clipping, or the divisor."""
+    ratio = first.ratio or 1.0
+    known = {"the number of ranks": world_size, "its root": sqrt(max(world_size, 1))}
+    near = [name for name, n in known.items() if n > 1 and min(abs(ratio / n - 1), abs(ratio * n - 1)) < _NEAR]
+    said = f"the ratio B / A stays at {ratio:.4g}: a factor, not noise"
+    experiment = (
+        "Compare how both runs average gradients: sum or mean, the divisor, accumulation steps, the clipping limit."
+    )
+    return of_kinds(("scale",), (said, *(f"the factor is {name}, or its inverse" for name in near)), experiment)
+
 
 _EXPERIMENTS: Mapping[str, str] = {
     "data": "Compare sampler, seed and number of workers of both data loaders; run A with the batches of B.",
@@ -58,13 +394,18 @@ def tensor_causes(grounds: Grounds) -> Iterator[Hypothesis]:
     if grounds.tensors is None or not grounds.tensors.differences:
         return
     first = grounds.tensors.differences[0]
-    said = first.title
-    kinds = _left(grounds, first)
-    changed = by_changes(grounds, _roles(kinds), said, ())
+    said, kinds = first.found.title, first.kinds
+    if kinds not in (("data",), ("order",)) and not first.is_root:
+        # without those whose options are equal, unless none is left
+        left = [kind for kind in kinds if kind not in grounds.equal and not (kind == "lr" and grounds.is_equal(kind))]
+        kinds = tuple(left) or kinds
+    # the roles of options and settings that may bring about one of the kinds
+    roles = tuple(dict.fromkeys(role for kind in kinds for role in (*_MORE_ROLES.get(kind, ()), kind)))
+    changed = by_changes(grounds, roles, said)
     yield from changed
     if changed:
         return
-    out = tuple(grounds.equal[one] for one in first.kinds if one in grounds.equal and one not in kinds)
+    out = tuple(grounds.equal[kind] for kind in first.kinds if kind in grounds.equal and kind not in kinds)
     cause = one_of(kinds) if kinds else _UNTOLD
     experiment = _EXPERIMENTS[kinds[0]] if kinds else _JUDGE if first.is_root else _RECORD
     evidence = (said, *((first.reason,) if first.reason else ()))
@@ -72,22 +413,8 @@ def tensor_causes(grounds: Grounds) -> Iterator[Hypothesis]:
     yield Hypothesis(id_of(kinds) or "untold", cause, evidence, out, experiment, kinds, action=action)
 
 
-def _left(grounds: Grounds, first: TensorDifference) -> tuple[str, ...]:
-    """The kinds of the difference without those whose options are equal, unless none is left."""
-    if first.kinds in (("data",), ("order",)) or first.is_root:
-        return first.kinds
-    left = tuple(one for one in first.kinds if one not in grounds.equal and not (one == "lr" and grounds.is_equal(one)))
-    return left or first.kinds
-
-
-def _roles(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """The roles of options and settings that may bring about one of the kinds."""
-    return tuple(dict.fromkeys(role for one in kinds for role in (*_MORE_ROLES.get(one, ()), one)))
-
-
 _TOLD = 0.5
 """Share of the added time of a step from which on one place explains it."""
-_ONE_CHANGE = "Run A again with {name} as in B, and change nothing else."
 
 
 def hypotheses(grounds: Grounds) -> tuple[Hypothesis, ...]:
@@ -107,27 +434,29 @@ def hypotheses(grounds: Grounds) -> tuple[Hypothesis, ...]:
     return tuple(seen.values())
 
 
-# Causes of another schedule.
-
 _SCHEDULE_CAUSES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "size": (
-        "another size of batch, model or bucket", ("order", "batch", "model"),
+        "another size of batch, model or bucket",
+        ("order", "batch", "model"),
         "Print the shape of the tensor at that line in both runs; run A with the batch and the bucket size of B.",
     ),
     "data-size": (
-        "values differ before: the sizes of an all_to_all depend on data, as the routing to experts does", ("data",),
+        "values differ before: the sizes of an all_to_all depend on data, as the routing to experts does",
+        ("data",),
         "Record loss and gradient norm of both runs exactly, and look which step differs before this operation.",
     ),
     "dtype": (
-        "another precision of parameters or of reductions", ("precision",),
+        "another precision of parameters or of reductions",
+        ("precision",),
         "Compare the precision options of both runs (autocast, reduce_dtype, hooks), and run A with those of B.",
     ),
     "peer": (CAUSES["mesh"], ("mesh",), "Print rank, stage and mesh at the start of both runs, and compare."),
-}  # fmt: skip
+}
 _OTHER_PATH = (
-    CAUSES["code"], ("code",),
+    CAUSES["code"],
+    ("code",),
     "Compare code and options of both runs at that line; run A with the commit and the options of B.",
-)  # fmt: skip
+)
 
 
 def _of_schedule(grounds: Grounds) -> Iterator[Hypothesis]:
@@ -135,23 +464,19 @@ def _of_schedule(grounds: Grounds) -> Iterator[Hypothesis]:
         return
     first = grounds.schedule.partings[0]
     cause, kinds, experiment = _SCHEDULE_CAUSES.get(first.aspect, _OTHER_PATH)
+    # those that other evidence tells, too, have the id of their kind
+    own = f"schedule:{first.aspect}" if first.aspect in ("size", "data-size", "dtype") else id_of(kinds)
     speaks_for, speaks_against = [f"A: {first.call_a.shown}, B: {first.call_b.shown}"], list[str]()
     yield from by_changes(grounds, kinds if kinds != ("code",) else ("order", "model", "optimizer"), speaks_for[0])
     if first.aspect == "earlier":
         said = parting_title(grounds.schedule, first, (first.rank,))
-        yield Hypothesis(_schedule_id(first, kinds), cause, (said,), (), experiment, kinds)
+        yield Hypothesis(own, cause, (said,), (), experiment, kinds)
         return
-    own = _schedule_id(first, kinds)
     if first.aspect == "size" and grounds.first is None and grounds.series.steps:
         own, kinds, cause = "schedule:buckets", ("order",), "another size of buckets"
         speaks_for.append("the values are equal: batch and model are the same")
     _stack_evidence(grounds.schedule, first, speaks_for, speaks_against)
     yield Hypothesis(own, cause, tuple(speaks_for), tuple(speaks_against), experiment, kinds)
-
-
-def _schedule_id(first: RankParting, kinds: tuple[str, ...]) -> str:
-    """The id of the cause of a parting; those that other evidence tells, too, have the id of their kind."""
-    return f"schedule:{first.aspect}" if first.aspect in ("size", "data-size", "dtype") else id_of(kinds)
 
 
 def _stack_evidence(
@@ -171,59 +496,45 @@ def _stack_evidence(
         speaks_for.append("it happens again later")
 
 
-# Causes of other times.
-
-
 def _of_times(grounds: Grounds) -> Iterator[Hypothesis]:
     """Causes of steps that take another time; those of the slower run."""
     if grounds.times is None:
         return
     alone = grounds.times.stragglers
     if alone:
-        yield Hypothesis(
-            "slow-rank:alone", "one rank or one host alone, and no setting",
-            tuple(one.title for one in alone[:MOST_SETTINGS]), (),
-            f"Run {alone[0].run} again without that host: the delay goes with the host, or stays with the rank.",
-            ("slow-rank",), alone[0].ranks,
-        )  # fmt: skip
-    told = {one.run for one in alone}
-    found = [one for one in grounds.times.steps if one.stands_out and ("B" if one.ratio > 1 else "A") not in told]
-    if not found:
+        titles = tuple(straggler.title for straggler in alone[:MOST_SETTINGS])
+        where = "with the host, or stays with the rank"
+        experiment = f"Run {alone[0].run} again without that host: the delay goes {where}."
+        cause = "one rank or one host alone, and no setting"
+        yield Hypothesis("slow-rank:alone", cause, titles, (), experiment, ("slow-rank",), alone[0].ranks)
+    explained = {straggler.run for straggler in alone}
+    steps = [step for step in grounds.times.steps if step.stands_out]
+    steps = [step for step in steps if ("B" if step.ratio > 1 else "A") not in explained]
+    if not steps:
         return
-    step, in_b = found[0], found[0].ratio > 1
+    step, in_b = steps[0], steps[0].ratio > 1
     said = f"{step.name}: {abs(step.ratio - 1) * 100:.0f} % {'slower' if in_b else 'faster'} in B"
     place = late_place(grounds.schedule) if grounds.schedule is not None else None
-    slow = _slow_ranks(grounds, in_b) or (place.ranks if place is not None else ())
+    # ranks that are late again and again in one run, and not in the other
+    late = [
+        {rank for finding in run.analysis.findings if finding.kind == "straggler" for rank in finding.culprit_ranks}
+        for run in grounds.runs
+    ]
+    slow = tuple(sorted(late[in_b] - late[not in_b])) or (place.ranks if place is not None else ())
     if slow:
-        yield _slow_rank(slow, said, place, "B" if in_b else "A")
+        who, comes = ranks_text(slow, 40), "comes" if len(slow) == 1 else "come"
+        where = f", to {place.operation}" if place is not None and place.ranks == slow else ""
+        late_text = f"{who} {comes} late again and again{where}, and the others wait; not so in the other run"
+        experiment = f"Run the slower job with {who} on another host or device."
+        yield of_kinds(("slow-rank",), (said, f"in {'B' if in_b else 'A'} {late_text}"), experiment, ranks=slow)
         return
     yield from by_changes(grounds, ("data-loader",), said)
     yield from _late_hosts(grounds, step, said, in_b, place)
-    changed = [one for one in grounds.settings.changes if one.weight in ("speed", "behaviour", "place")]
-    yield Hypothesis(
-        "machine", CAUSES["machine"], (said, *(one.shown for one in changed[:MOST_SETTINGS])),
-        ("one run a side: two runs of one setting differ by themselves",),
-        "Run both three times in turn, on the same hosts, and compare the medians of the runs.", ("machine",),
-    )  # fmt: skip
-
-
-def _slow_rank(slow: tuple[int, ...], said: str, place: LatePlace | None, run: str) -> Hypothesis:
-    who, comes = ranks_text(slow, 40), "comes" if len(slow) == 1 else "come"
-    where = f", to {place.operation}" if place is not None and place.ranks == slow else ""
-    return Hypothesis(
-        "slow-rank", CAUSES["slow-rank"],
-        (said, f"in {run} {who} {comes} late again and again{where}, and the others wait; not so in the other run"), (),
-        f"Run the slower job with {who} on another host or device.", ("slow-rank",), slow,
-    )  # fmt: skip
-
-
-def _slow_ranks(grounds: Grounds, in_b: bool) -> tuple[int, ...]:
-    """Ranks that are late again and again in one run, and not in the other."""
-    late = [
-        {rank for one in run.analysis.findings if one.kind == "straggler" for rank in one.culprit_ranks}
-        for run in grounds.runs
-    ]
-    return tuple(sorted(late[in_b] - late[not in_b]))
+    changed = [change for change in grounds.settings.changes if change.weight in ("speed", "behaviour", "place")]
+    speaks_for = (said, *(change.shown for change in changed[:MOST_SETTINGS]))
+    against = ("one run a side: two runs of one setting differ by themselves",)
+    experiment = "Run both three times in turn, on the same hosts, and compare the medians of the runs."
+    yield of_kinds(("machine",), speaks_for, experiment, against)
 
 
 def _late_hosts(
@@ -231,36 +542,28 @@ def _late_hosts(
 ) -> Iterator[Hypothesis]:
     """All ranks come later to the same operation: something before it takes longer on each host."""
     added = abs(step.median_b - step.median_a)
-    loads = [_median_seconds(table) for table in grounds.common.tables]
+    loads = list[float | None]()
+    for table in grounds.common.tables:
+        # the time for data in a step, without the first ones
+        values = table.filter(pl.col("name") == "data_s").sort("step")["value"] if table.height else pl.Series([])
+        middle = values[WARM_UP:].median() if len(values) > WARM_UP else None
+        loads.append(float(middle) if isinstance(middle, int | float) else None)
     if all(loads) and added:
         change = (loads[in_b] or 0) - (loads[not in_b] or 0)
         if change >= _TOLD * added:
-            told = f"of {_time(added)} more in a step, {_time(change)} are told as time for data"
-            yield Hypothesis("data-loader", CAUSES["data-loader"], (said, told), (), _LOADER, ("data-loader",))
+            more, data = (duration(round(seconds * 1e9)) for seconds in (added, change))
+            told = f"of {more} more in a step, {data} are told as time for data"
+            yield of_kinds(("data-loader",), (said, told), _LOADER)
             return
     if place is None:
         return
     known = ("data-loader",) if not all(loads) else ()
     against = () if known else ("the time for data is alike in both runs",)
     late = f"all ranks come later to {place.operation}, and nobody later than the others"
-    yield Hypothesis(
-        id_of((*known, "host-work")), one_of((*known, "host-work")), (said, late),
-        against, _LOADER, (*known, "host-work"),
-    )  # fmt: skip
+    yield of_kinds((*known, "host-work"), (said, late), _LOADER, against)
 
 
 _LOADER = "Log the time that each step waits for its batch, or take a profiler trace of a few steps of both runs."
-
-
-def _time(seconds: float) -> str:
-    return duration(round(seconds * 1e9))
-
-
-def _median_seconds(table: pl.DataFrame) -> float | None:
-    """The median time for data in a step, without the first ones; None if it is not told."""
-    values = table.filter(pl.col("name") == "data_s").sort("step")["value"] if table.height else pl.Series([])
-    middle = values[WARM_UP:].median() if len(values) > WARM_UP else None
-    return float(middle) if isinstance(middle, int | float) else None
 
 
 class LatePlace(NamedTuple):
@@ -279,28 +582,25 @@ def late_place(schedule: ScheduleComparison) -> LatePlace | None:
     turns = {rank: [_turns(run, rank) for run in (schedule.a, schedule.b)] for rank in schedule.alignments}
     if not turns or any(not a.size or a.shape[1] != b.shape[1] for a, b in turns.values()):
         return None
-    places = {rank: _added_place(a, b) for rank, (a, b) in turns.items()}
-    sets = {place: tuple(sorted(r for r in places if places[r] == place)) for place in places.values()}
-    if None in sets or len(sets) > 2:
+    by_place: dict[int, list[int]] = {}
+    for rank, (a, b) in sorted(turns.items()):
+        # the place before which most of it lies; the faster quarter is what other work spares
+        added = np.abs(_usual_gaps(b) - _usual_gaps(a))
+        place = int(added.argmax())
+        if added[place] < _TOLD * abs(float(_usual_gaps(b).sum() - _usual_gaps(a).sum())):
+            return None
+        by_place.setdefault(place, []).append(rank)
+    if len(by_place) > 2:
         return None
-    if len(sets) == 1:
-        return LatePlace(_operation_at(schedule, places), ())
-    late = [ranks for place, ranks in sets.items() if place is not None and _come_later(turns, ranks, place)]
-    return LatePlace(_operation_at(schedule, {late[0][0]: places[late[0][0]]}), late[0]) if len(late) == 1 else None
-
-
-def _operation_at(schedule: ScheduleComparison, places: Mapping[int, int | None]) -> str:
-    rank, place = next(iter(places.items()))
-    row = schedule.a.rows.row(schedule.a.bounds[rank][0] + (place or 0), named=True)
-    return f"{row['op']} {tensors(row['in_sizes'], row['in_dtypes'])}".strip()
-
-
-def _added_place(a: Floats, b: Floats) -> int | None:
-    """The place before which at least `_TOLD` of the added time lies. The faster quarter is what other work spares."""
-    gaps = [_usual_gaps(turns) for turns in (a, b)]
-    added = np.abs(gaps[1] - gaps[0])
-    place = int(added.argmax())
-    return place if added[place] >= _TOLD * abs(float(gaps[1].sum() - gaps[0].sum())) else None
+    late = list(by_place.items())
+    if len(by_place) == 2:
+        late = [(place, ranks) for place, ranks in late if _come_later(turns, ranks, place)]
+    if len(late) != 1:
+        return None
+    place, ranks = late[0]
+    row = schedule.a.rows.row(schedule.a.bounds[ranks[0]][0] + place, named=True)
+    operation = f"{row['op']} {tensors(row['in_sizes'], row['in_dtypes'])}".strip()
+    return LatePlace(operation, tuple(ranks) if len(by_place) == 2 else ())
 
 
 def _come_later(turns: Mapping[int, Sequence[Floats]], ranks: Sequence[int], place: int) -> bool:
@@ -339,9 +639,6 @@ def _turns(run: ScheduleRows, rank: int) -> Floats:
     return times.reshape(-1, period) / 1e9 if whole > WARM_UP else np.zeros((0, 0))
 
 
-# Settings that may be the cause.
-
-
 def _of_settings(grounds: Grounds) -> Iterator[Hypothesis]:
     parts = grounds.schedule is not None and bool(grounds.schedule.partings)
     real = [one for one in grounds.series.differences if one.onset == "real"]
@@ -351,12 +648,7 @@ def _of_settings(grounds: Grounds) -> Iterator[Hypothesis]:
             against.append("the schedules differ, which the order of sums does not change")
         if real and not one.name.startswith("version:"):
             against.append("the first difference of values is larger than rounding")
-        yield Hypothesis(
-            change_id(one), _cause_text(one), (one.shown,), tuple(against), _ONE_CHANGE.format(name=one.name),
-            action=action_of(one),
-        )  # fmt: skip
-
-
-def _cause_text(one: SettingChange) -> str:
-    effect = one.effect or "it changes the order of sums or the kernels"
-    return f"{one.name} differs, and decides results: {effect}".rstrip(".")
+        effect = one.effect or "it changes the order of sums or the kernels"
+        cause = f"{one.name} differs, and decides results: {effect}".rstrip(".")
+        experiment = _ONE_CHANGE.format(name=one.name)
+        yield Hypothesis(change_id(one), cause, (one.shown,), tuple(against), experiment, action=action_of(one))

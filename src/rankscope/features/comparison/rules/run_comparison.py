@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from rankscope.features.comparison.rules.hypotheses import hypotheses
+from rankscope.features.comparison.rules.hypotheses import Grounds, hypotheses
 from rankscope.features.comparison.rules.model import (
     ComparedPart,
     ComparedRun,
@@ -18,7 +18,6 @@ from rankscope.features.comparison.rules.model import (
     RunFacts,
     StackPair,
 )
-from rankscope.features.comparison.rules.option_changes import compare_options, equal_roles, with_options
 from rankscope.features.comparison.rules.part_words import (
     durations_part,
     largest_changes,
@@ -34,18 +33,20 @@ from rankscope.features.comparison.rules.schedule_comparison import ScheduleComp
 from rankscope.features.comparison.rules.series_comparison import (
     VALUE_NAMES,
     SeriesComparison,
+    SeriesDifference,
+    common_series,
     compare_series,
     recomputed,
 )
-from rankscope.features.comparison.rules.series_curves import common_series
 from rankscope.features.comparison.rules.settings_differences import (
-    SettingsComparison,
+    compare_options,
     compare_settings,
+    equal_roles,
+    with_options,
 )
 from rankscope.features.comparison.rules.tensor_differences import TensorComparison, compare_tensors
 from rankscope.features.comparison.rules.time_comparison import TimeComparison, compare_times
 from rankscope.features.comparison.rules.traced_times import with_traced_times
-from rankscope.features.comparison.rules.value_causes import Grounds
 from rankscope.text.wording import plural
 
 
@@ -65,9 +66,12 @@ def pair_comparison(pair: Grounds) -> RunComparison:
     """The comparison of two runs from all that was compared."""
     differences, parts = tuple(differences_of(pair)), parts_of(pair)
     return RunComparison(
-        headline_of(differences, parts), tuple(map(run_facts, "AB", pair.runs)), parts,
-        differences, hypotheses(pair) if differences else (),
-    )  # fmt: skip
+        headline_of(differences, parts),
+        tuple(map(run_facts, "AB", pair.runs)),
+        parts,
+        differences,
+        hypotheses(pair) if differences else (),
+    )
 
 
 def pair_pictures(pair: Grounds, tables: Sequence[tuple[str, pl.DataFrame]]) -> ComparisonPictures:
@@ -82,57 +86,61 @@ def compared_pair(a: ComparedRun, b: ComparedRun) -> Grounds:
     common = common_series([a.series, b.series])
     times = with_traced_times(compare_times(schedule, *common.tables), a, b)
     options = compare_options(a.options, b.options)
-    settings = with_options(compare_settings(a, b), options, [*_notes(a, b)])
+    notes = [f"{label}: {note}" for label, run in (("A", a), ("B", b)) for note in run.options.notes]
+    settings = with_options(compare_settings(a, b), options, notes)
     resumed = (*a.options.resumed, *b.options.resumed)
     series, equal = compare_series(*common.tables, resumed=resumed), equal_roles(options.pairs)
     tensors = compare_tensors(a.dataset, b.dataset)
     pair = Grounds(schedule, settings, series, times, equal, common, (a, b), tensors)
-    if not _is_comparable(pair):
-        raise NothingComparableError(_nothing(a, b, schedule))
-    return pair
-
-
-def _is_comparable(pair: Grounds) -> bool:
-    """Whether the runs have anything in common."""
     known = (pair.schedule and pair.schedule.equal) or pair.series.steps or pair.settings.compared or pair.tensors
     timed = pair.times and (pair.times.steps or pair.times.parts)
-    return bool(known or timed or list(differences_of(pair)))
+    if not (known or timed or list(differences_of(pair))):
+        raise NothingComparableError(_nothing(a, b, schedule))
+    return pair
 
 
 def differences_of(pair: Grounds, times: Sequence[RunDifference] | None = None) -> Iterator[RunDifference]:
     """The differences of a pair, the earliest in program order first; `times` take the place of those of durations."""
     yield from _schedule_differences(pair.schedule)
-    yield from _recorded_schedule(pair)
-    yield from _in_steps(_tensor_differences(pair.tensors), _value_differences(pair.series))
-    yield from _outcomes(*pair.runs)
+    # where no dumps tell the schedules
+    if pair.tensors is not None and pair.tensors.parting is not None and not (pair.schedule and pair.schedule.equal):
+        yield pair.tensors.parting
+    yield from _value_differences(pair.tensors, pair.series)
+    a, b = pair.runs
+    if a.analysis.is_critical != b.analysis.is_critical:
+        label, other, run = ("A", "B", a) if a.analysis.is_critical else ("B", "A", b)
+        title = f"{label} ends with a critical finding and {other} does not: {run.analysis.verdict}"
+        yield RunDifference("outcome-differs", title, tuple(run.analysis.culprits))
     yield from time_differences(pair.times) if times is None else times
-    yield from _setting_differences(pair.settings)
+    counted = [one for one in pair.settings.changes if one.counts]
+    if counted:
+        ranks = sorted({rank for one in counted for _, _, who in one.changes for rank in who})
+        more = f", and {plural(len(counted) - 1, 'more setting')}" if len(counted) > 1 else ""
+        shown = tuple(one.shown for one in counted)
+        yield RunDifference("settings-differ", f"{shown[0]}{more}", tuple(ranks), shown)
 
 
 def parts_of(pair: Grounds) -> tuple[ComparedPart, ...]:
     """The answers of schedule, settings, values and durations."""
     again = tuple(map(recomputed, pair.common.tables))
     return (
-        schedule_part(pair.schedule, pair.world_sizes), settings_part(pair.settings),
+        schedule_part(pair.schedule, pair.world_sizes),
+        settings_part(pair.settings),
         values_part(pair.series, again, pair.common.notes, pair.tensors, [*_left_values(pair)]),
         durations_part(pair.times),
-    )  # fmt: skip
+    )
 
 
 def _nothing(a: ComparedRun, b: ComparedRun, schedule: ScheduleComparison | None) -> str:
+    """Why two runs have nothing in common."""
     if schedule is not None and schedule.apart:
         return f"{a.title} and {b.title}: {schedule.apart}"
-    empty = [one.title for one in (a, b) if one.dataset.ops.is_empty() and one.dataset.traced.is_empty()]
-    if all(not one.series.is_empty() for one in (a, b)):
+    if not a.series.is_empty() and not b.series.is_empty():
         return f"{a.title} and {b.title}: no series has a step that is in both runs"
+    empty = [run.title for run in (a, b) if run.dataset.ops.is_empty() and run.dataset.traced.is_empty()]
     if empty:
         return f"{' and '.join(empty)}: no operations, settings or training series in both runs to compare"
     return f"{a.title} and {b.title}: no rank has a stretch of operations that is in both runs"
-
-
-def _notes(*runs: ComparedRun) -> Iterator[str]:
-    for label, run in zip("AB", runs, strict=True):
-        yield from (f"{label}: {note}" for note in run.options.notes)
 
 
 def _left_values(pair: Grounds) -> Iterator[str]:
@@ -174,9 +182,8 @@ def beside_text(parts: Sequence[ComparedPart]) -> str:
     small = [part.name for part in parts if part.state is PartState.UNCOUNTED]
     left = [part.name for part in parts if not part.is_compared]
     left += [f"some {part.name}" for part in parts if part.is_compared and part.left]
-    told = [f"what differs in {' and '.join(small)} does not count"] if small else []
-    told += [f"not compared: {', '.join(left)}"] if left else []
-    return "".join(f"; {one}" for one in told)
+    words = f"; what differs in {' and '.join(small)} does not count" if small else ""
+    return f"{words}; not compared: {', '.join(left)}" if left else words
 
 
 def _schedule_differences(schedule: ScheduleComparison | None) -> Iterator[RunDifference]:
@@ -186,59 +193,38 @@ def _schedule_differences(schedule: ScheduleComparison | None) -> Iterator[RunDi
     first = schedule.partings[0]
     later = [one for one in schedule.partings if one.rank not in schedule.first]
     yield RunDifference(
-        "schedule-differs", parting_title(schedule, first, schedule.first), tuple(sorted(schedule.first)),
+        "schedule-differs",
+        parting_title(schedule, first, schedule.first),
+        tuple(sorted(schedule.first)),
         tuple(parting_details(schedule, first)),
-        StackPair(schedule.stack(first.row_a, False), schedule.stack(first.row_b, True)), operation=first.operation,
-    )  # fmt: skip
+        StackPair(schedule.stack(first.row_a, False), schedule.stack(first.row_b, True)),
+        operation=first.operation,
+    )
     if later:
         ranks = tuple(sorted(one.rank for one in later))
         yield RunDifference(
-            "schedule-differs", f"later, {parting_title(schedule, later[0], ranks)}", ranks,
+            "schedule-differs",
+            f"later, {parting_title(schedule, later[0], ranks)}",
+            ranks,
             operation=later[0].operation,
-        )  # fmt: skip
+        )
 
 
-def _recorded_schedule(pair: Grounds) -> Iterator[RunDifference]:
-    """An operation whose tensors only one run recorded, where no dumps tell the schedules."""
-    parting = pair.tensors.parting if pair.tensors is not None else None
-    if parting is not None and not (pair.schedule and pair.schedule.equal):
-        yield RunDifference("schedule-differs", parting.title, parting.ranks, step=parting.step)
-
-
-def _tensor_differences(tensors: TensorComparison | None) -> Iterator[RunDifference]:
-    """One difference for each place at which numbers begin to differ."""
-    for one in () if tensors is None else tensors.differences:
-        yield RunDifference("values-differ", one.title, one.ranks, one.details, one.stacks, step=one.step)
-
-
-def _in_steps(tensors: Iterator[RunDifference], series: Iterator[RunDifference]) -> list[RunDifference]:
+def _value_differences(tensors: TensorComparison | None, series: SeriesComparison) -> list[RunDifference]:
     """Differences of tensors before those of series, which follow from them; a series that differs in an earlier step
-    comes first: not each step is recorded."""
-    found, others = list(tensors), list(series)
-    if not found or not others or found[0].step is None:
-        return [*found, *others]
-    first = found[0].step
-    before = [one for one in others if one.step is not None and one.step < first]
-    return [*before, *found, *(one for one in others if one not in before)]
-
-
-def _value_differences(series: SeriesComparison) -> Iterator[RunDifference]:
-    """One difference for each name, of the rank that differs first."""
-    seen = set[str]()
+    comes first: not each step is recorded. Of each series one, of the rank that differs first."""
+    by_name = dict[str, list[SeriesDifference]]()
     for one in series.differences:
-        if one.name not in seen:
-            seen.add(one.name)
-            ranks = sorted({d.rank for d in series.differences if d.name == one.name and d.rank is not None})
-            yield RunDifference("values-differ", series_title(one), tuple(ranks), step=one.step)
-
-
-def _outcomes(a: ComparedRun, b: ComparedRun) -> Iterator[RunDifference]:
-    """A critical finding in one run only."""
-    if a.analysis.is_critical != b.analysis.is_critical:
-        label, run = ("A", a) if a.analysis.is_critical else ("B", b)
-        other = "B" if label == "A" else "A"
-        title = f"{label} ends with a critical finding and {other} does not: {run.analysis.verdict}"
-        yield RunDifference("outcome-differs", title, tuple(run.analysis.culprits))
+        by_name.setdefault(one.name, []).append(one)
+    of_series = []
+    for differences in by_name.values():
+        ranks = sorted({one.rank for one in differences if one.rank is not None})
+        first = differences[0]
+        of_series.append(RunDifference("values-differ", series_title(first), tuple(ranks), step=first.step))
+    of_tensors = [one.found for one in tensors.differences] if tensors is not None else []
+    begin = of_tensors[0].step if of_tensors else None
+    early = [one for one in of_series if begin is not None and one.step is not None and one.step < begin]
+    return [*early, *of_tensors, *(one for one in of_series if one not in early)]
 
 
 def time_differences(times: TimeComparison | None) -> Iterator[RunDifference]:
@@ -253,13 +239,3 @@ def time_differences(times: TimeComparison | None) -> Iterator[RunDifference]:
             how = "slower" if change > 0 else "faster"
             title = f"{one.name}: B is {abs(change):.1f} % {how} within these two runs"
             yield RunDifference("durations-differ", title, details=largest_changes(one, times.parts))
-
-
-def _setting_differences(settings: SettingsComparison) -> Iterator[RunDifference]:
-    """All settings that count, as one difference."""
-    counted = [one for one in settings.changes if one.counts]
-    if counted:
-        ranks = sorted({rank for one in counted for _, _, who in one.changes for rank in who})
-        more = f", and {plural(len(counted) - 1, 'more setting')}" if len(counted) > 1 else ""
-        title = f"{counted[0].shown}{more}"
-        yield RunDifference("settings-differ", title, tuple(ranks), tuple(one.shown for one in counted))

@@ -1,27 +1,33 @@
-"""More than two runs compared: baselines against candidates, which are reruns of one setting or each another one."""
+"""More than two runs compared: baselines against candidates, which are reruns of one setting or each another one.
+
+It tells which runs agree, what differs between reruns of one setting, and which ranks stand out over runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from rankscope.features.comparison.rules.hypotheses import hypotheses
-from rankscope.features.comparison.rules.metric_words import metric_differences, metrics_part, outlier_of, power_text
+import numpy as np
+import polars as pl
+
+from rankscope.features.comparison.rules.hypotheses import Grounds, hypotheses
 from rankscope.features.comparison.rules.model import (
     ComparedPart,
     ComparedRun,
     ComparisonPictures,
     DifferenceKind,
+    Hypothesis,
     MetricEffect,
     Outlier,
     PartState,
+    RunAgreement,
     RunComparison,
     RunDifference,
     RunGroups,
 )
-from rankscope.features.comparison.rules.run_agreement import RerunNoise, agreements, outlying_ranks, rerun_noise
 from rankscope.features.comparison.rules.run_comparison import (
     NothingComparableError,
     beside_text,
@@ -37,16 +43,232 @@ from rankscope.features.comparison.rules.run_comparison import (
 from rankscope.features.comparison.rules.run_statistics import (
     RunMetric,
     Sides,
+    metric_differences,
     metric_effects,
+    metrics_part,
     outlying_runs,
+    power_text,
     run_metrics,
     runs_needed,
     smallest_p,
 )
-from rankscope.features.comparison.rules.series_comparison import LEAST_BASELINES, beyond_noise
-from rankscope.features.comparison.rules.series_curves import CommonSeries, common_series
+from rankscope.features.comparison.rules.schedule_comparison import compare_schedules, schedule_rows
+from rankscope.features.comparison.rules.series_comparison import (
+    LEAST_BASELINES,
+    STEP_SECONDS,
+    CommonSeries,
+    beyond_noise,
+    common_series,
+    side_by_side,
+    unequal,
+)
+from rankscope.features.comparison.rules.settings_differences import compare_settings
+from rankscope.features.comparison.rules.tensor_differences import Place
 from rankscope.features.comparison.rules.time_comparison import LEAST_CHANGE
-from rankscope.features.comparison.rules.value_causes import Grounds
+from rankscope.text.wording import duration
+
+LEAST_RANKS = 4
+LEAST_LATE = 1e-3
+"""Seconds; a rank that comes less late does not stand out."""
+FAR = 5.0
+"""Distance from the median over ranks, in robust standard deviations."""
+MOST_RANKS = 8
+
+RankValues = Mapping[int, float]
+
+
+class RankMetric(NamedTuple):
+    """One metric of each rank of all runs."""
+
+    name: str
+    in_seconds: bool
+    """Whether ranks differ by seconds; else by a ratio."""
+    values: tuple[RankValues, ...]
+    """For each run the value of each rank."""
+
+
+def outlying_ranks(runs: Sequence[ComparedRun], labels: Sequence[str], sides: Sides) -> tuple[Outlier, ...]:
+    """Ranks that differ from the others in all candidates, and more than in the baselines; the largest first."""
+    logged: list[RankValues] = []
+    for run in runs:
+        if run.series.is_empty():
+            logged.append({})
+            continue
+        rows = run.series.filter(pl.col("name") == STEP_SECONDS, pl.col("rank").is_not_null(), pl.col("value") > 0)
+        medians = rows.group_by("rank").agg(pl.col("value").median())
+        logged.append({int(rank): float(value) for rank, value in medians.iter_rows()})
+    metrics = (
+        RankMetric("late at collectives", True, tuple(map(lateness, runs))),
+        RankMetric("step, as logged", False, tuple(logged)),
+    )
+    return tuple(outlier for metric in metrics for outlier in rank_outliers(metric, labels, sides))
+
+
+def lateness(run: ComparedRun) -> dict[int, float]:
+    """For each rank the mean time in seconds by which it enters collectives behind the first of its peers.
+
+    All members leave a collective at about the same time, so who enters last has the shortest duration in it: clocks of
+    hosts need not agree.
+    """
+    rows = schedule_rows(run.dataset).rows.lazy()
+    ns = pl.coalesce("duration_ns", pl.col("completed_ns") - pl.col("started_ns")).alias("ns")
+    timed = rows.filter(~pl.col("is_p2p").fill_null(False) & pl.col("seq").is_not_null()).select(
+        "rank", "group", "seq", ns
+    )
+    call = ["group", "seq"]
+    behind = timed.filter(pl.col("ns") > 0).select(
+        "rank", (pl.col("ns").max().over(call) - pl.col("ns")).alias("late"), pl.len().over(call).alias("members")
+    )
+    found = behind.filter(pl.col("members") > 1).group_by("rank").agg(pl.col("late").mean() / 1e9).collect()
+    return {int(rank): float(late) for rank, late in found.iter_rows()}
+
+
+def rank_outliers(metric: RankMetric, labels: Sequence[str], sides: Sides) -> Iterator[Outlier]:
+    """Ranks that stand out in one metric, those with the largest change first."""
+    from scipy.stats import median_abs_deviation
+
+    ranks = sorted(set.intersection(*(set(values) for values in metric.values)))
+    if len(ranks) < LEAST_RANKS:
+        return
+    values = np.array([[of_run[rank] for rank in ranks] for of_run in metric.values])
+    middle = np.median(values, axis=1, keepdims=True)
+    # the distance of each rank from the median over ranks: in seconds, or as a ratio
+    away = values - middle if metric.in_seconds else values / middle - 1
+    side_a, side_b = (np.median(away[list(side)], axis=0) for side in sides)
+    change = side_b - side_a
+    least = LEAST_LATE if metric.in_seconds else LEAST_CHANGE
+    far = np.abs(change - np.median(change)) > max(FAR * float(median_abs_deviation(change, scale="normal")), least)
+    # a rank stands out in each candidate, and not by one run alone
+    steady = (np.abs(away[list(sides.b)]) > least).all(axis=0) & (np.ptp(np.sign(away[list(sides.b)]), axis=0) == 0)
+    places = sorted(np.flatnonzero(far & steady).tolist(), key=lambda at: -abs(float(change[at])))
+    runs = tuple(labels[number] for number in sides.b)
+    what = "enters collectives" if metric.in_seconds else "takes for a step"
+    for at in places[:MOST_RANKS]:
+        size_a, size_b = (_size_text(float(side[at]), metric.in_seconds) for side in (side_a, side_b))
+        title = f"rank {ranks[at]} {what} {size_b} than the middle rank in B; in A {size_a}"
+        yield Outlier(f"rank {ranks[at]}", metric.name, title, float(side_b[at]), runs, metric.in_seconds)
+
+
+def _size_text(size: float, in_seconds: bool) -> str:
+    if in_seconds:
+        return f"{duration(round(abs(size) * 1e9))} {'later' if size >= 0 else 'earlier'}"
+    return f"{abs(size) * 100:.1f} % {'more' if size >= 0 else 'less'}"
+
+
+Known = Mapping[tuple[int, int], Grounds]
+"""Pairs of runs that are compared already."""
+Same = Callable[[int, int], bool | None]
+"""Whether two runs agree; None if they cannot be compared."""
+
+
+def agreements(
+    runs: Sequence[ComparedRun], labels: Sequence[str], known: Known, tables: Sequence[pl.DataFrame]
+) -> tuple[RunAgreement, ...]:
+    """Which runs agree in schedule, settings, values and outcome; respects that cannot be compared are missing.
+
+    `tables` are the series of all runs, from one source.
+    """
+    joined = side_by_side(tables) if all(table.width for table in tables) else pl.DataFrame()
+
+    def same_schedule(i: int, j: int) -> bool | None:
+        a, b = runs[i].dataset, runs[j].dataset
+        if (i, j) in known:
+            schedule = known[i, j].schedule
+        else:
+            is_apart = a.world_size and b.world_size and a.world_size != b.world_size
+            schedule = None if is_apart else compare_schedules(a, b)
+        if schedule is None or not (schedule.equal or schedule.partings):
+            return None
+        return not schedule.partings
+
+    def same_settings(i: int, j: int) -> bool | None:
+        settings = known[i, j].settings if (i, j) in known else compare_settings(runs[i], runs[j])
+        counted = any(change.counts for change in settings.changes)
+        return None if not settings.compared and not counted else not counted
+
+    def same_values(i: int, j: int) -> bool | None:
+        """At the steps that all runs have, and of the tensors if these are compared."""
+        tensors = known[i, j].tensors if (i, j) in known else None
+        equal = None if tensors is None else tensors.equal == tensors.compared
+        if joined.is_empty():
+            return equal
+        columns = (joined[f"{name} {n}"].to_numpy() for name in ("value", "resolution") for n in (i, j))
+        return not unequal(*columns).any() and equal is not False
+
+    aspects: dict[str, Same] = {
+        "schedule": same_schedule,
+        "settings": same_settings,
+        "values": same_values,
+        "outcome": lambda i, j: runs[i].analysis.is_critical == runs[j].analysis.is_critical,
+    }
+    agreed = []
+    for aspect, same in aspects.items():
+        clusters = sorted(_clusters(len(runs), same), key=lambda cluster: (-len(cluster), cluster[0]))
+        if clusters:
+            named = tuple(tuple(labels[number] for number in cluster) for cluster in clusters)
+            agreed.append(RunAgreement(aspect, named))
+    return tuple(agreed)
+
+
+def _clusters(count: int, same: Same) -> list[list[int]]:
+    """Runs that agree with the first of their set; nothing if one cannot be compared with the first run."""
+    found = [[0]]
+    for number in range(1, count):
+        for cluster in found:
+            agrees = same(cluster[0], number)
+            if agrees is None:
+                return []
+            if agrees:
+                cluster.append(number)
+                break
+        else:
+            found.append([number])
+    return found
+
+
+class RerunNoise(NamedTuple):
+    """Respects in which reruns of one setting differ: they are no sign of another setting."""
+
+    schedule: frozenset[str]
+    """Respects in which schedules part, such as "data-size"."""
+    values: frozenset[str]
+    """Names of series."""
+    settings: frozenset[str]
+    outcome: bool
+    tensors: frozenset[Place] = frozenset()
+    """Tensors that differ in any step."""
+
+    def split(self, pair: Grounds) -> tuple[Grounds, Grounds]:
+        """The pair without what differs between reruns, and with nothing else."""
+        schedule, tensors = pair.schedule, pair.tensors
+        noisy = schedule is not None and bool(schedule.partings) and schedule.partings[0].aspect in self.schedule
+        halves = []
+        for within in (False, True):
+            series = [one for one in pair.series.differences if (one.name in self.values) == within]
+            changes = [one for one in pair.settings.changes if (one.name in self.settings) == within]
+            if tensors is not None:
+                differing = [one for one in tensors.differences if (one.place in self.tensors) == within]
+            halves.append(
+                pair._replace(
+                    schedule=schedule if noisy == within else None,
+                    settings=pair.settings._replace(changes=tuple(changes)),
+                    series=pair.series._replace(differences=tuple(series)),
+                    tensors=None if tensors is None else replace(tensors, differences=tuple(differing)),
+                )
+            )
+        return halves[0], halves[1]
+
+
+def rerun_noise(reruns: Sequence[Grounds]) -> RerunNoise:
+    """Respects in which any pair of reruns differs."""
+    return RerunNoise(
+        frozenset(one.schedule.partings[0].aspect for one in reruns if one.schedule and one.schedule.partings),
+        frozenset(found.name for one in reruns for found in one.series.differences),
+        frozenset(change.name for one in reruns for change in one.settings.changes),
+        any(a.analysis.is_critical != b.analysis.is_critical for a, b in (one.runs for one in reruns)),
+        frozenset(place for one in reruns if one.tensors is not None for place in one.tensors.places),
+    )
+
 
 _KINDS = ("schedule-differs", "values-differ", "outcome-differs", "durations-differ", "settings-differ")
 """Kinds of differences in program order."""
@@ -135,22 +357,17 @@ class SeveralRuns:
     def outliers(self) -> tuple[Outlier, ...]:
         """Runs that differ from their peers: of their side, or of all runs if each is a setting of its own."""
         pools = self.sides if self.pooled else (tuple(range(len(self.runs))),)
-        found = (one for pool in pools for one in outlying_runs(self.metrics, pool, LEAST_CHANGE))
-        return tuple(outlier_of(one, self.labels) for one in found)
+        found = (outlying_runs(self.metrics, {number: self.labels[number] for number in pool}) for pool in pools)
+        return tuple(outlier for outliers in found for outlier in outliers)
 
     @cached_property
     def noise(self) -> RerunNoise:
         """Differences between reruns of the baseline, or of the candidate if there is one baseline."""
-        baselines = [one for number, one in self.pairs.items() if number in self.sides.a]
         if len(self.sides.a) > 1 or not self.pooled:
-            return rerun_noise(baselines)
-        return rerun_noise(list(self._reruns_of_candidate()))
-
-    def _reruns_of_candidate(self) -> Iterator[Grounds]:
-        first, *others = self.sides.b
-        for number in others:
-            if number in self.pairs and first in self.pairs:
-                yield compared_pair(self.runs[first], self.runs[number])
+            return rerun_noise([pair for number, pair in self.pairs.items() if number in self.sides.a])
+        first = self.sides.b[0]
+        others = [number for number in self.sides.b[1:] if number in self.pairs and first in self.pairs]
+        return rerun_noise([compared_pair(self.runs[first], self.runs[number]) for number in others])
 
 
 def _comparison(several: SeveralRuns) -> RunComparison:
@@ -160,37 +377,37 @@ def _comparison(several: SeveralRuns) -> RunComparison:
     if not several.pooled:
         effects = tuple(replace(one, low=None, high=None, p=None, q=None, smallest_effect=None) for one in effects)
     split = {number: several.noise.split(pair) for number, pair in several.candidates.items()}
-    quiet = {number: one for number, (one, _) in split.items()}
+    quiet = {number: pair for number, (pair, _) in split.items()}
     left, lines = _left_ranges(several)
-    found = [*_exact(several, quiet), *left, *_time_differences(several, quiet, effects)]
-    differences = tuple(sorted(found, key=lambda one: _KINDS.index(one.kind)))
-    parts = tuple(_with_differences((*_parts(several, quiet, left, lines), _durations(several, effects)), differences))
-    groups = _groups(several, effects, {number: rest for number, (_, rest) in split.items()})
-    causes = hypotheses(_first_pair(quiet, differences, several)._replace(times=None)) if differences else ()
-    facts = tuple(run_facts(label, run) for label, run in zip(several.labels, several.runs, strict=True))
-    return RunComparison(
-        _headline(differences, parts, groups), facts, parts, differences, causes, effects, groups
-    )  # fmt: skip
-
-
-def _first_pair(quiet: Mapping[int, Grounds], differences: Sequence[RunDifference], several: SeveralRuns) -> Grounds:
-    """The pair that shows the first difference."""
-    label = differences[0].runs[0] if differences[0].runs else ""
-    return next((one for number, one in quiet.items() if several.labels[number] == label), next(iter(quiet.values())))
-
-
-# Differences.
-
-
-def _exact(several: SeveralRuns, pairs: Mapping[int, Grounds]) -> Iterator[RunDifference]:
-    """Differences of schedules, values, outcomes and settings that no rerun shows, each with its candidates."""
-    found = {
+    # schedules, values, outcomes and settings that no rerun shows, each with its candidates
+    exact = {
         several.labels[number]: [
             one for one in differences_of(pair, ()) if one.kind != "outcome-differs" or not several.noise.outcome
         ]
-        for number, pair in pairs.items()
+        for number, pair in quiet.items()
     }
-    yield from _merged(found)
+    found = [*_merged(exact), *left, *_time_differences(several, quiet, effects)]
+    differences = tuple(sorted(found, key=lambda one: _KINDS.index(one.kind)))
+    if several.pooled:
+        durations = metrics_part(effects)
+    else:
+        number, pair = next(iter(several.candidates.items()))
+        durations = parts_of(pair)[3]
+        durations = replace(durations, summary=f"{several.labels[number]}: {durations.summary}", lines=())
+    differing = {_ASPECTS[one.kind] for one in differences}
+    parts = tuple(
+        replace(part, state=PartState.DIFFERS) if part.name in differing else part
+        for part in (*_parts(several, quiet, left, lines), durations)
+    )
+    groups = _groups(several, effects, {number: rest for number, (_, rest) in split.items()})
+    causes: tuple[Hypothesis, ...] = ()
+    if differences:
+        # of the pair that shows the first difference
+        label = differences[0].runs[0] if differences[0].runs else ""
+        shown = (pair for number, pair in quiet.items() if several.labels[number] == label)
+        causes = hypotheses(next(shown, next(iter(quiet.values())))._replace(times=None))
+    facts = tuple(run_facts(label, run) for label, run in zip(several.labels, several.runs, strict=True))
+    return RunComparison(_headline(differences, parts, groups), facts, parts, differences, causes, effects, groups)
 
 
 def _merged(found: Mapping[str, Sequence[RunDifference]]) -> Iterator[RunDifference]:
@@ -230,32 +447,26 @@ def _time_differences(
     several: SeveralRuns, pairs: Mapping[int, Grounds], effects: Sequence[MetricEffect]
 ) -> list[RunDifference]:
     """Metrics that differ over runs; for single candidates their times against the one baseline."""
-    own = {several.labels[number]: list(time_differences(pair.times)) for number, pair in pairs.items()}
+    by_label = {several.labels[number]: list(time_differences(pair.times)) for number, pair in pairs.items()}
     if not several.pooled:
-        return [*_merged(own), *_alone(several, {label for label, found in own.items() if found})]
+        differences = list(_merged(by_label))
+        # times of steps in which one run differs from all others, if its comparison with A does not show it already
+        steps = {metric.name for metric in several.metrics if metric.kind == "step"}
+        for outlier in several.outliers:
+            if outlier.metric in steps and not by_label.get(outlier.name):
+                runs = (outlier.name,) if outlier.name in several.labels[1:] else several.labels[1:]
+                differences.append(RunDifference("durations-differ", outlier.title, runs=runs))
+        return differences
     reruns = {
-        (one.kind, one.ranks)
-        for number in several.sides.a[1:] if number in several.pairs
-        for one in time_differences(several.pairs[number].times)
-    }  # fmt: skip
-    ranked = _merged({label: [one for one in found if one.ranks] for label, found in own.items()})
-    steady = [
-        one for one in ranked
-        if 2 * len(one.runs) > len(several.sides.b) and (one.kind, one.ranks) not in reruns
-    ]  # fmt: skip
+        (rerun.kind, rerun.ranks)
+        for number in several.sides.a[1:]
+        if number in several.pairs
+        for rerun in time_differences(several.pairs[number].times)
+    }
+    ranked = _merged({label: [one for one in differences if one.ranks] for label, differences in by_label.items()})
+    most = len(several.sides.b) / 2
+    steady = [one for one in ranked if len(one.runs) > most and (one.kind, one.ranks) not in reruns]
     return [*steady, *metric_differences(effects)]
-
-
-def _alone(several: SeveralRuns, known: Collection[str]) -> Iterator[RunDifference]:
-    """Times of steps in which one run differs from all others, if its comparison with A does not show it already."""
-    steps = {one.name for one in several.metrics if one.kind == "step"}
-    for one in several.outliers:
-        if one.metric in steps and one.name not in known:
-            runs = (one.name,) if one.name in several.labels[1:] else several.labels[1:]
-            yield RunDifference("durations-differ", one.title, runs=runs)
-
-
-# Parts, groups and the headline.
 
 
 def _parts(
@@ -263,56 +474,41 @@ def _parts(
 ) -> Iterator[ComparedPart]:
     """The answers of schedule, settings and values: one for all candidates, or those of each."""
     answers = {several.labels[number]: parts_of(pair) for number, pair in pairs.items()}
-    failed = [f"{several.labels[number]}: {one}" for number, one in several.tried.items() if isinstance(one, str)]
+    failed = [f"{several.labels[number]}: {why}" for number, why in several.tried.items() if isinstance(why, str)]
+    noisy = [*sorted(several.noise.values), *(["tensors"] if several.noise.tensors else [])]
     for at, name in enumerate(("schedule", "settings", "values")):
-        summaries: dict[str, list[str]] = {}
-        for label, parts in answers.items():
-            summaries.setdefault(parts[at].answer, []).append(label)
-        told = [f"{', '.join(labels)}: {summary}" for summary, labels in summaries.items()]
-        if len(summaries) == 1:
-            told = [*summaries]
-        names = [*sorted(several.noise.values), *(["tensors"] if several.noise.tensors else [])]
-        if name == "values" and names:
-            noisy = f"{', '.join(names)} differ between reruns, too"
-            told = [*(one.title for one in ranges), noisy, *told]
-        own = [*(failed if name == "schedule" else ()), *(lines if name == "values" else ())]
-        parts_here = [parts[at] for parts in answers.values()]
-        state = _joined_state([part.state for part in parts_here])
-        if name == "values" and names:
+        parts = {label: of_pair[at] for label, of_pair in answers.items()}
+        labels: dict[str, list[str]] = {}
+        for label, part in parts.items():
+            labels.setdefault(part.answer, []).append(label)
+        summaries = (
+            [f"{', '.join(runs)}: {answer}" for answer, runs in labels.items()] if len(labels) > 1 else [*labels]
+        )
+        state = min((part.state for part in parts.values()), key=_STATES.index)
+        if name == "values" and noisy:
+            between = f"{', '.join(noisy)} differ between reruns, too"
+            summaries = [*(difference.title for difference in ranges), between, *summaries]
             state = PartState.DIFFERS if ranges or state is PartState.DIFFERS else PartState.UNCOUNTED
-        summary = parts_here[0].summary if state is PartState.NOT_COMPARED and len(summaries) == 1 else told[0]
-        left = dict.fromkeys(one for part in parts_here for one in part.left)
-        unread = [f"{label}: {parts[at].summary}" for label, parts in answers.items() if not parts[at].is_compared]
-        more = (*left, *(unread if state is not PartState.NOT_COMPARED else ()))
-        yield ComparedPart(name, state, summary, (*told[1:], *own, *parts_here[0].lines), more)
+        first = next(iter(parts.values()))
+        summary = first.summary if state is PartState.NOT_COMPARED and len(labels) == 1 else summaries[0]
+        more = failed if name == "schedule" else lines if name == "values" else ()
+        left = [*dict.fromkeys(reason for part in parts.values() for reason in part.left)]
+        if state is not PartState.NOT_COMPARED:
+            left += [f"{label}: {part.summary}" for label, part in parts.items() if not part.is_compared]
+        yield ComparedPart(name, state, summary, (*summaries[1:], *more, *first.lines), tuple(left))
 
 
 _STATES = (PartState.DIFFERS, PartState.UNCOUNTED, PartState.EQUAL, PartState.NOT_COMPARED)
-
-
-def _joined_state(states: Sequence[PartState]) -> PartState:
-    """The answer for all candidates: the first of `_STATES` that one of them has."""
-    return min(states, key=_STATES.index)
+"""The answer for all candidates is the first of these that one of them has."""
 
 
 _ASPECTS: Mapping[DifferenceKind, str] = {
-    "schedule-differs": "schedule", "settings-differ": "settings", "values-differ": "values",
-    "outcome-differs": "outcome", "durations-differ": "durations",
-}  # fmt: skip
-
-
-def _with_differences(parts: Sequence[ComparedPart], found: Sequence[RunDifference]) -> Iterator[ComparedPart]:
-    """The parts; those with a difference over all candidates differ."""
-    names = {_ASPECTS[one.kind] for one in found}
-    yield from (replace(one, state=PartState.DIFFERS) if one.name in names else one for one in parts)
-
-
-def _durations(several: SeveralRuns, effects: Sequence[MetricEffect]) -> ComparedPart:
-    if several.pooled:
-        return metrics_part(effects)
-    number, pair = next(iter(several.candidates.items()))
-    part = parts_of(pair)[3]
-    return replace(part, summary=f"{several.labels[number]}: {part.summary}", lines=())
+    "schedule-differs": "schedule",
+    "settings-differ": "settings",
+    "values-differ": "values",
+    "outcome-differs": "outcome",
+    "durations-differ": "durations",
+}
 
 
 def _groups(several: SeveralRuns, effects: Sequence[MetricEffect], rest: Mapping[int, Grounds]) -> RunGroups:
@@ -321,7 +517,9 @@ def _groups(several: SeveralRuns, effects: Sequence[MetricEffect], rest: Mapping
     labels, count_a = several.labels, len(several.sides.a)
     power = "each run against A: times hold within two runs; reruns of both (--baseline, --candidate) tell more"
     return RunGroups(
-        labels[:count_a], labels[count_a:], several.pooled,
+        labels[:count_a],
+        labels[count_a:],
+        several.pooled,
         power_text(several.sides, tested) if several.pooled else power,
         smallest_p(*map(len, several.sides)) if several.pooled else None,
         runs_needed(tested) if several.pooled else None,
@@ -329,26 +527,25 @@ def _groups(several: SeveralRuns, effects: Sequence[MetricEffect], rest: Mapping
         several.outliers,
         outlying_ranks(several.runs, labels, several.sides) if several.pooled else (),
         tuple(_noisy(several, rest)),
-    )  # fmt: skip
+    )
 
 
 def _noisy(several: SeveralRuns, rest: Mapping[int, Grounds]) -> Iterator[RunDifference]:
     """Differences of the candidates that reruns show as well; of each series one."""
     found = {
         several.labels[number]: [
-            one for one in differences_of(pair, ())
+            one
+            for one in differences_of(pair, ())
             if one.kind != "values-differ" and (one.kind != "outcome-differs" or several.noise.outcome)
         ]
         for number, pair in rest.items()
-    }  # fmt: skip
+    }
     yield from _merged(found)
     steps: dict[str, dict[str, int]] = {}
     for number, pair in rest.items():
         tensors = () if pair.tensors is None else pair.tensors.differences
-        named = [
-            *((one.name, one.step) for one in pair.series.differences),
-            *(("tensors", one.step or 0) for one in tensors),
-        ]
+        named = [(one.name, one.step) for one in pair.series.differences]
+        named += [("tensors", one.found.step or 0) for one in tensors]
         for name, step in named:
             steps.setdefault(name, {}).setdefault(several.labels[number], step)
     for name, own in steps.items():
@@ -357,31 +554,25 @@ def _noisy(several: SeveralRuns, rest: Mapping[int, Grounds]) -> Iterator[RunDif
 
 
 def _headline(differences: Sequence[RunDifference], parts: Sequence[ComparedPart], groups: RunGroups) -> str:
+    count = len(groups.candidates)
     if not differences:
         who = "A and B" if groups.pooled else f"A and {', '.join(groups.candidates)}"
         return f"{same_headline(parts, who)}{beside_text(parts)}"
     first, more = differences[0], len(differences) > 1
     if groups.pooled:
-        count = len(groups.candidates)
         some = f"{', '.join(first.runs)} of {count} candidates" if 0 < len(first.runs) < count else "B"
         verb = "differ" if 1 < len(first.runs) < count else "differs"
         return f"{some} {verb} from A{' first' if more else ''}: {first.title}"
-    return f"{_who_differs(first, groups)}: {first.title}"
-
-
-def _who_differs(first: RunDifference, groups: RunGroups) -> str:
-    """Which of all runs differ from which, in the respect of the first difference."""
-    count = len(groups.candidates)
-    agreement = next((one for one in groups.agreement if one.aspect == _ASPECTS.get(first.kind)), None)
-    sizes = [len(one) for one in agreement.clusters] if agreement is not None else []
-    if agreement is not None and len(sizes) == 2 and sizes[1] == 1 < sizes[0]:
-        return f"{agreement.clusters[1][0]} differs from the {count} others, which agree"
-    if sizes and sizes[0] == 1:
-        return f"no two of {count + 1} runs agree"
-    return f"{', '.join(first.runs)} of {count} runs differ{'s' if len(first.runs) == 1 else ''} from A"
-
-
-# Comparisons with all that they rest on, for the screen.
+    # which of all runs differ from which, in the respect of the first difference
+    aspect = _ASPECTS.get(first.kind)
+    clusters = next((agreement.clusters for agreement in groups.agreement if agreement.aspect == aspect), ())
+    if len(clusters) == 2 and len(clusters[1]) == 1 < len(clusters[0]):
+        who = f"{clusters[1][0]} differs from the {count} others, which agree"
+    elif clusters and len(clusters[0]) == 1:
+        who = f"no two of {count + 1} runs agree"
+    else:
+        who = f"{', '.join(first.runs)} of {count} runs differ{'s' if len(first.runs) == 1 else ''} from A"
+    return f"{who}: {first.title}"
 
 
 class WholeComparison(NamedTuple):

@@ -1,27 +1,273 @@
-"""Schedules of two runs: the sequence of operations of each rank, and the first place at which they part."""
+"""Schedules of two runs: the sequence of operations of each rank, where they part, and where they meet again.
+
+The sequences are placed by their numbers from the start of the run. If that does not fit, equal stretches serve as
+anchors. Cost is linear in their lengths: `MOST_PARTINGS` bounds the number of passes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from rankscope.analysis.arrays import Ints, filled_array
 from rankscope.analysis.logical_time import drawn_rows, in_program_order, logical_columns
 from rankscope.analysis.signatures import distinct_calls, element_count, once, wire_name
-from rankscope.features.comparison.rules.schedule_alignment import (
-    Alignment,
-    GroupMatching,
-    Parting,
-    align,
-    match_groups,
-)
-from rankscope.schema import Dataset, Frame
+from rankscope.schema import Dataset, Frame, Group
 from rankscope.text.tensors import tensors
+from rankscope.text.wording import group_name, rank_ranges
+
+_LONGEST_RANKS = 30
+
+
+class GroupMatching(NamedTuple):
+    """One number for each group of both runs; matched groups share it."""
+
+    of_a: Ints
+    """Number by group id of A."""
+    of_b: Ints
+    only_a: tuple[str, ...]
+    """Descriptions of used groups without a counterpart."""
+    only_b: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of distinct numbers."""
+        return int(max(self.of_a.max(initial=-1), self.of_b.max(initial=-1))) + 1
+
+
+def match_groups(a: Dataset, b: Dataset) -> GroupMatching:
+    """Groups with equal members and description first, then those in which only the members are equal."""
+    left_a, left_b = list(a.group_list), list(b.group_list)
+    of_a, of_b = (
+        np.full(max((group.id for group in groups), default=-1) + 1, -1, np.int64) for groups in (left_a, left_b)
+    )
+    keys: tuple[Callable[[Group], object], ...] = (
+        lambda group: (group.ranks, group.description),
+        lambda group: tuple(sorted(group.ranks)),
+    )
+    count = 0
+    for key in keys:
+        # several of one key pair up in order of their names, or of what they do
+        alike_a, alike_b = defaultdict[object, list[Group]](list), defaultdict[object, list[Group]](list)
+        for alike, left in ((alike_a, left_a), (alike_b, left_b)):
+            for group in left:
+                alike[key(group)].append(group)
+        for value, groups in alike_a.items():
+            for group, other in zip(_ordered(a, groups), _ordered(b, alike_b.get(value, [])), strict=False):
+                of_a[group.id] = of_b[other.id] = count
+                count += 1
+                left_a.remove(group)
+                left_b.remove(other)
+    for numbers, left in ((of_a, left_a), (of_b, left_b)):
+        for group in left:
+            numbers[group.id] = count
+            count += 1
+    return GroupMatching(of_a, of_b, _used(a, left_a), _used(b, left_b))
+
+
+def _ordered(dataset: Dataset, alike: list[Group]) -> list[Group]:
+    """Groups with the same members in order of their numbers; names that are hashes tell no order, operations do."""
+    if len(alike) < 2:
+        return alike
+    if all(group.name.isdecimal() for group in alike):
+        return sorted(alike, key=lambda group: int(group.name))
+    distinct: dict[int, list[str]] = {}
+    for group in alike:
+        rows = dataset.ops.filter(pl.col("group") == group.id).select(
+            pl.col("op", "in_sizes", "in_dtypes").cast(pl.String)
+        )
+        distinct[group.id] = sorted("|".join(map(str, row)) for row in rows.unique().iter_rows())
+    return sorted(alike, key=lambda group: (distinct[group.id], group.id))
+
+
+def _used(dataset: Dataset, groups: list[Group]) -> tuple[str, ...]:
+    """Words for those of the groups that have operations."""
+    used = set(dataset.ops["group"].drop_nulls().unique().to_list())
+    return tuple(
+        f"{group_name(group.name, group.description)} of ranks {rank_ranges(group.ranks, _LONGEST_RANKS)}"
+        for group in groups
+        if group.id in used
+    )
+
+
+Placement = Literal["number", "content", "none"]
+"""Sequences are placed by number, by equal stretches, or not at all."""
+MOST_PARTINGS = 20
+"""Most partings that are searched for in one pair of sequences."""
+_ANCHORS = (32, 8, 1)
+"""Operations of an anchor; shorter ones count only if no longer one is found. Powers of two."""
+_FIT = 8
+"""Operations that are equal at the beginning of a placement by number that fits."""
+_MOST_OFFSETS = 64
+"""Most anchors that are tried."""
+_MEETINGS = (8, 4, 1)
+"""Equal operations that count as a meeting; shorter ones count only if there is no longer one. Powers of two."""
+_REACHES = (64, 4096)
+"""Operations after a parting among which a meeting is searched, first the near ones."""
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+Hashes = NDArray[np.uint64]
+
+
+class Parting(NamedTuple):
+    """One place where the sequences part."""
+
+    at_a: int
+    at_b: int
+    length_a: int
+    """Operations of A up to the meeting, or up to its end."""
+    length_b: int
+    meets: bool
+    """Whether the sequences meet again behind it."""
+
+
+class Alignment(NamedTuple):
+    """Two sequences side by side."""
+
+    placed: Placement
+    equal: int
+    """Number of equal operations."""
+    partings: tuple[Parting, ...] = ()
+    left_a: int = 0
+    """Operations of A behind the last one of B."""
+    left_b: int = 0
+    start: tuple[int, int] = (0, 0)
+    """The first operations that are compared."""
+    shift: int = 0
+    """How many operations more B issued before; 0 also if it is unknown."""
+
+
+class _Start(NamedTuple):
+    """The first operations that are compared, and the kind of their placement."""
+
+    placed: Placement
+    at: tuple[int, int] = (0, 0)
+    shift: int = 0
+
+
+def align(a: Ints, b: Ints, numbers_a: Ints | None = None, numbers_b: Ints | None = None) -> Alignment:
+    """The alignment of two sequences of codes; numbers count operations from the start of the run and ascend."""
+    start = _start(a, b, numbers_a, numbers_b)
+    if start.placed == "none":
+        return Alignment("none", 0)
+    partings = tuple(_partings(a, b, *start.at))
+    equal, (i, j) = 0, start.at
+    for one in partings:
+        equal += one.at_a - i
+        i, j = one.at_a + one.length_a, one.at_b + one.length_b
+    left_a, left_b = len(a) - i, len(b) - j
+    common = min(left_a, left_b) if not partings or partings[-1].meets else 0
+    return Alignment(start.placed, equal + common, partings, left_a - common, left_b - common, start.at, start.shift)
+
+
+def _start(a: Ints, b: Ints, numbers_a: Ints | None, numbers_b: Ints | None) -> _Start:
+    """The placement by number if that fits at its beginning, else the one with the most equal operations."""
+    if not len(a) or not len(b):
+        return _Start("none")
+    if numbers_a is None or numbers_b is None:
+        return _by_content(a, b, 0)
+    low = max(int(numbers_a[0]), int(numbers_b[0]))
+    i, j = int(np.searchsorted(numbers_a, low)), int(np.searchsorted(numbers_b, low))
+    size = min(len(a) - i, len(b) - j)
+    if size <= 0:
+        return _by_content(a, b, 0)
+    equal = a[i : i + size] == b[j : j + size]
+    if low == 0 or equal[:_FIT].all():
+        return _Start("number", (i, j))
+    other = _by_content(a, b, i - j)
+    if other.placed == "none" or _equal(a, b, *other.at) <= int(np.count_nonzero(equal)):
+        return _Start("number", (i, j))
+    return other._replace(shift=int(numbers_b[other.at[1]] - numbers_a[other.at[0]]))
+
+
+def _by_content(a: Ints, b: Ints, near: int) -> _Start:
+    """The placement with the most equal operations, of those in which an anchor of one lies in the other."""
+    best, found = 0, _Start("none")
+    for offset in _offsets(a, b, near):
+        i, j = max(0, offset), max(0, -offset)
+        equal = _equal(a, b, i, j)
+        if equal > best:
+            best, found = equal, _Start("content", (i, j))
+    return found
+
+
+def _equal(a: Ints, b: Ints, i: int, j: int) -> int:
+    """The number of equal operations from these places on."""
+    size = min(len(a) - i, len(b) - j)
+    return int(np.count_nonzero(a[i : i + size] == b[j : j + size]))
+
+
+def _offsets(a: Ints, b: Ints, near: int) -> list[int]:
+    """Candidates for the place of B's first operation in A; those closest to `near` come first."""
+    found = set[int]()
+    for size in (one for one in _ANCHORS if one <= min(len(a), len(b))):
+        hashes_a, hashes_b = stretch_hashes(a, size), stretch_hashes(b, size)
+        for at in {0, len(hashes_b) // 2, len(hashes_b) - 1}:
+            found |= {int(i) - at for i in np.flatnonzero(hashes_a == hashes_b[at])}
+        for at in {0, len(hashes_a) // 2, len(hashes_a) - 1}:
+            found |= {at - int(j) for j in np.flatnonzero(hashes_b == hashes_a[at])}
+        if found:
+            break
+    return sorted(found, key=lambda offset: (abs(offset - near), offset))[:_MOST_OFFSETS]
+
+
+def stretch_hashes(codes: Ints, size: int) -> Hashes:
+    """The hash of each stretch of `size` codes, a power of two; one for each stretch that fits."""
+    hashes = codes.astype(np.uint64) + np.uint64(1)
+    hashes = (hashes ^ (hashes >> np.uint64(31))) * _FACTOR
+    step = 1
+    if len(codes) < size:
+        return hashes[:0]
+    while step < size:
+        hashes = (hashes[:-step] * _FACTOR) ^ ((hashes[step:] << np.uint64(1)) + np.uint64(step))
+        step *= 2
+    return hashes
+
+
+def _partings(a: Ints, b: Ints, i: int, j: int) -> Iterator[Parting]:
+    """The places where the sequences part, from these operations on."""
+    for _ in range(MOST_PARTINGS):
+        size = min(len(a) - i, len(b) - j)
+        unequal = a[i : i + size] != b[j : j + size]
+        first = int(unequal.argmax()) if size else 0
+        if not size or not unequal[first]:
+            return
+        i, j = i + first, j + first
+        more_a, more_b, meets = _meeting(a[i : i + _REACHES[-1]], b[j : j + _REACHES[-1]])
+        if not meets:
+            more_a, more_b = len(a) - i, len(b) - j
+        yield Parting(i, j, more_a, more_b, meets)
+        i, j = i + more_a, j + more_b
+
+
+def _meeting(a: Ints, b: Ints) -> tuple[int, int, bool]:
+    """How many operations of each lie before the nearest meeting, and whether there is one; near ones cost least."""
+    for size in _MEETINGS:
+        for far in _REACHES:
+            found = _nearest(stretch_hashes(a[:far], size), stretch_hashes(b[:far], size))
+            if found is not None:
+                return (*found, True)
+    return 0, 0, False
+
+
+def _nearest(of_a: Hashes, of_b: Hashes) -> tuple[int, int] | None:
+    """The first places of an equal stretch in both; None if there is none."""
+    if not len(of_a) or not len(of_b):
+        return None
+    values, firsts = np.unique(of_b, return_index=True)
+    at = np.minimum(np.searchsorted(values, of_a), len(values) - 1)
+    places = np.flatnonzero(values[at] == of_a)
+    if not len(places):
+        return None
+    nearest = int(np.argmin(places + firsts[at[places]]))
+    return int(places[nearest]), int(firsts[at[places[nearest]]])
+
 
 Signature = tuple[str, int | None, int | None, str | None, str | None]
 _ROLES = 3
@@ -45,25 +291,21 @@ class Call(NamedTuple):
 def call_codes(a: pl.DataFrame, b: pl.DataFrame, groups: GroupMatching) -> tuple[Ints, Ints]:
     """The code of each row of two tables of operations."""
     numbers: dict[Signature, int] = {}
-    coded = [_signature_numbers(rows, numbers) for rows in (a, b)]
     tops = [int(rows["peer"].max() or 0) for rows in (a, b) if rows.height]  # type: ignore[arg-type]
     peers = max(tops, default=0) + 3
     out = []
-    for rows, own, of in zip((a, b), coded, (groups.of_a, groups.of_b), strict=True):
+    for rows, of in zip((a, b), (groups.of_a, groups.of_b), strict=True):
+        distinct, place = distinct_calls(rows)
+        signatures = [
+            numbers.setdefault(_signature(*row), len(numbers)) for row in distinct.cast(pl.String).iter_rows()
+        ]
         group = filled_array(rows["group"].cast(pl.Int64), -1)
+        own = np.array(signatures, np.int64)[place.to_numpy()] if signatures else np.zeros(0, np.int64)
         code = own * (groups.size + 1)
         code += np.where(group < 0, groups.size, of[group]) if len(of) else groups.size
         code = code * peers + filled_array(rows["peer"].cast(pl.Int64), -2) + 2
         out.append(code * _ROLES + rows["coalesced"].to_physical().cast(pl.Int64).fill_null(0).to_numpy())
     return out[0], out[1]
-
-
-def _signature_numbers(rows: pl.DataFrame, numbers: dict[Signature, int]) -> Ints:
-    """The number of each row's signature; new ones are added to `numbers`."""
-    distinct, place = distinct_calls(rows)
-    own = [numbers.setdefault(_signature(*row), len(numbers)) for row in distinct.cast(pl.String).iter_rows()]
-    found: Ints = np.array(own, np.int64)[place.to_numpy()] if own else np.zeros(0, np.int64)
-    return found
 
 
 def _signature(
@@ -86,9 +328,13 @@ def call_of(row: dict[str, object], numbers: Ints) -> Call:
     group, peer = row["group"], row["peer"]
     words = tensors(texts[1], texts[3]) or tensors(texts[2], texts[4])
     return Call(
-        op, (in_elements, out_elements), (in_type, out_type), int(numbers[group]) if isinstance(group, int) else -1,
-        peer if isinstance(peer, int) else None, f"{texts[0]} {words}".strip(),
-    )  # fmt: skip
+        op,
+        (in_elements, out_elements),
+        (in_type, out_type),
+        int(numbers[group]) if isinstance(group, int) else -1,
+        peer if isinstance(peer, int) else None,
+        f"{texts[0]} {words}".strip(),
+    )
 
 
 CALL_COLUMNS = ("op", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes")
@@ -125,6 +371,14 @@ class ScheduleRows:
         """Ranks whose dump holds all operations from the start."""
         dumps = self.dataset.dumps.filter(~pl.col("wrapped").fill_null(True))
         return frozenset(dumps["rank"].drop_nulls().to_list())
+
+    def counted(self, rank: int) -> Ints | None:
+        """The numbers of a rank's operations, rising; None if they are not recorded, or those of two recorders."""
+        start, end = self.bounds[rank]
+        numbers = np.sort(self.numbers[start:end])
+        if numbers[0] < 0 or (np.diff(numbers) <= 0).any():
+            return np.arange(end - start, dtype=np.int64) if rank in self.whole else None
+        return numbers
 
 
 class RankParting(NamedTuple):
@@ -185,17 +439,15 @@ class ScheduleComparison:
 
 def schedule_rows(dataset: Dataset) -> ScheduleRows:
     """The operations of a run; without dumps and logs those of traces."""
-    ops = dataset.ops if dataset.ops.height else _traced(dataset)
+    ops = dataset.ops
+    if ops.is_empty():
+        ops = dataset.traced.select(ops.columns).sort("rank", maintain_order=True)
     known = dataset if ops is dataset.ops else replace(dataset, ops=ops)
     cut = known.dumps.filter(pl.col("filtered").fill_null("none") != "none")
     left_out = sorted(cut["rank"].drop_nulls().unique().to_list())
     keep = ops["rank"].is_not_null() & ~ops["rank"].is_in(left_out) & drawn_rows(ops) & ~_torn_batches(ops)
     rows = in_program_order(ops.with_row_index("row").filter(keep))
     return ScheduleRows(known, rows, tuple(left_out))
-
-
-def _traced(dataset: Dataset) -> pl.DataFrame:
-    return dataset.traced.select(dataset.ops.columns).sort("rank", maintain_order=True)
 
 
 def _torn_batches(ops: pl.DataFrame) -> pl.Series:
@@ -222,9 +474,19 @@ def compare_schedules(a: Dataset, b: Dataset) -> ScheduleComparison:
     """The comparison of the operations of all ranks that both runs have; the loop is over ranks only."""
     ours, theirs = schedule_rows(a), schedule_rows(b)
     groups = match_groups(ours.dataset, theirs.dataset)
-    if apart := _apart(ours, theirs):
-        return ScheduleComparison(ours, theirs, groups, {}, (), apart=apart)
-    untold = _untold(ours, theirs)
+    # logs and traces know other sizes and names than dumps do
+    sources = [run.rows["source"] for run in (ours, theirs)]
+    recorders = [run.dataset.dumps["recorder"] for run in (ours, theirs)]
+    for words, columns in (("come from", sources), ("are recorded by", recorders)):
+        of_a, of_b = (sorted(map(str, column.drop_nulls().unique().to_list())) for column in columns)
+        if of_a and of_b and of_a != of_b:
+            apart = f"the operations of A {words} {' and '.join(of_a)}, those of B {words} {' and '.join(of_b)}"
+            return ScheduleComparison(ours, theirs, groups, {}, (), apart=apart)
+    # columns that one run has and the other has nowhere, as traces without recorded shapes do
+    has = [
+        {name for name in CALL_COLUMNS[1:] if run.rows[name].null_count() < run.rows.height} for run in (ours, theirs)
+    ]
+    untold = tuple(sorted(has[0] ^ has[1])) if ours.rows.height and theirs.rows.height else ()
     ours, theirs = (
         replace(run, rows=run.rows.with_columns(pl.lit(None, run.rows.schema[name]).alias(name) for name in untold))
         for run in (ours, theirs)
@@ -233,48 +495,14 @@ def compare_schedules(a: Dataset, b: Dataset) -> ScheduleComparison:
     alignments: dict[int, Alignment] = {}
     partings = list[RankParting]()
     for rank in sorted(ours.bounds.keys() & theirs.bounds.keys()):
-        one, other = ours.bounds[rank], theirs.bounds[rank]
-        numbers = _numbers(ours, theirs, rank)
-        found = align(codes[0][slice(*one)], codes[1][slice(*other)], *numbers)
-        alignments[rank] = found
-        if found.partings or found.shift:
-            partings.append(_parting(ours, theirs, groups, rank, found, codes))
+        a_codes, b_codes = codes[0][slice(*ours.bounds[rank])], codes[1][slice(*theirs.bounds[rank])]
+        alignment = align(a_codes, b_codes, ours.counted(rank), theirs.counted(rank))
+        alignments[rank] = alignment
+        if alignment.partings or alignment.shift:
+            partings.append(_parting(ours, theirs, groups, rank, alignment, codes))
     ordered, first = _by_dependency(ours, [one for one in partings if one.aspect != "threads"])
     loose = tuple(one for one in partings if one.aspect == "threads")
     return ScheduleComparison(ours, theirs, groups, alignments, ordered, loose, first, untold=untold)
-
-
-def _apart(a: ScheduleRows, b: ScheduleRows) -> str:
-    """Words for the sources of operations if they differ: logs and traces know other sizes and names than dumps do."""
-    for words, column in (("come from", [run.rows["source"] for run in (a, b)]), ("are recorded by", _recorders(a, b))):
-        told = [sorted(map(str, one.drop_nulls().unique().to_list())) for one in column]
-        if all(told) and told[0] != told[1]:
-            return f"the operations of A {words} {' and '.join(told[0])}, those of B {words} {' and '.join(told[1])}"
-    return ""
-
-
-def _untold(a: ScheduleRows, b: ScheduleRows) -> tuple[str, ...]:
-    """Columns of sizes and types that one run has and the other has nowhere, as traces without recorded shapes do."""
-    has = [{name for name in CALL_COLUMNS[1:] if run.rows[name].null_count() < run.rows.height} for run in (a, b)]
-    return tuple(sorted(has[0] ^ has[1])) if a.rows.height and b.rows.height else ()
-
-
-def _recorders(a: ScheduleRows, b: ScheduleRows) -> list[pl.Series]:
-    return [run.dataset.dumps["recorder"] for run in (a, b)]
-
-
-def _numbers(a: ScheduleRows, b: ScheduleRows, rank: int) -> tuple[Ints | None, Ints | None]:
-    """The numbers of a rank's operations in both runs; None if they are not recorded, or those of two recorders."""
-    found = []
-    for run in (a, b):
-        start, end = run.bounds[rank]
-        numbers = np.sort(run.numbers[start:end])
-        if numbers[0] < 0 or (np.diff(numbers) <= 0).any():
-            if rank not in run.whole:
-                return None, None
-            numbers = np.arange(end - start, dtype=np.int64)
-        found.append(numbers)
-    return found[0], found[1]
 
 
 def _parting(

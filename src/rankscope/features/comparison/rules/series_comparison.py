@@ -1,4 +1,7 @@
-"""Training series of two runs: the first step at which loss or gradient norm differ, and the kind of that difference.
+"""Training series that two runs have in common: the first step at which they differ, and the kind of that difference.
+
+A run may tell its loss several times: on the console, in TensorBoard and in a wandb file, and under several names. One
+is compared, the same in all runs, so that rounding of a print does not look like a difference.
 
 Two values are equal if they differ by at most half a last digit of each: both may be one value, printed twice. The
 size of the first difference tells its kind, later ones do not, because training amplifies any difference.
@@ -7,12 +10,16 @@ size of the first difference tells its kind, later ones do not, because training
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+
+from rankscope.analysis.arrays import Ints, Mask
 
 COLUMNS = ("segment", "rank", "step", "step_hi", "name", "value", "resolution")
 """Columns of a table of series: restart, rank, step (with its upper end if it is rounded), name, value, and half of the
@@ -96,17 +103,32 @@ def compare_series(a: pl.DataFrame, b: pl.DataFrame, *, resumed: Collection[int]
         return SeriesComparison((), (), 0)
     pairs = newest_values(a).join(newest_values(b), on=["rank", "name", "step"], nulls_equal=True, suffix="_b")
     pairs = pairs.sort("rank", "name", "step", nulls_last=True)
-    found, equal = list[SeriesDifference](), list[tuple[str, int, float]]()
-    restarts = {*_restarts(a), *_restarts(b), *_late_begins(a, b), *(step + 1 for step in resumed)}
+    restarts = {step + 1 for step in resumed}
+    for table in (a, b):
+        # the first steps of segments behind the first one
+        later = table.filter(pl.col("segment").fill_null(0) > table["segment"].fill_null(0).min())
+        restarts |= set(later.group_by("segment").agg(pl.col("step").min())["step"].to_list())
+    begins = [table["step"].min() for table in (a, b)]
+    known = [begin for begin in begins if isinstance(begin, int)]
+    every = a["step"].unique().sort().diff().median()
+    interval = every if isinstance(every, int | float) else 1
+    # a run that goes on from another one begins later than the other, or not at the first step
+    if len(known) == 2 and (known[0] != known[1] or max(known) > max(interval, 1)):
+        restarts.add(max(known))
+    differences, equal = list[SeriesDifference](), list[tuple[str, int, float]]()
     for rows in pairs.partition_by("rank", "name", maintain_order=True):
         first = _first_difference(rows, restarts)
         if first is not None:
-            found.append(first)
-        else:
-            equal.append((str(rows["name"][0]), rows.height, _coarsest(rows)))
-    found.sort(key=lambda one: (one.step, VALUE_NAMES.index(one.name), -1 if one.rank is None else one.rank))
-    rounded = sum(int(_is_rounded(one).sum()) for one in (a, b))
-    return SeriesComparison(tuple(found), tuple(equal), pairs["step"].n_unique(), rounded)
+            differences.append(first)
+            continue
+        # the largest last digit of a series relative to its values; 0 if all are exact
+        sizes = rows["value"].abs().to_numpy()
+        units = 2 * np.maximum(rows["resolution"].to_numpy(), rows["resolution_b"].to_numpy())
+        sized = np.isfinite(sizes) & (sizes > 0)
+        equal.append((str(rows["name"][0]), rows.height, float((units[sized] / sizes[sized]).max(initial=0.0))))
+    differences.sort(key=lambda one: (one.step, VALUE_NAMES.index(one.name), -1 if one.rank is None else one.rank))
+    rounded = sum(int(_is_rounded(table).sum()) for table in (a, b))
+    return SeriesComparison(tuple(differences), tuple(equal), pairs["step"].n_unique(), rounded)
 
 
 def _is_rounded(table: pl.DataFrame) -> pl.Series:
@@ -119,23 +141,6 @@ def newest_values(table: pl.DataFrame, names: Collection[str] = VALUE_NAMES) -> 
     known = known.with_columns(pl.col("resolution").fill_null(0.0), pl.col("segment").fill_null(0))
     ordered = known.sort(pl.col("segment"), -pl.col("resolution"), maintain_order=True)
     return ordered.unique(["rank", "name", "step"], keep="last").select("rank", "name", "step", "value", "resolution")
-
-
-def _restarts(table: pl.DataFrame) -> set[int]:
-    """The first steps of segments behind the first one."""
-    starts = table.filter(pl.col("segment").fill_null(0) > table["segment"].fill_null(0).min())
-    return set(starts.group_by("segment").agg(pl.col("step").min())["step"].to_list())
-
-
-def _late_begins(a: pl.DataFrame, b: pl.DataFrame) -> set[int]:
-    """The first step of a run that goes on from another one: it is later than that of the other, or not the first."""
-    begins = [one["step"].min() for one in (a, b)]
-    every = a["step"].unique().sort().diff().median()
-    if not all(isinstance(begin, int) for begin in begins):
-        return set()
-    last = max(begin for begin in begins if isinstance(begin, int))
-    interval = every if isinstance(every, int | float) else 1
-    return {last} if begins[0] != begins[1] or last > max(interval, 1) else set()
 
 
 def unequal(a: Floats, b: Floats, resolution_a: Floats, resolution_b: Floats) -> NDArray[np.bool_]:
@@ -157,79 +162,49 @@ def _first_difference(rows: pl.DataFrame, restarts: set[int]) -> SeriesDifferenc
         return None
     at = int(differs.argmax())
     steps = rows["step"].to_list()
-    one, other = float(a[at]), float(b[at])
+    value_a, value_b = float(a[at]), float(b[at])
     exact = bool(of_a[at] == 0 and of_b[at] == 0)
-    relative, ratio = _relative(one, other), _constant_ratio(a[at:], b[at:])
-    digits = 2 * float(of_a[at] + of_b[at]) / max(abs(one), 1e-300)
+    is_sized = np.isfinite(value_a) and np.isfinite(value_b) and value_a != 0
+    relative = abs(value_a - value_b) / abs(value_a) if is_sized else float("inf")
+    # the relative size of the last digits of both
+    digits = 2 * float(of_a[at] + of_b[at]) / max(abs(value_a), 1e-300)
+    # b / a over the first steps from there on, if it is constant and not 1
+    ratio, ones, others = None, a[at : at + _FACTOR_STEPS], b[at : at + _FACTOR_STEPS]
+    if len(ones) == _FACTOR_STEPS and np.all(np.isfinite(ones) & np.isfinite(others) & (ones != 0)):
+        middle, spread = float(np.median(others / ones)), float(np.ptp(others / ones))
+        is_constant = middle and spread <= _FACTOR_SPREAD * abs(middle) < 1e6
+        ratio = middle if is_constant and abs(middle - 1) > max(2 * spread, ROUNDING) else None
+    resolved = exact or (digits < REAL if relative > REAL else digits <= ROUNDING)
+    size: Onset = "real" if relative > REAL else "rounding" if relative <= ROUNDING else "undecided"
+    is_real = ratio is not None or (at == 0 and relative - digits > _SOON)
+    restart = max((step for step in restarts if step <= steps[at]), default=None)
     return SeriesDifference(
-        str(rows["name"][0]), rows["rank"][0], steps[at], one, other, relative,
-        "real" if ratio is not None or (at == 0 and relative - digits > _SOON) else _onset(relative, exact, digits),
-        exact, at == 0, _since_restart(steps[: at + 1], restarts), steps[at - 1] if at else None, len(steps), ratio,
-    )  # fmt: skip
-
-
-def _since_restart(steps: Sequence[int], restarts: set[int]) -> int | None:
-    """The number of steps before the last one, from the last restart on."""
-    last = max((one for one in restarts if one <= steps[-1]), default=None)
-    return sum(step >= last for step in steps) - 1 if last is not None else None
-
-
-def _relative(a: float, b: float) -> float:
-    if not np.isfinite(a) or not np.isfinite(b):
-        return float("inf")
-    return abs(a - b) / abs(a) if a else float("inf")
-
-
-def _onset(relative: float, exact: bool, digits: float) -> Onset:
-    """The kind of a first difference by its size; `digits` is the relative size of the last digits of both."""
-    if relative > REAL:
-        return "real" if exact or digits < REAL else "unresolved"
-    if relative <= ROUNDING:
-        return "rounding" if exact or digits <= ROUNDING else "unresolved"
-    return "undecided" if exact or digits <= ROUNDING else "unresolved"
-
-
-def _constant_ratio(a: Floats, b: Floats) -> float | None:
-    """b / a over the first steps if it is constant and not 1."""
-    if len(a) < _FACTOR_STEPS:
-        return None
-    ones, others = a[:_FACTOR_STEPS], b[:_FACTOR_STEPS]
-    if not np.all(np.isfinite(ones) & np.isfinite(others) & (ones != 0)):
-        return None
-    ratios = others / ones
-    middle = float(np.median(ratios))
-    spread = float(ratios.max() - ratios.min())
-    return (
-        middle
-        if middle and spread <= _FACTOR_SPREAD * abs(middle) < 1e6 and abs(middle - 1) > max(2 * spread, ROUNDING)
-        else None
+        name=str(rows["name"][0]),
+        rank=rows["rank"][0],
+        step=steps[at],
+        value_a=value_a,
+        value_b=value_b,
+        relative=relative,
+        onset="real" if is_real else size if resolved else "unresolved",
+        exact=exact,
+        is_first=at == 0,
+        since_restart=None if restart is None else sum(step >= restart for step in steps[: at + 1]) - 1,
+        last_equal=steps[at - 1] if at else None,
+        steps=len(steps),
+        ratio=ratio,
     )
-
-
-def _coarsest(rows: pl.DataFrame) -> float:
-    """The largest last digit of a series relative to its values; 0 if all are exact."""
-    sizes = rows["value"].abs().to_numpy()
-    units = 2 * np.maximum(rows["resolution"].to_numpy(), rows["resolution_b"].to_numpy())
-    known = np.isfinite(sizes) & (sizes > 0)
-    return float((units[known] / sizes[known]).max(initial=0.0))
-
-
-# Steps that one run computed twice, and noise between repeated baselines.
 
 
 def recomputed(table: pl.DataFrame) -> SeriesComparison:
     """Steps that a run computed again after a restart, compared with the first time: a free test of determinism."""
     if table.is_empty():
         return SeriesComparison((), (), 0)
-    found, equal, steps = list[SeriesDifference](), list[tuple[str, int, float]](), 0
     segments = sorted(table["segment"].fill_null(0).unique().to_list())
-    for one, other in pairwise(segments):
-        before, after = (table.filter(pl.col("segment").fill_null(0) == n) for n in (one, other))
-        part = compare_series(before, after)
-        found += part.differences
-        equal += part.equal
-        steps += part.steps
-    return SeriesComparison(tuple(sorted(found, key=lambda one: one.step)), tuple(equal), steps)
+    own = [table.filter(pl.col("segment").fill_null(0) == segment) for segment in segments]
+    parts = [compare_series(before, after) for before, after in pairwise(own)]
+    differences = sorted((one for part in parts for one in part.differences), key=lambda one: one.step)
+    equal = tuple(one for part in parts for one in part.equal)
+    return SeriesComparison(tuple(differences), equal, sum(part.steps for part in parts))
 
 
 def beyond_noise(baselines: Sequence[pl.DataFrame], other: pl.DataFrame) -> Iterator[tuple[str, int]]:
@@ -245,7 +220,15 @@ def beyond_noise(baselines: Sequence[pl.DataFrame], other: pl.DataFrame) -> Iter
     joined = side_by_side([other, *baselines])
     names = [f"value {number}" for number in range(1, len(baselines) + 1)]
     for rows in joined.partition_by("rank", "name", maintain_order=True):
-        outside = _outside(rows.select(names).to_numpy(), rows["value 0"].to_numpy(), rows["resolution 0"].to_numpy())
+        values, usual = rows["value 0"].to_numpy(), rows.select(names).to_numpy()
+        window = max(OUTSIDE_STEPS, len(values) // _NOISE_WINDOWS)
+        padded = np.concatenate([np.zeros(window - 1), usual.max(axis=1) - usual.min(axis=1)])
+        noise = np.lib.stride_tricks.sliding_window_view(padded, window).max(axis=1)
+        distance = np.abs(usual - values[:, None]).min(axis=1)
+        lost = ~np.isfinite(values) & np.isfinite(usual).all(axis=1)
+        # digits that are not printed are noise
+        limit = _NOISES.get(len(names), 2.0) * noise + 2 * rows["resolution 0"].to_numpy()
+        outside = lost | (distance > limit)
         runs = np.convolve(outside, np.ones(OUTSIDE_STEPS), "valid") == OUTSIDE_STEPS
         if len(outside) < OUTSIDE_STEPS or not runs.any():
             continue
@@ -264,13 +247,219 @@ def side_by_side(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return joined.sort(keys, nulls_last=True)
 
 
-def _outside(baselines: Floats, values: Floats, resolution: Floats) -> NDArray[np.bool_]:
-    """Where values are beyond the noise of the baselines, which are columns; digits that are not printed are noise."""
-    noise = baselines.max(axis=1) - baselines.min(axis=1)
-    window = max(OUTSIDE_STEPS, len(noise) // _NOISE_WINDOWS)
-    padded = np.concatenate([np.zeros(window - 1), noise])
-    noise = np.lib.stride_tricks.sliding_window_view(padded, window).max(axis=1)
-    distance = np.abs(baselines - values[:, None]).min(axis=1)
-    lost = ~np.isfinite(values) & np.isfinite(baselines).all(axis=1)
-    found: NDArray[np.bool_] = lost | (distance > _NOISES.get(baselines.shape[1], 2.0) * noise + 2 * resolution)
-    return found
+SOURCE = ["source", "raw_name"]
+_SAME_STEPS = 0.5
+"""Share of common steps from which on two files of one attempt tell the same steps."""
+
+
+class CommonSeries(NamedTuple):
+    """The series of several runs, from the same source in each."""
+
+    tables: tuple[pl.DataFrame, ...]
+    """For each run a table with the columns of `series_comparison.COLUMNS`."""
+    notes: tuple[str, ...]
+    """Sentences on sources that differ, and on files that are left out."""
+
+
+def common_series(runs: Sequence[pl.DataFrame]) -> CommonSeries:
+    """The series of all `runs`, each a table of `parsers.series.scalar_rows.SCALARS` or one without rows."""
+    if any(run.is_empty() for run in runs):
+        return CommonSeries(tuple(pl.DataFrame() for _ in runs), ())
+    names = set.intersection(*(set(run["name"].unique()) for run in runs))
+    tables, notes = [list[pl.DataFrame]() for _ in runs], dict[str, None]()
+    for name in sorted(names):
+        own = [run.filter(pl.col("name") == name) for run in runs]
+        ranks = [rows["rank"].unique().to_list() for rows in own]
+        if all(len(one) == 1 for one in ranks) and len({one[0] for one in ranks}) > 1:
+            # one rank prints in each run, and not the same: it speaks for all ranks
+            own = [rows.with_columns(pl.lit(None, pl.Int32).alias("rank")) for rows in own]
+        sources = _sources(own)
+        for table, rows, (source, raw_name) in zip(tables, own, sources, strict=True):
+            chosen = rows.filter(pl.col("source") == source, pl.col("raw_name") == raw_name)
+            for of_rank in chosen.partition_by("rank", maintain_order=True):
+                kept, left = _one_series(of_rank)
+                table.append(kept)
+                for file in left:
+                    notes[f"{name}: {file} tells the same steps as another file of the run and is left out"] = None
+        kinds = sorted({source for source, _ in sources})
+        if len(kinds) > 1:
+            notes[f"{name}: of {' and '.join(kinds)}, the runs have no source in common"] = None
+    return CommonSeries(tuple(pl.concat(table) if table else pl.DataFrame() for table in tables), tuple(notes))
+
+
+def _sources(runs: Sequence[pl.DataFrame]) -> list[tuple[str, str]]:
+    """The source and raw name of one series for each run: the same if all runs have one."""
+    costs = [_costs(run) for run in runs]
+    shared = set.intersection(*map(set, costs))
+    if shared:
+        best = min(shared, key=lambda one: (sum(cost[one][0] for cost in costs), *_fewest(costs, one), one))
+        return [best] * len(runs)
+    return [min(cost, key=lambda one: (*cost[one], one)) for cost in costs]
+
+
+def _fewest(costs: Sequence[dict[tuple[str, str], tuple[float, int]]], source: tuple[str, str]) -> tuple[int]:
+    return (max(cost[source][1] for cost in costs),)
+
+
+def _costs(rows: pl.DataFrame) -> dict[tuple[str, str], tuple[float, int]]:
+    """For each source and raw name: the middle resolution, and the negative number of steps."""
+    table = rows.group_by(*SOURCE).agg(
+        pl.col("resolution").fill_null(0.0).median().alias("coarse"), pl.col("step").n_unique().alias("steps")
+    )
+    return {(source, raw): (coarse, -steps) for source, raw, coarse, steps in table.iter_rows()}
+
+
+def _one_series(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """The rows of one rank with their restarts counted over files, and the files that are left out.
+
+    Files go on from each other, or begin again after a restart. Of those that tell the same steps at the same time,
+    such as the logs of several nodes, one is kept.
+    """
+    files = rows.partition_by("attempt", "file", maintain_order=True)
+    files.sort(key=lambda one: (one["attempt"][0], _first(one), one["file"][0]))
+    kept, left = list[pl.DataFrame](), list[str]()
+    for one in files:
+        twin = next((number for number, other in enumerate(kept) if _tell_the_same(one, other)), None)
+        if twin is None:
+            kept.append(one)
+            continue
+        more, fewer = sorted((kept[twin], one), key=lambda file: (-file.height, file["file"][0]))
+        kept[twin] = more
+        left.append(str(fewer["file"][0]))
+    numbered = pl.concat([one.with_columns(pl.lit(number).alias("part")) for number, one in enumerate(kept)])
+    segment = pl.struct("part", "segment").rle_id().alias("segment")
+    return numbered.select(segment, "rank", "step", "step_hi", "name", "value", "resolution"), left
+
+
+def _first(rows: pl.DataFrame) -> tuple[int, int]:
+    """The time of the first value, or else its step."""
+    time, step = rows["time_ns"].min(), rows["step"].min()
+    return (time if isinstance(time, int) else 0, step if isinstance(step, int) else 0)
+
+
+def _tell_the_same(one: pl.DataFrame, other: pl.DataFrame) -> bool:
+    """Whether two files of one attempt tell the same steps, and no restart lies between them."""
+    if one["attempt"][0] != other["attempt"][0]:
+        return False
+    steps, others = set(one["step"].drop_nulls()), set(other["step"].drop_nulls())
+    shared = len(steps & others) >= _SAME_STEPS * max(min(len(steps), len(others)), 1)
+    times = [(file["time_ns"].min(), file["time_ns"].max()) for file in (one, other)]
+    if shared and all(isinstance(end, int) for ends in times for end in ends):
+        (begin, end), (begin_other, end_other) = times
+        return bool(begin <= end_other and begin_other <= end)  # type: ignore[operator]
+    return shared
+
+
+class SeriesKey(NamedTuple):
+    """A series of one rank, or of the job."""
+
+    name: str
+    rank: int | None
+
+    @property
+    def shown(self) -> str:
+        """The series in words."""
+        return self.name if self.rank is None else f"{self.name} of rank {self.rank}"
+
+
+def series_keys(tables: Sequence[pl.DataFrame], found: SeriesComparison) -> tuple[SeriesKey, ...]:
+    """The series that all runs have: those that differ first, in the order of their first differing steps."""
+    if not tables or any(table.is_empty() for table in tables):
+        return ()
+    known = [set(table.select("name", "rank").unique().iter_rows()) for table in tables]
+    shared = {SeriesKey(*one) for one in set.intersection(*known)}
+    first = {SeriesKey(one.name, one.rank): number for number, one in enumerate(found.differences)}
+    order = {name: number for number, name in enumerate(VALUE_NAMES)}
+
+    def place(key: SeriesKey) -> tuple[int, int, str, int]:
+        rank = -1 if key.rank is None else key.rank
+        return first.get(key, len(first)), order.get(key.name, len(order)), key.name, rank
+
+    return tuple(sorted(shared, key=place))
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One series of several runs."""
+
+    key: SeriesKey
+    steps: Ints
+    """Rising."""
+    values: Floats
+    """Runs x steps; NaN where a run has no value."""
+    known: Mask
+    """Runs x steps: whether the run has a value, which may be NaN itself."""
+    resolutions: Floats
+    baselines: int = 1
+    """How many of the runs, the first ones, are baselines; the first of them is A, the first other run is B."""
+
+    @property
+    def _of_b(self) -> int:
+        """The row of B; without another run A is compared with itself."""
+        return self.baselines % len(self.values)
+
+    @property
+    def a(self) -> Floats:
+        """The values of A."""
+        values: Floats = self.values[0]
+        return values
+
+    @property
+    def b(self) -> Floats:
+        """The values of B."""
+        values: Floats = self.values[self._of_b]
+        return values
+
+    @cached_property
+    def both(self) -> Mask:
+        """The steps that A and B have."""
+        both: Mask = self.known[0] & self.known[self._of_b]
+        return both
+
+    @cached_property
+    def differs(self) -> Mask:
+        """The steps in which B differs from A by more than their digits."""
+        return self.both & unequal(self.a, self.b, self.resolutions[0], self.resolutions[self._of_b])
+
+    @cached_property
+    def relative(self) -> Floats:
+        """|a - b| / |a| by step; NaN where A is 0 or one of them is not known."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.a == 0, np.nan, np.abs(self.a - self.b) / np.abs(self.a))
+
+    @cached_property
+    def band(self) -> tuple[Floats, Floats] | None:
+        """The least and the greatest value of the baselines in each step; None if there are too few of them."""
+        own = self.values[: self.baselines]
+        if len(own) < LEAST_BASELINES:
+            return None
+        empty = np.isnan(own).all(axis=0)
+        filled = np.where(empty, 0.0, own)
+        low, high = np.nanmin(filled, axis=0), np.nanmax(filled, axis=0)
+        return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
+
+
+def curves(tables: Sequence[pl.DataFrame], keys: Sequence[SeriesKey], baselines: int = 1) -> list[Curves]:
+    """The curves of each series; a run may lack some. `tables` have the columns of `series_comparison.COLUMNS`."""
+    found = [_by_key(table, keys) for table in tables]
+    return [_curves_of(key, [own.get(key) for own in found], baselines) for key in keys]
+
+
+def _by_key(table: pl.DataFrame, keys: Sequence[SeriesKey]) -> dict[SeriesKey, pl.DataFrame]:
+    """The values of a run that count, by series."""
+    wanted = pl.DataFrame(keys, schema={"name": pl.String, "rank": pl.Int64}, orient="row")
+    own = table.cast({"rank": pl.Int64}).join(wanted, on=["name", "rank"], how="semi", nulls_equal=True)
+    rows = newest_values(own, {key.name for key in keys}).partition_by("name", "rank", as_dict=True)
+    return {SeriesKey(*key): one for key, one in rows.items()}
+
+
+def _curves_of(key: SeriesKey, runs: Sequence[pl.DataFrame | None], baselines: int) -> Curves:
+    have = [(number, table) for number, table in enumerate(runs) if table is not None]
+    steps = np.unique(np.concatenate([np.zeros(0, np.int64), *(table["step"].to_numpy() for _, table in have)]))
+    values = np.full((len(runs), len(steps)), np.nan)
+    known, resolutions = np.zeros(values.shape, np.bool_), np.zeros(values.shape)
+    for number, table in have:
+        at = np.searchsorted(steps, table["step"].to_numpy())
+        values[number, at], known[number, at] = table["value"].to_numpy(), True
+        resolutions[number, at] = table["resolution"].to_numpy()
+    return Curves(key, steps, values, known, resolutions, baselines)

@@ -1,10 +1,18 @@
-"""Settings, versions and places of two runs, compared by meaning: unset counts as the default where that is known."""
+"""Settings, places and options of two runs, compared by meaning: unset counts as the default where that is known.
+
+Options of the trainer come from configuration files by path, and from logs by name."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from enum import Enum
+from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
 from rankscope.analysis.places import file_hosts
@@ -22,7 +30,8 @@ from rankscope.analysis.setting_rules import (
 from rankscope.features.comparison.rules.model import ComparedRun
 from rankscope.features.replay.summation_order import CARRIED
 from rankscope.schema import Dataset
-from rankscope.text.secrets import value_of
+from rankscope.schema.option_sources import OptionSource, OptionTree, RunOptions
+from rankscope.text.secrets import HIDDEN, hide, is_secret, value_of
 from rankscope.text.wording import plural, rank_ranges, ranks_text
 
 Weight = Literal["repeatability", "behaviour", "speed", "option", "place", "unknown"]
@@ -91,17 +100,28 @@ class SettingsComparison(NamedTuple):
 
 def compare_settings(a: ComparedRun, b: ComparedRun) -> SettingsComparison:
     """The settings, versions, world size, hosts and mesh of two runs."""
-    told_a, told_b = process_settings(a.dataset), process_settings(b.dataset)
-    places = list(_places(a, b))
-    if not told_a or not told_b:
-        only = "A" if told_a else "B" if told_b else ""
-        return SettingsComparison(tuple(places), 0, only)
-    names = sorted(names_of(told_a) | names_of(told_b))
-    pairs = {name: _pairs(told_a, told_b, name) for name in names if _is_compared(name)}
-    found = _first_steps([change for name, pair in pairs.items() if (change := _change(name, pair)) is not None])
-    compared = sum(bool(pair) for pair in pairs.values())
-    ordered = sorted([*found, *places], key=lambda one: (WEIGHTS.index(one.weight), one.name))
-    return SettingsComparison(tuple(ordered), compared)
+    settings_a, settings_b = process_settings(a.dataset), process_settings(b.dataset)
+    changes = list(_places(a, b))
+    if not settings_a or not settings_b:
+        only = "A" if settings_a else "B" if settings_b else ""
+        return SettingsComparison(tuple(changes), 0, only)
+    compared, differing = 0, []
+    for name in sorted(names_of(settings_a) | names_of(settings_b)):
+        rule = rule_of(name)
+        if (rule is not None and rule.scope == "own") or PROCESS_VARIABLES.fullmatch(name):
+            continue  # ranks have their own value of it by design
+        if _RUN_VARIABLES.fullmatch(name):
+            continue
+        ours, theirs = _values_by_rank(settings_a, name, rule), _values_by_rank(settings_b, name, rule)
+        pairs = {rank: (Value.of(ours[rank]), Value.of(theirs[rank])) for rank in sorted(ours.keys() & theirs.keys())}
+        if not pairs and ours and theirs:
+            # ranks are known in one run only: the sets of values are compared
+            pairs = {-1: (Value.of(set().union(*ours.values())), Value.of(set().union(*theirs.values())))}
+        compared += bool(pairs)
+        change = _change(name, rule, pairs)
+        differing += [change] if change is not None else []
+    changes = sorted([*_first_steps(differing), *changes], key=lambda one: (WEIGHTS.index(one.weight), one.name))
+    return SettingsComparison(tuple(changes), compared)
 
 
 _OF_STEP = re.compile(r"(.+) of step (\d+)")
@@ -124,13 +144,6 @@ def _first_steps(found: Sequence[SettingChange]) -> list[SettingChange]:
     return kept
 
 
-def _is_compared(name: str) -> bool:
-    """Whether ranks and runs do not have their own value of it by design."""
-    rule = rule_of(name)
-    own = rule is not None and rule.scope == "own"
-    return not own and not PROCESS_VARIABLES.fullmatch(name) and not _RUN_VARIABLES.fullmatch(name)
-
-
 class Value(NamedTuple):
     """A value by meaning, and as it is shown."""
 
@@ -138,83 +151,54 @@ class Value(NamedTuple):
     shown: str
     is_set: bool = True
 
-
-def _pairs(a: Sequence[ProcessSettings], b: Sequence[ProcessSettings], name: str) -> Counter[tuple[Value, Value, int]]:
-    """How often each pair of values occurs; the last number is the rank, -1 if it is unknown."""
-    rule = rule_of(name)
-    ours, theirs = _by_rank(a, name, rule), _by_rank(b, name, rule)
-    out: Counter[tuple[Value, Value, int]] = Counter()
-    for rank in sorted(ours.keys() & theirs.keys()):
-        out[_joined(sorted(ours[rank])), _joined(sorted(theirs[rank])), rank] += 1
-    if not out and ours and theirs:
-        # ranks are known in one run only: the sets of values are compared
-        one, other = (sorted({value for values in told.values() for value in values}) for told in (ours, theirs))
-        out[_joined(one), _joined(other), -1] += 1
-    return out
+    @classmethod
+    def of(cls, values: Collection[Value]) -> Value:
+        """Several values of one setting as one."""
+        ordered = sorted(values)
+        meaning, shown = " or ".join(one.meaning for one in ordered), " or ".join(one.shown for one in ordered)
+        return cls(meaning, shown, any(one.is_set for one in ordered))
 
 
-def _joined(values: Sequence[Value]) -> Value:
-    return Value(
-        " or ".join(one.meaning for one in values), " or ".join(one.shown for one in values),
-        any(one.is_set for one in values),
-    )  # fmt: skip
-
-
-def _by_rank(told: Sequence[ProcessSettings], name: str, rule: SettingRule | None) -> dict[int, set[Value]]:
-    """The values of each rank; a rank that does not tell the setting is missing."""
+def _values_by_rank(processes: Sequence[ProcessSettings], name: str, rule: SettingRule | None) -> dict[int, set[Value]]:
+    """The values of each rank, -1 if it is unknown; a rank that does not tell the setting is missing."""
     out: defaultdict[int, set[Value]] = defaultdict(set)
     default = canonical_value(name, rule.default) if rule is not None and rule.default else ""
-    for process in told:
+    for process in processes:
         rank = -1 if process.rank is None else process.rank
+        # NCCL prints all of its own variables that are set
+        printed = (process.printed or process.alike) and name.startswith(("NCCL_", "RCCL_"))
         if name in process.values:
             value = process.values[name]
             out[rank].add(Value(canonical_value(name, value), value_of(name, value) or "(empty)"))
-        elif _is_unset(process, name):
+        elif ENV_NAME.fullmatch(name) and (process.whole or printed):
             out[rank].add(Value(default, f"unset ({default})" if default else "unset", is_set=False))
     return out
 
 
-def _is_unset(process: ProcessSettings, name: str) -> bool:
-    """Whether a name that a process does not tell is unset: NCCL prints all of its own variables that are set."""
-    printed = (process.printed or process.alike) and name.startswith(("NCCL_", "RCCL_"))
-    return bool(ENV_NAME.fullmatch(name) and (process.whole or printed))
-
-
-def _change(name: str, pairs: Counter[tuple[Value, Value, int]]) -> SettingChange | None:
+def _change(name: str, rule: SettingRule | None, pairs: Mapping[int, tuple[Value, Value]]) -> SettingChange | None:
     """The change of a setting; None if each rank has the same value in both runs."""
     ranks: defaultdict[tuple[Value, Value], list[int]] = defaultdict(list)
-    for (one, other, rank), _ in sorted(pairs.items()):
-        if one.meaning != other.meaning:
-            ranks[one, other].append(rank)
+    for rank, (a, b) in sorted(pairs.items(), key=lambda item: (item[1], item[0])):
+        if a.meaning != b.meaning:
+            ranks[a, b].append(rank)
     if not ranks:
         return None
-    rule = rule_of(name)
     ordered = sorted(ranks.items(), key=lambda item: -len(item[1]))
     changes = tuple((a.shown, b.shown, tuple(rank for rank in who if rank >= 0)) for (a, b), who in ordered)
-    effect = rule.effect if rule is not None else ""
-    return SettingChange(name, _weight(name, rule), changes, effect, is_set_in_b=ordered[0][0][1].is_set)
-
-
-def _weight(name: str, rule: SettingRule | None) -> Weight:
-    if _decides_results(name, rule):
-        return "repeatability"
-    if name.startswith("version:"):
-        return "repeatability"
-    if rule is None or rule.harm == "evidence":
-        return "unknown"
-    if rule.scope == "node":
-        return "place"
-    return "speed" if rule.harm == "speed" else "behaviour"
-
-
-def _decides_results(name: str, rule: SettingRule | None) -> bool:
-    """Whether it is known to decide the order of sums or the choice of kernels."""
+    # these are known to decide the order of sums or the choice of kernels
     packed = any(name == pack.name for pack in pack_rules())
     harmful = rule is not None and rule.harm == "result"
-    return packed or harmful or bool(CARRIED.fullmatch(name) or _REPEATABILITY.fullmatch(name))
-
-
-# World size, hosts and mesh.
+    named = CARRIED.fullmatch(name) or _REPEATABILITY.fullmatch(name) or name.startswith("version:")
+    if packed or harmful or named:
+        weight: Weight = "repeatability"
+    elif rule is None or rule.harm == "evidence":
+        weight = "unknown"
+    elif rule.scope == "node":
+        weight = "place"
+    else:
+        weight = "speed" if rule.harm == "speed" else "behaviour"
+    effect = rule.effect if rule is not None else ""
+    return SettingChange(name, weight, changes, effect, is_set_in_b=ordered[0][0][1].is_set)
 
 
 def _places(a: ComparedRun, b: ComparedRun) -> Iterator[SettingChange]:
@@ -223,20 +207,23 @@ def _places(a: ComparedRun, b: ComparedRun) -> Iterator[SettingChange]:
     if all(sizes) and sizes[0] != sizes[1]:
         effect = "Other ranks, other groups and another batch: only training series can be compared."
         yield SettingChange("world size", "behaviour", ((str(sizes[0]), str(sizes[1]), ()),), effect)
-    meshes = [str(one.analysis.mesh) if one.analysis.mesh is not None else "" for one in (a, b)]
+    meshes = [str(run.analysis.mesh) if run.analysis.mesh is not None else "" for run in (a, b)]
     if all(meshes) and meshes[0] != meshes[1]:
         effect = "Another division of the work: sums have other members and another order."
         yield SettingChange("mesh", "behaviour", ((meshes[0], meshes[1], ()),), effect)
     hosts = _hosts(a.dataset), _hosts(b.dataset)
     if not all(hosts):
         return
-    shapes = [sorted(map(tuple, one.values())) for one in hosts]
+    shapes = [sorted(map(tuple, ranks_of.values())) for ranks_of in hosts]
     if shapes[0] != shapes[1]:
-        words = [_shape_text(one) for one in shapes]
+        words = [
+            " | ".join(rank_ranges(ranks, 20) for ranks in shape[:4]) + (" | .." if len(shape) > 4 else "")
+            for shape in shapes
+        ]
         effect = "Ranks share hosts differently: rings and trees of sums are others."
         yield SettingChange("ranks of a host", "behaviour", ((words[0], words[1], ()),), effect)
     if hosts[0].keys() != hosts[1].keys():
-        named = [", ".join(list(one)[:4]) + (", .." if len(one) > 4 else "") for one in hosts]
+        named = [", ".join(list(names)[:4]) + (", .." if len(names) > 4 else "") for names in hosts]
         effect = "On other hosts, sums of one setting may have another order; their speed differs, too."
         yield SettingChange("hosts", "place", ((named[0], named[1], ()),), effect)
 
@@ -249,5 +236,328 @@ def _hosts(dataset: Dataset) -> dict[str, list[int]]:
     return dict(out)
 
 
-def _shape_text(hosts: Sequence[Sequence[int]]) -> str:
-    return " | ".join(rank_ranges(ranks, 20) for ranks in hosts[:4]) + (" | .." if len(hosts) > 4 else "")
+PREFIX = "option "
+"""Begins the names of options among the settings."""
+LONGEST_SHOWN = 100
+"""Most characters of a value that are shown; a hash stands for the rest."""
+_TRUTHS: Mapping[str, bool] = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_NAME_KEYS = ("name", "_target_")
+"""Keys that name the mappings of a list."""
+_MOST_NAMED = 8
+_INDEX = re.compile(r"\[[^\]]*\]")
+
+
+class Absent(Enum):
+    """The place of a value where a run has none."""
+
+    ABSENT = "absent"
+
+
+class OptionPair(NamedTuple):
+    """An option in both runs."""
+
+    path: str
+    a: OptionTree | Absent
+    b: OptionTree | Absent
+    certain: bool = True
+    """Whether a value that is absent is not set; a log may leave it out."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether the values differ in meaning, or one is absent."""
+        return self.a is Absent.ABSENT or self.b is Absent.ABSENT or not same_value(self.a, self.b)
+
+
+class OptionComparison(NamedTuple):
+    """The options of two runs side by side."""
+
+    pairs: tuple[OptionPair, ...]
+    left: tuple[str, ...]
+    """What was not compared, each with the reason."""
+
+
+def same_value(a: OptionTree, b: OptionTree) -> bool:
+    """Whether two values mean the same: 1e-3 and "0.001", `on` and true, a date and its text."""
+    if isinstance(a, dict) or isinstance(b, dict) or isinstance(a, list) or isinstance(b, list):
+        same_kind = type(a) is type(b)
+        return same_kind and (not (a or b) or all(not pair.differs for pair in tree_pairs(a, b)))
+    if isinstance(a, str) == isinstance(b, str):
+        both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
+        return both_nan or a == b
+    text, value = (str(a).strip(), b) if isinstance(a, str) else (str(b).strip(), a)
+    try:
+        if isinstance(value, bool):
+            return _TRUTHS.get(text.lower()) == value
+        if isinstance(value, int | float):
+            return float(text) == value or (math.isnan(float(text)) and math.isnan(value))
+        return isinstance(value, datetime | date) and type(value).fromisoformat(text) == value
+    except ValueError:
+        return False
+
+
+def tree_pairs(a: OptionTree, b: OptionTree, path: str = "") -> Iterator[OptionPair]:
+    """All values of two trees by path. What only one of them has stands as a whole under the path where it begins."""
+    if isinstance(a, dict) and isinstance(b, dict) and (a or b):
+        for key in dict.fromkeys((*a, *b)):
+            yield from _pair(a.get(key, Absent.ABSENT), b.get(key, Absent.ABSENT), _below(path, key))
+    elif isinstance(a, list) and isinstance(b, list) and (a or b):
+        names = _common_names(a, b)
+        yield from _named_pairs(a, b, names, path) if names else _listed_pairs(a, b, path)
+    else:
+        yield OptionPair(path, a, b)
+
+
+def _pair(a: OptionTree | Absent, b: OptionTree | Absent, path: str) -> Iterator[OptionPair]:
+    if isinstance(a, Absent) or isinstance(b, Absent):
+        yield OptionPair(path, a, b)
+    else:
+        yield from tree_pairs(a, b, path)
+
+
+def _below(path: str, key: str) -> str:
+    return f"{path}.{key}" if path and key else path or key
+
+
+def _common_names(a: Sequence[OptionTree], b: Sequence[OptionTree]) -> str:
+    """The key that names the mappings in both lists, each by another text; "" if there is none."""
+    for key in _NAME_KEYS:
+        names = [[one.get(key) if isinstance(one, dict) else None for one in own] for own in (a, b)]
+        texts = [[name for name in own if isinstance(name, str)] for own in names]
+        are_told = all(len(own) == len(told) == len({*told}) for own, told in zip(names, texts, strict=True))
+        if are_told and {*texts[0]} & {*texts[1]}:
+            return key
+    return ""
+
+
+def _named_pairs(a: Sequence[OptionTree], b: Sequence[OptionTree], key: str, path: str) -> Iterator[OptionPair]:
+    """The mappings of two lists by name; those of other names stand side by side if there are as many of them."""
+    own, other = ({str(one[key]): one for one in items if isinstance(one, dict)} for items in (a, b))
+    common = [name for name in own if name in other]
+    for name in common:
+        yield from tree_pairs(own[name], other[name], f"{path}[{name}]")
+    rest_a, rest_b = [n for n in own if n not in other], [n for n in other if n not in own]
+    if len(rest_a) == len(rest_b):
+        for one, two in zip(rest_a, rest_b, strict=True):
+            yield from tree_pairs(own[one], other[two], f"{path}[{one}]")
+    else:
+        yield from (OptionPair(f"{path}[{name}]", own[name], Absent.ABSENT) for name in rest_a)
+        yield from (OptionPair(f"{path}[{name}]", Absent.ABSENT, other[name]) for name in rest_b)
+    orders = [[name for name in items if name in common] for items in (own, other)]
+    if orders[0] != orders[1]:
+        yield OptionPair(f"{path} (order)", ", ".join(orders[0]), ", ".join(orders[1]))
+
+
+def _listed_pairs(a: Sequence[OptionTree], b: Sequence[OptionTree], path: str) -> Iterator[OptionPair]:
+    """The values of two lists by index; of lists of other lengths equal values at both ends are laid together first."""
+    if len(a) == len(b):
+        for at, (one, other) in enumerate(zip(a, b, strict=True)):
+            yield from tree_pairs(one, other, f"{path}[{at}]")
+        return
+    short = min(len(a), len(b))
+    begin = next((at for at in range(short) if not same_value(a[at], b[at])), short)
+    end = next((at for at in range(short - begin) if not same_value(a[-1 - at], b[-1 - at])), short - begin)
+    for at in (*range(begin), *range(len(a) - end, len(a))):
+        yield from tree_pairs(a[at], b[at if at < begin else at - len(a) + len(b)], f"{path}[{at}]")
+    middle_a, middle_b = a[begin : len(a) - end], b[begin : len(b) - end]
+    for at in range(max(len(middle_a), len(middle_b))):
+        yield from _pair(_at(middle_a, at), _at(middle_b, at), f"{path}[{begin + at}]")
+
+
+def _at(values: Sequence[OptionTree], at: int) -> OptionTree | Absent:
+    return values[at] if at < len(values) else Absent.ABSENT
+
+
+def compare_options(a: RunOptions, b: RunOptions) -> OptionComparison:
+    """The options of two runs: file by file and form by form, and what is left by name with all of the other run."""
+    rest_a, rest_b = list(a.sources), list(b.sources)
+    pairs: list[OptionPair] = []
+    # sources of one path; else of one name of file; else the only files
+    keys: tuple[Callable[[OptionSource], str], ...] = (
+        lambda source: source.name,
+        lambda source: PurePosixPath(source.name).name if source.is_file else source.name,
+        lambda source: "a file" if source.is_file else source.name,
+    )
+    for key in keys:
+        counts = [Counter(map(key, rest)) for rest in (rest_a, rest_b)]
+        for source in list(rest_a):
+            if counts[0][key(source)] == counts[1][key(source)] == 1:
+                other = next(one for one in rest_b if key(one) == key(source))
+                certain = source.is_file and other.is_file
+                pairs += (pair._replace(certain=certain) for pair in tree_pairs(source.tree, other.tree))
+                rest_a.remove(source)
+                rest_b.remove(other)
+    known = {_plain_name(pair.path) for pair in pairs}
+    left: list[str] = []
+    for label, rest, others in (("A", rest_a, b.sources), ("B", rest_b, a.sources)):
+        values = {name: value for other in others for name, value in _flat(other).items()}
+        for source in rest:
+            own = _flat(source)
+            for name in [name for name in own if name in values and name not in known]:
+                known.add(name)
+                x, y = (own[name], values[name]) if label == "A" else (values[name], own[name])
+                pairs.append(OptionPair(own[name][0], x[1], y[1]))
+            alone = [path for name, (path, _) in own.items() if name not in values]
+            if alone:
+                named = ", ".join(alone[:_MOST_NAMED]) + (", .." if len(alone) > _MOST_NAMED else "")
+                left.append(f"{source.name} is only in {label}: {plural(len(alone), 'option')} ({named})")
+    left += [f"{label}: {path}" for label, run in (("A", a), ("B", b)) for path in run.unread]
+    return OptionComparison(tuple(pairs), tuple(left))
+
+
+def _plain_name(path: str) -> str:
+    """A name in the spelling that command lines and files share."""
+    return path.replace("-", "_").lower()
+
+
+def _flat(source: OptionSource) -> dict[str, tuple[str, OptionTree]]:
+    """Paths and values of a source by plain name."""
+    found = ((pair.path, pair.a) for pair in tree_pairs(source.tree, source.tree))
+    return {_plain_name(path): (path, value) for path, value in found if not isinstance(value, Absent)}
+
+
+def shown_value(path: str, value: OptionTree | Absent) -> str:
+    """A value as it may be shown: without secrets, and of long ones the beginning with a hash of the whole."""
+    if isinstance(value, Absent):
+        return "unset"
+    text = _text(path, value)
+    if len(text) <= LONGEST_SHOWN:
+        return text
+    digest = hashlib.blake2s(text.encode("utf-8", "replace"), digest_size=4).hexdigest()
+    return f"{text[: LONGEST_SHOWN - 40]}.. ({len(text):,} characters, hash {digest})"
+
+
+def _text(path: str, value: OptionTree) -> str:
+    if is_secret(path) and value not in (None, "", [], {}):
+        return HIDDEN
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_text(_below(path, key), own)}' for key, own in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(_text(path, one) for one in value)}]"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes, {hashlib.blake2s(value, digest_size=4).hexdigest()}"
+    text = hide(str(value))
+    return json.dumps(text, ensure_ascii=False) if isinstance(value, str) and _is_ambiguous(value) else text
+
+
+def _is_ambiguous(text: str) -> bool:
+    """Whether a text without quotes would be read as a value of another type, or as several lines."""
+    told = text.strip()
+    if told != text or not text or told.lower() in (*_TRUTHS, "null", "none", "~") or "\n" in text:
+        return True
+    try:
+        float(told)
+    except ValueError:
+        return told[:1] in "[{" or told == "unset"
+    return True
+
+
+class OptionRole(NamedTuple):
+    """A group of options with one effect."""
+
+    role: str
+    """The cause that a change of such an option is: one of `hypotheses.CAUSES`, "" where it is none."""
+    weight: Weight
+    names: re.Pattern[str]
+    effect: str
+
+
+def _role(role: str, weight: Weight, effect: str, *names: str) -> OptionRole:
+    return OptionRole(role, weight, re.compile(f"(?:.*[._])?(?:{'|'.join(names)})"), effect)
+
+
+ROLES = (
+    _role("data", "behaviour", "other batches, or other order of them",
+          r"data_?(?:loader_?|sampler_?|shuffle_?)?seed|shuffle_?seed|sampler_?seed|shuffle\w*|data_?order|sampler\w*"),
+    _role("seed", "behaviour", "other random numbers: initial values, order, dropout",
+          r"(?:[a-z]+_)?seeds?|random_state"),
+    _role("dropout", "behaviour", "other activations are left out, from the first step on",
+          r"\w*dropout\w*|\w*drop_?path\w*|stochastic_depth\w*|[a-z]+_pdrop|\w*drop_prob"),
+    _role("lr", "behaviour", "other sizes of updates",
+          r"(?:\w+_)?lr(?:_\w+)?|(?:\w+_)?learning_?rate(?:_\w+)?|\w*warm_?up\w*|\w*scheduler\w*",
+          r"decay_(?:iters|steps|type|ratio)"),
+    _role("order", "repeatability", "sums are taken in another order, or over other parts",
+          r"\w*bucket\w*|\w*(?:tensor|pipeline|context|expert|data|sequence)_(?:model_)?parallel\w*",
+          r"\w*parallel(?:ism)?_(?:degree|size)|[tpcde]p(?:_size|_degree)?|fsdp\w*|zero_?stage|\w*shard\w*",
+          r"gradient_accumulation\w*|grad_accum\w*|accumulate_grad\w*|micro_?batch_?size|\w*reduce_(?:dtype|scatter)\w*",
+          r"\w*(?:num|nproc|nnodes)_?(?:nodes|gpus|devices)\w*|nproc_per_node|nnodes|devices"),
+    _role("kernel", "repeatability", "other kernels, which round otherwise or do not repeat",
+          r"\w*determinis\w*|\w*attn_?impl\w*|\w*attention_(?:impl\w*|backend|softmax\w*)|\w*flash\w*|sdpa\w*",
+          r"\w*fused\w*|\w*fusion\w*|\w*compile\w*|\w*benchmark|\w*tf32\w*|\w*float32_matmul\w*"),
+    _role("precision", "behaviour", "another precision",
+          r"\w*(?:bf16|fp16|fp8)\w*|(?:\w*_)?amp(?:_\w+)?|\w*dtype\w*|\w*precision\w*|\w*loss_scale\w*"),
+    _role("optimizer", "behaviour", "other updates from equal gradients",
+          r"optim(?:izer)?(?:[._](?:name|type))?|(?:adam_?)?beta_?[12s]?|betas|\w*weight_decay|wd",
+          r"(?:adam_?)?eps(?:ilon)?|\w*momentum|\w*clip\w*|\w*max_(?:grad_)?norm"),
+    _role("initial-values", "behaviour", "other initial values",
+          r"init(?:_\w+)?|\w*init_(?:std|method|range)\w*|\w*initializer\w*"),
+    _role("optimizer-state", "behaviour", "a resumed run without its optimizer's state",
+          r"no_load_(?:optim|rng)|reset_optim\w*|load_optim\w*|override_opt\w*|finetune",
+          r"(?:no_)?(?:load|restore)_optimizer\w*"),
+    _role("data", "behaviour", "other data",
+          r"\w*data_?(?:path|set|dir|file|root|mix|blend)\w*|\w*train_(?:data|file|split)\w*|tokenizer\w*|\w*vocab\w*",
+          r"split|data|dataset[._]\w+"),
+    _role("batch", "behaviour", "batches of another size",
+          r"\w*batch_?size\w*|\w*(?:seq|sequence|context|block|max)_?len(?:gth)?s?|block_size|max_position\w*",
+          r"tokens_per_\w+"),
+    _role("model", "behaviour", "another model",
+          r"(?:num_|n_)?(?:layers?|heads?|embd|experts?)|hidden_size|ffn_\w+|\w*hidden_\w*|d_model|model(?:[._]\w+)?",
+          r"model_name\w*|activation\w*|moe_\w+|n_kv_heads|\w*_dim|\w*lora\w*(?:[._]\w+)?"),
+    _role("data-loader", "speed", "another speed of the data loader",
+          r"\w*num_workers|\w*prefetch\w*|\w*pin_memory|\w*persistent_workers"),
+)  # fmt: skip
+"""The first that fits a name counts."""
+_OF_ONE_RUN = re.compile(
+    r"(?:.*[._])?(?:(?:\w*_)?(?:output|log|logging|save|dump|run|trace|tensorboard|tb|wandb|ckpt|checkpoint|work|cache|exp|experiment)_?"
+    r"(?:dir|directory|folder|path|name|id|file|root)|save|(?:exp|experiment|job|run)(?:_?(?:name|id|uuid|tag))?|uuid|"
+    r"(?:\w*_)?port|(?:\w*_)?host(?:name)?|master_\w+|rdzv_\w+|(?:\w*_)?time(?:stamp)?|date|pid|artifact_uri|device|"
+    r"local_process_index|(?:\w*_)?wandb(?:_\w+)?|hub_\w+|logging_\w+|(?:log|logging|print|save|eval|checkpoint)_interval|"
+    r"(?:\w*_)?verbos\w*|steps?_per_print)|(?:(?:.*[._])?(?:run|exp|experiment|job|wandb|logger|logging|project)[._])?"
+    r"(?:name|tag|group|notes)|(?:node_|local_|global_|machine_)?rank"
+)
+"""Options of one run, one process or one place: a rerun has other values."""
+
+
+def option_role(path: str) -> OptionRole | None:
+    """The role of an option, by its path; None where nothing is known of it."""
+    name = _plain_name(_INDEX.sub("", path))
+    return next((one for one in ROLES if one.names.fullmatch(name)), None)
+
+
+def option_changes(pairs: Sequence[OptionPair]) -> Iterator[SettingChange]:
+    """The options that differ, one change for each path. An option that one run does not have is "unset" there."""
+    for pair in pairs:
+        if not pair.differs:
+            continue
+        role = option_role(pair.path)
+        only = "B" if pair.a is Absent.ABSENT else "A" if pair.b is Absent.ABSENT else ""
+        if role is not None:
+            weight = role.weight
+        elif _OF_ONE_RUN.fullmatch(_plain_name(_INDEX.sub("", pair.path))):
+            weight = "place"
+        else:
+            weight = "unknown" if only and not pair.certain else "option"
+        values = (shown_value(pair.path, pair.a), shown_value(pair.path, pair.b), ())
+        name = pair.path or "(the whole)"
+        yield SettingChange(PREFIX + name, weight, (values,), role.effect if role is not None else "", name, only)
+
+
+def with_options(found: SettingsComparison, options: OptionComparison, notes: Sequence[str] = ()) -> SettingsComparison:
+    """Settings with the options of the trainer among them."""
+    changes = sorted([*found.changes, *option_changes(options.pairs)], key=lambda one: WEIGHTS.index(one.weight))
+    both = sum(Absent.ABSENT not in (pair.a, pair.b) for pair in options.pairs)
+    return found._replace(
+        changes=tuple(changes), compared=found.compared + both, left=(*found.left, *options.left), notes=tuple(notes)
+    )
+
+
+def equal_roles(pairs: Sequence[OptionPair]) -> dict[str, str]:
+    """Roles whose options both runs tell with equal values: role, and one option with its value."""
+    roles = [(pair, option_role(pair.path)) for pair in pairs]
+    changed = {role.role for pair, role in roles if role is not None and pair.differs}
+    found: dict[str, str] = {}
+    for pair, role in sorted(roles, key=lambda one: one[0].path):
+        if role is not None and role.role not in changed:
+            found.setdefault(role.role, f"{pair.path} is {shown_value(pair.path, pair.a)} in both")
+    return found

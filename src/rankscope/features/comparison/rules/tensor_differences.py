@@ -14,16 +14,17 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.features.comparison.rules.model import StackPair
-from rankscope.features.numbers.rules.difference_origins import (
+from rankscope.features.comparison.rules.model import RunDifference, StackPair
+from rankscope.features.numbers.rules.model import format_of, gamma
+from rankscope.features.numbers.rules.named_tensors import SampleRows
+from rankscope.features.numbers.rules.tensor_matching import (
+    ComparedTensors,
     DifferenceOrigin,
+    compared_tensors,
     difference_origins,
     is_small,
     last_equal,
 )
-from rankscope.features.numbers.rules.model import format_of, gamma
-from rankscope.features.numbers.rules.named_tensors import SampleRows
-from rankscope.features.numbers.rules.tensor_matching import ComparedTensors, compared_tensors
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural, ranks_text
 
@@ -39,16 +40,12 @@ START, NEXT = ("seed", "initial-values", "data", "dropout"), ("lr", "optimizer",
 class TensorDifference:
     """A place at which the numbers of two runs begin to differ."""
 
-    title: str
-    step: int | None
-    ranks: tuple[int, ...]
+    found: RunDifference
     place: Place
     is_root: bool
     """All recorded inputs of the operation are equal: it made the difference."""
-    details: tuple[str, ...]
-    stacks: StackPair
     kinds: tuple[str, ...]
-    """Kinds of cause, of `value_causes.CAUSES`, of which it is one; empty if nothing recorded tells."""
+    """Kinds of cause, of `hypotheses.CAUSES`, of which it is one; empty if nothing recorded tells."""
     reason: str
     """The ground of the kinds, as a part of a sentence."""
 
@@ -66,17 +63,8 @@ class TensorComparison:
     is_ranked: bool = True
     alone: tuple[int, int] = (0, 0)
     """Tensors that only A has, and only B, of ranks and steps that both recorded."""
-    parting: TensorParting | None = None
-    """The first operation that only one of the two recorded."""
-
-
-@dataclass(frozen=True)
-class TensorParting:
-    """An operation of which one run recorded the input, and the other did not in the same step."""
-
-    title: str
-    step: int | None
-    ranks: tuple[int, ...]
+    parting: RunDifference | None = None
+    """The first operation of which only one of the two recorded the input."""
 
 
 def compare_tensors(a: Dataset, b: Dataset) -> TensorComparison | None:
@@ -90,10 +78,14 @@ def compare_tensors(a: Dataset, b: Dataset) -> TensorComparison | None:
     alone = found.unmatched.join(found.table, on=["rank", "step"], how="semi", nulls_equal=True)
     own = alone.filter("ours").height
     return TensorComparison(
-        found.table.height, int(found.table["equal"].sum()), tuple(map(pair.difference, difference_origins(found))),
-        frozenset(pair.wrong.select(PLACE).unique().rows()), found.is_ranked, (alone.height - own, own),
+        found.table.height,
+        int(found.table["equal"].sum()),
+        tuple(map(pair.difference, difference_origins(found))),
+        frozenset(pair.wrong.select(PLACE).unique().rows()),
+        found.is_ranked,
+        (alone.height - own, own),
         pair.parting(alone),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -120,15 +112,13 @@ class _TensorPair:
         inputs = "; all of its recorded inputs are equal" if one.is_exact else ""
         kinds, reason = self._kinds(one)
         mine = self.b.tensors.row(row["row"], named=True)
-        return TensorDifference(
-            f"{self._subject(mine)}{who}{when}: {_size_text(row)}{inputs}", row["step"], ranks,
-            tuple(row[name] for name in PLACE), one.is_exact,
-            tuple(self._details(one, reason)),
-            StackPair(self.a.stack(self.a.tensors["stack_id"][row["other_row"]]), self.b.stack(mine["stack_id"])),
-            kinds, reason,
-        )  # fmt: skip
+        stacks = StackPair(self.a.stack(self.a.tensors["stack_id"][row["other_row"]]), self.b.stack(mine["stack_id"]))
+        title = f"{self._subject(mine)}{who}{when}: {_size_text(row)}{inputs}"
+        details = tuple(self._details(one, reason))
+        found = RunDifference("values-differ", title, ranks, details, stacks, step=row["step"])
+        return TensorDifference(found, tuple(row[name] for name in PLACE), one.is_exact, kinds, reason)
 
-    def parting(self, alone: pl.DataFrame) -> TensorParting | None:
+    def parting(self, alone: pl.DataFrame) -> RunDifference | None:
         """The first operation between ranks that stands in one run only; outputs may be lost for other reasons."""
         moved = alone.filter(
             pl.col("site").is_in(["collective", "p2p"])
@@ -148,9 +138,8 @@ class _TensorPair:
         ranks = tuple(sorted(same["rank"].unique().to_list()))
         what = f"{row['op'] or 'an operation'} of {row['numel'] or 0:,} elements{group}"
         when = f" in step {row['step']}" if row["step"] is not None else ""
-        return TensorParting(
-            f"only {label} recorded {what} on {ranks_text(ranks, _LONGEST_RANKS)}{when}", row["step"], ranks
-        )
+        title = f"only {label} recorded {what} on {ranks_text(ranks, _LONGEST_RANKS)}{when}"
+        return RunDifference("schedule-differs", title, ranks, step=row["step"])
 
     def _details(self, one: DifferenceOrigin, reason: str) -> Iterator[str]:
         if reason:
@@ -175,10 +164,13 @@ class _TensorPair:
         if row["site"] == "gradient":
             return f"the gradient of {name}{'' if is_input else ', as the optimizer finds it,'}"
         return {
-            "forward": f"{end} of {name}", "backward": f"the gradient at {name}", "parameter": f"the parameter {name}",
-            "batch": f"the batch{f' {name}' if row['name'] else ''}", "loss": "the loss",
+            "forward": f"{end} of {name}",
+            "backward": f"the gradient at {name}",
+            "parameter": f"the parameter {name}",
+            "batch": f"the batch{f' {name}' if row['name'] else ''}",
+            "loss": "the loss",
             "optimizer": f"the new parameter {name}" if row["slot"] == "out0" else f"{row['slot']} of {name}",
-        }.get(row["site"], name)  # fmt: skip
+        }.get(row["site"], name)
 
     # Kinds of cause.
 
@@ -191,7 +183,9 @@ class _TensorPair:
         if row["site"] == "batch":
             return ("data",), self._batch_text(row)
         if row["site"] == "optimizer":
-            return ("optimizer", "lr"), self._gradient_text(row)
+            grads = self._of_step(row, "gradient").filter(pl.col("name") == row["name"])
+            is_equal = grads.height and grads["equal"].all()
+            return ("optimizer", "lr"), "the gradient of this parameter is equal" if is_equal else ""
         return self._operation_kinds(one) if one.is_exact else self._early_kinds(row)
 
     def _operation_kinds(self, one: DifferenceOrigin) -> tuple[tuple[str, ...], str]:
@@ -199,21 +193,13 @@ class _TensorPair:
         if "dropout" in (one.first["name"] or "").lower():
             return ("dropout",), "its input is equal, and a dropout draws random numbers"
         if one.first["site"] == "collective":
-            return self._sum_kinds(one)
+            within = self._is_rounding(one)
+            if within is None:
+                within = is_small(one.first)
+            if within:
+                return ("order",), "the difference is within the rounding of a sum in another order"
+            return (), "no order of sums explains it: rankscope numbers tells which of the two runs is wrong"
         return self._module_kinds(one.first) if one.first["site"] in ("forward", "backward") else ((), "")
-
-    def _gradient_text(self, row: dict[str, Any]) -> str:
-        grads = self._of_step(row, "gradient").filter(pl.col("name") == row["name"])
-        return "the gradient of this parameter is equal" if grads.height and grads["equal"].all() else ""
-
-    def _sum_kinds(self, one: DifferenceOrigin) -> tuple[tuple[str, ...], str]:
-        """Kinds for a collective whose inputs are equal."""
-        within = self._is_rounding(one)
-        if within is None:
-            within = is_small(one.first)
-        if within:
-            return ("order",), "the difference is within the rounding of a sum in another order"
-        return (), "no order of sums explains it: rankscope numbers tells which of the two runs is wrong"
 
     def _is_rounding(self, one: DifferenceOrigin) -> bool | None:
         """Whether all samples of a sum differ by no more than two orders of additions may; None if that is unknown.

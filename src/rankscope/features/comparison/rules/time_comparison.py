@@ -14,8 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rankscope.analysis.arrays import Ints, filled_array
-from rankscope.features.comparison.rules.schedule_alignment import stretch_hashes
-from rankscope.features.comparison.rules.schedule_comparison import ScheduleComparison, ScheduleRows
+from rankscope.features.comparison.rules.schedule_comparison import ScheduleComparison, ScheduleRows, stretch_hashes
 from rankscope.features.comparison.rules.series_comparison import STEP_SECONDS
 from rankscope.schema import Dataset
 from rankscope.text.tensors import tensors
@@ -131,7 +130,16 @@ def compare_times(
     schedule: ScheduleComparison | None, series_a: pl.DataFrame, series_b: pl.DataFrame
 ) -> TimeComparison:
     """The times of steps, by series or by the period of the schedule, and of collectives by group, operation, size."""
-    steps = list(_logged_steps(series_a, series_b))
+    steps = list[TimeRatio]()
+    if not (series_a.is_empty() or series_b.is_empty()):
+        # what a trainer printed, without the first ones; one series for a run
+        seconds = []
+        for table in (series_a, series_b):
+            rows = table.filter((pl.col("name") == STEP_SECONDS) & (pl.col("value") > 0)).sort("step")
+            each = rows.group_by("step", maintain_order=True).agg(pl.col("value").max())["value"].to_numpy()
+            seconds.append(each[warm_up(len(each)) :])
+        if all(map(len, seconds)):
+            steps.append(step_ratio("step, as logged", *seconds))
     if schedule is None:
         return TimeComparison(tuple(steps), ())
     steps = steps or list(_periods(schedule))
@@ -185,18 +193,15 @@ def stand_apart(a: Floats, b: Floats) -> bool:
 def ratio_interval(a: Floats, b: Floats) -> tuple[float, float]:
     """2.5 % and 97.5 % of the ratio of medians over resampled moving blocks; the seed is fixed."""
     rng = np.random.default_rng(_SEED)
-    medians = [np.median(_resampled(rng, one), axis=1) for one in (a, b)]
+    medians = []
+    for values in (a, b):
+        # samples of the series, one in each row, made of blocks of neighbours
+        size = block_length(values)
+        starts = rng.integers(0, len(values) - size + 1, size=(_RESAMPLINGS, -(-len(values) // size)))
+        places = (starts[:, :, None] + np.arange(size)).reshape(_RESAMPLINGS, -1)[:, : len(values)]
+        medians.append(np.median(values[places], axis=1))
     ratios = medians[1] / medians[0]
     return float(np.quantile(ratios, 0.025)), float(np.quantile(ratios, 0.975))
-
-
-def _resampled(rng: np.random.Generator, values: Floats) -> Floats:
-    """Samples of the series, one in each row, made of blocks of neighbours."""
-    size = block_length(values)
-    starts = rng.integers(0, len(values) - size + 1, size=(_RESAMPLINGS, -(-len(values) // size)))
-    places = (starts[:, :, None] + np.arange(size)).reshape(_RESAMPLINGS, -1)[:, : len(values)]
-    found: Floats = values[places]
-    return found
 
 
 def block_length(values: Floats) -> int:
@@ -211,25 +216,6 @@ def block_length(values: Floats) -> int:
     c = min(c, 0.99)
     length = float((2 * c / (1 - c * c)) ** (2 / 3) * len(values) ** (1 / 3))
     return max(1, min(round(length), int(len(values) * _LARGEST)))
-
-
-# Times of steps.
-
-
-def _logged_steps(a: pl.DataFrame, b: pl.DataFrame) -> Iterator[TimeRatio]:
-    """The times of steps that a trainer printed, without the first ones; one series for a run."""
-    if a.is_empty() or b.is_empty():
-        return
-    times = [_step_seconds(one) for one in (a, b)]
-    if all(map(len, times)):
-        yield step_ratio("step, as logged", *times)
-
-
-def _step_seconds(table: pl.DataFrame) -> Floats:
-    rows = table.filter((pl.col("name") == STEP_SECONDS) & (pl.col("value") > 0)).sort("step")
-    each = rows.group_by("step", maintain_order=True).agg(pl.col("value").max())["value"].to_numpy()
-    found: Floats = each[warm_up(len(each)) :]
-    return found
 
 
 def warm_up(count: int) -> int:
@@ -286,9 +272,6 @@ def period_of(codes: Ints) -> int:
     return 0
 
 
-# Times of ranks in the collectives that both runs have.
-
-
 def matched_times(found: ScheduleComparison) -> pl.DataFrame:
     """rank, place, a, b, is_wait: seconds of each rank in collectives of both runs.
 
@@ -334,9 +317,6 @@ def _seconds(run: ScheduleRows, numbers: Ints, is_wait: bool, stride: int) -> pl
     return once.select("rank", "number", "seq", "seconds").collect()
 
 
-# Times of collectives.
-
-
 def _collectives(schedule: ScheduleComparison) -> Iterator[TimeRatio]:
     """Times of the costliest collectives without the wait: the shortest over the ranks, pooled over groups."""
     both = _sites(schedule.a).join(_sites(schedule.b), on=_SITE, nulls_equal=True, suffix="_b")
@@ -353,11 +333,13 @@ def _sites(run: ScheduleRows) -> pl.DataFrame:
     timed = run.rows.lazy().select("group", "seq", "op", "in_sizes", "in_dtypes", "is_p2p", duration)
     moved = (
         timed.filter((pl.col("ns") > 0) & ~pl.col("is_p2p").fill_null(False) & pl.col("seq").is_not_null())
-        .group_by("group", "seq", "op", "in_sizes", "in_dtypes").agg(pl.col("ns").min())
+        .group_by("group", "seq", "op", "in_sizes", "in_dtypes")
+        .agg(pl.col("ns").min())
         .join(group_labels(run.dataset).lazy(), on="group")
         .with_columns(pl.col("op", "in_dtypes").cast(pl.String))
-        .group_by(*_SITE, "seq").agg(pl.col("ns").median())
-    )  # fmt: skip
+        .group_by(*_SITE, "seq")
+        .agg(pl.col("ns").median())
+    )
     return moved.sort("seq").group_by(_SITE).agg((pl.col("ns") / 1e9).alias("seconds")).collect()
 
 

@@ -1,7 +1,13 @@
-"""Times of two runs that profiler traces tell: steps, their parts, kernels and collectives, pooled and by rank.
+"""Times of two runs that traces tell: steps, parts, kernels and collectives, and ranks that are slow in one run only.
+
+A step is what `torch.profiler.profile.step` marks. Work belongs to the step and to the phase in which the host launched
+it: a device runs behind its host. Without a device the operators of the host are the work.
 
 A cost is the mean over steps, pooled by the median over the ranks that have it: a rank that alone is slow changes
 little there, and is listed by itself. Nothing of this is judged but the time of a step.
+
+A rank is late by itself by the test of one run (`late_ranks`), and in the other run much less. Of ranks that do not
+communicate, and so wait for nobody, it is the one whose steps became longer while those of the others did not.
 
 Compilers count kernels (`triton_poi_fused_add_3`), append hashes, and libraries put tiles and types into names. So one
 kernel may have another name in another run, which only counts where the exact name has no counterpart.
@@ -9,30 +15,320 @@ kernel may have another name in another run, which only counts where the exact n
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
+from rankscope.analysis.places import Places
 from rankscope.features.comparison.rules.model import ComparedRun
-from rankscope.features.comparison.rules.schedule_alignment import match_groups
-from rankscope.features.comparison.rules.step_costs import (
-    LEAST_RANKS,
-    REST,
-    SPREADS,
-    StepCosts,
-    own_stragglers,
-    step_costs,
+from rankscope.features.comparison.rules.schedule_comparison import match_groups
+from rankscope.features.comparison.rules.time_comparison import (
+    APART,
+    LEAST_APART,
+    OwnStraggler,
+    TimeComparison,
+    TimeRatio,
+    group_labels,
+    stand_apart,
+    time_ratio,
 )
-from rankscope.features.comparison.rules.time_comparison import TimeComparison, TimeRatio, stand_apart, time_ratio
-from rankscope.features.traces.rules.device_spans import is_among
-from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
+from rankscope.features.traces.rules.device_spans import BusyIntervals, SpanIndex, is_among
+from rankscope.features.traces.rules.lateness import step_spans, with_steps
+from rankscope.features.traces.rules.model import STEPS, TRACE_RESULTS, Columns, TraceAnalysis
 from rankscope.schema import Dataset
+from rankscope.schema.tables import empty
 from rankscope.text.escaping import plain
-from rankscope.text.wording import clipped, digits, plural, ranks_text, short_name
+from rankscope.text.tensors import tensors
+from rankscope.text.wording import clipped, digits, duration, plural, ranks_text, short_name
+
+LEAST_RATIO = 2
+"""Smallest ratio of the lateness of a straggler to that of the same rank in the other run."""
+SPREADS = 6 * 1.4826
+"""Distance to the others, in median absolute deviations, from which a rank is apart: six sigma of a normal spread."""
+LEAST_EXCESS = 0.1
+"""Least excess of the steps of a rank that waits for nobody over those of the others. With it and the ranges of
+`stand_apart`, 0 to 0.3 % of pairs of equal runs of 3 to 64 ranks accuse one (5 to 20 steps, noise of 3 % with a rank
+correlation up to 0.6; 1.7 % at 0.9)."""
+LEAST_RANKS = 3
+"""Fewest ranks of which one can be apart from the others."""
+_LONGEST_RANKS = 40
+
+
+class _Side(NamedTuple):
+    """A run, its label, and the rows of STEPS of its traces."""
+
+    label: str
+    run: ComparedRun
+    steps: pl.DataFrame
+
+    @property
+    def accused(self) -> dict[int, str]:
+        """The title of the finding for each rank that is called a straggler."""
+        found = [one for one in self.run.analysis.findings if one.kind == "straggler"]
+        return {rank: one.title for one in found for rank in one.culprit_ranks}
+
+    @property
+    def late(self) -> dict[int, float]:
+        """For each rank the part of its time by which it is late by itself."""
+        known = self.steps.drop_nulls(["rank", "late_ns"]).with_columns(ns=pl.col("end_ns") - pl.col("start_ns"))
+        parts = known.group_by("rank").agg(pl.col("late_ns").sum() / pl.col("ns").sum())
+        return dict(parts.iter_rows())
+
+
+class _SlowRank(NamedTuple):
+    """The amounts by which a rank is slow."""
+
+    here: float
+    """A part of its time, or the nanoseconds of its steps if `others` are known."""
+    there: float
+    others: tuple[float, float] | None = None
+    """Nanoseconds of the steps of the other ranks, here and there."""
+    title: str = ""
+    """Title of the finding of its run."""
+
+
+def own_stragglers(a: ComparedRun, b: ComparedRun) -> Iterator[OwnStraggler]:
+    """The stragglers of B that are none in A, then those of A that are none in B; only of runs of equal size.
+
+    One for each host of which all traced ranks are slow, and for each other rank.
+    """
+    if a.dataset.world_size != b.dataset.world_size:
+        return
+    side_a, side_b = (
+        _Side(label, run, TRACE_RESULTS.of(run.analysis).steps if TRACE_RESULTS.find(run.analysis) else empty(STEPS))
+        for label, run in (("A", a), ("B", b))
+    )
+    for here, there in ((side_b, side_a), (side_a, side_b)):
+        slow = _slow_steps(here, there)
+        late, late_there, innocent = here.late, there.late, there.accused
+        for rank, title in here.accused.items():
+            if rank not in innocent and rank in late and late[rank] > LEAST_RATIO * late_there.get(rank, math.inf):
+                slow[rank] = _SlowRank(late[rank], late_there[rank], title=title)
+        hosts, before = Places(here.run.dataset).hosts, Places(there.run.dataset).hosts
+        traced = defaultdict[str, list[int]](list)
+        for rank in here.steps["rank"].drop_nulls().unique().sort():
+            traced[hosts.get(rank, "")].append(rank)
+        for host, ranks in traced.items():
+            slow_here = {rank: slow[rank] for rank in ranks if rank in slow}
+            if host and len(slow_here) == len(ranks) > 1 and len(traced) > 1:
+                yield _straggler(f"host {host} ({ranks_text(ranks, _LONGEST_RANKS)})", slow_here, here, there)
+                continue
+            for rank, one in slow_here.items():
+                moved = f" ({before[rank]} in {there.label})" if before.get(rank, host) != host else ""
+                yield _straggler(f"rank {rank}{f' on {host}' if host else ''}{moved}", {rank: one}, here, there)
+
+
+def _straggler(place: str, slow: Mapping[int, _SlowRank], here: _Side, there: _Side) -> OwnStraggler:
+    after, before = (float(np.median([getattr(rank, side) for rank in slow.values()])) for side in ("here", "there"))
+    others = next(iter(slow.values())).others
+    if others is not None:
+        times = [duration(round(ns)) for ns in (after, before, *others)]
+        how = f"its steps take {times[0]}, in {there.label} {times[1]}"
+        how += f"; those of the other ranks {times[2]} and {times[3]}"
+    else:
+        how = f"late by itself for {after:.1%} of the time, in {there.label} for {before:.1%}"
+    title = f"{place} is a straggler of {here.label} only: {how}".replace("%", " %")
+    return OwnStraggler(here.label, tuple(slow), title, tuple(rank.title for rank in slow.values() if rank.title))
+
+
+def _slow_steps(here: _Side, there: _Side) -> dict[int, _SlowRank]:
+    """The ranks without communication whose steps all are longer than there, by more than those of the others."""
+    both = _step_lengths(here).join(_step_lengths(there), on="rank", suffix="_there")
+    if both.height < LEAST_RANKS:
+        return {}
+    change = (both["ns"] / both["ns_there"]).to_numpy()
+    far = change / np.median(change) - 1
+    limit = max(LEAST_EXCESS, SPREADS * float(np.median(np.abs(far))))
+    apart = pl.Series(change - 1) >= APART * pl.max_horizontal("reach", "reach_there")
+    slow = both.filter(pl.Series(far > limit) & apart & (pl.col("least") > pl.col("most_there")))
+    rest = both.join(slow, on="rank", how="anti")
+    others = float(np.median(rest["ns"])), float(np.median(rest["ns_there"]))
+    return {
+        rank: _SlowRank(ns, before, others) for rank, ns, before in slow.select("rank", "ns", "ns_there").iter_rows()
+    }
+
+
+def _step_lengths(side: _Side) -> pl.DataFrame:
+    """rank, ns, least, most, reach: median, shortest and longest step of each rank, and their range by the median.
+
+    A rank with few steps is left out, and one that communicates: its steps are as long as those that it waits for.
+    """
+    ns = pl.col("end_ns") - pl.col("start_ns")
+    steps = (
+        side.steps.drop_nulls("rank")
+        .group_by("rank")
+        .agg(ns=ns.median(), least=ns.min(), most=ns.max(), count=pl.len(), alone=pl.col("communication_ns").max() == 0)
+    )
+    enough = steps.filter("alone", pl.col("count") >= LEAST_APART, pl.col("ns") > 0).sort("rank")
+    return enough.select("rank", "ns", "least", "most", reach=(pl.col("most") - pl.col("least")) / pl.col("ns"))
+
+
+COSTS: Columns = {
+    "name": pl.String,
+    "who": pl.Int64,  # the rank, -1 if unknown; of collectives that move data, the group
+    "step": pl.Int64,
+    "ns": pl.Int64,
+    "count": pl.Int64,
+}
+"""One row for each thing, rank or group, and step."""
+REST = "the rest of the step"
+_PHASES = (
+    ("data loading", re.compile(r"data_?load|next_data|(?:get|load|next|fetch)_batch", re.IGNORECASE)),
+    ("optimizer", re.compile(r"^Optimizer\.|\boptimizer(?:[-_]step)?\b")),
+    ("backward", re.compile(r"^autograd::engine::evaluate_function|\bbackward(?:[-_](?:step|compute))?\b")),
+    ("forward", re.compile(r"\bforward(?:[-_](?:step|compute))?\b")),
+)
+"""Phases by the names of their marks; of those that enclose each other the first counts."""
+_OPERATOR_MARK = "autograd::engine"
+_PARTS = {
+    "compute_ns": "computing",
+    "exposed_ns": "communication exposed",
+    "overlap_ns": "communication behind computing",
+    "memory_ns": "copies",
+    "idle_ns": "idle",
+}
+"""Parts of a step, and their columns of STEPS."""
+
+
+@dataclass(frozen=True)
+class StepCosts:
+    """The costs of a run; all tables but `steps` have the columns COSTS."""
+
+    steps: pl.DataFrame
+    """Rows of STEPS; without the first step of a window that has more than enough."""
+    parts: pl.DataFrame
+    phases: pl.DataFrame
+    kernels: pl.DataFrame
+    moving: pl.DataFrame
+    """Collectives from the last arrival to the end."""
+    waiting: pl.DataFrame
+    """Ranks in collectives before the last arrival; to the end where no other member was traced."""
+    noun: str
+    """"kernel", or "operator" of a host that computes itself."""
+
+    @property
+    def turns(self) -> pl.DataFrame:
+        """who, turns: the number of steps of each rank."""
+        return self.steps.group_by(pl.col("rank").fill_null(-1).cast(pl.Int64).alias("who")).agg(turns=pl.len())
+
+
+def step_costs(dataset: Dataset, traces: TraceAnalysis) -> StepCosts | None:
+    """The costs of the traces of a run; None if no step is marked."""
+    marks = step_spans(dataset).with_columns(
+        many=pl.len().over("file") > LEAST_APART, first=pl.col("begin_ns") == pl.col("begin_ns").min().over("file")
+    )
+    marks = marks.filter(~(pl.col("many") & pl.col("first"))).drop("many", "first")
+    steps = traces.steps.join(marks, on=["file", "step"], how="semi").filter(pl.col("end_ns") > pl.col("start_ns"))
+    if steps.is_empty():
+        return None
+    spans = SpanIndex(dataset)
+    files = [_of_file(spans, file, own) for (file,), own in marks.partition_by("file", as_dict=True).items()]
+    ranks = dataset.traces.select("file", who=pl.col("rank").fill_null(-1).cast(pl.Int64))
+    kernels, phases = (_summed(pl.concat([tables[at] for tables in files]).join(ranks, on="file")) for at in (0, 1))
+    known = [pl.col(column).alias(name) for column, name in _PARTS.items()]
+    parts = steps.select("step", *known, who=pl.col("rank").fill_null(-1))
+    parts = parts.unpivot(index=["who", "step"], variable_name="name", value_name="ns").drop_nulls("ns")
+    moving, waiting = _collective_costs(dataset, traces, marks)
+    noun = "operator" if spans.on_host else "kernel"
+    return StepCosts(steps, _summed(parts), phases, kernels, moving, waiting, noun)
+
+
+def _summed(rows: pl.DataFrame) -> pl.DataFrame:
+    """COSTS of rows with name, who, step and ns."""
+    name = pl.col("name").cast(pl.String)
+    table = rows.group_by(name, "who", "step").agg(pl.col("ns").sum(), count=pl.len())
+    return table.select([pl.col(name).cast(kind) for name, kind in COSTS.items()])
+
+
+def _of_file(spans: SpanIndex, file: int, marks: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """file, name, step, ns: of kernels, and of phases."""
+    none = pl.DataFrame(schema={"file": pl.UInt32, "name": pl.Categorical, "step": pl.Int64, "ns": pl.Int64})
+    host = spans.host(file)
+    if file not in spans.whole or spans.device(file) is None or host is None:
+        return none, none.cast({"name": pl.String})
+    work = spans.launched(file).filter(pl.col("what") != "communication")
+    if spans.on_host:
+        reach = pl.col("end_ns").cum_max().over("track").shift().over("track")
+        work = work.filter(reach.is_null() | (pl.col("start_ns") >= reach))
+    launch, length = pl.coalesce("call_ns", "start_ns"), pl.col("end_ns") - pl.col("start_ns")
+    work = work.select("file", "name", created_ns=launch, started_ns="start_ns", offset_ns=pl.lit(0), ns=length)
+    work = with_steps(work, marks).drop_nulls("step")
+    phases = _marked_phases(host)
+    # the time of the host in each phase, and in none
+    begin, end = marks["begin_ns"].to_numpy(), marks["end_ns"].to_numpy()
+    reached = [busy.within(begin, end) for busy in accumulate(phases.values(), BusyIntervals.joined)] + [end - begin]
+    added = [after - before for before, after in zip([0 * begin, *reached], reached, strict=False)]
+    timed = pl.concat(
+        marks.select("file", name=pl.lit(f"{name}, on the host"), step="step", ns=pl.Series(ns, dtype=pl.Int64))
+        for name, ns in zip([*phases, REST], added, strict=True)
+    )
+    if spans.on_host:
+        return work.select(none.columns), timed
+    # the phase in which the host launched each
+    at, phase_name = work["created_ns"].to_numpy(), pl.lit(REST)
+    for phase, busy in reversed(phases.items()):
+        inside = pl.lit(pl.Series(busy.within(at, at + 1) > 0))
+        phase_name = pl.when(inside).then(pl.lit(phase)).otherwise(phase_name)
+    launched = work.with_columns(name=phase_name + ", on the device").select(none.columns)
+    loading = timed.filter(pl.col("name") == f"{_PHASES[0][0]}, on the host")
+    return work.select(none.columns), pl.concat([loading, launched])
+
+
+def _marked_phases(host: pl.DataFrame) -> dict[str, BusyIntervals]:
+    """The stretches of each phase that the host marks, by its clock; each without those of earlier phases counts."""
+    marked = host.filter(is_among("category", ["user_annotation", "cpu_op"]))
+    annotated = marked["category"].cast(pl.String) == "user_annotation"
+    names = marked.filter(annotated | marked["name"].cast(pl.String).str.starts_with(_OPERATOR_MARK))
+    told = names["name"].unique().cast(pl.String).drop_nulls().to_list()
+    found = {}
+    for phase, pattern in _PHASES:
+        own = names.filter(is_among("name", [name for name in told if pattern.search(name)]))
+        if own.height:
+            found[phase] = BusyIntervals.of(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
+    return found
+
+
+_SITE = ["group", "op", "is_p2p", "in_sizes", "in_dtypes"]
+
+
+def _collective_costs(
+    dataset: Dataset, traces: TraceAnalysis, marks: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """COSTS of moving, by group, and of waiting, by rank."""
+    own = dataset.traced.with_row_index("row").select(
+        "row", "file", "rank", *_SITE, "created_ns", "started_ns", "completed_ns", offset_ns=pl.lit(0)
+    )
+    named = with_steps(own, marks).drop_nulls("step").join(_sites(own, dataset), on=_SITE, nulls_equal=True)
+    if traces.matched.is_empty():
+        ns = pl.col("completed_ns") - pl.coalesce("started_ns", "created_ns")
+        whole = named.select(pl.col("name") + ", with the wait", "step", who=pl.col("rank").fill_null(-1), ns=ns)
+        return empty(COSTS), _summed(whole.drop_nulls())
+    times = traces.matched.select("match", "row", "arrived_ns", "ended_ns", "blocking")
+    rows = named.select("row", "name", "step", "rank", "group").join(times, on="row").sort("match", "name")
+    last = pl.col("arrived_ns").max()
+    moved = rows.group_by("match").agg(
+        pl.col("name").last(), pl.col("step").min(), who=pl.col("group").first(), ns=pl.col("ended_ns").min() - last
+    )
+    waits = rows.filter("blocking").with_columns(ns=last.over("match") - pl.col("arrived_ns"), who="rank")
+    return _summed(moved.filter(pl.col("ns") > 0)), _summed(waits.with_columns(pl.col("name") + ", waiting"))
+
+
+def _sites(rows: pl.DataFrame, dataset: Dataset) -> pl.DataFrame:
+    """_SITE, name: "all_reduce [64] f32 in dp" for each operation, group and size."""
+    distinct = rows.select(_SITE).unique().join(group_labels(dataset), on="group", how="left")
+    names = []
+    for _, op, p2p, sizes, dtypes, label in distinct.iter_rows():
+        call = f"{'send, recv' if p2p else op or '?'} {tensors(sizes, dtypes)}".rstrip()
+        names.append(f"{call} in {label or 'an unnamed group'}")
+    return distinct.select(*_SITE, name=pl.Series(names, dtype=pl.String))
+
 
 _HASH = re.compile(r"(?<![A-Za-z0-9])(?=[a-f]*\d)[0-9a-f]{6,}(?![A-Za-z0-9])|0x[0-9a-fA-F]+|\d+")
 """Hashes and numbers; a word such as "facade" has no digit and stays."""
@@ -45,33 +341,26 @@ _MOST_BRACKETS = 2_000
 
 def kernel_labels(a: Collection[str], b: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Labels of the kernels of both runs by name; matched kernels share one, and no others do."""
-    found: tuple[dict[str, str], dict[str, str]] = {}, {}
+    keys: tuple[dict[str, str], dict[str, str]] = {}, {}
     renamed = set[str]()
-    for key in (_same, _without_numbers, _without_templates):
-        ours, theirs = (_by_key(names, known, key) for names, known in zip((a, b), found, strict=True))
+    spellings: tuple[Callable[[str], str], ...] = (str, _without_numbers, _without_templates)
+    for number, key in enumerate(spellings):
+        ours, theirs = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+        for names, known, by_key in zip((a, b), keys, (ours, theirs), strict=True):
+            for name in names:
+                if name not in known:
+                    by_key[key(name)].append(name)
         for shared in sorted(ours.keys() & theirs.keys()):
             first = min(ours[shared])
-            found[0].update(dict.fromkeys(ours[shared], first))
-            found[1].update(dict.fromkeys(theirs[shared], first))
-            if key is not _same:
+            keys[0].update(dict.fromkeys(ours[shared], first))
+            keys[1].update(dict.fromkeys(theirs[shared], first))
+            if number:
                 renamed.add(first)
-    for known, names in zip(found, (a, b), strict=True):
+    for known, names in zip(keys, (a, b), strict=True):
         known.update({name: name for name in names if name not in known})
-    shown = _shown(sorted({*found[0].values(), *found[1].values()}))
+    shown = _shown(sorted({*keys[0].values(), *keys[1].values()}))
     shown |= {name: f"{shown[name]} (other names in B)" for name in renamed}
-    return {name: shown[one] for name, one in found[0].items()}, {name: shown[one] for name, one in found[1].items()}
-
-
-def _by_key(names: Collection[str], known: Collection[str], key: Callable[[str], str]) -> dict[str, list[str]]:
-    keyed = defaultdict[str, list[str]](list)
-    for name in names:
-        if name not in known:
-            keyed[key(name)].append(name)
-    return keyed
-
-
-def _same(name: str) -> str:
-    return name
+    return {name: shown[key] for name, key in keys[0].items()}, {name: shown[key] for name, key in keys[1].items()}
 
 
 def _without_numbers(name: str) -> str:
@@ -92,29 +381,28 @@ def _without_templates(name: str) -> str:
 
 
 def _shown(keys: Collection[str]) -> dict[str, str]:
-    """Names for people by key: short where that tells them apart, else with the start of what differs."""
-    found = {key: clipped(short_name(key.removeprefix(_ENGINE)), _LONGEST) for key in keys}
-    for tell in (_with_parameters, _with_end):
-        often = Counter(found.values())
-        found = {key: text if often[text] == 1 else tell(key) for key, text in found.items()}
-    often = Counter(found.values())
-    counts = Counter[str]()
-    for key, text in found.items():
+    """Names for people by key: short where that tells them apart, else with the start of what differs.
+
+    That is the first parameters of a template, "elementwise_kernel<4, CUDAFunctor_add<float>...", else both ends.
+    """
+    shown = {key: clipped(short_name(key.removeprefix(_ENGINE)), _LONGEST) for key in keys}
+    often = Counter(shown.values())
+    for key, text in shown.items():
+        if often[text] > 1:
+            _, bracket, parameters = plain(key, 400).removeprefix("void ").partition("<")
+            shown[key] = clipped(f"{short_name(key)}{bracket}{_NAMESPACES.sub('', parameters)}", _LONGEST)
+    often = Counter(shown.values())
+    for key, text in shown.items():
+        if often[text] > 1:
+            whole = plain(key, 400)
+            is_short = len(whole) <= _LONGEST
+            shown[key] = whole if is_short else f"{whole[: _LONGEST // 2 - 1]}..{whole[1 - _LONGEST // 2 :]}"
+    often, counts = Counter(shown.values()), Counter[str]()
+    for key, text in shown.items():
         if often[text] > 1:
             counts[text] += 1
-            found[key] = f"{text} #{counts[text]}"
-    return found
-
-
-def _with_parameters(key: str) -> str:
-    """The name with the first parameters of its template: "elementwise_kernel<4, CUDAFunctor_add<float>..."."""
-    _, bracket, parameters = plain(key, 400).removeprefix("void ").partition("<")
-    return clipped(f"{short_name(key)}{bracket}{_NAMESPACES.sub('', parameters)}", _LONGEST)
-
-
-def _with_end(key: str) -> str:
-    text = plain(key, 400)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2 - 1]}..{text[1 - _LONGEST // 2 :]}"
+            shown[key] = f"{text} #{counts[text]}"
+    return shown
 
 
 LEAST_SHARE = 0.01
@@ -125,7 +413,7 @@ MOST_APART = 10
 """Most things of a kind that are listed for ranks or groups apart from the others."""
 MOST_GROUPS = 3
 _PYTHON = "python_function"
-_LONGEST_RANKS = 30
+_LONGEST_SITE_RANKS = 30
 Frames = tuple[pl.DataFrame, pl.DataFrame]
 """A table of A and one of B."""
 
@@ -135,45 +423,46 @@ def with_traced_times(times: TimeComparison | None, a: ComparedRun, b: ComparedR
     traces = TRACE_RESULTS.find(a.analysis), TRACE_RESULTS.find(b.analysis)
     if traces[0] is None or traces[1] is None:
         return times
-    notes = (*_damage("A", a.dataset), *_damage("B", b.dataset), *_overhead(a.dataset, b.dataset))
-    found = (times or TimeComparison((), ()))._replace(stragglers=tuple(own_stragglers(a, b)), notes=notes)
+    found = (times or TimeComparison((), ()))._replace(
+        stragglers=tuple(own_stragglers(a, b)), notes=tuple(_notes(a.dataset, b.dataset))
+    )
     costs = step_costs(a.dataset, traces[0]), step_costs(b.dataset, traces[1])
     if costs[0] is None or costs[1] is None:
         return found._replace(kernels=tuple(_calls(traces[0], traces[1])))
-    step = _step_ratio(costs[0], costs[1])
+    # lengths of steps, of each the median over ranks
+    length = (pl.col("end_ns") - pl.col("start_ns")).median()
+    series = [
+        cost.steps.group_by("step").agg(ns=length).sort("step")["ns"].to_numpy() / 1e9 for cost in (costs[0], costs[1])
+    ]
+    step = time_ratio("profiled step", *series)._replace(apart=stand_apart(*series))
     pair = _Pair((costs[0].turns, costs[1].turns), LEAST_SHARE * min(step.median_a, step.median_b))
     # a turn of the loop that traces show is the same step, less exactly
     known = () if a.dataset.ops.is_empty() and a.series.is_empty() else found.steps
     same_size = a.dataset.world_size == b.dataset.world_size
     return found._replace(
-        steps=(*known, step), phases=tuple(_phases(pair, costs[0], costs[1], by_rank=same_size)),
+        steps=(*known, step),
+        phases=tuple(_phases(pair, costs[0], costs[1], by_rank=same_size)),
         kernels=tuple(_kernels(pair, costs[0], costs[1], by_rank=same_size)),
         collectives=tuple(_collectives(pair, costs[0], costs[1], a, b)) or found.collectives,
-    )  # fmt: skip
+    )
 
 
-def _damage(label: str, dataset: Dataset) -> Iterator[str]:
-    """Words for the traces of which something could not be read."""
-    damaged = dataset.files.filter(pl.col("problem").is_not_null()).join(dataset.traces, on="file", how="semi")
-    if damaged.height:
-        ranks = damaged["rank"].drop_nulls().unique().sort().to_list()
-        whose = f" of {ranks_text(ranks, _LONGEST_RANKS)}" if ranks else ""
-        yield f"{label}: traces{whose} are damaged, so times of kernels and phases may be too short there"
-
-
-def _overhead(a: Dataset, b: Dataset) -> Iterator[str]:
-    """Words for a profiler that recorded Python functions in one run only."""
-    with_stack = [bool(one.spans.select(is_among("category", [_PYTHON]).any()).item()) for one in (a, b)]
+def _notes(a: Dataset, b: Dataset) -> Iterator[str]:
+    """Words for traces that could not be read whole, and for a profiler that recorded Python functions in one run."""
+    for label, dataset in (("A", a), ("B", b)):
+        damaged = dataset.files.filter(pl.col("problem").is_not_null()).join(dataset.traces, on="file", how="semi")
+        if damaged.height:
+            ranks = damaged["rank"].drop_nulls().unique().sort().to_list()
+            whose = f" of {ranks_text(ranks, _LONGEST_SITE_RANKS)}" if ranks else ""
+            yield f"{label}: traces{whose} are damaged, so times of kernels and phases may be too short there"
+    with_stack = [bool(run.spans.select(is_among("category", [_PYTHON]).any()).item()) for run in (a, b)]
     if with_stack[0] != with_stack[1]:
         label = "A" if with_stack[0] else "B"
         yield f"only {label} was profiled with_stack: to record Python functions makes its host slower"
 
 
-def _step_ratio(a: StepCosts, b: StepCosts) -> TimeRatio:
-    """Lengths of steps, of each the median over ranks."""
-    ns = pl.col("end_ns") - pl.col("start_ns")
-    series = [one.steps.group_by("step").agg(ns=ns.median()).sort("step")["ns"].to_numpy() / 1e9 for one in (a, b)]
-    return time_ratio("profiled step", *series)._replace(apart=stand_apart(*series))
+def _ranks_text(ranks: Sequence[int]) -> str:
+    return ranks_text(ranks, _LONGEST_SITE_RANKS)
 
 
 def _phases(pair: _Pair, a: StepCosts, b: StepCosts, *, by_rank: bool) -> Iterator[TimeRatio]:
@@ -225,10 +514,6 @@ def _collectives(
     )
 
 
-def _ranks_text(ranks: Sequence[int]) -> str:
-    return ranks_text(ranks, _LONGEST_RANKS)
-
-
 class _Pair(NamedTuple):
     """Numbers of steps of both runs, and the smallest time that is listed."""
 
@@ -268,9 +553,11 @@ class _Pair(NamedTuple):
         both = both.with_columns(change=change, far=(change - change.median().over("name")))
         far, spread = pl.col("far").abs(), pl.col("far").abs().median().over("name")
         some = both.filter(
-            (pl.len().over("name") >= LEAST_RANKS) & (far >= self.least) & (far > SPREADS * spread)
+            (pl.len().over("name") >= LEAST_RANKS)
+            & (far >= self.least)
+            & (far > SPREADS * spread)
             & (pl.col("change").abs() >= self.least)
-        )  # fmt: skip
+        )
         found = some.group_by("name", up=pl.col("change") > 0).agg(
             pl.col("who").sort(), pl.col("cost", "cost_b").median()
         )
@@ -304,22 +591,15 @@ def _ratio(row: Mapping[str, Any], prefix: str, counted: str, traced: Sequence[i
     costs = row["cost"] or 0.0, row["cost_b"] or 0.0
     name = f"{prefix}{row['name']}"
     if counted:
-        name = f"{name} ({_count_text(row['per_step'], row['per_step_b'])})"
+        # how often it comes: "3 a step", "3 -> 4 a step"
+        counts = [digits(count) for count in (row["per_step"], row["per_step_b"]) if count is not None]
+        name = f"{name} ({' -> '.join(dict.fromkeys(counts))} a step)"
     if len(a) and len(b):
         return time_ratio(name, a, b)._replace(cost_a=costs[0], cost_b=costs[1])
     who, ranks = (row["who"], traced[0]) if len(a) else (row["who_b"], traced[1])
     if counted and 0 < len(who) < ranks:
         name = f"{name}, on {_ranks_text(who)}"
     return TimeRatio(name, *costs, len(a), len(b), None, None, *costs)
-
-
-def _count_text(a: float | None, b: float | None) -> str:
-    """Words for how often it comes: "3 a step", "3 -> 4 a step"."""
-    told = [digits(one) for one in (a, b) if one is not None]
-    return f"{' -> '.join(dict.fromkeys(told))} a step"
-
-
-# Traces without marked steps.
 
 
 def _calls(a: TraceAnalysis, b: TraceAnalysis) -> Iterator[TimeRatio]:
@@ -330,10 +610,12 @@ def _calls(a: TraceAnalysis, b: TraceAnalysis) -> Iterator[TimeRatio]:
     ]
     labels = kernel_labels(*(set(one["name"].unique()) for one in tables))
     pooled = [
-        table.group_by(pl.col("name").replace(label), "rank").agg(pl.col("total_ns", "count").sum())
-        .group_by("name").agg(pl.col("count", "total_ns").sum(), ns=(pl.col("total_ns") / pl.col("count")).median())
+        table.group_by(pl.col("name").replace(label), "rank")
+        .agg(pl.col("total_ns", "count").sum())
+        .group_by("name")
+        .agg(pl.col("count", "total_ns").sum(), ns=(pl.col("total_ns") / pl.col("count")).median())
         for table, label in zip(tables, labels, strict=True)
-    ]  # fmt: skip
+    ]
     both = pooled[0].join(pooled[1], on="name", suffix="_b").sort("total_ns", "name", descending=[True, False])
     for name, count, _, ns, count_b, _, ns_b in both.head(MOST_LISTED).iter_rows():
         yield TimeRatio(f"kernel {name}", ns / 1e9, ns_b / 1e9, count, count_b, None, None)

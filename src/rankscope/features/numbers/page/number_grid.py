@@ -189,8 +189,20 @@ def number_grid(dataset: Dataset) -> NumberGrid:
     first = np.flatnonzero((np.diff(line, prepend=-1) != 0) | (np.diff(column, prepend=-1) != 0))
     ends = np.append(np.flatnonzero(np.diff(line[first], prepend=-1)), len(first))
     begins = np.append(first, len(line))
+    # the table of lines; texts come back from a tensor of each
+    facts = rows.group_by("line", maintain_order=True).agg(
+        pl.col("row", "step", "micro", "again", "group", "seq", "nth").first(),
+        groups=pl.col("group").n_unique(),
+        shared_seq=pl.col("seq").n_unique() == 1,
+    )
+    told = dataset.tensors[facts["row"].to_numpy()].select(pl.col("site", "op", "name").cast(pl.String))
+    groups = dataset.groups.select("group", kind=pl.coalesce(pl.col("description").replace("", None), "name"))
+    lines = pl.concat([facts.drop("line", "row"), told], how="horizontal")
+    lines = lines.join(groups, on="group", how="left", maintain_order="left")
+    words = pl.concat_str("site", "op", "name", "kind", pl.format("step {}", "step"), separator=" ", ignore_nulls=True)
+    lines = lines.with_columns(words=words.str.to_lowercase())
     return NumberGrid(
-        _lines(dataset, rows),
+        lines,
         ranks,
         ends.astype(np.int64),
         column[first],
@@ -231,21 +243,6 @@ def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.join(calls.drop("row"), on=call, how="left", nulls_equal=True, maintain_order="left")
 
 
-def _lines(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
-    """The table of lines; texts come back from a tensor of each."""
-    facts = rows.group_by("line", maintain_order=True).agg(
-        pl.col("row", "step", "micro", "again", "group", "seq", "nth").first(),
-        groups=pl.col("group").n_unique(),
-        shared_seq=pl.col("seq").n_unique() == 1,
-    )
-    names = dataset.tensors[facts["row"].to_numpy()].select(pl.col("site", "op", "name").cast(pl.String))
-    groups = dataset.groups.select("group", kind=pl.coalesce(pl.col("description").replace("", None), "name"))
-    lines = pl.concat([facts.drop("line", "row"), names], how="horizontal")
-    lines = lines.join(groups, on="group", how="left", maintain_order="left")
-    words = pl.concat_str("site", "op", "name", "kind", pl.format("step {}", "step"), separator=" ", ignore_nulls=True)
-    return lines.with_columns(words=words.str.to_lowercase())
-
-
 WIDE = 100
 """Columns from which the smallest element is told, too."""
 MOST_TENSORS = 12
@@ -254,9 +251,12 @@ _RULES = tuple(RULES.values())
 _SITES = {"forward": "fwd", "backward": "bwd", "gradient": "grad", "parameter": "param", "optimizer": "optim"}
 """Sites in few characters."""
 _STATES: dict[RowState, tuple[str, Role]] = {
-    RowState.NOT_JUDGED: ("no limit", "dim"), RowState.RIGHT: ("right", "good"), RowState.FOLLOWS: ("follows", "bad"),
-    RowState.SUSPICIOUS: ("ODD", "warn"), RowState.WRONG: ("WRONG", "critical"),
-}  # fmt: skip
+    RowState.NOT_JUDGED: ("no limit", "dim"),
+    RowState.RIGHT: ("right", "good"),
+    RowState.FOLLOWS: ("follows", "bad"),
+    RowState.SUSPICIOUS: ("ODD", "warn"),
+    RowState.WRONG: ("WRONG", "critical"),
+}
 
 
 def line_text(one: dict[str, Any], width: int) -> str:

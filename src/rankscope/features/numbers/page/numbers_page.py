@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -220,14 +220,10 @@ class NumbersScreen(BinnedPage):
         """Whether a key has a use here: without a reference there is one view."""
         return len(self._modes) > 1 if action.startswith("mode") else super().check_action(action, parameters)
 
-    def _line(self, at: int) -> dict[str, Any]:
-        assert self.grid is not None
-        return self.grid.lines.row(int(self._shown[at]), named=True)
-
     def head(self, at: int) -> Span:
         """The step and the operation of a line."""
         assert self.grid is not None
-        one, width = self._line(at), self.label_width
+        one, width = self.grid.lines.row(int(self._shown[at]), named=True), self.label_width
         digits = len(str(self.grid.lines["step"].max()))
         step = "" if one["step"] < 0 else str(one["step"])
         return Span(f"{step:>{digits}} {line_text(one, width - digits - 2):<{width - digits - 1}}")

@@ -61,8 +61,6 @@ class NumbersGroup(NamedTuple):
     ranks: Members
 
 
-# Columns in few bytes: a job has millions of rows.
-
 Narrow = npt.NDArray[np.signedinteger[Any]]
 _KINDS: Mapping[int, type[np.signedinteger[Any]]] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 """Integers by their bytes."""
@@ -170,8 +168,6 @@ def numbers_from(header: dict[str, Any], body: memoryview, rows: int) -> Numbers
         raise ValueError("columns that do not fit together")
     return found
 
-
-# Settings in the header of a file.
 
 SEED = "seed"
 """The name of the seed of torch among the random states of a step."""

@@ -1,9 +1,17 @@
-"""Rows of `tensors` from summaries of tensors, joined with the groups and stacks of the dumps."""
+"""Rows of `tensors` and `settings` from summaries of tensors, joined with the groups and stacks of the dumps.
+
+Paths and files beside the records of other tools tell their rank, step and stack: "dump/step3/rank1/dump.json",
+"dump/step3/proc2016/dump.json", "monitor/rank_1/grad_reduced_0-99.csv".
+"""
 
 from __future__ import annotations
 
+import re
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import PurePosixPath
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +20,193 @@ import polars as pl
 from rankscope import schema
 from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.operations import LaterStacks
-from rankscope.assemble.rank_files import OLDER, FileOwner, rank_files
+from rankscope.assemble.rank_files import OLDER, FileOwner, RankFile, rank_files
 from rankscope.assemble.sources import SourceFile
-from rankscope.features.numbers.read.model import CODES, DEFAULT_GROUP, FLOATS, PLAIN, SIZES, NumbersContent
-from rankscope.features.numbers.rows import record_places
-from rankscope.features.numbers.rows.number_settings import NumbersFile, with_number_settings
+from rankscope.features.numbers.read.model import (
+    CODES,
+    DEFAULT_GROUP,
+    FLOATS,
+    MOST_STEPS,
+    PLAIN,
+    SEED,
+    SIZES,
+    NumbersContent,
+    NumbersGroup,
+    narrowed,
+)
+from rankscope.features.numbers.read.records.msprobe_dumps import MONITOR_SITES, NO_SITE, NO_SLOT, StackDocument
 from rankscope.kinds.input_kinds import TENSOR_RECORD
 from rankscope.parsers.matrices import NULL
+from rankscope.parsers.members import shared_members
+from rankscope.parsers.sidecar import Sidecar
+
+_STEP = re.compile(r"(?:^|[/!])step[_\-]?(\d{1,12})(?=[/!])", re.IGNORECASE)
+_PROCESS = re.compile(r"(?:^|[/!])proc[_\-]?(\d{1,12})(?=[/!])", re.IGNORECASE)
+_TOOLS = ("", "msprobe", "DebugMode", "torchtitan", "msprobe-monitor", "nvdlfw-inspect")
+"""Tools, the most exact one first; "" is the capture."""
+NO_RANK = "neither its path nor its groups tell a rank: not used; --rank-from gives it one"
+_ALONE = "no rank in its path: as the only process it is taken for rank 0"
+
+
+def place_records(sources: Sequence[SourceFile]) -> None:
+    """Gives records of other tools their ranks, steps, sites and stacks, and leaves all but one tool's aside."""
+    records = [s for s in sources if isinstance(s.content, NumbersContent) and s.content.headers]
+    tools = {content.tool for s in records if isinstance(content := s.content, NumbersContent)}
+    if not tools - {""}:
+        return
+    best = min(tools, key=lambda tool: _TOOLS.index(tool) if tool in _TOOLS else len(_TOOLS))
+    stacks = {s.directory: s.content for s in sources if isinstance(s.content, StackDocument) and s.content.places}
+    ranks = _ranks_by_process(sources, records)
+    everybody = sorted({rank for rank in ranks.values() if rank is not None})
+    for source in records:
+        content = source.content
+        assert isinstance(content, NumbersContent)
+        if content.tool != best:
+            source.note = f"numbers of {best or 'rankscope.capture'} are used instead"
+            source.content = replace(content, headers=[])
+        elif content.tool:
+            rank = ranks[_process_of(source)]
+            source.content = _placed(content, source.shown, rank, everybody)
+            beside = stacks.get(source.directory)
+            if beside is not None and content.calls:
+                # the stacks of its calls stand in the file beside it
+                places = {number: beside.places.get(name) for number, name in enumerate(content.calls)}
+                found = {number: beside.stacks[place] for number, place in places.items() if place is not None}
+                source.content = replace(source.content, stacks=found)
+            source.note = NO_RANK if rank is None else source.note
+    for source in sources:
+        source.used = source.used or (isinstance(source.content, StackDocument) and best == "msprobe")
+
+
+def root_of_record(source: SourceFile) -> str:
+    """The directory of a record above those of its step and rank: a run has one."""
+    parts = re.split(r"[/!]", source.directory)
+    while parts and re.fullmatch(r"(?:step|rank|proc)[_\-]?\d*", parts[-1], re.IGNORECASE):
+        parts.pop()
+    return "/".join(parts)
+
+
+def _process_of(source: SourceFile) -> tuple[str, str]:
+    """The process that wrote a record: the root, and the rank or process in its path."""
+    found = _PROCESS.search(source.shown)
+    if source.named is not None and (found is None or source.rank_source == "option"):
+        return root_of_record(source), f"rank {source.named}"
+    return root_of_record(source), f"proc {found[1]}" if found is not None else "proc"
+
+
+def _ranks_by_process(
+    sources: Sequence[SourceFile], records: Sequence[SourceFile]
+) -> dict[tuple[str, str], int | None]:
+    """The rank of each process that wrote records: by its path, its sidecar, or its groups."""
+    own: defaultdict[tuple[str, str], list[SourceFile]] = defaultdict(list)
+    for source in records:
+        own[_process_of(source)].append(source)
+    ranks: dict[tuple[str, str], int | None] = {}
+    for process, files in own.items():
+        ranks[process] = files[0].named if process[1].startswith("rank") else None
+    pids = {s.content.pid: s.content.rank for s in sources if isinstance(s.content, Sidecar)}
+    pids |= {s.card.pid: s.card.rank for s in sources if s.card is not None}
+    for process in [process for process, rank in ranks.items() if rank is None]:
+        number = process[1].removeprefix("proc").strip()
+        ranks[process] = pids.get(int(number)) if number else None
+        if ranks[process] is None:
+            # the only rank that is in all groups of the process
+            contents = [source.content for source in own[process] if isinstance(source.content, NumbersContent)]
+            groups = [group.ranks.as_set for content in contents for group in content.groups if group.ranks]
+            common = groups[0].intersection(*groups[1:]) if groups else frozenset()
+            ranks[process] = next(iter(common)) if len(common) == 1 else None
+    if len(ranks) == 1 and None in ranks.values():
+        ranks = dict.fromkeys(ranks, 0)
+        for source in records:
+            source.note = _ALONE
+    taken = Counter((root, rank) for (root, _), rank in ranks.items())
+    return {key: rank if taken[key[0], rank] <= 1 or key[1].startswith("rank") else None for key, rank in ranks.items()}
+
+
+def _placed(content: NumbersContent, shown: str, rank: int | None, everybody: Sequence[int]) -> NumbersContent:
+    """The content with its rank, the step in its path, and the members of the default group."""
+    found = _STEP.search(shown)
+    columns = dict(content.columns)
+    if found is not None and content.rows:
+        step = content.column("step")
+        columns["step"] = narrowed(np.where(step == NULL, int(found[1]), step))
+    groups = [
+        group if group.ranks else NumbersGroup(group.name, group.description, shared_members(everybody))
+        for group in content.groups
+    ]
+    texts = content.texts
+    if NO_SITE in texts:
+        # a table of msprobe's monitor tells site and slot by the name of its file
+        name = PurePosixPath(shown.replace("!", "/")).name
+        site, slot = next(((site, slot) for begin, site, slot in MONITOR_SITES if name.startswith(begin)), ("", "in0"))
+        texts = [site if text == NO_SITE else slot if text == NO_SLOT else text for text in texts]
+    headers = [] if rank is None else [header._replace(rank=rank) for header in content.headers]
+    return replace(content, columns=columns, groups=groups, texts=texts, headers=headers)
+
+
+SOURCE = "numbers"
+NumbersFile = RankFile[NumbersContent]
+BATCH, RANDOM_STATES = "batch", "random states"
+"""Beginnings of the names of settings of one step: "batch of step 3"."""
+_COMPARED = ("torch", "cuda")
+"""Generators whose states are compared step by step: others differ by accident in jobs that do not use them."""
+
+
+def with_number_settings(
+    before: pl.DataFrame | None, files: Sequence[NumbersFile], tensors: pl.DataFrame
+) -> pl.DataFrame:
+    """The table `settings` with the rows of these files and of the batches in `tensors` behind the others."""
+    first: dict[int, NumbersFile] = {}
+    for file in files:
+        rank, begin = file.source.rank or 0, file.content.headers[0].time_ns or 0
+        # the first part of a rank has the first steps
+        if rank not in first or begin < (first[rank].content.headers[0].time_ns or 0):
+            first[rank] = file
+    settings = [(rank, *setting) for rank, file in first.items() for setting in _settings_of(file)]
+    # a hash of all tensors of the batches of a step, for the first steps of each rank
+    batches = tensors.lazy().filter(pl.col("site").cast(pl.String) == BATCH).drop_nulls(["hash", "step"])
+    batches = batches.filter(pl.col("step").rank("dense").over("rank") <= MOST_STEPS).sort("order")
+    weight = 2 * pl.int_range(pl.len(), dtype=pl.UInt64) + 1
+    hashes = batches.group_by("rank", "step").agg((pl.col("hash") * weight).sum()).sort("rank", "step").collect()
+    settings += [(rank, f"{BATCH} of step {step}", f"{hash_:016x}") for rank, step, hash_ in hashes.iter_rows()]
+    rows = []
+    for rank, name, value in settings:
+        if rank in first:
+            header = first[rank].content.headers[0]
+            rows.append((rank, header.host, header.pid, name, value, SOURCE, first[rank].place, None))
+    own = pl.DataFrame(rows, schema=dict(schema.SETTINGS), orient="row")
+    return own if before is None else pl.concat([before, own])
+
+
+_SEED, _STATE = "torch.seed", "random state "
+_LARGEST_SEED = 1 << 32
+"""Seeds from here on are taken for those that torch draws where nobody sets one: it draws 64 bits."""
+
+
+def _settings_of(file: NumbersFile) -> Iterator[tuple[str, str]]:
+    """Names and values of the header, and of the states of generators of torch at the end of each step, in one value.
+
+    The header is written when the recording starts, which may be before the job sets its seed: then the seed of the
+    first step counts, and no random state of the header does.
+    """
+    settings, states = file.content.headers[0].settings, file.content.random_states
+    at_start = next((value for name, value in settings if name == _SEED), None)
+    in_step = next((state for _, name, state in states if name == SEED), None)
+    start_drawn, step_drawn = (
+        seed is not None and seed.isdigit() and int(seed) >= _LARGEST_SEED for seed in (at_start, in_step)
+    )
+    is_early = at_start is not None and (start_drawn or in_step not in (None, at_start))
+    for name, value in settings:
+        if not is_early or not (name == _SEED or name.startswith(_STATE)):
+            yield name, value
+    if is_early and in_step is not None:
+        yield _SEED, f"not set (drawn: {in_step})" if step_drawn else in_step
+    steps: dict[int, list[str]] = {}
+    for step, name, state in states:
+        if name in _COMPARED:
+            steps.setdefault(step, []).append(f"{name} {state}")
+    for step, generators in steps.items():
+        yield f"{RANDOM_STATES} of step {step}", ", ".join(sorted(generators))
 
 
 def add_tensors(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], run: RunChoice) -> int:
@@ -26,7 +214,7 @@ def add_tensors(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], 
     their tables; returns the number of ranks, 0 for none."""
     chosen, pattern = run.attempt, run.pattern
     if any(source.kind == TENSOR_RECORD.name for source in sources):
-        record_places.place_records(sources)
+        place_records(sources)
     used = _newest_run(list(rank_files(sources, NumbersContent, chosen, pattern, _owner)))
     if not used:
         return 0
@@ -60,7 +248,8 @@ def _newest_run(used: list[NumbersFile]) -> list[NumbersFile]:
     for file in used:
         source = file.source
         key = source.rank, *_run_of(file)
-        newest[key] = max(newest.get(key, 0), _written_ns(file))
+        written_ns = file.content.headers[0].time_ns or file.source.mtime_ns or 0
+        newest[key] = max(newest.get(key, 0), written_ns)
         last[source.rank] = max(last.get(source.rank, (0, "", "")), (newest[key], *key[1:]))
     kept = []
     for file in used:
@@ -74,12 +263,7 @@ def _newest_run(used: list[NumbersFile]) -> list[NumbersFile]:
 def _run_of(file: NumbersFile) -> tuple[str, str]:
     """The run that a file names, and its directory; other tools make one for each step and rank."""
     _, source, content = file
-    return content.headers[0].run, record_places.root_of_record(source) if content.tool else source.directory
-
-
-def _written_ns(file: NumbersFile) -> int:
-    """The time of its first header, else of the file, in nanoseconds since the epoch."""
-    return file.content.headers[0].time_ns or file.source.mtime_ns or 0
+    return content.headers[0].run, root_of_record(source) if content.tool else source.directory
 
 
 class _GroupRows:

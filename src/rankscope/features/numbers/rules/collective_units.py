@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from rankscope.features.numbers.rules.model import (
     NumberMarks,
     ReferenceMarks,
     RowState,
+    RuleAnswer,
 )
 from rankscope.schema import Dataset
 
@@ -76,22 +76,41 @@ class CollectiveUnits:
 
 def collective_units(dataset: Dataset) -> CollectiveUnits:
     """The units of all recorded collectives of known groups."""
-    tensors = dataset.tensors
-    chosen = pl.col("op").cast(pl.String).is_in([*REDUCTIONS, *MOVES])
-    rows = (
-        tensors.with_row_index("row").filter((pl.col("site") == "collective") & pl.col("group").is_not_null() & chosen)
-        .select("row", "rank", "step", "order", "group", "seq", "occurrence", pl.col("op").cast(pl.String),
-                pl.col("reduce_op").cast(pl.String), "root", pl.col("dtype").cast(pl.String), "numel",
-                pl.col("slot").cast(pl.String), "slice", "hash", "nan", foreign=pl.col("tool").is_not_null())
-        .join(_members(dataset), on=["group", "rank"], how="inner", maintain_order="left")
-        .with_columns(
-            is_out=pl.col("slot").str.starts_with("out"),
-            place=pl.col("slot").str.strip_prefix("out").str.strip_prefix("in"),
-            # calls without a number: the k-th of its kind in the step
-            call=pl.coalesce("seq", -1 - (pl.col("step").fill_null(0) * (1 << 20)) - pl.col("occurrence").fill_null(0)),
-        )
-    )  # fmt: skip
-    rows = rows.filter(_is_meant()).with_columns(piece=_piece())
+    # the place of each rank in each group, the number of members, and whether they are `guessed`
+    size, guessed = pl.col("ranks").list.len().cast(pl.Int64), pl.col("membership") == "inferred"
+    members = dataset.groups.select("group", rank="ranks", size=size, guessed=guessed).explode("rank")
+    members = members.with_columns(member=pl.int_range(pl.len()).over("group")).drop_nulls("rank")
+    op, out, slot = pl.col("op"), pl.col("is_out"), pl.col("slot")
+    chosen = op.cast(pl.String).is_in([*REDUCTIONS, *MOVES])
+    rows = dataset.tensors.with_row_index("row")
+    rows = rows.filter((pl.col("site") == "collective") & pl.col("group").is_not_null() & chosen)
+    texts = pl.col("op", "reduce_op", "dtype", "slot").cast(pl.String)
+    kept = ("row", "rank", "step", "order", "group", "seq", "occurrence", "root", "numel", "slice", "hash", "nan")
+    rows = rows.select(*kept, texts, foreign=pl.col("tool").is_not_null())
+    rows = rows.join(members, on=["group", "rank"], how="inner", maintain_order="left")
+    rows = rows.with_columns(
+        is_out=slot.str.starts_with("out"),
+        place=slot.str.strip_prefix("out").str.strip_prefix("in"),
+        # calls without a number: the k-th of its kind in the step
+        call=pl.coalesce("seq", -1 - (pl.col("step").fill_null(0) * (1 << 20)) - pl.col("occurrence").fill_null(0)),
+    )
+    # only the root's input of a broadcast is read, and only its output of a reduce is written
+    only_root = (op.is_in(["broadcast", "scatter"]) & ~out) | (op.is_in(["reduce", "gather"]) & out)
+    is_root = (pl.col("rank") == pl.col("root")).fill_null(value=True)
+    rows = rows.filter(pl.when(only_root).then(is_root).otherwise(pl.lit(value=True)))
+    # the piece of its operation that the row is: member of origin, of destination, or both
+    member, part = pl.col("member"), pl.col("slice").cast(pl.Int64)
+    pair = pl.when(out).then(part * pl.col("size") + member).otherwise(member * pl.col("size") + part)
+    gathered = part.fill_null(GATHERED)
+    rows = rows.with_columns(
+        piece=pl.when(op.is_in(["all_gather", "gather"]))
+        .then(pl.when(out).then(gathered).otherwise(member))
+        .when(op.is_in(["reduce_scatter", "scatter"]))
+        .then(pl.when(out).then(member).otherwise(gathered))
+        .when(op == "all_to_all")
+        .then(pair.fill_null(GATHERED))
+        .otherwise(pl.lit(WHOLE))
+    )
     # several calls of a coalesced group share one number
     rows = rows.with_columns(nth=pl.int_range(pl.len()).over(["rank", "is_out", *_KEYS[:3], "place", "piece"]))
     rows = rows.sort([*_KEYS, "is_out", "member"])
@@ -103,38 +122,6 @@ def group_kinds(dataset: Dataset) -> pl.DataFrame:
     """The kind of each group: its description without numbers and its size, which groups of the same use share."""
     called = pl.coalesce(pl.col("description").replace("", None), "name").str.replace_all(r"\d+", "")
     return dataset.groups.select("group", kind=pl.concat_str(called, pl.col("ranks").list.len()))
-
-
-def _members(dataset: Dataset) -> pl.DataFrame:
-    """The place of each rank in each group, the number of members, and whether they are `guessed`."""
-    return (
-        dataset.groups.select("group", rank="ranks", size=pl.col("ranks").list.len().cast(pl.Int64),
-                              guessed=pl.col("membership") == "inferred")
-        .explode("rank").with_columns(member=pl.int_range(pl.len()).over("group"))
-        .drop_nulls("rank")
-    )  # fmt: skip
-
-
-def _is_meant() -> pl.Expr:
-    """Whether the operation reads the row, or writes it: only the root's input of a broadcast is read."""
-    op, out, is_root = pl.col("op"), pl.col("is_out"), pl.col("rank") == pl.col("root")
-    only_root_reads = op.is_in(["broadcast", "scatter"]) & ~out
-    only_root_gets = op.is_in(["reduce", "gather"]) & out
-    return pl.when(only_root_reads | only_root_gets).then(is_root.fill_null(value=True)).otherwise(pl.lit(value=True))
-
-
-def _piece() -> pl.Expr:
-    """The piece of its operation that the row is: member of origin, of destination, or both."""
-    op, out, member, part = pl.col("op"), pl.col("is_out"), pl.col("member"), pl.col("slice").cast(pl.Int64)
-    pair = pl.when(out).then(part * pl.col("size") + member).otherwise(member * pl.col("size") + part)
-    whole = pl.lit(GATHERED)
-    return (
-        pl.when(op.is_in(["all_gather", "gather"])).then(pl.when(out).then(part.fill_null(GATHERED)).otherwise(member))
-        .when(op.is_in(["reduce_scatter", "scatter"]))
-        .then(pl.when(out).then(member).otherwise(part.fill_null(GATHERED)))
-        .when(op == "all_to_all").then(pair.fill_null(whole))
-        .otherwise(pl.lit(WHOLE))
-    )  # fmt: skip
 
 
 NEAREST = {"row": pl.Int64, "unit": pl.Int64, "rule": pl.UInt8, "value": pl.Float64, "limit": pl.Float64,
@@ -173,44 +160,53 @@ def nearest_limits(rows: Ints, units: Ints, checks: Sequence[tuple[str, Bools, F
     return pl.DataFrame(found, schema=NEAREST).filter(pl.Series(score[best, at] >= 0))
 
 
-class JudgedRules(NamedTuple):
-    """All that the rules tell."""
+def row_marks(
+    dataset: Dataset,
+    units: CollectiveUnits,
+    nearest: pl.DataFrame,
+    answers: Sequence[RuleAnswer],
+    broken: Sequence[BrokenRule],
+    states: Sequence[RowState],
+    *,
+    roots: tuple[int, ...],
+    reached: Mapping[int, int],
+) -> NumberMarks:
+    """The state of each tensor.
 
-    nearest: pl.DataFrame
-    """Columns `NEAREST`."""
-    asked: Sequence[Mapping[str, pl.Series]]
-    """By rule about bits the rows about which it was asked."""
-    broken: Sequence[BrokenRule]
-    states: Sequence[RowState]
-    """The state that each broken rule gives to its rows."""
-    roots: tuple[int, ...]
-
-
-def row_marks(dataset: Dataset, units: CollectiveUnits, rules: JudgedRules, reached: Mapping[int, int]) -> NumberMarks:
-    """The state of each tensor; `reached` is by rank the order from which on it may hold wrong values."""
+    `nearest` has the columns `NEAREST`, `states` are those that each broken rule gives to its rows, and `reached` is by
+    rank the order from which on it may hold wrong values.
+    """
     count = dataset.tensors.height
     state, rule = np.zeros(count, np.uint8), np.zeros(count, np.uint8)
     value, limit = np.zeros(count), np.zeros(count)
-    for name, rows in ((name, rows) for told in rules.asked for name, rows in told.items()):
-        place = rows.drop_nulls().to_numpy()
-        state[place], rule[place] = RowState.RIGHT, _NUMBER[name]
-    near = _on_equal_outputs(dataset, units, rules.nearest)
+    for answer in answers:
+        if answer.rows is not None:
+            place = answer.rows.drop_nulls().to_numpy()
+            state[place], rule[place] = RowState.RIGHT, _NUMBER[answer.rule]
+    # of outputs of a unit that are equal bit for bit only the first was judged
+    outs = units.rows.filter("is_out").select(unit="origin", row="row", hash="hash")
+    judged = nearest.with_columns(hash=dataset.tensors["hash"].gather(nearest["row"])).drop("row")
+    near = outs.join(judged, on=["unit", "hash"], how="inner", nulls_equal=True)
     place, own = near["row"].to_numpy(), near["rule"].to_numpy()
     wrong = np.where(_IS_PROOF[own], RowState.WRONG, RowState.SUSPICIOUS)
     state[place] = np.where(near["broken"].to_numpy(), wrong, RowState.RIGHT)
     rule[place], value[place], limit[place] = own, near["value"].to_numpy(), near["limit"].to_numpy()
-    marked = _marked(dataset, rules.broken)
+    marked = _marked(dataset, broken)
     at, place = marked["at"].to_numpy(), marked["row"].to_numpy()
     if len(place):
-        told = np.array([_NUMBER[one.rule] for one in rules.broken], np.uint8)
-        states, named = np.array(rules.states, np.uint8), np.array([bool(one.ranks) for one in rules.broken])
+        told = np.array([_NUMBER[one.rule] for one in broken], np.uint8)
+        given, named = np.array(states, np.uint8), np.array([bool(one.ranks) for one in broken])
         # of several broken rules the last one stays: the worst, and the strictest that names ranks
-        order = np.lexsort((-told[at].astype(np.int64), named[at], states[at]))
+        order = np.lexsort((-told[at].astype(np.int64), named[at], given[at]))
         at, place = at[order], place[order]
-        state[place], rule[place] = states[at], told[at]
-        value[place] = np.array([one.value for one in rules.broken])[at]
-        limit[place] = np.array([one.limit for one in rules.broken])[at]
-    return NumberMarks(state, rule, value, limit, _after(dataset, reached), rules.roots)
+        state[place], rule[place] = given[at], told[at]
+        value[place] = np.array([one.value for one in broken])[at]
+        limit[place] = np.array([one.limit for one in broken])[at]
+    # whether each row comes behind a wrong value on its rank
+    begin = pl.DataFrame(list(reached.items()), {"rank": pl.Int32, "begin": pl.Int64}, orient="row")
+    orders = dataset.tensors.select("rank", "order").join(begin, on="rank", how="left", maintain_order="left")
+    after = orders.select((pl.col("order") > pl.col("begin")).fill_null(value=False)).to_series().to_numpy()
+    return NumberMarks(state, rule, value, limit, after, roots)
 
 
 def reference_marks(dataset: Dataset, table: pl.DataFrame, broken: Sequence[BrokenRule]) -> ReferenceMarks:
@@ -226,57 +222,34 @@ def reference_marks(dataset: Dataset, table: pl.DataFrame, broken: Sequence[Brok
     return ReferenceMarks(off, equal, limit, norm, first, tuple(one.row for one in broken))
 
 
-def _on_equal_outputs(dataset: Dataset, units: CollectiveUnits, nearest: pl.DataFrame) -> pl.DataFrame:
-    """The nearest limits on all outputs: of those of a unit that are equal bit for bit only the first was judged."""
-    outs = units.rows.filter("is_out").select(unit="origin", row="row", hash="hash")
-    told = nearest.with_columns(hash=dataset.tensors["hash"].gather(nearest["row"])).drop("row")
-    return outs.join(told, on=["unit", "hash"], how="inner", nulls_equal=True)
-
-
 def _marked(dataset: Dataset, broken: Iterable[BrokenRule]) -> pl.DataFrame:
     """Pairs of a broken rule (`at`, its place) and a row that shows it: the tensor of each named rank at this place;
     where only the group is named, of all members with the same bits."""
     pairs: list[tuple[int, int, int, bool]] = []
-    for at, one in enumerate(broken):
-        accused = one.ranks or one.candidates
-        pairs += ((at, one.row, rank, not accused) for rank in accused or one.members)
-        pairs += ((at, row, -1, False) for row in (one.row, *(one.rows if one.ranks else ())))
+    for at, rule in enumerate(broken):
+        ranks = rule.ranks or rule.candidates
+        pairs += ((at, rule.row, rank, not ranks) for rank in ranks or rule.members)
+        pairs += ((at, row, -1, False) for row in (rule.row, *(rule.rows if rule.ranks else ())))
         if len(pairs) > MOST_MARKED:
             break
     named = pl.DataFrame(pairs, _NAMED, orient="row")
     if named.is_empty():
         return named.select("at", "row")
-    placed = _placed(dataset)
-    own = named.filter(pl.col("rank") >= 0).join(placed.drop("rank"), on="row", how="left").drop("row")
-    there = own.join(placed, on=[*_PLACE, "rank"], how="inner", nulls_equal=True, suffix="_there")
-    there = there.filter(~pl.col("alike") | pl.col("hash").eq_missing(pl.col("hash_there"))).select("at", "row")
-    return pl.concat([there, _shown(named, placed.drop("hash"))]).unique(maintain_order=True)
-
-
-def _shown(named: pl.DataFrame, placed: pl.DataFrame) -> pl.DataFrame:
-    """Rows of which a broken rule tells itself: its own, and in the same step those of ranks that it names."""
-    told = placed.select("row", "step", holder="rank")
-    alone = named.filter(pl.col("rank") < 0).join(told, on="row", how="left", maintain_order="left")
-    alone = alone.with_columns(begun=pl.col("step").first().over("at"), is_own=pl.int_range(pl.len()).over("at") == 0)
-    accused = named.filter(pl.col("rank") >= 0).select("at", holder="rank").unique()
-    others = alone.join(accused, on=["at", "holder"], how="semi").filter(pl.col("step").eq_missing(pl.col("begun")))
-    return pl.concat([alone.filter("is_own").select("at", "row"), others.select("at", "row")])
-
-
-def _placed(dataset: Dataset) -> pl.DataFrame:
-    """The place of each tensor in the program: row, rank, hash, and the columns of `_PLACE`."""
+    # the place of each tensor in the program
     tensors = dataset.tensors.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     names = [pl.col(name).to_physical() for name in ("site", "name", "op", "slot")]
     call = pl.coalesce(pl.col("occurrence").cast(pl.Int64), "seq")
-    with_kind = tensors.join(group_kinds(dataset), on="group", how="left", maintain_order="left")
-    return with_kind.select("row", "rank", "step", "micro", *names, "slice", "kind", "hash", call=call)
-
-
-def _after(dataset: Dataset, reached: Mapping[int, int]) -> Bools:
-    """Whether each row comes behind a wrong value on its rank."""
-    if not reached:
-        return np.zeros(dataset.tensors.height, np.bool_)
-    begin = pl.DataFrame(list(reached.items()), {"rank": pl.Int32, "begin": pl.Int64}, orient="row")
-    told = dataset.tensors.select("rank", "order").join(begin, on="rank", how="left", maintain_order="left")
-    found: Bools = told.select((pl.col("order") > pl.col("begin")).fill_null(value=False)).to_series().to_numpy()
-    return found
+    placed = tensors.join(group_kinds(dataset), on="group", how="left", maintain_order="left")
+    placed = placed.select("row", "rank", "step", "micro", *names, "slice", "kind", "hash", call=call)
+    accused = named.filter(pl.col("rank") >= 0)
+    own = accused.join(placed.drop("rank"), on="row", how="left").drop("row")
+    there = own.join(placed, on=[*_PLACE, "rank"], how="inner", nulls_equal=True, suffix="_there")
+    there = there.filter(~pl.col("alike") | pl.col("hash").eq_missing(pl.col("hash_there"))).select("at", "row")
+    # rows of which a rule tells itself: its own, and in the same step those of ranks that it names
+    holders = placed.select("row", "step", holder="rank")
+    alone = named.filter(pl.col("rank") < 0).join(holders, on="row", how="left", maintain_order="left")
+    alone = alone.with_columns(begun=pl.col("step").first().over("at"), is_own=pl.int_range(pl.len()).over("at") == 0)
+    holding = accused.select("at", holder="rank").unique()
+    others = alone.join(holding, on=["at", "holder"], how="semi").filter(pl.col("step").eq_missing(pl.col("begun")))
+    shown = [alone.filter("is_own").select("at", "row"), others.select("at", "row")]
+    return pl.concat([there, *shown]).unique(maintain_order=True)

@@ -1,57 +1,42 @@
-"""Exact rules, by hashes: members end with the same bits, integers add up, tensors that are twins are equal.
+"""Exact rules, by hashes: members end with the same bits, integers add up, twins are equal, inputs are fresh.
 
-All of them are learned: from the first steps, from other ranks, or from the forward pass.
+Those over steps and ranks are learned: from the first steps, from other ranks, or from the forward pass. S1 and S2 are
+about what ranks bring to reductions; S3 is about gradients and parameters that several ranks hold.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
 
-from rankscope.features.numbers.rules.collective_units import EQUAL_OUTPUTS, MOVES, REDUCTIONS, CollectiveUnits
-from rankscope.features.numbers.rules.model import INTEGER_BITS, BrokenRule, format_of
+from rankscope.features.numbers.rules.collective_units import (
+    EQUAL_OUTPUTS,
+    MOVES,
+    REDUCTIONS,
+    CollectiveUnits,
+    group_kinds,
+)
+from rankscope.features.numbers.rules.model import INTEGER_BITS, MOST_BROKEN, BrokenRule, RuleAnswer, format_of
 from rankscope.schema import Dataset
 from rankscope.text.wording import ranks_text
 
-MOST_BROKEN = 2_000
-"""Most places of one rule that are looked at one by one, the earliest first."""
 
-
-@dataclass(frozen=True)
-class EqualityChecks:
-    """Places that break the exact rules, and how often each rule was asked."""
-
-    broken: list[BrokenRule]
-    asked: dict[str, int]
-    counts: dict[str, int]
-    """Places at which each rule does not hold."""
-    rows: dict[str, pl.Series] = field(default_factory=dict)
-    """Rows of `Dataset.tensors` about which a rule was asked, as far as it tells them."""
-
-
-def check_equality(dataset: Dataset, units: CollectiveUnits) -> EqualityChecks:
-    """The collectives, sends and receives that break a rule about bits."""
-    found = EqualityChecks([], {}, {})
-    for rule, asked, rows, told, write in (
-        ("E1", *_unequal_outputs(units), _differing_members),
-        ("E2", *_moved_wrong(units), _wrong_receivers),
-        ("E3", *_wrong_integers(units), _wrong_sum),
+def check_equality(dataset: Dataset, units: CollectiveUnits) -> list[RuleAnswer]:
+    """The answers of the rules about bits, on collectives, sends and receives."""
+    answers = []
+    for rule, (asked, wrong, rows), broken_at in (
+        ("E1", _unequal_outputs(units), _differing_members),
+        ("E2", _moved_wrong(units), _wrong_receivers),
+        ("E3", _wrong_integers(units), _wrong_sum),
     ):
-        found.asked[rule], found.rows[rule] = asked, told
-        times = rows.group_by("unit").agg(pl.col("step", "order").min()).sort("step", "order", "unit")
-        found.counts[rule] = times.height
-        first = rows.join(times.head(MOST_BROKEN), on="unit", how="semi", maintain_order="left")
-        found.broken.extend(write(place) for place in first.partition_by("unit", maintain_order=True))
-    received, wrong = _wrong_receives(dataset)
-    found.asked["E2"] += len(received)
-    found.rows["E2"] = found.rows["E2"].append(received)
-    found.counts["E2"] += len(wrong)
-    found.broken.extend(wrong[:MOST_BROKEN])
-    return found
+        times = wrong.group_by("unit").agg(pl.col("step", "order").min()).sort("step", "order", "unit")
+        first = wrong.join(times.head(MOST_BROKEN), on="unit", how="semi", maintain_order="left")
+        broken = [broken_at(place) for place in first.partition_by("unit", maintain_order=True)]
+        answers.append(RuleAnswer(rule, asked, broken, times.height, rows))
+    return [*answers, _wrong_receives(dataset)]
 
 
 def _known() -> pl.Expr:
@@ -116,8 +101,9 @@ def _wrong_receivers(rows: pl.DataFrame) -> BrokenRule:
         note = "all receivers got something else than what was sent" if alone else ""
     else:
         who, note = (ranks, ()), f"{outs.height - wrong.height} of {outs.height} receivers got what was sent"
-    return BrokenRule("E2", wrong["row"][0], *who, tuple(sorted({source["rank"], *members})),
-                      rows=(source["row"],), note=note)  # fmt: skip
+    return BrokenRule(
+        "E2", wrong["row"][0], *who, tuple(sorted({source["rank"], *members})), rows=(source["row"],), note=note
+    )
 
 
 def _wrong_integers(units: CollectiveUnits) -> tuple[int, pl.DataFrame, pl.Series]:
@@ -126,9 +112,11 @@ def _wrong_integers(units: CollectiveUnits) -> tuple[int, pl.DataFrame, pl.Serie
     fit &= ~pl.col("foreign")
     whole = units.chosen(units.table.select(fit & pl.col("whole") & pl.col("alike")).to_series())
     rows = whole.rows.filter(pl.col("numel") > 0)
-    ins = rows.filter(~pl.col("is_out")).group_by("unit").agg(
-        total=pl.col("hash").sum(), known=pl.col("hash").is_not_null().all()
-    )  # fmt: skip
+    ins = (
+        rows.filter(~pl.col("is_out"))
+        .group_by("unit")
+        .agg(total=pl.col("hash").sum(), known=pl.col("hash").is_not_null().all())
+    )
     both = rows.filter(pl.col("is_out") & pl.col("hash").is_not_null()).join(ins.filter("known"), on="unit")
     bits = both["dtype"].replace_strict(dict(INTEGER_BITS), return_dtype=pl.UInt64).to_numpy().astype(np.uint64)
     mask = np.where(bits == 64, ~np.uint64(0), (np.uint64(1) << (bits % np.uint64(64))) - np.uint64(1))
@@ -139,23 +127,25 @@ def _wrong_integers(units: CollectiveUnits) -> tuple[int, pl.DataFrame, pl.Serie
 
 def _wrong_sum(rows: pl.DataFrame) -> BrokenRule:
     outs = rows.filter("is_out")
-    return BrokenRule("E3", outs["row"][0], members=tuple(rows["rank"].unique().sort()),
-                      rows=tuple(rows.filter(~pl.col("is_out"))["row"][:2]))  # fmt: skip
+    return BrokenRule(
+        "E3",
+        outs["row"][0],
+        members=tuple(rows["rank"].unique().sort()),
+        rows=tuple(rows.filter(~pl.col("is_out"))["row"][:2]),
+    )
 
-
-# Sends and receives: the k-th of a step between two ranks.
 
 _LANE = ["group", "source", "target", "step"]
 
 
-def _wrong_receives(dataset: Dataset) -> tuple[pl.Series, list[BrokenRule]]:
-    """Rows of the receives that can be compared, and those that got what was not sent in the step.
+def _wrong_receives(dataset: Dataset) -> RuleAnswer:
+    """E2: the receives that got what was not sent in the step.
 
     Lanes with other numbers of sends and receives in a step are left out: which belongs to which is not known then.
     """
     rows = dataset.tensors.with_row_index("row").filter((pl.col("site") == "p2p") & pl.col("peer").is_not_null())
     if rows.is_empty():
-        return rows["row"], []
+        return RuleAnswer.of("E2", 0)
     is_send = pl.col("op").cast(pl.String) == "send"
     rows = rows.with_columns(
         source=pl.when(is_send).then("rank").otherwise("peer"), target=pl.when(is_send).then("peer").otherwise("rank"),
@@ -171,32 +161,23 @@ def _wrong_receives(dataset: Dataset) -> tuple[pl.Series, list[BrokenRule]]:
     pairs = rows.filter(~pl.col("is_send") & _known()).join(sent, on=keys, how="inner", nulls_equal=True)
     pairs = pairs.join(even, on=_LANE, how="inner", nulls_equal=True)
     wrong = pairs.filter(pl.col("hash") != pl.col("sent")).sort("step", "row")
-    return pairs["row"], list(_unsent(wrong))
-
-
-def _unsent(wrong: pl.DataFrame) -> Iterator[BrokenRule]:
-    for row, sent_row, source, target, own, sent in wrong.select(
-        "row", "sent_row", "source", "target", "hash", "sent_in_step"
-    ).iter_rows():
+    broken = [
         # batched sends may be matched in another order, by their tags
-        if own not in sent:
-            pair = tuple(sorted({source, target}))
-            yield BrokenRule("E2", row, candidates=pair, members=pair, rows=(sent_row,))
+        BrokenRule("E2", row, candidates=tuple(sorted({*pair})), members=tuple(sorted({*pair})), rows=(sent_row,))
+        for row, sent_row, *pair, own, sent in wrong.select(
+            "row", "sent_row", "source", "target", "hash", "sent_in_step"
+        ).iter_rows()
+        if own not in sent
+    ]
+    return RuleAnswer.of("E2", pairs.height, broken, pairs["row"])
 
 
-Answer = tuple[dict[str, int], list[BrokenRule]]
-"""How often each rule was asked, and what breaks it."""
 FEWEST_ELEMENTS = 8
 """Tensors of no more elements are flags and counters: they may be equal for good reasons."""
 MOST_ROUNDOFFS = 64.0
 """Difference, in units of roundoff, that a kernel which is not deterministic may make."""
 MOST_STALE, FEWEST_SENT = 0.5, 2
 """Share of old weights among those that healthy ranks send, and the fewest that a rank must send to be judged."""
-
-
-def check_twins(dataset: Dataset, units: CollectiveUnits) -> list[Answer]:
-    """The answers of these rules."""
-    return [_tied_weights(dataset), _recomputed(dataset), _sent_weights(dataset, units)]
 
 
 def is_varied() -> pl.Expr:
@@ -206,33 +187,34 @@ def is_varied() -> pl.Expr:
     return large & (pl.col("l2").fill_null(1.0) != 0) & spread
 
 
-# S3t: weights under two names.
-
-
-def _tied_weights(dataset: Dataset) -> Answer:
+def _tied_weights(dataset: Dataset) -> RuleAnswer:
     """Parameters of different names that hold the same bits before and after a first update, and later do not."""
     held = pl.col("site").is_in(["parameter"]) & is_varied() & (pl.col("nan").fill_null(0) == 0)
     rows = dataset.tensors.with_row_index("row").filter(held)
     rows = rows.select("row", "rank", "step", "hash", "numel", name=pl.col("name").cast(pl.String))
     steps = rows["step"].drop_nulls().unique().sort().head(2).to_list()
     if len(steps) < 2:
-        return {}, []
+        return RuleAnswer.of("S3t", 0)
     both = [pl.col("hash").filter(pl.col("step") == step).first().alias(f"hash_{n}") for n, step in enumerate(steps)]
     begun = rows.group_by("rank", "name", "numel", maintain_order=True).agg(*both).drop_nulls()
     changed = begun.filter(pl.col("hash_0") != pl.col("hash_1"))
     twins = changed.filter(pl.col("name").n_unique().over("hash_0", "hash_1", "numel") > 1)
     twins = twins.with_columns(set=pl.struct("hash_0", "hash_1", "numel").rank("dense"))
     later = rows.filter(pl.col("step") > steps[-1]).join(twins, on=["rank", "name", "numel"], how="inner")
-    sets = later.sort("row").group_by("set", "step", maintain_order=True).agg(
-        pl.col("rank", "hash", "row", "name"), names=pl.col("name").unique().sort()
-    ).filter(pl.col("names").list.len() > 1).sort("step", maintain_order=True)  # fmt: skip
+    sets = (
+        later.sort("row")
+        .group_by("set", "step", maintain_order=True)
+        .agg(pl.col("rank", "hash", "row", "name"), names=pl.col("name").unique().sort())
+        .filter(pl.col("names").list.len() > 1)
+        .sort("step", maintain_order=True)
+    )
     broken = [
         _tied(ranks, hashes, own, names, steps[-1])
         for ranks, hashes, own, names in sets.filter(pl.col("hash").list.n_unique() > 1)
         .select("rank", "hash", "row", "name")
         .iter_rows()
     ]
-    return {"S3t": sets.height}, broken
+    return RuleAnswer.of("S3t", sets.height, broken)
 
 
 def _tied(ranks: list[int], hashes: list[int], rows: list[int], names: list[str], last: int) -> BrokenRule:
@@ -242,10 +224,7 @@ def _tied(ranks: list[int], hashes: list[int], rows: list[int], names: list[str]
     return BrokenRule("S3t", rows[other], (), holders, holders, rows=(rows[0],), note=note)
 
 
-# S6: activations that are computed again.
-
-
-def _recomputed(dataset: Dataset) -> Answer:
+def _recomputed(dataset: Dataset) -> RuleAnswer:
     """Outputs and inputs of modules that are computed again for the backward pass, and differ from all that the module
     had in the forward pass of the step by more than a kernel which is not deterministic makes, or only on a rank."""
     key = ["rank", "step", "name", "slot", "numel", "dtype"]
@@ -253,24 +232,26 @@ def _recomputed(dataset: Dataset) -> Answer:
     rows = rows.with_columns(pl.col("name", "slot", "dtype").cast(pl.String))
     again = rows.filter(pl.col("recompute").fill_null(value=False))
     if again.is_empty():
-        return {}, []
+        return RuleAnswer.of("S6", 0)
     first = rows.filter(~pl.col("recompute").fill_null(value=False)).select(*key, its="hash", its_row="row")
     pairs = again.select(*key, "hash", "row", "order").join(first, on=key, how="inner", nulls_equal=True)
     judged = pairs.group_by("row", maintain_order=True).agg(
         pl.col("rank", "step", "name", "slot", "dtype", "order").first(),
-        equal=(pl.col("hash") == pl.col("its")).any(), its_row=pl.col("its_row").last(),
-    )  # fmt: skip
+        equal=(pl.col("hash") == pl.col("its")).any(),
+        its_row=pl.col("its_row").last(),
+    )
     usual = pl.col("equal").mean().over("name", "slot") > MOST_STALE
     wrong = judged.with_columns(usual=usual).filter(~pl.col("equal"))
     far = _is_far(dataset, wrong)
     wrong = wrong.filter(pl.col("usual") | far).sort("step", "order")
     everybody = judged["rank"].n_unique()
-    return {"S6": judged.height}, [
+    broken = [
         BrokenRule("S6", row, (rank,) if odd < everybody else (), (), (rank,), rows=(its,),
                    note="the forward pass had another value: the generator of random numbers, or the input, differs")
         for row, rank, its, odd in wrong.with_columns(odd=pl.col("rank").n_unique().over("name", "slot", "step"))
         .select("row", "rank", "its_row", "odd").iter_rows()
     ]  # fmt: skip
+    return RuleAnswer.of("S6", judged.height, broken)
 
 
 def _is_far(dataset: Dataset, pairs: pl.DataFrame) -> pl.Series:
@@ -286,10 +267,7 @@ def _is_far(dataset: Dataset, pairs: pl.DataFrame) -> pl.Series:
     return (pl.select(pl.max_horizontal(*off)).to_series() > limit).fill_null(value=False)
 
 
-# S1 of weights: a rank whose update is lost.
-
-
-def _sent_weights(dataset: Dataset, units: CollectiveUnits) -> Answer:
+def _sent_weights(dataset: Dataset, units: CollectiveUnits) -> RuleAnswer:
     """Ranks that broadcast, or give to all_gathers, in a step only what they gave in the step before, while they sent
     new values before and others do now."""
     sent = pl.col("op").is_in(["broadcast", "all_gather"]) & ~pl.col("is_out") & pl.col("dtype").str.contains("^b?f")
@@ -297,27 +275,301 @@ def _sent_weights(dataset: Dataset, units: CollectiveUnits) -> Answer:
     told = dataset.tensors.select("min", "max", "l2")[rows["row"].to_numpy()]
     rows = pl.concat([rows, told], how="horizontal").filter(is_varied())
     call = ["rank", "group", "op", "k", "numel"]
-    rows = rows.sort("step", "order").with_columns(
-        k=pl.int_range(pl.len()).over("rank", "group", "op", "numel", "step")
-    ).with_columns(
-        before=pl.col("hash").shift().over(call), before_row=pl.col("row").shift().over(call)
-    ).drop_nulls("before").with_columns(stale=pl.col("hash") == pl.col("before"))  # fmt: skip
+    rows = (
+        rows.sort("step", "order")
+        .with_columns(k=pl.int_range(pl.len()).over("rank", "group", "op", "numel", "step"))
+        .with_columns(before=pl.col("hash").shift().over(call), before_row=pl.col("row").shift().over(call))
+        .drop_nulls("before")
+        .with_columns(stale=pl.col("hash") == pl.col("before"))
+    )
     lane = ["group", "op"]
-    facts = rows.group_by(*lane, "rank", "step", maintain_order=True).agg(
-        pl.len(), pl.col("stale").mean(), pl.col("row", "before_row").first()
-    ).sort("step", maintain_order=True)  # fmt: skip
+    facts = (
+        rows.group_by(*lane, "rank", "step", maintain_order=True)
+        .agg(pl.len(), pl.col("stale").mean(), pl.col("row", "before_row").first())
+        .sort("step", maintain_order=True)
+    )
     facts = facts.with_columns(
         usual=pl.col("stale").shift().over(*lane, "rank").fill_null(1.0),
         others=(pl.col("stale").sum().over(*lane, "step") - pl.col("stale"))
         / (pl.len().over(*lane, "step") - 1).replace(0, None),
-    )  # fmt: skip
+    )
     lost = facts.filter(
-        (pl.col("len") >= FEWEST_SENT) & (pl.col("stale") == 1) & (pl.col("usual") < MOST_STALE)
+        (pl.col("len") >= FEWEST_SENT)
+        & (pl.col("stale") == 1)
+        & (pl.col("usual") < MOST_STALE)
         & (pl.col("others") < MOST_STALE)
-    )  # fmt: skip
-    return {"S1": facts.height}, [
+    )
+    broken = [
         BrokenRule("S1", row, (rank,), (), (rank,), rows=(before,),
                    note=f"all {count} tensors that {ranks_text((rank,))} sends there are those of the step before, and "
                    "others send new ones: its update is lost")
         for row, rank, before, count in lost.select("row", "rank", "before_row", "len").iter_rows()
     ]  # fmt: skip
+    return RuleAnswer.of("S1", facts.height, broken)
+
+
+MOST_SAME_SHARE = 0.5
+"""Share of the reductions of a group in a step with the same input from two ranks, from which on it is no chance."""
+LEARNED_STEPS = 2
+"""First recorded steps from which is learned what ranks have in common, and what each step issues."""
+_NORM = r"(?i)norm|(?:^|\.)ln[_.\d]"
+"""Names of layers whose weights begin as constants."""
+_PART = ["name", "site", "occurrence", "slot", "slice", "micro"]
+_SHARD = ["offsets", "global_shape"]
+
+
+def check_replicas(dataset: Dataset, units: CollectiveUnits) -> list[RuleAnswer]:
+    """The answers of the rules over steps and ranks."""
+    # inputs of sums and averages, with their statistics
+    sums = pl.col("op").is_in(["all_reduce", "reduce_scatter", "reduce"]) & pl.col("reduce_op").is_in(["sum", "avg"])
+    rows = units.rows.filter(~pl.col("is_out") & sums & pl.col("dtype").str.contains("^b?f"))
+    statistics = dataset.tensors.select("min", "max", "l2")[rows["row"].to_numpy()]
+    inputs = pl.concat([rows, statistics], how="horizontal").filter(is_varied())
+    answers = [_stale_inputs(inputs), _same_inputs(inputs), _same_batches(dataset), *_parted(dataset)]
+    answers += [_changed_weights(dataset), _tied_weights(dataset), _recomputed(dataset), _sent_weights(dataset, units)]
+    steps = dataset.tensors["step"].drop_nulls().unique().sort().to_list()
+    if len(steps) > LEARNED_STEPS:
+        learned = steps[:LEARNED_STEPS]
+        answers += [_joined_batches(dataset, learned), _parted_values(dataset, learned), _left_out(dataset, steps)]
+    return answers
+
+
+def _stale_inputs(inputs: pl.DataFrame) -> RuleAnswer:
+    call = ["rank", "group", "op", "nth_in_step", "place", "piece"]
+    rows = inputs.with_columns(nth_in_step=pl.col("call").rank("dense").over(["rank", "group", "op", "step"]))
+    rows = rows.sort("step", "order").with_columns(
+        first=pl.col("step").first().over([*call, "hash"]),
+        began=pl.col("step").min().over(call),
+        again=pl.len().over("rank", "step"),
+    )
+    rows = rows.with_columns(stale=pl.col("first") < pl.col("step"))
+    # a step that repeats whole is a job that does not learn, not a buffer
+    rows = rows.with_columns(share=pl.col("stale").mean().over("rank", "step"), all=pl.col("stale").all().over("step"))
+    stale = rows.filter(pl.col("stale") & ~pl.col("all"))
+    asked = rows.filter(pl.col("began") < pl.col("step")).height
+    before = rows.select(*call, "hash", first="step", before="row").unique([*call, "hash", "first"], keep="first")
+    stale = stale.join(before, on=[*call, "hash", "first"], how="left", maintain_order="left")
+    broken = [
+        BrokenRule("S1", row, (rank,), (), (rank,), rows=(earlier,), note=f"its input is what it had in step {first}")
+        for row, rank, earlier, first in stale.select("row", "rank", "before", "first").iter_rows()
+    ]
+    return RuleAnswer.of("S1", asked, broken)
+
+
+def _same_inputs(inputs: pl.DataFrame) -> RuleAnswer:
+    """Ranks whose inputs to most reductions of their group in a step are those of another member."""
+    per_step, call = ["group", "step"], ["group", "step", "call", "op", "nth"]
+    whole = inputs.group_by([*call, "rank"], maintain_order=True).agg(
+        pl.col("hash").sum(), pl.col("row", "size").first(), parts=pl.len()
+    )
+    calls = whole.select(call).unique().group_by(per_step).agg(total=pl.len())
+    sets = (
+        whole.group_by([*call, "hash", "parts"], maintain_order=True)
+        .agg(ranks=pl.col("rank").sort(), row=pl.col("row").first(), other=pl.col("row").last())
+        .filter(pl.col("ranks").list.len() > 1)
+    )
+    often = sets.group_by(*per_step, "ranks", maintain_order=True).agg(pl.len(), pl.col("row", "other").first())
+    often = often.join(calls, on=per_step)
+    broken = [
+        BrokenRule("S2", row, (), tuple(ranks), tuple(ranks), count / total, MOST_SAME_SHARE, (other,),
+                   note=f"{count} of {total} inputs are equal bit for bit")
+        for ranks, row, other, count, total in often.filter(pl.col("len") > MOST_SAME_SHARE * pl.col("total"))
+        .sort("step", "row").select("ranks", "row", "other", "len", "total").iter_rows()
+    ]  # fmt: skip
+    return RuleAnswer.of("S2", inputs["unit"].n_unique(), broken)
+
+
+def _same_batches(dataset: Dataset) -> RuleAnswer:
+    """Data-parallel ranks with the same batch. Ranks are data-parallel if all of their parameters are equal in the
+    first recorded step; ranks that share a model in other ways read the same batch for good reasons."""
+    held = dataset.tensors.filter((pl.col("site") == "parameter") & is_varied())
+    first = held.filter(pl.col("step") == pl.col("step").min())
+    models = first.group_by("rank").agg(model=pl.struct("name", "hash").sort_by("name").hash().sum())
+    batches = dataset.tensors.with_row_index("row").filter((pl.col("site") == "batch") & is_varied())
+    rows = batches.join(models, on="rank", how="inner", maintain_order="left")
+    keys = ["step", "micro", "name", "occurrence", "slot", "model"]
+    sets = rows.group_by(keys, maintain_order=True).agg(
+        ranks=pl.col("rank"),
+        row=pl.col("row").first(),
+        other=pl.col("row").last(),
+        same=pl.col("hash").n_unique() == 1,
+        size=pl.col("rank").n_unique(),
+    )
+    asked = sets.filter(pl.col("size") > 1)
+    broken = [
+        BrokenRule("S2", row, (), tuple(sorted(set(ranks))), tuple(sorted(set(ranks))), rows=(other,),
+                   note="their models are equal, and they read the same batch")
+        for ranks, row, other in asked.filter("same").select("ranks", "row", "other").iter_rows()
+    ]  # fmt: skip
+    return RuleAnswer.of("S2", asked.height, broken)
+
+
+def _parted(dataset: Dataset) -> list[RuleAnswer]:
+    """Replicas that differ: those that placements declare, and those that were equal in the first recorded step."""
+    known = pl.col("hash").is_not_null() & (pl.col("numel") > 0) & (pl.col("nan").fill_null(0) == 0)
+    held = pl.col("site").is_in(["gradient", "parameter", "optimizer"])
+    rows = dataset.tensors.with_row_index("row").filter(held & known)
+    if rows.is_empty():
+        return []
+    rows = rows.with_columns(pl.col("name").cast(pl.String), placed=pl.col("placements").cast(pl.String))
+    declared = rows.filter(pl.col("placed").is_not_null() & ~pl.col("placed").str.contains("P"))
+    # shards with the same place in the whole tensor: every rank that holds them holds them alike
+    keys = [*_PART, "step", *_SHARD, "placed", "mesh", "dtype", "numel"]
+    sets = declared.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join(",") for name in _SHARD)
+    sets = sets.group_by(keys, maintain_order=True).agg(pl.col("rank", "hash", "row", "order"))
+    sets = sets.filter(pl.col("rank").list.n_unique() > 1)
+    wrong = sets.filter(pl.col("hash").list.n_unique() > 1)
+    broken = [_odd("S3", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
+    return [
+        RuleAnswer.of("S3", sets.height, broken, sets["row"].explode()),
+        _learned(rows.filter(pl.col("placed").is_null())),
+    ]
+
+
+def _learned(rows: pl.DataFrame) -> RuleAnswer:
+    """Tensors that were equal on several ranks in the first recorded step, and are not in a later one."""
+    first = rows.filter(pl.col("step") == pl.col("step").min().over(_PART))
+    # constants are equal by their initialisation, but for norms, of which every rank has the same
+    told = first.filter(is_varied() | pl.col("name").str.contains(_NORM))
+    classes = told.group_by([*_PART, "hash"]).agg(pl.col("rank").unique()).filter(pl.col("rank").list.len() > 1)
+    classes = classes.with_row_index("set").drop("hash").explode("rank")
+    later = rows.join(classes, on=[*_PART, "rank"], how="inner", nulls_equal=True, maintain_order="left")
+    sets = later.group_by("set", "step", maintain_order=True).agg(pl.col("rank", "hash", "row"))
+    sets = sets.filter(pl.col("rank").list.len() > 1)
+    wrong = sets.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
+    broken = [_odd("S3l", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
+    return RuleAnswer.of("S3l", sets.height, broken, sets["row"].explode())
+
+
+def _odd(rule: str, ranks: Sequence[int], hashes: Sequence[int], rows: Sequence[int]) -> BrokenRule:
+    """The ranks that hold another value than most; all are candidates where none has a majority."""
+    (usual, most), *others = Counter(hashes).most_common()
+    wrong = [i for i, own in enumerate(hashes) if own != usual] if most > sum(n for _, n in others) else []
+    shown = rows[wrong[0]] if wrong else rows[0]
+    against = next(row for row, own in zip(rows, hashes, strict=True) if own != hashes[list(rows).index(shown)])
+    holders = tuple(sorted(set(ranks)))
+    return BrokenRule(
+        rule, shown, tuple(sorted({ranks[i] for i in wrong})), () if wrong else holders, holders, rows=(against,),
+        note=f"{1 + len(others)} different values on {len(holders)} ranks",
+    )  # fmt: skip
+
+
+def _changed_weights(dataset: Dataset) -> RuleAnswer:
+    """Parameters that are not, on some ranks, what the optimizer left in the step before; a change on all ranks that
+    hold the name is meant."""
+    key = ["rank", "name", "numel", "dtype"]
+    rows = dataset.tensors.with_row_index("row").filter(
+        pl.col("hash").is_not_null() & (pl.col("nan").fill_null(0) == 0)
+    )
+    left = rows.filter((pl.col("site") == "optimizer") & (pl.col("slot").cast(pl.String) == "out0"))
+    left = left.select(*key, pl.col("step") + 1, left="hash", left_row="row").unique([*key, "step"], keep="last")
+    held = rows.filter(pl.col("site") == "parameter").unique([*key, "step"], keep="first", maintain_order=True)
+    both = held.select(*key, "step", "order", "hash", "row").join(left, on=[*key, "step"], how="inner")
+    both = both.with_columns(changed=pl.col("hash") != pl.col("left"))
+    wrong = both.filter(pl.col("changed") & ~pl.col("changed").all().over("name", "step")).sort("step", "row")
+    broken = [
+        BrokenRule("S5", row, (rank,), (), (rank,), rows=(before,),
+                   note="the optimizer left another value in the step before, and on other ranks this one")
+        for row, rank, before in wrong.select("row", "rank", "left_row").iter_rows()
+    ]  # fmt: skip
+    return RuleAnswer.of("S5", both.height, broken, both["row"])
+
+
+_VALUE = ["site", "op", "kind", "name", "slot", "slice", "micro", "numel", "dtype"]
+
+
+def _valued(dataset: Dataset) -> pl.DataFrame:
+    """Tensors of reductions and losses, with the description of their group: its twins have the same one."""
+    known = pl.col("hash").is_not_null() & (pl.col("nan").fill_null(0) == 0)
+    reduced = pl.col("op").cast(pl.String).is_in(["all_reduce", "reduce_scatter"])
+    held = (pl.col("site") == "loss") & (pl.col("l2").fill_null(1.0) != 0)
+    told = (held | ((pl.col("site") == "collective") & reduced & is_varied())) & known
+    rows = dataset.tensors.with_row_index("row").filter(told)
+    rows = rows.join(group_kinds(dataset), on="group", how="left", maintain_order="left")
+    return rows.select("row", "rank", "step", "hash", *_VALUE)
+
+
+def _parted_values(dataset: Dataset, learned: Sequence[int]) -> RuleAnswer:
+    """Sums and losses that were equal on several ranks in the first steps, and are not in a later one."""
+    rows = _valued(dataset)
+    begun = rows.filter(pl.col("step").is_in(list(learned)))
+    twins = begun.select("step", "hash", "rank").unique().filter(pl.len().over("step", "hash") > 1)
+    kinds = begun.join(twins, on=["step", "hash", "rank"], how="semi").select(_VALUE).unique()
+    rows = rows.join(kinds, on=_VALUE, how="semi", nulls_equal=True, maintain_order="left")
+    rows = rows.with_columns(k=pl.int_range(pl.len()).over(["rank", "step", *_VALUE]))
+    key = [*_VALUE, "k"]
+    equal = (
+        rows.filter(pl.col("step").is_in(list(learned)))
+        .group_by([*key, "step", "hash"])
+        .agg(ranks=pl.col("rank").unique().sort())
+        .filter(pl.col("ranks").list.len() > 1)
+    )
+    lasting = equal.group_by([*key, "ranks"]).agg(pl.col("step").n_unique()).filter(pl.col("step") == len(learned))
+    sets = lasting.drop("step").with_row_index("set")
+    later = rows.filter(pl.col("step") > learned[-1]).join(
+        sets.with_columns(rank="ranks").explode("rank"), on=[*key, "rank"], how="inner", nulls_equal=True
+    )
+    held = (
+        later.sort("row")
+        .group_by("set", "step", maintain_order=True)
+        .agg(pl.col("rank", "hash", "row"), size=pl.col("ranks").first().list.len())
+        .filter(pl.col("rank").list.len() == pl.col("size"))
+    )
+    wrong = held.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
+    broken = [_odd("S3l", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
+    return RuleAnswer.of("S3l", held.height, broken, held["row"].explode())
+
+
+def _joined_batches(dataset: Dataset, learned: Sequence[int]) -> RuleAnswer:
+    """Ranks that had different batches in the first steps, and the same one in a later step."""
+    rows = dataset.tensors.with_row_index("row").filter((pl.col("site") == "batch") & is_varied())
+    key = ["micro", "name", "occurrence", "slot", "step"]
+    told = rows.select("rank", "row", "hash", *key)
+    pairs = told.join(told.select(*key, other="rank", its="hash", its_row="row"), on=key, how="inner", nulls_equal=True)
+    pairs = pairs.filter(pl.col("rank") < pl.col("other")).with_columns(equal=pl.col("hash") == pl.col("its"))
+    apart = pairs.filter(pl.col("step").is_in(list(learned))).group_by("rank", "other").agg(pl.col("equal").any())
+    apart = apart.filter(~pl.col("equal")).select("rank", "other")
+    later = pairs.filter(pl.col("step") > learned[-1]).join(apart, on=["rank", "other"], how="semi")
+    same = later.filter("equal").group_by(*key, "hash", maintain_order=True).agg(
+        ranks=pl.concat_list("rank", "other").explode().unique().sort(), row=pl.col("row").first(),
+        other=pl.col("its_row").last(),
+    ).sort("step", maintain_order=True)  # fmt: skip
+    broken = [
+        BrokenRule("S2", row, (), tuple(ranks), tuple(ranks), rows=(other,),
+                   note=f"their batches were different up to step {learned[-1]}")
+        for ranks, row, other in same.select("ranks", "row", "other").iter_rows()
+    ]  # fmt: skip
+    return RuleAnswer.of("S2", later.height, broken)
+
+
+def _left_out(dataset: Dataset, steps: Sequence[int]) -> RuleAnswer:
+    """Operations that a rank issued in each of the first steps, and in none of two or more later ones."""
+    key = ["rank", "group", "op", "slot", "numel", "dtype"]
+    moved = dataset.tensors.with_row_index("row").filter(pl.col("site").is_in(["collective", "p2p"]))
+    counts = moved.group_by(*key, "step").agg(pl.len(), pl.col("row").max())
+    seen = dataset.tensors.select("rank", "step").drop_nulls().unique()
+    grid = (
+        counts.select(key)
+        .unique()
+        .join(seen, on="rank")
+        .join(counts, on=[*key, "step"], how="left", nulls_equal=True)
+        .with_columns(pl.col("len").fill_null(0))
+    )
+    first = pl.col("step").is_in(list(steps[:LEARNED_STEPS]))
+    facts = grid.sort("step").group_by(key, maintain_order=True).agg(
+        usual=pl.col("len").filter(first).min(), most=pl.col("len").filter(first).max(),
+        last=pl.col("len").tail(2), row=pl.col("row").filter(first).last(), steps=pl.len(),
+    )  # fmt: skip
+    asked = facts.filter((pl.col("usual") == pl.col("most")) & (pl.col("usual") > 0) & (pl.col("steps") > 3))
+    less = asked.filter(pl.col("last").list.max() < pl.col("usual"))
+    where = grid.filter(pl.col("len") > 0).join(less.select(*key, "usual"), on=key, nulls_equal=True)
+    ends = where.filter(pl.col("len") >= pl.col("usual")).group_by(key).agg(pl.col("row").sort_by("step").last())
+    sets = ends.group_by("op", "slot", "numel", "dtype").agg(pl.col("rank").unique().sort(), pl.col("row").sort())
+    everybody = dataset.tensors["rank"].n_unique()
+    broken = [
+        BrokenRule("S4", rows[0], tuple(ranks) if len(ranks) < everybody else (), (), tuple(ranks),
+                   rows=tuple(rows[1:2]), note="later steps have fewer of this kind and size: one is left out, or uses "
+                   f"another group, on {ranks_text(ranks)}")
+        for ranks, rows in sets.sort("row").select("rank", "row").iter_rows()
+    ]  # fmt: skip
+    return RuleAnswer.of("S4", asked.height, broken)

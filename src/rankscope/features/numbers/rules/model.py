@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from rankscope.analysis.model import Analysis, FeaturePart
 
@@ -147,6 +148,29 @@ class BrokenRule:
     """Row of the last right tensor before it, where that is known."""
 
 
+MOST_BROKEN = 2_000
+"""Most places of one rule that are looked at one by one, the earliest first."""
+
+
+class RuleAnswer(NamedTuple):
+    """The answer of one rule about a run."""
+
+    rule: str
+    asked: int
+    """How often it was asked."""
+    broken: Sequence[BrokenRule]
+    """The first places at which it does not hold, at most `MOST_BROKEN`."""
+    places: int
+    """Number of all places at which it does not hold."""
+    rows: pl.Series | None = None
+    """Rows of `Dataset.tensors` about which it was asked; None where it does not tell them."""
+
+    @classmethod
+    def of(cls, rule: str, asked: int, broken: Sequence[BrokenRule] = (), rows: pl.Series | None = None) -> RuleAnswer:
+        """The answer with all places at which the rule does not hold, the earliest first."""
+        return cls(rule, asked, broken[:MOST_BROKEN], len(broken), rows)
+
+
 @dataclass(frozen=True)
 class RuleCount:
     """How often a rule was asked, and how often it did not hold."""
@@ -154,9 +178,6 @@ class RuleCount:
     rule: str
     asked: int
     broken: int
-
-
-# States of single tensors, for views of all of them.
 
 
 class RowState(IntEnum):

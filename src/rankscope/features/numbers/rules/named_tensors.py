@@ -168,11 +168,16 @@ def named_tensors(dataset: Dataset, changes: Sequence[NameChange] = ()) -> Named
     rows = _numbered(rows.sort("rank", "step", "micro", "occurrence", "order", maintain_order=True))
     shape = pl.col("global_shape").fill_null(pl.col("shape"))
     rows = rows.with_columns(
-        whole=_text(shape), size=shape.list.eval(pl.element().product()).list.first().fill_null(pl.col("numel")),
-        place=_text(pl.col("offsets")).fill_null(""), varied=(pl.col("min") != pl.col("max")).fill_null(value=False),
+        whole=_text(shape),
+        size=shape.list.eval(pl.element().product()).list.first().fill_null(pl.col("numel")),
+        place=_text(pl.col("offsets")).fill_null(""),
+        varied=(pl.col("min") != pl.col("max")).fill_null(value=False),
         held=pl.col("held").fill_null(0),
-    )  # fmt: skip
-    rows = rows.join(_batches(rows), on=["rank", "step", "call"], how="left", maintain_order="left")
+    )
+    hashed = rows.filter((pl.col("site") == "batch") & pl.col("hash").is_not_null())
+    batches = hashed.group_by("rank", "step", "call").agg(batch=pl.col("hash").sum())
+    batches = batches.with_columns(batches=pl.len().over("rank", "step"))
+    rows = rows.join(batches, on=["rank", "step", "call"], how="left", maintain_order="left")
     known = pl.col("site").is_in(_ACTIVATIONS) & (pl.col("batches") == pl.col("calls"))
     rows = rows.with_columns(data=pl.when(known.fill_null(value=False)).then("batch"))
     keep = ["rank", "row", "order", "dtype", "numel", "hash", "held", "whole", "size", "place", "sum", "l2", "varied"]
@@ -195,13 +200,6 @@ def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(call=pl.when((site == "gradient") & slot.str.starts_with("in")).then(0).otherwise("call"))
 
 
-def _batches(rows: pl.DataFrame) -> pl.DataFrame:
-    """The sum of the hashes of each batch of a rank, and how many batches the rank has in the step."""
-    own = rows.filter((pl.col("site") == "batch") & pl.col("hash").is_not_null())
-    found = own.group_by("rank", "step", "call").agg(batch=pl.col("hash").sum())
-    return found.with_columns(batches=pl.len().over("rank", "step"))
-
-
 @dataclass(frozen=True)
 class WholeTensors:
     """Whole tensors, made of the pieces of all ranks."""
@@ -220,9 +218,11 @@ def whole_tensors(tensors: NamedTensors) -> WholeTensors:
     rows = tensors.rows.with_row_index("own").filter(~IS_BATCH).with_row_index("at")
     piece = [*CALL, "place"]
     rows = rows.with_columns(
-        differ=(pl.col("hash").n_unique() > 1).over(piece), first=pl.int_range(pl.len()).over(piece) == 0,
-        mean=PARTIAL_GRADIENT | (pl.col("site") == "loss"), piece=pl.struct(piece).rank("dense") - 1,
-    )  # fmt: skip
+        differ=(pl.col("hash").n_unique() > 1).over(piece),
+        first=pl.int_range(pl.len()).over(piece) == 0,
+        mean=PARTIAL_GRADIENT | (pl.col("site") == "loss"),
+        piece=pl.struct(piece).rank("dense") - 1,
+    )
     firsts = rows.filter("first")
     facts = firsts.group_by(CALL, maintain_order=True).agg(
         pl.col("row", "order", "dtype", "whole", "size").first(), hash=pl.col("hash").sum(),

@@ -143,9 +143,12 @@ def _statistics(told: pl.DataFrame, rows: pl.Series) -> dict[str, Floats]:
     """Statistics of rows, NaN where a row lacks one: also the largest magnitude, and the square of the norm."""
     own = {name: told[name].gather(rows).to_numpy() for name in _STATISTICS}
     return {
-        "sum": own["sum"], "projection": own["projection"], "l2": own["l2"],
-        "square": own["l2"] * own["l2"], "largest": np.maximum(np.abs(own["min"]), np.abs(own["max"])),
-    }  # fmt: skip
+        "sum": own["sum"],
+        "projection": own["projection"],
+        "l2": own["l2"],
+        "square": own["l2"] * own["l2"],
+        "largest": np.maximum(np.abs(own["min"]), np.abs(own["max"])),
+    }
 
 
 Check = tuple[str, npt.NDArray[np.bool_], Floats, Floats, npt.NDArray[np.bool_]]
@@ -277,8 +280,6 @@ def _in_range(block: SumTerms, form: NumberFormat) -> Check:
     known = ~np.isnan(off) & np.isfinite(limit) & (limit < form.largest)
     return "R4", known & (off > limit), off, limit, known
 
-
-# The parts of a wrong output, where its samples tell them.
 
 SAME_FACTOR = 1e-5
 """Spread of the ratio of samples, as a share, up to which it is one factor; roundings of the format are added."""

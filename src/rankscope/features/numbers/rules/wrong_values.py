@@ -37,64 +37,52 @@ class NonFiniteSource:
 
 def find_nonfinite(dataset: Dataset, units: CollectiveUnits) -> NonFiniteSource:
     """The rows at which values that are not finite began; none if all are finite."""
-    bad = _nonfinite_rows(dataset)
-    if bad.is_empty():
-        return NonFiniteSource([], dataset.tensors.height, has_nan=False)
-    first = bad.sort("order").unique("rank", keep="first", maintain_order=True).sort("rank")
-    has_nan = bool(bad["is_nan"].any())
-    lost = _lost_in_sum(dataset, units, bad)
-    explained = _brought(dataset, units, bad, first)
-    sources = first.filter(~pl.col("rank").is_in(list(explained)))
-    sources = sources.filter(pl.col("step").fill_null(0) == sources["step"].fill_null(0).min())
-    made = lost or _made(dataset, sources)
-    ways: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
-    for rank, way in explained.items():
-        ways[way].append(rank)
-    path = tuple(f"{ranks_text(own)} got it in {where} from rank {source}" for (source, where), own in ways.items())
-    return NonFiniteSource(made, dataset.tensors.height, has_nan, path)
-
-
-def _nonfinite_rows(dataset: Dataset) -> pl.DataFrame:
-    """Rows with values that are not finite, without largest and smallest values of masked elements."""
     total = pl.col("sum")
     nan = (pl.col("nan") > 0).fill_null(total.is_nan())
     infinite = (pl.col("inf") > 0).fill_null(total.is_infinite()) & pl.col("site").is_in(INFINITE_SITES)
+    # largest and smallest values of masked elements
     masked = pl.col("reduce_op").cast(pl.String).is_in(["max", "min"]).fill_null(value=False) & ~nan
-    told = dataset.tensors.with_row_index("row").with_columns(is_nan=nan.fill_null(value=False))
-    return told.filter((pl.col("is_nan") | infinite.fill_null(value=False)) & ~masked).select(
-        "row", "rank", "step", "order", pl.col("site", "name", "slot", "op").cast(pl.String), "group", "seq", "peer",
-        "is_nan",
-    )  # fmt: skip
+    rows = dataset.tensors.with_row_index("row").with_columns(is_nan=nan.fill_null(value=False))
+    texts = pl.col("site", "name", "slot", "op").cast(pl.String)
+    bad = rows.filter((pl.col("is_nan") | infinite.fill_null(value=False)) & ~masked)
+    bad = bad.select("row", "rank", "step", "order", texts, "group", "seq", "peer", "is_nan")
+    if bad.is_empty():
+        return NonFiniteSource([], dataset.tensors.height, has_nan=False)
+    first = bad.sort("order").unique("rank", keep="first", maintain_order=True).sort("rank")
+    explained = _brought(dataset, units, bad, first)
+    sources = first.filter(~pl.col("rank").is_in(list(explained)))
+    sources = sources.filter(pl.col("step").fill_null(0) == sources["step"].fill_null(0).min())
+    made = _lost_in_sum(dataset, units, bad) or _made(dataset, sources)
+    ways: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+    for rank, way in explained.items():
+        ways[way].append(rank)
+    path = tuple(f"{ranks_text(ranks)} got it in {where} from rank {source}" for (source, where), ranks in ways.items())
+    return NonFiniteSource(made, dataset.tensors.height, bool(bad["is_nan"].any()), path)
 
 
 def _lost_in_sum(dataset: Dataset, units: CollectiveUnits, bad: pl.DataFrame) -> list[BrokenRule]:
     """R5: sums that are not finite though all of their inputs are, and could not overflow."""
     rows = units.rows.with_columns(bad=pl.col("row").is_in(bad["row"].implode()))
-    told = dataset.tensors.select("min", "max")[rows["row"].to_numpy()]
-    rows = rows.with_columns(
-        largest=told.select(pl.max_horizontal(pl.col("min").abs(), pl.col("max").abs())).to_series()
-    )
-    facts = rows.group_by("unit", maintain_order=True).agg(
-        came=(pl.col("bad") & pl.col("is_out")).any(), brought=(pl.col("bad") & ~pl.col("is_out")).any(),
-        largest=pl.col("largest").filter(~pl.col("is_out")).sum(), row=pl.col("row").filter("bad").first(),
-        members=pl.col("rank").unique().sort(), inputs=pl.col("row").filter(~pl.col("is_out")),
+    extremes = dataset.tensors.select("min", "max")[rows["row"].to_numpy()]
+    largest = extremes.select(pl.max_horizontal(pl.col("min").abs(), pl.col("max").abs())).to_series()
+    is_in = ~pl.col("is_out")
+    facts = rows.with_columns(largest=largest).group_by("unit", maintain_order=True).agg(
+        came=(pl.col("bad") & pl.col("is_out")).any(), brought=(pl.col("bad") & is_in).any(),
+        largest=pl.col("largest").filter(is_in).sum(), row=pl.col("row").filter("bad").first(),
+        members=pl.col("rank").unique().sort(), inputs=pl.col("row").filter(is_in),
     ).join(units.table.select("unit", "op", "dtype", "whole", "step"), on="unit")  # fmt: skip
-    found = facts.filter(pl.col("came") & ~pl.col("brought") & pl.col("whole")).sort("step", maintain_order=True)
-    return [
-        _r5(dtype, op, row, tuple(members), largest, tuple(inputs[:2]))
-        for dtype, op, row, members, largest, inputs in found.select(
-            "dtype", "op", "row", "members", "largest", "inputs"
-        ).iter_rows()
-    ]
-
-
-def _r5(dtype: str, op: str, row: int, members: tuple[int, ...], largest: float, inputs: tuple[int, ...]) -> BrokenRule:
-    form = format_of(dtype)
-    limit = form.largest if form is not None else 0.0
-    if op in REDUCTIONS and form is not None and largest >= OVERFLOW * limit:
-        note = f"the sum overflows {dtype}: its inputs are up to {largest:.3g} together, and {limit:.6g} is the largest"
-        return BrokenRule("NF", row, (), (), members, largest, limit, inputs, note)
-    return BrokenRule("R5", row, (), (), members, largest, limit, inputs, "all of its inputs are finite")
+    lost = facts.filter(pl.col("came") & ~pl.col("brought") & pl.col("whole")).sort("step", maintain_order=True)
+    broken = []
+    for sum_ in lost.iter_rows(named=True):
+        form, size = format_of(sum_["dtype"]), sum_["largest"]
+        limit = form.largest if form is not None else 0.0
+        rule, note = "R5", "all of its inputs are finite"
+        if sum_["op"] in REDUCTIONS and form is not None and size >= OVERFLOW * limit:
+            rule, note = "NF", f"the sum overflows {sum_['dtype']}: its inputs are up to {size:.3g} together"
+            note += f", and {limit:.6g} is the largest"
+        inputs = tuple(sum_["inputs"][:2])
+        broken.append(BrokenRule(rule, sum_["row"], (), (), tuple(sum_["members"]), size, limit, inputs, note))
+    return broken
 
 
 def _brought(
@@ -111,8 +99,9 @@ def _brought(
     found = {
         rank: (source, f"{op}{f' #{call}' if call >= 0 else ''} of {groups.get(group) or group}")
         for rank, source, op, call, group in pairs.sort("rank", "source", descending=True)
-        .select("rank", "source", "op", "call", "group").iter_rows()
-    }  # fmt: skip
+        .select("rank", "source", "op", "call", "group")
+        .iter_rows()
+    }
     for rank, peer in (
         first.filter((pl.col("op") == "recv") & pl.col("peer").is_not_null()).select("rank", "peer").iter_rows()
     ):
@@ -132,35 +121,20 @@ def _made(dataset: Dataset, sources: pl.DataFrame) -> list[BrokenRule]:
     shared = dataset.tensors["tool"][sources["row"][0]] in REDUCED_TOOLS
     row = sources.sort("step", "order").row(0, named=True)
     earlier = (pl.col("rank") == row["rank"]) & (pl.col("order") < pl.lit(row["order"], pl.Int64))
-    before = dataset.tensors.filter(earlier).tail(1)
     last = "nothing was recorded before"
-    if before.height:
-        told = before.with_columns(pl.col("site", "name", "op", "slot").cast(pl.String)).row(0, named=True)
-        last = f"the last finite row before is {_words(told)}"
-    made = _source_words(row)
+    for before in dataset.tensors.filter(earlier).tail(1).iter_rows(named=True):
+        what = before["name"] or before["op"] or before["site"]
+        last = f"the last finite row before is {before['slot']} of {before['site']} {what}"
+    in_batch = "it is in the batch: the data hold it"
+    made = in_batch if row["site"] == "batch" else "it was made there, or before and not recorded"
     note = f"all ranks hold one at the same step: {last}" if everybody else f"{made}; {last}"
     if shared:
         note = f"the tool may reduce a value over a group, so another member may hold it; {last}"
     certain = alone and not shared
     accused, suspects = ranks if certain else (), () if certain or everybody else ranks
-    return [
-        BrokenRule("NF", row["row"], accused, suspects, ranks, rows=tuple(sources["row"].to_list()[1:3]),
-                   note=note)
-    ]  # fmt: skip
+    others = tuple(sources["row"].to_list()[1:3])
+    return [BrokenRule("NF", row["row"], accused, suspects, ranks, rows=others, note=note)]
 
-
-def _source_words(row: dict[str, object]) -> str:
-    if row["site"] == "batch":
-        return "it is in the batch: the data hold it"
-    return "it was made there, or before and not recorded"
-
-
-def _words(row: dict[str, object]) -> str:
-    what = row["name"] or row["op"] or row["site"]
-    return f"{row['slot']} of {row['site']} {what}"
-
-
-# From a rank through collectives and sends to others, in the program order of each rank.
 
 _NEVER = int(np.iinfo(np.int64).max)
 
@@ -172,8 +146,8 @@ class ValueSpread:
     dataset: Dataset
 
     @cached_property
-    def _events(self) -> tuple[dict[tuple[int, object], tuple[Ints, Ints]], tuple[Ints, Ints, Ints]]:
-        """By rank and lane (a group, or two ranks in one direction) the orders of its inputs there and the numbers of
+    def _events(self) -> tuple[dict[int, list[tuple[Ints, Ints]]], tuple[Ints, Ints, Ints]]:
+        """By rank the orders of its inputs in each lane (a group, or two ranks in one direction) and the numbers of
         their operations; and the ranks that got an output with their orders, one operation after the other, and where
         each operation ends among them."""
         sender = pl.when(pl.col("op").cast(pl.String) == "send").then("rank").otherwise("peer")
@@ -187,30 +161,21 @@ class ValueSpread:
         got = calls.filter("is_out")
         count = calls["event"].n_unique()
         ends = np.searchsorted(got["event"].to_numpy(), np.arange(count), "right").astype(np.int64)
-        members = (got["rank"].to_numpy(), got["order"].to_numpy(), ends)
-        lanes = {
-            (int(part["rank"][0]), part["lane"][0]): (part["order"].to_numpy(), part["event"].to_numpy())
-            for part in calls.filter(~pl.col("is_out")).sort("order").partition_by("rank", "lane", maintain_order=True)
-        }
-        return lanes, members
-
-    @cached_property
-    def _lanes_of(self) -> dict[int, list[tuple[Ints, Ints]]]:
-        found: defaultdict[int, list[tuple[Ints, Ints]]] = defaultdict(list)
-        for (rank, _), orders in self._events[0].items():
-            found[rank].append(orders)
-        return found
+        lanes: defaultdict[int, list[tuple[Ints, Ints]]] = defaultdict(list)
+        for part in calls.filter(~pl.col("is_out")).sort("order").partition_by("rank", "lane", maintain_order=True):
+            lanes[int(part["rank"][0])].append((part["order"].to_numpy(), part["event"].to_numpy()))
+        return lanes, (got["rank"].to_numpy(), got["order"].to_numpy(), ends)
 
     def reached(self, origins: dict[int, int]) -> dict[int, int]:
         """By rank the order from which on it may hold wrong values, if `origins` do from their orders on."""
         first = dict(origins)
-        ranks, when_got, ends = self._events[1]
+        lanes, (ranks, when_got, ends) = self._events
         queue = [(order, rank) for rank, order in origins.items()]
         while queue:
             order, rank = heappop(queue)
             if order > first.get(rank, _NEVER):
                 continue
-            for orders, events in self._lanes_of.get(rank, ()):
+            for orders, events in lanes.get(rank, ()):
                 at = int(np.searchsorted(orders, order))
                 if at == len(orders):
                     continue

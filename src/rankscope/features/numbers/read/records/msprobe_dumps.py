@@ -1,24 +1,36 @@
-"""dump.json of msprobe: statistics of the inputs and outputs of modules and operations, in the order of the program.
+r"""Files of msprobe: dump.json, the stacks and modules that lie beside it, and tables of its monitor.
 
-Names, in both orders of the last two parts: "Module.layers.0.Linear.forward.0", "Functional.conv2d.0.forward",
-"Distributed.all_reduce.0.forward", "Module.layers.0.Linear.parameters_grad".
+dump.json has statistics of the inputs and outputs of modules and operations, in the order of the program. Names, in
+both orders of the last two parts: "Module.layers.0.Linear.forward.0", "Functional.conv2d.0.forward",
+"Distributed.all_reduce.0.forward", "Module.layers.0.Linear.parameters_grad". The arguments are written before the call,
+and behind it all arguments again as the output: positional ones first, then those by name. An asynchronous call is
+written when the job waits for it.
 
-msprobe writes the arguments before the call, and behind it all arguments again as the output: positional ones first,
-then those by name. An asynchronous call is written when the job waits for it.
+stack.json: {"0": [[names], [lines]]}, older {name: [lines]}; a line is "File f, line 3, in g, \n code", innermost
+first. construct.json: {name: name of the module around it}, newer [name, level]; null at the top. It is only counted:
+names of modules hold their parents.
+
+Header of a table: "vpp_stage,name,step[,micro_step],min,max,mean,norm,nans,shape,dtype", or with module_name and scope;
+six decimals. The name of the file says what its rows are ("grad_reduced_0-99.csv"): `MONITOR_SITES`.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import zlib
 from collections import Counter
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
+import orjson
 
 from rankscope.features.numbers.read.model import DEFAULT_GROUP, NumbersContent, NumbersGroup
 from rankscope.features.numbers.read.records.record_rows import (
+    LARGEST,
     UNSET,
     RecordRows,
     count_of,
@@ -27,9 +39,9 @@ from rankscope.features.numbers.read.records.record_rows import (
     sizes_of,
     statistics,
 )
-from rankscope.parsers.contents import NotThisKindError
+from rankscope.parsers.contents import NotThisKindError, StackFrame
 from rankscope.parsers.members import Members, shared_members
-from rankscope.parsers.safe_values import RANK_LIMIT, rank_list
+from rankscope.parsers.safe_values import RANK_LIMIT, rank_list, safe_text
 from rankscope.text.wording import ranks_text
 
 MOST_DEPTH = 4
@@ -82,50 +94,34 @@ class GroupCalls:
         self._counts: Counter[Hashable] = Counter()
 
     def rows(self, api: str, record: dict[str, Any]) -> Iterator[CallRow]:
-        """The tensors of a call of `api`."""
-        args, named = _arguments(record)
-        group = self._group([*args, *named.values()])
+        """The tensors of a call of `api`; without a group it uses the default group."""
+        args, named = record.get("input_args"), record.get("input_kwargs")
+        args, named = args if isinstance(args, list) else [], named if isinstance(named, dict) else {}
+        ranks = _ranks_in([*args, *named.values()])
+        group = DEFAULT_GROUP if ranks is None else _name(ranks)
+        self.groups.setdefault(group, NumbersGroup(group, "", ranks or shared_members(())))
+        after = _outputs(record, args, named)
         if api in (*SENDS, *RECEIVES):
-            yield from self._transfer(api, args, named, record, group)
+            is_send = api in SENDS
+            peer = _whole(_argument(args, named, ("dst" if is_send else "src", 1)))
+            call: dict[str, Any] = {"site": "p2p", "op": "send" if is_send else "recv", "peer": peer, "group": group}
+            call |= {"occurrence": self._count(group, is_send, peer), "slot": "in0" if is_send else "out0"}
+            after = (args, named) if is_send else after
+            if after is not None:
+                yield from _pieces(_argument(*after, _OWN), call)
         elif (form := CALLS.get(api)) is not None:
-            yield from self._collective(form, args, named, record, group)
-
-    def _group(self, arguments: list[Any]) -> str:
-        """The name of the group of a call; without one the call uses the default group."""
-        ranks = _ranks_in(arguments)
-        name = DEFAULT_GROUP if ranks is None else _name(ranks)
-        self.groups.setdefault(name, NumbersGroup(name, "", ranks or shared_members(())))
-        return name
+            call = {"site": "collective", "op": form.op, "group": group, "occurrence": self._count(group, form.op)}
+            if form.op in _REDUCING:
+                call["reduce_op"] = _reduction([*args, *named.values()])
+            if form.root is not None:
+                call["root"] = _whole(_argument(args, named, form.root))
+            yield from _pieces(_argument(args, named, form.read), call | {"slot": "in0"})
+            if after is not None:
+                yield from _pieces(_argument(*after, form.given), call | {"slot": "out0"})
 
     def _count(self, *key: Hashable) -> int:
         self._counts[key] += 1
         return self._counts[key] - 1
-
-    def _collective(self, form: CallForm, args: list[Any], named: dict[str, Any], record: dict[str, Any],
-                    group: str) -> Iterator[CallRow]:  # fmt: skip
-        told: dict[str, Any] = {
-            "site": "collective", "op": form.op, "group": group, "occurrence": self._count(group, form.op),
-        }  # fmt: skip
-        if form.op in _REDUCING:
-            told["reduce_op"] = _reduction([*args, *named.values()])
-        if form.root is not None:
-            told["root"] = _whole(_argument(args, named, form.root))
-        yield from _pieces(_argument(args, named, form.read), told | {"slot": "in0"})
-        after = _outputs(record, args, named)
-        if after is not None:
-            yield from _pieces(_argument(*after, form.given), told | {"slot": "out0"})
-
-    def _transfer(self, api: str, args: list[Any], named: dict[str, Any], record: dict[str, Any],
-                  group: str) -> Iterator[CallRow]:  # fmt: skip
-        is_send = api in SENDS
-        peer = _whole(_argument(args, named, ("dst" if is_send else "src", 1)))
-        told: dict[str, Any] = {
-            "site": "p2p", "op": "send" if is_send else "recv", "peer": peer, "group": group,
-            "occurrence": self._count(group, is_send, peer), "slot": "in0" if is_send else "out0",
-        }  # fmt: skip
-        after = (args, named) if is_send else _outputs(record, args, named)
-        if after is not None:
-            yield from _pieces(_argument(*after, _OWN), told)
 
 
 def _name(ranks: Members) -> str:
@@ -134,11 +130,6 @@ def _name(ranks: Members) -> str:
     if len(text) <= LONGEST_NAME and tuple(ranks) == tuple(sorted(ranks)):
         return text
     return f"{ranks_text(ranks, LONGEST_NAME)} ({zlib.crc32(str(list(ranks)).encode()):08x})"
-
-
-def _arguments(record: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    args, named = record.get("input_args"), record.get("input_kwargs")
-    return args if isinstance(args, list) else [], named if isinstance(named, dict) else {}
 
 
 def _outputs(record: dict[str, Any], args: list[Any], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]] | None:
@@ -261,7 +252,8 @@ def _add_entry(rows: RecordRows, groups: GroupCalls, entry: CallEntry, raw: msgs
         told["recompute"] = True
     if entry.name.endswith(_GRADIENTS):
         module = _module(entry.name.removesuffix(_GRADIENTS))
-        for key, found in _tensors({key: _first(one) for key, one in record.items()}):
+        firsts = {key: value[0] if isinstance(value, list) and value else value for key, value in record.items()}
+        for key, found in _tensors(firsts):
             _add(rows, entry, found, told | {"site": "gradient", "name": f"{module}.{key}", "slot": "in0"})
         return
     match = _NAME.fullmatch(entry.name)
@@ -274,8 +266,10 @@ def _add_entry(rows: RecordRows, groups: GroupCalls, entry: CallEntry, raw: msgs
         for tensor, columns in groups.rows(api, record):
             _add(rows, entry, tensor, told | columns)
     elif kind in ("Module", "Cell"):
-        _add_parameters(rows, entry, _module(match[1]), record, told)
-        _add_flow(rows, entry, record, told | {"name": _module(match[1]), "site": match[2] or match[5]})
+        module = _module(match[1])
+        for key, tensor in _tensors(record.get("parameters")):
+            _add(rows, entry, tensor, told | {"site": "parameter", "name": f"{module}.{key}", "slot": "in0"})
+        _add_flow(rows, entry, record, told | {"name": module, "site": match[2] or match[5]})
     elif not UNSET.search(api):
         _add_flow(rows, entry, record, told | {"name": match[1], "site": match[2] or match[5]}, _WRITES.search(api))
 
@@ -283,15 +277,6 @@ def _add_entry(rows: RecordRows, groups: GroupCalls, entry: CallEntry, raw: msgs
 def _module(name: str) -> str:
     """The dotted name of a module, without "Module." and its class: "layers.0" of "Module.layers.0.Linear"."""
     return name.partition(".")[2].rpartition(".")[0]
-
-
-def _add_parameters(
-    rows: RecordRows, entry: CallEntry, module: str, record: dict[str, Any], told: dict[str, Any]
-) -> None:
-    """Adds the parameters that a module holds before its forward pass."""
-    for key, found in _tensors(record.get("parameters")):
-        name = f"{module}.{key}"
-        _add(rows, entry, found, told | {"site": "parameter", "name": name, "slot": "in0"})
 
 
 def _add_flow(
@@ -317,10 +302,6 @@ def _tensors(value: Any, depth: int = 0) -> Iterator[tuple[str, dict[str, Any]]]
             yield from ((f"{key}.{place}", found) for place, found in _tensors(one, depth + 1))
 
 
-def _first(value: Any) -> Any:
-    return value[0] if isinstance(value, list) and value else value
-
-
 def _add(rows: RecordRows, entry: CallEntry, tensor: dict[str, Any], told: dict[str, Any]) -> None:
     """Adds a tensor with its statistics."""
     shape = sizes_of(tensor.get("shape"))
@@ -341,3 +322,157 @@ def _mark(tensor: dict[str, Any]) -> str | None:
         if isinstance(text, str) and _HASH.fullmatch(text):
             return f"{'crc32' if len(text) == 8 else 'md5'}:{text.lower()}"
     return None
+
+
+MOST_FRAMES = 64
+"""Most frames of a stack that are kept, the innermost ones."""
+_OWN_FILES = "site-packages/msprobe/"
+"""Part of the path of the tool's own frames, which are left out."""
+_LINE = re.compile(r"File (.{1,1024}?), line (\d{1,9}), in ([^,\n]{1,256})")
+
+
+@dataclass
+class StackDocument:
+    """Stacks of entries of a dump.json by name."""
+
+    stacks: list[list[StackFrame]] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
+    """The place of the stack of each entry."""
+    others: int = 0
+    """Entries without a stack."""
+    problem: str | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of entries."""
+        return len(self.places) + self.others
+
+    def header(self) -> dict[str, Any]:
+        """All of it, as JSON values."""
+        return {
+            "stacks": [[list(frame) for frame in one] for one in self.stacks],
+            "places": self.places,
+            "others": self.others,
+            "problem": self.problem,
+            "is_stack_document": True,
+        }
+
+    def body(self) -> list[memoryview]:
+        """No arrays."""
+        return []
+
+
+def stack_document_from(header: dict[str, Any]) -> StackDocument:
+    """The content whose `header()` this is."""
+    stacks = [[StackFrame(*frame) for frame in one] for one in header["stacks"]]
+    return StackDocument(stacks, header["places"], header["others"], header["problem"])
+
+
+def decode_stack_document(data: bytes) -> StackDocument:
+    """The stacks of a stack.json, or the number of entries of a construct.json. Raises NotThisKindError without any."""
+    try:
+        told = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise NotThisKindError(f"a file of msprobe that cannot be read, or is cut off: {error}") from error
+    if not isinstance(told, dict):
+        raise NotThisKindError("a file of msprobe that holds no mapping")
+    found = StackDocument()
+    for names, value in _named(told):
+        if isinstance(value, list) and all(isinstance(one, str) and one.startswith("File ") for one in value):
+            frames = [frame for line in value[:MOST_FRAMES] if (frame := _frame(line)) is not None]
+            found.places.update(dict.fromkeys(names, len(found.stacks)))
+            found.stacks.append(frames)
+        else:
+            found.others += len(names)
+    return found
+
+
+def _named(told: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:
+    """Values with the names of their entries."""
+    for key, value in told.items():
+        if key.isdigit() and isinstance(value, list) and len(value) == 2 and isinstance(value[0], list):
+            yield [safe_text(name) or "" for name in value[0] if isinstance(name, str)], value[1]
+        else:
+            yield [safe_text(key) or ""], value
+
+
+def _frame(line: str) -> StackFrame | None:
+    match = _LINE.match(line)
+    own = match is not None and _OWN_FILES in match[1]
+    return (
+        None
+        if match is None or own
+        else StackFrame(safe_text(match[3]) or "", safe_text(match[1]) or "", int(match[2]))
+    )
+
+
+MONITOR_TOOL = "msprobe-monitor"
+NO_SITE, NO_SLOT = "(by the file's name)", "(by the file's name) slot"
+"""Texts in place of a site and a slot that only the name of the file tells."""
+MONITOR_SITES = (
+    ("actv_grad", "backward", "in0"), ("actv", "forward", "out0"), ("module", "forward", "out0"),
+    ("grad_unreduced", "gradient", "in0"), ("grad_reduced", "gradient", "out0"), ("grad_acc", "gradient", "in0"),
+    ("weight_grad", "gradient", "in0"), ("param_updated", "optimizer", "out0"), ("param", "parameter", "in0"),
+    ("exp_avg_sq", "optimizer", "exp_avg_sq"), ("exp_avg", "optimizer", "exp_avg"),
+    ("optimizer", "optimizer", "exp_avg"), ("cc", "collective", "out0"),
+)  # fmt: skip
+"""Beginnings of the names of files, and the site and slot of their rows; the first that fits."""
+_SCOPES = {
+    "unreduced": ("gradient", "in0"), "reduced": ("gradient", "out0"), "input": ("forward", "in0"),
+    "output": ("forward", "out0"), "output_grad": ("backward", "in0"), "input_grad": ("backward", "out0"),
+    "exp_avg": ("optimizer", "exp_avg"), "exp_avg_sq": ("optimizer", "exp_avg_sq"),
+    "efxp_avg": ("optimizer", "exp_avg"), "param_origin": ("parameter", "in0"), "param_updated": ("optimizer", "out0"),
+}  # fmt: skip
+_SUFFIX = re.compile(r"(.+)\.(output_grad|input_grad|input|output)(?:\.(\d{1,6}))?$")
+_NUMBER = re.compile(r"\d{1,12}")
+
+
+def decode_monitor_table(data: bytes) -> NumbersContent:
+    """The rows of a table. Raises NotThisKindError without a name and a step in its header."""
+    rows = RecordRows(MONITOR_TOOL)
+    reader = csv.DictReader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", "replace", newline=""))
+    header = reader.fieldnames or []
+    if "step" not in header or not {"name", "module_name"} & set(header):
+        raise NotThisKindError("a table of msprobe's monitor without names or steps")
+    try:
+        for row in reader:
+            if columns := _columns(row):
+                rows.add(reader.line_num, **columns)
+            else:
+                rows.lost["rows without a name or step"] += 1
+    except csv.Error as error:
+        rows.ends = [f"the rest cannot be read ({error})"]
+    return rows.content()
+
+
+def _columns(row: dict[str, Any]) -> dict[str, Any] | None:
+    """The columns of one row; None without a name or a step."""
+    name, step = row.get("module_name") or row.get("name"), row.get("step") or ""
+    if not name or not _NUMBER.fullmatch(step):
+        return None
+    micro = row.get("micro_step") or ""
+    shape = sizes_of([int(n) for n in _NUMBER.findall(row.get("shape") or "")]) if row.get("shape") else None
+    count, nans = count_of(shape), real(row.get("nans"))
+    told: dict[str, Any] = {
+        "step": int(step),
+        "shape": shape,
+        "numel": count,
+        "dtype": short_dtype(row.get("dtype")),
+        "micro": int(micro) if _NUMBER.fullmatch(micro) and int(micro) < 1 << 31 else None,
+        "nan": int(nans) if nans is not None and 0 <= nans < LARGEST else None,
+    }
+    low, high, mean, norm = (real(row.get(key)) for key in ("min", "max", "mean", "norm"))
+    return told | _site(name, row.get("scope") or "") | statistics(low, high, mean, norm, count)
+
+
+def _site(name: str, scope: str) -> dict[str, Any]:
+    """Name, site and slot: by the scope, else by the end of the name, else by the name of the file."""
+    match = _SUFFIX.fullmatch(name)
+    if scope in _SCOPES:
+        site, slot = _SCOPES[scope]
+    elif match is not None:
+        site, slot = _SCOPES[match[2]]
+        name, slot = match[1], f"{slot[:-1]}{match[3] or 0}"
+    else:
+        site, slot = NO_SITE, NO_SLOT
+    return {"name": name, "site": site, "slot": slot}

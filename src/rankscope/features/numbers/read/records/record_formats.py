@@ -26,34 +26,32 @@ class RecordFormat(NamedTuple):
 _ENTRY = rb'"(?:[A-Z]\w{1,20}\.)[^"\n]{1,400}\.(?:forward|backward|parameters_grad|\d{1,9})"'
 _STACKS = rb'"\d{1,9}"\s*:\s*\[\s*\[\s*' + _ENTRY + rb"|" + _ENTRY + rb'\s*:\s*\[\s*"File '
 _TREE = _ENTRY + rb'\s*:\s*(?:null|"(?:Module|Cell)\.|' + _ENTRY + rb"|\[\s*(?:null|\"))"
-_PACKAGE = "parsers.numbers.records"
+_PACKAGE = "features.numbers.read.records"
 FORMATS = (
     RecordFormat(
         re.compile(rb'\s*\{\s*"task"\s*:\s*"[\w \-]{1,40}"\s*,\s*"level"\s*:\s*"'),
         f"{_PACKAGE}.msprobe_dumps:decode_dump_document",
     ),
     RecordFormat(
-        re.compile(rb"\s*\{\s*(?:" + _STACKS + rb"|" + _TREE + rb")"),
-        f"{_PACKAGE}.msprobe_tables:decode_stack_document",
+        re.compile(rb"\s*\{\s*(?:" + _STACKS + rb"|" + _TREE + rb")"), f"{_PACKAGE}.msprobe_dumps:decode_stack_document"
     ),
     RecordFormat(
         re.compile(rb"(?:\xef\xbb\xbf)?vpp_stage,(?:\w{1,40},){0,20}(?:name|module_name)(?:,|\r?\n|$)"),
-        f"{_PACKAGE}.msprobe_tables:decode_monitor_table",
+        f"{_PACKAGE}.msprobe_dumps:decode_monitor_table",
     ),
     RecordFormat(
         re.compile(rb"\s*(?:[\d\-:, .T]{8,32} - )?[A-Z]{4,8} - [^\n]{1,400}\siteration=\d{1,12}\s{1,60}value="),
         f"{_PACKAGE}.text_records:decode_inspect_log",
     ),
     RecordFormat(
-        re.compile(rb"\s*Total captured activations: \d{1,12}\r?\n"),
-        f"{_PACKAGE}.text_records:decode_activation_log",
+        re.compile(rb"\s*Total captured activations: \d{1,12}\r?\n"), f"{_PACKAGE}.text_records:decode_activation_log"
     ),
     RecordFormat(
         re.compile(rb"\s*(?:\[nn\.Mod\] |# File: |\[?\w{1,60}::[\w.]{1,200}\]?\(|redistribute_input)"),
         f"{_PACKAGE}.text_records:decode_debug_text",
         re.compile(rb"::[\w.]{1,200}\([^\n]{0,400}?\b(?:dt|ft|t)(?:\$\d{1,12})?: [a-z]\w{0,16}\["),
     ),
-)  # fmt: skip
+)
 HEAD_BYTES = 512
 """First bytes by which a file is recognised."""
 
@@ -80,6 +78,6 @@ def decode_record(data: bytes) -> DecodedFile:
 def record_from(header: dict[str, Any], body: memoryview, rows: int) -> DecodedFile:
     """The content whose `header()` and `body()` these are."""
     from rankscope.features.numbers.read.model import numbers_from
-    from rankscope.features.numbers.read.records.msprobe_tables import stack_document_from
+    from rankscope.features.numbers.read.records.msprobe_dumps import stack_document_from
 
     return stack_document_from(header) if "is_stack_document" in header else numbers_from(header, body, rows)

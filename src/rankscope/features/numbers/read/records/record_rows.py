@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from math import prod
 from typing import Any
 
-from rankscope.features.numbers.read.decode import MOST_ROWS, LineColumns
+from rankscope.features.numbers.read.decode import MOST_ROWS, NONE, LineColumns, NumbersLine
 from rankscope.features.numbers.read.model import NumbersContent, NumbersGroup, NumbersHeader
-from rankscope.features.numbers.read.numbers_line import NONE, NumbersLine
 from rankscope.parsers.contents import StackFrame
 from rankscope.text.wording import plural
 
@@ -116,8 +115,9 @@ def real(value: object) -> float | None:
         return None
 
 
-def statistics(low: float | None, high: float | None, mean: float | None, norm: float | None,
-               count: int | None) -> dict[str, Any]:  # fmt: skip
+def statistics(
+    low: float | None, high: float | None, mean: float | None, norm: float | None, count: int | None
+) -> dict[str, Any]:
     """Columns of printed statistics. The sum is the mean times the number of elements; where that is unknown it only
     says whether all values are finite.
 

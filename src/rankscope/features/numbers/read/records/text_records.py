@@ -66,9 +66,10 @@ def _add(rows: RecordRows, stacks: dict[int, StackFrame], name: str, line: int, 
     if not name:
         return
     told: dict[str, Any] = {
-        "name": name, "site": "backward" if fields.get("Phase", "").strip() == "backward" else "forward",
+        "name": name,
+        "site": "backward" if fields.get("Phase", "").strip() == "backward" else "forward",
         "stack_id": line,
-    }  # fmt: skip
+    }
     place = _LOCATION.match(fields.get("Location", ""))
     if place is not None:
         stacks[line] = StackFrame(safe_text(place[3]) or "", safe_text(place[1]) or "", int(place[2]))
@@ -184,9 +185,13 @@ _HEAD = re.compile(rb"(?:[\d\-:, .T]{8,32} - )?[A-Z]{4,8} - (?P<name>\S.{0,500})
 _STEP = re.compile(rb"\d{1,12}")
 _NAME = re.compile(r"(.+)_(activation|gradient|weight|output|wgrad|dgrad)_([a-z]\w*%?)$")
 _SITES = {
-    "activation": ("forward", "in0"), "output": ("forward", "out0"), "gradient": ("backward", "in0"),
-    "dgrad": ("backward", "out0"), "weight": ("parameter", "in0"), "wgrad": ("gradient", "in0"),
-}  # fmt: skip
+    "activation": ("forward", "in0"),
+    "output": ("forward", "out0"),
+    "gradient": ("backward", "in0"),
+    "dgrad": ("backward", "out0"),
+    "weight": ("parameter", "in0"),
+    "wgrad": ("gradient", "in0"),
+}
 
 
 def decode_inspect_log(data: bytes) -> NumbersContent:
@@ -204,7 +209,10 @@ def decode_inspect_log(data: bytes) -> NumbersContent:
     if not told:
         raise NotThisKindError("a log of nvdlfw-inspect without a statistic of a tensor")
     for (layer, tensor, step), (number, values) in told.items():
-        rows.add(number, name=layer, step=step, **_columns(tensor, values))
+        site, slot = _SITES[tensor]
+        low, high, mean, norm = (values.get(key) for key in ("min", "max", "mean", "l2_norm"))
+        printed = statistics(low, high, mean, norm, None)
+        rows.add(number, name=layer, step=step, site=site, slot=slot, **printed)
     return rows.content()
 
 
@@ -220,10 +228,3 @@ def _parts(line: bytes) -> tuple[str, int, str] | None:
 
 MOST_STATISTICS = 1 << 20
 """Most tensors and steps of a log."""
-
-
-def _columns(tensor: str, values: dict[str, float]) -> dict[str, Any]:
-    """The columns of the statistics of one tensor in one step."""
-    site, slot = _SITES[tensor]
-    low, high, mean, norm = (values.get(key) for key in ("min", "max", "mean", "l2_norm"))
-    return {"site": site, "slot": slot, **statistics(low, high, mean, norm, None)}
