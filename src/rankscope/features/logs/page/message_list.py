@@ -66,7 +66,20 @@ class MessageList:
 
     def choose(self, wanted: Wanted) -> int:
         """Lists the lines that pass the filter; returns their number."""
-        kept = self._order.filter(self.messages.select(self._mask(wanted))["wanted"].gather(self._order))
+        mask = pl.repeat(True, pl.len())
+        if wanted.roles != "with noise":
+            mask &= pl.col("role").is_null() | (pl.col("role") != "noise")
+        if wanted.roles == "root causes":
+            mask &= pl.col("role") == ROLES[0]
+        if wanted.ranks is not None:
+            mask &= pl.col("rank").is_in(list(wanted.ranks))
+        if wanted.text:
+            files = [file for file, path in self.paths.items() if wanted.text in (path or "").lower()]
+            columns = (pl.col(name).str.to_lowercase() for name in ("text", "kind", "pattern", "host"))
+            said = (column.str.contains(wanted.text, literal=True).fill_null(False) for column in columns)
+            mask &= pl.any_horizontal(*said, pl.col("file").is_in(files))
+        mask = mask.fill_null(False).alias("wanted")
+        kept = self._order.filter(self.messages.select(mask)["wanted"].gather(self._order))
         self.rows = kept.reverse() if wanted.newest else kept
         return len(self.rows)
 
@@ -86,26 +99,6 @@ class MessageList:
         """The place of the first root cause in the list; 0 if there is none."""
         roots = (self.messages["role"].gather(self.rows) == ROLES[0]).fill_null(False).arg_true()
         return int(roots[0]) if len(roots) else 0
-
-    def _mask(self, wanted: Wanted) -> pl.Expr:
-        mask = pl.repeat(True, pl.len())
-        if wanted.roles != "with noise":
-            mask &= pl.col("role").is_null() | (pl.col("role") != "noise")
-        if wanted.roles == "root causes":
-            mask &= pl.col("role") == ROLES[0]
-        if wanted.ranks is not None:
-            mask &= pl.col("rank").is_in(list(wanted.ranks))
-        if wanted.text:
-            files = [file for file, path in self.paths.items() if wanted.text in (path or "").lower()]
-            mask &= pl.any_horizontal(_has(wanted.text), pl.col("file").is_in(files))
-        return mask.fill_null(False).alias("wanted")
-
-
-def _has(text: str) -> pl.Expr:
-    return pl.any_horizontal(
-        pl.col(name).str.to_lowercase().str.contains(text, literal=True).fill_null(False)
-        for name in ("text", "kind", "pattern", "host")
-    )
 
 
 def when(time_ns: int | None, resolution_ns: int | None) -> str:
@@ -150,8 +143,6 @@ def message_line(row: dict[str, Any], width: int) -> Line:
         Span(plain(brief(hide(row["text"] or "")[: 200 + 4 * width])), look),
     )
 
-
-# Log lines around an operation: lines of its rank, and lines of others at about that time.
 
 MOST = 6
 """Lines of the rank that are shown."""
@@ -200,13 +191,15 @@ def around(dataset: Dataset, rank: int, at_ns: int | None, zones: Zones = "any")
     """
     if dataset.messages.is_empty():
         return Around()
-    told = excerpt_keys(dataset).filter(pl.col("place") < _NOISE)
+    lines = excerpt_keys(dataset).filter(pl.col("place") < _NOISE)
     if zones != "any":
         known = pl.when(pl.col("utc") == (zones == "utc"))
-        told = told.with_columns(known.then("time_ns").alias("time_ns"), known.then("at").alias("at"))
-    others, timed = _others(told.filter(pl.col("rank").fill_null(-1) != rank), at_ns)
-    own = _own(told.filter(pl.col("rank") == rank), at_ns)
-    return Around(_texts(dataset, own), tuple(merged_excerpts(dataset, others, _OTHERS)[0]), timed)
+        lines = lines.with_columns(known.then("time_ns").alias("time_ns"), known.then("at").alias("at"))
+    others, timed = _others(lines.filter(pl.col("rank").fill_null(-1) != rank), at_ns)
+    chosen = _own(lines.filter(pl.col("rank") == rank), at_ns)
+    shown = dataset.messages[chosen].select("time_ns", "resolution_ns", "role", "text")
+    texts = tuple(Own(at, step, role or "", hide(text or "")) for at, step, role, text in shown.iter_rows())
+    return Around(texts, tuple(merged_excerpts(dataset, others, _OTHERS)[0]), timed)
 
 
 def zones_for(index: OpIndex, source: str | None) -> Zones:
@@ -216,11 +209,11 @@ def zones_for(index: OpIndex, source: str | None) -> Zones:
     """
     if source in LOGS:
         return "printed"
-    told = excerpt_keys(index.dataset).filter(~pl.col("utc"))["time_ns"].max()
-    if not isinstance(told, int) or index.newest_ns is None:
+    newest_local = excerpt_keys(index.dataset).filter(~pl.col("utc"))["time_ns"].max()
+    if not isinstance(newest_local, int) or index.newest_ns is None:
         return "any"
     newest = max(index.newest_ns, index.written_ns or 0)
-    return "any" if index.newest_ns - SAME_ZONE_NS <= told <= newest + SAME_ZONE_NS else "utc"
+    return "any" if index.newest_ns - SAME_ZONE_NS <= newest_local <= newest + SAME_ZONE_NS else "utc"
 
 
 def _own(rows: pl.DataFrame, at_ns: int | None) -> pl.Series:
@@ -232,11 +225,6 @@ def _own(rows: pl.DataFrame, at_ns: int | None) -> pl.Series:
     roots = near.filter(pl.col("place") == 0).head(_ROOTS)
     rest = near.filter(~pl.col("order").is_in(roots["order"].implode())).head(MOST - roots.height)
     return pl.concat([roots, rest]).sort("order")["row"]
-
-
-def _texts(dataset: Dataset, rows: pl.Series) -> tuple[Own, ...]:
-    shown = dataset.messages[rows].select("time_ns", "resolution_ns", "role", "text")
-    return tuple(Own(at, step, role or "", hide(text or "")) for at, step, role, text in shown.iter_rows())
 
 
 def _others(rows: pl.DataFrame, at_ns: int | None) -> tuple[pl.DataFrame, bool]:

@@ -74,11 +74,11 @@ class MessagesScreen(ListPage):
         roots = counts.get("root", 0)
         order = "newest first" if self.asked.newest else "earliest first"
         what = f"  {len(self.messages):,} of {sum(counts.values()):,} lines, {self.asked.roles}, {order}"
-        told = Span(f"  {roots:,} of root causes", "bad" if roots else "dim")
+        count = Span(f"  {roots:,} of root causes", "bad" if roots else "dim")
         titles = f" {columns(self.size.width)}"
         legend = LEGEND.rjust(self.size.width - len(titles) - 1)
         verdict = [line(" ", Span(self.verdict, "bold"))] if self.verdict else []
-        return [line(Span(" logs", "head"), what, told), *verdict, line(Span(titles + legend, "dim"))]
+        return [line(Span(" logs", "head"), what, count), *verdict, line(Span(titles + legend, "dim"))]
 
     def search(self, text: str) -> int:
         """Lists the messages with `text` in them, of the wanted ranks and roles."""
@@ -235,8 +235,6 @@ def selection_at(dataset: Dataset, row: dict[str, Any]) -> Selection | None:
     return index.selection(span.start + int(before[-1]) if len(before) else span.start)
 
 
-# A log message with all its known facts, as lines.
-
 _MOST = 400
 """Lines of a text, values of a record and frames of a stack that are shown."""
 _LONGEST = 20_000
@@ -250,8 +248,8 @@ def record_text(row: dict[str, Any], group: str, width: int) -> list[Line]:
     lines += [piece for text in _text(row["text"]) for piece in wrap(line(text), width)]
     values = _values(row["values"])
     rest = {name: value for name, value in values.items() if value not in (None, "", [], {}) and name != "frames"}
-    told = [(name, hide(value_of(name, _shown(value)))) for name, value in rest.items()]
-    lines += [BLANK, line(Span("read from it", "head")), *_labelled(told[:_MOST], width)] if told else []
+    pairs = [(name, hide(value_of(name, _shown(value)))) for name, value in rest.items()]
+    lines += [BLANK, line(Span("read from it", "head")), *_labelled(pairs[:_MOST], width)] if pairs else []
     frames = _frames(values.get("frames"))
     return [*lines, *([BLANK, line(Span("stack", "head")), *frames] if frames else [])]
 

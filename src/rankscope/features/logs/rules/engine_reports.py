@@ -188,20 +188,26 @@ def _weight_finding(dataset: Dataset, lines: Sequence[LogLine], matches: Sequenc
     title = f"{names[0]}{more} on {who} {differs} from the other data-parallel replicas"
     if not wrong:
         title = f"{names[0]}{more} on {who} {differs} from the first data-parallel replica"
-    told = f" The last check without a difference was after {plural(last, 'iteration')}." if last is not None else ""
+    since = f" The last check without a difference was after {plural(last, 'iteration')}." if last is not None else ""
     return Finding(
-        kind=KIND, severity="critical", title=title, root_cause=True,
-        explanation=f"Megatron compares SHA-1 hashes of weights with those of the first replica.{told}"
+        kind=KIND,
+        severity="critical",
+        title=title,
+        root_cause=True,
+        explanation=f"Megatron compares SHA-1 hashes of weights with those of the first replica.{since}"
         + ("" if wrong else " Two replicas do not tell which of them is wrong, and the first one may be."),
-        culprit_ranks=wrong, culprits=tuple(Culprit(rank) for rank in wrong), candidates=() if wrong else members,
+        culprit_ranks=wrong,
+        culprits=tuple(Culprit(rank) for rank in wrong),
+        candidates=() if wrong else members,
         confidence="high" if wrong else "medium",
         confidence_reasons=("equal weights have equal hashes",),
-        evidence=tuple(line.evidence() for line in lines[:MOST_EVIDENCE]), about=tuple(sorted({*ranks, *members})),
+        evidence=tuple(line.evidence() for line in lines[:MOST_EVIDENCE]),
+        about=tuple(sorted({*ranks, *members})),
         next_steps=(
             "Record gradients and parameters with rankscope.capture, to see which step first parts them.",
             "Run the memory test of the devices of these ranks.",
         ),
-    )  # fmt: skip
+    )
 
 
 def _odd_replicas(dataset: Dataset, ranks: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -268,7 +274,9 @@ def _rerun_finding(verdict: RerunVerdict, ranks: Sequence[Sequence[LogLine]]) ->
     place = f" ({_device(accused[0])} of {node})" if node is not None else ""
     unnamed = verdict is _PERSISTENT and not accused
     return Finding(
-        kind=KIND, severity=verdict.severity, root_cause=True,
+        kind=KIND,
+        severity=verdict.severity,
+        root_cause=True,
         title=f"{who}{place} {verdict.what}{f', in iteration {steps[0]}' if steps else ''}",
         explanation=_EXPLAINED
         + (" The line of the first run, which names the wrong device, is not in these logs." if unnamed else ""),
@@ -277,11 +285,14 @@ def _rerun_finding(verdict: RerunVerdict, ranks: Sequence[Sequence[LogLine]]) ->
         candidates=tuple(rank for rank in all_ranks if rank not in wrong),
         confidence="high" if verdict is _PERSISTENT else "medium",
         confidence_reasons=(
-            "two devices gave different results" if verdict is _PERSISTENT
+            "two devices gave different results"
+            if verdict is _PERSISTENT
             else "a check alone does not tell a broken device from wrong data",
         ),
-        evidence=tuple(line.evidence() for line in shown), next_steps=(verdict.next_step,), about=all_ranks,
-    )  # fmt: skip
+        evidence=tuple(line.evidence() for line in shown),
+        next_steps=(verdict.next_step,),
+        about=all_ranks,
+    )
 
 
 def _device(line: LogLine) -> str | None:

@@ -202,11 +202,13 @@ def read_noise(dataset: Dataset) -> list[LogLine]:
 
 
 def _lines(dataset: Dataset, wanted: pl.Expr) -> list[LogLine]:
-    told = dataset.messages.sort("file", "offset", maintain_order=True)
+    messages = dataset.messages.sort("file", "offset", maintain_order=True)
     time = pl.col("time_ns")
-    told = told.with_columns(since_ns=time.forward_fill().over("file"), until_ns=time.backward_fill().over("file"))
+    messages = messages.with_columns(
+        since_ns=time.forward_fill().over("file"), until_ns=time.backward_fill().over("file")
+    )
     paths = dict(dataset.files.select("file", "path").iter_rows())
-    return [_line(row, paths) for row in told.filter(wanted).iter_rows(named=True)]
+    return [_line(row, paths) for row in messages.filter(wanted).iter_rows(named=True)]
 
 
 def _line(row: dict[str, Any], paths: dict[int, str]) -> LogLine:
@@ -217,13 +219,26 @@ def _line(row: dict[str, Any], paths: dict[int, str]) -> LogLine:
     elif row["rank"] is None and (gpu := _GPU.search(row["text"])) is not None:
         device = int(gpu[1])
     return LogLine(
-        kind=row["kind"], role=row["role"] or "", pattern=row["pattern"] or "", rank=row["rank"],
-        host=host or values.get("host"), pid=values.get("pid") if pid is None else pid, device=device,
-        group=row["group"], file=row["file"], path=paths.get(row["file"], ""), line=row["line"] or 0,
-        offset=row["offset"] or 0, time_ns=row["time_ns"], since_ns=row["since_ns"],
-        until_ns=row["until_ns"], resolution_ns=row["resolution_ns"], text=row["text"] or "",
-        values=values, torn=bool(row["torn"]),
-    )  # fmt: skip
+        kind=row["kind"],
+        role=row["role"] or "",
+        pattern=row["pattern"] or "",
+        rank=row["rank"],
+        host=host or values.get("host"),
+        pid=values.get("pid") if pid is None else pid,
+        device=device,
+        group=row["group"],
+        file=row["file"],
+        path=paths.get(row["file"], ""),
+        line=row["line"] or 0,
+        offset=row["offset"] or 0,
+        time_ns=row["time_ns"],
+        since_ns=row["since_ns"],
+        until_ns=row["until_ns"],
+        resolution_ns=row["resolution_ns"],
+        text=row["text"] or "",
+        values=values,
+        torn=bool(row["torn"]),
+    )
 
 
 def _values(text: str | None) -> dict[str, Any]:
@@ -338,10 +353,10 @@ def read_clocks(dataset: Dataset) -> HostClocks:
     ready = rows.group_by("identity", "host").agg(at=pl.col("completed_ns").median())
     pairs = ready.join(ready, on="identity", suffix="_b").filter(pl.col("host") != pl.col("host_b"))
     apart = pl.col("at") - pl.col("at_b")
-    told = pairs.group_by("host", "host_b").agg(
+    apart_hosts = pairs.group_by("host", "host_b").agg(
         ahead=apart.median(), spread=(apart - apart.median()).abs().median(), seen=pl.len()
     )
-    sure = told.filter(
+    sure = apart_hosts.filter(
         (pl.col("seen") >= FEWEST_COMMS)
         & (pl.col("ahead").abs() > SKEW_FLOOR_NS)
         & (pl.col("ahead").abs() > SKEW_FACTOR * pl.col("spread"))
@@ -389,9 +404,15 @@ def _process(line: LogLine) -> str:
     local = line.values.get("local_rank")
     beside = f" (local rank {local})" if local is not None else f" ({line.in_group})" if line.in_group else ""
     part = line.part if line.pid is None else ""
-    told = line.in_group or part or _tasks(line)
-    told = told or (f"the process of local rank {local}" if beside else UNKNOWN_PROCESS)
-    name = f"process {line.pid}{beside}" if line.pid is not None else f"the process behind {label}" if label else told
+    unnumbered = line.in_group or part or _tasks(line)
+    unnumbered = unnumbered or (f"the process of local rank {local}" if beside else UNKNOWN_PROCESS)
+    name = (
+        f"process {line.pid}{beside}"
+        if line.pid is not None
+        else f"the process behind {label}"
+        if label
+        else unnumbered
+    )
     short = line.host if line.host is None or len(line.host) <= LONGEST_HOST else f"{line.host[: LONGEST_HOST - 1]}…"
     host = f" on {short}" if short else ""
     return f"{name}{host}" + (f" (GPU {line.device})" if line.device is not None and not part else "")

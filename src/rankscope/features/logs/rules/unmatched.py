@@ -102,16 +102,16 @@ def uneven_pairs_text(dataset: Dataset) -> str:
         .group_by(*LANE_COLUMNS)
         .agg(sent=pl.col("is_send").sum(), received=(~pl.col("is_send")).sum())
     )
-    told = [
+    uneven = [
         f"rank {src} issued {sent} to rank {dst}, which issued {received} to receive them"
         for _, src, dst, sent, received in lanes.filter(pl.col("sent") != pl.col("received"))
         .sort(*LANE_COLUMNS)
         .iter_rows()
     ]
-    more = f"; {len(told) - MOST_PAIRS} more pairs" if len(told) > MOST_PAIRS else ""
+    more = f"; {len(uneven) - MOST_PAIRS} more pairs" if len(uneven) > MOST_PAIRS else ""
     return (
-        (f" Sends do not fit receives: {'; '.join(told[:MOST_PAIRS])}{more}. Lines may be lost at the end.")
-        if told
+        (f" Sends do not fit receives: {'; '.join(uneven[:MOST_PAIRS])}{more}. Lines may be lost at the end.")
+        if uneven
         else ""
     )
 
@@ -119,20 +119,30 @@ def uneven_pairs_text(dataset: Dataset) -> str:
 def p2p_lines(dataset: Dataset) -> pl.DataFrame:
     """Sends and receives of ranks whose lines start with their first one: group, src, dst, is_send, what."""
     ops = dataset.ops.filter(
-        (pl.col("source") == "nccl-log") & pl.col("is_p2p") & pl.col("peer").is_not_null()
+        (pl.col("source") == "nccl-log")
+        & pl.col("is_p2p")
+        & pl.col("peer").is_not_null()
         & pl.col("op").cast(pl.String).is_in(["send", "recv"])
-    )  # fmt: skip
+    )
     whole = ops.group_by("rank", "group").agg(first=pl.col("p2p_seq").min()).filter(pl.col("first") == 1)
     known = whole.select("group", "rank")
-    told = ops.select(
-        "group", "rank", pl.col("peer").cast(pl.Int32), is_send=pl.col("op").cast(pl.String) == "send",
-        size=pl.col("in_sizes").cast(pl.String), type=pl.col("in_dtypes").cast(pl.String),
-    ).join(known, on=["group", "rank"], how="semi", maintain_order="left")  # fmt: skip
-    told = told.join(known, left_on=["group", "peer"], right_on=["group", "rank"], how="semi", maintain_order="left")
-    return told.select(
-        "group", "is_send", "size", "type", src=pl.when("is_send").then("rank").otherwise("peer"),
+    lines = ops.select(
+        "group",
+        "rank",
+        pl.col("peer").cast(pl.Int32),
+        is_send=pl.col("op").cast(pl.String) == "send",
+        size=pl.col("in_sizes").cast(pl.String),
+        type=pl.col("in_dtypes").cast(pl.String),
+    ).join(known, on=["group", "rank"], how="semi", maintain_order="left")
+    lines = lines.join(known, left_on=["group", "peer"], right_on=["group", "rank"], how="semi", maintain_order="left")
+    return lines.select(
+        "group",
+        "is_send",
+        "size",
+        "type",
+        src=pl.when("is_send").then("rank").otherwise("peer"),
         dst=pl.when("is_send").then("peer").otherwise("rank"),
-    )  # fmt: skip
+    )
 
 
 def find_counted(logs: JobLogs) -> Iterator[Finding]:
