@@ -61,22 +61,23 @@ def excerpt_keys(dataset: Dataset) -> pl.DataFrame:
     its role in ROLES; alike: a number common to lines of one role and kind that differ only in their numbers.
     """
     if not _cached_rows or _cached_rows[0][0] is not dataset.messages:
-        _cached_rows[:] = [(dataset.messages, _narrow(dataset.messages))]
+        words_alone = pl.col("text").str.slice(0, LONGEST_LINE).str.replace_all(_NUMBERS, "#")
+        place = pl.col("role").replace_strict({role: i for i, role in enumerate(ROLES)}, default=ROLES.index(""))
+        in_utc = pl.col("values").str.contains('"utc":true', literal=True)
+        narrow = dataset.messages.with_row_index("row").select(
+            "row",
+            "rank",
+            "time_ns",
+            in_utc.fill_null(value=False).alias("utc"),
+            filled_time().alias("at"),
+            place.cast(pl.Int8).alias("place"),
+            pl.struct(place, "kind", words_alone).hash().alias("alike"),
+        )
+        _cached_rows[:] = [(dataset.messages, narrow)]
     return _cached_rows[0][1]
 
 
 _cached_rows: list[tuple[pl.DataFrame, pl.DataFrame]] = []
-
-
-def _narrow(messages: pl.DataFrame) -> pl.DataFrame:
-    words_alone = pl.col("text").str.slice(0, LONGEST_LINE).str.replace_all(_NUMBERS, "#")
-    place = pl.col("role").replace_strict({role: i for i, role in enumerate(ROLES)}, default=ROLES.index(""))
-    in_utc = pl.col("values").str.contains('"utc":true', literal=True)
-    return messages.with_row_index("row").select(
-        "row", "rank", "time_ns", in_utc.fill_null(value=False).alias("utc"),
-        filled_time().alias("at"), place.cast(pl.Int8).alias("place"),
-        pl.struct(place, "kind", words_alone).hash().alias("alike"),
-    )  # fmt: skip
 
 
 def cause_rows(dataset: Dataset) -> pl.DataFrame:
@@ -94,17 +95,25 @@ def merged_excerpts(dataset: Dataset, rows: pl.DataFrame, most: int) -> tuple[li
     """Rows of `excerpt_keys`, similar ones merged, the first `most` of them, and the number of other rows."""
     ranks = pl.col("rank").drop_nulls().unique().sort().alias("ranks")
     grouped = rows.group_by("alike", maintain_order=True).agg(pl.col("row").first(), pl.len().alias("lines"), ranks)
-    found = grouped.head(most)
-    texts = with_paths(dataset, dataset.messages[found["row"]]).drop("rank")
-    said = [_said(row) for row in pl.concat([found, texts], how="horizontal").iter_rows(named=True)]
-    return said, rows.height - sum(one.lines for one in said)
+    shown = grouped.head(most)
+    texts = with_paths(dataset, dataset.messages[shown["row"]]).drop("rank")
+    said = [_said(row) for row in pl.concat([shown, texts], how="horizontal").iter_rows(named=True)]
+    return said, rows.height - sum(excerpt.lines for excerpt in said)
 
 
 def _said(row: dict[str, Any]) -> LogExcerpt:
     return LogExcerpt(
-        row["role"] or "", row["kind"] or "", hide(row["text"] or ""), tuple(row["ranks"]), row["host"] or "",
-        row["lines"], row["time_ns"], row["path"] or "", row["line"], '"utc":true' in (row["values"] or ""),
-    )  # fmt: skip
+        row["role"] or "",
+        row["kind"] or "",
+        hide(row["text"] or ""),
+        tuple(row["ranks"]),
+        row["host"] or "",
+        row["lines"],
+        row["time_ns"],
+        row["path"] or "",
+        row["line"],
+        '"utc":true' in (row["values"] or ""),
+    )
 
 
 def shown_excerpts(dataset: Dataset) -> tuple[list[LogExcerpt], int]:

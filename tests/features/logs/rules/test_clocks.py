@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.features.logs.rules.failure_order import read_clocks
+from rankscope.features.logs.rules.log_lines import read_clocks
 from rankscope.schema import Dataset
 from tests.features.logs.rows.job import init, job, source
 

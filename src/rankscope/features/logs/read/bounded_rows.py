@@ -1,4 +1,7 @@
-"""Events and operations of a log in bounded memory: the first and last events, the last operations and their hash."""
+"""Events and operations of a log in bounded memory: the first and last events, the last operations and their hash.
+
+Phantom processes come from lines whose host lost its beginning, or got a piece of another line in front.
+"""
 
 from __future__ import annotations
 
@@ -259,16 +262,16 @@ class CommTails:
     def result(self, comms: list[Comm]) -> tuple[list[Comm], Numbers, Codes]:
         """The communicators with their counts, and their kept operations."""
         parts = [self.tails[at].rows(self._most) for at in sorted(self.tails)]
-        told = [_counted_comm(row, self.tails[at]) if at in self.tails else row for at, row in enumerate(comms)]
+        counted = [_counted_comm(row, self.tails[at]) if at in self.tails else row for at, row in enumerate(comms)]
         numbers = [n for n, _ in parts] or [np.empty((len(NUMBERS), 0), np.int64)]
         codes = [c for _, c in parts] or [np.empty((len(CODES), 0), np.int32)]
-        return told, np.concatenate(numbers, axis=1), np.concatenate(codes, axis=1)
+        return counted, np.concatenate(numbers, axis=1), np.concatenate(codes, axis=1)
 
 
 def _counted_comm(row: Comm, tail: CommTail) -> Comm:
     return row._replace(
         collectives=tail.collectives, p2p=tail.p2p, fingerprints=tail.fingerprints, first_op_count=tail.first_op_count
-    )  # fmt: skip
+    )
 
 
 def _hashes(numbers: Numbers, codes: Codes, ops: list[str]) -> Words:
@@ -283,8 +286,6 @@ def _hashes(numbers: Numbers, codes: Codes, ops: list[str]) -> Words:
     hashed = mix_hash(hashed, root.view(np.uint64))
     return hashed ^ (hashed >> np.uint64(31))
 
-
-# Phantom processes: lines whose host lost its beginning, or got a piece of another line in front.
 
 PHANTOM_RECORDS = 3
 HOST_RATIO = 8
@@ -312,7 +313,18 @@ def move_phantoms(content: LogContent) -> None:
 
 def rehomed(processes: list[LogWriter], comms: list[Comm], numbers: Numbers, codes: Codes) -> tuple[Numbers, Codes]:
     """Operations (columns NUMBERS and CODES, not yet counted), those of phantoms with their real communicators."""
-    homes = _homes(comms, _real(processes, comms))
+    # the real communicator of each phantom's one: of the same pointer, and begun before
+    real = _real(processes, comms)
+    homes = {}
+    for at, row in enumerate(comms):
+        if row.process in real:
+            own = [
+                i
+                for i, other in enumerate(comms)
+                if other.process == real[row.process] and other.pointer == row.pointer and other.offset <= row.offset
+            ]
+            if own:
+                homes[at] = max(own, key=lambda i: comms[i].offset)
     if not homes:
         return numbers, codes
     moved = np.array([homes.get(at, at) for at in range(len(comms))], np.int32)
@@ -325,20 +337,6 @@ def rehomed(processes: list[LogWriter], comms: list[Comm], numbers: Numbers, cod
 def _real(processes: list[LogWriter], comms: list[Comm]) -> dict[int, int]:
     begun = {row.process for row in comms if row.init}
     return {at: other for at, other in _phantoms(processes).items() if at not in begun}
-
-
-def _homes(comms: list[Comm], real: dict[int, int]) -> dict[int, int]:
-    """The real communicator of each phantom's one: of the same pointer, and begun before."""
-    homes = {}
-    for at, row in enumerate(comms):
-        if row.process in real:
-            own = [
-                i for i, other in enumerate(comms)
-                if other.process == real[row.process] and other.pointer == row.pointer and other.offset <= row.offset
-            ]  # fmt: skip
-            if own:
-                homes[at] = max(own, key=lambda i: comms[i].offset)
-    return homes
 
 
 def _phantoms(rows: list[LogWriter]) -> dict[int, int]:

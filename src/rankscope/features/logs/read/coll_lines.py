@@ -60,9 +60,16 @@ def coll_operation(message: str, torn: bool) -> Operation | None:
     count, datatype, reduction, root = (n if n < _INT64 else NULL for n in numbers)
     op_count = int(found["op_count"], 16)
     return Operation(
-        found["op"], found["comm"], int(found["nranks"]), count, datatype, reduction, root,
-        op_count if op_count < _INT64 else NULL, int(rank[1]) if rank else None,
-    )  # fmt: skip
+        found["op"],
+        found["comm"],
+        int(found["nranks"]),
+        count,
+        datatype,
+        reduction,
+        root,
+        op_count if op_count < _INT64 else NULL,
+        int(rank[1]) if rank else None,
+    )
 
 
 def torn_operation(message: str, pointer: str) -> Operation | None:
@@ -87,8 +94,6 @@ def call_operation(message: str) -> Operation | None:
 def _pointer(text: str) -> str:
     return text if text.startswith("0x") else f"0x{text}"
 
-
-# Operations of lines and blocks, as columns.
 
 COLUMNS = (*NUMBERS, *CODES)
 
@@ -142,8 +147,6 @@ def _by_comm(whole: Numbers) -> Numbers:
         keep &= ~(call & np.isin(comm, comm[~call]))
     return order if keep.all() else order[keep[order]]
 
-
-# Names of NCCL's operations and numbers.
 
 P2P_OPS = frozenset(("Send", "Recv", "PutSignal", "Signal", "WaitSignal"))
 """Operations between two ranks: the others of the communicator issue none."""

@@ -1,4 +1,6 @@
-"""Processes of a log, the lives of their communicators, and warnings of NCCL with the calls that failed."""
+"""Processes of a log, the lives of their communicators, and what they print besides operations: settings, versions,
+results of hardware checks (NCCL 2.31 and later: NCCL_RUN_DIAGNOSTICS, `ncclras -D`), warnings with the failed calls.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,7 @@ import numpy as np
 
 from rankscope.features.logs.read import bounded_rows
 from rankscope.features.logs.read.c10d.endings import ranges_in
-from rankscope.features.logs.read.c10d.event_builder import message_event
-from rankscope.features.logs.read.log_record import Event, Record, Stamp
+from rankscope.features.logs.read.log_record import Event, Record, Stamp, message_event
 from rankscope.features.logs.read.model import Comm, LogWriter, NcclWarning
 from rankscope.features.logs.read.packed_words import NcclHead, Places
 from rankscope.text.secrets import clip
@@ -87,16 +88,22 @@ class CommTable:
         self.lost = 0
         """The number of lines about communicators beyond `MOST_ROWS`."""
 
-    def life(self, process: int, pointer: str, state: str, told: dict[str, Any], record: Record) -> None:
+    def life(self, process: int, pointer: str, state: str, facts: dict[str, Any], record: Record) -> None:
         """Takes a line of the initialisation or end of a communicator."""
         at = self._at(process, pointer, state, record)
         if at is None or not state:
             return
         row = self.rows[at]
-        known = {name: value for name, value in told.items() if getattr(row, name) in (None, "")}
-        if told.get("parent") and row.parent_comm is None:
-            known["parent_comm"] = self._open(process, told["parent"], record.offset)
-        known.update(_stamps(state, record))
+        known = {name: value for name, value in facts.items() if getattr(row, name) in (None, "")}
+        if facts.get("parent") and row.parent_comm is None:
+            known["parent_comm"] = self._open(process, facts["parent"], record.offset)
+        if state == "start":
+            stamps: dict[str, Stamp | int | None] = {"started": record.stamp, "start_offset": record.offset}
+        elif state == "complete":
+            stamps = {"completed": record.stamp, "complete_offset": record.offset}
+        else:
+            stamps = {"ended": record.stamp, "end_offset": record.offset} if state in END_STATES else {}
+        known.update(stamps)
         self.rows[at] = row._replace(state=state, init=row.init or state in ("start", "complete"), **known)
 
     def _at(self, process: int, pointer: str, state: str, record: Record) -> int | None:
@@ -171,18 +178,8 @@ class CommTable:
         if (row.nranks is None and nranks is not None) or (row.rank is None and rank is not None):
             self.rows[at] = row._replace(
                 nranks=nranks if row.nranks is None else row.nranks, rank=rank if row.rank is None else row.rank
-            )  # fmt: skip
+            )
 
-
-def _stamps(state: str, record: Record) -> dict[str, Stamp | int | None]:
-    if state == "start":
-        return {"started": record.stamp, "start_offset": record.offset}
-    if state == "complete":
-        return {"completed": record.stamp, "complete_offset": record.offset}
-    return {"ended": record.stamp, "end_offset": record.offset} if state in END_STATES else {}
-
-
-# Lines of the life of a communicator: initialised, split, finalized, destroyed, aborted.
 
 LIFE_LINE = re.compile(
     r"(?:\[Rank \d{1,9}\] )?(?:(?P<function>nccl\w{1,64}) )?comm (?P<pointer>0x[0-9a-fA-F]{1,16}) "
@@ -208,19 +205,19 @@ def comm_life(message: str) -> tuple[str, str, dict[str, Any]] | None:
 
     The state is "" for a step without a change, as `Destroy START`.
     """
-    found = LIFE_LINE.match(message)
-    if found is None:
+    line = LIFE_LINE.match(message)
+    if line is None:
         return None
-    told: dict[str, Any] = {"rank": int(found["rank"]), "nranks": int(found["nranks"])}
-    if found["function"]:
-        told["function"] = found["function"]
-    words = found["pairs"].split()
+    facts: dict[str, Any] = {"rank": int(line["rank"]), "nranks": int(line["nranks"])}
+    if line["function"]:
+        facts["function"] = line["function"]
+    words = line["pairs"].split()
     for name, value in zip(words[::2], words[1::2], strict=False):
         if name in _TEXTS:
-            told[_TEXTS[name]] = value[:64]
+            facts[_TEXTS[name]] = value[:64]
         elif name in _NUMBERS and value.lstrip("-").isdecimal() and len(value) < 19:
-            told[_NUMBERS[name]] = int(value)
-    return found["pointer"], _STATES.get((found["what"], found["step"]), ""), told
+            facts[_NUMBERS[name]] = int(value)
+    return line["pointer"], _STATES.get((line["what"], line["step"]), ""), facts
 
 
 TRAIL_LINE = re.compile(r"(?P<place>[\w./+\-]{1,200}:\d{1,6}) -> (?P<result>\d{1,3})(?: \[[^\]]{0,60}\])?\s*$")
@@ -249,9 +246,17 @@ class WarningReader:
     def warn(self, process: int, head: NcclHead, record: Record) -> None:
         """Takes a warning or an error."""
         row = NcclWarning(
-            process, head.level, head.place, clip(head.message, TEXT_LIMIT), [], record.offset, record.line, head.tid,
-            record.stamp, record.torn,
-        )  # fmt: skip
+            process,
+            head.level,
+            head.place,
+            clip(head.message, TEXT_LIMIT),
+            [],
+            record.offset,
+            record.line,
+            head.tid,
+            record.stamp,
+            record.torn,
+        )
         self._rows.add([row])
         if len(self._open) < MOST_THREADS:
             self._open[process, head.tid] = row
@@ -276,8 +281,6 @@ class WarningReader:
         return True
 
 
-# Lines of settings and versions.
-
 _ENV = re.compile(
     r"(?P<name>(?:NCCL|RCCL|OFI_NCCL|MSCCL|HSA)_\w{1,100}) set by environment to (?P<value>.{0,1000}?)\.?\s*$"
 )
@@ -294,8 +297,8 @@ def setting_pair(message: str) -> tuple[str, str] | None:
     """Name and value of a setting, but for the version (`version_pair`). A printed number has a dot behind it."""
     if found := _ENV.match(message):
         return found["name"], found["value"]
-    if told := version_pair(message):
-        return told
+    if version := version_pair(message):
+        return version
     for name, pattern in _OTHERS:
         if found := pattern.match(message):
             return name, found[1].strip()
@@ -307,8 +310,6 @@ def version_pair(message: str) -> tuple[str, str] | None:
     found = _VERSION.match(message)
     return ("version", f"{found['library']} {found['value']}") if found else None
 
-
-# Results of hardware checks of NCCL 2.31 and later (NCCL_RUN_DIAGNOSTICS, `ncclras -D`).
 
 LITERALS = ("NCCL DIAG [",)
 KIND = "nccl-diagnosis"
@@ -328,18 +329,25 @@ def events(record: Record) -> Iterator[Event]:
     Values: `level`; `what`: "fault", "differs" or ""; `ranks`, first and last of ranges; `size` and `comm` of the
     communicator; `node`, the host of a fault. Unknown values are None, or [].
     """
-    found = _LINE.search(record.text)
-    if found is None:
+    check = _LINE.search(record.text)
+    if check is None:
         return
-    level, text = found.groups()
-    one, size, comm, host = _SINGLE_RANK.search(text), _SIZE.search(text), _COMM.search(text), _HOST.search(text)
+    level, text = check.groups()
+    single, size, comm, host = _SINGLE_RANK.search(text), _SIZE.search(text), _COMM.search(text), _HOST.search(text)
     listed = _RANKS.search(text)
-    ranks = [[int(one[1])] * 2] if one else ranges_in(listed[1].replace(" ", "")) if listed else []
+    ranks = [[int(single[1])] * 2] if single else ranges_in(listed[1].replace(" ", "")) if listed else []
     differs = _DIFFER.search(text) is not None
-    wrong = level not in ("OK", "INFO") or (one is not None and _OFF.search(text) is not None)
+    wrong = level not in ("OK", "INFO") or (single is not None and _OFF.search(text) is not None)
     what = "" if not wrong else "differs" if differs else "fault"
     if what or size is not None:
         yield message_event(
-            KIND, record, text, level=level, what=what, ranks=ranks, size=int(size[1]) if size else None,
-            comm=comm[1] if comm else None, node=one[2] if one else host[1] if host else None,
-        )  # fmt: skip
+            KIND,
+            record,
+            text,
+            level=level,
+            what=what,
+            ranks=ranks,
+            size=int(size[1]) if size else None,
+            comm=comm[1] if comm else None,
+            node=single[2] if single else host[1] if host else None,
+        )

@@ -1,4 +1,4 @@
-"""Decoder of logs: a file, or a range of its bytes, to a LogContent."""
+"""Decoder of logs: a file, or a range of its bytes, to a LogContent; only one block of lines is in memory at a time."""
 
 from __future__ import annotations
 
@@ -96,16 +96,16 @@ def _mended(data: bytes) -> Any:
 
 def _document(data: bytes) -> LogContent | None:
     """The JSON of queries to RAS, one after the other; None for anything else."""
-    told, problem = ras_output.RasReader(), None
+    reader, problem = ras_output.RasReader(), None
     data = data.removeprefix(codecs.BOM_UTF8)
     try:
         documents = [orjson.loads(data)]
     except orjson.JSONDecodeError:
         mended = _mended(data)
         documents, problem = ([mended], None) if mended is not None else _one_by_one(data.decode("utf-8", "replace"))
-    if not [document for document in documents if told.document(document)]:
+    if not [document for document in documents if reader.document(document)]:
         return None
-    content = LogContent(ras=told.result())
+    content = LogContent(ras=reader.result())
     content.problem = problem
     return content
 
@@ -145,8 +145,6 @@ def _closed(text: str) -> str:
             end, left = token.end(), "".join(reversed(opened))
     return text[:end] + left
 
-
-# A log as blocks of whole lines; only one block is in memory at a time.
 
 BLOCK_BYTES = 1 << 21
 """Bytes of a block; larger ones are slower, because they do not fit the processor's cache."""

@@ -211,8 +211,6 @@ def _join(padded: bytearray, texts: _BlockTexts, run: _FoldedLine) -> None:
     padded[start:end] = b"".join([*pieces, *between])
 
 
-# Messages that were wrapped at words: by mail and chat, or by rich, which also puts a column on each side.
-
 MOST_PIECES = 12
 """Most lines of one message."""
 MOST_APART = 4

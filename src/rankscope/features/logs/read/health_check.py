@@ -1,4 +1,4 @@
-"""The content of one file of a debug server, and its form between processes."""
+"""The health check in one file of a debug server: a section for each rank, with JSON or an HTTP error in it."""
 
 from __future__ import annotations
 
@@ -59,8 +59,6 @@ def check_from(header: dict[str, Any], *_: object) -> HealthCheck:
     return HealthCheck([RankHealth(*row) for row in rows], header["problem"])
 
 
-# Decoder of health checks: a section for each rank, with JSON or an HTTP error in it.
-
 FOREIGN_TABLES = "tables of torch's own analyzer, which rankscope does not read; it reads the dumps"
 NO_CHECK = "a file of a debug server without a health check"
 _BEGIN = re.compile(rb"\s*(?:PARTIAL DATA: \d+/\d+ workers responded|=== (?:Rank \d+: http|FR Trace|TorchComms FR ))")
@@ -101,13 +99,13 @@ def _health(line: int, rank: int, host: str, body: str) -> RankHealth | None:
     if failed is not None:
         return None if failed[1] == _NOT_THERE else RankHealth(rank, host, SILENT, (), f"error {failed[1]}", line)
     try:
-        told = orjson.loads(body)
+        answer = orjson.loads(body)
     except orjson.JSONDecodeError:
-        told = None
-    healthy = told.get("healthy") if isinstance(told, dict) else None
+        answer = None
+    healthy = answer.get("healthy") if isinstance(answer, dict) else None
     if not isinstance(healthy, bool):
         return RankHealth(rank, host, SILENT, (), "no JSON", line)
-    return RankHealth(rank, host, HEALTHY if healthy else UNHEALTHY, _names(told.get("unhealthy_backends")), "", line)
+    return RankHealth(rank, host, HEALTHY if healthy else UNHEALTHY, _names(answer.get("unhealthy_backends")), "", line)
 
 
 def _names(value: Any) -> tuple[str, ...]:

@@ -11,15 +11,22 @@ import numpy as np
 from rankscope.features.logs.read import bounded_rows, coll_lines, comm_lives
 from rankscope.features.logs.read import packed_words as w
 from rankscope.features.logs.read.bounded_rows import CommTails, move_phantoms, rehomed
-from rankscope.features.logs.read.bulk_lines import CHANNEL_STARTS, TUNING_SIGN, InfoLine, MessageShapes, UnheardLines
+from rankscope.features.logs.read.bulk_lines import (
+    CHANNEL_STARTS,
+    TUNING_SIGN,
+    InfoLine,
+    LineFronts,
+    MessageShapes,
+    OperationReader,
+    UnheardLines,
+)
 from rankscope.features.logs.read.c10d.known_errors import WordScreen
-from rankscope.features.logs.read.c10d.survival_signs import FAR_LINES, NEAR_LINES, STEP_WORDS
+from rankscope.features.logs.read.c10d.tracebacks import FAR_LINES, NEAR_LINES, STEP_WORDS
 from rankscope.features.logs.read.coll_lines import HEAD_BYTES, BlockLines, OperationRows, coll_rows
 from rankscope.features.logs.read.comm_lives import CommTable, ProcessTable, WarningReader
 from rankscope.features.logs.read.folded_lines import WrappedMessages, unfold_lines
 from rankscope.features.logs.read.log_record import Event, Record
 from rankscope.features.logs.read.model import MOST_SETTINGS, LogContent, LogSetting
-from rankscope.features.logs.read.operation_lines import LineFronts, OperationReader
 from rankscope.features.logs.read.packed_words import NcclHead, Places, nccl_head
 from rankscope.features.logs.read.ras_output import SIGNS as RAS_SIGNS
 from rankscope.features.logs.read.ras_output import InspectorReader, RasReader
@@ -133,7 +140,13 @@ class LogDecoder:
             return
         glued = False
         for record in self._splitter.records(text, offset, number, whole):
-            self._record(record, glued)
+            self.counts["records"] += 1
+            self.counts["torn"] += record.torn
+            found = nccl_head(record.text) if "NCCL" in record.text or " WARN " in record.text else None
+            if found is not None:
+                self._nccl(found, record, glued)
+            elif not (self._headless(record) or self.inspector.feed(record) or self.ras.feed(record)):
+                self._pass_on(record)
             glued = True
 
     def result(self) -> LogContent:
@@ -196,20 +209,11 @@ class LogDecoder:
                 if found is not None and said.offset < record.offset:
                     self.warnings.note_text(process, found, said)
 
-    def _record(self, record: Record, glued: bool) -> None:
-        self.counts["records"] += 1
-        self.counts["torn"] += record.torn
-        found = nccl_head(record.text) if "NCCL" in record.text or " WARN " in record.text else None
-        if found is not None:
-            self._nccl(found, record, glued)
-        elif not (self._headless(record) or self.inspector.feed(record) or self.ras.feed(record)):
-            self._pass_on(record)
-
     def _headless(self, record: Record) -> bool:
         """Takes the end of a line without its head, and the version, which never has one."""
-        told = comm_lives.version_pair(record.text)
-        if told is not None:
-            self._setting(-1, told, record)
+        version = comm_lives.version_pair(record.text)
+        if version is not None:
+            self._setting(-1, version, record)
             return True
         operation = coll_lines.coll_operation(record.text, True) if "opCount" in record.text else None
         owner = self.comms.owner(operation.pointer) if operation else None
@@ -272,10 +276,10 @@ class LogDecoder:
         return life is not None
 
     def _told(self, process: int, message: str, record: Record) -> bool:
-        told = comm_lives.setting_pair(message)
-        if told is not None:
-            self._setting(process, told, record)
-        return told is not None
+        pair = comm_lives.setting_pair(message)
+        if pair is not None:
+            self._setting(process, pair, record)
+        return pair is not None
 
     def _cut(self, process: int, message: str, record: Record) -> bool:
         """Takes a line with only the beginning of an operation: it counts if its communicator is clear."""
@@ -287,10 +291,10 @@ class LogDecoder:
             self._operations.one(process, operation, record._replace(torn=True))
         return True
 
-    def _setting(self, process: int, told: tuple[str, str], record: Record) -> None:
-        if (process, *told) not in self._settings and len(self._settings) < MOST_SETTINGS:
-            self._settings.add((process, *told))
-            self.content.settings.append(LogSetting(process, *told, record.offset, record.line))
+    def _setting(self, process: int, pair: tuple[str, str], record: Record) -> None:
+        if (process, *pair) not in self._settings and len(self._settings) < MOST_SETTINGS:
+            self._settings.add((process, *pair))
+            self.content.settings.append(LogSetting(process, *pair, record.offset, record.line))
 
     def _pass_on(self, record: Record) -> None:
         self._waiting += self._wrapped.feed(record)
@@ -302,9 +306,6 @@ class LogDecoder:
             return
         waiting, self._waiting = self._waiting, []
         self._events.add(self._recognition.events(waiting))
-
-
-# The recogniser of one log, made when it is first needed: its setup takes longer than most logs.
 
 
 class EventRecognition:
@@ -364,8 +365,6 @@ def lines_above(texts: Sequence[bytes], at: int, read: Set[int]) -> list[int]:
     last = max((k for k in near if k in read), default=-1)
     return sorted({*(k for k in near if k > last), same} - {at} - read)
 
-
-# Lines without any event: output of programs, most of many logs.
 
 FEWEST_LINES = 64
 """Fewest lines for this test; with fewer, its setup takes longer."""

@@ -1,4 +1,6 @@
-"""Log files: recognised by their content, and read as a stream."""
+"""Log files: recognised by lines of a job anywhere in their beginning, and read as a stream; of a growing log only the
+new part is read each time, and a little before it.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from hashlib import blake2b
 from typing import IO
 
 from rankscope.features.logs.read import log_record, ras_output
-from rankscope.features.logs.read.c10d.event_builder import PYTEST_MARK
 from rankscope.features.logs.read.decode import decode_range, line_start
+from rankscope.features.logs.read.log_record import PYTEST_MARK
 from rankscope.features.logs.read.model import LogContent
 from rankscope.features.logs.read.record_reader import COLOUR, NCCL_HEAD, unwrapped
 from rankscope.parsers import streams
@@ -97,8 +99,6 @@ def _first(stream: IO[bytes], count: int) -> bytes:
     return bytes(found)
 
 
-# A growing log: each time only the new part is read, and a little before it.
-
 HOLD_BYTES = 1 << 14
 """Bytes at the end, up to the next head, that are read again when more follows."""
 STEP_BYTES = 16 << 20
@@ -156,8 +156,6 @@ def _last_line_end(stream: IO[bytes], start: int, size: int) -> int:
     return start
 
 
-# Events in a file that has the name of a log, but no typical line of a job.
-
 _MINOR_ROLES = ("noise", "context")
 
 
@@ -168,8 +166,6 @@ def has_events(text: bytes) -> bool:
     found = decode_range(io.BytesIO(text), 0, None)
     return bool(found.ras or found.inspected) or any(e.values.get("role") not in _MINOR_ROLES for e in found.events)
 
-
-# Recognition of logs of a job, by lines anywhere in the beginning of a file.
 
 HEAD_BYTES = 1 << 16
 """Bytes that are checked at the beginning of a file, and at each sample."""

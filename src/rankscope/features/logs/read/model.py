@@ -1,4 +1,4 @@
-"""The content of one log, as arrays and small tables, and its form between processes."""
+"""The content of one log, as arrays and small tables, and its form between processes: compact columns of integers."""
 
 from __future__ import annotations
 
@@ -215,8 +215,8 @@ class LogContent(ColumnMatrix):
     def rows(self) -> int:
         """Number of all operations, kept or not, and of events."""
         kept = int(self.numbers.shape[1])
-        told = kept if self.ranged else sum(comm.collectives + comm.p2p for comm in self.comms)
-        return told + len(self.events)
+        operations = kept if self.ranged else sum(comm.collectives + comm.p2p for comm in self.comms)
+        return operations + len(self.events)
 
     def header(self) -> dict[str, Any]:
         """All but the arrays, as JSON values."""
@@ -255,8 +255,6 @@ def _row(kind: type[Any], values: list[Any]) -> Any:
     stamps = {n: Stamp(*getattr(row, n)) for n in _STAMPS if getattr(row, n, None) is not None}
     return row._replace(**stamps) if stamps else row
 
-
-# Compact columns of integers: differences to the smallest value, in the narrowest type.
 
 _TYPES = ("u1", "u2", "u4")
 Spec = list[Any]

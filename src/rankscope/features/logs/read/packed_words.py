@@ -117,8 +117,6 @@ def read_hexadecimals(words: Words, start: Places, end: Places) -> tuple[Places,
     return value.view(np.int64), (length > 0) & (length <= 8)
 
 
-# The head of a record of NCCL: its writer and its place in the source.
-
 LEVELS = ("INFO", "WARN", "CALL", "TRACE", "ERROR", "VERSION", "DIAG", "ABORT")
 """Words behind "NCCL"."""
 _HEAD = re.compile(
@@ -155,6 +153,11 @@ def nccl_head(text: str) -> NcclHead | None:
         # `init.cc:1247 NCCL WARN`: a filter removed the writer
         return None
     return NcclHead(
-        host, int(pid), None if tid is None else int(tid), None if device is None else int(device),
-        place.strip(), level, text[found.end() :],
-    )  # fmt: skip
+        host,
+        int(pid),
+        None if tid is None else int(tid),
+        None if device is None else int(device),
+        place.strip(),
+        level,
+        text[found.end() :],
+    )

@@ -78,22 +78,32 @@ class RasReader:
         if line.lstrip().startswith(_BEGINS):
             self.active = True
             if "Job summary" in line:
-                self._begin(record)
+                # begins another answer
+                dated, at = self._date if self._date is not None else (None, 0)
+                stamp = dated if dated is not None and record.line - at <= DATE_LINES else record.stamp
+                self._answer, self._time_ns = record.offset, stamp.ns if stamp is not None else None
+                self._comm, self._kind, self._state, self._count = "", "", "", None
             return True
         if line.startswith("{") and '"event"' in line and '"peer"' in line:
-            return self._event(record)
+            try:
+                row = orjson.loads(record.text)
+            except orjson.JSONDecodeError:
+                return False
+            peer = _object(row.get("peer"))
+            devices = peer.get("cuda_devs")
+            return self._add(
+                record,
+                comm=safe_text(row.get("group")) or "",
+                status=safe_text(row.get("event")) or "",
+                host=safe_text(peer.get("host")) or "",
+                pid=safe_integer(peer.get("pid")),
+                device=safe_integer(devices[0]) if isinstance(devices, list) and devices else None,
+            )
         if "PEER_" in line and (found := _PEER.match(line)):
             return self._process(found, found["event"], record)
         if not line.strip() or not (self.active or self._headless(line)):
             return False
         return self._text(record)
-
-    def _begin(self, record: Record) -> None:
-        """Begins another answer."""
-        dated, at = self._date if self._date is not None else (None, 0)
-        stamp = dated if dated is not None and record.line - at <= DATE_LINES else record.stamp
-        self._answer, self._time_ns = record.offset, stamp.ns if stamp is not None else None
-        self._comm, self._kind, self._state, self._count = "", "", "", None
 
     def _note_date(self, record: Record) -> None:
         """Remembers a time before an answer: that of a collector, or what `date` printed."""
@@ -105,8 +115,8 @@ class RasReader:
 
     def _headless(self, line: str) -> bool:
         """Whether a line begins an answer without its head, as copied from a screen."""
-        told = any(sign in line for sign in SIGNS[3:])
-        self.active = told and any(form.match(line) for form in (_COMM, _KIND, _RANK))
+        signed = any(sign in line for sign in SIGNS[3:])
+        self.active = signed and any(form.match(line) for form in (_COMM, _KIND, _RANK))
         return self.active
 
     def _text(self, record: Record) -> bool:
@@ -118,7 +128,12 @@ class RasReader:
         if self._totals:
             return True
         if found := _TABLE.match(line):
-            return self._group(found, record)
+            numbers = found["numbers"].split()
+            size = int(numbers[3]) if numbers[3].isdecimal() else None
+            if size is not None and len(self._sizes) < MOST_ROWS:
+                self._sizes[found["group"]] = size
+            status = f"{found['status']} {found['errors']}"
+            return self._add(record, comm=f"group {found['group']}", size=size, status=status)
         if found := _COMM.match(line):
             self._comm, self._kind, self._count, self._state = found["comm"], "", None, ""
             return self._add(record, comm=self._comm, status=found["status"], size=self._size())
@@ -149,16 +164,11 @@ class RasReader:
         if self._state == "DEAD" and not self._comm and (found := _PROCESS.match(line)):
             return self._process(found, self._state, record)
         if self._comm and (found := _MISSING_RANKS.match(line)):
-            return all(self._lacking(int(rank), record) for rank in re.findall(r"\d+", found["ranks"]))
+            return all(
+                self._add(record, comm=self._comm, rank=int(rank), status="MISSING", size=self._size())
+                for rank in re.findall(r"\d+", found["ranks"])
+            )
         return False
-
-    def _group(self, found: re.Match[str], record: Record) -> bool:
-        numbers = found["numbers"].split()
-        size = int(numbers[3]) if numbers[3].isdecimal() else None
-        if size is not None and len(self._sizes) < MOST_ROWS:
-            self._sizes[found["group"]] = size
-        status = f"{found['status']} {found['errors']}"
-        return self._add(record, comm=f"group {found['group']}", size=size, status=status)
 
     def _size(self) -> int | None:
         return self._sizes.get(self._comm[1:].partition("-")[0])
@@ -171,31 +181,21 @@ class RasReader:
         count = int(found["count"]) if found["count"] else self._count
         state = _MISSING_STATE.search(record.text, found.end())
         return self._add(
-            record, comm=self._comm, rank=int(found["rank"]), host=found["host"].rstrip(",;"), pid=int(found["pid"]),
-            device=int(found["gpu"]), counts={self._kind: count} if self._kind and count is not None else {},
-            status=state[1] if state else self._state, size=size,
-        )  # fmt: skip
-
-    def _lacking(self, rank: int, record: Record) -> bool:
-        return self._add(record, comm=self._comm, rank=rank, status="MISSING", size=self._size())
+            record,
+            comm=self._comm,
+            rank=int(found["rank"]),
+            host=found["host"].rstrip(",;"),
+            pid=int(found["pid"]),
+            device=int(found["gpu"]),
+            counts={self._kind: count} if self._kind and count is not None else {},
+            status=state[1] if state else self._state,
+            size=size,
+        )
 
     def _process(self, found: re.Match[str], status: str, record: Record) -> bool:
         """Takes a process without a rank."""
         host, pid, device = found["host"].rstrip(",;"), int(found["pid"]), int(found["gpu"])
         return self._add(record, comm="job", host=host, pid=pid, device=device, status=status)
-
-    def _event(self, record: Record) -> bool:
-        try:
-            row = orjson.loads(record.text)
-        except orjson.JSONDecodeError:
-            return False
-        peer = _object(row.get("peer"))
-        devices = peer.get("cuda_devs")
-        return self._add(
-            record, comm=safe_text(row.get("group")) or "", status=safe_text(row.get("event")) or "",
-            host=safe_text(peer.get("host")) or "", pid=safe_integer(peer.get("pid")),
-            device=safe_integer(devices[0]) if isinstance(devices, list) and devices else None,
-        )  # fmt: skip
 
     def document(self, document: Any) -> bool:
         """Takes the JSON of one query; False if it has no communicators."""
@@ -215,11 +215,16 @@ class RasReader:
         name = safe_text(comm.get("hash")) or str(comm.get("hash", ""))[:64]
         missing = safe_integer(comm.get("missing_ranks_count"))
         self._add(
-            place, comm=name, size=safe_integer(comm.get("size")), present=safe_integer(comm.get("ranks_count")),
-            missing=missing, status="INCOMPLETE" if missing else "",
-        )  # fmt: skip
+            place,
+            comm=name,
+            size=safe_integer(comm.get("size")),
+            present=safe_integer(comm.get("ranks_count")),
+            missing=missing,
+            status="INCOMPLETE" if missing else "",
+        )
         for kind in ("ranks", "missing_ranks"):
-            for rank in _listed(comm.get(kind)):
+            value = comm.get(kind)
+            for rank in value if isinstance(value, list) else []:
                 if isinstance(rank, dict):
                     self._document_rank(name, rank, kind == "missing_ranks", place)
 
@@ -227,10 +232,15 @@ class RasReader:
         counts = rank.get("collective_counts")
         numbers = {str(k)[:64]: safe_integer(v) for k, v in counts.items()} if isinstance(counts, dict) else {}
         self._add(
-            place, comm=name, rank=safe_integer(rank.get("rank")), host=safe_text(rank.get("host")) or "",
-            pid=safe_integer(rank.get("pid")), device=safe_integer(rank.get("cuda_dev")), status=_status(rank, missing),
+            place,
+            comm=name,
+            rank=safe_integer(rank.get("rank")),
+            host=safe_text(rank.get("host")) or "",
+            pid=safe_integer(rank.get("pid")),
+            device=safe_integer(rank.get("cuda_dev")),
+            status=_status(rank, missing),
             counts={k: v for k, v in numbers.items() if v is not None},
-        )  # fmt: skip
+        )
 
     def _add(self, record: Record, **told: Any) -> bool:
         empty: dict[str, Any] = {
@@ -271,10 +281,6 @@ def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 _KINDS = (("coll_perf", "coll"), ("p2p_perf", "p2p"))
 _Key = tuple[str, int | None, str, int | None, str]
 
@@ -312,14 +318,28 @@ class InspectorReader:
         if seq is None or (key not in self._rows and len(self._rows) >= MOST_ROWS):
             return
         before = self._rows.get(key) or InspectorRow(
-            comm, safe_text(header.get("comm_name")) or "", key[1], safe_integer(header.get("n_ranks")), host, pid,
-            op, 0, seq, seq, 0.0, 0.0, 0,
-        )  # fmt: skip
+            comm,
+            safe_text(header.get("comm_name")) or "",
+            key[1],
+            safe_integer(header.get("n_ranks")),
+            host,
+            pid,
+            op,
+            0,
+            seq,
+            seq,
+            0.0,
+            0.0,
+            0,
+        )
         self._rows[key] = before._replace(
-            rows=before.rows + 1, first_seq=min(before.first_seq, seq), last_seq=max(before.last_seq, seq),
-            total_us=before.total_us + microseconds, slowest_us=max(before.slowest_us, microseconds),
+            rows=before.rows + 1,
+            first_seq=min(before.first_seq, seq),
+            last_seq=max(before.last_seq, seq),
+            total_us=before.total_us + microseconds,
+            slowest_us=max(before.slowest_us, microseconds),
             dumped_us=max(before.dumped_us, safe_integer(metadata.get("dump_timestamp_us")) or 0),
-        )  # fmt: skip
+        )
 
 
 def _number(value: Any) -> float:

@@ -1,4 +1,7 @@
-"""Records of one line of a file: without prefixes and colours, and cut where another record begins in the line."""
+"""Records of one line of a file: without prefixes and colours, and cut where another record begins in the line.
+
+Collectors keep lines as JSON: Docker, fluentd and similar tools, cloud logging.
+"""
 
 from __future__ import annotations
 
@@ -85,14 +88,18 @@ class RecordSplitter:
         for i, (start, end) in enumerate(pieces):
             if i and not text[start:end].strip(_BLANK):
                 continue
-            own = front if i == 0 else log_record.strip_prefixes(text[start:end])
-            body = text[front.end if i == 0 else start + own.end : end]
+            prefix = front if i == 0 else log_record.strip_prefixes(text[start:end])
+            body = text[front.end if i == 0 else start + prefix.end : end]
             if i == 0 and len(pieces) > 1 and not body.strip(_BLANK):
                 continue
             body, cut = log_record.REPEAT_MARK.sub("", body), torn or i < len(pieces) - 1
             at = start if exact else len(text[:start].encode("utf-8", "surrogatepass"))
-            stamp = _head_stamp(body) or own.stamp or collected
-            yield Record(offset + min(at, len(piece)), number, body, own.rank, own.label, stamp, cut, own.level)
+            head = _TORCH_STAMP.match(body)
+            head_stamp = log_record.read_stamp(body[head.end() : head.end() + 40]) if head else None
+            stamp = head_stamp or prefix.stamp or collected
+            yield Record(
+                offset + min(at, len(piece)), number, body, prefix.rank, prefix.label, stamp, cut, prefix.level
+            )
 
     def _named(self, text: str, front: log_record.LinePrefix) -> log_record.LinePrefix:
         """The prefixes of a line with a host name, once a line has proved it to be one."""
@@ -141,13 +148,6 @@ class RecordSplitter:
             known = next((host[i:] for i in range(len(host)) if host[i:] in self.names), host)
         return found.start() + (process.end(1) - len(known) if known != host else 0)
 
-
-def _head_stamp(text: str) -> Stamp | None:
-    found = _TORCH_STAMP.match(text)
-    return log_record.read_stamp(text[found.end() : found.end() + 40]) if found else None
-
-
-# Lines that collectors keep as JSON: Docker, fluentd and similar tools, cloud logging.
 
 WORDS = ('"log":', '"message":', '"msg":', '"textPayload":', '"MESSAGE":')
 """Keys of the text in such a line."""

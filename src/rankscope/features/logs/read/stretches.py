@@ -1,4 +1,8 @@
-"""Join of the ranges of one log, which were decoded separately, in their order."""
+"""Join of the stretches of one log, which were decoded separately, in their order.
+
+Of a growing log, firm stretches are joined once, the last lines each time again. A job that makes and destroys
+communicators all day must not fill the memory.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,11 @@ class LogJoiner:
         lines = self._counts["lines"]
         processes = np.array([self._process(row) for row in part.processes] or [0], np.int64)
         comms = self._comms(part, processes, lines)
-        self._rows(part, comms, lines)
+        if part.numbers.shape[1]:
+            names = np.array([self._ops.setdefault(op, len(self._ops)) for op in part.ops] or [0], np.int32)
+            part.numbers[NUMBERS.index("line")] += lines
+            part.codes[CODES.index("op")] = names[part.codes[CODES.index("op")]]
+            self._tails.add(part.numbers, part.codes, list(self._ops), comms)
         self._tables(part, processes, lines)
         self._counts.update(part.counts)
         self._forget(kept_comms(self._content.comms))
@@ -58,9 +66,13 @@ class LogJoiner:
         """A copy that continues independently."""
         other, content = LogJoiner(), self._content
         other._content = replace(
-            content, processes=list(content.processes), comms=list(content.comms), settings=list(content.settings),
-            ras=list(content.ras), inspected=list(content.inspected),
-        )  # fmt: skip
+            content,
+            processes=list(content.processes),
+            comms=list(content.comms),
+            settings=list(content.settings),
+            ras=list(content.ras),
+            inspected=list(content.inspected),
+        )
         other._events, other._warnings = self._events.copy(), self._warnings.copy()
         other._counts, other._processes, other._last = self._counts.copy(), self._processes.copy(), self._last.copy()
         other._ops, other._settings, other._inspected = self._ops.copy(), self._settings.copy(), self._inspected.copy()
@@ -88,10 +100,13 @@ class LogJoiner:
             return at
         known = rows[at]
         rows[at] = known._replace(
-            rank=row.rank if known.rank is None else known.rank, label=known.label or row.label,
-            torn_at=row.torn_at if known.torn_at is None else known.torn_at, records=known.records + row.records,
-            glued=known.glued and row.glued, device=row.device if known.device is None else known.device,
-        )  # fmt: skip
+            rank=row.rank if known.rank is None else known.rank,
+            label=known.label or row.label,
+            torn_at=row.torn_at if known.torn_at is None else known.torn_at,
+            records=known.records + row.records,
+            glued=known.glued and row.glued,
+            device=row.device if known.device is None else known.device,
+        )
         return at
 
     def _comms(self, part: LogContent, processes: np.ndarray[Any, Any], lines: int) -> list[int]:
@@ -126,15 +141,7 @@ class LogJoiner:
         self._content.comms = [
             row._replace(parent_comm=None if row.parent_comm is None else moved.get(row.parent_comm))
             for row in (rows[at] for at in kept_rows)
-        ]  # fmt: skip
-
-    def _rows(self, part: LogContent, comms: list[int], lines: int) -> None:
-        if not part.numbers.shape[1]:
-            return
-        names = np.array([self._ops.setdefault(op, len(self._ops)) for op in part.ops] or [0], np.int32)
-        part.numbers[NUMBERS.index("line")] += lines
-        part.codes[CODES.index("op")] = names[part.codes[CODES.index("op")]]
-        self._tails.add(part.numbers, part.codes, list(self._ops), comms)
+        ]
 
     def _tables(self, part: LogContent, processes: np.ndarray[Any, Any], lines: int) -> None:
         content = self._content
@@ -144,9 +151,7 @@ class LogJoiner:
             if key not in self._settings and len(self._settings) < MOST_SETTINGS:
                 self._settings.add(key)
                 content.settings.append(setting._replace(process=process, line=setting.line + lines))
-        self._warnings.add(
-            [w._replace(process=int(processes[w.process]), line=w.line + lines) for w in part.warnings]
-        )  # fmt: skip
+        self._warnings.add([w._replace(process=int(processes[w.process]), line=w.line + lines) for w in part.warnings])
         # the last rows of RAS are the newest
         content.ras = [*content.ras, *(row._replace(line=row.line + lines) for row in part.ras)][-MOST_RAS:]
         self._events.add([event._replace(line=event.line + lines) for event in part.events])
@@ -164,10 +169,13 @@ class LogJoiner:
                 continue
             known = content.inspected[at]
             content.inspected[at] = known._replace(
-                rows=known.rows + row.rows, first_seq=min(known.first_seq, row.first_seq),
-                last_seq=max(known.last_seq, row.last_seq), total_us=known.total_us + row.total_us,
-                slowest_us=max(known.slowest_us, row.slowest_us), dumped_us=max(known.dumped_us, row.dumped_us),
-            )  # fmt: skip
+                rows=known.rows + row.rows,
+                first_seq=min(known.first_seq, row.first_seq),
+                last_seq=max(known.last_seq, row.last_seq),
+                total_us=known.total_us + row.total_us,
+                slowest_us=max(known.slowest_us, row.slowest_us),
+                dumped_us=max(known.dumped_us, row.dumped_us),
+            )
 
 
 def is_continued(before: Comm, row: Comm) -> bool:
@@ -180,16 +188,14 @@ def is_continued(before: Comm, row: Comm) -> bool:
 def join_contents(before: Comm, row: Comm) -> Comm:
     """The communicator with the values of a later range, without its counts."""
     keep = ("process", "pointer", "offset", "line", "init", "state", "fingerprints", "collectives", "p2p")
-    told = {
+    facts = {
         name: value
         for name, value in row._asdict().items()
         if name not in keep and value not in (None, "") and getattr(before, name) in (None, "")
     }
     state = before.state if row.state == "seen" else row.state
-    return before._replace(**told, state=state, init=before.init or row.init)
+    return before._replace(**facts, state=state, init=before.init or row.init)
 
-
-# Ended communicators: a job that makes and destroys them all day must not fill the memory.
 
 MOST_COMMS = 20_000
 """Most communicators of one log; with more, those that ended first are dropped."""
@@ -209,15 +215,14 @@ def kept_comms(rows: Sequence[Comm]) -> list[int] | None:
         first.setdefault((row.process, row.nranks), at)
     spared = {*first.values(), *(row.parent_comm for row in rows if row.parent_comm is not None)}
     gone = [
-        at for at, row in enumerate(rows)
-        if (row.state in END_STATES or last[row.process, row.pointer] != at) and at not in spared
+        at
+        for at, row in enumerate(rows)
+        if (row.state in END_STATES or last[row.process, row.pointer] != at)
+        and at not in spared
         and not (row.parent and row.split is None)
-    ]  # fmt: skip
+    ]
     dropped = {*gone[: len(rows) - MOST_COMMS // 2]}
     return [at for at in range(len(rows)) if at not in dropped] if dropped else None
-
-
-# A growing log: firm stretches are joined once, the last lines each time again.
 
 
 class GrowingLog:
@@ -254,17 +259,13 @@ class GrowingLog:
             return self._told
         joiner = self._firm.copy()
         if self._loose is not None:
-            joiner.add(_own_copy(self._loose))
+            # a copy for the joiner, which changes its input
+            joiner.add(replace(self._loose, numbers=self._loose.numbers.copy(), codes=self._loose.codes.copy()))
         content = joiner.result()
         if self._told is None or not _says_same(self._told, content):
             self._told = content
         self._is_told = True
         return self._told
-
-
-def _own_copy(content: LogContent) -> LogContent:
-    """A copy for the joiner, which changes its input."""
-    return replace(content, numbers=content.numbers.copy(), codes=content.codes.copy())
 
 
 def _is_silent(content: LogContent) -> bool:

@@ -81,33 +81,33 @@ def highest_rank(scene: LogScene) -> int:
     for log in scene.logs:
         default = any(_of_default(event) for event in log.content.events)
         ranked = any(event.rank is not None for event in log.content.events)
-        told = [valid_size(row.size) for row in log.content.ras] + [
+        counts = [valid_size(row.size) for row in log.content.ras] + [
             valid_size(row.nranks) for row in log.content.inspected
         ]
-        highest = max([highest, *(count - 1 for count in told if count is not None)])
+        highest = max([highest, *(count - 1 for count in counts if count is not None)])
         for event in log.content.events:
-            told = _ranks(event, default, ranked)
-            highest = max([highest, *(rank for rank in told if isinstance(rank, int) and rank < RANK_LIMIT)])
+            counts = _ranks(event, default, ranked)
+            highest = max([highest, *(rank for rank in counts if isinstance(rank, int) and rank < RANK_LIMIT)])
     return highest
 
 
 def _ranks(event: Event, default: bool, ranked: bool) -> list[int | None]:
     """Global ranks in a line. `default`: reports of its log are of the default group; `ranked`: prefixes hold ranks."""
     values = event.values
-    told = [event.rank]
+    ranks = [event.rank]
     if not ranked and values.get("pg_rank") is None:
-        told.append(values.get("rank_in_group"))
+        ranks.append(values.get("rank_in_group"))
     if event.kind == "init-env" and values.get("pg_name") in (None, "0", DEFAULT_GROUP):
-        told.append((values.get("size") or 0) - 1)
+        ranks.append((values.get("size") or 0) - 1)
     if event.kind == "desync" and default:
-        told += [rank for state in values["states"] for rank in state[3]]
+        ranks += [rank for state in values["states"] for rank in state[3]]
     if event.kind == "fingerprint-mismatch":
-        told += values["ranks"]
+        ranks += values["ranks"]
     if event.kind == "nccl-diagnosis":
-        told.append((values["size"] or 0) - 1)
+        ranks.append((values["size"] or 0) - 1)
     if event.kind == "pg-seat" and values["name"] == "0":
-        told.append(values["place"])
-    return told
+        ranks.append(values["place"])
+    return ranks
 
 
 def _of_default(event: Event) -> bool:
@@ -196,8 +196,10 @@ class _ClaimReader:
     def read(self) -> None:
         """Reads all events."""
         readers = {
-            "watchdog-timeout": self._timeout, "pg-status": self._status, "desync": self._desync,
-        }  # fmt: skip
+            "watchdog-timeout": self._timeout,
+            "pg-status": self._status,
+            "desync": self._desync,
+        }
         for event in self._events:
             reader = readers.get(event.kind)
             if reader is not None:
@@ -284,9 +286,14 @@ class _ClaimReader:
 
     def _row(self, event: Event, seq: int, op: str | None, state: str, **more: Any) -> ClaimedOperation:
         return ClaimedOperation(
-            seq, op, state, file=self._log.place, line=event.line, attempt=self._log.source.attempt,
+            seq,
+            op,
+            state,
+            file=self._log.place,
+            line=event.line,
+            attempt=self._log.source.attempt,
             **more,
-        )  # fmt: skip
+        )
 
     def _timeout(self, event: Event) -> None:
         rank, seq, values = self.rank_of(event), int64_or_none(event.values.get("seq")), event.values
@@ -309,11 +316,18 @@ class _ClaimReader:
         self._groups.has_p2p[at] |= is_p2p
         self._claims[rank, at].add(
             self._row(
-                event, seq, op, "scheduled", retired=True, in_sizes=sizes_text(sent, values.get("shape")),
-                out_sizes=sizes_text(received), timeout_ms=int64_or_none(values.get("timeout_ms")), is_p2p=is_p2p,
+                event,
+                seq,
+                op,
+                "scheduled",
+                retired=True,
+                in_sizes=sizes_text(sent, values.get("shape")),
+                out_sizes=sizes_text(received),
+                timeout_ms=int64_or_none(values.get("timeout_ms")),
+                is_p2p=is_p2p,
                 created_ns=None if printed is None or ran is None else int64_or_none(printed - ran * _MILLISECOND),
             )
-        )  # fmt: skip
+        )
         members = member_ratio(op, sent, received)
         if members is not None:
             self._groups.widen(at, members)
@@ -351,8 +365,6 @@ class _ClaimReader:
                 claim.completed = max(seq, claim.completed or 0) if done else claim.completed
                 claim.add(self._row(event, seq, log_processes.c10d_op(op), "completed" if done else "started"))
 
-
-# Operations and process groups in single lines of c10d.
 
 _SECOND = 1_000_000_000
 MOST_ELEMENTS = 1 << 62

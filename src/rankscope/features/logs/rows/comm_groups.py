@@ -1,4 +1,4 @@
-"""The process group of each communicator, if several groups have the same members.
+"""The process group of each communicator, by comparison of its work with that of groups in dumps and lines of c10d.
 
 torch makes a communicator with the first collective of a group, or all at once. Two groups of the same ranks differ in
 their work: operation and elements at the same sequence number, and the highest number. Groups with equal work are
@@ -12,14 +12,16 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from rankscope.features.logs.rows import log_processes
 from rankscope.features.logs.rows.c10d_claims import Claims
 from rankscope.features.logs.rows.log_groups import LogGroups, slots_of
-from rankscope.features.logs.rows.log_operations import collective_rows
+from rankscope.features.logs.rows.log_operations import SeqNumbering, collective_rows
 from rankscope.features.logs.rows.log_processes import CommLife, LogScene
-from rankscope.features.logs.rows.log_remarks import LEAST_EQUAL_SHARE, as_wire_rows
-from rankscope.features.logs.rows.seq_numbering import SeqNumbering
 
+LEAST_EQUAL_SHARE = 0.8
+"""Smallest equal share of a log and the dumps of others that allows a join."""
 _KEY = ["rank", "seq"]
+_COMPARED = ["rank", "group", "seq", "file", "line", "op"]
 _SHAPE = {"rank": pl.Int32, "group": pl.UInt32, "seq": pl.Int64, "wire": pl.String}
 
 
@@ -77,7 +79,7 @@ def group_evidence(ops: pl.DataFrame, claims: Claims) -> pl.DataFrame:
     `place` counts the operations of a rank in order of issue; null if lines lack the order. A row without `wire` only
     holds the last number of a group.
     """
-    told = _wire(ops.with_row_index("place").filter(~pl.col("is_p2p") & (pl.col("coalesced") == "none")))
+    dumped = _wire(ops.with_row_index("place").filter(~pl.col("is_p2p") & (pl.col("coalesced") == "none")))
     rows = [
         (rank, group, row.seq, row.op, row.in_sizes)
         for (rank, group), claim in claims.items()
@@ -88,7 +90,7 @@ def group_evidence(ops: pl.DataFrame, claims: Claims) -> pl.DataFrame:
     said = _wire(pl.DataFrame(rows, schema=named, orient="row"))
     ends = [(rank, group, claim.enqueued) for (rank, group), claim in claims.items() if claim.enqueued is not None]
     last = pl.DataFrame(ends, schema={n: _SHAPE[n] for n in ("rank", "group", "seq")}, orient="row")
-    parts = [told.select(*_SHAPE, "place"), said.select(*_SHAPE), last]
+    parts = [dumped.select(*_SHAPE, "place"), said.select(*_SHAPE), last]
     return pl.concat(parts, how="diagonal").filter(pl.col("seq").is_not_null())
 
 
@@ -101,18 +103,20 @@ def _wire(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _fitting_groups(rows: pl.DataFrame, candidates: Sequence[int], known: pl.DataFrame) -> frozenset[int]:
     """The possible groups of the operations of a communicator: those with the same work, else those without any."""
-    own = _wire(rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())).select(*_KEY, "wire")
-    found = {group: _equal_share(own, known.filter(pl.col("group") == group)) for group in candidates}
-    alike = frozenset(group for group, share in found.items() if share is not None and share >= LEAST_EQUAL_SHARE)
-    return alike or frozenset(group for group, share in found.items() if share is None)
+    work = _wire(rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())).select(*_KEY, "wire")
+    shares = {group: _equal_share(work, known.filter(pl.col("group") == group)) for group in candidates}
+    alike = frozenset(group for group, share in shares.items() if share is not None and share >= LEAST_EQUAL_SHARE)
+    return alike or frozenset(group for group, share in shares.items() if share is None)
 
 
 def _equal_share(own: pl.DataFrame, known: pl.DataFrame) -> float | None:
     """The share of a communicator's operations that a group has too, 0 if their last numbers differ; None without
     any."""
-    ends = own.group_by("rank").agg(pl.col("seq").max()).join(
-        known.group_by("rank").agg(pl.col("seq").max()), on="rank", how="inner"
-    )  # fmt: skip
+    ends = (
+        own.group_by("rank")
+        .agg(pl.col("seq").max())
+        .join(known.group_by("rank").agg(pl.col("seq").max()), on="rank", how="inner")
+    )
     near = pl.min_horizontal("seq", "seq_right") >= LEAST_EQUAL_SHARE * pl.max_horizontal("seq", "seq_right")
     if ends.height and float(ends.select(near.mean()).item()) < LEAST_EQUAL_SHARE:
         return 0.0
@@ -136,9 +140,12 @@ def _eliminate(fits: Mapping[int, frozenset[int]]) -> dict[int, int]:
 
 
 def _by_order(
-    tied: Sequence[int], parties: Sequence[CandidateComm], groups: Sequence[int], fits: Mapping[int, frozenset[int]],
+    tied: Sequence[int],
+    parties: Sequence[CandidateComm],
+    groups: Sequence[int],
+    fits: Mapping[int, frozenset[int]],
     known: pl.DataFrame,
-) -> dict[int, int]:  # fmt: skip
+) -> dict[int, int]:
     """The k-th made communicator belongs to the k-th used group, if their numbers are equal and all fit."""
     made, used = _creation_order(tied, parties), _use_order(groups, known)
     if len(tied) != len(groups) or made is None or used is None:
@@ -168,9 +175,6 @@ def _use_order(groups: Sequence[int], known: pl.DataFrame) -> tuple[int, ...] | 
         tuple(order) for order in begun.group_by("rank").agg("group")["group"].to_list() if len(order) == len(groups)
     }
     return orders.pop() if len(orders) == 1 else None
-
-
-# Communicators of logs: their possible process groups, and the chosen ones.
 
 
 def housed_rows(
@@ -205,9 +209,11 @@ def _parties(scene: LogScene, groups: LogGroups, named: dict[str, tuple[str, str
     found = []
     for identity, lives in sorted(scene.identities().items()):
         size = lives[0].comm.nranks or 0
-        members = (slots_of(lives) or (tuple(range(size)) if size == scene.world and _all_of(lives) else None)) if (
-            size >= 2
-        ) else None  # fmt: skip
+        members = (
+            (slots_of(lives) or (tuple(range(size)) if size == scene.world and _all_of(lives) else None))
+            if (size >= 2)
+            else None
+        )
         name, description = named.get(identity, ("", ""))
         if members is not None:
             same = [i for i in groups.of_members(members) if not name or groups.names[i] == name]
@@ -247,3 +253,40 @@ def _set_groups(parties: Sequence[CandidateComm], homes: Sequence[int | None], g
 def _all_of(lives: Sequence[CommLife]) -> bool:
     """Whether all known ranks in a communicator equal the global ones."""
     return all(life.comm.rank in (None, life.rank) for life in lives) and any(life.rank is not None for life in lives)
+
+
+class LogAgreement(NamedTuple):
+    """Result of the comparison."""
+
+    unfit: frozenset[int]
+    """Groups whose collectives logs and dumps count differently."""
+    differing: pl.DataFrame
+    """Rows of logs (rank, group, seq, line, file, op, other) that differ from the rank's own dump."""
+
+
+def compare_logs(rows: pl.DataFrame, ops: pl.DataFrame) -> LogAgreement:
+    """Compares operation, elements and type of rows of logs with those of the dumps."""
+    if rows.is_empty() or ops.is_empty():
+        return LogAgreement(frozenset(), rows.select(_COMPARED).clear().with_columns(other=pl.lit("")))
+    printed = as_wire_rows(rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())).select(*_COMPARED, "wire")
+    known = as_wire_rows(ops.filter(~pl.col("is_p2p") & (pl.col("coalesced") == "none")))
+    dumped = known.select("rank", "group", "seq", other="wire").unique(["rank", "group", "seq"])
+    both = printed.join(dumped, on=["rank", "group", "seq"], how="inner")
+    differing = both.filter(pl.col("wire") != pl.col("other"))
+    # the value of most dumps
+    common = known.group_by("group", "seq").agg(other=pl.col("wire").mode().sort().first())
+    beside = printed.join(common, on=["group", "seq"], how="inner")
+    share = beside.group_by("group").agg(same=(pl.col("wire") == pl.col("other")).mean())
+    unfit = share.filter(pl.col("same") < LEAST_EQUAL_SHARE)["group"].to_list()
+    return LogAgreement(frozenset(unfit), differing)
+
+
+def as_wire_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with `wire`: operation, elements and type as NCCL gets them; elements only if the operation fixes
+    them."""
+    parts = ["op", "in_sizes", "in_dtypes"]
+    distinct = rows.select(parts).unique()
+    texts = distinct.select(pl.all().cast(pl.String))
+    keys = [log_processes.wire_key(op, sizes, dtypes) for op, sizes, dtypes in texts.iter_rows()]
+    table = distinct.with_columns(wire=pl.Series(keys, dtype=pl.String))
+    return rows.join(table, on=parts, how="left", nulls_equal=True, maintain_order="left")

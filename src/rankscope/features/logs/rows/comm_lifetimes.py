@@ -1,7 +1,7 @@
 """Communicators that continue in the next file of a rotated log: only the older file has their initialisation.
 
 Names show the order of the files. Host, process id and address identify the communicator, if the older file lacks its
-end and the newer one its beginning.
+end and the newer one its beginning; in a watched job, also if the log has lost its first lines.
 """
 
 from __future__ import annotations
@@ -38,20 +38,17 @@ def join_lives(series: FileSeries, lives: Sequence[CommLife], logs: Sequence[Log
             continue
         between = range(series.members.index(head.pieces[-1].log) + 1, series.members.index(life.log) + 1)
         gap = any(series.members[i] in series.behind_gaps for i in between)
-        _go_on(head, life, adrift=gap or _count_jumps(head, life, logs))
+        adrift = gap or _count_jumps(head, life, logs)
+        newest = head.pieces[-1]
+        life.before = newest.before[0] + newest.comm.collectives, newest.before[1] + newest.comm.p2p
+        life.goes_on, life.adrift = True, adrift or newest.adrift
+        head.comm = join_contents(head.comm, life.comm)
+        life.comm = fill_life(life.comm, head.comm)
+        head.rest.append(life)
         of_piece[id(life)] = head
     for life in lives:
         if life.parent is not None:
             life.parent = of_piece.get(id(life.parent), life.parent)
-
-
-def _go_on(head: CommLife, life: CommLife, *, adrift: bool) -> None:
-    newest = head.pieces[-1]
-    life.before = newest.before[0] + newest.comm.collectives, newest.before[1] + newest.comm.p2p
-    life.goes_on, life.adrift = True, adrift or newest.adrift
-    head.comm = join_contents(head.comm, life.comm)
-    life.comm = fill_life(life.comm, head.comm)
-    head.rest.append(life)
 
 
 def _is_repeated(comm: Comm, other: Comm) -> bool:
@@ -87,11 +84,9 @@ def _op_counts(life: CommLife, logs: Sequence[LogFile]) -> Numbers:
 def fill_life(comm: Comm, other: Comm) -> Comm:
     """The communicator, with unknown values filled in from the other."""
     names = ("rank", "nranks", "device", "comm_id", "parent", "split", "color", "started", "completed")
-    told = {n: getattr(other, n) for n in names if getattr(comm, n) in (None, "")}
-    return comm._replace(**told)
+    known = {n: getattr(other, n) for n in names if getattr(comm, n) in (None, "")}
+    return comm._replace(**known)
 
-
-# Names of rotated logs, and the order of the files in them.
 
 _PACKED = re.compile(r"\.(?:gz|bz2|xz|zst)$", re.IGNORECASE)
 _TURNED = re.compile(
@@ -118,17 +113,17 @@ class _Name(NamedTuple):
 
 def series_of(paths: Sequence[str]) -> list[FileSeries]:
     """The series of at least two members among these paths."""
-    own = [_parts(path) for path in paths]
-    turned = [_turned(*parts) for parts in own]
+    names_in = [_parts(path) for path in paths]
+    turned = [_turned(*parts) for parts in names_in]
     bases = {name.base for name in turned if name is not None}
     members: dict[tuple[str, str], dict[int, _Name | None]] = defaultdict(dict)
-    for place, (parts, name) in enumerate(zip(own, turned, strict=True)):
+    for place, (parts, name) in enumerate(zip(names_in, turned, strict=True)):
         if parts in bases:
             members[parts][place] = None
         elif name is not None:
             members[name.base][place] = name
-    found = (_series_in_order(names) for names in members.values() if len(names) > 1)
-    return [series for series in found if series is not None]
+    series_ = (_series_in_order(names) for names in members.values() if len(names) > 1)
+    return [series for series in series_ if series is not None]
 
 
 def _parts(path: str) -> tuple[str, str]:
@@ -161,8 +156,6 @@ def _series_in_order(names: dict[int, _Name | None]) -> FileSeries | None:
         gaps.add(newest[0])
     return FileSeries((*(place for _, place in [*counted, *dated]), *newest), frozenset(gaps))
 
-
-# Known communicators of a watched job, for logs that have lost their first lines.
 
 MOST_COMMS = 200_000
 """Most remembered communicators; with more, those seen longest ago are dropped."""

@@ -1,35 +1,153 @@
-"""Fingerprints of all logs of a job in lanes of their groups, as claims beside those of other lines."""
+"""Fingerprints of all logs of a job in lanes of their groups, as claims beside those of other lines.
+
+The members of groups come from lines of the job's store. A job with only the default group needs no more; in others,
+`lockstep` finds the group of each line, with what ranks report of the failed collective.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rankscope.features.logs.read.bounded_rows import left_out
 from rankscope.features.logs.read.log_record import Event
-from rankscope.features.logs.rows.c10d_claims import Claims, printing_rank
-from rankscope.features.logs.rows.fingerprint_rows import (
-    WORLD_GROUP,
+from rankscope.features.logs.rows import log_processes
+from rankscope.features.logs.rows.c10d_claims import Claim, ClaimedOperation, Claims, not_before, printing_rank
+from rankscope.features.logs.rows.lockstep import (
     CallNumbers,
+    FailureReports,
     Fingerprint,
-    NamedGroup,
-    PrintedEvent,
+    LaneProgress,
+    Lockstep,
+    PeerQuote,
     PrintedLanes,
-    add_fingerprints,
-    distinct_lines,
-    events_of,
-    fingerprint_row,
     lanes_of,
-    named_groups,
-    speakers,
+    last_teams,
 )
-from rankscope.features.logs.rows.lockstep import FailureReports, LaneProgress, Lockstep, PeerQuote, last_teams
 from rankscope.features.logs.rows.log_groups import DEFAULT_GROUP, LogGroups
 from rankscope.features.logs.rows.log_messages import failed_ranks
-from rankscope.features.logs.rows.log_processes import LogScene, int64_or_none, valid_rank
+from rankscope.features.logs.rows.log_processes import LogFile, LogScene, int64_or_none, print_time, valid_rank
 from rankscope.kinds.event_kinds import EVENTS
+from rankscope.parsers.safe_values import RANK_LIMIT
+
+_PRINTED = ("seq", "op", "shape", "dtype", "device")
+
+
+class PrintedEvent(NamedTuple):
+    """An event, the number of its log, and the global rank that printed it."""
+
+    log: int
+    rank: int
+    event: Event
+
+
+def events_of(scene: LogScene, *kinds: str) -> Iterator[tuple[int, Event]]:
+    """Events of these kinds with the number of their log; events before the last run belong to an earlier one."""
+    for number, log in enumerate(scene.logs):
+        since = scene.since.get(number, 0)
+        yield from ((number, event) for event in log.content.events if event.kind in kinds and event.offset >= since)
+
+
+def fingerprint_row(log: LogFile, event: Event, printed: Sequence[Any], state: str) -> ClaimedOperation:
+    """The operation of a fingerprint: sequence number, operation, shape, type, device."""
+    seq, op, shape, dtype, device = printed
+    created = print_time(event.stamp, log.source.mtime_ns) if event.kind == "fingerprint" else None
+    return ClaimedOperation(
+        seq,
+        log_processes.c10d_op(op),
+        state,
+        created_ns=created,
+        in_sizes=None if shape is None else f"[{list(shape)}]",
+        dtypes=None if dtype is None else f'["{dtype}"]' if dtype.isalnum() else None,
+        library="nccl" if device == "cuda" else "gloo",
+        file=log.place,
+        line=event.line,
+        attempt=log.source.attempt,
+    )
+
+
+def printed_row(log: LogFile, event: Event, before: int | None) -> ClaimedOperation:
+    """The operation of an event that is a fingerprint, issued no earlier than the one before it."""
+    made = fingerprint_row(log, event, [event.values.get(name) for name in _PRINTED], "unknown")
+    return made._replace(created_ns=not_before(made.created_ns, before))
+
+
+def add_fingerprints(claim: Claim, scene: LogScene, own: Sequence[tuple[int, Event]]) -> None:
+    """Adds the fingerprints of a rank's group, in order."""
+    before: int | None = None
+    for number, event in own:
+        made = printed_row(scene.logs[number], event, before)
+        before = made.created_ns
+        claim.add(made)
+    claim.enqueued = max(event.values["seq"] for _, event in own)
+    claim.whole = own[0][1].values["seq"] <= 1
+
+
+WORLD_GROUP = "0"
+MOST_NAMED = 8
+
+
+class NamedGroup(NamedTuple):
+    """A group with its name and members."""
+
+    name: str
+    """Its name in torch; "" if unknown."""
+    members: tuple[int, ...]
+    device: str = ""
+    """The device of its tensors, if the job has a group of this name for each of several kinds of device."""
+
+    @property
+    def ranks(self) -> str:
+        """The members as a name; of many only the first."""
+        shown = [str(rank) for rank in self.members[:MOST_NAMED]]
+        return f"[{','.join(shown if len(self.members) <= MOST_NAMED else [*shown, '…'])}]"
+
+
+def named_groups(events: Iterable[Event]) -> list[NamedGroup] | None:
+    """The groups in the order of their creation; None if a member is unknown, or the default group is missing."""
+    seats: defaultdict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    for event in events:
+        values = event.values
+        if values["place"] < RANK_LIMIT:
+            seats[values["name"], values["device"]].setdefault(values["place"], values["address"])
+    ranks: dict[str, int] = {}
+    for (name, _), addresses in seats.items():
+        if name == WORLD_GROUP:
+            ranks |= {address: place for place, address in addresses.items()}
+    if not ranks or sorted(ranks.values()) != list(range(len(ranks))):
+        return None
+    groups = []
+    devices = {device for _, device in seats}
+    for (name, device), addresses in seats.items():
+        members = tuple(ranks.get(addresses.get(place, ""), -1) for place in range(len(addresses)))
+        if -1 in members:
+            return None
+        groups.append(NamedGroup(name, members, device if len(devices) > 1 else ""))
+    return groups
+
+
+def speakers(scene: LogScene, *kinds: str) -> list[PrintedEvent]:
+    """Events of these kinds with a known process."""
+    events = ((number, event, _global(scene, number, event)) for number, event in events_of(scene, *kinds))
+    return [PrintedEvent(number, rank, event) for number, event, rank in events if rank is not None]
+
+
+def _global(scene: LogScene, number: int, event: Event) -> int | None:
+    rank = valid_rank(event.rank if event.rank is not None else scene.logs[number].source.rank)
+    return rank if rank is not None and rank < scene.world else None
+
+
+def distinct_lines(prints: Iterable[PrintedEvent]) -> list[PrintedEvent]:
+    """For each rank, the lines of the log with the most of them: another log may repeat them."""
+    prints = list(prints)
+    counts: dict[int, dict[int, int]] = {}
+    for line in prints:
+        by_log = counts.setdefault(line.rank, {})
+        by_log[line.log] = by_log.get(line.log, 0) + 1
+    best = {rank: max(by_log, key=lambda log: (by_log[log], -log)) for rank, by_log in counts.items()}
+    return [line for line in prints if best[line.rank] == line.log]
 
 
 def place_fingerprints(scene: LogScene, groups: LogGroups, claims: Claims) -> None:
@@ -50,9 +168,9 @@ class _SeveralGroups:
 
     def __init__(self, scene: LogScene, groups: LogGroups, claims: Claims) -> None:
         self._scene, self._groups, self._claims = scene, groups, claims
-        prints = distinct_lines(told for told in speakers(scene, "fingerprint") if _is_sound(told.event))
+        prints = distinct_lines(line for line in speakers(scene, "fingerprint") if _is_sound(line.event))
         self._calls = CallNumbers()
-        self._lanes = lanes_of(((told.log, told.rank, told.event) for told in prints), self._calls)
+        self._lanes = lanes_of(((line.log, line.rank, line.event) for line in prints), self._calls)
         self._said = speakers(scene, *(kind.name for kind in EVENTS.values() if kind.of_failed_call))
 
     def place(self, named: Sequence[NamedGroup], whole_lanes: bool) -> None:
@@ -96,29 +214,26 @@ class _SeveralGroups:
 
     def _failed_ones(self, solved: Solution, rows: dict[int, int]) -> None:
         """Notes the group of each collective that a rank reports as failed, and that a mismatch stopped."""
-        for told in self._said:
-            lane = self._lanes.get(told.rank)
-            at = solved.of[told.rank][-1] if lane is not None and of_last(told, self._lanes) else None
+        for line in self._said:
+            lane = self._lanes.get(line.rank)
+            at = solved.of[line.rank][-1] if lane is not None and of_last(line, self._lanes) else None
             if (
                 lane is None
                 or at is None
-                or told.event.values.get("rank_in_group") not in (None, lane.prints[-1].place)
+                or line.event.values.get("rank_in_group") not in (None, lane.prints[-1].place)
             ):
                 continue
-            self._scene.told_groups[told.log, told.event.offset] = rows[at]
-            values = told.event.values
+            self._scene.told_groups[line.log, line.event.offset] = rows[at]
+            values = line.event.values
             members = solved.groups[at].members
-            for one, printed in zip(values.get("ranks", ()), values.get("fingerprints", ()), strict=False):
-                if one < len(members):
-                    made = fingerprint_row(self._scene.logs[told.log], told.event, printed, "scheduled")
-                    self._claims[members[one], rows[at]].add(made)
+            for place, printed in zip(values.get("ranks", ()), values.get("fingerprints", ()), strict=False):
+                if place < len(members):
+                    made = fingerprint_row(self._scene.logs[line.log], line.event, printed, "scheduled")
+                    self._claims[members[place], rows[at]].add(made)
 
 
 def _is_sound(event: Event) -> bool:
     return int64_or_none(event.values["seq"]) is not None and valid_rank(event.values.get("rank_in_group")) is not None
-
-
-# Fingerprints of a job with only the default group, as far as its lines show.
 
 
 def lanes_of_all(scene: LogScene, cut: bool) -> dict[int, list[PrintedEvent]] | None:
@@ -134,22 +249,24 @@ def lanes_of_all(scene: LogScene, cut: bool) -> dict[int, list[PrintedEvent]] | 
         if rank is None or event.values.get("rank_in_group") not in (None, rank):
             return None
         lanes[rank, number].append(PrintedEvent(number, rank, event))
-    found: dict[int, list[PrintedEvent]] = {}
-    for (rank, _), own in lanes.items():
-        kept = _last_lane(own) if cut else own
-        if not _one_lane(kept):
+    kept_lanes: dict[int, list[PrintedEvent]] = {}
+    for (rank, _), lane in lanes.items():
+        kept = _last_lane(lane) if cut else lane
+        # whether the sequence numbers are consecutive, as those of one group are
+        seqs = [line.event.values["seq"] for line in kept]
+        if not all(later == seq + 1 for seq, later in pairwise(seqs)):
             return None
-        found[rank] = max(found.get(rank, []), kept, key=len)
-    return found
+        kept_lanes[rank] = max(kept_lanes.get(rank, []), kept, key=len)
+    return kept_lanes
 
 
 def place_world_lanes(
     scene: LogScene, groups: LogGroups, claims: Claims, lanes: Mapping[int, Sequence[PrintedEvent]]
 ) -> None:
     """Puts lines to lanes of the default group."""
-    for rank, own in lanes.items():
+    for rank, lane in lanes.items():
         at = groups.of_report("0", DEFAULT_GROUP, rank, rank, scene.world)
-        add_fingerprints(claims[rank, at], scene, [(told.log, told.event) for told in own])
+        add_fingerprints(claims[rank, at], scene, [(line.log, line.event) for line in lane])
 
 
 def place_mismatches(scene: LogScene, groups: LogGroups, claims: Claims) -> None:
@@ -165,52 +282,43 @@ def place_mismatches(scene: LogScene, groups: LogGroups, claims: Claims) -> None
                 claims[one, at].add(fingerprint_row(scene.logs[number], event, printed, "scheduled"))
 
 
-def _last_lane(own: Sequence[PrintedEvent]) -> list[PrintedEvent]:
+def _last_lane(lines: Sequence[PrintedEvent]) -> list[PrintedEvent]:
     """The last lines with consecutive sequence numbers."""
-    seqs = [told.event.values["seq"] for told in own]
+    seqs = [line.event.values["seq"] for line in lines]
     begins = [i for i in range(1, len(seqs)) if seqs[i] != seqs[i - 1] + 1]
-    return list(own[begins[-1] if begins else 0 :])
-
-
-def _one_lane(own: Sequence[PrintedEvent]) -> bool:
-    """Whether the sequence numbers are consecutive, as those of one group are."""
-    seqs = [told.event.values["seq"] for told in own]
-    return all(later == seq + 1 for seq, later in pairwise(seqs))
-
-
-# Reports of ranks about the failed collective: absent members at its barrier, and the call of another member.
+    return list(lines[begins[-1] if begins else 0 :])
 
 
 def read_reports(said: Iterable[PrintedEvent], lanes: PrintedLanes, calls: CallNumbers) -> FailureReports:
     """The reports about the last operation of each rank; a report before its last line is about another one."""
     quotes: defaultdict[int, list[PeerQuote]] = defaultdict(list)
     absent: defaultdict[int, set[int]] = defaultdict(set)
-    for told in said:
-        lane = lanes.get(told.rank)
-        if lane is None or not of_last(told, lanes):
+    for line in said:
+        lane = lanes.get(line.rank)
+        if lane is None or not of_last(line, lanes):
             continue
-        values, last = told.event.values, lane.prints[-1]
-        if told.event.kind == "monitored-barrier":
+        values, last = line.event.values, lane.prints[-1]
+        if line.event.kind == "monitored-barrier":
             missed = [place for place in values["failed_ranks"] if place != last.place]
             if missed and values.get("reporter") == last.place:
-                absent[told.rank].update(missed)
-        elif (quote := _quote(told, last, calls)) is not None:
-            quotes[told.rank].append(quote)
+                absent[line.rank].update(missed)
+        elif (quote := _quote(line, last, calls)) is not None:
+            quotes[line.rank].append(quote)
     return FailureReports(dict(quotes), {rank: frozenset(places) for rank, places in absent.items()})
 
 
-def of_last(told: PrintedEvent, lanes: PrintedLanes) -> bool:
+def of_last(line: PrintedEvent, lanes: PrintedLanes) -> bool:
     """Whether a line follows the last fingerprint of its rank."""
-    log, event = lanes[told.rank].events[-1]
-    return log == told.log and event.offset < told.event.offset
+    log, event = lanes[line.rank].events[-1]
+    return log == line.log and event.offset < line.event.offset
 
 
-def _quote(told: PrintedEvent, last: Fingerprint, calls: CallNumbers) -> PeerQuote | None:
-    places, prints = told.event.values["ranks"], told.event.values["fingerprints"]
+def _quote(line: PrintedEvent, last: Fingerprint, calls: CallNumbers) -> PeerQuote | None:
+    places, prints = line.event.values["ranks"], line.event.values["fingerprints"]
     if len(places) != 2 or len(prints) != 2:
         return None
-    (seq, *own), (other_seq, *other) = prints
-    if (places[0], seq, calls.number(own)) != (last.place, last.seq, last.call):
+    (seq, *call), (other_seq, *other) = prints
+    if (places[0], seq, calls.number(call)) != (last.place, last.seq, last.call):
         return None
     return PeerQuote(places[1], other_seq, calls.number(other))
 
@@ -259,16 +367,16 @@ def _solved(
 def _ambiguous_groups(named: Sequence[NamedGroup]) -> list[NamedGroup]:
     """Groups in which those of the same members have the names of all: nothing distinguishes them."""
     alike: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
-    for own in named:
-        alike[own.members].append(own.name)
+    for group in named:
+        alike[group.members].append(group.name)
     seen: Counter[tuple[int, ...]] = Counter()
-    found: list[NamedGroup] = []
-    for own in named:
-        names = alike[own.members]
-        seen[own.members] += 1
-        one = f"{' or '.join(names) if len(set(names)) > 1 else own.ranks} ({seen[own.members]})"
-        found.append(own if len(names) == 1 else NamedGroup(one, own.members, own.device))
-    return found
+    groups: list[NamedGroup] = []
+    for group in named:
+        names = alike[group.members]
+        seen[group.members] += 1
+        name = f"{' or '.join(names) if len(set(names)) > 1 else group.ranks} ({seen[group.members]})"
+        groups.append(group if len(names) == 1 else NamedGroup(name, group.members, group.device))
+    return groups
 
 
 def _is_mixed(step: Lockstep, team: int, teams: Sequence[int | None], rank: int) -> bool:
@@ -280,9 +388,12 @@ def _is_mixed(step: Lockstep, team: int, teams: Sequence[int | None], rank: int)
 
 
 def _numbered_lines(
-    step: Lockstep, rank: int, teams: Sequence[int | None], mixed: set[int],
+    step: Lockstep,
+    rank: int,
+    teams: Sequence[int | None],
+    mixed: set[int],
     numbers: Mapping[tuple[int, ...], list[int]],
-) -> list[int | None]:  # fmt: skip
+) -> list[int | None]:
     """Groups of a rank's lines: of several with the same members, the second line with a number is the second's."""
     seen: Counter[tuple[int, int]] = Counter()
     found: list[int | None] = []

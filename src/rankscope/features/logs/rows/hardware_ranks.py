@@ -1,26 +1,188 @@
 """Ranks of processes and devices that kernels, drivers and schedulers name: by process id, bus address or task.
 
-A number counts only on its host: two hosts have the same process ids and the same bus addresses. A rank that is not
-certain stays unknown, and the line names host and device.
+A number counts only on its host: two hosts have the same process ids, bus addresses and local ranks. A task of srun is
+a rank only where srun starts each process of the job, and not a launcher on each host; a local rank only on the first
+host, or where the log tells the first rank of its host. A rank that is not certain stays unknown, and the line names
+host and device.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.sources import SourceFile
-from rankscope.features.logs.rows.launcher_numbers import Lead, NumberedRank, TaskJudge, local_rank, read_launch
+from rankscope.features.logs.rows.launchers import SRUN, read_front
 from rankscope.features.logs.rows.log_processes import LogScene
 from rankscope.kinds.event_kinds import EVENTS
+from rankscope.parsers.safe_values import RANK_LIMIT
 from rankscope.parsers.sidecar import Sidecar
+
+_BY_LAUNCHER = [name for name, row in EVENTS.items() if row.by_launcher]
+_SIZES = ("GROUP_WORLD_SIZE", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+
+
+class Lead(NamedTuple):
+    """A rank, and the place that says so."""
+
+    rank: int
+    file: int
+    line: int
+
+
+class NumberedRank(NamedTuple):
+    """The rank of a number, None if it is not certain, with a reason for doubt, and the place of the proof."""
+
+    rank: int | None
+    doubt: str = ""
+    text: str = ""
+    """Words for the proof, where it has a place."""
+    place: Lead | None = None
+
+
+@dataclass
+class Launch:
+    """The start of a job, as far as its logs and environments tell."""
+
+    world: int = 0
+    """Ranks of the job; 0 if unknown."""
+    nodes: int | None = None
+    """Hosts of the job."""
+    nodes_place: Lead | None = None
+    by_launcher: bool = False
+    """A launcher starts the ranks of each host."""
+    first_ranks: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """By file the first ranks of its hosts."""
+    tasks: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """By host, "" for an unknown one, the seen tasks of srun: those that ended, and those before lines."""
+
+    @property
+    def task_count(self) -> int:
+        """The least number of tasks."""
+        return 1 + max((task for own in self.tasks.values() for task in own), default=-1)
+
+
+def read_launch(tables: Mapping[str, pl.DataFrame], scene: LogScene | None, homes: Mapping[int, set[str]]) -> Launch:
+    """The start of the job; `homes` are the known hosts of ranks."""
+    launch = Launch(scene.world if scene is not None and scene.sized else 0)
+    counts: dict[int, Lead] = {}
+    for row, values in _rows(tables["messages"]):
+        launch.by_launcher |= row["kind"] in _BY_LAUNCHER
+        local, first = values.get("local_rank"), values.get("first_rank")
+        if isinstance(first, int) and row["kind"] == "launch":
+            launch.first_ranks[row["file"]].add(first)
+        elif row["kind"] == "torchrun-failure" and isinstance(local, int) and row["rank"] is not None:
+            launch.first_ranks[row["file"]].add(row["rank"] - local)
+        if row["kind"] == "srun-exit":
+            launch.tasks[values.get("host") or ""] |= {n for low, high in values["tasks"] for n in (low, high)}
+        elif (front := read_front(values.get("front") or "")) is not None and front.form == SRUN:
+            launch.tasks[""].add(front.number)
+        for nodes in _nodes_of(values, launch.world):
+            counts.setdefault(nodes, Lead(0, row["file"], row["line"]))
+    for nodes, lead in _nodes_of_settings(tables.get("settings")):
+        launch.by_launcher = True
+        counts.setdefault(nodes, lead)
+    hosts = [homes.get(rank, set()) - {""} for rank in range(launch.world)]
+    if not counts and launch.world and all(len(homes_of) == 1 for homes_of in hosts):
+        counts[len(set().union(*hosts))] = Lead(0, -1, 0)
+    if len(counts) == 1:
+        launch.nodes, launch.nodes_place = next(iter(counts.items()))
+    return launch
+
+
+def _rows(messages: pl.DataFrame) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    relevant = pl.col("kind").is_in([*_BY_LAUNCHER, "srun-exit"]) | pl.col("values").str.contains(
+        '"front":', literal=True
+    )
+    for row in messages.filter(relevant).select("kind", "rank", "file", "line", "values").iter_rows(named=True):
+        yield row, orjson.loads(row["values"])
+
+
+def _nodes_of(values: Mapping[str, Any], world: int) -> Iterator[int]:
+    nodes, per_node = values.get("nodes"), values.get("per_node")
+    if isinstance(nodes, int) and nodes > 0:
+        yield nodes
+    if isinstance(per_node, int) and per_node > 0 and world and world % per_node == 0:
+        yield world // per_node
+
+
+def _nodes_of_settings(settings: pl.DataFrame | None) -> Iterator[tuple[int, Lead]]:
+    """The number of hosts by each environment of a rank that a launcher started."""
+    if settings is None or settings.is_empty():
+        return
+    sizes: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for name, value, file in settings.filter(pl.col("name").is_in(_SIZES)).select("name", "value", "file").iter_rows():
+        if value.isdigit() and 0 < len(value) < 8:
+            sizes[file][name] = int(value)
+    for file, own in sizes.items():
+        world, local = own.get("WORLD_SIZE", 0), own.get("LOCAL_WORLD_SIZE", 0)
+        nodes = own.get("GROUP_WORLD_SIZE") or (world // local if local and world % local == 0 else 0)
+        if nodes:
+            yield nodes, Lead(0, file, 1)
+
+
+class TaskJudge:
+    """Judge of tasks of srun."""
+
+    def __init__(self, launch: Launch, leads: Mapping[int, set[Lead]], homes: Mapping[int, set[str]]) -> None:
+        self._launch, self._leads, self._homes = launch, leads, homes
+
+    def rank(self, task: int, host: str) -> NumberedRank:
+        """The rank of a task on a host."""
+        leads, launch = self._leads.get(task, set()), self._launch
+        if leads:
+            ranks = {lead.rank for lead in leads}
+            text = f"task {task} of srun is rank {min(ranks)}"
+            return NumberedRank(min(ranks), text=text, place=min(leads)) if len(ranks) == 1 else NumberedRank(None)
+        if self._leads or task >= RANK_LIMIT:
+            return NumberedRank(None)
+        homes = self._homes.get(task, set()) - {""}
+        if homes and host not in homes:
+            return NumberedRank(None, f"task {task} of srun is not rank {task}, which is on another host")
+        if launch.world > 1 and launch.task_count == launch.world:
+            return NumberedRank(task)
+        return self._by_counts(task, host, bool(homes))
+
+    def _by_counts(self, task: int, host: str, at_home: bool) -> NumberedRank:
+        """The rank of a task where the number of tasks does not tell."""
+        launch = self._launch
+        node = f"task {task} of srun is a launcher of ranks, not a rank"
+        known = [own for name, own in launch.tasks.items() if name]
+        if launch.by_launcher or (len(known) > 1 and all(len(own) == 1 for own in known)):
+            return NumberedRank(None, node)
+        if at_home and task > 0 and self._several(host):
+            # of a launcher inside the tasks, another task would be on this host
+            return NumberedRank(task)
+        if self._homes or (task == 0 and launch.task_count < 2):
+            return NumberedRank(None, f"task {task} of srun may be a launcher of ranks, and not rank {task}")
+        assumed = f"task {task} of srun is assumed to be rank {task}, as where srun starts one task per rank"
+        return NumberedRank(task, assumed)
+
+    def _several(self, host: str) -> bool:
+        """Whether the number of tasks can be that of ranks: the host has others."""
+        return sum(1 for homes in self._homes.values() if host in homes) > 1
+
+
+def local_rank(launch: Launch, local: int, file: int) -> NumberedRank:
+    """The rank of a process that a launcher numbers on its host, told in a file."""
+    first = launch.first_ranks.get(file, set())
+    if len(first) == 1 and min(first) >= 0:
+        return NumberedRank(min(first) + local)
+    if launch.nodes == 1 and (not launch.world or local < launch.world):
+        return NumberedRank(
+            local, text=f"local rank {local} is rank {local}: the job has one host", place=launch.nodes_place
+        )
+    several = launch.nodes is not None and launch.nodes > 1
+    hosts = f"the job has {launch.nodes} hosts" if several else "the number of hosts of the job is not known"
+    return NumberedRank(None, f"a local rank counts on its host only, and {hosts}")
+
 
 _NAMES_PART = [name for name, row in EVENTS.items() if row.names_part]
 MOST_TASKS = 64
@@ -84,10 +246,10 @@ def short_host(host: str) -> str:
 
 def bus_number(text: str) -> int | None:
     """The address of a PCI device as one number, from `0000:5d:00.0` or NCCL's `5d000`; None for other texts."""
-    told = text.strip().lower()
-    if (found := _ADDRESS.match(told)) is not None:
-        return int(f"{found[1] or '0'}{found[2]}{found[3]}{found[4] or '0'}", 16)
-    return int(told, 16) if _HEX.match(told) else None
+    address = text.strip().lower()
+    if (parts := _ADDRESS.match(address)) is not None:
+        return int(f"{parts[1] or '0'}{parts[2]}{parts[3]}{parts[4] or '0'}", 16)
+    return int(address, 16) if _HEX.match(address) else None
 
 
 def add_hardware_ranks(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], scene: LogScene | None) -> None:
@@ -112,9 +274,7 @@ def add_hardware_ranks(tables: dict[str, pl.DataFrame], sources: Sequence[Source
 _IS_HARDWARE = pl.col("values").str.contains('"fatal":', literal=True)
 
 
-def read_seats(
-    tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], scene: LogScene | None
-) -> Seats:  # fmt: skip
+def read_seats(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], scene: LogScene | None) -> Seats:
     """The processes and devices of ranks, from NCCL's lines, sidecars, environments, stacks and other lines."""
     seats = Seats()
     if scene is not None:
@@ -123,14 +283,28 @@ def read_seats(
         card = source.card or (source.content if isinstance(source.content, Sidecar) else None)
         if card is not None and card.pid is not None:
             seats.process(card.host, card.pid, Lead(card.rank, place, 1))
-    told = tables["messages"].filter(~_IS_HARDWARE)
-    for name, table in (("messages", told), ("settings", tables.get("settings"))):
+    lines = tables["messages"].filter(~_IS_HARDWARE)
+    for name, table in (("messages", lines), ("settings", tables.get("settings"))):
         if table is not None and not table.is_empty():
-            own = table.drop_nulls(["rank", "pid"]).unique(["rank", "host", "pid"], keep="first", maintain_order=True)
-            for rank, host, pid, file, line in own.select("rank", "host", "pid", "file", "line").iter_rows():
+            rows = table.drop_nulls(["rank", "pid"]).unique(["rank", "host", "pid"], keep="first", maintain_order=True)
+            for rank, host, pid, file, line in rows.select("rank", "host", "pid", "file", "line").iter_rows():
                 seats.process(host or "", pid, Lead(rank, file, line if name == "messages" else 1))
-    _read_settings(seats, tables.get("settings"))
-    _read_threads(seats, tables.get("threads"), sources)
+    # reads which rank has which task of srun, from the environments of ranks
+    settings = tables.get("settings")
+    if settings is not None and not settings.is_empty():
+        rows = settings.filter((pl.col("name") == "SLURM_PROCID") & pl.col("rank").is_not_null())
+        for rank, value, file, line in rows.select("rank", "value", "file", "line").iter_rows():
+            if value.isdigit() and len(value) < 8:
+                seats.tasks[int(value)].add(Lead(rank, file, line))
+    # reads processes with stacks, and their children: a data loader's worker belongs to its rank
+    threads = tables.get("threads")
+    if threads is not None and not threads.is_empty():
+        rows = threads.drop_nulls(["rank", "pid"]).unique(["rank", "pid", "file"], keep="first", maintain_order=True)
+        for rank, pid, parent, file in rows.select("rank", "pid", "parent_pid", "file").iter_rows():
+            host = short_host(sources[file].host or "")
+            seats.process(host, pid, Lead(rank, file, 1))
+            if parent is not None:
+                seats.children[host, pid] = parent
     return seats
 
 
@@ -159,28 +333,6 @@ def _read_scene(seats: Seats, scene: LogScene) -> None:
                 seats.process(speaker.host, speaker.pid, Lead(speaker.rank, log.place, 1))
 
 
-def _read_settings(seats: Seats, settings: pl.DataFrame | None) -> None:
-    """Reads which rank has which task of srun, from the environments of ranks."""
-    if settings is None or settings.is_empty():
-        return
-    own = settings.filter((pl.col("name") == "SLURM_PROCID") & pl.col("rank").is_not_null())
-    for rank, value, file, line in own.select("rank", "value", "file", "line").iter_rows():
-        if value.isdigit() and len(value) < 8:
-            seats.tasks[int(value)].add(Lead(rank, file, line))
-
-
-def _read_threads(seats: Seats, threads: pl.DataFrame | None, sources: Sequence[SourceFile]) -> None:
-    """Reads processes with stacks, and their children: a data loader's worker belongs to its rank."""
-    if threads is None or threads.is_empty():
-        return
-    own = threads.drop_nulls(["rank", "pid"]).unique(["rank", "pid", "file"], keep="first", maintain_order=True)
-    for rank, pid, parent, file in own.select("rank", "pid", "parent_pid", "file").iter_rows():
-        host = short_host(sources[file].host or "")
-        seats.process(host, pid, Lead(rank, file, 1))
-        if parent is not None:
-            seats.children[host, pid] = parent
-
-
 class _RankJudge:
     """Judge of single lines."""
 
@@ -203,12 +355,23 @@ class _RankJudge:
             yield row
             return
         if row["kind"] == "srun-exit" or values.get("tasks"):
-            yield from self._of_tasks(row, values)
+            numbers = [
+                n for low, high in values.get("tasks") or () for n in range(low, min(high, low + MOST_TASKS) + 1)
+            ]
+            tasks = [self._tasks.rank(number, short_host(row["host"] or "")) for number in numbers[:MOST_TASKS]]
+            memory = str(values.get("how") or "").startswith("Out Of Memory")
+            if not tasks or len(tasks) < len(numbers) or (len(tasks) > 1 and not memory):
+                yield row
+            elif any(task.rank is None for task in tasks):
+                doubt = next(task.doubt for task in tasks if task.rank is None)
+                yield self._numbered(row, values, NumberedRank(None, doubt))
+            else:
+                yield from (self._numbered(row, values, task) for task in tasks)
             return
-        found = self._lead(row, values)
+        lead = self._lead(row, values)
         local = values.get("local_rank")
-        if found is not None:
-            yield self._told(row, values, *found)
+        if lead is not None:
+            yield self._told(row, values, *lead)
         elif isinstance(local, int) and EVENTS[row["kind"]].by_launcher:
             yield self._numbered(row, values, local_rank(self._launch, local, row["file"]))
         else:
@@ -222,8 +385,8 @@ class _RankJudge:
                 host for host in self._hosts if re.search(rf"(?:^|[^a-z0-9\-]){re.escape(host)}(?![a-z0-9])", shown)
             ]
             named = _IN_NAME.search(shown)
-            told = self._sources[file].host or (named[1] or named[2] if named is not None else "")
-            self._of_file[file] = max(there, key=len) if there else told
+            plain = self._sources[file].host or (named[1] or named[2] if named is not None else "")
+            self._of_file[file] = max(there, key=len) if there else plain
         return self._of_file[file] or None
 
     def _lead(self, row: dict[str, Any], values: dict[str, Any]) -> tuple[Lead, str] | None:
@@ -249,30 +412,18 @@ class _RankJudge:
         child = row["pid"] is not None and (short_host(row["host"] or ""), row["pid"]) in self._seats.children
         verb = "belongs to" if child else "is that of" if "GPU" in what else "is"
         text = f"{what}{on} {verb} rank {lead.rank}"
-        told = {**values, "joined": {"text": text, "file": self._sources[lead.file].shown, "line": lead.line}}
+        joined = {**values, "joined": {"text": text, "file": self._sources[lead.file].shown, "line": lead.line}}
         if not row["host"] and len(self._hosts) > 1:
-            told["doubt"] = "the line does not name its host, but only one host of the job has this number"
-        return {**row, "rank": lead.rank, "values": orjson.dumps(told).decode()}
-
-    def _of_tasks(self, row: dict[str, Any], values: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        numbers = [n for low, high in values.get("tasks") or () for n in range(low, min(high, low + MOST_TASKS) + 1)]
-        found = [self._tasks.rank(number, short_host(row["host"] or "")) for number in numbers[:MOST_TASKS]]
-        memory = str(values.get("how") or "").startswith("Out Of Memory")
-        if not found or len(found) < len(numbers) or (len(found) > 1 and not memory):
-            yield row
-        elif any(one.rank is None for one in found):
-            doubt = next(one.doubt for one in found if one.rank is None)
-            yield self._numbered(row, values, NumberedRank(None, doubt))
-        else:
-            yield from (self._numbered(row, values, one) for one in found)
+            joined["doubt"] = "the line does not name its host, but only one host of the job has this number"
+        return {**row, "rank": lead.rank, "values": orjson.dumps(joined).decode()}
 
     def _numbered(self, row: dict[str, Any], values: dict[str, Any], found: NumberedRank) -> dict[str, Any]:
         """The row with the rank of a launcher's number, or with the reason why it has none."""
-        told = {**values, "doubt": found.doubt} if found.doubt else dict(values)
+        joined = {**values, "doubt": found.doubt} if found.doubt else dict(values)
         if found.place is not None and found.place.file >= 0:
             place = found.place
-            told["joined"] = {"text": found.text, "file": self._sources[place.file].shown, "line": place.line}
-        return {**row, "rank": found.rank, "values": orjson.dumps(told).decode()}
+            joined["joined"] = {"text": found.text, "file": self._sources[place.file].shown, "line": place.line}
+        return {**row, "rank": found.rank, "values": orjson.dumps(joined).decode()}
 
 
 def _bus(row: dict[str, Any], values: dict[str, Any]) -> str:

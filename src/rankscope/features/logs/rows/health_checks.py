@@ -18,8 +18,8 @@ from rankscope import schema
 from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.rank_files import attempts_by_directory
 from rankscope.assemble.sources import SourceFile
-from rankscope.features.logs.read.c10d.event_builder import shown_text
 from rankscope.features.logs.read.health_check import SILENT, UNHEALTHY, HealthCheck, RankHealth
+from rankscope.features.logs.read.log_record import shown_text
 from rankscope.kinds.error_traits import GAVE_UP
 
 KIND = "health-check"
@@ -69,25 +69,23 @@ def _rows(ranks: Sequence[RankHealth], place: int, told_ns: int | None) -> Itera
         return
     for number, health in enumerate(ranks):
         failed = health.state == UNHEALTHY
+        if health.state == UNHEALTHY:
+            where = f" of {', '.join(health.backends)}" if health.backends else ""
+            text = f"unhealthy: an operation{where} timed out or failed"
+        elif health.state == SILENT:
+            text = f"rank {health.rank} did not answer the health check: {health.why}"
+        else:
+            text = "healthy: no operation of its own timed out or failed"
         yield {
             "time_ns": told_ns, "resolution_ns": None if told_ns is None else _SECOND_NS,
             "rank": None if health.state == SILENT else health.rank, "host": health.host or None, "pid": None,
             "file": place, "offset": number, "line": health.line, "severity": "error" if failed else "info",
             "kind": KIND, "role": "victim" if failed else "context", "pattern": TIMED_OUT if failed else "",
-            "group": None, "text": shown_text(_text(health)),
+            "group": None, "text": shown_text(text),
             "values": orjson.dumps(
                 {"state": health.state, "backends": health.backends, "traits": [GAVE_UP] if failed else []}
             ).decode(), "torn": False,
         }  # fmt: skip
-
-
-def _text(health: RankHealth) -> str:
-    if health.state == UNHEALTHY:
-        where = f" of {', '.join(health.backends)}" if health.backends else ""
-        return f"unhealthy: an operation{where} timed out or failed"
-    if health.state == SILENT:
-        return f"rank {health.rank} did not answer the health check: {health.why}"
-    return "healthy: no operation of its own timed out or failed"
 
 
 def _told_ns(source: SourceFile) -> int | None:
@@ -95,8 +93,8 @@ def _told_ns(source: SourceFile) -> int | None:
     stamp = _STAMP.search(source.shown)
     if stamp is not None:
         try:
-            told = datetime.strptime(stamp[1], "%Y%m%d_%H%M%S").replace(tzinfo=UTC)
+            written = datetime.strptime(stamp[1], "%Y%m%d_%H%M%S").replace(tzinfo=UTC)
         except ValueError:
             return source.mtime_ns
-        return int(told.timestamp()) * _SECOND_NS
+        return int(written.timestamp()) * _SECOND_NS
     return source.mtime_ns

@@ -1,6 +1,8 @@
-"""Launchers in logs: prefixes of torchrun by --tee role and rank or by a template, and its restarts of a job.
+"""Launchers in logs: the prefixes that they put before lines, their restarts of a job, and the attempts of logs.
 
-Where the role is "rank", the prefixes of --tee look like those of torch itself, which hold the rank in the job.
+Prefixes hold role and rank within the node (torchrun by --tee, by a template), job and rank (mpirun --tag-output:
+`[1,3]<stderr>:` of Open MPI 4, and more forms of 5) or a task (srun --label). Where the role is "rank", those of --tee
+look like those of torch itself, which hold the rank in the job.
 """
 
 from __future__ import annotations
@@ -34,13 +36,13 @@ def settle_local_prefixes(scene: LogScene) -> None:
 
     Logs of several nodes have the same prefixes for different ranks.
     """
-    told = [_told_behind(log) for log in scene.logs]
-    pairs = {(front, rank) for of_log in told for front, ranks in of_log.items() for rank in ranks}
+    behind = [_told_behind(log) for log in scene.logs]
+    pairs = {(front, rank) for of_log in behind for front, ranks in of_log.items() for rank in ranks}
     local = {role for role, number, rank in ((*_role(front), rank) for front, rank in pairs) if number != rank}
     if not pairs:
         return
     for number, log in enumerate(scene.logs):
-        prefixes = _LocalPrefixes(told[number], _offset(log, told[number]), _RANK_ROLE in local)
+        prefixes = _LocalPrefixes(behind[number], _offset(log, behind[number]), _RANK_ROLE in local)
         events = [prefixes.settled(event) for event in log.content.events]
         processes = [
             row._replace(rank=prefixes.rank(row.rank)) if row.rank is not None and _LOCAL.match(row.label) else row
@@ -88,11 +90,11 @@ class _LocalPrefixes:
 
 def _told_behind(log: LogFile) -> dict[str, set[int]]:
     """The ranks behind each prefix."""
-    told: defaultdict[str, set[int]] = defaultdict(set)
+    behind: defaultdict[str, set[int]] = defaultdict(set)
     for event in log.content.events:
         if "outer" in event.values and event.rank is not None:
-            told[event.values["outer"]].add(event.rank)
-    return dict(told)
+            behind[event.values["outer"]].add(event.rank)
+    return dict(behind)
 
 
 def _role(front: str) -> tuple[str, int]:
@@ -100,17 +102,14 @@ def _role(front: str) -> tuple[str, int]:
     return (found[1], int(found[2])) if found is not None else ("", -1)
 
 
-def _offset(log: LogFile, told: dict[str, set[int]]) -> int | None:
+def _offset(log: LogFile, behind: dict[str, set[int]]) -> int | None:
     """The first rank of the node of a log, if all its lines agree."""
-    found = {rank - _role(front)[1] for front, ranks in told.items() for rank in ranks}
+    firsts = {rank - _role(front)[1] for front, ranks in behind.items() for rank in ranks}
     for event in log.content.events:
         local = event.values.get("local_rank") if event.kind == "torchrun-failure" else None
-        found |= {event.rank - local} if isinstance(local, int) and event.rank is not None else set()
-    return found.pop() if len(found) == 1 and min(found) >= 0 else None
+        firsts |= {event.rank - local} if isinstance(local, int) and event.rank is not None else set()
+    return firsts.pop() if len(firsts) == 1 and min(firsts) >= 0 else None
 
-
-# Numbers of processes that launchers put before lines: torchrun by a template, mpirun with --tag-output, srun with
-# --label. `[1,3]<stderr>:` of Open MPI 4, and more forms of 5, hold job and rank.
 
 TEMPLATE, MPIRUN, SRUN = "template", "mpirun", "srun"
 _FORMS = {
@@ -193,9 +192,11 @@ class _FrontJudge:
             hosts[front.number].add(front.host)
             if self.form != TEMPLATE and (EVENTS[event.kind].by_launcher or event.values.get("launcher")):
                 return True
-        speakers = [set(map(read_front, one.labels)) for one in self.scene.speakers]
-        counts = Counter(told.number for own in speakers for told in own if told and told.form == self.form)
-        return any(len(own) > 1 for own in hosts.values()) or max(counts.values(), default=0) > 1
+        speakers = [set(map(read_front, speaker.labels)) for speaker in self.scene.speakers]
+        counts = Counter(
+            shown.number for numbered in speakers for shown in numbered if shown and shown.form == self.form
+        )
+        return any(len(numbered) > 1 for numbered in hosts.values()) or max(counts.values(), default=0) > 1
 
 
 def _ranked(event: Event, proven: Mapping[str, bool]) -> Event:
@@ -212,8 +213,8 @@ def _ranked(event: Event, proven: Mapping[str, bool]) -> Event:
 
 def run_offsets(content: LogContent) -> list[int]:
     """The offsets at which each run but the first begins."""
-    told = _by_torchrun(content)
-    return told or _by_processes(content)
+    restarts = _by_torchrun(content)
+    return restarts or _by_processes(content)
 
 
 def _by_torchrun(content: LogContent) -> list[int]:
@@ -222,8 +223,8 @@ def _by_torchrun(content: LogContent) -> list[int]:
     If agents only announce a restart, lines of the old workers may follow.
     """
     first: dict[int, int] = {}
-    told = [event for event in content.events if event.kind == "restart"]
-    for event in [event for event in told if event.values["begun"]] or told:
+    restarts = [event for event in content.events if event.kind == "restart"]
+    for event in [event for event in restarts if event.values["begun"]] or restarts:
         first.setdefault(event.values["count"], event.offset)
     offsets = [first[count] for count in sorted(first)]
     return offsets if offsets == sorted(offsets) else []
@@ -291,7 +292,8 @@ def only_run(content: LogContent, number: int) -> LogContent:
     here = [at for at, row in enumerate(content.processes) if inside(row.offset) or at in users]
     place, moved = {at: i for i, at in enumerate(here)} | {-1: -1}, {at: i for i, at in enumerate(kept)}
     cut = replace(
-        content, processes=[content.processes[at] for at in here],
+        content,
+        processes=[content.processes[at] for at in here],
         comms=[
             row._replace(
                 process=place[row.process], parent_comm=None if row.parent_comm is None else moved.get(row.parent_comm)
@@ -302,19 +304,13 @@ def only_run(content: LogContent, number: int) -> LogContent:
         warnings=[row._replace(process=place[row.process]) for row in warnings],
         events=[event for event in content.events if inside(event.offset)],
         ras=[row for row in content.ras if inside(row.offset)],
-    )  # fmt: skip
-    return _with_rows(cut, content, moved)
-
-
-def _with_rows(cut: LogContent, content: LogContent, moved: dict[int, int]) -> LogContent:
+    )
     index = np.array([moved.get(at, -1) for at in range(len(content.comms))] or [-1], np.int32)
     comm = index[content.codes[CODES.index("comm")]]
     cut.numbers, cut.codes = content.numbers[:, comm >= 0], content.codes[:, comm >= 0]
     cut.codes[CODES.index("comm")] = comm[comm >= 0]
     return cut
 
-
-# The attempt of a log: from its directory, else from its write time.
 
 COPIED_NS = 86_400 * 1_000_000_000
 """Time after the last event beyond which a file is a copy: its write time then proves nothing."""
@@ -323,8 +319,8 @@ COPIED_NS = 86_400 * 1_000_000_000
 def settle_log_attempts(logs: Sequence[SourceFile], runs: Sequence[Attempt]) -> None:
     """Gives each log the number of its attempt; the newest if unknown."""
     # logs outside of all attempts, as torchrun's own output, belong to the newest too
-    told = [s for s in logs if attempt_of(s.shown) is not None]
-    newest = max(told, key=lambda s: (s.mtime_ns or 0, s.shown), default=None)
+    tagged = [s for s in logs if attempt_of(s.shown) is not None]
+    newest = max(tagged, key=lambda s: (s.mtime_ns or 0, s.shown), default=None)
     tags = {attempt_of(s.shown): i for i, run in enumerate(runs) for s in run.files}
     homes: dict[str, set[int]] = defaultdict(set)
     told_by: dict[str, int] = {}
@@ -340,8 +336,8 @@ def settle_log_attempts(logs: Sequence[SourceFile], runs: Sequence[Attempt]) -> 
         if beside is not None:
             source.attempt = beside
         elif not runs:
-            own = newest is None or tag in (None, attempt_of(newest.shown))
-            source.attempt, source.note = (0, None) if own else (None, "of an earlier attempt")
+            is_newest = newest is None or tag in (None, attempt_of(newest.shown))
+            source.attempt, source.note = (0, None) if is_newest else (None, "of an earlier attempt")
         elif tag is not None and tag in tags:
             source.attempt = tags[tag]
         else:

@@ -2,17 +2,74 @@
 
 With DETAIL every collective begins with a barrier of its group and a comparison: no member prints its next line before
 all members have printed this one. So an operation is the line that all members of a group have reached, and then all of
-them go on. A line of only one possible group decides for the lines that it meets; equal lines are interchangeable.
+them go on. A line of only one possible group decides for the lines that it meets; equal lines are interchangeable. The
+last line of a rank, whose operation never went on, is decided by the reports of ranks about it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from rankscope.features.logs.rows.fingerprint_rows import Fingerprint, PrintedLanes, Seat
+from rankscope.features.logs.read.log_record import Event
+
+_CALL = ("op", "shape", "dtype", "device")
+
+
+class Seat(NamedTuple):
+    """A rank, and its rank within a group: a line has no other fact about the group."""
+
+    rank: int
+    place: int
+
+
+class Fingerprint(NamedTuple):
+    """One fingerprint."""
+
+    place: int
+    """Rank in the group."""
+    seq: int
+    call: int
+    """Number of operation, shape, type and device: all members of a group must call the same."""
+
+
+@dataclass
+class PrintedLane:
+    """The printed fingerprints of one rank."""
+
+    rank: int
+    events: list[tuple[int, Event]] = field(default_factory=list)
+    """Pairs of log number and event."""
+    prints: list[Fingerprint] = field(default_factory=list)
+
+
+PrintedLanes = Mapping[int, PrintedLane]
+"""Lanes by global rank."""
+
+
+class CallNumbers:
+    """Numbers of calls."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, ...], int] = {}
+
+    def number(self, called: Iterable[Any]) -> int:
+        """The number of a call: operation, shape, type and device."""
+        return self._numbers.setdefault(tuple(map(str, called)), len(self._numbers))
+
+
+def lanes_of(events: Iterable[tuple[int, int, Event]], calls: CallNumbers) -> dict[int, PrintedLane]:
+    """Lanes from (log, global rank, fingerprint), for each rank in the order of its log, without times."""
+    lanes: dict[int, PrintedLane] = {}
+    for log, rank, event in events:
+        values = event.values
+        lane = lanes.setdefault(rank, PrintedLane(rank))
+        lane.events.append((log, event))
+        call = calls.number(values.get(name) for name in _CALL)
+        lane.prints.append(Fingerprint(values["rank_in_group"], values["seq"], call))
+    return lanes
 
 
 class OperationSlot(NamedTuple):
@@ -226,9 +283,6 @@ class Lockstep:
         if not self._left[key]:
             self._calls[seat, head.seq] -= 1
         self._at[rank] += 1
-
-
-# The group of the last line of each rank, whose operation never went on.
 
 
 class PeerQuote(NamedTuple):

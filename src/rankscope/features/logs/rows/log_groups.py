@@ -165,11 +165,15 @@ class LogGroups:
         """The table `groups`."""
         rows: list[dict[str, Any]] = [
             {
-                "group": i, "name": self.names[i], "description": self.descriptions[i], "ranks": list(self.members[i]),
-                "membership": "config" if self.stated[i] else "inferred", "has_p2p": self.has_p2p[i],
+                "group": i,
+                "name": self.names[i],
+                "description": self.descriptions[i],
+                "ranks": list(self.members[i]),
+                "membership": "config" if self.stated[i] else "inferred",
+                "has_p2p": self.has_p2p[i],
             }
             for i in range(len(self.names))
-        ]  # fmt: skip
+        ]
         return pl.DataFrame(rows, schema=dict(schema.GROUPS))
 
 

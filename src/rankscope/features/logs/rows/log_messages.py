@@ -1,4 +1,4 @@
-"""The table of relevant lines: a row for each line, with all of its events."""
+"""The table of relevant lines: a row for each line, with all of its events; and the stacks that processes printed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ _BY_ROLE = {"root": "error", "victim": "error", "context": "info", "noise": "inf
 def message_table(scene: LogScene, groups: LogGroups, more: list[dict[str, Any]]) -> pl.DataFrame:
     """The table `messages`; `more` are rankscope's own remarks on logs."""
     rows = [row for number in range(len(scene.logs)) for row in _messages(number, scene, groups)] + more
-    filled = [{**_BLANK, **_judged(row), "values": _json(row.get("values", {}))} for row in rows]
+    # the row with a severity: its own, or the one of its kind
+    filled = [
+        {**_BLANK, **{"severity": EVENTS[row["kind"]].severity, **row}, "values": _json(row.get("values", {}))}
+        for row in rows
+    ]
     table = pl.DataFrame(filled, schema=dict(schema.MESSAGES), infer_schema_length=None)
     return table.sort("file", "offset", maintain_order=True)
 
@@ -46,11 +50,6 @@ _BLANK: dict[str, Any] = {
     "time_ns": None, "resolution_ns": None, "rank": None, "host": None, "pid": None, "offset": 0, "line": 1,
     "role": "", "pattern": "", "group": None, "text": "", "values": "{}", "torn": False,
 }  # fmt: skip
-
-
-def _judged(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with a severity: its own, or the one of its kind."""
-    return {"severity": EVENTS[row["kind"]].severity, **row}
 
 
 def _json(values: Mapping[str, Any] | str) -> str:
@@ -78,14 +77,26 @@ def _messages(number: int, scene: LogScene, groups: LogGroups) -> Iterator[dict[
         of_line[warning.offset].append(_warning(log, scene, warning))
     yield from (_joined_row(rows) for rows in of_line.values())
     if any(event.kind == "traceback" for event in log.content.events):
-        yield from _last_operations(log, scene)
+        # the last operation of each communicator of a log: a process that issues operations survived what it printed
+        content = log.content
+        comm = content.codes[CODES.index("comm")]
+        lines, offsets = (content.numbers[NUMBERS.index(name)] for name in ("line", "offset"))
+        for at in np.unique(comm[comm >= 0]).tolist():
+            operations = np.flatnonzero(comm == at)
+            last = int(operations[np.argmax(offsets[operations])])
+            speaker = scene.speakers[log.speakers[content.comms[at].process]]
+            yield {
+                "rank": speaker.rank, "host": speaker.host, "pid": speaker.pid, "file": log.place,
+                "offset": int(offsets[last]), "line": int(lines[last]), "kind": "step",
+                "text": "the last operation it issued",
+            }  # fmt: skip
     for events in noise.values():
         alone = [event for event in events if event.offset not in of_line]
         if alone:
             row = _message(log, groups, alone[0], None)
             more = log.content.counts.get(left_out("known-error", row["pattern"]), 0)
-            told = [event.rank if event.rank is not None else log.source.rank for event in events]
-            ranks = sorted({rank for rank in map(valid_rank, told) if rank is not None})
+            writers = [event.rank if event.rank is not None else log.source.rank for event in events]
+            ranks = sorted({rank for rank in map(valid_rank, writers) if rank is not None})
             yield {**row, "values": {**row["values"], "count": len(alone) + more, "ranks": ranks}}
 
 
@@ -97,14 +108,14 @@ def _joined_row(rows: list[dict[str, Any]]) -> dict[str, Any]:
     # the text of a warning lacks its head with host, process and device
     texts = [row["text"] for row in ordered if row["kind"] != "nccl-warning"]
     values: dict[str, Any] = {}
-    told: dict[str, Any] = {}
+    known: dict[str, Any] = {}
     for row in reversed(ordered):
         values |= row["values"]
-        told |= {name: value for name, value in row.items() if value is not None and value != ""}
+        known |= {name: value for name, value in row.items() if value is not None and value != ""}
     return {
-        **{name: told.get(name) for name in ordered[0]},
-        "role": told.get("role", ""),
-        "pattern": told.get("pattern", ""),
+        **{name: known.get(name) for name in ordered[0]},
+        "role": known.get("role", ""),
+        "pattern": known.get("pattern", ""),
         "severity": max((row["severity"] for row in ordered), key=SEVERITIES.index),
         "text": texts[0] if texts else ordered[0]["text"],
         "torn": any(row["torn"] for row in ordered),
@@ -138,22 +149,6 @@ def _message(log: LogFile, groups: LogGroups, event: Event, speaker: LogProcess 
     }
 
 
-def _last_operations(log: LogFile, scene: LogScene) -> Iterator[dict[str, Any]]:
-    """The last operation of each communicator of a log: a process that issues operations survived what it printed."""
-    content = log.content
-    comm = content.codes[CODES.index("comm")]
-    lines, offsets = (content.numbers[NUMBERS.index(name)] for name in ("line", "offset"))
-    for at in np.unique(comm[comm >= 0]).tolist():
-        own = np.flatnonzero(comm == at)
-        last = int(own[np.argmax(offsets[own])])
-        speaker = scene.speakers[log.speakers[content.comms[at].process]]
-        yield {
-            "rank": speaker.rank, "host": speaker.host, "pid": speaker.pid, "file": log.place,
-            "offset": int(offsets[last]), "line": int(lines[last]), "kind": "step",
-            "text": "the last operation it issued",
-        }  # fmt: skip
-
-
 def _speaker(log: LogFile, scene: LogScene, row: NcclWarning | None) -> LogProcess | None:
     return scene.speakers[log.speakers[row.process]] if row is not None else None
 
@@ -184,8 +179,6 @@ def failed_ranks(scene: LogScene) -> bool:
     return any(EVENTS[event.kind].severity == "error" for log in scene.logs for event in log.content.events)
 
 
-# Stacks that processes printed into logs, in the form of py-spy's files.
-
 _LOCAL = re.compile(r"^\[[A-Za-z_]\w{0,60}?(\d{1,6})\]: ?$")
 """Default prefix of torchrun: role and rank within the node."""
 
@@ -196,7 +189,9 @@ def stacks_in(scene: LogScene) -> list[RankedStacks]:
     for log in scene.logs:
         dumps = [event for event in log.content.events if event.kind == KIND]
         if dumps:
-            found.append(_log_stacks(log, dumps, _only_rank(scene, log)))
+            # the rank of a log with a single process, if known
+            ranks = {scene.speakers[at].rank for at in log.speakers}
+            found.append(_log_stacks(log, dumps, ranks.pop() if len(ranks) == 1 else None))
     return found
 
 
@@ -222,9 +217,3 @@ def _log_stacks(log: LogFile, dumps: list[Event], only: int | None) -> RankedSta
 def _frames(rows: list[Any]) -> Iterator[StackFrame]:
     for function, file, line in rows:
         yield StackFrame(clip_text(function), clip_text(file), line)
-
-
-def _only_rank(scene: LogScene, log: LogFile) -> int | None:
-    """The rank of a log with a single process, if known."""
-    ranks = {scene.speakers[at].rank for at in log.speakers}
-    return ranks.pop() if len(ranks) == 1 else None

@@ -2,13 +2,19 @@
 
 The k-th collective of a communicator, counted from 0, has the sequence number k + 1, because torch counts from 1.
 opCount is no sequence number, and the time of a line is its host's.
+
+A log from the start of a process has its own numbers. Any other is aligned with such a log, at the only place with
+equal operations; a training loop repeats itself, and if several places fit equally well nothing is joined. Without such
+a log, the longest one numbers the others: then only differences are right.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -18,8 +24,218 @@ from rankscope.features.logs.read.model import IS_P2P, LogContent
 from rankscope.features.logs.rows import log_processes
 from rankscope.features.logs.rows.c10d_claims import Claim, ClaimedOperation, Claims
 from rankscope.features.logs.rows.log_processes import CommLife, LogScene
-from rankscope.features.logs.rows.seq_numbering import FIRST_SEQ, SeqNumbering
 from rankscope.parsers.matrices import NULL, Numbers
+
+FIRST_SEQ = 1
+"""First sequence number in torch."""
+SHORTEST_RUN = 3
+"""Fewest operations in a row that prove a match, unless both sides have no more."""
+FAR = 1 << 62
+DENSE_RATIO = 4
+"""Largest ratio of value range to values for counting in a table."""
+MOST_PLACES = 64
+"""Most tried occurrences of the rarest operation."""
+
+
+class SeqNumbering(NamedTuple):
+    """The mapping from ordinals of a life to sequence numbers, for ordinals from `first` to `until`, both included."""
+
+    shift: int
+    relative: bool = False
+    """No log of the communicator has its beginning: numbers start anywhere."""
+    first: int = 0
+    until: int | None = None
+    """None for the end. Behind a torn line only operations that match elsewhere are reliable."""
+    last: int | None = None
+    """Sequence number of the last collective; None if lines behind it may be missing."""
+
+
+@dataclass(eq=False)
+class _CountedLane:
+    life: CommLife
+    ordinals: Numbers
+    codes: Numbers
+    """One number for operation, count, type and root of each kept collective."""
+    whole: bool
+    torn: bool
+
+    @cached_property
+    def occurs(self) -> Numbers:
+        """The frequency of each code; the last number, for all larger codes, is 0."""
+        return np.append(np.bincount(self.codes), 0)
+
+
+def number_lives(scene: LogScene) -> dict[tuple[int, int], SeqNumbering]:
+    """Numberings by log and communicator; unknown ones are left out."""
+    lanes = _joined_lanes(scene, _lanes(scene))
+    numberings: dict[tuple[int, int], SeqNumbering] = {}
+    for lives in scene.identities().values():
+        of_comm = [lanes[id(life)] for life in lives if id(life) in lanes]
+        for lane, numbering in _settle_lanes(of_comm):
+            last = int(lane.ordinals[-1]) + numbering.shift if not lane.torn else None
+            for piece in lane.life.pieces:
+                if not piece.adrift:
+                    numberings[piece.log, piece.at] = numbering._replace(last=last)
+    return numberings
+
+
+def _lanes(scene: LogScene) -> dict[int, _CountedLane]:
+    meanings: dict[tuple[str, int, int, int], int] = {}
+    lanes: dict[int, _CountedLane] = {}
+    for number_, log in enumerate(scene.logs):
+        content = log.content
+        comm = content.code("comm")
+        alone = np.flatnonzero((content.code("flags") & IS_P2P) == 0)
+        if not alone.size:
+            continue
+        columns = content.code("op"), content.column("count"), content.code("datatype"), content.column("root")
+        table = [column[alone].astype(np.int64) for column in columns]
+        # the number of each row's value, and the last row with each; ten times as fast as unique by rows
+        place, count = np.zeros(len(table[0]), np.int64), 1
+        for column in table:
+            values, more = _ranked(column)
+            if count * more >= FAR:
+                place, count = _ranked(place)
+            place, count = place * more + values, count * more
+        place, count = _ranked(place)
+        known = np.zeros(count, np.int64)
+        known[place] = np.arange(len(place))
+        codes = np.array(
+            [
+                meanings.setdefault((content.ops[op], *rest), len(meanings))
+                for op, *rest in zip(*(column[known].tolist() for column in table), strict=True)
+            ],
+            np.int64,
+        )[place]
+        bounds = np.searchsorted(comm[alone], np.arange(len(content.comms) + 1))
+        for at in range(len(content.comms)):
+            part = slice(int(bounds[at]), int(bounds[at + 1]))
+            life = scene.by_place[number_, at]
+            if part.start == part.stop or life.twin or life.adrift:
+                continue
+            torn = content.processes[life.comm.process].torn_at is not None
+            ordinals = content.column("ordinal")[alone[part]] + life.before[0]
+            counted = content.column("op_count")[alone[part]]
+            whole = life.comm.init or _from_zero(life, counted)
+            lanes[id(life)] = _CountedLane(life, ordinals, codes[part], whole, torn)
+    return lanes
+
+
+def _joined_lanes(scene: LogScene, lanes: dict[int, _CountedLane]) -> dict[int, _CountedLane]:
+    """The lanes, with the pieces of a life joined as far back as no operation between them is missing."""
+    for life in scene.lives:
+        parts = [lanes.pop(id(piece)) for piece in life.pieces if id(piece) in lanes] if life.rest else []
+        if not parts:
+            continue
+        first = len(parts) - 1
+        while first and parts[first].ordinals[0] == parts[first - 1].ordinals[-1] + 1:
+            first -= 1
+        kept = parts[first:]
+        lanes[id(life)] = _CountedLane(
+            life,
+            np.concatenate([part.ordinals for part in kept]),
+            np.concatenate([part.codes for part in kept]),
+            life.comm.init or (parts[0].life is life and parts[0].whole),
+            any(part.torn for part in parts),
+        )
+    return lanes
+
+
+def _ranked(column: Numbers) -> tuple[Numbers, int]:
+    """The rank of each value among the distinct ones, and their number."""
+    low, high = int(column.min(initial=FAR)), int(column.max(initial=-FAR))
+    if high - low < DENSE_RATIO * len(column):
+        there = np.zeros(high - low + 1, np.bool_)
+        there[column - low] = True
+        return (np.cumsum(there) - 1)[column - low], int(np.count_nonzero(there))
+    place = pl.Series(column).rank("dense").to_numpy().astype(np.int64) - 1
+    return place, int(place.max(initial=-1)) + 1
+
+
+def _from_zero(life: CommLife, op_counts: Numbers) -> bool:
+    """Whether the first kept line is the first of all, without a line of the initialisation: opCount then begins at 0.
+
+    In NCCL 2.27 and later opCount may always be 0, which proves nothing.
+    """
+    return life.comm.first_op_count == 0 and (len(op_counts) == 1 or int(op_counts.max()) > 0)
+
+
+def _settle_lanes(lanes: Sequence[_CountedLane]) -> list[tuple[_CountedLane, SeqNumbering]]:
+    """The lanes with a known place, and their numbers."""
+    sound = [lane for lane in lanes if lane.whole and not lane.torn]
+    pattern = max(sound or lanes, key=_length, default=None)
+    if pattern is None:
+        return []
+    relative = not any(lane.whole for lane in lanes)
+    counting = SeqNumbering(FIRST_SEQ, relative)
+    out = [(lane, counting) for lane in sound]
+    if not sound:
+        out.append((pattern, counting))
+    for lane in lanes:
+        if lane is not pattern and not (lane.whole and not lane.torn):
+            placed = _counted_numbering(lane, pattern) if lane.whole else _aligned_numbering(lane, pattern)
+            out += [(lane, placed._replace(relative=relative))] if placed is not None else []
+    return out
+
+
+def _length(lane: _CountedLane) -> tuple[bool, int]:
+    return lane.whole, len(lane.codes)
+
+
+def _counted_numbering(lane: _CountedLane, pattern: _CountedLane) -> SeqNumbering | None:
+    """The numbers of a torn lane from the start: its matching part, else an alignment."""
+    low = max(int(lane.ordinals[0]), int(pattern.ordinals[0]))
+    high = min(int(lane.ordinals[-1]), int(pattern.ordinals[-1]))
+    a = lane.codes[(lane.ordinals >= low) & (lane.ordinals <= high)]
+    b = pattern.codes[(pattern.ordinals >= low) & (pattern.ordinals <= high)]
+    if len(a) != len(b) or not len(a):
+        return _aligned_numbering(lane, pattern)
+    differ = np.flatnonzero(a != b)
+    same = int(differ[0]) if differ.size else len(a)
+    return (
+        SeqNumbering(FIRST_SEQ, first=low, until=low + same - 1)
+        if 2 * same >= len(a)
+        else _aligned_numbering(lane, pattern)
+    )
+
+
+def _aligned_numbering(lane: _CountedLane, pattern: _CountedLane) -> SeqNumbering | None:
+    """The numbers of `lane` at the one place of `pattern` with the longest run of equal operations."""
+    often = pattern.occurs[np.minimum(lane.codes, len(pattern.occurs) - 1)]
+    if not often.any():
+        return None
+    anchor = int(np.argmin(np.where(often > 0, often, len(pattern.codes) + 1)))
+    places = np.flatnonzero(pattern.codes == lane.codes[anchor])
+    if len(places) > MOST_PLACES:
+        return None
+    runs = sorted((_longest_run(lane.codes, pattern.codes, int(p) - anchor) for p in places), reverse=True)
+    best = runs[0]
+    alike = len(runs) > 1 and runs[1].length == best.length
+    if alike or (best.length < SHORTEST_RUN and not best.length == len(lane.codes) == len(pattern.codes)):
+        return None
+    shift = int(pattern.ordinals[0]) + best.offset - int(lane.ordinals[0]) + FIRST_SEQ
+    first = int(lane.ordinals[0]) + best.start
+    return SeqNumbering(shift, first=first, until=first + best.length - 1 if lane.torn else None)
+
+
+class _MatchingRun(NamedTuple):
+    length: int
+    offset: int
+    """Distance of the lane behind the beginning of the pattern."""
+    start: int
+    """Index in the lane."""
+
+
+def _longest_run(a: Numbers, b: Numbers, offset: int) -> _MatchingRun:
+    """The longest run of equal operations if `a` begins `offset` operations behind the beginning of `b`."""
+    low, high = max(0, -offset), min(len(a), len(b) - offset)
+    if low >= high:
+        return _MatchingRun(0, offset, 0)
+    differ = np.flatnonzero(a[low:high] != b[low + offset : high + offset])
+    edges = np.concatenate([[-1], differ, [high - low]])
+    at = int(np.argmax(np.diff(edges)))
+    return _MatchingRun(int(edges[at + 1] - edges[at]) - 1, offset, low + int(edges[at]) + 1)
+
 
 _NO_END = 1 << 62
 _YEAR_NS = 366 * 86_400 * 1_000_000_000
@@ -43,15 +259,15 @@ def collective_rows(
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     frame = pl.DataFrame(columns)
     lives = _life_table(scene, numbering)
-    told = frame.with_columns(lives[name].gather(frame["life"]) for name in lives.columns)
-    told = _with_meaning(told, list(ops))
+    printed = frame.with_columns(lives[name].gather(frame["life"]) for name in lives.columns)
+    printed = _with_meaning(printed, list(ops))
     placed = pl.col("ordinal").is_between("first", "until")
     return shaped_rows(
-        told.with_columns(
+        printed.with_columns(
             created_ns=pl.when(pl.col("stamp") != NULL).then("stamp"),
             seq=pl.when(~pl.col("p2p") & placed).then(pl.col("ordinal") + pl.col("shift")),
             p2p_seq=pl.when("p2p").then(pl.col("ordinal") + FIRST_SEQ),
-            peer=_peers(told, groups),
+            peer=_peers(printed, groups),
             source=pl.lit("nccl-log", schema.Source),
             library=pl.lit("nccl").cast(pl.Categorical),
             is_p2p=pl.col("p2p"),
@@ -101,6 +317,8 @@ def _life_table(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumberin
     """The common values of all operations of a life, by its index."""
     lives = scene.lives
     logs = [scene.logs[life.log] for life in lives]
+    numbers = [numbering.get((life.log, life.at)) for life in lives]
+    ends = [n and (_NO_END if n.until is None else n.until) for n in numbers]
     return pl.DataFrame(
         {
             "rank": pl.Series([life.rank for life in lives], dtype=pl.Int32),
@@ -111,18 +329,11 @@ def _life_table(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumberin
             "members": pl.Series([life.comm.nranks for life in lives], dtype=pl.Int64),
             "file": pl.Series([log.place for log in logs], dtype=pl.UInt32),
             "attempt": pl.Series([log.source.attempt for log in logs], dtype=pl.UInt16),
-            **_numbers([numbering.get((life.log, life.at)) for life in lives]),
+            "shift": pl.Series([n and n.shift for n in numbers], dtype=pl.Int64),
+            "first": pl.Series([n and n.first for n in numbers], dtype=pl.Int64),
+            "until": pl.Series(ends, dtype=pl.Int64),
         }
     )
-
-
-def _numbers(told: list[SeqNumbering | None]) -> dict[str, pl.Series]:
-    ends = [n and (_NO_END if n.until is None else n.until) for n in told]
-    return {
-        "shift": pl.Series([n and n.shift for n in told], dtype=pl.Int64),
-        "first": pl.Series([n and n.first for n in told], dtype=pl.Int64),
-        "until": pl.Series(ends, dtype=pl.Int64),
-    }
 
 
 def shaped_rows(rows: pl.DataFrame) -> pl.DataFrame:
@@ -175,23 +386,25 @@ def add_claimed_rows(rows: pl.DataFrame, claims: Claims, lines_before: Mapping[i
 
     `lines_before` holds the number of earlier lines of a file that continues others.
     """
-    told = [
+    claimed = [
         _claimed_row(rank, group, row)
         for (rank, group), claim in claims.items()
         for row in (*claim.rows.values(), *claim.p2p.values())
     ]
-    if told:
+    if claimed:
         kinds = {**schema.OPS, "line": pl.Int64}
-        named = shaped_rows(pl.DataFrame(told, schema={n: kinds[n] for n in told[0]}, infer_schema_length=None))
+        named = shaped_rows(pl.DataFrame(claimed, schema={n: kinds[n] for n in claimed[0]}, infer_schema_length=None))
         printed = rows.filter("is_p2p").select("rank", "group").unique()
         # COLL lines have each send and receive with its peer
         named = named.join(printed.with_columns(is_p2p=True), on=["rank", "group", "is_p2p"], how="anti")
         key = ["rank", "group", "seq"]
         if rows.height:
             states = named.select(*key, told="state", gone="retired")
-            rows = rows.join(states, on=key, how="left", maintain_order="left").with_columns(
-                state=pl.coalesce("told", "state"), retired=pl.coalesce("gone", "retired")
-            ).drop("told", "gone")  # fmt: skip
+            rows = (
+                rows.join(states, on=key, how="left", maintain_order="left")
+                .with_columns(state=pl.coalesce("told", "state"), retired=pl.coalesce("gone", "retired"))
+                .drop("told", "gone")
+            )
             named = named.join(rows, on=key, how="anti", maintain_order="left")
         # an operation without a time follows the one before it in its group
         named = named.sort("rank", "group", "seq").with_columns(
@@ -252,15 +465,15 @@ def _with_counters(rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
     return (
         rows.join(table, on=["rank", "group"], how="left", maintain_order="left")
         .with_columns(
-            state=pl.when(open_ & (pl.col("seq") <= pl.col("done"))).then(pl.lit("completed", schema.State))
-            .when(open_ & (pl.col("seq") > pl.col("done"))).then(pl.lit("scheduled", schema.State))
+            state=pl.when(open_ & (pl.col("seq") <= pl.col("done")))
+            .then(pl.lit("completed", schema.State))
+            .when(open_ & (pl.col("seq") > pl.col("done")))
+            .then(pl.lit("scheduled", schema.State))
             .otherwise("state")
         )
         .drop("upto", "done")
-    )  # fmt: skip
+    )
 
-
-# Frontiers from rows of logs and claims of the watchdog.
 
 SeenRange = tuple[int | None, int | None, int | None]
 """The first and the last printed collective of a rank in a group, and the last completed of them."""
@@ -283,12 +496,12 @@ def claimed_frontiers(
     for rank, group in sorted({*seen, *claims, *counted}):
         first, last, done = seen.get((rank, group), (None, None, None))
         claim = claims.get((rank, group), Claim())
-        told = [n for n in (counted.get((rank, group)), claim.enqueued) if n is not None]
+        enqueued = [n for n in (counted.get((rank, group)), claim.enqueued) if n is not None]
         whole = (first is not None and first <= 1) or claim.whole
         completed = [n for n in (claim.completed, done) if n is not None]
         rows.append(
             {
-                "rank": rank, "group": group, "last_enqueued": max([*told, last or 0]) if told else None,
+                "rank": rank, "group": group, "last_enqueued": max([*enqueued, last or 0]) if enqueued else None,
                 "last_started": claim.started, "last_completed": max(completed, default=None),
                 "status_enqueued": claim.enqueued, "status_started": None,
                 "status_completed": claim.completed, "first_kept": first, "last_kept": last,
@@ -297,8 +510,6 @@ def claimed_frontiers(
         )  # fmt: skip
     return pl.DataFrame(rows, schema=dict(schema.FRONTIERS))
 
-
-# Numbers of collectives that each rank printed: its progress, if no lines are missing.
 
 BUFFERED_LINES = 64
 """Lines of operations that may be lost with the output buffer (4 KiB) of a killed process."""

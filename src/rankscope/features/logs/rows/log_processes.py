@@ -1,4 +1,6 @@
-"""Log processes of one attempt, the lives of their communicators over all files, and checked numbers of lines."""
+"""Log processes of one attempt, the lives of their communicators over all files, and checked values of lines: numbers,
+times, and operations and types in the words of the flight recorder.
+"""
 
 from __future__ import annotations
 
@@ -175,8 +177,6 @@ def valid_size(value: Any) -> int | None:
     return found if found is not None and 0 < found <= RANK_LIMIT else None
 
 
-# Times of lines as nanoseconds since the epoch, if known.
-
 _SECOND = 1_000_000_000
 _DAY = 86_400 * _SECOND
 
@@ -204,8 +204,6 @@ def _midnights(day: int, written: int) -> tuple[int, ...]:
     dates = [(candidate, parts.tm_mon, parts.tm_mday, 0, 0, 0) for candidate in (year, year - 1)]
     return tuple(calendar.timegm(date) * _SECOND for date in dates)
 
-
-# Names of operations and types in logs, in the words of the flight recorder.
 
 NCCL_OPS = {
     "AllReduce": "all_reduce", "AllGather": "_all_gather_base", "ReduceScatter": "_reduce_scatter_base",

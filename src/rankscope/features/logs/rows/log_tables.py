@@ -1,33 +1,37 @@
-"""Tables of logs for one attempt."""
+"""Tables of logs for one attempt: its scene, in which files of one process are joined, rows, remarks on logs."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
 import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.gathering import GatheredJob
 from rankscope.assemble.sources import SourceFile
-from rankscope.features.logs.read.model import LogContent
-from rankscope.features.logs.rows import launchers, log_messages, log_remarks, process_ranks
+from rankscope.features.logs.read.bounded_rows import LEFT_OUT, STACKS, left_out
+from rankscope.features.logs.read.model import IS_P2P, LogContent, only_starts
+from rankscope.features.logs.rows import launchers, log_messages, process_ranks
 from rankscope.features.logs.rows.c10d_claims import Claim, Claims, highest_rank, read_reports
-from rankscope.features.logs.rows.comm_groups import group_evidence, housed_rows
+from rankscope.features.logs.rows.comm_groups import LogAgreement, compare_logs, group_evidence, housed_rows
 from rankscope.features.logs.rows.comm_lifetimes import CommMemory, FileSeries, fill_life, join_lives, series_of
 from rankscope.features.logs.rows.fingerprint_groups import place_fingerprints
 from rankscope.features.logs.rows.hardware_ranks import add_hardware_ranks
-from rankscope.features.logs.rows.launchers import only_run
+from rankscope.features.logs.rows.launchers import only_run, run_offsets
 from rankscope.features.logs.rows.log_groups import LogGroups
 from rankscope.features.logs.rows.log_operations import (
+    SeqNumbering,
     add_absent_rows,
     add_claimed_rows,
     claimed_frontiers,
     last_counted,
+    number_lives,
     seen_in,
 )
 from rankscope.features.logs.rows.log_processes import (
@@ -41,11 +45,10 @@ from rankscope.features.logs.rows.log_processes import (
     valid_rank,
     valid_size,
 )
-from rankscope.features.logs.rows.log_remarks import LogAgreement, compare_logs
 from rankscope.features.logs.rows.process_ranks import identify_lives
-from rankscope.features.logs.rows.seq_numbering import SeqNumbering, number_lives
 from rankscope.features.stacks.py_spy_ranks import RankedStacks
 from rankscope.kinds.event_kinds import EVENTS
+from rankscope.parsers.matrices import NULL
 from rankscope.text.wording import duration, plural
 
 Tables = dict[str, pl.DataFrame]
@@ -128,9 +131,16 @@ def add_log_tables(tables: Tables, scene: LogScene) -> Tables:
     dumped = set(tables["frontiers"].select("rank", "group").iter_rows())
     agreement = compare_logs(rows, tables["ops"])
     # relative numbers do not match those of dumps
-    unfit = frozenset(agreement.unfit | (_relative(scene, numbering) & {group for _, group in dumped}))
+    relative = {scene.by_place[key].group for key, n in numbering.items() if n.relative}
+    unfit = agreement.unfit | {group for _, group in dumped if group in relative}
     rows = _without(rows, dumped).filter(~pl.col("group").is_in(list(unfit)))
-    kept = _kept_claims(claims, dumped, groups.with_p2p())
+    # the claims about ranks and groups without dumps; without counters for groups with sends and receives
+    mixed = groups.with_p2p()
+    kept = {
+        key: claim.without_counters() if key[1] in mixed else claim
+        for key, claim in claims.items()
+        if key not in dumped
+    }
     reached = {k: n for k, n in last_counted(scene, numbering).items() if k not in dumped and k[1] not in unfit}
     rows = add_claimed_rows(rows, kept, scene.lines_before)
     if log_messages.failed_ranks(scene):
@@ -142,7 +152,16 @@ def add_log_tables(tables: Tables, scene: LogScene) -> Tables:
     ops = pl.concat([tables["ops"], rows.drop("line").select(tables["ops"].columns)])
     for log in scene.logs:
         log.source.used = log.source.tells
-    remarks = _remarks(scene, numbering, agreement, unfit)
+    remarks = [
+        *unplaced_remarks(scene),
+        *differing_operations(agreement),
+        *unnumbered_remarks(scene, numbering, unfit),
+        *count_remarks(scene, numbering),
+        *fingerprint_remarks(scene),
+        *cut_remarks(scene),
+        *run_remarks(scene),
+        *start_remarks(scene),
+    ]
     made = {
         "ops": ops.sort("rank", maintain_order=True) if tables["ops"].height and rows.height else ops,
         "groups": groups.frame(),
@@ -154,32 +173,6 @@ def add_log_tables(tables: Tables, scene: LogScene) -> Tables:
 
         add_message_rows(made)
     return {**tables, **made, **record_tables(scene)}
-
-
-def _kept_claims(claims: Claims, dumped: Collection[tuple[int, int]], mixed: Collection[int]) -> Claims:
-    """The claims about ranks and groups without dumps; without counters for groups with sends and receives."""
-    return {
-        key: claim.without_counters() if key[1] in mixed else claim
-        for key, claim in claims.items()
-        if key not in dumped
-    }
-
-
-def _remarks(
-    scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering], agreement: LogAgreement, unfit: frozenset[int]
-) -> list[dict[str, Any]]:
-    """The remarks on logs, as rows of `messages`."""
-    return [
-        *log_remarks.unplaced_remarks(scene), *log_remarks.differing_operations(agreement),
-        *log_remarks.unnumbered_remarks(scene, numbering, unfit),
-        *log_remarks.count_remarks(scene, numbering), *log_remarks.fingerprint_remarks(scene),
-        *log_remarks.cut_remarks(scene), *log_remarks.run_remarks(scene), *log_remarks.start_remarks(scene),
-    ]  # fmt: skip
-
-
-def _relative(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]) -> set[int]:
-    lives = (scene.by_place[key] for key, n in numbering.items() if n.relative)
-    return {life.group for life in lives if life.group is not None}
 
 
 def _named_groups(scene: LogScene) -> dict[str, tuple[str, str]]:
@@ -195,9 +188,10 @@ def _named_groups(scene: LogScene) -> dict[str, tuple[str, str]]:
                 continue
             values = event.values
             fitting = {
-                life.identity for life in by_pointer.get(values["comm"], ())
+                life.identity
+                for life in by_pointer.get(values["comm"], ())
                 if life.comm.rank in (None, values["pg_rank"]) and event.rank in (None, life.rank)
-            }  # fmt: skip
+            }
             name = values["pg_guid"] or (str(values["pg_id"]) if values["pg_id"] is not None else "")
             if len(fitting) == 1 and name:
                 found[fitting.pop()].add((name, values["pg_desc"] or ""))
@@ -214,12 +208,16 @@ def _keys(dumped: set[tuple[int, int]]) -> pl.DataFrame:
     return pl.DataFrame(sorted(dumped), schema={"rank": pl.Int32, "group": pl.UInt32}, orient="row")
 
 
-# Tables of settings, communicators and RAS.
-
-
 def record_tables(scene: LogScene) -> dict[str, pl.DataFrame]:
     """The tables that only records of NCCL fill."""
-    return {"settings": _setting_table(scene), "comms": _comm_table(scene), "ras": _ras_table(scene)}
+    # the table `ras`. From NCCL 2.29 on its hash is the commId of the logs
+    groups = {_hash(identity): lives[0].group for identity, lives in scene.identities().items()}
+    rows = [row for log in scene.logs for row in _ras(log, groups)]
+    return {
+        "settings": _setting_table(scene),
+        "comms": _comm_table(scene),
+        "ras": pl.DataFrame(rows, schema=dict(schema.RAS), infer_schema_length=None),
+    }
 
 
 def _setting_table(scene: LogScene) -> pl.DataFrame:
@@ -285,13 +283,6 @@ def _versions(scene: LogScene) -> dict[int, str]:
     return versions
 
 
-def _ras_table(scene: LogScene) -> pl.DataFrame:
-    """The table `ras`. From NCCL 2.29 on its hash is the commId of the logs."""
-    groups = {_hash(identity): lives[0].group for identity, lives in scene.identities().items()}
-    rows = [row for log in scene.logs for row in _ras(log, groups)]
-    return pl.DataFrame(rows, schema=dict(schema.RAS), infer_schema_length=None)
-
-
 def _ras(log: LogFile, groups: Mapping[str, int | None]) -> Iterator[dict[str, Any]]:
     for row in log.content.ras:
         yield {
@@ -301,14 +292,14 @@ def _ras(log: LogFile, groups: Mapping[str, int | None]) -> Iterator[dict[str, A
             "status": row.status, "counts": orjson.dumps(row.counts).decode(), "source": "ras", "file": log.place,
             "line": row.line, "text": row.text, "answer": row.answer, "time_ns": row.time_ns,
         }  # fmt: skip
-    for told in log.content.inspected:
-        slowest = duration(round(told.slowest_us * 1000))
+    for kind in log.content.inspected:
+        slowest = duration(round(kind.slowest_us * 1000))
         yield {
-            "comm": told.comm, "group": groups.get(_hash(told.comm)), "rank": int32_or_none(told.rank),
-            "host": told.host, "pid": int64_or_none(told.pid), "device": None, "size": int32_or_none(told.nranks),
+            "comm": kind.comm, "group": groups.get(_hash(kind.comm)), "rank": int32_or_none(kind.rank),
+            "host": kind.host, "pid": int64_or_none(kind.pid), "device": None, "size": int32_or_none(kind.nranks),
             "present": None, "missing": None, "status": "",
-            "counts": orjson.dumps({told.op: told.last_seq}).decode(), "source": "inspector",
-            "file": log.place, "line": 1, "text": f"{plural(told.rows, 'row')} of {told.op}, slowest {slowest}",
+            "counts": orjson.dumps({kind.op: kind.last_seq}).decode(), "source": "inspector",
+            "file": log.place, "line": 1, "text": f"{plural(kind.rows, 'row')} of {kind.op}, slowest {slowest}",
             "answer": 0, "time_ns": None,
         }  # fmt: skip
 
@@ -318,7 +309,171 @@ def _hash(text: str) -> str:
     return inner.lower().removeprefix("0x").lstrip("0")
 
 
-# Builder of the scene of an attempt's logs: lines of one process in several files are joined.
+_OLD_STACKS = left_out(STACKS)
+
+
+def unplaced_remarks(scene: LogScene) -> list[dict[str, Any]]:
+    """Remarks on operations without known rank or group, for each log."""
+    lost = (life for life in scene.lives if not life.twin and None in (life.group, life.rank))
+    why = "their rank or group is not known"
+    return _left_out(scene, lost, "log-unplaced", why)
+
+
+def unnumbered_remarks(
+    scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering], unfit: frozenset[int] | set[int]
+) -> list[dict[str, Any]]:
+    """Remarks on operations without a common sequence number, for each log."""
+    placed = [
+        (key, life) for key, life in scene.by_place.items() if not life.twin and None not in (life.group, life.rank)
+    ]
+    apart = (life for _, life in placed if life.group in unfit)
+    lost = (life for key, life in placed if key not in numbering and life.group not in unfit)
+    why = "lines are missing, and their place among those of other ranks is not known"
+    other = "their numbers differ from those of the dumps"
+    return [*_left_out(scene, lost, "log-unaligned", why), *_left_out(scene, apart, "log-unaligned", other)]
+
+
+def fingerprint_remarks(scene: LogScene) -> list[dict[str, Any]]:
+    """Remarks on logs with fingerprints that fit several groups, or none."""
+    return [
+        {
+            "file": log.place,
+            "kind": "log-unplaced",
+            "text": f"{count:,} operations: fingerprints that fit several groups; their group is not known",
+            "values": {"operations": count},
+        }
+        for log, count in ((scene.logs[at], count) for at, count in scene.mixed_prints.items())
+    ]
+
+
+def run_remarks(scene: LogScene) -> list[dict[str, Any]]:
+    """Remarks on logs with several runs of the job."""
+    out = []
+    for log in scene.logs:
+        count = 1 + len(run_offsets(log.source.content)) if isinstance(log.source.content, LogContent) else 1
+        if count > 1:
+            text = f"{count} runs of the job follow each other in this log; one is read: --attempt 0 to {count - 1}"
+            out.append({"file": log.place, "kind": "log-runs", "text": text})
+    return out
+
+
+def cut_remarks(scene: LogScene) -> list[dict[str, Any]]:
+    """Remarks on logs whose events are not all kept."""
+    out = []
+    for log in scene.logs:
+        # only the last stacks are of use
+        lost = sum(n for name, n in log.content.counts.items() if name.startswith(LEFT_OUT) and name != _OLD_STACKS)
+        if lost > 0:
+            text = f"{lost} relevant lines were dropped because there are too many; the last of each kind were kept"
+            out.append({"file": log.place, "kind": "log-cut", "text": text})
+    return out
+
+
+def differing_operations(agreement: LogAgreement) -> list[dict[str, Any]]:
+    """Remarks on the first operation of each rank that differs between log and dump."""
+    first = agreement.differing.sort("seq").unique(["rank", "group"], keep="first", maintain_order=True)
+    return [
+        {
+            "file": row["file"],
+            "line": row["line"],
+            "rank": row["rank"],
+            "group": row["group"],
+            "kind": "log-disagrees",
+            "text": f"the log has {row['wire']} at #{row['seq']}, the dump {row['other']}; the dump is used",
+            "values": orjson.dumps({"seq": row["seq"], "log": row["wire"], "dump": row["other"]}).decode(),
+        }
+        for row in first.iter_rows(named=True)
+    ]
+
+
+def _left_out(scene: LogScene, lives: Iterable[CommLife], kind: str, why: str) -> list[dict[str, Any]]:
+    counts: dict[int, int] = defaultdict(int)
+    for life in lives:
+        counts[life.log] += life.comm.collectives + (life.comm.p2p if kind == "log-unplaced" else 0)
+    return [
+        {
+            "file": scene.logs[log].place,
+            "kind": kind,
+            "text": f"{count:,} operations: {why}",
+            "values": orjson.dumps({"operations": count}).decode(),
+        }
+        for log, count in sorted(counts.items())
+        if count
+    ]
+
+
+def start_remarks(scene: LogScene) -> Iterator[dict[str, Any]]:
+    """Remarks on logs that only show how NCCL connects processes."""
+    for log in scene.logs:
+        if isinstance(log.source.content, LogContent) and only_starts(log.source.content):
+            rows = log.content.processes
+            hosts = len({row.host for row in rows})
+            who = f"{plural(len(rows), 'process')} on {plural(hosts, 'host')}"
+            text = f"{who} print only how NCCL connects them"
+            yield {"file": log.place, "kind": "log-processes", "text": text, "values": {"processes": len(rows)}}
+
+
+LEAST_SHARED_COUNTS = 2
+"""Fewest common counts for a comparison."""
+MOST_ROWS = 1000
+MOST_LIVES = 64
+
+
+class _RemarkRow(NamedTuple):
+    op: str
+    line: int
+
+
+def count_remarks(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]) -> list[dict[str, Any]]:
+    """Rows of `messages` for ranks that differ at each common count from another rank of the group."""
+    out: list[dict[str, Any]] = []
+    for lives in scene.identities().values():
+        placed = [life.pieces[-1] for life in lives if None not in (life.group, life.rank)][:MOST_LIVES]
+        lost = [life for life in placed if (life.log, life.at) not in numbering]
+        if lost:
+            out += _group_remarks(scene, lost, placed)
+    return out
+
+
+def _group_remarks(scene: LogScene, lost: Sequence[CommLife], placed: Sequence[CommLife]) -> list[dict[str, Any]]:
+    rows = {life.index: _rows(scene, life) for life in placed}
+    remarks = []
+    for life in lost:
+        counts = rows[life.index]
+        for other in (life_ for life_ in placed if life_ is not life):
+            shared = sorted(counts.keys() & rows[other.index].keys())
+            if len(shared) >= LEAST_SHARED_COUNTS and all(counts[n].op != rows[other.index][n].op for n in shared):
+                remarks.append(_message(scene, life, counts[shared[0]], other, rows[other.index][shared[0]], shared[0]))
+                break
+    return remarks
+
+
+def _rows(scene: LogScene, life: CommLife) -> dict[int, _RemarkRow]:
+    """By opCount, the last collectives of a life; none unless the counts rise."""
+    content = scene.logs[life.log].content
+    # operations of a communicator are in one block
+    comm = content.code("comm")
+    first, last = np.searchsorted(comm, np.array([life.at, life.at + 1], comm.dtype))
+    mine = first + np.flatnonzero((content.code("flags")[first:last] & IS_P2P) == 0)[-MOST_ROWS:]
+    counts = content.column("op_count")[mine]
+    if len(counts) < LEAST_SHARED_COUNTS or (counts == NULL).any() or not (np.diff(counts) > 0).all():
+        return {}
+    ops, lines = content.code("op")[mine], content.column("line")[mine]
+    return {
+        count: _RemarkRow(content.ops[op], line)
+        for count, op, line in zip(counts.tolist(), ops.tolist(), lines.tolist(), strict=True)
+    }
+
+
+def _message(
+    scene: LogScene, life: CommLife, own: _RemarkRow, other: CommLife, theirs: _RemarkRow, count: int
+) -> dict[str, Any]:
+    text = f"rank {life.rank} called {own.op} and rank {other.rank} {theirs.op} at opCount {count:x}"
+    values = {"op_count": count, "op": own.op, "other_op": theirs.op, "other_rank": other.rank}
+    return {
+        "file": scene.logs[life.log].place, "line": own.line, "rank": life.rank, "group": life.group,
+        "kind": "log-counts", "text": text, "values": values,
+    }  # fmt: skip
 
 
 def build_scene(sources: Sequence[tuple[int, SourceFile]], run: int = -1) -> LogScene:
@@ -335,7 +490,7 @@ def build_scene(sources: Sequence[tuple[int, SourceFile]], run: int = -1) -> Log
             at = index.setdefault((process.host, process.pid), len(speakers))
             if at == len(speakers):
                 speakers.append(LogProcess(process.host, process.pid))
-            speakers[at].told |= {told for told in [valid_rank(process.rank)] if told is not None}
+            speakers[at].told |= {rank for rank in [valid_rank(process.rank)] if rank is not None}
             speakers[at].labels |= {process.label} - {""}
             if process.device is not None:
                 speakers[at].device = process.device
@@ -343,7 +498,13 @@ def build_scene(sources: Sequence[tuple[int, SourceFile]], run: int = -1) -> Log
         logs.append(LogFile(place, source, content, here))
     logs, series = _ordered_logs(logs)
     lives, by_place = _lives(logs, series)
-    return LogScene(logs, speakers, lives, by_place, lines_before=_lines_before(logs, series))
+    lines_before = {}
+    for files in series:
+        lines = 0
+        for number in files.members:
+            lines_before[logs[number].place] = lines
+            lines += logs[number].content.counts.get("lines", 0)
+    return LogScene(logs, speakers, lives, by_place, lines_before=lines_before)
 
 
 def _ordered_logs(logs: Sequence[LogFile]) -> tuple[list[LogFile], list[FileSeries]]:
@@ -364,16 +525,6 @@ def _ordered_logs(logs: Sequence[LogFile]) -> tuple[list[LogFile], list[FileSeri
     ]
 
 
-def _lines_before(logs: Sequence[LogFile], series: Sequence[FileSeries]) -> dict[int, int]:
-    found = {}
-    for one in series:
-        lines = 0
-        for number in one.members:
-            found[logs[number].place] = lines
-            lines += logs[number].content.counts.get("lines", 0)
-    return found
-
-
 def _lives(
     logs: Sequence[LogFile], series: Sequence[FileSeries]
 ) -> tuple[list[CommLife], dict[tuple[int, int], CommLife]]:
@@ -392,10 +543,10 @@ def _lives(
     for life in lives:
         if life.comm.parent_comm is not None:
             life.parent = by_place.get((life.log, life.comm.parent_comm))
-    for one in series:
-        own = (by_place[number, at] for number in one.members for at in range(len(logs[number].content.comms)))
-        join_lives(one, [life for life in own if not life.twin], logs)
-    _twins(lives, {log: number for number, one in enumerate(series) for log in one.members})
+    for files in series:
+        of_series = (by_place[number, at] for number in files.members for at in range(len(logs[number].content.comms)))
+        join_lives(files, [life for life in of_series if not life.twin], logs)
+    _twins(lives, {log: number for number, files in enumerate(series) for log in files.members})
     return lives, by_place
 
 

@@ -1,6 +1,7 @@
 """Ends of processes, from their sidecars: rows of `messages`, and times for the tracebacks beside them.
 
-A traceback of the capture has no time; the sidecar of the same process has it.
+A traceback of the capture has no time; the sidecar of the same process has it. Known errors of the exceptions are
+looked up here, and not in workers, whose memory is too small.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def with_ends(
 
 def _row(place: int, card: Sidecar, beside: bool, errors: str | None) -> dict[str, Any]:
     """A row; an exception with a traceback `beside` it is no second cause, and no second consequence."""
-    from rankscope.features.logs.read.c10d.event_builder import shown_text
+    from rankscope.features.logs.read.log_record import shown_text
 
     text = END_WORDS.get(card.ended, shown_text(card.ended))
     failed, known = card.ended == "exception" and not beside, _known(card, errors)
@@ -124,21 +125,24 @@ def _timed(messages: pl.DataFrame, beside: Mapping[int, Sidecar]) -> pl.DataFram
     process."""
     if not beside:
         return messages
-    told = pl.DataFrame(
+    ends = pl.DataFrame(
         [(file, card.ended_ns, card.host or None, card.pid) for file, card in beside.items()],
-        schema={"file": pl.UInt32, "at": pl.Int64, "on": pl.String, "of": pl.Int64}, orient="row",
-    )  # fmt: skip
+        schema={"file": pl.UInt32, "at": pl.Int64, "on": pl.String, "of": pl.Int64},
+        orient="row",
+    )
     bare = pl.col("time_ns").is_null() & pl.col("at").is_not_null()
     in_utc = pl.col("values").str.replace(r"^\{", '{"utc":true,').str.replace(r",\}$", "}")
     return (
-        messages.join(told, on="file", how="left", maintain_order="left")
+        messages.join(ends, on="file", how="left", maintain_order="left")
         .with_columns(
-            time_ns=pl.coalesce("time_ns", "at"), host=pl.coalesce("host", "on"), pid=pl.coalesce("pid", "of"),
+            time_ns=pl.coalesce("time_ns", "at"),
+            host=pl.coalesce("host", "on"),
+            pid=pl.coalesce("pid", "of"),
             resolution_ns=pl.when(bare).then(pl.lit(1, pl.Int64)).otherwise("resolution_ns"),
             values=pl.when(bare).then(in_utc).otherwise("values"),
         )
         .drop("at", "on", "of")
-    )  # fmt: skip
+    )
 
 
 def _tracebacks(ends: Iterable[tuple[int, SourceFile]], places: Mapping[str, int]) -> dict[int, Sidecar]:
@@ -154,8 +158,6 @@ def _tracebacks(ends: Iterable[tuple[int, SourceFile]], places: Mapping[str, int
             found[places[path]] = card
     return found
 
-
-# Known errors of exceptions that ended a process; not in workers, whose memory is too small.
 
 _EXCEPTION_ENDS = ("id", "role", "accuses", "named", "traits", "title", "layer", "meaning", "next", "source")
 

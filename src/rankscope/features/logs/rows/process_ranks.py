@@ -1,7 +1,8 @@
 """Ranks of log processes, from a prefix or from the communicator of all ranks.
 
 `[cudaDev]` is no rank, and the rank in a communicator is global only in that of the whole job. Uncertain ranks stay
-unknown: a lane with a wrong number would accuse the wrong rank.
+unknown: a lane with a wrong number would accuse the wrong rank. Communicators are identified over processes first,
+because a pointer has no meaning outside of its process.
 """
 
 from __future__ import annotations
@@ -82,15 +83,15 @@ def _by_name(scene: LogScene, pattern: re.Pattern[str] | None) -> None:
     """Sets the rank of a log of one process, from its name or the user's option."""
     for log in scene.logs:
         shown = log.source.shown
-        told = file_names.rank_by(pattern, shown) if pattern is not None else None
-        if told is None and file_names.says_rank(shown):
-            told = file_names.rank_of(shown)
-        if told is not None and len(set(log.speakers)) <= 1:
-            log.source.rank, log.source.rank_source = told, "option" if pattern is not None else "name"
+        rank = file_names.rank_by(pattern, shown) if pattern is not None else None
+        if rank is None and file_names.says_rank(shown):
+            rank = file_names.rank_of(shown)
+        if rank is not None and len(set(log.speakers)) <= 1:
+            log.source.rank, log.source.rank_source = rank, "option" if pattern is not None else "name"
             for at in log.speakers:
                 speaker = scene.speakers[at]
                 if speaker.rank is None:
-                    speaker.rank, speaker.how = told, "name"
+                    speaker.rank, speaker.how = rank, "name"
 
 
 FEWEST_LOGS = 3
@@ -99,25 +100,22 @@ FEWEST_LOGS = 3
 
 def _by_lines(scene: LogScene) -> None:
     """Sets the rank of a log of one process by those of its lines that name it: others of its lines name none."""
-    told: dict[int, list[LogFile]] = defaultdict(list)
+    by_rank: dict[int, list[LogFile]] = defaultdict(list)
     for log in scene.logs:
-        ranks = _named_ranks(log)
+        # the ranks of the writers of a log's lines; none where a launcher's prefix shows that several may have written
+        events = [e for e in log.content.events if not (EVENTS[e.kind].of_others or EVENTS[e.kind].by_launcher)]
+        if any(event.values.get("label") or event.values.get("front") for event in events):
+            ranks = set()
+        else:
+            ranks = {event.rank for event in events if event.rank is not None}
         if len(ranks) == 1 and len(set(log.speakers)) <= 1:
-            told[ranks.pop()].append(log)
-    if sum(len(logs) == 1 for logs in told.values()) < FEWEST_LOGS:
+            by_rank[ranks.pop()].append(log)
+    if sum(len(logs) == 1 for logs in by_rank.values()) < FEWEST_LOGS:
         return
-    for rank, logs in told.items():
+    for rank, logs in by_rank.items():
         source = logs[0].source
         if len(logs) == 1 and source.rank is None:
             source.rank, source.rank_source = rank, "content"
-
-
-def _named_ranks(log: LogFile) -> set[int]:
-    """The ranks of the writers of a log's lines; none where a launcher's prefix shows that several may have written."""
-    events = [e for e in log.content.events if not (EVENTS[e.kind].of_others or EVENTS[e.kind].by_launcher)]
-    if any(event.values.get("label") or event.values.get("front") for event in events):
-        return set()
-    return {event.rank for event in events if event.rank is not None}
 
 
 def _world(scene: LogScene, world: int, highest: int) -> tuple[int, list[CommLife]]:
@@ -132,16 +130,16 @@ def _world(scene: LogScene, world: int, highest: int) -> tuple[int, list[CommLif
     named = {k: v for k, v in identities.items() if v[0].comm.nranks == size and v[0].speaker not in old}
     sets = {frozenset((life.speaker, life.comm.rank) for life in lives) for lives in named.values()}
     places: dict[int, set[int | None]] = defaultdict(set)
-    for own in sets:
-        for speaker, rank in own:
+    for members in sets:
+        for speaker, rank in members:
             places[speaker].add(rank)
     one_each = len(users) <= size and all(len(ranks - {None}) <= 1 for ranks in places.values())
-    ranks = [rank for own in places.values() for rank in own if rank is not None]
+    ranks = [rank for members in places.values() for rank in members if rank is not None]
     if (not one_each and len(users) > 1) or len(set(ranks)) < len(ranks):
         return size, []
     lives = [life for lives in named.values() for life in lives]
-    told = [(life, scene.speakers[life.speaker].rank) for life in lives]
-    if any(rank is not None and life.comm.rank not in (None, rank) for life, rank in told):
+    ranked = [(life, scene.speakers[life.speaker].rank) for life in lives]
+    if any(rank is not None and life.comm.rank not in (None, rank) for life, rank in ranked):
         return size, []
     return size, lives
 
@@ -160,21 +158,25 @@ def _by_launcher(scene: LogScene, size: int) -> None:
     """Sets ranks from launchers: mpirun counts processes; srun counts tasks, which are ranks if their numbers agree."""
     open_ = [s for s in scene.speakers if s.rank is None]
     for form, needs_size in ((MPIRUN, False), (SRUN, True)):
-        found: dict[int, list[int]] = defaultdict(list)
+        tasks: dict[int, list[int]] = defaultdict(list)
         for i, speaker in enumerate(scene.speakers):
-            for number in {told[1] for told in map(_numbered, speaker.labels) if told and told[0] == form}:
-                found[number].append(i)
-        users = {i for own in found.values() for i in own}
-        if not open_ or len(users) < len(scene.speakers) or any(len(set(own)) > 1 for own in found.values()):
+            for number in {pairs[1] for pairs in map(_numbered, speaker.labels) if pairs and pairs[0] == form}:
+                tasks[number].append(i)
+        users = {i for processes in tasks.values() for i in processes}
+        if (
+            not open_
+            or len(users) < len(scene.speakers)
+            or any(len(set(processes)) > 1 for processes in tasks.values())
+        ):
             continue
-        told = [(task, scene.speakers[own[0]].rank) for task, own in found.items()]
-        known = [task == rank for task, rank in told if rank is not None]
+        pairs = [(task, scene.speakers[processes[0]].rank) for task, processes in tasks.items()]
+        known = [task == rank for task, rank in pairs if rank is not None]
         # a launcher with another numbering than the job proves nothing; of a part of the tasks two must agree
-        fits = len(found) == size or (sum(known) >= AGREEING_TASKS and max(found) < size)
-        if len(users) != len(found) or not all(known) or (needs_size and not fits):
+        fits = len(tasks) == size or (sum(known) >= AGREEING_TASKS and max(tasks) < size)
+        if len(users) != len(tasks) or not all(known) or (needs_size and not fits):
             continue
-        for rank, own in found.items():
-            speaker = scene.speakers[own[0]]
+        for rank, processes in tasks.items():
+            speaker = scene.speakers[processes[0]]
             if speaker.rank is None:
                 speaker.rank, speaker.how = rank, "launcher"
 
@@ -212,8 +214,6 @@ def _unclaimed_twice(scene: LogScene) -> None:
                 scene.speakers[i].rank, scene.speakers[i].how = None, ""
 
 
-# Identities of communicators over processes: a pointer has no meaning outside of its process.
-
 MOST_SPLITS = 64
 """Most nested splits that are followed."""
 
@@ -221,7 +221,14 @@ MOST_SPLITS = 64
 def identify_lives(scene: LogScene) -> None:
     """Sets `identity` of every life for which it is known."""
     lives = [life for life in scene.lives if life.stands]
-    ordinals = _ordinals(lives)
+    # for each split, the number of earlier splits of the same parent and colour in its process
+    counted: Counter[tuple[int, int | None]] = Counter()
+    ordinals: dict[int, int] = {}
+    for life in lives:
+        if life.parent is not None:
+            key = (id(life.parent), life.comm.color)
+            ordinals[id(life)] = counted[key]
+            counted[key] += 1
     for life in lives:
         life.identity = life.recalled or _direct(life)
     _keep_sound(lives)
@@ -239,18 +246,6 @@ def _is_split(life: CommLife) -> bool:
 def _direct(life: CommLife) -> str:
     unset = _is_split(life) and life.comm.split is None
     return "" if unset else life.comm.comm_id
-
-
-def _ordinals(lives: Iterable[CommLife]) -> dict[int, int]:
-    """For each split, the number of earlier splits of the same parent and colour in its process."""
-    counted: Counter[tuple[int, int | None]] = Counter()
-    out: dict[int, int] = {}
-    for life in lives:
-        if life.parent is not None:
-            key = (id(life.parent), life.comm.color)
-            out[id(life)] = counted[key]
-            counted[key] += 1
-    return out
 
 
 def _split(life: CommLife, ordinals: dict[int, int], depth: int) -> str:

@@ -4,39 +4,68 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from rankscope.analysis.model import Culprit, Finding, GroupRef, Severity
-from rankscope.features.logs.rules.log_lines import LogLine, earliest_line, ranks_of, read_lines, who_text
-from rankscope.kinds.event_kinds import EVENTS, NUMERIC_CHECKS
+from rankscope.features.logs.rules.log_lines import (
+    JobLogs,
+    LogLine,
+    earliest_line,
+    ranks_of,
+    read_lines,
+    who_text,
+)
+from rankscope.kinds.event_kinds import NUMERIC_CHECKS
 from rankscope.schema import Dataset, Frame
 from rankscope.text.wording import plural, ranks_text
 
+KIND = "numeric-divergence"
 MOST_EVIDENCE = 6
+LONGEST_RANKS = 40
 MOST_RANKS = 1 << 20
+_MEMORY = "Run the memory test and the stress test of that device before it gets another job."
+_REPLAY = "Run the step again on other hardware, with deterministic kernels (--deterministic-mode)."
+_EXPLAINED = (
+    "Megatron checks results, and can run a step with an unexpected one again, on the same device and on another one."
+)
 _LACKING = re.compile(r"Missing dump files from ranks \{([\d, ]{1,10000})\}")
 """The exception with which torchfrtrace ends."""
 
 
-def find_experts(lines: Sequence[LogLine]) -> Finding | None:
+def find_experts(logs: JobLogs) -> Iterator[Finding]:
     """The ranks that gave up waiting in a kernel of DeepEP, once each, and those that they waited for."""
-    own = [line for line in lines if line.kind == "experts-timeout"]
-    if not own:
-        return None
-    gave_up = ranks_of(own)
-    awaited = tuple(sorted(_awaited(own) - set(gave_up)))
-    covered = {line.rank for line in lines if line.rank is not None and not EVENTS[line.kind].of_others}
-    silent = () if awaited else tuple(sorted(covered - set(gave_up)))
-    phase = Counter(line.values["phase"] for line in own if line.values.get("phase")).most_common(1)
+    lines = [line for line in logs.lines if line.kind == "experts-timeout"]
+    if not lines:
+        return
+    gave_up = ranks_of(lines)
+    # the group is taken to hold ranks in a row
+    peers = {
+        line.values["peer"] + (line.rank - line.values["ep_rank"] if line.rank is not None else 0)
+        for line in lines
+        if isinstance(line.values.get("peer"), int) and isinstance(line.values.get("ep_rank"), int)
+    }
+    awaited = tuple(sorted(rank for rank in peers - set(gave_up) if 0 <= rank < MOST_RANKS))
+    silent = () if awaited else tuple(sorted(logs.covered - set(gave_up)))
+    phase = Counter(line.values["phase"] for line in lines if line.values.get("phase")).most_common(1)
     where = f"{phase[0][0]} of DeepEP" if phase else "a kernel of DeepEP"
-    named = f"they waited for {ranks_text(awaited)}" if awaited else _silent_text(silent)
-    first = earliest_line(own)
-    return Finding(
+    others = "look for the ranks of their group that did not print it"
+    if awaited:
+        others = f"they waited for {ranks_text(awaited)}"
+    elif silent:
+        others = f"{ranks_text(silent)} did not"
+    # kernels print a line for each thread; one with a peer is the most telling of a process
+    best: dict[object, LogLine] = {}
+    for line in lines:
+        known = best.get(line.who)
+        if known is None or (known.values.get("peer") is None and line.values.get("peer") is not None):
+            best[line.who] = line
+    first = earliest_line(lines)
+    yield Finding(
         kind="missing-rank",
         severity="critical",
-        title=f"{who_text(own)} gave up waiting in the {where} ({first.place}); {named}".replace("the a ", "a "),
+        title=f"{who_text(lines)} gave up waiting in the {where} ({first.place}); {others}".replace("the a ", "a "),
         explanation=(
             "Experts exchange tokens by kernels of their own, which print this when other ranks of the group do "
             "not come. A rank that prints it was waiting; look for the ranks of the group that did not print it."
@@ -49,7 +78,7 @@ def find_experts(lines: Sequence[LogLine]) -> Finding | None:
             "the printed ranks count within the group of experts, which need not be all ranks",
             "kernels that failed for another reason end in the same way",
         ),
-        evidence=tuple(line.evidence() for line in _one_each(own)[:MOST_EVIDENCE]),
+        evidence=tuple(line.evidence() for line in list(best.values())[:MOST_EVIDENCE]),
         next_steps=(
             "Read the earlier lines of the ranks that did not print it: an exception, an empty batch, another path.",
             "Take stacks of all ranks: py-spy dump --native.",
@@ -57,63 +86,32 @@ def find_experts(lines: Sequence[LogLine]) -> Finding | None:
     )
 
 
-def _silent_text(silent: Sequence[int]) -> str:
-    if silent:
-        return f"{ranks_text(silent)} did not"
-    return "look for the ranks of their group that did not print it"
-
-
-def _awaited(own: Sequence[LogLine]) -> set[int]:
-    """Global ranks that did not come, by all lines that name one; the group is taken to hold ranks in a row."""
-    found: set[int] = set()
-    for line in own:
-        peer, within = line.values.get("peer"), line.values.get("ep_rank")
-        if isinstance(peer, int) and isinstance(within, int):
-            rank = peer + (line.rank - within if line.rank is not None else 0)
-            found |= {rank} if 0 <= rank < MOST_RANKS else set()
-    return found
-
-
-def _one_each(own: Sequence[LogLine]) -> list[LogLine]:
-    """The most telling line of each process: kernels print one for each thread."""
-    best: dict[object, LogLine] = {}
-    for line in own:
-        known = best.get(line.who)
-        if known is None or (known.values.get("peer") is None and line.values.get("peer") is not None):
-            best[line.who] = line
-    return list(best.values())
-
-
-# What other analysers printed: read for what it holds, with the advice to bring what they looked at.
-
-
-def find_analysed(lines: Sequence[LogLine]) -> list[Finding]:
-    """One finding for each analyser that printed ranks."""
+def find_analysed(logs: JobLogs) -> Iterator[Finding]:
+    """A finding for each other analyser that printed ranks, with the advice to bring what it looked at."""
     by_tool: defaultdict[str, list[LogLine]] = defaultdict(list)
-    for line in lines:
+    for line in logs.lines:
         if line.kind == "analyser-report":
             by_tool[str(line.values.get("tool"))].append(line)
         elif line.kind == "traceback" and (lacking := _LACKING.search(line.text)) is not None:
             ranks = [int(rank) for rank in re.findall(r"\d{1,7}", lacking[1])]
             by_tool["torchfrtrace"].append(replace(line, values={"what": "no-dump", "ranks": ranks}))
-    return [_analysed(tool, _telling(own)) for tool, own in by_tool.items()]
+    for tool, lines in by_tool.items():
+        # reports on collectives; without any, those on dumps that were not there, else the first row of a table
+        judged = [line for line in lines if line.values.get("what") in ("missing", "errors", "hanging")]
+        yield _analysed(tool, judged or [line for line in lines if line.values.get("what") == "no-dump"] or lines[:1])
 
 
-def _telling(own: Sequence[LogLine]) -> Sequence[LogLine]:
-    """The reports on collectives; without any, those on dumps that were not there, else the first row of a table."""
-    for what in (("missing", "errors", "hanging"), ("no-dump",)):
-        found = [line for line in own if line.values.get("what") in what]
-        if found:
-            return found
-    return own[:1]
-
-
-def _analysed(tool: str, own: Sequence[LogLine]) -> Finding:
-    first = own[0]
+def _analysed(tool: str, lines: Sequence[LogLine]) -> Finding:
+    first = lines[0]
     ranks = _ranks(first.values)
-    others = sorted({rank for line in own[1:] for rank in _ranks(line.values)} - set(ranks))
-    also = f" It has {plural(len(own) - 1, 'more report')}" if len(own) > 1 else ""
+    others = sorted({rank for line in lines[1:] for rank in _ranks(line.values)} - set(ranks))
+    also = f" It has {plural(len(lines) - 1, 'more report')}" if len(lines) > 1 else ""
     also += f", which also name {ranks_text(others)}" if others else ""
+    members = first.values.get("expected")
+    group = None
+    if isinstance(members, list) and first.values.get("group"):
+        known = tuple(member for member in members if isinstance(member, int))
+        group = GroupRef(str(first.values["group"]), str(first.values.get("desc") or ""), known)
     return Finding(
         kind="missing-rank",
         severity="warning",
@@ -125,18 +123,18 @@ def _analysed(tool: str, own: Sequence[LogLine]) -> Finding:
         candidates=tuple(ranks) if first.values.get("what") != "no-dump" else (),
         confidence="low",
         confidence_reasons=("the dumps that it read are not loaded",),
-        group=_group(first.values),
+        group=group,
         seq=first.values.get("seq"),
         op=first.values.get("op"),
         stack=tuple(Frame(str(f[0]), str(f[1]), int(f[2])) for f in first.values.get("frames") or ()),
-        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
+        evidence=tuple(line.evidence() for line in lines[:MOST_EVIDENCE]),
         next_steps=("Give the flight recorder dumps themselves: rankscope DIRECTORY_OF_DUMPS.",),
     )
 
 
 def _ranks(values: Mapping[str, object]) -> list[int]:
-    found = values.get("ranks")
-    return sorted({rank for rank in found if isinstance(rank, int)}) if isinstance(found, list) else []
+    ranks = values.get("ranks")
+    return sorted({rank for rank in ranks if isinstance(rank, int)}) if isinstance(ranks, list) else []
 
 
 def _said(values: Mapping[str, object], ranks: Sequence[int]) -> str:
@@ -157,21 +155,6 @@ def _said(values: Mapping[str, object], ranks: Sequence[int]) -> str:
     return f"{who} did not fit at {where}" + (f": {', '.join(why)}" if why else "")
 
 
-def _group(values: Mapping[str, object]) -> GroupRef | None:
-    members = values.get("expected")
-    if not isinstance(members, list) or not values.get("group"):
-        return None
-    return GroupRef(
-        str(values["group"]), str(values.get("desc") or ""), tuple(m for m in members if isinstance(m, int))
-    )
-
-
-KIND = "numeric-divergence"
-LONGEST_RANKS = 40
-_MEMORY = "Run the memory test and the stress test of that device before it gets another job."
-_REPLAY = "Run the step again on other hardware, with deterministic kernels (--deterministic-mode)."
-
-
 def numeric_reports(dataset: Dataset) -> list[Finding]:
     """A finding for the weights that differ, and one for each verdict on ranks whose step was run again."""
     lines = [line for line in read_lines(dataset) if line.kind in NUMERIC_CHECKS]
@@ -181,14 +164,16 @@ def numeric_reports(dataset: Dataset) -> list[Finding]:
         if line.values.get("check") == "rerun":
             reruns[line.rank, "" if line.rank is not None else str(line.who)].append(line)
     verdicts: defaultdict[RerunVerdict, list[list[LogLine]]] = defaultdict(list)
-    for own in reruns.values():
-        verdicts[_verdict(own)].append(own)
+    for of_rank in reruns.values():
+        outcomes = {line.values.get("outcome") for line in of_rank}
+        verdict = next((verdict for verdict in VERDICTS if outcomes & set(verdict.outcomes)), VERDICTS[-1])
+        verdicts[verdict].append(of_rank)
     if len(verdicts) > 1:
         # lines without a rank are of those that other lines name
-        verdicts[VERDICTS[-1]] = [own for own in verdicts[VERDICTS[-1]] if own[0].rank is not None]
-    found = [_rerun_finding(one, verdicts[one]) for one in VERDICTS if verdicts[one]]
+        verdicts[VERDICTS[-1]] = [of_rank for of_rank in verdicts[VERDICTS[-1]] if of_rank[0].rank is not None]
     matches = [line for line in lines if line.kind == "weights-match"]
-    return ([_weight_finding(dataset, hashes, matches)] if hashes else []) + found
+    findings = [_weight_finding(dataset, hashes, matches)] if hashes else []
+    return findings + [_rerun_finding(verdict, verdicts[verdict]) for verdict in VERDICTS if verdicts[verdict]]
 
 
 def _weight_finding(dataset: Dataset, lines: Sequence[LogLine], matches: Sequence[LogLine]) -> Finding:
@@ -203,20 +188,26 @@ def _weight_finding(dataset: Dataset, lines: Sequence[LogLine], matches: Sequenc
     title = f"{names[0]}{more} on {who} {differs} from the other data-parallel replicas"
     if not wrong:
         title = f"{names[0]}{more} on {who} {differs} from the first data-parallel replica"
-    told = f" The last check without a difference was after {plural(last, 'iteration')}." if last is not None else ""
+    since = f" The last check without a difference was after {plural(last, 'iteration')}." if last is not None else ""
     return Finding(
-        kind=KIND, severity="critical", title=title, root_cause=True,
-        explanation=f"Megatron compares SHA-1 hashes of weights with those of the first replica.{told}"
+        kind=KIND,
+        severity="critical",
+        title=title,
+        root_cause=True,
+        explanation=f"Megatron compares SHA-1 hashes of weights with those of the first replica.{since}"
         + ("" if wrong else " Two replicas do not tell which of them is wrong, and the first one may be."),
-        culprit_ranks=wrong, culprits=tuple(Culprit(rank) for rank in wrong), candidates=() if wrong else members,
+        culprit_ranks=wrong,
+        culprits=tuple(Culprit(rank) for rank in wrong),
+        candidates=() if wrong else members,
         confidence="high" if wrong else "medium",
         confidence_reasons=("equal weights have equal hashes",),
-        evidence=tuple(line.evidence() for line in lines[:MOST_EVIDENCE]), about=tuple(sorted({*ranks, *members})),
+        evidence=tuple(line.evidence() for line in lines[:MOST_EVIDENCE]),
+        about=tuple(sorted({*ranks, *members})),
         next_steps=(
             "Record gradients and parameters with rankscope.capture, to see which step first parts them.",
             "Run the memory test of the devices of these ranks.",
         ),
-    )  # fmt: skip
+    )
 
 
 def _odd_replicas(dataset: Dataset, ranks: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -227,7 +218,7 @@ def _odd_replicas(dataset: Dataset, ranks: tuple[int, ...]) -> tuple[tuple[int, 
         for text, members in dataset.groups.select("description", "ranks").iter_rows()
         if "DATA_PARALLEL" in text.upper() and set(members) & set(ranks)
     ]
-    groups = [min(own, key=len) for rank in ranks if (own := [one for one in groups if rank in one])]
+    groups = [min(of_rank, key=len) for rank in ranks if (of_rank := [group for group in groups if rank in group])]
     wrong: set[int] = set()
     everybody = set(ranks)
     for members in dict.fromkeys(groups):
@@ -262,21 +253,13 @@ VERDICTS = (
     RerunVerdict(("refused", "unexpected"), "warning", "got a result that a check refused", _REPLAY),
 )  # fmt: skip
 _PERSISTENT, _TRANSIENT = VERDICTS[:2]
-_EXPLAINED = (
-    "Megatron checks results, and can run a step with an unexpected one again, on the same device and on another one."
-)
-
-
-def _verdict(lines: Sequence[LogLine]) -> RerunVerdict:
-    told = {line.values.get("outcome") for line in lines}
-    return next((one for one in VERDICTS if told & set(one.outcomes)), VERDICTS[-1])
 
 
 def _accused(verdict: RerunVerdict, lines: Sequence[LogLine]) -> LogLine | None:
     """The line that names the device with the wrong result; None if no device is accused, or it is not named."""
     wanted = {_PERSISTENT: ("here-same",), _TRANSIENT: _TRANSIENT.outcomes}.get(verdict, ())
-    own = [line for line in lines if line.values.get("outcome") in wanted]
-    return next((line for line in own if line.values.get("node") is not None), own[0] if own else None)
+    wrong = [line for line in lines if line.values.get("outcome") in wanted]
+    return next((line for line in wrong if line.values.get("node") is not None), wrong[0] if wrong else None)
 
 
 def _rerun_finding(verdict: RerunVerdict, ranks: Sequence[Sequence[LogLine]]) -> Finding:
@@ -287,10 +270,13 @@ def _rerun_finding(verdict: RerunVerdict, ranks: Sequence[Sequence[LogLine]]) ->
     shown = [line for lines in ranks for line in lines][:MOST_EVIDENCE]
     steps = sorted({line.values["iteration"] for line in shown if line.values.get("iteration") is not None})
     who = ranks_text(all_ranks, LONGEST_RANKS) if all_ranks else "a rank"
-    place = f" ({_device(accused[0])} of {accused[0].values['node']})" if len(ranks) == 1 and _named(accused) else ""
+    node = accused[0].values.get("node") if accused and len(ranks) == 1 else None
+    place = f" ({_device(accused[0])} of {node})" if node is not None else ""
     unnamed = verdict is _PERSISTENT and not accused
     return Finding(
-        kind=KIND, severity=verdict.severity, root_cause=True,
+        kind=KIND,
+        severity=verdict.severity,
+        root_cause=True,
         title=f"{who}{place} {verdict.what}{f', in iteration {steps[0]}' if steps else ''}",
         explanation=_EXPLAINED
         + (" The line of the first run, which names the wrong device, is not in these logs." if unnamed else ""),
@@ -299,15 +285,14 @@ def _rerun_finding(verdict: RerunVerdict, ranks: Sequence[Sequence[LogLine]]) ->
         candidates=tuple(rank for rank in all_ranks if rank not in wrong),
         confidence="high" if verdict is _PERSISTENT else "medium",
         confidence_reasons=(
-            "two devices gave different results" if verdict is _PERSISTENT
+            "two devices gave different results"
+            if verdict is _PERSISTENT
             else "a check alone does not tell a broken device from wrong data",
         ),
-        evidence=tuple(line.evidence() for line in shown), next_steps=(verdict.next_step,), about=all_ranks,
-    )  # fmt: skip
-
-
-def _named(accused: Sequence[LogLine]) -> bool:
-    return bool(accused) and accused[0].values.get("node") is not None
+        evidence=tuple(line.evidence() for line in shown),
+        next_steps=(verdict.next_step,),
+        about=all_ranks,
+    )
 
 
 def _device(line: LogLine) -> str | None:

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope.features.logs.rules.log_lines import CLOCK_SKEW_NS, LogLine, apart_ns
+from rankscope.features.logs.rules.log_lines import CLOCK_SKEW_NS, LogLine, is_earlier
 from rankscope.kinds.error_traits import GAVE_UP
 
 STOP_REASONS = ("terminated", "interrupted")
 """Reasons that a person or a signal caused."""
+_MESSENGERS = (
+    "DistBackendError", "DistNetworkError", "DistStoreError", "ChildFailedError", "SignalException",
+    "KeyboardInterrupt", "SystemExit", "ConnectionResetError", "BrokenPipeError", "EOFError", "CheckpointException",
+    "ActorDiedError", "RayActorError", "ActorUnavailableError", "WorkerCrashedError", "NodeDiedError", "OwnerDiedError",
+    "TuneError", "TrainingFailedError", "WorkerGroupError", "ControllerError", "EngineDeadError",
+    "RendezvousClosedError", "RendezvousGracefulExitError",
+    "ProcessRaisedException", "ProcessExitedException",
+)  # fmt: skip
+"""Exceptions of messengers, unless the table of known errors says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +51,11 @@ class RankEnd:
 
 def read_ends(lines: Iterable[LogLine]) -> dict[int, RankEnd]:
     """The known ends by rank."""
-    told = (line for line in lines if line.kind == "process-end" and line.rank is not None)
     return {
-        line.rank: RankEnd(line.rank, str(line.values.get("reason")), line) for line in told if line.rank is not None
+        line.rank: RankEnd(line.rank, str(line.values.get("reason")), line)
+        for line in lines
+        if line.kind == "process-end" and line.rank is not None
     }
-
-
-def is_earlier(one: LogLine, other: LogLine) -> bool:
-    """Whether one line is certainly older, as clocks of two hosts may differ."""
-    if one.time_ns is None or other.time_ns is None:
-        return False
-    return one.time_ns + apart_ns(one, other) < other.time_ns
 
 
 @dataclass(frozen=True)
@@ -82,26 +85,13 @@ class JobEnds:
 
     def before(self, reasons: Sequence[str]) -> list[RankEnd]:
         """Ends for one of these reasons before those of all harmed ranks."""
-        found = (end for end in self.ends.values() if end.reason in reasons)
-        return [end for end in found if all(is_earlier(end.line, other.line) for other in self.harmed)]
+        ends = (end for end in self.ends.values() if end.reason in reasons)
+        return [end for end in ends if all(is_earlier(end.line, other.line) for other in self.harmed)]
 
     def after(self, reasons: Sequence[str]) -> list[RankEnd]:
         """Ends for one of these reasons after that of a harmed rank."""
-        found = (end for end in self.ends.values() if end.reason in reasons)
-        return [end for end in found if any(is_earlier(other.line, end.line) for other in self.harmed)]
-
-
-# Exceptions that only tell of a failure elsewhere.
-
-_MESSENGERS = (
-    "DistBackendError", "DistNetworkError", "DistStoreError", "ChildFailedError", "SignalException",
-    "KeyboardInterrupt", "SystemExit", "ConnectionResetError", "BrokenPipeError", "EOFError", "CheckpointException",
-    "ActorDiedError", "RayActorError", "ActorUnavailableError", "WorkerCrashedError", "NodeDiedError", "OwnerDiedError",
-    "TuneError", "TrainingFailedError", "WorkerGroupError", "ControllerError", "EngineDeadError",
-    "RendezvousClosedError", "RendezvousGracefulExitError",
-    "ProcessRaisedException", "ProcessExitedException",
-)  # fmt: skip
-"""Exceptions of messengers, unless the table of known errors says otherwise."""
+        ends = (end for end in self.ends.values() if end.reason in reasons)
+        return [end for end in ends if any(is_earlier(other.line, end.line) for other in self.harmed)]
 
 
 def tells_of_others(exception: str) -> bool:

@@ -1,18 +1,38 @@
-"""Processes that failed by themselves, unlike those taken down: exceptions, signals, exit codes, kills by the
-kernel."""
+"""`rank-failed`: processes that failed by themselves, unlike those taken down, and which of them was first.
+
+Exceptions, signals, exit codes and kills by the kernel, in their order as far as places and times of lines tell.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import polars as pl
+
+from rankscope.analysis.model import Confidence, Evidence, Finding
 from rankscope.features.logs.rules.exits import RankEnd, exception_name, read_ends, tells_of_others
-from rankscope.features.logs.rules.log_lines import LogLine, error_label
+from rankscope.features.logs.rules.log_lines import (
+    CLOCK_SKEW_NS,
+    HostClocks,
+    JobLogs,
+    LogLine,
+    culprits_of,
+    error_label,
+    precedes,
+    ranks_of,
+    read_clocks,
+    same_zone,
+    who_text,
+    with_ranks,
+)
+from rankscope.kinds.error_traits import GAVE_UP
 from rankscope.kinds.event_kinds import EVENTS
-from rankscope.schema import Frame
+from rankscope.schema import Dataset, Frame
+from rankscope.text.wording import duration, plural
 
 TRACEBACK_LINES = 2000
 """Most lines between the head of a traceback and a known error that belongs to it."""
@@ -20,14 +40,24 @@ MOST_NEAR_ERRORS = 64
 """Most known errors after a traceback that are examined."""
 MOMENT_NS = 1_000_000_000
 """Times of torchrun's summary are whole seconds."""
-_UNKNOWN_PROCESS = (None, "", None, "")
-"""`LogLine.who` of an unknown process."""
-LONGEST_QUOTE = 90
+EARLY_NS = 30 * 60_000_000_000
+"""The longest time between a fault of hardware and the first wait for its rank: a step, or a checkpoint."""
+ZONES_NS = 14 * 3600 * 1_000_000_000
+"""The largest difference between a local time and UTC."""
+LATE_NS = 60_000_000_000
+"""Others that have waited for so long already did not begin to wait for this fault."""
+LONGEST_LABEL = 90
+LONGEST_QUOTE = 160
+MOST_CULPRITS = 8
+MOST_WITNESSES = 3
+MOST_LATER = 4
 SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 """Signals from the process itself or from the kernel. SIGTERM, SIGINT and SIGHUP come from a person or a launcher,
 and watchdogs end waiting processes with SIGABRT, so these alone accuse nobody."""
 _SRUN_SIGNALS = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "Illegal instruction": 4}
 """Signal numbers by the words of srun."""
+_UNKNOWN_PROCESS = (None, "", None, "")
+"""`LogLine.who` of an unknown process."""
 
 
 @dataclass(frozen=True)
@@ -56,35 +86,35 @@ class Failure:
 
 def find_failures(lines: Sequence[LogLine]) -> list[Failure]:
     """One failure for each process that failed by itself: the strongest, then the first. In the order of the files."""
-    spared = _spared(lines)
+    # processes that the launcher ended, whatever their exit code is
+    by_launcher = (line for line in lines if line.kind == "signal" and line.values.get("sender") == "launcher")
+    spared = {line.values["pid"] for line in by_launcher if line.values.get("pid") is not None}
     lines = with_ranks(without_ended(lines))
     aborted = {line.who for line in lines if line.role == "victim" or line.kind.startswith("watchdog")}
-    told = read_ends(lines)
-    found = [f for f in _of_text(lines) if not _only_harm(f, told)] + [*_of_ends(lines, spared, bool(aborted))]
-    found += _of_capture(told, {failure.line.who for failure in found})
-    ended = {failure.line.who for failure in found if failure.seen_end} | _exited(lines)
+    ends = read_ends(lines)
+    failures = [f for f in _of_text(lines) if not _only_harm(f, ends)]
+    failures += _of_ends(lines, spared, bool(aborted))
+    failures += _of_capture(ends, {failure.line.who for failure in failures})
+    ended = {failure.line.who for failure in failures if failure.seen_end}
+    ended |= {line.who for line in lines if EVENTS[line.kind].exit_of == "process" and line.rank is not None}
     best: dict[Any, Failure] = {}
-    for failure in found:
+    for failure in failures:
         known = best.get(failure.line.who)
         if known is None or failure.strength > known.strength:
             best[failure.line.who] = failure
     whole = [replace(f, seen_end=f.seen_end or f.line.who in ended) for f in best.values()]
-    return [f for f in whole if not _told_again(f, whole)]
+    return [f for f in whole if not _is_repeated(f, whole)]
 
 
-def _told_again(failure: Failure, all_: Sequence[Failure]) -> bool:
+def _is_repeated(failure: Failure, failures: Sequence[Failure]) -> bool:
     """Whether a line says of an unnamed process what another line says of a named one: slurmstepd counts kills."""
     line = failure.line
     if failure.mark[0] != "host-out-of-memory" or line.rank is not None or line.pid is not None:
         return False
-    named = (f.line for f in all_ if f.mark[0] == failure.mark[0] and (f.rank is not None or f.line.pid is not None))
+    named = [
+        f.line for f in failures if f.mark[0] == failure.mark[0] and (f.rank is not None or f.line.pid is not None)
+    ]
     return any(not line.host or not other.host or line.host == other.host for other in named)
-
-
-def _spared(lines: Iterable[LogLine]) -> set[int]:
-    """Processes that the launcher ended, whatever their exit code is."""
-    ended = (line for line in lines if line.kind == "signal" and line.values.get("sender") == "launcher")
-    return {line.values["pid"] for line in ended if line.values.get("pid") is not None}
 
 
 def without_ended(lines: Iterable[LogLine]) -> list[LogLine]:
@@ -93,21 +123,18 @@ def without_ended(lines: Iterable[LogLine]) -> list[LogLine]:
     It sends SIGTERM when one process fails, and SIGKILL to those that are still there half a minute later.
     """
     lines = list(lines)
-    first: dict[int, int] = {}
+    first_ns: dict[int, int] = {}
     for line in lines:
         if line.kind == "torchrun-failure" and line.time_ns is not None:
-            first[line.file] = min(first.get(line.file, line.time_ns), line.time_ns)
-    return [line for line in lines if not _ended_by_torchrun(line, first.get(line.file))]
-
-
-def _ended_by_torchrun(line: LogLine, first_ns: int | None) -> bool:
-    if line.kind != "torchrun-failure" or line.time_ns is None or first_ns is None:
-        return False
-    return line.values.get("exitcode") in (-9, -15) and line.time_ns > first_ns + MOMENT_NS
-
-
-def _exited(lines: Iterable[LogLine]) -> set[Any]:
-    return {line.who for line in lines if EVENTS[line.kind].exit_of == "process" and line.rank is not None}
+            first_ns[line.file] = min(first_ns.get(line.file, line.time_ns), line.time_ns)
+    return [
+        line
+        for line in lines
+        if line.kind != "torchrun-failure"
+        or line.time_ns is None
+        or line.values.get("exitcode") not in (-9, -15)
+        or line.time_ns <= first_ns[line.file] + MOMENT_NS
+    ]
 
 
 def find_tracebacks(lines: Sequence[LogLine]) -> list[tuple[LogLine, list[LogLine]]]:
@@ -119,40 +146,23 @@ def find_tracebacks(lines: Sequence[LogLine]) -> list[tuple[LogLine, list[LogLin
             if line.role == "victim" and line.who != _UNKNOWN_PROCESS:
                 errors[line.file, "harm"].append(line)
     return [
-        (line, _errors_in(line, _near(line, errors)))
+        (line, _errors_in(line, errors))
         for line in lines
         if line.kind == "traceback" and not line.values.get("launcher")
     ]
 
 
-def _near(traceback: LogLine, errors: Mapping[Any, Sequence[LogLine]]) -> list[LogLine]:
-    """Known errors that may be lines of a traceback: of its process, or of an unknown one."""
-    other = "harm" if traceback.who == _UNKNOWN_PROCESS else _UNKNOWN_PROCESS
-    found = [
-        error
-        for who in (traceback.who, other)
-        for own in (errors.get((traceback.file, who), ()),)
-        for error in own[bisect_right([e.line for e in own], traceback.line) :][:MOST_NEAR_ERRORS]
-    ]
-    return sorted(found, key=lambda error: error.line)
-
-
-def _of_text(lines: Sequence[LogLine]) -> list[Failure]:
-    """Failures from tracebacks and known errors; an error inside a traceback belongs to it."""
-    tracebacks = find_tracebacks(lines)
-    inside = {(error.file, error.offset) for _, errors in tracebacks for error in errors}
-    found = [failure for line, errors in tracebacks for failure in _of_traceback(line, errors)]
-    alone = (x for x in lines if x.pattern and (x.file, x.offset) not in inside)
-    found += [_of_error(line) for line in alone if _accuses_self(line)]
-    return sorted(found, key=lambda f: (f.line.file, f.line.offset))
-
-
-def _errors_in(traceback: LogLine, errors: Sequence[LogLine]) -> list[LogLine]:
-    """Known errors that are lines of a traceback."""
-    whole = _whole(traceback.values.get("exception"), traceback.values.get("message"))
-    causes = [_whole(row[1], row[2]) for row in traceback.values.get("causes") or () if len(row) > 2]
-    near = [e for e in errors if e.line <= traceback.line + TRACEBACK_LINES]
-    return [e for e in near if any(_same(e.text, text) for text in (whole, *causes))]
+def _errors_in(traceback: LogLine, errors: Mapping[Any, Sequence[LogLine]]) -> list[LogLine]:
+    """Known errors that are lines of a traceback: of its process, or of an unknown one."""
+    near: list[LogLine] = []
+    for who in (traceback.who, "harm" if traceback.who == _UNKNOWN_PROCESS else _UNKNOWN_PROCESS):
+        of_process = errors.get((traceback.file, who), ())
+        near += of_process[bisect_right([e.line for e in of_process], traceback.line) :][:MOST_NEAR_ERRORS]
+    near = [e for e in sorted(near, key=lambda e: e.line) if e.line <= traceback.line + TRACEBACK_LINES]
+    causes = [row for row in traceback.values.get("causes") or () if len(row) > 2]
+    texts = [_whole(traceback.values.get("exception"), traceback.values.get("message"))]
+    texts += [_whole(row[1], row[2]) for row in causes]
+    return [e for e in near if any(_same(e.text, text) for text in texts)]
 
 
 def _whole(exception: Any, message: Any) -> str:
@@ -163,13 +173,25 @@ def _same(text: str, whole: str) -> bool:
     return bool(text and whole) and (whole[:100] in text or text[:100] in whole)
 
 
+def _of_text(lines: Sequence[LogLine]) -> list[Failure]:
+    """Failures from tracebacks and known errors; an error inside a traceback belongs to it."""
+    tracebacks = find_tracebacks(lines)
+    inside = {(error.file, error.offset) for _, errors in tracebacks for error in errors}
+    failures = [failure for line, errors in tracebacks for failure in _of_traceback(line, errors)]
+    failures += [
+        _advised(Failure(line, error_label(line), (line.pattern, ""), 2), line)
+        for line in lines
+        if line.pattern and (line.file, line.offset) not in inside and _accuses_self(line)
+    ]
+    return sorted(failures, key=lambda f: (f.line.file, f.line.offset))
+
+
 def _of_traceback(line: LogLine, errors: Sequence[LogLine]) -> list[Failure]:
     """The failure in a traceback: the oldest exception of the chain counts, not those of the cleanup."""
     rows = [[None, line.values.get("exception"), line.values.get("message"), line.values.get("frames")]]
     rows += [row for row in line.values.get("causes") or () if len(row) > 3]
     for _, exception, message, frames in reversed(rows):
-        whole = _whole(exception, message)
-        known = [e for e in errors if _same(e.text, whole)]
+        known = [e for e in errors if _same(e.text, _whole(exception, message))]
         cause = next((e for e in known if _accuses_self(e)), None)
         of_others = tells_of_others(str(exception or ""))
         if cause is None and (of_others or any(e.role in ("root", "victim") for e in known)):
@@ -178,19 +200,12 @@ def _of_traceback(line: LogLine, errors: Sequence[LogLine]) -> list[Failure]:
             continue
         stack = _frames(frames)
         where = f"{stack[0].file}:{stack[0].line}" if stack else ""
-        what = (
-            error_label(cause)
-            if cause
-            else cut_text(f"{exception_name(str(exception))}: {message}" if message else str(exception))
-        )
-        made = Failure(line, what, (cause.pattern if cause else str(exception), where), 2, stack)
-        made = replace(made, mixed=bool(line.values.get("mixed")))
+        what = f"{exception_name(str(exception))}: {message}" if message else str(exception)
+        mark = (cause.pattern if cause else str(exception), where)
+        mixed = bool(line.values.get("mixed"))
+        made = Failure(line, error_label(cause) if cause else cut_text(what), mark, 2, stack, mixed)
         return [_advised(made, cause)]
     return []
-
-
-def _of_error(line: LogLine) -> Failure:
-    return _advised(Failure(line, error_label(line), (line.pattern, ""), 2), line)
 
 
 def _only_harm(failure: Failure, ends: Mapping[int, RankEnd]) -> bool:
@@ -202,16 +217,13 @@ def _only_harm(failure: Failure, ends: Mapping[int, RankEnd]) -> bool:
     return _same(end.error, _whole(values.get("exception"), values.get("message")))
 
 
-def _of_capture(ends: Mapping[int, RankEnd], known: set[Any]) -> list[Failure]:
+def _of_capture(ends: Mapping[int, RankEnd], known: set[Any]) -> Iterator[Failure]:
     """Exceptions that ended ranks by their own notes, if there is no traceback of them."""
-    return [
-        _advised(
-            Failure(end.line, cut_text(end.error), (end.error.partition(":")[0], ""), 2, seen_end=True),
-            end.line if end.line.pattern else None,
-        )
-        for end in ends.values()
-        if end.reason == "exception" and not end.is_harm and end.line.who not in known
-    ]
+    for end in ends.values():
+        if end.reason == "exception" and not end.is_harm and end.line.who not in known:
+            mark = (end.error.partition(":")[0], "")
+            made = Failure(end.line, cut_text(end.error), mark, 2, seen_end=True)
+            yield _advised(made, end.line if end.line.pattern else None)
 
 
 def _accuses_self(line: LogLine) -> bool:
@@ -219,16 +231,17 @@ def _accuses_self(line: LogLine) -> bool:
 
 
 def _advised(failure: Failure, error: LogLine | None) -> Failure:
+    """The failure with meaning and advice of a known error."""
     if error is None:
         return failure
-    told = error.values
-    return replace(failure, meaning=str(told.get("meaning") or ""), advice=str(told.get("next") or ""))
+    meaning, advice = error.values.get("meaning"), error.values.get("next")
+    return replace(failure, meaning=str(meaning or ""), advice=str(advice or ""))
 
 
 def cut_text(text: str) -> str:
     """A text short enough for a title."""
     text = " ".join(text.split())
-    return text if len(text) <= LONGEST_QUOTE else f"{text[: LONGEST_QUOTE - 1]}…"
+    return text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 1]}…"
 
 
 def stack_of(line: LogLine) -> tuple[Frame, ...]:
@@ -240,9 +253,8 @@ def _frames(rows: Any) -> tuple[Frame, ...]:
     return tuple(Frame(str(r[0]), str(r[1]), int(r[2])) for r in rows or () if len(r) == 3)
 
 
-def _of_ends(lines: Sequence[LogLine], spared: set[int], aborted: bool) -> list[Failure]:
+def _of_ends(lines: Sequence[LogLine], spared: set[int], aborted: bool) -> Iterator[Failure]:
     """Failures from exit codes, signals and kills by the kernel."""
-    found = []
     of_srun: set[int] = set()
     for line in lines:
         if line.values.get("pid") in spared and line.kind != "oom-kill":
@@ -253,76 +265,367 @@ def _of_ends(lines: Sequence[LogLine], spared: set[int], aborted: bool) -> list[
                 continue
             of_srun.add(line.file)
         if EVENTS[line.kind].exit_of:
-            found += _of_exit(line)
+            yield from _of_exit(line)
         elif line.kind == "signal":
-            number = line.values.get("signal")
-            found += [_signalled(line, number)] if number in SIGNALS and line.values.get("sender") != "launcher" else []
+            if line.values.get("signal") in SIGNALS and line.values.get("sender") != "launcher":
+                yield _signalled(line, line.values["signal"])
         elif line.kind == "worker-died" and not aborted:
-            found.append(_died(line))
+            advice = "Read the log of this worker, and dmesg of its host: it was killed, or crashed in native code."
+            # processes that die later follow from it and do not share its cause
+            mark = ("worker-died", str(line.who))
+            yield Failure(line, "died unexpectedly", mark, 1, advice=advice, seen_end=True)
         elif line.kind == "oom-kill":
-            found.append(
-                Failure(
-                    line, ("killed by the kernel because memory ran out"), ("host-out-of-memory", ""), 2, seen_end=True
-                )
-            )
-    return found
+            what = "killed by the kernel because memory ran out"
+            yield Failure(line, what, ("host-out-of-memory", ""), 2, seen_end=True)
 
 
-def _died(line: LogLine) -> Failure:
-    advice = "Read the log of this worker, and dmesg of its host: it was killed, or crashed in native code."
-    # processes that die later follow from it and do not share its cause
-    return Failure(line, "died unexpectedly", ("worker-died", str(line.who)), 1, advice=advice, seen_end=True)
-
-
-def _of_exit(line: LogLine) -> list[Failure]:
+def _of_exit(line: LogLine) -> Iterator[Failure]:
     code = line.values.get("exitcode")
     how = str(line.values.get("how") or "")
     number = -code if isinstance(code, int) and code < 0 else code - 128 if isinstance(code, int) and code > 128 else 0
     number = next((n for words, n in _SRUN_SIGNALS.items() if how.startswith(words)), number)
     if number in SIGNALS:
-        return [_signalled(line, number)]
-    if how.startswith("Out Of Memory"):
-        return [Failure(line, "killed because memory ran out", ("host-out-of-memory", ""), 2, seen_end=True)]
-    return []
+        yield _signalled(line, number)
+    elif how.startswith("Out Of Memory"):
+        yield Failure(line, "killed because memory ran out", ("host-out-of-memory", ""), 2, seen_end=True)
 
 
-def _signalled(line: LogLine, number: Any) -> Failure:
+def _signalled(line: LogLine, number: int) -> Failure:
     name = SIGNALS[number]
+    if number != 9:
+        return Failure(line, f"ended by {name}", (name, ""), 2, seen_end=True)
     advice = (
         "dmesg of its host: the kernel kills processes when memory runs out; a scheduler or a person may have "
         "killed it too."
     )
-    how = "killed by SIGKILL" if number == 9 else f"ended by {name}"
-    return Failure(line, how, (name, ""), 2 if number != 9 else 1, advice=advice if number == 9 else "", seen_end=True)
+    return Failure(line, "killed by SIGKILL", (name, ""), 1, advice=advice, seen_end=True)
 
 
-# Ranks of processes: the rank in one line holds for all lines of its process.
+def split_timely(logs: JobLogs) -> tuple[list[Failure], list[tuple[LogLine, str]]]:
+    """The failures that may be causes, and the faults of hardware that came too early for that, with the reason.
+
+    A fault while others waited already stays a cause, with a doubt.
+    """
+    timely: list[Failure] = []
+    untimely: list[tuple[LogLine, str]] = []
+    for failure in find_failures(logs.lines):
+        line = failure.line
+        if line.time_ns is None or not line.is_kernel:
+            timely.append(failure)
+            continue
+        # begins of waits that watchdogs ended, of other processes
+        waits = [
+            (other.time_ns - ran * 1_000_000, other)
+            for other in logs.lines
+            if isinstance(ran := other.values.get("ran_ms"), int)
+            and other.time_ns is not None
+            and other.who != line.who
+        ]
+        if reason := _too_early(line, line.time_ns, waits, logs.dataset):
+            untimely.append((line, reason))
+        else:
+            timely.append(replace(failure, line=_doubted(line, line.time_ns, waits)))
+    return timely, untimely
 
 
-def with_ranks(lines: Sequence[LogLine]) -> list[LogLine]:
-    """The lines, with the rank of their process if any line tells both."""
-    ranks = _ranks_by_process(lines)
-    if not ranks:
-        return list(lines)
-    return [replace(line, rank=_rank_of(line, ranks)) if line.rank is None else line for line in lines]
+def _too_early(line: LogLine, at_ns: int, waits: Sequence[tuple[int, LogLine]], dataset: Dataset) -> str:
+    """The reason why a fault is too old to be the cause; "" if it may be."""
+    in_utc = bool(line.values.get("utc"))
+    if waits:
+        since, first = min(waits, key=lambda wait: wait[0])
+        zones = 0 if in_utc == bool(first.values.get("utc")) else ZONES_NS
+        if since - at_ns > EARLY_NS + CLOCK_SKEW_NS + zones:
+            return f"the job went on for {duration(since - at_ns)} after it"
+    began = dataset.comms.filter(pl.col("rank") == line.rank)["started_ns"].min() if line.rank is not None else None
+    if isinstance(began, int) and at_ns + CLOCK_SKEW_NS + (ZONES_NS if in_utc else 0) < began:
+        return f"it came {duration(began - at_ns)} before the rank set up its first communicator"
+    return ""
 
 
-def _key(line: LogLine) -> tuple[str, int | None]:
-    return line.host or "", line.pid
+def _doubted(line: LogLine, at_ns: int, waits: Sequence[tuple[int, LogLine]]) -> LogLine:
+    """The line, with a doubt if others had waited for long when it was written, or if the order cannot be told."""
+    begins = [at for at, other in waits if same_zone(line, other)]
+    if line.values.get("doubt") or not waits:
+        return line
+    if not begins:
+        text = "its time is in another time zone than the job's: the order is not known"
+    elif at_ns - min(begins) > LATE_NS:
+        text = f"others had waited for {duration(at_ns - min(begins))} when it came"
+    else:
+        return line
+    return replace(line, values={**line.values, "doubt": text})
 
 
-def _rank_of(line: LogLine, ranks: Mapping[tuple[str, int | None], int]) -> int | None:
-    if line.is_hardware or line.kind == "oom-kill" or line.pid is None:
-        # numbers of a kernel count on its host only, and the assembly has looked them up
-        return None if line.pid is None else ranks.get(_key(line))
-    return ranks.get(_key(line), ranks.get(("", line.pid)))
+@dataclass(frozen=True)
+class FirstFailures:
+    """The first failures of a job."""
+
+    failures: tuple[Failure, ...]
+    """Failures of one cause, the first in front; empty if all of them followed from something else."""
+    later: tuple[Failure, ...] = ()
+    """Own failures after the first ones, or after ranks had given up waiting."""
+    rivals: tuple[Failure, ...] = ()
+    """Those of `later` that may have been first."""
+    confidence: Confidence = "high"
+    reasons: tuple[str, ...] = ()
 
 
-def _ranks_by_process(lines: Iterable[LogLine]) -> dict[tuple[str, int | None], int]:
-    """The rank of each process that a line tells; without the host if the process number is unique."""
-    found: defaultdict[tuple[str, int | None], set[int]] = defaultdict(set)
+def first_failures(logs: JobLogs) -> FirstFailures:
+    """The earliest failure, with those of the same cause.
+
+    Times are taken as printed. Known clock differences only reduce the blame and the confidence.
+    """
+    # ranks whose own dumps show them waiting for another rank with a dump had not ended then
+    dumped = set(logs.dataset.dumps["rank"].drop_nulls().to_list())
+    proven = [r for r in logs.dump_roots if r.culprit_ranks and dumped.issuperset(r.culprit_ranks)]
+    alive = {rank for root in proven for rank in root.waiting_ranks if rank in dumped}
+    return _first_of(logs.once(split_timely)[0], logs.lines, alive, read_clocks(logs.dataset))
+
+
+def _first_of(
+    failures: Sequence[Failure], lines: Sequence[LogLine], alive: Collection[int], clocks: HostClocks
+) -> FirstFailures:
+    gave_up, went_on = _first_timeouts(lines), _last_timeouts(lines)
+    late = [
+        f
+        for f in failures
+        if f.rank in alive
+        # the watchdog of a lost GPU still gives up
+        or (not f.line.is_hardware and any(precedes(f.line, timeout) for timeout in went_on.get(f.line.who, ())))
+        or any(t.who != f.line.who and _before(t, f.line, clocks) and same_zone(t, f.line) for t in gave_up)
+    ]
+    early = [f for f in failures if f not in late]
+    if not early:
+        return FirstFailures((), tuple(late))
+    strongest = max(f.strength for f in early)
+    heads = [f for f in early if not any(precedes(o.line, f.line) for o in early)]
+    heads = [f for f in heads if f.strength == strongest] or heads
+    heads.sort(key=lambda f: (f.line.time_ns is None, f.line.time_ns or 0, f.line.file, f.line.offset))
+    chosen, reasons, confidence = _chosen(heads, lines)
+    first = chosen[0]
+    marks = {f.mark for f in chosen}
+    same = [f for f in early if f not in chosen and any(_alike(f.mark, mark) for mark in marks)]
+    rest = [f for f in early if f not in chosen and f not in same]
+    rivals = [f for f in rest if f in heads or _close(first, f)]
+    if rivals and confidence == "high":
+        confidence, reasons = "medium", (*reasons, _close_text(first, rivals[0]))
+    earlier = [
+        f
+        for f in rest
+        if f.line.file != first.line.file
+        and clocks.skew(f.line, first.line) != 0
+        and clocks.precedes(f.line, first.line)
+    ]
+    if earlier:
+        confidence, reasons = "low", (*reasons, _clocks_text(earlier[0], first, clocks))
+        rivals += [f for f in earlier if f not in rivals]
+    return FirstFailures((*chosen, *same), (*rest, *late), tuple(rivals), confidence, reasons)
+
+
+def _chosen(heads: list[Failure], lines: Sequence[LogLine]) -> tuple[list[Failure], tuple[str, ...], Confidence]:
+    """(failures, reasons, confidence) among failures of which none is proven to be older than another."""
+    if len({f.mark for f in heads}) == 1:
+        return heads, (), "high"
+    if all(f.line.time_ns is not None for f in heads):
+        return heads[:1], (), "high"
+    by_torchrun = {line.rank for line in lines if line.kind == "torchrun-failure" and line.values.get("first")}
+    first = [f for f in heads if f.rank is not None and f.rank in by_torchrun]
+    if len(first) == 1:
+        return first, ("only torchrun shows which of them ended first; their lines have no times",), "medium"
+    return heads, ("their order is not known: their lines have no times",), "low"
+
+
+def _close(first: Failure, other: Failure) -> bool:
+    """Whether clocks may reverse the order of two failures of different files."""
+    one, two = first.line, other.line
+    if one.file == two.file or one.time_ns is None or two.time_ns is None:
+        return False
+    return abs(two.time_ns - one.time_ns) <= max(CLOCK_SKEW_NS, one.resolution_ns or 0, two.resolution_ns or 0)
+
+
+def _alike(one: tuple[str, str], other: tuple[str, str]) -> bool:
+    """Whether two failures have one cause; the place of the failure is known only for tracebacks."""
+    return one[0] == other[0] and (one[1] == other[1] or not one[1] or not other[1])
+
+
+def _before(one: LogLine, other: LogLine, clocks: HostClocks) -> bool:
+    """Whether a line is older by far, as printed or on one clock."""
+    return precedes(one, other, CLOCK_SKEW_NS) or clocks.precedes(one, other, CLOCK_SKEW_NS)
+
+
+def _clocks_text(rival: Failure, first: Failure, clocks: HostClocks) -> str:
+    ahead = clocks.skew(rival.line, first.line)
+    one, other = clocks.host(rival.line), clocks.host(first.line)
+    fast, slow = (one, other) if ahead > 0 else (other, one)
+    who = f"rank {rival.rank}" if rival.rank is not None else "another process"
+    seen = clocks.seen[one or "", other or ""]
+    return (
+        f"{who} may have failed first: the clock of {fast} is {duration(abs(ahead))} ahead of that of {slow}, by "
+        f"{seen} communicators that both set up"
+    )
+
+
+def _close_text(first: Failure, rival: Failure) -> str:
+    who = f"rank {rival.rank}" if rival.rank is not None else "another process"
+    if rival.line.host and rival.line.host == first.line.host and rival.line.resolution_ns == 1:
+        return f"{who} failed within moments of it"
+    coarse = rival.line.resolution_ns is not None and rival.line.resolution_ns >= 10**9
+    why = "times are only to the second" if coarse else f"clocks of hosts may be {duration(CLOCK_SKEW_NS)} apart"
+    return f"{who} failed within moments of it, and {why}"
+
+
+def _last_timeouts(lines: Sequence[LogLine]) -> dict[object, list[LogLine]]:
+    """By process the last lines of a timeout; earlier lines did not end it."""
+    last: dict[object, dict[int, LogLine]] = {}
     for line in lines:
-        if line.rank is not None and line.pid is not None:
-            found[_key(line)].add(line.rank)
-            found["", line.pid].add(line.rank)
-    return {key: ranks.pop() for key, ranks in found.items() if len(ranks) == 1}
+        if line.rank is not None and line.pattern == "watchdog-timeout":
+            last.setdefault(line.who, {})[line.file] = line
+    return {who: list(of_file.values()) for who, of_file in last.items()}
+
+
+def _first_timeouts(lines: Sequence[LogLine]) -> list[LogLine]:
+    """By file and process the first line of a timeout."""
+    of_process: dict[tuple[int, object], LogLine] = {}
+    for line in lines:
+        if line.has(GAVE_UP) or EVENTS[line.kind].gave_up:
+            of_process.setdefault((line.file, line.who), line)
+    # for thousands of ranks: the first one of a file, and of another process, suffices
+    first: dict[int, list[LogLine]] = {}
+    for (file, _), line in of_process.items():
+        if len(first.setdefault(file, [])) < 2:
+            first[file].append(line)
+    return [line for of_file in first.values() for line in of_file]
+
+
+def find_first(logs: JobLogs) -> Iterator[Finding]:
+    """The root cause; nothing if nobody failed by itself."""
+    first = logs.once(first_failures)
+    if not first.failures:
+        return
+    chief, failed = first.failures[0], [f.line for f in first.failures]
+    ranks = ranks_of(failed)
+    ended = (-15, -6, -9)
+    harmed = {
+        line.rank
+        for line in logs.lines
+        if line.rank is not None
+        and (
+            line.role == "victim"
+            or EVENTS[line.kind].by_watchdog
+            or (line.kind == "torchrun-failure" and line.values.get("exitcode") in ended)
+        )
+    }
+    waiting = tuple(sorted(harmed - set(ranks)))
+    confidence, reasons = _sure(first, logs.dataset)
+    people = f"all {logs.world} ranks" if logs.world > 1 and len(ranks) == logs.world else who_text(failed)
+    steps = [chief.advice] if chief.advice else []
+    if chief.frames:
+        steps.append(f"Read the traceback at {chief.line.place}.")
+    elif not steps:
+        steps.append(f"Read what {people} printed before {chief.line.place}.")
+    yield Finding(
+        kind="rank-failed",
+        severity="critical",
+        title=f"{people} failed: {chief.what} ({chief.line.place})",
+        explanation=_explained(first, people),
+        root_cause=True,
+        culprit_ranks=ranks,
+        culprits=culprits_of(failed, logs.place),
+        candidates=tuple(sorted({f.rank for f in first.rivals if f.rank is not None})),
+        waiting_ranks=waiting,
+        blast_radius=len(waiting),
+        confidence=confidence,
+        confidence_reasons=reasons,
+        stack=chief.frames,
+        evidence=(*_accused(first.failures), *_ends(logs.lines, ranks), *_harm(logs.lines, chief.line)),
+        counter_evidence=tuple(
+            f.line.evidence(f"{who_text([f.line])} failed too: {f.what}") for f in first.rivals[:MOST_LATER]
+        ),
+        next_steps=tuple(steps),
+    )
+
+
+def find_later(logs: JobLogs) -> Iterator[Finding]:
+    """Failures that came after others: worth knowing, but no cause."""
+    first = logs.once(first_failures)
+    if not first.later:
+        return
+    failed = [f.line for f in first.later]
+    yield Finding(
+        kind="rank-failed",
+        severity="warning" if not first.failures else "info",
+        title=f"{who_text(failed)} failed too: {first.later[0].what} ({first.later[0].line.place})",
+        explanation=(
+            "These failures came after another one, after ranks had given up waiting, or on ranks that went on: "
+            "they are no cause."
+        ),
+        culprit_ranks=ranks_of(failed),
+        culprits=culprits_of(failed, logs.place),
+        evidence=_accused(first.later),
+        stack=first.later[0].frames,
+    )
+
+
+def _explained(first: FirstFailures, people: str) -> str:
+    chief = first.failures[0]
+    text = f"The first failure that the logs hold is of {people}: {chief.what}"
+    if chief.frames:
+        at = chief.frames[0]
+        text += f", raised in {at.function} ({at.file}:{at.line})"
+    text += f". {chief.meaning}" if chief.meaning else "."
+    joined = [row["text"] for f in first.failures[:MOST_CULPRITS] if (row := f.line.values.get("joined"))]
+    return f"{text} {'; '.join(t[0].upper() + t[1:] for t in dict.fromkeys(joined))}." if joined else text
+
+
+def _sure(first: FirstFailures, dataset: Dataset) -> tuple[Confidence, tuple[str, ...]]:
+    chief, line = first.failures[0], first.failures[0].line
+    guessed = dataset.files.filter(pl.col("rank_source").cast(pl.String) == "guess")["file"].to_list()
+    doubt = str(line.values.get("doubt") or "")
+    # as a kernel's log that counts from the start of the host
+    timeless = line.is_kernel and line.since_ns is None and line.until_ns is None
+    doubts = [
+        (chief.rank is None, "the log does not say which rank it is"),
+        (chief.rank is not None and line.file in guessed, "the rank of the log is a guess"),
+        (chief.mixed, "tracebacks of several processes are mixed there"),
+        (line.torn, "the log is torn there"),
+        (chief.strength == 1, "the logs do not show why it was killed"),
+        (bool(doubt), doubt),
+        (timeless, "the line has no time: it may be older than the job"),
+    ]
+    reasons = [reason for holds, reason in doubts if holds]
+    lowered = bool(reasons) and first.confidence == "high"
+    return "medium" if lowered else first.confidence, (*first.reasons, *reasons)
+
+
+def _accused(failures: Sequence[Failure]) -> tuple[Evidence, ...]:
+    """The lines of failures, and those that tell whose process or device they are about."""
+    shown = failures[:MOST_CULPRITS]
+    joined = {row["text"]: row for f in shown if (row := f.line.values.get("joined"))}
+    return (
+        *(f.line.evidence() for f in shown),
+        *(Evidence(text, file=row["file"], line=row["line"]) for text, row in joined.items()),
+    )
+
+
+def _ends(lines: Sequence[LogLine], ranks: Sequence[int]) -> list[Evidence]:
+    """The ends of these ranks as the launcher saw them, and the rank that it takes for the root cause."""
+    summary = [line for line in lines if line.kind == "torchrun-failure"]
+    ends = [line.evidence() for line in summary if line.rank in ranks][:MOST_CULPRITS]
+    others = [line for line in summary if line.values.get("first") and line.rank not in ranks]
+    return ends + [
+        line.evidence(f"torchrun calls rank {line.rank} the root cause: it is only the first that ended")
+        for line in others[:1]
+    ]
+
+
+def _harm(lines: Sequence[LogLine], chief: LogLine) -> list[Evidence]:
+    """The first lines of other processes that only show harm, one of each kind."""
+    kinds = Counter(line.pattern for line in lines if line.role == "victim")
+    evidence = []
+    for pattern, count in kinds.most_common(MOST_WITNESSES):
+        shown = next(line for line in lines if line.pattern == pattern and line.role == "victim")
+        text = shown.text if len(shown.text) <= LONGEST_QUOTE else f"{shown.text[: LONGEST_QUOTE - 1]}…"
+        earlier = shown.file == chief.file and shown.offset < chief.offset
+        when = "printed before it, but only harm" if earlier else "harm"
+        evidence.append(shown.evidence(f"{when} ({plural(count, 'line')}): {text}"))
+    return evidence

@@ -6,19 +6,18 @@ not noted. A rank that gave up waiting waited for a living rank, which came too 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import polars as pl
 
 from rankscope.analysis.collective_calls import IS_PENDING
-from rankscope.analysis.facts import Facts
-from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
-from rankscope.features.logs.rules.exits import STOP_REASONS, JobEnds, RankEnd
-from rankscope.features.logs.rules.log_lines import CLOCK_SKEW_NS, LogLine, apart_ns, precedes
-from rankscope.kinds.error_traits import GAVE_UP
-from rankscope.text.wording import ranks_text, wait_text
+from rankscope.analysis.model import Confidence, Evidence, Finding
+from rankscope.features.logs.rules.exits import STOP_REASONS, JobEnds, RankEnd, read_ends
+from rankscope.features.logs.rules.failures import split_timely
+from rankscope.features.logs.rules.log_lines import JobLogs, apart_ns
+from rankscope.text.wording import ranks_text
 
 MOST_EVIDENCE = 4
 TERMINATED = "terminated"
@@ -28,34 +27,26 @@ _KILLED_NOTE = "A process that is killed (SIGKILL, out of memory), aborts or cal
 _LOG_STEP = "Read the end of its log, and dmesg of its host (out of memory, signals)."
 
 
-@dataclass(frozen=True)
-class FirstExitSuspects:
-    """Ranks that may have made the others end."""
-
-    left: tuple[int, ...] = ()
-    """Ranks that reached the end of their program."""
-    stopped: tuple[int, ...] = ()
-    """Ranks that a signal or a person ended."""
-    silent: tuple[int, ...] = ()
-    """Ranks without a noted end, which may still be alive."""
-    late: tuple[int, ...] = ()
-    """Ranks that came after the others had given up."""
-
-    @property
-    def all(self) -> tuple[int, ...]:
-        """All suspects, in order."""
-        return tuple(sorted({*self.left, *self.stopped, *self.silent, *self.late}))
+def job_ends(logs: JobLogs) -> JobEnds:
+    """The ends that ranks noted, and which ranks failed by themselves."""
+    failed = frozenset(f.rank for f in logs.once(split_timely)[0] if f.rank is not None)
+    return JobEnds(read_ends(logs.lines), logs.world, failed)
 
 
-def find_ended(scene: JobEnds, facts: Facts, place: Callable[[int], Culprit]) -> Finding | None:
+def find_ended(logs: JobLogs) -> Iterator[Finding]:
     """The rank that made the others end; a finding without culprits if there are only candidates."""
-    if not scene.harmed:
-        return None
-    judge = _FirstExitJudge(scene, facts, place)
-    return judge.of_waiting() if scene.waited else judge.of_closing()
+    scene = logs.once(job_ends)
+    judge = _FirstExitJudge(logs, scene)
+    ended = None
+    if scene.harmed:
+        ended = judge.of_waiting() if scene.waited else judge.of_closing()
+    if ended is None and not logs.moves:
+        ended = _unheard(logs, scene)
+    if ended is not None:
+        yield ended
 
 
-def find_unheard(scene: JobEnds, facts: Facts) -> Finding | None:
+def _unheard(logs: JobLogs, scene: JobEnds) -> Finding | None:
     """The few ranks without a noted end if SIGTERM ended all others, as a launcher does when one rank ends.
 
     Without ranks that dumped afterwards, because they were still alive.
@@ -63,8 +54,7 @@ def find_unheard(scene: JobEnds, facts: Facts) -> Finding | None:
     ends = [end.line.time_ns or 0 for end in scene.ends.values()]
     if not ends or not scene.silent or any(end.reason != TERMINATED for end in scene.ends.values()):
         return None
-    dumps = facts.dataset.dumps.filter(pl.col("rank").is_in(list(scene.silent)))
-    newest = dumps["mtime_ns"].max()
+    newest = logs.dataset.dumps.filter(pl.col("rank").is_in(list(scene.silent)))["mtime_ns"].max()
     alive = isinstance(newest, int) and newest > max(ends) + ALIVE_NS
     if alive or 2 * len(scene.silent) >= len(ends):
         return None
@@ -86,12 +76,17 @@ def find_unheard(scene: JobEnds, facts: Facts) -> Finding | None:
 
 @dataclass(frozen=True)
 class _FirstExitJudge:
+    """Judge of who made the others end.
+
+    Suspects are ranks that reached the end of their program (`left`), that a signal or a person ended (`stopped`), that
+    have no noted end and may be alive (`silent`), or that came after the others had given up (`late`).
+    """
+
+    logs: JobLogs
     scene: JobEnds
-    facts: Facts
-    place: Callable[[int], Culprit]
 
     def of_closing(self) -> Finding | None:
-        """Suspects if connections of the harmed ranks were closed: some process had ended before."""
+        """The finding if connections of the harmed ranks were closed: some process had ended before."""
         scene, harmed = self.scene, [end.rank for end in self.scene.harmed]
         over = {end.rank for end in scene.after((*STOP_REASONS, "exit"))}
         stopped = [e.rank for e in scene.ends.values() if e.reason in STOP_REASONS and e.rank not in over]
@@ -99,41 +94,66 @@ class _FirstExitJudge:
             # a person or a signal ended the job
             return None
         exits = [e.rank for e in scene.ends.values() if e.reason == "exit" and e.rank not in over]
-        left = [rank for rank in exits if self._behind(rank) is not False]
-        found = FirstExitSuspects(tuple(left), tuple(stopped), tuple(sorted(scene.silent)))
+        left = tuple(rank for rank in exits if self._behind(rank) is not False)
+        silent = tuple(sorted(scene.silent))
+        suspects = tuple(sorted({*left, *stopped, *silent}))
         before = {end.rank for end in scene.before(("exit",))}
-        sure = all(rank in before and self._behind(rank) for rank in left) and left == exits
-        if left and not stopped and not scene.silent and len(left) >= len(harmed):
-            return self._alone(found) if len(left) > len(harmed) else self._open(tuple(sorted([*left, *harmed])))
-        if not found.all or len(scene.silent) > len(harmed):
+        sure = all(rank in before and self._behind(rank) for rank in left) and list(left) == exits
+        if left and not stopped and not silent and len(left) >= len(harmed):
+            return self._alone(left) if len(left) > len(harmed) else self._open(tuple(sorted([*left, *harmed])))
+        if not suspects or len(silent) > len(harmed):
             return None
-        if left and found.all == found.left and sure:
-            return self._left(found.left)
-        if len(found.all) > 1 or not sure or any(map(self._may_have_waited, found.silent)):
-            return self._open(found.all)
-        return self._stopped(found.stopped[0]) if stopped else self._killed(found.silent[0])
+        if left and suspects == left and sure:
+            return self._left(left)
+        if len(suspects) > 1 or not sure or any(map(self._may_have_waited, silent)):
+            return self._open(suspects)
+        if not stopped:
+            return self._named(
+                silent,
+                "rank-failed",
+                f"rank {silent[0]} left no record of how it ended, and the others lost their connection to it",
+                f"Every other rank recorded how it ended. {_KILLED_NOTE}",
+                _LOG_STEP,
+                "medium",
+                "no record shows why it ended",
+            )
+        rank, how = stopped[0], scene.ends[stopped[0]].line.text
+        return self._named(
+            (rank,),
+            "rank-failed",
+            f"rank {rank} {how} while the others went on ({self._place(rank)})",
+            f"Rank {rank} alone {how}; after that the others lost their connection.",
+            f"Who sent that signal to rank {rank}? The scheduler, a health check, or a person.",
+        )
 
     def of_waiting(self) -> Finding | None:
-        """Suspects if the first harmed rank gave up waiting: some rank came too late or not at all."""
+        """The finding if the first harmed rank gave up waiting: some rank came too late or not at all."""
         scene = self.scene
         stopped = [end.rank for end in scene.ends.values() if end.reason in STOP_REASONS]
         exits = [end.rank for end in scene.ends.values() if end.reason == "exit"]
-        there = [rank for rank in (*exits, *stopped, *scene.silent, *scene.own) if self._behind(rank) is not False]
-        found = FirstExitSuspects(silent=tuple(sorted(there)), late=self._late())
-        if len(found.all) != 1 or len(found.silent) > len(scene.harmed):
-            return self._open(found.all) if 1 < len(found.all) < len(scene.harmed) else None
-        return self._absent(found.all[0], bool(found.late))
-
-    def _late(self) -> tuple[int, ...]:
-        """Harmed ranks that issued an operation only after another had given up waiting."""
-        gave_up = [end for end in self.scene.harmed if end.gave_up and end.line.time_ns is not None]
-        newest = dict(self.facts.dataset.ops.group_by("rank").agg(pl.col("created_ns").max()).iter_rows())
-        return tuple(
-            sorted(
-                end.rank
-                for end in self.scene.harmed
-                if any(_after(newest.get(end.rank), end, o) for o in gave_up if o.rank != end.rank)
-            )
+        silent = [rank for rank in (*exits, *stopped, *scene.silent, *scene.own) if self._behind(rank) is not False]
+        # harmed ranks that issued an operation only after another had given up waiting
+        gave_up = [end for end in scene.harmed if end.gave_up and end.line.time_ns is not None]
+        newest = dict(self.logs.dataset.ops.group_by("rank").agg(pl.col("created_ns").max()).iter_rows())
+        late = {
+            end.rank
+            for end in scene.harmed
+            if any(_after(newest.get(end.rank), end, o) for o in gave_up if o.rank != end.rank)
+        }
+        suspects = tuple(sorted({*silent, *late}))
+        if len(suspects) != 1 or len(silent) > len(scene.harmed):
+            return self._open(suspects) if 1 < len(suspects) < len(scene.harmed) else None
+        rank, end = suspects[0], scene.ends.get(suspects[0])
+        came = "came too late" if late else "did not come"
+        then = f" After that it {end.line.text}." if end is not None and not late else ""
+        return self._named(
+            (rank,),
+            "missing-rank",
+            f"rank {rank} {came}: the others gave up waiting",
+            f"Every other rank waited until its timeout, or lost its connection to one that had.{then}",
+            f"Look at the stack of rank {rank}, or read the end of its log: that is where it stayed.",
+            "medium",
+            "no record shows what it did meanwhile",
         )
 
     def _behind(self, rank: int) -> bool | None:
@@ -142,80 +162,55 @@ class _FirstExitJudge:
         if end is not None and self._written_ns.get(rank, 0) < (end.line.time_ns or 0):
             # its last dump was not completed
             return None
-        fronts = self.facts.presence.frontiers
+        fronts = self.logs.facts.presence.frontiers
         harmed = [end.rank for end in self.scene.harmed]
-        seen = [
-            (own.enqueued, other.enqueued)
-            for (member, group), own in fronts.items()
-            if member == rank and own.enqueued is not None
+        issued = [
+            (front.enqueued, other.enqueued)
+            for (member, group), front in fronts.items()
+            if member == rank and front.enqueued is not None
             for victim in harmed
             if (other := fronts.get((victim, group))) is not None and other.enqueued is not None
         ]
-        return any(own < other for own, other in seen) if seen else None
+        return any(last < other for last, other in issued) if issued else None
 
     @cached_property
     def _written_ns(self) -> dict[int, int]:
         """When the newest dump of each rank was written."""
-        dumps = self.facts.dataset.dumps.drop_nulls(["rank", "mtime_ns"])
+        dumps = self.logs.dataset.dumps.drop_nulls(["rank", "mtime_ns"])
         return dict(dumps.group_by("rank").agg(pl.col("mtime_ns").max()).iter_rows())
 
     def _may_have_waited(self, rank: int) -> bool:
         """Whether a rank was last seen waiting, where a watchdog aborts ranks that wait too long."""
-        own = self.facts.dataset.ops.filter((pl.col("rank") == rank) & (pl.col("library") != "gloo"))
-        return bool(own.select(IS_PENDING.any()).item())
+        ops = self.logs.dataset.ops.filter((pl.col("rank") == rank) & (pl.col("library") != "gloo"))
+        return bool(ops.select(IS_PENDING.any()).item())
 
     def _left(self, ranks: tuple[int, ...]) -> Finding:
         who, whose = ranks_text(ranks), "its" if len(ranks) == 1 else "their"
         return self._named(
-            ranks, "rank-failed",
+            ranks,
+            "rank-failed",
             f"{who} came to the end of {whose} program while the others went on ({self._place(ranks[0])})",
             f"{who.capitalize()} exited without an exception; after that the others lost their connection.",
             f"Find out why {who} left the loop early: fewer batches than the others, a return or sys.exit on one rank "
             "only, or an exception that was caught.",
-        )  # fmt: skip
+        )
 
-    def _alone(self, found: FirstExitSuspects) -> Finding | None:
+    def _alone(self, left: tuple[int, ...]) -> Finding | None:
         """If most ranks reached their end: the few that went on are the odd ones, if they communicated at all."""
-        if any(self._behind(rank) is not True for rank in found.left):
+        if any(self._behind(rank) is not True for rank in left):
             return None
         ranks = tuple(sorted(end.rank for end in self.scene.harmed))
-        who, others = ranks_text(ranks), ranks_text(found.left)
+        who, others = ranks_text(ranks), ranks_text(left)
         named = self._named(
-            ranks, "extra-collective",
+            ranks,
+            "extra-collective",
             f"{who} went on communicating after {others} came to the end of the program ({self._place(ranks[0])})",
             f"Only {who} issued more operations: most likely a collective on a branch that few ranks take.",
             f"Look at the traceback of {who}: is this collective meant for all ranks?",
-            "medium", (f"or {others} left too early, for one common reason",),
-        )  # fmt: skip
-        return replace(named, candidates=found.left)
-
-    def _stopped(self, rank: int) -> Finding:
-        how = self.scene.ends[rank].line.text
-        return self._named(
-            (rank,), "rank-failed", f"rank {rank} {how} while the others went on ({self._place(rank)})",
-            f"Rank {rank} alone {how}; after that the others lost their connection.",
-            f"Who sent that signal to rank {rank}? The scheduler, a health check, or a person.",
-        )  # fmt: skip
-
-    def _killed(self, rank: int) -> Finding:
-        return self._named(
-            (rank,), "rank-failed", (
-                f"rank {rank} left no record of how it ended, and the others lost their connection to it"
-            ),
-            f"Every other rank recorded how it ended. {_KILLED_NOTE}",
-            _LOG_STEP, "medium", ("no record shows why it ended",),
-        )  # fmt: skip
-
-    def _absent(self, rank: int, late: bool) -> Finding:
-        came = "came too late" if late else "did not come"
-        end = self.scene.ends.get(rank)
-        then = "" if end is None else f" After that it {end.line.text}." if not late else ""
-        return self._named(
-            (rank,), "missing-rank", f"rank {rank} {came}: the others gave up waiting",
-            f"Every other rank waited until its timeout, or lost its connection to one that had.{then}",
-            f"Look at the stack of rank {rank}, or read the end of its log: that is where it stayed.",
-            "medium", ("no record shows what it did meanwhile",),
-        )  # fmt: skip
+            "medium",
+            f"or {others} left too early, for one common reason",
+        )
+        return replace(named, candidates=left)
 
     def _open(self, ranks: tuple[int, ...]) -> Finding:
         who = f"{'one of ' if len(ranks) > 1 else ''}{ranks_text(ranks)}"
@@ -225,7 +220,7 @@ class _FirstExitJudge:
             title=f"{who} may have ended or stayed away first; the others ended because of that",
             explanation=f"The way and the time of their ends do not prove it. {_KILLED_NOTE}",
             candidates=ranks,
-            waiting_ranks=tuple(sorted({end.rank for end in self.scene.harmed} - set(ranks))),
+            waiting_ranks=self._harmed(ranks),
             confidence="low",
             confidence_reasons=("the order is not proven",),
             evidence=self._evidence(ranks),
@@ -233,90 +228,57 @@ class _FirstExitJudge:
         )
 
     def _named(
-        self, ranks: tuple[int, ...], kind: str, title: str, explanation: str, step: str,
-        confidence: Confidence = "high", reasons: tuple[str, ...] = (),
-    ) -> Finding:  # fmt: skip
-        waiting = tuple(sorted({end.rank for end in self.scene.harmed} - set(ranks)))
+        self,
+        ranks: tuple[int, ...],
+        kind: str,
+        title: str,
+        explanation: str,
+        step: str,
+        confidence: Confidence = "high",
+        *reasons: str,
+    ) -> Finding:
+        waiting = self._harmed(ranks)
         finding = Finding(
-            kind=kind, severity="critical", title=title, explanation=explanation, root_cause=True,
-            culprit_ranks=ranks, culprits=tuple(map(self.place, ranks)), waiting_ranks=waiting,
-            blast_radius=len(waiting), confidence=confidence, confidence_reasons=reasons,
-            evidence=self._evidence(ranks), next_steps=(step,),
-        )  # fmt: skip
-        return self._at(finding)
-
-    def _at(self, finding: Finding) -> Finding:
-        """The finding with the collective in which the first harmed rank waited for the culprit."""
-        ops = self.facts.dataset.ops.with_row_index("row").filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())
+            kind=kind,
+            severity="critical",
+            title=title,
+            explanation=explanation,
+            root_cause=True,
+            culprit_ranks=ranks,
+            culprits=tuple(map(self.logs.place, ranks)),
+            waiting_ranks=waiting,
+            blast_radius=len(waiting),
+            confidence=confidence,
+            confidence_reasons=reasons,
+            evidence=self._evidence(ranks),
+            next_steps=(step,),
+        )
+        # the collective in which the first harmed rank waited for the culprit
+        ops = self.logs.dataset.ops.with_row_index("row").filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())
         newest = ops.group_by("rank", maintain_order=True).last().select("rank", "group", "seq", "op", "row")
         last = {rank: rest for rank, *rest in newest.iter_rows()}
         for end in sorted(self.scene.harmed, key=lambda end: end.line.time_ns or 0):
-            key, seq, op, row = last.get(end.rank, (None, None, "", None))
-            group = self.facts.groups[key] if key is not None else None
-            if group is None or not set(finding.culprit_ranks) <= set(group.ranks):
-                continue
-            place = f"Rank {end.rank} was in {op} #{seq} of {self.facts.label(group.id)} then."
-            ref = GroupRef(group.name, group.description, group.ranks, key=group.id)
-            told = f"{finding.explanation} {place}"
-            return replace(finding, explanation=told, group=ref, seq=seq, op=op, row=row)
+            at, seq, op, row = last.get(end.rank, (None, None, "", None))
+            group = self.logs.facts.groups[at] if at is not None else None
+            if group is not None and set(ranks) <= set(group.ranks):
+                where = f"Rank {end.rank} was in {op} #{seq} of {self.logs.facts.label(group.id)} then."
+                text = f"{explanation} {where}"
+                return replace(finding, explanation=text, group=self.logs.group(at), seq=seq, op=op, row=row)
         return finding
+
+    def _harmed(self, without: Sequence[int]) -> tuple[int, ...]:
+        return tuple(sorted({end.rank for end in self.scene.harmed} - set(without)))
 
     def _place(self, rank: int) -> str:
         return self.scene.ends[rank].line.place
 
-    def _evidence(self, ranks: Iterable[int]) -> tuple[Evidence, ...]:
+    def _evidence(self, ranks: Sequence[int]) -> tuple[Evidence, ...]:
         """The ends of these ranks, and the first of the others."""
-        own = [end for rank in ranks if (end := self.scene.ends.get(rank)) is not None]
-        others = sorted((e for e in self.scene.harmed if e not in own), key=lambda e: e.line.time_ns or 0)
-        return tuple(end.line.evidence() for end in (*own, *others[:MOST_EVIDENCE]))
+        ends = [end for rank in ranks if (end := self.scene.ends.get(rank)) is not None]
+        others = sorted((e for e in self.scene.harmed if e not in ends), key=lambda e: e.line.time_ns or 0)
+        return tuple(end.line.evidence() for end in (*ends, *others[:MOST_EVIDENCE]))
 
 
 def _after(issued_ns: int | None, end: RankEnd, other: RankEnd) -> bool:
     """Whether a rank issued an operation after the end of another, with clocks of two hosts apart."""
     return issued_ns is not None and issued_ns > (other.line.time_ns or 0) + apart_ns(end.line, other.line)
-
-
-# Ranks that ended their program while the others went on, so that later operations never finish.
-
-EXIT_PATTERN = "not-destroyed"
-MOST_LINES = 3
-
-
-def find_left(lines: Sequence[LogLine], place: Callable[[int], Culprit]) -> Finding | None:
-    """The ranks that left, if fewer than those that gave up waiting later; None without any."""
-    gave_up = {line.rank: line for line in reversed(lines) if line.rank is not None and line.has(GAVE_UP)}
-    exits = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern == EXIT_PATTERN}
-    waited = [line for rank, line in gave_up.items() if rank not in exits]
-    left = {
-        rank: line for rank, line in sorted(exits.items())
-        if waited and all(precedes(line, other, CLOCK_SKEW_NS) for other in waited)
-    }  # fmt: skip
-    if not left or len(left) >= len(waited):
-        return None
-    ranks = tuple(left)
-    waiting = tuple(sorted(rank for rank in gave_up if rank is not None and rank not in left))
-    own = next(iter(left.values()))
-    return Finding(
-        kind="missing-rank",
-        severity="critical",
-        title=f"{ranks_text(ranks)} left the program while the others went on ({own.place})",
-        explanation=(
-            f"{ranks_text(ranks).capitalize()} reached the exit of the program without destroying the process "
-            f"groups. {wait_text(waiting)} after that, until the timeout."
-        ),
-        root_cause=True,
-        culprit_ranks=ranks,
-        culprits=tuple(map(place, ranks)),
-        waiting_ranks=waiting,
-        blast_radius=len(waiting),
-        confidence="medium",
-        confidence_reasons=("why the program ended is not in the log",),
-        evidence=(
-            *(line.evidence() for line in list(left.values())[:MOST_LINES]),
-            *(gave_up[rank].evidence() for rank in waiting[:MOST_LINES]),
-        ),
-        next_steps=(
-            f"Find out why {ranks_text(ranks)} left the loop early: fewer batches than the others, a return or "
-            "sys.exit on one rank only, or an exception that was caught.",
-        ),
-    )

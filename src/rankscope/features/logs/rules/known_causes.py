@@ -1,29 +1,34 @@
-"""`known-error`: causes that accuse no rank, and a count of the lines that only show harm."""
+"""`known-error`: causes that accuse no rank, unknown errors out of NCCL, and what is left of jobs without a cause.
+
+An error that the table of known errors lacks is still a failure if it came out of NCCL. Warnings without a trail of
+calls that returned it are often only advice, or NCCL then succeeded in another way.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from rankscope.analysis.model import Finding
+from rankscope.analysis.model import Evidence, Finding
 from rankscope.features.logs.rules.failures import cut_text, find_tracebacks, stack_of, without_ended
+from rankscope.features.logs.rules.initialisation import PARAMETER_PATTERNS, find_parameter_counts
 from rankscope.features.logs.rules.log_lines import (
+    JobLogs,
     LogLine,
     alone_told,
     earliest_line,
     error_label,
+    precedes,
     ranks_of,
     read_noise,
     who_text,
 )
-from rankscope.features.logs.rules.nccl_errors import failed_call, uneven_pairs_text
+from rankscope.features.logs.rules.unmatched import uneven_pairs_text
 from rankscope.kinds.error_traits import ANY_CONNECTION, AT_SHUTDOWN, GAVE_UP, REFUSED_CALL, RETRIED, UNSURE
 from rankscope.kinds.event_kinds import EVENTS
-from rankscope.schema import Dataset
 from rankscope.text.wording import plural, ranks_text
 
 MOST_EVIDENCE = 8
@@ -41,10 +46,27 @@ _STEPS = (
     "Collect the logs and the flight recorder dumps of all ranks.",
     "Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 for the next run.",
 )
+_OUTER_CALL = re.compile(r"(?:^|/)(?:init|group|enqueue|bootstrap|collectives)\.(?:cc|cu|cpp):\d+ -> [1-5]\b")
+"""Places where an error leaves NCCL; 6 is an error of another rank, 7 is none."""
+_THREAD_CALL = re.compile(r"(?:^|/)(?:proxy|net)\.(?:cc|cu|cpp):\d+ -> [1-5]\b")
+"""Threads of NCCL that end with an error of their own."""
+_RESULT = re.compile(r" -> [1-5]\b")
+_OUTCOMES = (", and these logs do not show whether it found another way", " and gives up the call")
+_FEWEST_CALLS = 2
+"""Fewest such calls: one alone may be a try."""
+_CODES = {
+    1: " (a CUDA call failed)", 2: " (a system call failed)", 3: " (internal error)", 4: " (invalid argument)",
+    5: " (invalid usage)",
+}  # fmt: skip
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_WARNING_HEAD = re.compile(r".*? NCCL (?:WARN|ERROR) |^\S+ \[\d+\] \S+ WARN ")
 
 
-def known_causes(lines: Sequence[LogLine]) -> list[Finding]:
+def known_causes(logs: JobLogs) -> list[Finding]:
     """A finding for each known cause that accuses nobody, the earliest in the logs first."""
+    # the rule on counts of parameters says more
+    gone = PARAMETER_PATTERNS if any(True for _ in find_parameter_counts(logs)) else ()
+    lines = [line for line in logs.lines if line.pattern not in gone]
     by_pattern: defaultdict[str, list[LogLine]] = defaultdict(list)
     for line in alone_told(lines):
         if line.role == "root" and line.values.get("accuses") in ("nobody", None):
@@ -53,48 +75,157 @@ def known_causes(lines: Sequence[LogLine]) -> list[Finding]:
     causes = {pattern: _cause(same, pattern in fatal) for pattern, same in by_pattern.items()}
     refused = {pattern for pattern, same in by_pattern.items() if same[0].has(REFUSED_CALL)}
     deeper = any(cause.severity == "critical" for pattern, cause in causes.items() if pattern not in refused)
-    found = [cause for pattern, cause in causes.items() if not (deeper and pattern in refused)]
-    return sorted(found, key=lambda f: (f.severity != "critical", f.evidence[0].time_ns or 0))
+    shown = [cause for pattern, cause in causes.items() if not (deeper and pattern in refused)]
+    return sorted(shown, key=lambda f: (f.severity != "critical", f.evidence[0].time_ns or 0))
 
 
-def _cause(own: list[LogLine], fatal: bool) -> Finding:
-    first = earliest_line(own)
-    told = first.values
-    meaning = f"{told['meaning']} " if told.get("meaning") else ""
+def find_known_causes(logs: JobLogs) -> Iterator[Finding]:
+    """The known causes that accuse nobody."""
+    yield from logs.once(known_causes)
+
+
+def _cause(lines: list[LogLine], fatal: bool) -> Finding:
+    first = earliest_line(lines)
+    meaning, advice = first.values.get("meaning"), first.values.get("next")
     return Finding(
         kind="known-error",
-        severity="warning" if first.has(UNSURE) and not fatal and not any(map(failed_call, own)) else "critical",
-        title=f"{error_label(first)}, reported by {who_text(own)} ({first.place})",
-        explanation=f"{meaning}The rank that prints it need not be at fault.",
-        candidates=ranks_of(own),
+        severity="warning" if first.has(UNSURE) and not fatal and not any(map(_failed_call, lines)) else "critical",
+        title=f"{error_label(first)}, reported by {who_text(lines)} ({first.place})",
+        explanation=f"{f'{meaning} ' if meaning else ''}The rank that prints it need not be at fault.",
+        candidates=ranks_of(lines),
         confidence="medium",
         confidence_reasons=("the line alone does not say which rank is at fault",),
-        evidence=tuple(line.evidence() for line in [first, *(o for o in own if o is not first)][:MOST_EVIDENCE]),
-        next_steps=(str(told["next"]),) if told.get("next") else (),
+        evidence=_first_in_front(first, lines),
+        next_steps=(str(advice),) if advice else (),
     )
 
 
-def timeout_finding(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
-    """A finding on ranks that gave up waiting for unknown ranks; None if none did."""
-    own = [line for line in lines if line.has(GAVE_UP) or line.kind == "watchdog-timeout"]
-    told = {line.who for line in own}
-    stated = [line for line in lines if line.kind == "pg-status" and line.values.get("at_work") is not None]
-    own += [line for line in stated if line.who not in told]
-    if own:
-        return _waited(own, uneven_pairs_text(dataset))
-    asked = [line for line in lines if line.values.get("from_rank") is not None]
-    return _asked(asked) or _stuck([line for line in lines if line.kind == "heartbeat"])
+def _first_in_front(first: LogLine, lines: Sequence[LogLine]) -> tuple[Evidence, ...]:
+    return tuple(line.evidence() for line in [first, *(o for o in lines if o is not first)][:MOST_EVIDENCE])
 
 
-def _asked(own: list[LogLine]) -> Finding | None:
+def _failed_call(line: LogLine) -> bool:
+    """Whether the line is a warning whose error came out of NCCL, or ended a thread of it."""
+    return _is_warning(line) and any(_OUTER_CALL.search(row) or _THREAD_CALL.search(row) for row in _trail(line))
+
+
+def find_unknown_causes(logs: JobLogs) -> Iterator[Finding]:
+    """The first warning of NCCL that made a call fail, where the table of known errors lacks it."""
+    first_timeouts: dict[int, LogLine] = {}
+    for line in logs.lines:
+        if line.has(GAVE_UP):
+            first_timeouts.setdefault(line.file, line)
+    # calls also fail in the teardown after a timeout
+    warnings = [
+        line
+        for line in logs.lines
+        if line.role in ("", "context")
+        and _is_warning(line)
+        and any(_RESULT.search(row) for row in _trail(line))
+        and all(precedes(line, timeout) for timeout in first_timeouts.values())
+    ]
+    if not warnings:
+        return
+    failed = [line for line in warnings if _failed_call(line)]
+    warnings = failed or warnings
+    alike: defaultdict[str, list[LogLine]] = defaultdict(list)
+    for line in warnings:
+        alike[_NUMBERS.sub("", _warning_text(line))].append(line)
+    first = earliest_line(warnings)
+    same = alike[_NUMBERS.sub("", _warning_text(first))]
+    words = f"a call {'of' if failed else 'inside'} NCCL failed: {cut_text(_warning_text(first))}"
+    yield Finding(
+        kind="known-error",
+        severity="critical" if failed else "warning",
+        title=f"{words}, reported by {who_text(same)} ({first.place})",
+        explanation=(
+            f"NCCL says so in a warning{_OUTCOMES[bool(failed)]}. The rank that prints it need not be at fault."
+        ),
+        candidates=ranks_of(same),
+        confidence="low",
+        confidence_reasons=("rankscope does not know this error, and the line does not say which rank is at fault",),
+        evidence=_first_in_front(first, warnings),
+        next_steps=(f"Read the lines before {first.place}, and the source of NCCL at {_innermost(first)}.",),
+    )
+
+
+def _is_warning(line: LogLine) -> bool:
+    return line.values.get("level") in ("WARN", "ERROR")
+
+
+def _trail(line: LogLine) -> list[str]:
+    """The calls that returned the error of a line, innermost first."""
+    trail = line.values.get("trail")
+    return [str(row) for row in trail] if isinstance(trail, list) else []
+
+
+def _innermost(line: LogLine) -> str:
+    return _trail(line)[0].split(" ")[0]
+
+
+def _warning_text(line: LogLine) -> str:
+    """The words of a warning, without its head."""
+    head = _WARNING_HEAD.match(line.text)
+    return line.text[head.end() :].strip() if head else line.text.strip()
+
+
+def find_returned_errors(logs: JobLogs) -> Iterator[Finding]:
+    """Failed calls of which lines tell only the place in NCCL."""
+    lines = [line for line in logs.lines if sum(bool(_OUTER_CALL.search(row)) for row in _trail(line)) >= _FEWEST_CALLS]
+    if not lines:
+        return
+    first = earliest_line(lines)
+    place, _, result = _trail(first)[0].partition(" -> ")
+    what = _CODES.get(int(result.split(" ")[0]), "")
+    yield Finding(
+        kind="rank-failed",
+        severity="critical",
+        title=f"a call of NCCL failed in {who_text(lines)} at {place}{what} ({first.place})",
+        explanation="No line says why: NCCL prints only which of its calls returned the error.",
+        candidates=ranks_of(lines),
+        confidence="low",
+        confidence_reasons=("the lines do not say which rank is at fault",),
+        evidence=tuple(line.evidence(" < ".join(_trail(line)[:MOST_EVIDENCE])) for line in lines[:MOST_EVIDENCE]),
+        next_steps=(f"Read the source of NCCL at {_innermost(first)}; collect the logs of all ranks.",),
+    )
+
+
+def find_timeouts(logs: JobLogs) -> Iterator[Finding]:
+    """Ranks that gave up waiting for unknown ranks."""
+    lines = [line for line in logs.lines if line.has(GAVE_UP) or line.kind == "watchdog-timeout"]
+    known = {line.who for line in lines}
+    lines += [
+        line
+        for line in logs.lines
+        if line.kind == "pg-status" and line.values.get("at_work") is not None and line.who not in known
+    ]
+    asked = [line for line in logs.lines if line.values.get("from_rank") is not None]
+    stuck = [line for line in logs.lines if line.kind == "heartbeat"]
+    if lines:
+        yield _waited(lines, uneven_pairs_text(logs.dataset))
+    elif asked:
+        yield _asked(asked)
+    elif stuck:
+        yield Finding(
+            kind="known-error",
+            severity="critical",
+            title=f"the watchdog of {who_text(stuck)} made no progress ({stuck[0].place})",
+            explanation="A call into CUDA or NCCL did not return, or another thread held the interpreter lock.",
+            waiting_ranks=ranks_of(stuck),
+            confidence="low",
+            confidence_reasons=("it may be stuck on its own, or while a failed group is torn down",),
+            evidence=tuple(line.evidence() for line in stuck[:MOST_EVIDENCE]),
+            next_steps=("Take stacks of all its threads: py-spy dump --native, or gdb.",),
+        )
+
+
+def _asked(lines: list[LogLine]) -> Finding:
     """Ranks that gave up waiting, by the ranks that they asked for a dump."""
-    if not own:
-        return None
-    ranks = tuple(sorted({int(line.values["from_rank"]) for line in own}))
+    ranks = tuple(sorted({int(line.values["from_rank"]) for line in lines}))
     return Finding(
         kind="known-error",
         severity="critical",
-        title=f"{ranks_text(ranks)} gave up waiting, as {who_text(own)} was told ({own[0].place}); these logs do "
+        title=f"{ranks_text(ranks)} gave up waiting, as {who_text(lines)} was told ({lines[0].place}); these logs do "
         "not show which rank did not come",
         explanation=(
             "A rank that gives up waiting asks all others for a dump. A rank that was asked need not have waited."
@@ -102,81 +233,24 @@ def _asked(own: list[LogLine]) -> Finding | None:
         waiting_ranks=ranks,
         confidence="low",
         confidence_reasons=("the log of the rank that gave up is not loaded",),
-        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
+        evidence=tuple(line.evidence() for line in lines[:MOST_EVIDENCE]),
         next_steps=(f"Read the log of {ranks_text(ranks)}.", *_STEPS),
     )
 
 
-def signalled_finding(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
-    """A finding on ranks of which only signs of a timeout are left: that they dump for it, or go down after it."""
-    own = [line for line in lines if line.values.get("own") is True]
-    told = [line for line in lines if line.pattern == "dump-signal" and line not in own]
-    down = [line for line in read_noise(dataset) if line.pattern == TEARDOWN]
-    if not (own or told or down):
-        return None
-    first = earliest_line(own or down or told)
-    timed_out = [line for line in own if line.pattern == "dump-signal"]
-    ranks = ranks_of(own)
-    others = sorted({rank for line in down for rank in line.values.get("ranks", ())} - set(ranks))
-    if timed_out:
-        title = f"{who_text(timed_out)} gave up waiting{_progress(timed_out[0])} ({timed_out[0].place})"
-        title += f", and {ranks_text(others)} failed or timed out" if others else ""
-    elif own or down:
-        title = f"{who_text(own) if own else ranks_text(others) if others else who_text(down)} failed or timed out in "
-        title += f"a collective ({first.place})"
-    else:
-        title = f"another rank failed or timed out in a collective, as {who_text(told)} was told ({first.place})"
-    return Finding(
-        kind="known-error",
-        severity="critical",
-        title=f"{title}; these logs do not show which rank did not come",
-        explanation="Ranks dump and go down like this after a timeout or an error. The lines that name the cause "
-        "are missing.",
-        waiting_ranks=tuple(sorted({*ranks, *others})),
-        confidence="low",
-        confidence_reasons=("the lines that name the operation are missing",),
-        evidence=tuple(line.evidence() for line in [*own, *down, *told][:MOST_EVIDENCE]),
-        next_steps=_STEPS,
-    )
-
-
-def _progress(line: LogLine) -> str:
-    """ " in default_pg, with 12 of 90 works completed"; empty if the line does not say."""
-    group = line.values.get("pg_desc") or line.values.get("pg_guid")
-    done, issued = line.values.get("last_completed"), line.values.get("last_enqueued")
-    works = ""
-    if isinstance(done, int) and isinstance(issued, int) and issued > 0:
-        works = f", with {max(done, 0)} of {plural(issued, 'work')} completed"
-    return (f" in {_short(str(group))}" if group else "") + works
-
-
-def _stuck(own: list[LogLine]) -> Finding | None:
-    if not own:
-        return None
-    return Finding(
-        kind="known-error",
-        severity="critical",
-        title=f"the watchdog of {who_text(own)} made no progress ({own[0].place})",
-        explanation="A call into CUDA or NCCL did not return, or another thread held the interpreter lock.",
-        waiting_ranks=ranks_of(own),
-        confidence="low",
-        confidence_reasons=("it may be stuck on its own, or while a failed group is torn down",),
-        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
-        next_steps=("Take stacks of all its threads: py-spy dump --native, or gdb.",),
-    )
-
-
-def _waited(own: list[LogLine], sends: str) -> Finding:
-    first = earliest_line(own)
-    ranks = ranks_of(own)
+def _waited(lines: list[LogLine], sends: str) -> Finding:
+    first, ranks = earliest_line(lines), ranks_of(lines)
     by_place: defaultdict[str, list[LogLine]] = defaultdict(list)
-    named = {line.values.get("seq"): _waited_in(line) for line in own if line.values.get("op")}
-    for line in (first, *own):
+    named = {line.values.get("seq"): _waited_in(line) for line in lines if line.values.get("op")}
+    for line in (first, *lines):
         by_place[named.get(line.values.get("at_work")) or _waited_in(line)].append(line)
     (at, there), *others = by_place.items()
-    others = [(place, lines) for place, lines in others if place]
-    last = _behind(own)
-    far = f"[Rank {last.rank}] of its group is furthest behind, at #{last.seq}" if last else ""
+    others = [(place, waiting) for place, waiting in others if place]
+    behind = _furthest_behind(lines)
+    far = ""
+    if behind is not None:
+        rank, seq, furthest = behind
+        far = f"[Rank {rank}] of its group is furthest behind, at #{seq}"
     more = f" and others elsewhere{', ' + far if far else ''}" if others else ""
     open_ = "why it did not come" if first.values.get("waits_for") is not None else "which rank did not come"
     if len(others) == 1:
@@ -188,13 +262,13 @@ def _waited(own: list[LogLine], sends: str) -> Finding:
         title=f"{who_text(there)} gave up waiting{at}{more} ({first.place}); these logs do not show {open_}",
         explanation=(
             "A rank that gives up waiting is a victim: find the rank that did not come."
-            + (f" {far}; others wait in #{last.first}." if last else "")
+            + (f" {far}; others wait in #{furthest}." if far else "")
             + sends
         ),
         waiting_ranks=ranks,
         confidence="low",
         confidence_reasons=("the log covers only ranks that waited",),
-        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
+        evidence=tuple(line.evidence() for line in lines[:MOST_EVIDENCE]),
         next_steps=_STEPS,
     )
 
@@ -216,122 +290,161 @@ def _short(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[:8]}…"
 
 
-def _failed(line: LogLine) -> bool:
-    """Whether an end was a failure; the entries of torchrun's summary are failures, also where the code is cut off."""
-    code = line.values["exitcode"]
-    return code not in _REQUESTED_EXITS or (code is None and line.kind == "torchrun-failure")
-
-
-def ended_finding(lines: Sequence[LogLine], *, moves: bool = False) -> Finding | None:
-    """A finding on processes that ended with errors of unknown cause; None if none did.
-
-    In a watched job that `moves`, a traceback without its end is still being written.
-    """
-    threw = [line for line, _ in find_tracebacks(lines)]
-    own = [line for line in threw if line.values.get("exception")]
-    ended = (line for line in without_ended(lines) if EVENTS[line.kind].exit_of)
-    exits = [line for line in ended if _failed(line)]
-    # srun tells only of its own tasks: of torchrun, if that starts the ranks
-    own = own or [line for line in exits if EVENTS[line.kind].exit_of == "process"] or exits
-    own = own or ([] if moves else threw)
-    if not own:
+def _furthest_behind(lines: list[LogLine]) -> tuple[int, int, int] | None:
+    """The rank of a group that gave up at the lowest number, that number, and the highest one; None unless the lines
+    tell only ranks in the group."""
+    lowest: dict[int, int] = {}
+    ranks: dict[int, int] = {}
+    for line in lines:
+        inside, seq = line.values.get("rank_in_group"), line.values.get("seq")
+        if line.values.get("op") in _P2P_OPS or not isinstance(inside, int) or not isinstance(seq, int):
+            continue
+        if line.rank is not None and ranks.setdefault(inside, line.rank) != line.rank:
+            # two at one place: numbers of several groups
+            return None
+        lowest[inside] = min(seq, lowest.get(inside, seq))
+    if len(set(lowest.values())) < 2:
         return None
-    first = earliest_line(own)
-    exited = EVENTS[first.kind].exit_of != ""
-    code = next((line.values["exitcode"] for line in own if exited and line.values["exitcode"] is not None), "unknown")
-    how = f" with exit code {code}" if exited else f": {cut_text(first.text)}"
-    if first.kind == "traceback" and not first.values.get("exception"):
+    last = min(lowest, key=lambda rank: lowest[rank])
+    return last, lowest[last], max(lowest.values())
+
+
+def find_signalled(logs: JobLogs) -> Iterator[Finding]:
+    """Ranks of which only signs of a timeout are left: that they dump for it, or go down after it."""
+    own = [line for line in logs.lines if line.values.get("own") is True]
+    asked = [line for line in logs.lines if line.pattern == "dump-signal" and line not in own]
+    down = [line for line in read_noise(logs.dataset) if line.pattern == TEARDOWN]
+    if not (own or asked or down):
+        return
+    first = earliest_line(own or down or asked)
+    timed_out = [line for line in own if line.pattern == "dump-signal"]
+    ranks = ranks_of(own)
+    others = sorted({rank for line in down for rank in line.values.get("ranks", ())} - set(ranks))
+    if timed_out:
+        title = f"{who_text(timed_out)} gave up waiting{_progress(timed_out[0])} ({timed_out[0].place})"
+        title += f", and {ranks_text(others)} failed or timed out" if others else ""
+    elif own or down:
+        title = f"{who_text(own) if own else ranks_text(others) if others else who_text(down)} failed or timed out in "
+        title += f"a collective ({first.place})"
+    else:
+        title = f"another rank failed or timed out in a collective, as {who_text(asked)} was told ({first.place})"
+    yield Finding(
+        kind="known-error",
+        severity="critical",
+        title=f"{title}; these logs do not show which rank did not come",
+        explanation="Ranks dump and go down like this after a timeout or an error. The lines that name the cause "
+        "are missing.",
+        waiting_ranks=tuple(sorted({*ranks, *others})),
+        confidence="low",
+        confidence_reasons=("the lines that name the operation are missing",),
+        evidence=tuple(line.evidence() for line in [*own, *down, *asked][:MOST_EVIDENCE]),
+        next_steps=_STEPS,
+    )
+
+
+def _progress(line: LogLine) -> str:
+    """ " in default_pg, with 12 of 90 works completed"; empty if the line does not say."""
+    group = line.values.get("pg_desc") or line.values.get("pg_guid")
+    done, issued = line.values.get("last_completed"), line.values.get("last_enqueued")
+    works = ""
+    if isinstance(done, int) and isinstance(issued, int) and issued > 0:
+        works = f", with {max(done, 0)} of {plural(issued, 'work')} completed"
+    return (f" in {_short(str(group))}" if group else "") + works
+
+
+def find_unexplained_ends(logs: JobLogs) -> Iterator[Finding]:
+    """Processes that ended with errors of unknown cause."""
+    threw = [line for line, _ in find_tracebacks(logs.lines)]
+    exits = [
+        line
+        for line in without_ended(logs.lines)
+        if EVENTS[line.kind].exit_of
+        and (
+            line.values["exitcode"] not in _REQUESTED_EXITS
+            # entries of torchrun's summary are failures, also where the code is cut off
+            or (line.values["exitcode"] is None and line.kind == "torchrun-failure")
+        )
+    ]
+    lines = [line for line in threw if line.values.get("exception")]
+    # srun tells only of its own tasks: of torchrun, if that starts the ranks
+    lines = lines or [line for line in exits if EVENTS[line.kind].exit_of == "process"] or exits
+    # in a job that runs on, a traceback without its end is still being written
+    lines = lines or ([] if logs.moves else threw)
+    if not lines:
+        return
+    first = earliest_line(lines)
+    how = f": {cut_text(first.text)}"
+    if EVENTS[first.kind].exit_of:
+        codes = [line.values["exitcode"] for line in lines if line.values["exitcode"] is not None]
+        how = f" with exit code {codes[0] if codes else 'unknown'}"
+    elif first.kind == "traceback" and not first.values.get("exception"):
         how = " with an exception that is cut off"
-    return Finding(
+    yield Finding(
         kind="rank-failed",
         severity="critical",
-        title=f"{who_text(own)} ended{how} ({first.place}); these logs do not show why",
+        title=f"{who_text(lines)} ended{how} ({first.place}); these logs do not show why",
         explanation="No cause is here: exceptions of communication point to a failure elsewhere.",
-        candidates=ranks_of(own),
+        candidates=ranks_of(lines),
         confidence="low",
         confidence_reasons=("the rank that ends first is often a victim",),
         stack=stack_of(first),
-        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
+        evidence=tuple(line.evidence() for line in lines[:MOST_EVIDENCE]),
         next_steps=("Collect the logs of all ranks, and dmesg of their hosts.",),
     )
 
 
-def harmed_finding(lines: Sequence[LogLine]) -> Finding | None:
-    """A finding on processes that met harm from elsewhere, if there is nothing else; None if none did."""
-    harm = [line for line in lines if line.role == "victim"]
-    own = [line for line in harm if not _mild(line)] or harm
-    if not own:
-        return None
-    first = earliest_line(own)
-    mild = _mild(first)
-    same = [line for line in own if error_label(line) == error_label(first)]
-    late = first.has(AT_SHUTDOWN)
-    ranks = ranks_of(own)
-    return Finding(
+def find_harmed(logs: JobLogs) -> Iterator[Finding]:
+    """Processes that met harm from elsewhere; a warning if the harm does not show that the job broke."""
+    harm = [line for line in logs.lines if line.role == "victim"]
+    lines = [line for line in harm if not _is_mild(line)] or harm
+    if not lines:
+        return
+    first = earliest_line(lines)
+    mild, label = _is_mild(first), error_label(first)
+    who = who_text([line for line in lines if error_label(line) == label])
+    title = f"{who}: {label} ({first.place}){'' if mild else '; these logs do not show what failed first'}"
+    if first.has(AT_SHUTDOWN):
+        title = f"{who} {label}, whose process had ended ({first.place})"
+    meaning, advice = first.values.get("meaning") or "", first.values.get("next")
+    yield Finding(
         kind="rank-failed",
         severity="warning" if mild else "critical",
-        title=f"{who_text(same)} {error_label(first)}, whose process had ended ({first.place})"
-        if late
-        else f"{who_text(same)}: {error_label(first)} ({first.place})"
-        + ("" if mild else "; these logs do not show what failed first"),
-        explanation=(
-            f"{first.values.get('meaning') or ''} The rank that prints it is a victim of something else."
-        ).strip(),
-        waiting_ranks=ranks,
+        title=title,
+        explanation=f"{meaning} The rank that prints it is a victim of something else.".strip(),
+        waiting_ranks=ranks_of(lines),
         confidence="low",
         confidence_reasons=("the log covers only ranks that were harmed",),
-        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
-        next_steps=(*((str(first.values["next"]),) if first.values.get("next") else ()), _STEPS[0]),
+        evidence=tuple(line.evidence() for line in lines[:MOST_EVIDENCE]),
+        next_steps=(*((str(advice),) if advice else ()), _STEPS[0]),
     )
 
 
-def _mild(line: LogLine) -> bool:
+def _is_mild(line: LogLine) -> bool:
     """Whether a line of harm does not show that the job broke."""
     foreign = line.has(ANY_CONNECTION) and (_LIBRARY_NAMES.search(line.text) is None or "retrying" in line.text)
     return foreign or line.has(AT_SHUTDOWN) or line.has(RETRIED)
 
 
-class _Behind(NamedTuple):
-    rank: int
-    """Rank in its group."""
-    seq: int
-    first: int
-    """The place at which the rank that is furthest ahead waits."""
+def find_broken(logs: JobLogs) -> Iterator[Finding]:
+    """Processes that met harm which shows that the job broke."""
+    yield from (finding for finding in find_harmed(logs) if finding.severity == "critical")
 
 
-def _behind(own: list[LogLine]) -> _Behind | None:
-    """The rank of a group that gave up at the lowest number, if the lines tell only ranks in the group."""
-    lowest: dict[int, int] = {}
-    ranks: dict[int, int] = {}
-    for line in own:
-        inside, seq = line.values.get("rank_in_group"), line.values.get("seq")
-        if line.values.get("op") in _P2P_OPS:
-            continue
-        if isinstance(inside, int) and isinstance(seq, int):
-            if line.rank is not None and ranks.setdefault(inside, line.rank) != line.rank:
-                # two at one place: numbers of several groups
-                return None
-            lowest[inside] = min(seq, lowest.get(inside, seq))
-    if len(lowest) < 2 or len(set(lowest.values())) < 2:
-        return None
-    last = min(lowest, key=lambda rank: lowest[rank])
-    return _Behind(last, lowest[last], max(lowest.values()))
-
-
-def harm_finding(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
+def count_harm(logs: JobLogs) -> Iterator[Finding]:
     """One note that counts the lines that follow from others, and the meaningless ones."""
-    harm = [line for line in lines if line.role == "victim"]
-    noise = dataset.messages.filter(pl.col("role") == "noise").height
+    harm = [line for line in logs.lines if line.role == "victim"]
     if not harm:
-        return None
+        return
+    noise = logs.dataset.messages.filter(pl.col("role") == "noise").height
     kinds = Counter(line.pattern for line in harm)
-    told = ", ".join(f"{pattern} ({count})" for pattern, count in kinds.most_common(MOST_KINDS))
-    ranks = sorted({line.rank for line in harm if line.rank is not None})
-    return Finding(
+    listed = ", ".join(f"{pattern} ({count})" for pattern, count in kinds.most_common(MOST_KINDS))
+    ranks = ranks_of(harm)
+    of = f" of {ranks_text(ranks)}" if ranks else ""
+    yield Finding(
         kind="known-error",
         severity="info",
         title=f"{plural(len(harm), 'line')} of the logs only show harm from elsewhere",
-        explanation=f"{told}{f' of {ranks_text(ranks)}' if ranks else ''}; {plural(noise, 'line')} more are harmless.",
-        waiting_ranks=tuple(ranks),
+        explanation=f"{listed}{of}; {plural(noise, 'line')} more are harmless.",
+        waiting_ranks=ranks,
         evidence=tuple({line.pattern: line.evidence() for line in reversed(harm)}.values()),
     )

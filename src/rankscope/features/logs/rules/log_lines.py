@@ -1,22 +1,35 @@
-"""Log lines that matter to a verdict, in a comparable order, and the names of their processes: by rank or process."""
+"""The logs of a job as rules read them: lines that matter to a verdict, their order, and the names of processes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeVar
 
 import orjson
 import polars as pl
 
-from rankscope.analysis.model import Culprit, Evidence
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef
+from rankscope.kinds.error_traits import GAVE_UP
 from rankscope.kinds.event_kinds import BULK, EVENTS
 from rankscope.schema import Dataset
 from rankscope.text.wording import rank_ranges, ranks_text
 
+_Read = TypeVar("_Read")
+
 CLOCK_SKEW_NS = 2_000_000_000
 """Largest difference between clocks of hosts, and between the writers of one log."""
+FEWEST_COMMS = 3
+"""Fewest communicators that two hosts must share."""
+SKEW_FACTOR = 4
+"""Smallest ratio of the median difference to the spread of the differences."""
+SKEW_FLOOR_NS = 1_000_000_000
+"""Smallest difference that is told apart from timestamps in seconds and from the setup itself."""
+MOST_HOSTS = 512
 LONGEST_TEXT = 300
 LONGEST_PATH = 32
 _HEAD = re.compile(r"^(?:\[[^\]]{1,40}\] )?([^\s:]{1,255}):(\d{1,10}):\d{1,10} \[(\d{1,4})\] ")
@@ -103,6 +116,73 @@ class LogLine:
         return Evidence(words, file=self.path or None, rank=self.rank, line=self.line, time_ns=self.time_ns)
 
 
+@dataclass
+class JobLogs:
+    """The logs of one job, and the findings that rules of logs build on."""
+
+    facts: Facts
+    place: Callable[[int], Culprit]
+    """The culprit of a rank, with its host."""
+    lines: Sequence[LogLine]
+    """All lines that matter, without survived errors and steps."""
+    survived: Sequence[LogLine]
+    """Errors after which their processes went on."""
+    moves: bool
+    """Whether the job is watched and runs on: missing lines may still come."""
+    dump_roots: Sequence[Finding]
+    """Root causes that dumps show."""
+    roots: Sequence[Finding] = ()
+    """Root causes so far: those of dumps, joined with those of the stages of rules before this one."""
+    _once: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def dataset(self) -> Dataset:
+        """The tables of the job."""
+        return self.facts.dataset
+
+    @property
+    def world(self) -> int:
+        """The number of ranks; 0 if unknown."""
+        return self.dataset.world_size
+
+    @cached_property
+    def gave_up(self) -> dict[int, LogLine]:
+        """By rank the first line that says that it gave up waiting."""
+        return {line.rank: line for line in reversed(self.lines) if line.rank is not None and line.has(GAVE_UP)}
+
+    @property
+    def waited(self) -> bool:
+        """Whether any process gave up waiting."""
+        return any(line.has(GAVE_UP) for line in self.lines)
+
+    @cached_property
+    def covered(self) -> set[int]:
+        """Ranks with a line of their own."""
+        return {line.rank for line in self.lines if line.rank is not None and not EVENTS[line.kind].of_others}
+
+    @cached_property
+    def hurt(self) -> set[int | None]:
+        """Ranks that lines show as victims, or waiting."""
+        return {line.rank for line in self.lines if line.role == "victim" or EVENTS[line.kind].waited} - {None}
+
+    def once(self, read: Callable[[JobLogs], _Read]) -> _Read:
+        """The result of a function that reads these logs, which is called once."""
+        if read not in self._once:
+            self._once[read] = read(self)
+        known: _Read = self._once[read]
+        return known
+
+    def group(self, at: int | None) -> GroupRef | None:
+        """The group in a row of `groups`, for a finding."""
+        return None if at is None else group_ref(self.dataset, at)
+
+
+def group_ref(dataset: Dataset, at: int) -> GroupRef:
+    """The group in a row of `groups`, for a finding."""
+    group = dataset.group_list[at]
+    return GroupRef(group.name, group.description, group.ranks, key=group.id)
+
+
 def short_path(path: str) -> str:
     """A path for a title: its end if it is long."""
     name = path if len(path) <= LONGEST_PATH else path.replace("!", "/").rsplit("/", 1)[-1]
@@ -122,11 +202,13 @@ def read_noise(dataset: Dataset) -> list[LogLine]:
 
 
 def _lines(dataset: Dataset, wanted: pl.Expr) -> list[LogLine]:
-    told = dataset.messages.sort("file", "offset", maintain_order=True)
+    messages = dataset.messages.sort("file", "offset", maintain_order=True)
     time = pl.col("time_ns")
-    told = told.with_columns(since_ns=time.forward_fill().over("file"), until_ns=time.backward_fill().over("file"))
+    messages = messages.with_columns(
+        since_ns=time.forward_fill().over("file"), until_ns=time.backward_fill().over("file")
+    )
     paths = dict(dataset.files.select("file", "path").iter_rows())
-    return [_line(row, paths) for row in told.filter(wanted).iter_rows(named=True)]
+    return [_line(row, paths) for row in messages.filter(wanted).iter_rows(named=True)]
 
 
 def _line(row: dict[str, Any], paths: dict[int, str]) -> LogLine:
@@ -137,13 +219,26 @@ def _line(row: dict[str, Any], paths: dict[int, str]) -> LogLine:
     elif row["rank"] is None and (gpu := _GPU.search(row["text"])) is not None:
         device = int(gpu[1])
     return LogLine(
-        kind=row["kind"], role=row["role"] or "", pattern=row["pattern"] or "", rank=row["rank"],
-        host=host or values.get("host"), pid=values.get("pid") if pid is None else pid, device=device,
-        group=row["group"], file=row["file"], path=paths.get(row["file"], ""), line=row["line"] or 0,
-        offset=row["offset"] or 0, time_ns=row["time_ns"], since_ns=row["since_ns"],
-        until_ns=row["until_ns"], resolution_ns=row["resolution_ns"], text=row["text"] or "",
-        values=values, torn=bool(row["torn"]),
-    )  # fmt: skip
+        kind=row["kind"],
+        role=row["role"] or "",
+        pattern=row["pattern"] or "",
+        rank=row["rank"],
+        host=host or values.get("host"),
+        pid=values.get("pid") if pid is None else pid,
+        device=device,
+        group=row["group"],
+        file=row["file"],
+        path=paths.get(row["file"], ""),
+        line=row["line"] or 0,
+        offset=row["offset"] or 0,
+        time_ns=row["time_ns"],
+        since_ns=row["since_ns"],
+        until_ns=row["until_ns"],
+        resolution_ns=row["resolution_ns"],
+        text=row["text"] or "",
+        values=values,
+        torn=bool(row["torn"]),
+    )
 
 
 def _values(text: str | None) -> dict[str, Any]:
@@ -152,6 +247,27 @@ def _values(text: str | None) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def with_ranks(lines: Sequence[LogLine]) -> list[LogLine]:
+    """The lines, with the rank of their process if any line tells both."""
+    named: defaultdict[tuple[str, int | None], set[int]] = defaultdict(set)
+    for line in lines:
+        if line.rank is not None and line.pid is not None:
+            named[line.host or "", line.pid].add(line.rank)
+            # without the host where the process number is unique
+            named["", line.pid].add(line.rank)
+    ranks = {process: of_process.pop() for process, of_process in named.items() if len(of_process) == 1}
+    if not ranks:
+        return list(lines)
+    return [replace(line, rank=_rank_of(line, ranks)) if line.rank is None else line for line in lines]
+
+
+def _rank_of(line: LogLine, ranks: Mapping[tuple[str, int | None], int]) -> int | None:
+    if line.is_hardware or line.kind == "oom-kill" or line.pid is None:
+        # numbers of a kernel count on its host only, and the assembly has looked them up
+        return None if line.pid is None else ranks.get((line.host or "", line.pid))
+    return ranks.get((line.host or "", line.pid), ranks.get(("", line.pid)))
 
 
 def alone_told(lines: Sequence[LogLine]) -> list[LogLine]:
@@ -182,6 +298,71 @@ def precedes(one: LogLine, other: LogLine, apart_ns: int = 0) -> bool:
     if one.until_ns is None or other.since_ns is None:
         return False
     return one.until_ns + apart_ns < other.since_ns
+
+
+def is_earlier(one: LogLine, other: LogLine) -> bool:
+    """Whether one line is certainly older, as clocks of two hosts may differ."""
+    if one.time_ns is None or other.time_ns is None:
+        return False
+    return one.time_ns + apart_ns(one, other) < other.time_ns
+
+
+def same_zone(one: LogLine, other: LogLine) -> bool:
+    """Whether times can be compared: of a kernel's log in UTC and a job's in local time the order is not known."""
+    kernel = one.is_kernel or other.is_kernel
+    return not kernel or one.file == other.file or bool(one.values.get("utc")) == bool(other.values.get("utc"))
+
+
+@dataclass(frozen=True)
+class HostClocks:
+    """Known clock differences of hosts, from communicators: these become ready everywhere at the same time."""
+
+    ahead: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By two hosts: nanoseconds that the first one's clock is ahead, if known and relevant."""
+    seen: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By two hosts: number of communicators that show it."""
+    hosts: dict[int, str] = field(default_factory=dict)
+    """The host of each rank."""
+
+    def host(self, line: LogLine) -> str | None:
+        """The host that printed a line."""
+        return line.host or (None if line.rank is None else self.hosts.get(line.rank))
+
+    def skew(self, one: LogLine, other: LogLine) -> int:
+        """Nanoseconds that the clock of one line is ahead of that of the other; 0 if unknown."""
+        return self.ahead.get((self.host(one) or "", self.host(other) or ""), 0)
+
+    def precedes(self, one: LogLine, other: LogLine, apart_ns: int = 0) -> bool:
+        """Whether a line is older by `apart_ns`, on one clock."""
+        ahead = self.skew(one, other)
+        times = (one.time_ns, one.since_ns, one.until_ns)
+        moved = [None if at is None else at - ahead for at in times]
+        return precedes(replace(one, time_ns=moved[0], since_ns=moved[1], until_ns=moved[2]), other, apart_ns)
+
+
+def read_clocks(dataset: Dataset) -> HostClocks:
+    """The clock differences that communicators in logs show."""
+    rows = dataset.comms.filter(
+        (pl.col("identity") != "") & pl.col("completed_ns").is_not_null() & pl.col("host").is_not_null()
+    )
+    known = dataset.comms.drop_nulls(["rank", "host"]).unique("rank", keep="first").select("rank", "host")
+    hosts: dict[int, str] = dict(known.iter_rows())
+    names = rows["host"].unique()
+    if not 1 < len(names) <= MOST_HOSTS:
+        return HostClocks(hosts=hosts)
+    ready = rows.group_by("identity", "host").agg(at=pl.col("completed_ns").median())
+    pairs = ready.join(ready, on="identity", suffix="_b").filter(pl.col("host") != pl.col("host_b"))
+    apart = pl.col("at") - pl.col("at_b")
+    apart_hosts = pairs.group_by("host", "host_b").agg(
+        ahead=apart.median(), spread=(apart - apart.median()).abs().median(), seen=pl.len()
+    )
+    sure = apart_hosts.filter(
+        (pl.col("seen") >= FEWEST_COMMS)
+        & (pl.col("ahead").abs() > SKEW_FLOOR_NS)
+        & (pl.col("ahead").abs() > SKEW_FACTOR * pl.col("spread"))
+    )
+    both = {(a, b): (int(ahead), seen) for a, b, ahead, _, seen in sure.iter_rows()}
+    return HostClocks({key: ahead for key, (ahead, _) in both.items()}, {key: n for key, (_, n) in both.items()}, hosts)
 
 
 MOST_NAMED = 4
@@ -223,9 +404,15 @@ def _process(line: LogLine) -> str:
     local = line.values.get("local_rank")
     beside = f" (local rank {local})" if local is not None else f" ({line.in_group})" if line.in_group else ""
     part = line.part if line.pid is None else ""
-    told = line.in_group or part or _tasks(line)
-    told = told or (f"the process of local rank {local}" if beside else UNKNOWN_PROCESS)
-    name = f"process {line.pid}{beside}" if line.pid is not None else f"the process behind {label}" if label else told
+    unnumbered = line.in_group or part or _tasks(line)
+    unnumbered = unnumbered or (f"the process of local rank {local}" if beside else UNKNOWN_PROCESS)
+    name = (
+        f"process {line.pid}{beside}"
+        if line.pid is not None
+        else f"the process behind {label}"
+        if label
+        else unnumbered
+    )
     short = line.host if line.host is None or len(line.host) <= LONGEST_HOST else f"{line.host[: LONGEST_HOST - 1]}…"
     host = f" on {short}" if short else ""
     return f"{name}{host}" + (f" (GPU {line.device})" if line.device is not None and not part else "")
@@ -237,8 +424,6 @@ def _tasks(line: LogLine) -> str:
     numbers = [number for first, last in ranges for number in range(first, min(last, first + MOST_TASKS) + 1)]
     return f"{'task' if len(numbers) == 1 else 'tasks'} {rank_ranges(numbers)}" if numbers else ""
 
-
-# Names of known errors in titles.
 
 _WORDS = {"cuda": "CUDA", "nccl": "NCCL", "gpu": "GPU", "ib": "IB", "ecc": "ECC", "xid": "Xid", "imex": "IMEX"}
 

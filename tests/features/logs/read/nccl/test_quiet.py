@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.features.logs.read.bulk_lines import MessageShapes
-from rankscope.features.logs.read.operation_lines import without_time
+from rankscope.features.logs.read.bulk_lines import MessageShapes, without_time
 from tests.features.logs.read.lines import COMM, info, life, log
 
 NOISE = [

@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from rankscope.features.logs.read.c10d.event_builder import message_event
-from rankscope.features.logs.read.log_record import Event, Record
+from rankscope.features.logs.read.log_record import Event, Record, message_event
 from rankscope.parsers.variables import VALUE_LIMIT, is_kept, pair_of
 from rankscope.text.secrets import clip
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rankscope.features.logs.read.c10d.event_builder import TEXT_LIMIT, message_event
-from rankscope.features.logs.read.log_record import Event, Record
+from rankscope.features.logs.read.log_record import TEXT_LIMIT, Event, Record, message_event
 
 LITERALS = (
     "Timeout at collective: ", "Not all ranks joining collective", "ollective sequence number: ", "hanging ranks: ",
@@ -42,8 +41,12 @@ class DesyncReport:
     def __init__(self, record: Record, start: re.Match[str]) -> None:
         self._record = record
         self._values: dict[str, Any] = {
-            "reporter": int(start[1]), "op": start[2], "seq": int(start[3]), "lagging": [], "states": [],
-        }  # fmt: skip
+            "reporter": int(start[1]),
+            "op": start[2],
+            "seq": int(start[3]),
+            "lagging": [],
+            "states": [],
+        }
         self._seq: int | None = None
         self._lines = 0
 
@@ -70,8 +73,6 @@ class DesyncReport:
         """The event, at the report's first line."""
         return [message_event("desync", self._record, **self._values)]
 
-
-# What torchfrtrace prints of one collective, and the last line of NVRx's attribution.
 
 MOST_FRAMES = 256
 TORCHFRTRACE = "torchfrtrace"
@@ -132,10 +133,8 @@ class AnalysedCollective:
         field = _FIELD.match(text)
         if field is None:
             return False
-        self._field(field[1], field[2])
-        return True
-
-    def _field(self, name: str, value: str) -> None:
+        name = field[1]
+        value = field[2]
         if name == "group info":
             self._values["group"], _, self._values["desc"] = value.partition(":")
         elif name == "collective":
@@ -147,6 +146,7 @@ class AnalysedCollective:
         elif name == "error msg":
             self._values["ranks"] = [int(number) for number in _CULPRIT.findall(value)]
             self._values["kinds"] = sorted(set(_ERROR_KIND.findall(value)))[:MOST_ERROR_KINDS]
+        return True
 
     def result(self) -> list[Event]:
         """The event, at its first line."""
@@ -170,8 +170,8 @@ class AnalyserLine:
 
     def result(self) -> list[Event]:
         """The event."""
-        told = {"tool": self._tool, "what": self._what}
-        return [message_event("analyser-report", self._record, ranks=self._ranks, **told)]
+        values = {"tool": self._tool, "what": self._what}
+        return [message_event("analyser-report", self._record, ranks=self._ranks, **values)]
 
 
 def begins(record: Record) -> DesyncReport | AnalysedCollective | AnalyserLine | FailedStack | None:
@@ -195,8 +195,6 @@ def begins(record: Record) -> DesyncReport | AnalysedCollective | AnalyserLine |
 def _numbers(listed: str) -> list[int]:
     return [int(n) for n in re.findall(r"\d{1,9}", listed)]
 
-
-# The stack of the failed collective, which torch 2.6 and later print below the message of the watchdog.
 
 _STACK_HEAD = "Stack trace of the failed collective: "
 FRAME_LIMIT = 256

@@ -1,4 +1,8 @@
-"""Ends of processes and broken hardware, as srun, slurmstepd, kernels, drivers, torchrun and tools print them."""
+"""Ends of processes and broken hardware, as srun, slurmstepd, kernels, drivers, torchrun and tools print them.
+
+Hardware is a GPU, an NVSwitch or a network port. Reports of a tool are about one device each: `nvidia-smi -q`,
+`ibv_devinfo`, `perfquery`.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rankscope.features.logs.read.c10d.event_builder import matched_number, message_event, shown_text
-from rankscope.features.logs.read.log_record import Event, Record
+from rankscope.features.logs.read.log_record import Event, Record, matched_number, message_event, shown_text
 
 _END_WORDS = (
     "srun: error: ", "slurmstepd: error: ", "oom-kill", "oom_kill", "Killed process ", "closing signal SIG",
@@ -71,28 +74,32 @@ def events(record: Record) -> Iterator[Event]:
 def _end_events(record: Record) -> Iterator[Event]:
     text = record.text
     if (task := _SRUN.search(text)) is not None:
-        yield from _srun(record, task)
+        # values: `host`, `tasks` (first and last of ranges; ranks only where srun starts each), `how`, `exitcode`
+        how = task[3].strip()
+        code = _EXIT.search(how)
+        yield message_event(
+            "srun-exit", record, host=task[1], tasks=ranges_in(task[2]), how=how, exitcode=matched_number(record, code)
+        )
     elif (step := _STEP.search(text)) is not None:
         host = host_before(record)
         yield message_event("oom-kill", record, pid=None, name=None, count=matched_number(record, step), host=host)
     elif (killed := _KILLED.search(text)) is not None:
-        yield _killed(record, killed)
+        # values: `pid`, None if the line is cut there; `name` of the process; `host`, where syslog tells it
+        group = next(group for group in (1, 4, 5) if killed[group])
+        name = killed[2] or killed[3] or killed[6]
+        pid = matched_number(record, killed, group)
+        yield message_event("oom-kill", record, pid=pid, name=name, count=1, host=host_before(record))
     elif (cancelled := _CANCELLED.search(text)) is not None:
         yield message_event("job-cancelled", record, step=cancelled[1], host=cancelled[2], why=cancelled[3])
     elif (child := _child(record)) is not None:
         yield child
     elif (again := _RESTART.search(text)) is not None:
-        yield from _restart(record, again)
+        # values: `count`, the number of the restart; `begun`: its workers are started, not only to be
+        count = int(again[1]) if again[1] else int(again[3]) - int(again[2]) + 1
+        if count > 0:
+            yield message_event("restart", record, count=count, begun=again[1] is not None)
     else:
         yield from _signals(record)
-
-
-def _killed(record: Record, killed: re.Match[str]) -> Event:
-    """Values: `pid`, None if the line is cut there; `name` of the process; `host`, where syslog tells it."""
-    group = next(group for group in (1, 4, 5) if killed[group])
-    name = killed[2] or killed[3] or killed[6]
-    pid = matched_number(record, killed, group)
-    return message_event("oom-kill", record, pid=pid, name=name, count=1, host=host_before(record))
 
 
 def _child(record: Record) -> Event | None:
@@ -125,26 +132,10 @@ def _ended(record: Record, code: int, local_rank: int | None, pid: int | None) -
     return message_event("child-exit", record, text, exitcode=code, local_rank=local_rank, pid=pid)
 
 
-def _restart(record: Record, again: re.Match[str]) -> Iterator[Event]:
-    """Values: `count`, the number of the restart; `begun`: its workers are started, not only to be."""
-    count = int(again[1]) if again[1] else int(again[3]) - int(again[2]) + 1
-    if count > 0:
-        yield message_event("restart", record, count=count, begun=again[1] is not None)
-
-
 def ranges_in(listed: str) -> list[list[int]]:
     """First and last of each range in `0-2,5`."""
     found = re.findall(r"(?:^|,)(\d{1,9})(?:-(\d{1,9}))?(?=,|$)", listed)
     return [[int(low), int(high or low)] for low, high in found]
-
-
-def _srun(record: Record, task: re.Match[str]) -> Iterator[Event]:
-    """Values: `host`, `tasks` (first and last of ranges; ranks only where srun starts each), `how`, `exitcode`."""
-    how = task[3].strip()
-    code = _EXIT.search(how)
-    yield message_event(
-        "srun-exit", record, host=task[1], tasks=ranges_in(task[2]), how=how, exitcode=matched_number(record, code)
-    )
 
 
 def _signals(record: Record) -> Iterator[Event]:
@@ -161,8 +152,6 @@ def _signals(record: Record) -> Iterator[Event]:
     elif (words := _FATAL.search(text) or _CORE.search(text)) is not None:
         yield message_event("signal", record, signal=_SIGNAL_BY_WORDS.get(words[1].strip()), pid=None, sender=None)
 
-
-# Lines about broken or lost hardware: GPUs, NVSwitches, network ports.
 
 KIND = "hardware"
 FATAL_XIDS = frozenset(
@@ -222,8 +211,8 @@ def _hardware_events(record: Record) -> Iterator[Event]:
 
 def _made(record: Record, device: str, *, fatal: bool, **values: Any) -> Event:
     blank: dict[str, Any] = dict.fromkeys(("bus", "number", "gpu", "port", "pid", "name"))
-    told: dict[str, Any] = {**blank, "host": host_before(record), **values}
-    return message_event(KIND, record, device=device, fatal=fatal, **told)
+    filled: dict[str, Any] = {**blank, "host": host_before(record), **values}
+    return message_event(KIND, record, device=device, fatal=fatal, **filled)
 
 
 def _xid(record: Record) -> Event | None:
@@ -270,8 +259,6 @@ def _of_tool(record: Record) -> Event | None:
         return None
     return _made(record, "gpu", fatal=False, gpu=int(found[1] or found[4]))
 
-
-# Reports of a tool about one device each: `nvidia-smi -q`, `ibv_devinfo`, `perfquery`.
 
 MOST_FACTS = 8
 """Most bad values of a device that are told."""

@@ -1,4 +1,8 @@
-"""Lines of c10d when a group is made and destroyed, and for each collective with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
+"""Lines of c10d when a group is made and destroyed, and for each collective with TORCH_DISTRIBUTED_DEBUG=DETAIL.
+
+`init_process_group` waits for the other ranks (source: torch's distributed_c10d.py); with DETAIL, ranks of a group meet
+in the store, print each collective, and pass monitored barriers.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rankscope.features.logs.read.c10d.event_builder import matched_number, message_event
-from rankscope.features.logs.read.log_record import Event, Record
+from rankscope.features.logs.read.log_record import Event, Record, matched_number, message_event
 
 LITERALS = (
     "created ncclComm_ ", "initialization options: ", " environments: ", "in store based barrier ",
@@ -34,41 +37,47 @@ def events(record: Record) -> Iterator[Event]:
     if any(word in record.text for word in _CALL_WORDS):
         yield from _call_events(record)
     yield from _startup_events(record)
-    yield from _store_events(record)
+    # the events in a record: `name` of the group, `device`, `place` in it, and `address` of the process at that place
+    if not record.torn and (seat := _SEAT.search(record.text)) is not None:
+        yield message_event(
+            "pg-seat",
+            record,
+            name=seat["name"],
+            device=seat["device"],
+            place=int(seat["place"]),
+            address=seat["address"],
+        )._replace(rank=None)
     if _UNDESTROYED.search(record.text) is not None:
         yield message_event("group-left", record)
     if (created := _CREATED.search(record.text)) is not None:
-        yield message_event("pg-created", record, comm=created[1], device=_device(created[2]))
+        # torch up to 2.5 writes the device as one raw byte, which many collectors drop
+        printed = created[2]
+        device = ord(printed[0]) if printed and ord(printed[0]) < 32 else None
+        if printed.isdecimal() and printed.isascii():
+            device = int(printed)
+        yield message_event("pg-created", record, comm=created[1], device=device)
     elif (head := _HEAD.search(record.text)) is not None:
-        settings = _settings(head[1])
+        # pairs of name and value in `A: 1, B (explanation): 2`, as texts
+        pairs = [_SETTING.match(part.strip()) for part in head[1].split(", ")[:SETTING_LIMIT]]
+        settings = [(pair[1], pair[2].strip()[:200]) for pair in pairs if pair is not None]
         known = {name.lower(): value for name, value in settings}
         rank = _integer(known.get("global rank"))
         made = message_event(
-            "init-env", record, settings=[list(s) for s in settings], global_rank=rank,
-            size=_integer(known.get("size")), timeout_ms=_integer(known.get("timeout(ms)")),
-            pg_name=known.get("pg name"), nccl_version=known.get("nccl version"),
-        )  # fmt: skip
+            "init-env",
+            record,
+            settings=[list(s) for s in settings],
+            global_rank=rank,
+            size=_integer(known.get("size")),
+            timeout_ms=_integer(known.get("timeout(ms)")),
+            pg_name=known.get("pg name"),
+            nccl_version=known.get("nccl version"),
+        )
         yield made._replace(rank=rank) if made.rank is None and rank is not None else made
-
-
-def _device(printed: str) -> int | None:
-    """The device; torch up to 2.5 writes it as one raw byte, which many collectors drop."""
-    if printed.isdecimal() and printed.isascii():
-        return int(printed)
-    return ord(printed[0]) if printed and ord(printed[0]) < 32 else None
-
-
-def _settings(listed: str) -> list[tuple[str, str]]:
-    """Pairs of name and value in `A: 1, B (explanation): 2`, as texts."""
-    pairs = [_SETTING.match(part.strip()) for part in listed.split(", ")[:SETTING_LIMIT]]
-    return [(pair[1], pair[2].strip()[:200]) for pair in pairs if pair is not None]
 
 
 def _integer(value: str | None) -> int | None:
     return int(value) if value is not None and re.fullmatch(r"[0-9]{1,15}", value) else None
 
-
-# Lines of `init_process_group` while it waits for the other ranks. Source: torch's distributed_c10d.py.
 
 _UNIQUE_ID = re.compile(
     r"\[(\d{1,7})\] is setting up NCCL communicator and retr\w{1,8} ncclUniqueId from \[(\d{1,7})\]"
@@ -95,28 +104,20 @@ def _startup_events(record: Record) -> Iterator[Event]:
     if found is None:
         return
     made = message_event(
-        "store-barrier", record, timed_out=found[1].startswith("Timed"), key=found[3],
-        world_size=matched_number(record, found, 4), came=matched_number(record, found, 5),
-    )  # fmt: skip
+        "store-barrier",
+        record,
+        timed_out=found[1].startswith("Timed"),
+        key=found[3],
+        world_size=matched_number(record, found, 4),
+        came=matched_number(record, found, 5),
+    )
     yield made._replace(rank=int(found[2])) if made.rank is None else made
 
-
-# Lines of the store with TORCH_DISTRIBUTED_DEBUG=DETAIL when ranks of a group meet in it.
 
 _SEAT = re.compile(
     r"set key:(?:\S{0,200}/)?(?P<device>[a-z]{1,16})//pg_wrapper:(?P<name>[^/\s]{1,200})/\d{1,9}/(?P<place>\d{1,7})"
     r" address:(?P<address>\S{1,100})"
 )
-
-
-def _store_events(record: Record) -> Iterator[Event]:
-    """The events in a record: `name` of the group, `device`, `place` in it, and `address` of the process at that
-    place."""
-    if not record.torn and (seat := _SEAT.search(record.text)) is not None:
-        yield message_event(
-            "pg-seat", record, name=seat["name"], device=seat["device"], place=int(seat["place"]),
-            address=seat["address"],
-        )._replace(rank=None)  # fmt: skip
 
 
 _CALL_WORDS = ("CollectiveFingerPrint(", "monitoredBarrier")
@@ -138,9 +139,6 @@ _REACHED_RANK = re.compile(r"Rank (\d{1,9}) successfully reached monitoredBarrie
 _LATE_RANK = re.compile(r"Rank (\d{1,9}) timed out in monitoredBarrier after (\d+) ms")
 
 
-# Lines of TORCH_DISTRIBUTED_DEBUG=DETAIL for every collective, and of monitored barriers.
-
-
 def _call_events(record: Record) -> Iterator[Event]:
     """The events in a record."""
     text = record.text
@@ -157,9 +155,12 @@ def _print_fields(printed: re.Match[str]) -> dict[str, Any]:
     device = _DEVICE.search(printed["device"] or "")
     shape = None if printed["shape"] is None else [int(n) for n in re.findall(r"\d{1,18}", printed["shape"])]
     return {
-        "seq": int(printed["seq"]), "op": printed["op"], "shape": shape, "dtype": printed["dtype"],
+        "seq": int(printed["seq"]),
+        "op": printed["op"],
+        "shape": shape,
+        "dtype": printed["dtype"],
         "device": device[1] if device else None,
-    }  # fmt: skip
+    }
 
 
 def _mismatch(text: str, mismatch: re.Match[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Search for known errors in lines."""
+"""Search for known errors in lines, by plain words without which their patterns cannot match."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from rankscope.features.logs.read.c10d import survival_signs
-from rankscope.features.logs.read.c10d.event_builder import message_event
-from rankscope.features.logs.read.log_record import Event, Record
+from rankscope.features.logs.read.c10d import tracebacks
+from rankscope.features.logs.read.log_record import Event, Record, message_event
 from rankscope.kinds.error_traits import TRAITS
 from rankscope.parsers.user_tables import TableError, TableForm, bad_pattern, checked_pattern, with_users_rows
 
@@ -111,18 +110,14 @@ def _entry(values: dict[str, str], place: str) -> KnownError:
         raise TableError(f"{place}: id '{values['id']}': an id has no blanks")
     traits = tuple(values["traits"].split())
     for trait in traits:
-        _check_trait(trait, role, accuses, place)
+        # raises TableError for a trait that nobody knows, or that would have no effect
+        if trait not in TRAITS:
+            raise TableError(f"{place}: trait '{trait}' is none of {', '.join(TRAITS)}")
+        fits = TRAITS[trait]
+        if (role, accuses) != (fits.role, fits.accuses):
+            raise TableError(f"{place}: trait '{trait}' is for a {fits.role} that accuses {fits.accuses}")
     cells = {name: text for name, text in values.items() if name not in ("accuses", "traits")}
     return KnownError(**cells, accuses=accuses, traits=traits, words=_words(pattern, place))
-
-
-def _check_trait(trait: str, role: str, accuses: str, place: str) -> None:
-    """Raises TableError for a trait that nobody knows, or that would have no effect."""
-    if trait not in TRAITS:
-        raise TableError(f"{place}: trait '{trait}' is none of {', '.join(TRAITS)}")
-    fits = TRAITS[trait]
-    if (role, accuses) != (fits.role, fits.accuses):
-        raise TableError(f"{place}: trait '{trait}' is for a {fits.role} that accuses {fits.accuses}")
 
 
 def _words(pattern: str, place: str) -> tuple[str, ...]:
@@ -132,8 +127,6 @@ def _words(pattern: str, place: str) -> tuple[str, ...]:
     except ValueError as e:
         raise bad_pattern(e, place) from e
 
-
-# Plain words without which a regular expression cannot match.
 
 SHORTEST_LITERAL = 4
 _ESCAPES = "dDwWsSbBtnr"
@@ -262,11 +255,9 @@ def _event(record: Record, errors: list[tuple[KnownError, dict[str, str | None]]
         "title": first.name, "layer": first.layer, "meaning": first.meaning, "next": first.next,
         "source": first.source,
     }  # fmt: skip
-    caught = (
-        first.id == _SKIPPABLE and "NCCL" not in record.text and survival_signs.is_warning(record.text, record.level)
-    )
-    if first.role == "root" and (caught or survival_signs.goes_on(record.text)):
-        said["survived"] = survival_signs.LOGGED
+    caught = first.id == _SKIPPABLE and "NCCL" not in record.text and tracebacks.is_warning(record.text, record.level)
+    if first.role == "root" and (caught or tracebacks.goes_on(record.text)):
+        said["survived"] = tracebacks.LOGGED
     return message_event("known-error", record, id=first.id, role=first.role, also=also, pid=pid, **said)
 
 
@@ -278,8 +269,6 @@ def named_ranks(listed: str) -> list[int]:
         ranks += range(first, last + 1) if first <= last < first + MOST_NAMED_RANKS else (first, last)
     return ranks[:MOST_NAMED_RANKS]
 
-
-# A fast test for any of many words in a line, before slower tests.
 
 FEW_TEXTS = 32
 """Fewest texts that justify an automaton over all words."""

@@ -20,8 +20,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rankscope.features.logs.read.c10d.event_builder import message_event, shown_text
-from rankscope.features.logs.read.log_record import Event, Record
+from rankscope.features.logs.read.log_record import Event, Record, message_event, shown_text
 
 _COMPILE_WORDS = (
     "__recompiles", "__graph_breaks", "torch._dynamo hit config.", " last reason: ", "   function: '",
@@ -68,8 +67,6 @@ def _died(record: Record, pid: int | None, host: str | None, name: str | None) -
     )
 
 
-# Timeouts of the kernels of DeepEP: one line for each thread, with ranks of the group of experts.
-
 _EXPERTS = re.compile(r"DeepEP (?:error: )?[^,\n]{0,80}?timeout\b", re.IGNORECASE)
 _PHASE = re.compile(r"\b(dispatch|combine|barrier)\b")
 _EP_RANK = re.compile(r"\brank(?: =)? (\d{1,7})\b")
@@ -94,9 +91,7 @@ def _experts(record: Record) -> Iterator[Event]:
     awaited = int(peer[1]) if peer else int(check[1]) if check and int(check[2]) > 0 else None
     if lanes and (source := _FROM_LANES.search(text)) is not None:
         awaited = int(source[1]) * NODE_RANKS + int(source[2] or lanes[2])
-    made = message_event(
-        "experts-timeout", record, ep_rank=within, peer=awaited, phase=phase[1] if phase else None
-    )  # fmt: skip
+    made = message_event("experts-timeout", record, ep_rank=within, peer=awaited, phase=phase[1] if phase else None)
     yield made._replace(rank=within) if made.rank is None and not made.values.get("pid") else made
 
 
@@ -124,18 +119,18 @@ class ActorDeath:
         pid = self._entries.get("pid", "")
         return [
             _died(
-                self._record, int(pid) if re.fullmatch(r"\d{1,10}", pid) else None, self._entries.get("ip"),
+                self._record,
+                int(pid) if re.fullmatch(r"\d{1,10}", pid) else None,
+                self._entries.get("ip"),
                 self._entries.get("name"),
             )
-        ]  # fmt: skip
+        ]
 
 
 def begins(record: Record) -> ActorDeath | None:
     """A list that begins with this record."""
     return ActorDeath(record) if _ACTOR.match(record.text) else None
 
-
-# Lines of Megatron-LM about numbers that it checked.
 
 NUMERIC_CHECK = "numeric-check"
 WEIGHTS_MATCH = "weights-match"
@@ -168,22 +163,29 @@ def _check_events(record: Record) -> Iterator[Event]:
     text = record.text
     if (match := _MATCH.search(text)) is not None:
         yield message_event(WEIGHTS_MATCH, record, iteration=int(match[1]))
-    elif (found := _HASH.search(text)) is not None:
+    elif (differing := _HASH.search(text)) is not None:
         yield message_event(
-            NUMERIC_CHECK, record._replace(rank=int(found[1])), check="weight-hash", name=found[2], chunk=int(found[3])
+            NUMERIC_CHECK,
+            record._replace(rank=int(differing[1])),
+            check="weight-hash",
+            name=differing[2],
+            chunk=int(differing[3]),
         )
     elif (outcome := next((name for name, words in OUTCOMES if words in text), None)) is not None:
         if outcome in ("refused", "unexpected") and _REFUSED.search(text) is None:
             return
         place, step = _PLACE.search(text), _ITERATION.search(text)
-        own = record if place is None else record._replace(rank=int(place[1]))
+        placed = record if place is None else record._replace(rank=int(place[1]))
         yield message_event(
-            NUMERIC_CHECK, own, check="rerun", outcome=outcome, node=None if place is None else place[2],
-            device=None if place is None else int(place[3]), iteration=None if step is None else int(step[1]),
-        )  # fmt: skip
+            NUMERIC_CHECK,
+            placed,
+            check="rerun",
+            outcome=outcome,
+            node=None if place is None else place[2],
+            device=None if place is None else int(place[3]),
+            iteration=None if step is None else int(step[1]),
+        )
 
-
-# Compilations of torch.compile.
 
 KIND = "recompile"
 BREAK_KIND = "graph-break"
@@ -226,14 +228,10 @@ def _compile_values(text: str) -> dict[str, Any]:
         return {"what": "reason", "reason": shown_text(guard[2]), "against": guard[1] or ""}
     if (limit := _LIMIT.search(text)) is not None:
         return {"what": "limit", "limit": int(limit[1])}
-    if (told := _AT_LIMIT.search(text)) is not None:
-        if told["name"]:
-            return {"what": "reason", **_code_place(told["name"], told["path"], told["line"])}
-        return {"what": "reason", "reason": shown_text(told["reason"])}
-    return _break_values(text)
-
-
-def _break_values(text: str) -> dict[str, Any]:
+    if (below := _AT_LIMIT.search(text)) is not None:
+        if below["name"]:
+            return {"what": "reason", **_code_place(below["name"], below["path"], below["line"])}
+        return {"what": "reason", "reason": shown_text(below["reason"])}
     if (broken := _BREAK.search(text)) is not None:
         if broken["path"]:
             return {"what": "break", **_code_place("", broken["path"], broken["line"])}

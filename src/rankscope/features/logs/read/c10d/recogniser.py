@@ -14,15 +14,13 @@ from rankscope.features.logs.read.c10d import (
     endings,
     group_setup,
     library_lines,
-    survival_signs,
     thread_dumps,
     torchrun,
     tracebacks,
     watchdog,
 )
-from rankscope.features.logs.read.c10d.event_builder import PYTEST_MARK, TEXT_LIMIT
 from rankscope.features.logs.read.c10d.known_errors import KnownError, KnownErrors, WordScreen, packaged_table
-from rankscope.features.logs.read.log_record import Event, Record
+from rankscope.features.logs.read.log_record import PYTEST_MARK, TEXT_LIMIT, Event, Record
 from rankscope.text.secrets import clip
 
 OPEN_LIMIT = 1 << 16
@@ -51,14 +49,14 @@ class Recogniser:
 
     def __init__(self, table: Sequence[KnownError] | None = None) -> None:
         self._known = KnownErrors(packaged_table() if table is None else table)
-        words = (word for module in (*_LINES, *_SPANS, survival_signs) for word in module.LITERALS)
-        self._screen = WordScreen((*words, *self._known.literals))
+        words = (word for module in (*_LINES, *_SPANS) for word in module.LITERALS)
+        self._screen = WordScreen((*words, *tracebacks.SIGN_LITERALS, *self._known.literals))
         self._open: defaultdict[tuple[int | None, str], list[_OpenReport]] = defaultdict(list)
         self._opened = 0
         self._maybe: list[Record] = []
         self._above: Record | None = None
         self._code = tracebacks.CodeLines()
-        self._signs, self._steps = survival_signs.SignReader(), survival_signs.StepReader()
+        self._signs, self._steps = tracebacks.SignReader(), tracebacks.StepReader()
 
     @property
     def has_open(self) -> bool:
@@ -118,9 +116,9 @@ class Recogniser:
             self._opened += 1
         if isinstance(span, tracebacks.Traceback) and span.survived:
             return
-        told = span.told_rank if span is not None else None
+        rank = span.told_rank if span is not None else None
         passed = isinstance(span, tracebacks.Traceback) or record.rank is None
-        record = record._replace(rank=told) if passed and told is not None else record
+        record = record._replace(rank=rank) if passed and rank is not None else record
         for module in (m for m in _LINES if any(word in record.text for word in m.LITERALS)):
             for event in module.events(record):
                 in_traceback = isinstance(span, tracebacks.Traceback)
@@ -171,8 +169,8 @@ class Recogniser:
 
     def _is_told(self, record: Record) -> bool:
         """Whether other events tell what a line says."""
-        told = any(True for module in _LINES for _ in module.events(record))
-        return told or any(event.values["role"] in ("root", "victim") for event in self._known.events([record]))
+        events_say = any(True for module in _LINES for _ in module.events(record))
+        return events_say or any(event.values["role"] in ("root", "victim") for event in self._known.events([record]))
 
     def _attributed(self, record: Record) -> Record:
         """A line without a rank, with the rank of the line above if that ends with the reporter's rank."""
@@ -195,9 +193,6 @@ class _OpenReport:
     def __init__(self, span: LineReport) -> None:
         self.span = span
         self.missed = 0
-
-
-# Interface of reports over several lines.
 
 
 class LineReport(Protocol):

@@ -27,8 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from rankscope.features.logs.read.c10d.event_builder import TEXT_LIMIT, message_event
-from rankscope.features.logs.read.log_record import Event, Record
+from rankscope.features.logs.read.log_record import TEXT_LIMIT, Event, Record, message_event
 from rankscope.schema import AT_CRASH
 
 LITERALS = (
@@ -154,12 +153,12 @@ class ThreadDump:
         order = sorted(range(len(self._threads)), key=lambda i: (i != main, -i))
         rows = [self._threads[i].row(MAIN if i == main else _name(self._threads[i])) for i in order]
         tool = AT_CRASH if self._fatal else "pystack" if self._threads[0].outermost_first else "faulthandler"
-        told: dict[str, object] = {"tool": tool}
+        process: dict[str, object] = {"tool": tool}
         if self._host is not None:
-            told["host"] = self._host
+            process["host"] = self._host
         if (pid := self._pid(main)) is not None:
-            told["pid"] = pid
-        made = message_event(KIND, record, f"stacks of {len(rows)} threads", threads=rows, **told)
+            process["pid"] = pid
+        made = message_event(KIND, record, f"stacks of {len(rows)} threads", threads=rows, **process)
         return [made if self.told_rank is None else made._replace(rank=self.told_rank)]
 
     def _another(self, bare: str, blank: bool) -> bool:
@@ -220,8 +219,6 @@ class ThreadDump:
         return thread.number if thread is not None and thread.outermost_first else None
 
 
-# Output of py-spy within a log: SGLang's watchdog prints that of its own process, a wrapper that of any.
-
 _PYSPY_PROCESS = re.compile(r"^\s{0,8}Process (\d{1,10}): (.{1,4096})$")
 _PYSPY_HEADING = re.compile(r"Py-?[Ss]py dump for PID (\d{1,10}):?\s*$")
 _PYSPY_THREAD = re.compile(r'^Thread (0[xX][0-9a-fA-F]{1,16}|\d{1,19}) \((active|idle)(\+gil)?\)(?:: "(.{0,400})")?$')
@@ -281,9 +278,9 @@ class PySpyDump:
         """The event, at its first line."""
         if not self._threads:
             return []
-        told = {"tool": "py-spy", "pid": self._pid, "command": self._command, "id": self._pid}
+        process = {"tool": "py-spy", "pid": self._pid, "command": self._command, "id": self._pid}
         text = f"stacks of {len(self._threads)} threads of process {self._pid}"
-        return [message_event(KIND, self._record, text, threads=self._threads, **told)]
+        return [message_event(KIND, self._record, text, threads=self._threads, **process)]
 
 
 def _margin(text: str) -> str:
@@ -352,8 +349,6 @@ def _host(url: str) -> str | None:
     except ValueError:
         return None
 
-
-# Ranks that did not answer the debug server, as its files of stacks say at their top.
 
 NO_ANSWER = "no-answer"
 RANK_LIMIT = 1 << 16

@@ -1,5 +1,6 @@
-"""Lines of torchrun: what it starts, and its summary after the death of a child, whose "root cause" is only the first
-child that ended."""
+"""Lines of torchrun: what it or another launcher starts, in its own words, and its summary after the death of a child,
+whose "root cause" is only the first child that ended.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rankscope.features.logs.read.c10d.event_builder import TEXT_LIMIT, message_event, shown_text
-from rankscope.features.logs.read.log_record import Event, Record, read_stamp
+from rankscope.features.logs.read.log_record import TEXT_LIMIT, Event, Record, message_event, read_stamp, shown_text
 
 LITERALS = (
     "Failures:", "Root Cause", "max_nodes", "nproc_per_node", "group_world_size=", "global_ranks=[", "num_local_procs=",
@@ -109,8 +109,6 @@ def begins(record: Record) -> FailureSummary | None:
     return FailureSummary(section) if section is not None else None
 
 
-# What a launcher starts, in its own words: torchrun's configuration and rendezvous, DeepSpeed's start, a command line.
-
 _NODES = re.compile(
     r"\bmax_nodes {1,24}: (\d{1,6})\s*$|^\s*group_world_size=(\d{1,6})\s*$|\bnnodes=(\d{1,6}), num_local_procs="
     r"|\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate launch)\b.{0,2000}?\s--nnodes[= ](\d{1,6})(?:\s|$)"
@@ -125,7 +123,7 @@ def events(record: Record) -> Iterator[Event]:
     """The start of processes. Values: `nodes`, `per_node`, `first_rank` of the host; None where the line is silent."""
     text = record.text[:TEXT_LIMIT]
     nodes, per_node, ranks = _NODES.search(text), _PER_NODE.search(text), _GLOBAL_RANKS.match(text)
-    count = next(int(told) for told in nodes.groups() if told) if nodes is not None else None
+    count = next(int(number) for number in nodes.groups() if number) if nodes is not None else None
     count = 1 if count is None and _ONE_NODE.search(text) is not None else count
     size = int(per_node[1] or per_node[2]) if per_node is not None else None
     first = int(ranks[1].partition(",")[0]) if ranks is not None and ranks[1].strip(", ") else None

@@ -1,4 +1,4 @@
-"""Lines of the watchdog and the heartbeat monitor of ProcessGroupNCCL."""
+"""Lines of the watchdog and the heartbeat monitor of ProcessGroupNCCL, and of nccl2 of torch 2.15 and its hook."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rankscope.features.logs.read.c10d.event_builder import matched_number, message_event, sound_counter
-from rankscope.features.logs.read.log_record import Event, Record
+from rankscope.features.logs.read.log_record import Event, Record, matched_number, message_event, sound_counter
 
 LITERALS = (
     "Watchdog caught collective operation timeout", " work: ", "watchdog thread terminated with exception",
@@ -146,8 +145,6 @@ def _dumps(record: Record) -> Iterator[Event]:
         state = "failed" if written["failed"] else "done" if written["done"] else "started"
         yield message_event("dump-written", record, path=written["path"], state=state)
 
-
-# Lines of the backend nccl2 of torch 2.15 and of the hook that records it.
 
 LIBRARY = "nccl2"
 """`library` of its timeouts: they name no operation, so the awaited rank is unknown."""
