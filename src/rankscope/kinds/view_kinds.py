@@ -22,6 +22,8 @@ class ViewKind:
     """Text for an input that holds nothing of it."""
     fill: str = ""
     """Command, option or setting that fills it."""
+    table: str = ""
+    """Field of `Dataset` without rows of which it holds nothing; "" where its page knows."""
 
 
 VIEWS: tuple[ViewKind, ...] = (
@@ -42,6 +44,7 @@ VIEWS: tuple[ViewKind, ...] = (
         empty="no logs loaded",
         fill="give the log files too: rankscope DUMPS LOGS. The best are stdout and stderr of each rank, written with"
         " NCCL_DEBUG=INFO",
+        table="messages",
     ),
     ViewKind(
         name="groups",
@@ -52,6 +55,7 @@ VIEWS: tuple[ViewKind, ...] = (
         empty="no process group is known",
         fill="give flight recorder dumps, which TORCH_FR_BUFFER_SIZE=2000 turns on"
         " (TORCH_NCCL_TRACE_BUFFER_SIZE before torch 2.10)",
+        table="groups",
     ),
     ViewKind(
         name="stacks",
@@ -62,6 +66,7 @@ VIEWS: tuple[ViewKind, ...] = (
         empty="no stacks loaded",
         fill="run rankscope stacks -o DUMPS on each host, or py-spy dump --native --pid PID > py-spy_rank_N.txt for"
         " each rank, and give the files too",
+        table="threads",
     ),
     ViewKind(
         name="settings",
@@ -71,6 +76,7 @@ VIEWS: tuple[ViewKind, ...] = (
         page="tui.detail.screens.settings_page:SettingsScreen",
         empty="no settings loaded",
         fill="give logs written with NCCL_DEBUG=INFO, or the output of python -m torch.utils.collect_env",
+        table="settings",
     ),
     ViewKind(
         name="numbers",
@@ -82,6 +88,7 @@ VIEWS: tuple[ViewKind, ...] = (
         fill="record them in the job with from rankscope.capture import numbers; numbers.start(model, optimizer,"
         ' every=50, dumps="dumps"), or without a change: torchrun ... -m rankscope.capture --numbers every=50 -o dumps'
         " train.py",
+        table="tensors",
     ),
     ViewKind(
         name="memory",
@@ -102,6 +109,7 @@ VIEWS: tuple[ViewKind, ...] = (
         empty="no memory snapshot",
         fill="call torch.cuda.memory._record_memory_history() at the start and"
         ' torch.cuda.memory._dump_snapshot(f"snapshot_rank_{rank}.pickle") on each rank, and give the files',
+        table="snapshots",
     ),
     ViewKind(
         name="model",

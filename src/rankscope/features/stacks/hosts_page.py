@@ -55,12 +55,6 @@ class HostsScreen(Page):
         self.everything = self.internals = False
         self._shown = list(self.hosts.values())
 
-    @classmethod
-    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
-        """Whether no stack was read."""
-        del analysis
-        return dataset.threads.is_empty()
-
     def body(self) -> Iterable[Widget]:
         """The trees, and the known facts of the frame under the cursor."""
         yield Container(FrameTree(self.options), Lines(self.options, id="text"), id="body")

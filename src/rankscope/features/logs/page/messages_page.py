@@ -97,12 +97,6 @@ class MessagesScreen(TablePage[dict[str, Any]]):
         """The place of a message, and its text."""
         return summary(self.messages.row(at), width)
 
-    @classmethod
-    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
-        """Whether no log was read."""
-        del analysis
-        return dataset.messages.is_empty()
-
     def nothing(self) -> list[Line]:
         """The text for an empty list: how to get logs, or which limit hides all messages."""
         if self.wanted or self.dataset.messages.is_empty():

@@ -75,12 +75,6 @@ class SnapshotsScreen(TablePage[Row]):
         """The places that one rank holds alone, with their order."""
         super().__init__(options or ViewOptions())
 
-    @classmethod
-    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
-        """Whether there is no snapshot."""
-        del analysis
-        return dataset.snapshots.is_empty()
-
     def on_mount(self) -> None:
         """Starts to sum up the snapshots."""
         super().on_mount()

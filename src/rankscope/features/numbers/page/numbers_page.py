@@ -84,12 +84,6 @@ class NumbersScreen(BinnedPage):
         self._shown = np.zeros(0, np.int64)
         """The listed lines of the grid."""
 
-    @classmethod
-    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
-        """Whether no summary of a tensor was read."""
-        del analysis
-        return not dataset.has_tensors
-
     @property
     def is_reference(self) -> bool:
         """Whether the cells show distances from a reference."""

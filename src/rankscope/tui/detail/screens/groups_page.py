@@ -108,12 +108,6 @@ class GroupsScreen(TablePage[GroupState]):
         self.dataset, self.analysis = dataset, analysis
         self.states = group_states(dataset, analysis)
 
-    @classmethod
-    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
-        """Whether no group is known."""
-        del analysis
-        return not dataset.group_list
-
     def heading(self) -> list[Line]:
         """The number of groups, of those that are stuck, and the columns."""
         stuck = sum(state.is_stuck for state in self.states)

@@ -89,8 +89,9 @@ class Page(ModalScreen[Result]):
     @classmethod
     def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
         """Whether an input holds nothing for this page."""
-        del dataset, analysis
-        return False
+        del analysis
+        table = view_named(cls.VIEW).table if cls.VIEW else ""
+        return bool(table) and getattr(dataset, table).is_empty()
 
     @property
     def title_text(self) -> str:

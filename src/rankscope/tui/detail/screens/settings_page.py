@@ -117,12 +117,6 @@ class SettingsScreen(TablePage[Row]):
         """A setting with all its values."""
         return setting_text(*row, width)
 
-    @classmethod
-    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
-        """Whether no setting was read."""
-        del analysis
-        return dataset.settings.is_empty()
-
     def nothing(self) -> list[Line]:
         """The text for an empty list: how to get settings, or that none differs."""
         if self.settings and not self.wanted:
