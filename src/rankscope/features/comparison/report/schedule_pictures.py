@@ -8,10 +8,11 @@ from itertools import groupby
 
 from htpy import Node
 
-from rankscope.features.comparison.report.svg_marks import WIDTH, Picture, area, group, rule, sentence, words
 from rankscope.features.comparison.rules.model import HeatMap, LaneCell, LanePair, MapRow
 from rankscope.features.comparison.rules.series_comparison import REAL, ROUNDING
-from rankscope.text.wording import clipped, duration, plural, ranks_text
+from rankscope.report.blocks import Picture
+from rankscope.report.svg_marks import WIDTH, area, group, rule, words
+from rankscope.text.wording import clipped, duration, plural, ranks_text, sentence
 
 _LEFT = 26
 _BOX, _ROW, _PAIR = 46, 52, 154
