@@ -217,10 +217,10 @@ def _text(path: Path) -> str:
 READING = ["{job}", "--no-cache", "--jobs", "1"]
 RUNS: dict[str, list[list[str]]] = {
     "view": [READING],
-    "report": [[*READING, "-f", form, "--why", "3"] for form in ("text", "markdown", "json")],
+    "report": [[*READING, "-f", form, "--why", "3"] for form in ("text", "markdown", "html", "json")],
     "next": [READING],
-    "numbers": [[*READING, "-f", form] for form in ("text", "markdown", "json")],
-    "memory": [[*READING, "-f", form] for form in ("text", "markdown", "json")],
+    "numbers": [[*READING, "-f", form] for form in ("text", "markdown", "html", "json")],
+    "memory": [[*READING, "-f", form] for form in ("text", "markdown", "html", "json")],
     "diff": [
         ["{job}", "{job}/apollo-llm", "--no-cache", "--jobs", "1", "-f", form]
         for form in ("text", "markdown", "json", "html")

@@ -76,8 +76,8 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "command",
     [
-        "report -f text", "report -f markdown", "report -f json", "report -f json --redact", "next", "repro -o -",
-        "report --why 0", "diff -f text", "diff -f markdown", "diff -f json", "diff -f html",
+        "report -f text", "report -f markdown", "report -f json", "report -f html", "report -f json --redact",
+        "report --why 0", "next", "repro -o -", "diff -f text", "diff -f markdown", "diff -f json", "diff -f html",
     ],
 )  # fmt: skip
 def test_no_output_holds_a_secret(planted: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:

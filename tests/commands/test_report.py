@@ -10,6 +10,7 @@ import pytest
 
 from rankscope.cli import run
 from rankscope.commands.source import JobSource
+from rankscope.report.html import render_html
 from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
 from rankscope.report.text import render_text
@@ -35,6 +36,14 @@ def test_markdown(hang: list[JobSource], capsys: Captured) -> None:
     assert capsys.readouterr().out == render_markdown(*samples.hang())
 
 
+def test_a_page_says_whether_names_were_replaced(hang: list[JobSource], capsys: Captured) -> None:
+    run(["report", "dumps", "-f", "html"])
+    page = capsys.readouterr().out
+    assert page == render_html(*samples.hang()) and "--redact replaces them" in page
+    run(["report", "dumps", "-f", "html", "--redact"])
+    assert "stand-ins such as host-1" in capsys.readouterr().out
+
+
 def test_nothing_critical_is_exit_code_0(serve: Serve, capsys: Captured) -> None:
     serve(samples.healthy)
     assert run(["report", "dumps"]) == 0
@@ -45,7 +54,17 @@ def test_what_the_user_knows_reaches_the_reader(hang: list[JobSource]) -> None:
     assert hang == [JobSource(("dumps", "dumps"), r"_(\d+)$", 8, 1, 3, called=("dumps", "dumps"))]
 
 
-@pytest.mark.parametrize(("name", "start"), [("a.md", "# Hang"), ("a.json", "{"), ("a.txt", "HANG"), ("a", "HANG")])
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("a.md", "# Hang"),
+        ("a.json", "{"),
+        ("a.txt", "HANG"),
+        ("a", "HANG"),
+        ("a.html", "<!doctype html>"),
+        ("a.HTM", "<!doctype html>"),
+    ],
+)
 def test_the_suffix_of_the_file_says_the_format(hang: list[JobSource], capsys: Captured, name: str, start: str) -> None:
     assert run(["report", "dumps", "-o", name]) == 1
     assert Path(name).read_text().startswith(start)
@@ -84,7 +103,7 @@ def test_where_it_cannot_be_written(hang: list[JobSource], capsys: Captured, out
 
 def test_ascii_only(serve: Serve, capsys: Captured) -> None:
     serve(samples.hostile)
-    for form in ("text", "markdown", "json"):
+    for form in ("text", "markdown", "json", "html"):
         run(["report", "dumps", "--ascii", "-f", form])
         assert capsys.readouterr().out.isascii()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.analysis.model import Analysis
+from rankscope.report.html import render_html
 from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
 from rankscope.report.text import render_text
@@ -29,6 +30,7 @@ FORMATS: dict[str, Callable[[Dataset, Analysis], bytes]] = {
     "txt": lambda dataset, analysis: render_text(dataset, analysis).encode(),
     "md": lambda dataset, analysis: render_markdown(dataset, analysis).encode(),
     "json": render_json,
+    "html": lambda dataset, analysis: render_html(dataset, analysis).encode(),
 }
 
 

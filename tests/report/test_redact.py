@@ -12,6 +12,7 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.assemble.load import load
+from rankscope.report.html import render_html
 from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
 from rankscope.report.redact import Redaction
@@ -51,7 +52,7 @@ def _job() -> Dataset:
     return replace(logged, files=pl.concat([files, logged.files[-4:]]), root="/scratch/alice/apollo dumps")
 
 
-@pytest.mark.parametrize("render", [render_text, render_markdown, lambda d, a: render_json(d, a).decode()])
+@pytest.mark.parametrize("render", [render_text, render_markdown, render_html, lambda d, a: render_json(d, a).decode()])
 def test_no_name_is_left(render: Render) -> None:
     plain, dataset = _job(), Redaction().dataset(_job())
     assert [s for s in SECRETS if s in render(plain, analyse(plain))] != []

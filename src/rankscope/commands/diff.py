@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from rankscope.features.comparison.rules.run_sides import WholeComparison
     from rankscope.features.comparison.rules.run_statistics import Budget
     from rankscope.tui.options import ProgressLike
-
-ComparisonFormat = Literal[Format, "html"]
-"""Formats of reports, and a page with pictures."""
 
 
 class RunSides(NamedTuple):
@@ -79,14 +76,14 @@ def run(
 
 def _write(
     sources: Sequence[Sequence[JobSource]], pooled: bool, budgets: Sequence[Budget], output: str | None, force: bool,
-    *, series: re.Pattern[str] | None, form: ComparisonFormat | None, ascii_only: bool,
+    *, series: re.Pattern[str] | None, form: Format | None, ascii_only: bool,
 ) -> int:  # fmt: skip
     is_redacted = any(source.redaction is not None for source in itertools.chain(*sources))
     if form is None and output is None and not is_redacted and not budgets and on_terminal():
         return _exit_code(_show(partial(_in_full, sources, series, pooled), sources, ascii_only))
     with ProgressLine() as narrator:
         sides = _read(sources, series, narrator)
-    form = form or _format_of(output)
+    form = form or format_of(output)
     found = _compared(sides, pooled, budgets, form == "html")
     write_report(render_comparison(found, form, ascii_only, is_redacted), output, force)
     return _exit_code(found)
@@ -208,13 +205,7 @@ def _judged(run: ComparedRun, progress: Callable[[LoadStep], None]) -> ComparedR
     return replace(run, dataset=dataset, analysis=analysis)
 
 
-def _format_of(output: str | None) -> ComparisonFormat:
-    return "html" if PurePath(output or "").suffix.lower() in (".html", ".htm") else format_of(output)
-
-
-def render_comparison(
-    found: RunComparison, form: ComparisonFormat, ascii_only: bool, is_redacted: bool = False
-) -> bytes:
+def render_comparison(found: RunComparison, form: Format, ascii_only: bool, is_redacted: bool = False) -> bytes:
     """The comparison in UTF-8, or in ASCII with escapes."""
     from rankscope.features.comparison.report import comparison_report
 

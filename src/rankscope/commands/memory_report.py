@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope.commands.output import ProgressLine, encoded, refuse_existing, write_report
+from rankscope.commands.output import ProgressLine, refuse_existing, write_report
 from rankscope.commands.report import Format, format_of
 from rankscope.commands.source import JobSource, nothing_usable, with_local_paths
 
@@ -29,6 +29,8 @@ def run(
     if dataset.snapshots.is_empty():
         raise nothing_usable(source, dataset, "no memory snapshot; torch.cuda.memory._dump_snapshot(FILE) writes one")
     dataset, _ = with_local_paths(dataset, Analysis("", "unknown"), path_map)
-    page = render_snapshots(snapshot_memory(dataset), unread, form or format_of(output))
-    write_report(encoded(page, ascii_only), output, force)
+    form = form or format_of(output)
+    page = render_snapshots(snapshot_memory(dataset), unread, form, source.redaction is not None)
+    errors = "xmlcharrefreplace" if form == "html" else "backslashreplace"
+    write_report(page.encode("ascii" if ascii_only else "utf-8", errors), output, force)
     return 0

@@ -48,7 +48,8 @@ def run(
     with ProgressLine() as narrator:
         dataset, *others = _recorded_runs(sources, narrator)
     dataset, analysis = with_local_paths(dataset, _judged(dataset, others, changes), path_map)
-    write_report(render_report(dataset, analysis, form or format_of(output), ascii_only), output, force)
+    is_redacted = source.redaction is not None
+    write_report(render_report(dataset, analysis, form or format_of(output), ascii_only, is_redacted), output, force)
     return _exit_code(analysis)
 
 

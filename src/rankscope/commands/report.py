@@ -1,4 +1,4 @@
-"""`rankscope report`: the findings in one of three formats."""
+"""`rankscope report`: the findings in one of four formats."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
     from rankscope.schema import Dataset
 
-Format = Literal["text", "markdown", "json"]
-_SUFFIXES: dict[str, Format] = {".json": "json", ".md": "markdown", ".markdown": "markdown"}
+Format = Literal["text", "markdown", "json", "html"]
+_SUFFIXES: dict[str, Format] = {
+    ".json": "json", ".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm": "html",
+}  # fmt: skip
 
 
 def run(
@@ -34,7 +36,8 @@ def run(
     refuse_existing(output, force)
     dataset, analysis = with_local_paths(*_load(source), path_map)
     analysis = _answered(dataset, analysis, why)
-    write_report(render_report(dataset, analysis, form or format_of(output), ascii_only), output, force)
+    is_redacted = source.redaction is not None
+    write_report(render_report(dataset, analysis, form or format_of(output), ascii_only, is_redacted), output, force)
     return int(analysis.is_critical)
 
 
@@ -50,8 +53,16 @@ def _answered(dataset: Dataset, analysis: Analysis, ranks: tuple[int, ...]) -> A
         raise click.ClickException(str(error)) from error
 
 
-def render_report(dataset: Dataset, analysis: Analysis, form: Format, ascii_only: bool) -> bytes:
-    """The report in UTF-8, or in ASCII with escapes."""
+def render_report(
+    dataset: Dataset, analysis: Analysis, form: Format, ascii_only: bool, is_redacted: bool = False
+) -> bytes:
+    """The report in UTF-8, or in ASCII with escapes; `is_redacted` tells that names were replaced."""
+    if form == "html":
+        from rankscope.report.html import render_html
+
+        return render_html(dataset, analysis, is_redacted).encode(
+            "ascii" if ascii_only else "utf-8", "xmlcharrefreplace"
+        )
     if form == "json":
         from rankscope.report.json import render_json
 

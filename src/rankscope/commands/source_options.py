@@ -255,8 +255,8 @@ def reads_parts(command: _F) -> _F:
 def reports(command: _F) -> _F:
     """Adds the options of a report: its format and its file."""
     options = [
-        click.option("-f", "--format", "form", type=click.Choice(("text", "markdown", "json")),
-                     help="Format (default: by the suffix of FILE, else text)."),
+        click.option("-f", "--format", "form", type=click.Choice(("text", "markdown", "json", "html")),
+                     help="Format (default: by the suffix of FILE, else text); html is a page with pictures."),
         click.option("-o", "--output", type=FILE, metavar="FILE", help="Write to FILE, which must not exist."),
         click.option("--force", is_flag=True, help="Overwrite FILE."),
     ]  # fmt: skip

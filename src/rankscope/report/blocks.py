@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rankscope.analysis.model import Analysis
 from rankscope.kinds.features import FEATURES
 from rankscope.kinds.functions import function
 from rankscope.schema import Dataset
+
+if TYPE_CHECKING:
+    from htpy import Node
 
 Row = tuple[str, ...]
 
@@ -28,6 +31,8 @@ class Grid:
     """Columns whose cells end at one edge; None for all but the first."""
     narrow: int | None = None
     """Number of columns that fit into 80 characters; None for all."""
+    wraps: bool = False
+    """The last cells may be long: a narrow form goes on with them in lines below."""
     more: str = ""
     """Sentence on rows that are left out; "" if none is."""
 
@@ -61,6 +66,18 @@ class Prose:
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture with its words: they stand below it, and in its place where it cannot be seen or drawn."""
+
+    title: str
+    caption: str
+    height: float
+    """In units of which the width has `svg_marks.WIDTH`."""
+    marks: Sequence[Node]
+    """Elements of SVG."""
+
+
+@dataclass(frozen=True, slots=True)
 class FindingDetail:
     """One respect of a finding; a form leaves out one without lines."""
 
@@ -77,7 +94,19 @@ class FindingDetail:
     """Evidence as place, rank and text."""
 
 
-Block = Grid | Records | Bullets | Prose
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A finding, a difference or a cause, with what is known of it."""
+
+    title: str
+    kind: str = ""
+    text: str = ""
+    """Sentences below the title."""
+    details: Sequence[FindingDetail]
+    tone: Literal["critical", "warning", "info"] = "critical"
+
+
+Block = Grid | Records | Bullets | Prose | Picture | Card
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from rankscope import __version__
 from rankscope.analysis.model import Analysis, Finding, RankExplanation
 from rankscope.report import words
-from rankscope.report.blocks import Bullets, Grid, Prose, Records, Section, feature_sections
+from rankscope.report.blocks import Bullets, Grid, Picture, Prose, Records, Section, feature_sections
 from rankscope.report.finding_details import finding_details, head_facts, next_steps, unread_files
 from rankscope.report.finding_details import notes as told
 from rankscope.report.output_files import write_next
@@ -34,6 +34,11 @@ def render_markdown(dataset: Dataset, analysis: Analysis) -> str:
     parts += _list("Next steps", next_steps(leading), heading="##")
     parts += [f"*Made with rankscope {__version__}.*"]
     return "\n\n".join(parts) + "\n"
+
+
+def sections_markdown(title: str, sections: Iterable[Section]) -> str:
+    """Sections alone as a page of Markdown."""
+    return "\n\n".join([f"# {_inline(title)}", *(part for section in sections for part in _section(section))]) + "\n"
 
 
 def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
@@ -84,6 +89,9 @@ def _section(section: Section) -> Iterator[str]:
                 yield from _list(block.title, block.lines)
             case Prose():
                 yield _inline(block.text)
+            case Picture():
+                yield f"**{_inline(block.title)}**"
+                yield _inline(block.caption)
 
 
 def _list(title: str, lines: Sequence[str], heading: str = "", numbered: bool = False) -> Iterator[str]:

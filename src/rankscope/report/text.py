@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankscope.analysis.model import Analysis, Finding, RankExplanation
 from rankscope.report import words
-from rankscope.report.blocks import Bullets, Grid, Prose, Records, Section, feature_sections
+from rankscope.report.blocks import Bullets, Grid, Picture, Prose, Records, Section, feature_sections
 from rankscope.report.finding_details import finding_details, unread_files
 from rankscope.report.words import why_sections
 from rankscope.schema import Dataset
@@ -34,6 +34,12 @@ def render_text(dataset: Dataset, analysis: Analysis) -> str:
     for section in (*feature_sections(dataset, analysis), *unread_files(dataset)):
         parts += _section(section)
     return "\n".join(line.rstrip() for line in parts) + "\n"
+
+
+def sections_text(sections: Iterable[Section]) -> str:
+    """Sections alone as text."""
+    lines = [line.rstrip() for section in sections for line in _section(section)]
+    return "\n".join(lines[1:]) + "\n"
 
 
 def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
@@ -100,6 +106,8 @@ def _section(section: Section) -> Iterator[str]:
                     yield from _wrap(line, first=3, indent=5)
             case Prose():
                 yield from _wrap(block.text, first=3, indent=3)
+            case Picture():
+                yield from ("", *_wrap(block.title), *_wrap(block.caption, first=3, indent=3))
 
 
 def _grid(grid: Grid) -> Iterator[str]:
@@ -110,7 +118,12 @@ def _grid(grid: Grid) -> Iterator[str]:
     for row in rows:
         cells = (row[at].rjust(widths[at]) if at in ends else row[at].ljust(widths[at]) for at in columns)
         line = "   " + "  ".join(cells).rstrip()
-        yield plain(line, words.LONGEST_LINE)
+        if grid.wraps and len(line) > WIDTH:
+            yield from _wrap(
+                line.lstrip(), first=len(line) - len(line.lstrip()), indent=sum(widths[:-1]) + 2 * len(widths) + 1
+            )
+        else:
+            yield plain(line, words.LONGEST_LINE)
     yield from _wrap(grid.more, first=3, indent=3) if grid.more else ()
 
 

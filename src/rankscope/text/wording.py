@@ -152,6 +152,11 @@ def group_name(name: str, description: str) -> str:
     return f"{description} (group {name or 'unnamed'})"
 
 
+def sentence(text: str) -> str:
+    """The text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
 def clipped(text: str, width: int) -> str:
     """The text in at most `width` characters, with ".." where something had to go."""
     return text if len(text) <= width else text[: width - 2] + ".."

@@ -13,6 +13,7 @@ from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, ranks_text
 from rankscope.tui import lane_paint, letters, search
 from rankscope.tui.actions import FOOTER
+from rankscope.tui.axis import group_ticks, sequence_ruler, time_ruler
 from rankscope.tui.board import Board
 from rankscope.tui.boards import LaneBoard
 from rankscope.tui.cell_selection import Place, column_of
@@ -23,7 +24,6 @@ from rankscope.tui.model import Model
 from rankscope.tui.overview import Strip, sequence_strip, time_strip
 from rankscope.tui.search import Target, parse
 from rankscope.tui.text_bars import shortened
-from rankscope.tui.time_ruler import group_ticks, sequence_ruler, time_ruler
 
 Ints = NDArray[np.int64]
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections import Counter
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from html.parser import HTMLParser
 from typing import Any
 
 import polars as pl
@@ -19,50 +17,22 @@ from hypothesis import strategies as st
 from rankscope.features.comparison.report.comparison_charts import ratios_picture, series_picture
 from rankscope.features.comparison.report.comparison_page import comparison_page
 from rankscope.features.comparison.report.comparison_report import LEAST
-from rankscope.features.comparison.report.svg_marks import figure, scale_of
 from rankscope.features.comparison.rules.model import ComparedPart, RunComparison, RunLine, SeriesPicture
 from rankscope.features.comparison.rules.run_comparison import compare_runs
 from rankscope.features.comparison.rules.run_sides import compare_sides
 from rankscope.features.comparison.rules.run_statistics import gate_checks, parse_budget
 from rankscope.features.comparison.rules.time_comparison import TimeRatio
+from rankscope.report.svg_marks import figure, scale_of
 from tests.features.comparison.rules.test_picture_data import job
 from tests.features.comparison.rules.test_run_sides import reruns
 from tests.features.comparison.rules.test_series import NAN, series
 from tests.features.comparison.rules.test_settings import run_with
+from tests.report.pages import PLAIN_TAGS, Page, no_odd_numbers
 
 HOSTILE = (
     "</style></title><script>alert(1)</script>\"' onload=x \x1b[2J\u202e\u2066\x00&amp; token=hf_abcdefghijklmnopqrst"
 )
-PLAIN_TAGS = frozenset(
-    re.findall(
-        r"\w+",
-        """html head meta title style body main header footer p h1 h2 h3 table thead tbody tr th td code strong span
-        article ul li div pre dl dt dd figure figcaption svg desc text g rect circle line path""",
-    )
-)
 FIXED = frozenset({"kind", "label", "weight"})
-
-
-class Page(HTMLParser):
-    """The tags, attributes and texts of a page."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: Counter[str] = Counter()
-        self.attributes: list[tuple[str, str, str]] = []
-        self.texts: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    def values(self, name: str) -> list[str]:
-        """The values of an attribute."""
-        return [value for _, own, value in self.attributes if own == name]
 
 
 @cache
@@ -86,12 +56,6 @@ def with_source(table: pl.DataFrame) -> pl.DataFrame:
         pl.lit("tensorboard").alias("source"), pl.col("name").alias("raw_name"), pl.lit(0).alias("attempt"),
         pl.lit("events").alias("file"), pl.lit(None, pl.Int64).alias("time_ns"),
     )  # fmt: skip
-
-
-def no_odd_numbers(read: Page) -> bool:
-    """Whether all coordinates are numbers."""
-    places = {"x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "d", "width", "height", "viewbox"}
-    return not any(re.search("nan|inf", value) for _, name, value in read.attributes if name in places)
 
 
 def poisoned(value: Any, name: str = "") -> Any:

@@ -1,33 +1,79 @@
-"""Page of memory snapshots: who holds the memory of each device, as text, Markdown or JSON."""
+"""Page of memory snapshots: who holds the memory of each device, as text, Markdown, HTML or JSON."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 
 import orjson
 
-from rankscope.features.memory.rules.snapshot_holders import DeviceMemory, Holder, Lines, LoneHolder, SnapshotMemory
+from rankscope.features.memory.rules.snapshot_holders import DeviceMemory, Lines, LoneHolder, SnapshotMemory
+from rankscope.report.blocks import Block, Grid, Prose, Records, Section
+from rankscope.report.markdown import sections_markdown
+from rankscope.report.text import sections_text
 from rankscope.schema import Frame
-from rankscope.text.escaping import markdown, plain
-from rankscope.text.wording import byte_count, clipped, duration, plural, ranks_text
+from rankscope.text.escaping import plain
+from rankscope.text.wording import byte_count, duration, plural, ranks_text, sentence
 
 MOST_HOLDERS = 10
 """Most places of the program that text and Markdown list for a device."""
 MOST_LONE = 10
 MOST_FULL = 8
 """Most devices whose places are listed, the fullest; of the others only the sizes."""
-WIDTH = 80
+TITLE = "Memory snapshots"
 Unread = Sequence[tuple[str, str]]
 
 
-def render_snapshots(memory: SnapshotMemory, unread: Unread, form: str) -> str:
-    """The page in one of three formats; `unread` are paths of files with the reason why they could not be read."""
+def render_snapshots(memory: SnapshotMemory, unread: Unread, form: str, is_redacted: bool = False) -> str:
+    """The page in one of four formats; `unread` are paths of files with the reason why they could not be read."""
     if form == "json":
         return _json_page(memory, unread)
-    return _markdown_page(memory, unread) if form == "markdown" else _text_page(memory, unread)
+    sections = list(snapshot_sections(memory, unread))
+    if form == "html":
+        from rankscope.report.html import sections_page
+
+        return sections_page("memory", TITLE, sections, is_redacted)
+    return sections_markdown(TITLE, sections) if form == "markdown" else sections_text(sections)
+
+
+def snapshot_sections(memory: SnapshotMemory, unread: Unread) -> Iterator[Section]:
+    """Sections on what each rank holds alone, then on each device with the places that hold its memory."""
+    if len(memory.compared) > 1:
+        rows = [
+            (str(one.rank), byte_count(one.held), _others(one), holder_text(one.lines))
+            for one in memory.lone[:MOST_LONE]
+        ]
+        head = ("rank", "held", "others", "allocated by")
+        grids = (Grid(head=head, rows=rows, numbers=(0, 1), wraps=True),) if rows else ()
+        yield Section(sentence(lone_title(memory)), grids or (Prose("Nothing is held by one rank alone."),))
+    full = _fullest(memory)
+    for at, device in enumerate(memory.devices):
+        yield Section(
+            sentence(owner_text(device.facts["rank"], device.facts["device"])),
+            tuple(_device_blocks(device, at in full)),
+        )
+    if len(memory.devices) > MOST_FULL:
+        text = f"Places are listed of the {MOST_FULL} fullest devices: the JSON page has all of them."
+        yield Section("Other devices", (Prose(text),))
+    if unread:
+        yield Section("Files not read, or only in part", (Records(head=("file", "why"), rows=unread),))
+
+
+def _device_blocks(device: DeviceMemory, listed: bool) -> Iterator[Block]:
+    facts = [*size_lines(device), *(("to do", text) for text in device.advice)]
+    yield Prose(device.path)
+    yield Records(head=("", ""), rows=facts, labelled=True)
+    if listed:
+        has_peak = device.facts["peak"] is not None
+        rows = [
+            (byte_count(x.at_peak) if has_peak else "-", byte_count(x.at_dump), f"{x.blocks:,}", holder_text(x.lines))
+            for x in device.holders[:MOST_HOLDERS]
+        ]
+        if rest := device.holders[MOST_HOLDERS:]:
+            peak, dump = (byte_count(sum(getattr(one, name) for one in rest)) for name in ("at_peak", "at_dump"))
+            rows.append((peak, dump, "", plural(len(rest), "more place")))
+        yield Grid(head=("at peak", "at dump", "live", "allocated by"), rows=rows, numbers=(0, 1, 2), wraps=True)
 
 
 def holder_text(lines: Lines) -> str:
@@ -97,101 +143,6 @@ def lone_title(memory: SnapshotMemory) -> str:
 
 def _others(one: LoneHolder) -> str:
     return f"others at most {byte_count(one.others)}" if one.others else "others nothing"
-
-
-# Text.
-
-
-def _text_page(memory: SnapshotMemory, unread: Unread) -> str:
-    lines = []
-    if len(memory.compared) > 1:
-        lines += [lone_title(memory), *(line for one in memory.lone[:MOST_LONE] for line in _lone_lines(one)), ""]
-    full = _fullest(memory)
-    for at, device in enumerate(memory.devices):
-        lines += [*_device_lines(device, at in full), ""]
-    if len(memory.devices) > MOST_FULL:
-        lines += [f"places are listed of the {MOST_FULL} fullest devices: -f json has all of them", ""]
-    lines += [line for path, problem in unread for line in _wrapped(f"not read: {plain(path)}: {plain(problem)}", "  ")]
-    return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
-
-
-def _lone_lines(one: LoneHolder) -> Iterator[str]:
-    yield f"  rank {one.rank}: {byte_count(one.held)}, {_others(one)}"
-    yield from _wrapped(f"    {holder_text(one.lines)}", "      ")
-
-
-def _device_lines(device: DeviceMemory, listed: bool) -> Iterator[str]:
-    facts = device.facts
-    yield clipped(f"{owner_text(facts['rank'], facts['device'])}: {plain(device.path)}", WIDTH)
-    for label, text in size_lines(device):
-        yield from _wrapped(f"  {label:<7} {text}", " " * 10)
-    for text in device.advice:
-        yield from _wrapped(f"  -> {text}", " " * 5)
-    if listed:
-        yield f"  {'at peak':>10} {'at dump':>10} {'live':>6}  allocated by"
-        for one in device.holders[:MOST_HOLDERS]:
-            yield from _holder_lines(one, facts["peak"] is not None)
-        yield from _more(device)
-
-
-def _holder_lines(one: Holder, has_peak: bool) -> Iterator[str]:
-    peak = byte_count(one.at_peak) if has_peak else "-"
-    yield from _wrapped(
-        f"  {peak:>10} {byte_count(one.at_dump):>10} {one.blocks:>6,}  {holder_text(one.lines)}", " " * 33
-    )
-
-
-def _more(device: DeviceMemory) -> Iterator[str]:
-    rest = device.holders[MOST_HOLDERS:]
-    if rest:
-        peak, dump = (sum(getattr(one, name) for one in rest) for name in ("at_peak", "at_dump"))
-        yield f"  {byte_count(peak):>10} {byte_count(dump):>10} {'':>6}  {plural(len(rest), 'more place')}"
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    """The text in lines of `WIDTH`, later ones behind `indent`."""
-    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
-
-
-# Markdown.
-
-
-def _markdown_page(memory: SnapshotMemory, unread: Unread) -> str:
-    parts = ["# Memory snapshots"]
-    if len(memory.compared) > 1:
-        parts.append(f"## {lone_title(memory).capitalize()}")
-        rows = [
-            (str(one.rank), byte_count(one.held), _others(one), _code(one.lines)) for one in memory.lone[:MOST_LONE]
-        ]
-        parts += [_table(("rank", "held", "others", "allocated by"), rows)] if rows else []
-    full = _fullest(memory)
-    for at, device in enumerate(memory.devices):
-        parts += _markdown_device(device, at in full)
-    if unread:
-        parts.append("\n".join(f"- not read: {markdown(path)}: {markdown(problem)}" for path, problem in unread))
-    return "\n\n".join(parts) + "\n"
-
-
-def _markdown_device(device: DeviceMemory, listed: bool) -> Iterator[str]:
-    yield f"## {owner_text(device.facts['rank'], device.facts['device']).capitalize()}"
-    yield markdown(device.path)
-    told = [*size_lines(device), *(("to do", text) for text in device.advice)]
-    yield "\n".join(f"- {label}: {text}" if label else f"- {text}" for label, text in told)
-    if listed:
-        has_peak = device.facts["peak"] is not None
-        cells = [
-            (byte_count(x.at_peak) if has_peak else "-", byte_count(x.at_dump), f"{x.blocks:,}", _code(x.lines))
-            for x in device.holders[:MOST_HOLDERS]
-        ]
-        yield _table(("at peak", "at dump", "live", "allocated by"), cells)
-
-
-def _code(lines: Lines) -> str:
-    return markdown(holder_text(lines))
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
 # JSON.

@@ -9,24 +9,6 @@ from statistics import median
 
 from htpy import Node
 
-from rankscope.features.comparison.report.svg_marks import (
-    WIDTH,
-    Picture,
-    Scale,
-    area,
-    curve,
-    dot,
-    group,
-    px,
-    rule,
-    scale_of,
-    segment,
-    sentence,
-    trace,
-    words,
-    x_axis,
-    y_axis,
-)
 from rankscope.features.comparison.rules.model import (
     HeatMap,
     LaneCell,
@@ -39,7 +21,24 @@ from rankscope.features.comparison.rules.model import (
 )
 from rankscope.features.comparison.rules.series_comparison import LEAST_BASELINES, REAL, ROUNDING
 from rankscope.features.comparison.rules.time_comparison import LEAST_CHANGE, LEAST_STEPS, TimeRatio
-from rankscope.text.wording import clipped, duration, plural, ranks_text
+from rankscope.report.blocks import Picture
+from rankscope.report.svg_marks import (
+    WIDTH,
+    Scale,
+    area,
+    curve,
+    dot,
+    group,
+    px,
+    rule,
+    scale_of,
+    segment,
+    trace,
+    words,
+    x_axis,
+    y_axis,
+)
+from rankscope.text.wording import clipped, duration, plural, ranks_text, sentence
 
 MOST_NAMED = 6
 """Most ranks that are named in a scatter plot."""

@@ -32,7 +32,6 @@ from rankscope.features.comparison.report.comparison_report import (
     groups_lines,
     metric_rows,
 )
-from rankscope.features.comparison.report.svg_marks import Picture, figure, shown
 from rankscope.features.comparison.rules.model import (
     ComparisonPictures,
     GateCheck,
@@ -44,6 +43,8 @@ from rankscope.features.comparison.rules.model import (
 )
 from rankscope.features.comparison.rules.picture_data import MOST_POINTS
 from rankscope.features.comparison.rules.run_statistics import candidates_text
+from rankscope.report.blocks import Picture
+from rankscope.report.svg_marks import figure, shown
 from rankscope.schema import Frame
 from rankscope.text.wording import plural, rank_ranges
 
@@ -63,7 +64,7 @@ _KINDS = {
 
 def comparison_page(found: RunComparison, is_redacted: bool = False) -> str:
     """The page; `is_redacted` tells that names were replaced before."""
-    style = files("rankscope.features.comparison.report").joinpath("comparison_page.css").read_text("utf-8")
+    style = files("rankscope.report").joinpath("page.css").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     page = h.html(lang="en")[

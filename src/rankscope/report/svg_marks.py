@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import htpy
 from htpy import Element, Node
 
+from rankscope.report.blocks import Picture
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
 from rankscope.text.wording import clipped
@@ -25,15 +26,6 @@ _MOST_DECIMALS = 9
 
 group, circle, segment, box, curve = (Element(name) for name in ("g", "circle", "line", "rect", "path"))
 _label, _hint = Element("text"), Element("title")
-
-
-class Picture(NamedTuple):
-    """One picture with its words: they stand below it, and in its place where it cannot be seen."""
-
-    title: str
-    caption: str
-    height: float
-    marks: list[Node]
 
 
 @dataclass(frozen=True)
@@ -90,11 +82,6 @@ def _steps(low: float, high: float, most: int) -> list[tuple[float, str]]:
 def shown(text: str) -> str:
     """Text of a file as a page may show it: on one line, without what is invisible, and without secrets."""
     return plain(hide(text))
-
-
-def sentence(text: str) -> str:
-    """The text with a capital at its beginning."""
-    return text[:1].upper() + text[1:]
 
 
 def px(value: float) -> str:
